@@ -1,0 +1,3 @@
+//! The `tito` binary.
+
+fn main() {}
