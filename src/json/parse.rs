@@ -1,0 +1,317 @@
+//! `json.loads`: the grammar Python accepts, with its messages and positions.
+
+use std::iter::Peekable;
+use std::str::CharIndices;
+
+use super::{Integer, Object, Value};
+
+/// How deeply arrays and objects may be nested. Python gives up near its recursion limit; this is well within a
+/// thread's stack.
+pub const MAX_DEPTH: usize = 256;
+
+/// How many digits Python's `int` reads before it refuses a literal.
+const MAX_INTEGER_DIGITS: usize = 4300;
+
+/// A document that `json.loads` would refuse, or that has no exact form here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}: line {line} column {column} (char {position})")]
+pub struct ParseError {
+    message: &'static str,
+    line: usize,
+    column: usize,
+    position: usize,
+}
+
+impl ParseError {
+    /// What is wrong, in Python's words where Python refuses it too.
+    pub fn message(&self) -> &'static str {
+        self.message
+    }
+
+    fn at(message: &'static str, text: &str, offset: usize) -> Self {
+        let before = &text[..offset];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            message,
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            position: before.chars().count(),
+        }
+    }
+}
+
+pub(super) fn parse(text: &str) -> Result<Value, ParseError> {
+    let mut parser = Parser { text, chars: text.char_indices().peekable() };
+    parser.skip_space();
+    let value = parser.value(0)?;
+    parser.skip_space();
+    match parser.offset() {
+        end if end == text.len() => Ok(value),
+        rest => Err(parser.error("Extra data", rest)),
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    chars: Peekable<CharIndices<'a>>,
+}
+
+impl Parser<'_> {
+    fn offset(&mut self) -> usize {
+        self.chars.peek().map_or(self.text.len(), |&(offset, _)| offset)
+    }
+
+    fn error(&self, message: &'static str, offset: usize) -> ParseError {
+        ParseError::at(message, self.text, offset)
+    }
+
+    fn take(&mut self, wanted: char) -> bool {
+        self.chars.next_if(|&(_, found)| found == wanted).is_some()
+    }
+
+    fn skip_space(&mut self) {
+        while self.chars.next_if(|&(_, c)| matches!(c, ' ' | '\t' | '\n' | '\r')).is_some() {}
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, ParseError> {
+        let start = self.offset();
+        if depth > MAX_DEPTH {
+            return Err(self.error("nesting is too deep", start));
+        }
+        match self.chars.peek().map(|&(_, c)| c) {
+            Some('"') => {
+                self.chars.next();
+                self.string(start).map(Value::String)
+            }
+            Some('{') => {
+                self.chars.next();
+                self.object(depth).map(Value::Object)
+            }
+            Some('[') => {
+                self.chars.next();
+                self.array(depth).map(Value::Array)
+            }
+            _ => self.word(start),
+        }
+    }
+
+    fn word(&mut self, start: usize) -> Result<Value, ParseError> {
+        const WORDS: [(&str, Value); 6] = [
+            ("null", Value::Null),
+            ("true", Value::Bool(true)),
+            ("false", Value::Bool(false)),
+            ("NaN", Value::Float(f64::NAN)),
+            ("Infinity", Value::Float(f64::INFINITY)),
+            ("-Infinity", Value::Float(f64::NEG_INFINITY)),
+        ];
+        for (word, value) in WORDS {
+            if self.text[start..].starts_with(word) {
+                self.advance(word.len());
+                return Ok(value);
+            }
+        }
+        self.number(start)
+    }
+
+    // For ASCII text only: as many characters as bytes.
+    fn advance(&mut self, bytes: usize) {
+        for _ in 0..bytes {
+            self.chars.next();
+        }
+    }
+
+    fn number(&mut self, start: usize) -> Result<Value, ParseError> {
+        let rest = &self.text.as_bytes()[start..];
+        let digits = |from: usize| rest[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+
+        let sign = usize::from(rest.first() == Some(&b'-'));
+        let whole = if rest.get(sign) == Some(&b'0') { 1 } else { digits(sign) };
+        if whole == 0 {
+            return Err(self.error("Expecting value", start));
+        }
+        let integer_end = sign + whole;
+        let mut end = integer_end;
+        if rest.get(end) == Some(&b'.') && digits(end + 1) > 0 {
+            end += 1 + digits(end + 1);
+        }
+        if matches!(rest.get(end), Some(b'e' | b'E')) {
+            let exponent = end + 1 + usize::from(matches!(rest.get(end + 1), Some(b'+' | b'-')));
+            if rest.len() > exponent && digits(exponent) > 0 {
+                end = exponent + digits(exponent);
+            }
+        }
+        self.advance(end);
+
+        let literal = &self.text[start..start + end];
+        if end == integer_end {
+            if whole > MAX_INTEGER_DIGITS {
+                return Err(self.error("Exceeds the limit (4300 digits) for integer string conversion", start));
+            }
+            return Integer::from_decimal(literal).map(Value::Int).ok_or_else(|| self.error("Expecting value", start));
+        }
+        literal.parse().map(Value::Float).map_err(|_| self.error("Expecting value", start))
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Vec<Value>, ParseError> {
+        let mut items = Vec::new();
+        self.skip_space();
+        if self.take(']') {
+            return Ok(items);
+        }
+        loop {
+            items.push(self.value(depth + 1)?);
+            self.skip_space();
+            if self.take(']') {
+                return Ok(items);
+            }
+            let at = self.offset();
+            if !self.take(',') {
+                return Err(self.error("Expecting ',' delimiter", at));
+            }
+            self.skip_space();
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Object, ParseError> {
+        const NO_KEY: &str = "Expecting property name enclosed in double quotes";
+
+        let mut object = Object::new();
+        self.skip_space();
+        if self.take('}') {
+            return Ok(object);
+        }
+        loop {
+            let at = self.offset();
+            if !self.take('"') {
+                return Err(self.error(NO_KEY, at));
+            }
+            let key = self.string(at)?;
+            self.skip_space();
+            let at = self.offset();
+            if !self.take(':') {
+                return Err(self.error("Expecting ':' delimiter", at));
+            }
+            self.skip_space();
+            let value = self.value(depth + 1)?;
+            object.insert(key, value);
+            self.skip_space();
+            if self.take('}') {
+                return Ok(object);
+            }
+            let at = self.offset();
+            if !self.take(',') {
+                return Err(self.error("Expecting ',' delimiter", at));
+            }
+            self.skip_space();
+        }
+    }
+
+    // The opening quote, at `start`, has been read.
+    fn string(&mut self, start: usize) -> Result<String, ParseError> {
+        const UNTERMINATED: &str = "Unterminated string starting at";
+
+        let mut text = String::new();
+        loop {
+            match self.chars.next() {
+                None => return Err(self.error(UNTERMINATED, start)),
+                Some((_, '"')) => return Ok(text),
+                Some((at, '\\')) => match self.chars.next() {
+                    None => return Err(self.error(UNTERMINATED, start)),
+                    Some((_, escape)) => text.push(self.escape(escape, at)?),
+                },
+                Some((at, '\0'..='\u{1f}')) => return Err(self.error("Invalid control character at", at)),
+                Some((_, plain)) => text.push(plain),
+            }
+        }
+    }
+
+    fn escape(&mut self, escape: char, at: usize) -> Result<char, ParseError> {
+        Ok(match escape {
+            '"' | '\\' | '/' => escape,
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'u' => return self.unicode_escape(at),
+            _ => return Err(self.error("Invalid \\escape", at)),
+        })
+    }
+
+    fn unicode_escape(&mut self, at: usize) -> Result<char, ParseError> {
+        let lone = |parser: &Self| parser.error("lone surrogate escapes cannot be represented", at);
+        let high = self.hex4(at)?;
+        if !(0xd800..0xdc00).contains(&high) {
+            return char::from_u32(high).ok_or_else(|| lone(self));
+        }
+        if !(self.take('\\') && self.take('u')) {
+            return Err(lone(self));
+        }
+        let low = self.hex4(at)?;
+        if !(0xdc00..0xe000).contains(&low) {
+            return Err(lone(self));
+        }
+        char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or_else(|| lone(self))
+    }
+
+    fn hex4(&mut self, at: usize) -> Result<u32, ParseError> {
+        let mut code = 0;
+        for _ in 0..4 {
+            let digit = self.chars.next().and_then(|(_, c)| c.to_digit(16));
+            code = code * 16 + digit.ok_or_else(|| self.error("Invalid \\uXXXX escape", at))?;
+        }
+        Ok(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_python_refuses_with_its_words() {
+        for (text, message) in [
+            ("", "Expecting value: line 1 column 1 (char 0)"),
+            ("{\"a\": 1,\n}", "Expecting property name enclosed in double quotes: line 2 column 1 (char 9)"),
+            ("[1,]", "Expecting value: line 1 column 4 (char 3)"),
+            ("[1 2]", "Expecting ',' delimiter: line 1 column 4 (char 3)"),
+            ("{\"a\" 1}", "Expecting ':' delimiter: line 1 column 6 (char 5)"),
+            ("01", "Extra data: line 1 column 2 (char 1)"),
+            ("1.", "Extra data: line 1 column 2 (char 1)"),
+            ("+1", "Expecting value: line 1 column 1 (char 0)"),
+            ("\"a", "Unterminated string starting at: line 1 column 1 (char 0)"),
+            ("\"\n\"", "Invalid control character at: line 1 column 2 (char 1)"),
+            ("\"\\x\"", "Invalid \\escape: line 1 column 2 (char 1)"),
+            ("é", "Expecting value: line 1 column 1 (char 0)"),
+            ("nul", "Expecting value: line 1 column 1 (char 0)"),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), message, "{text}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_read_and_surrogate_pairs_joined() {
+        let text = r#""\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00""#;
+        assert_eq!(parse(text).unwrap(), Value::from("\"\\/\u{8}\u{c}\n\r\té😀"));
+    }
+
+    #[test]
+    fn lone_surrogates_are_refused() {
+        for text in [r#""\ud83d""#, r#""\ude00""#, r#""\ud83dx""#, r#""\ud83d\ud83d""#, r#""\ud83d\n""#] {
+            assert_eq!(parse(text).unwrap_err().message(), "lone surrogate escapes cannot be represented", "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_has_a_limit_instead_of_a_stack_overflow() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(parse(&nested(MAX_DEPTH)).is_ok());
+        assert_eq!(parse(&nested(100_000)).unwrap_err().message(), "nesting is too deep");
+    }
+
+    #[test]
+    fn endless_integers_are_refused_as_in_python() {
+        assert!(parse(&"1".repeat(4300)).is_ok());
+        assert!(parse(&"1".repeat(4301)).is_err());
+    }
+}
