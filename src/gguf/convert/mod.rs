@@ -1,0 +1,112 @@
+//! Widens a Llama GGUF file to a Hugging Face directory in bf16.
+//!
+//! Quantised weights are dequantised and rounded to the nearest even bf16, one tensor at a time. A model that the
+//! directory could not describe exactly is refused.
+
+mod config;
+mod safetensors;
+mod tensors;
+
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::{GgufError, GgufFile};
+use crate::tokenizer::TokenizerError;
+
+/// Why a GGUF file was not converted. Nothing is left at the destination.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// The source cannot be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The model is not one that the converter writes.
+    #[error("cannot convert this GGUF file: {0}")]
+    Unsupported(String),
+    /// A tensor cannot be read or dequantised.
+    #[error("cannot convert tensor {name}: {reason}")]
+    Tensor {
+        /// Its name in the GGUF file.
+        name: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The tokenizer cannot be written.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Something is at the destination already.
+    #[error("{} exists and is not an empty directory", path.display())]
+    Exists {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The destination cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+}
+
+/// Converts `gguf` to the new directory `out`: config, generation config, tokenizer and model.safetensors.
+///
+/// `progress` is called with the number of tensors done and of all tensors. The directory appears at once, complete.
+pub fn to_hugging_face(gguf: &Path, out: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<(), ConvertError> {
+    let file = GgufFile::open(gguf)?;
+    let config = config::llama(&file)?;
+    let tensors = tensors::plan(&file)?;
+    let tokenizer = file.tokenizer()?.to_json()?;
+    let staging = Staging::new(out)?;
+    staging.write_json("config.json", &config)?;
+    staging.write_json("generation_config.json", &file.generation_config()?)?;
+    staging.write_json("tokenizer_config.json", &file.tokenizer_config()?)?;
+    staging.write("tokenizer.json", &tokenizer)?;
+    safetensors::write(&file, &tensors, &staging.path.join("model.safetensors"), progress)?;
+    staging.publish(out)
+}
+
+/// A directory next to the destination that goes away unless it is published.
+struct Staging {
+    path: PathBuf,
+}
+
+impl Staging {
+    fn new(out: &Path) -> Result<Self, ConvertError> {
+        let vacant = match std::fs::read_dir(out) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        let (true, Some(name)) = (vacant, out.file_name()) else {
+            return Err(ConvertError::Exists { path: out.to_owned() });
+        };
+        let path = out.with_file_name(format!(".{}.{}", name.to_string_lossy(), Uuid::new_v4()));
+        std::fs::create_dir_all(&path).map_err(|source| ConvertError::Write { path: path.clone(), source })?;
+        Ok(Self { path })
+    }
+
+    fn write_json(&self, name: &str, value: &serde_json::Map<String, serde_json::Value>) -> Result<(), ConvertError> {
+        // The alternate form of a JSON value is indented; unlike `to_string_pretty`, it cannot fail.
+        self.write(name, &format!("{:#}\n", serde_json::Value::Object(value.clone())))
+    }
+
+    fn write(&self, name: &str, content: &str) -> Result<(), ConvertError> {
+        let path = self.path.join(name);
+        std::fs::write(&path, content).map_err(|source| ConvertError::Write { path, source })
+    }
+
+    fn publish(self, out: &Path) -> Result<(), ConvertError> {
+        std::fs::rename(&self.path, out).map_err(|source| ConvertError::Write { path: out.to_owned(), source })
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Once published, nothing is left here; otherwise the error that led here is the one to report.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What the JSON files of a Hugging Face directory would say.
+
+use serde_json::{Map, Value, json};
+
+use super::{GgufError, GgufFile};
+use crate::TokenId;
+
+impl GgufFile {
+    /// Returns the part of config.json that every architecture has.
+    pub fn config(&self) -> Result<Map<String, Value>, GgufError> {
+        let metadata = self.metadata();
+        let architecture = self.architecture()?;
+        let mut config = Map::new();
+        if let Some(class) = class(architecture) {
+            config.insert("architectures".to_owned(), json!([class]));
+        }
+        config.insert("model_type".to_owned(), json!(architecture));
+        let context_length = metadata.required_size(&format!("{architecture}.context_length"))?;
+        config.insert("max_position_embeddings".to_owned(), json!(context_length));
+        config.insert("vocab_size".to_owned(), json!(self.vocab_size()?));
+        for (name, id) in [("bos_token_id", self.token_id("bos")?), ("eos_token_id", self.token_id("eos")?)] {
+            if let Some(id) = id {
+                config.insert(name.to_owned(), json!(id));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Returns `generation_config.json`: the ids that end a generation, the main one first.
+    pub fn generation_config(&self) -> Result<Map<String, Value>, GgufError> {
+        let mut config = Map::new();
+        if let Some(bos) = self.token_id("bos")? {
+            config.insert("bos_token_id".to_owned(), json!(bos));
+        }
+        let mut ends: Vec<TokenId> = Vec::new();
+        for end in [self.token_id("eos")?, self.token_id("eot")?, self.token_id("eom")?].into_iter().flatten() {
+            if !ends.contains(&end) {
+                ends.push(end);
+            }
+        }
+        let ends = match ends[..] {
+            [] => None,
+            [end] => Some(json!(end)),
+            _ => Some(json!(ends)),
+        };
+        config.extend(ends.map(|ends| ("eos_token_id".to_owned(), ends)));
+        Ok(config)
+    }
+
+    /// Returns `tokenizer_config.json`: special tokens by role, and the chat templates.
+    pub fn tokenizer_config(&self) -> Result<Map<String, Value>, GgufError> {
+        let metadata = self.metadata();
+        let tokens = metadata.required_texts("tokenizer.ggml.tokens")?;
+        let mut config = Map::new();
+        config.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
+        for (name, role) in
+            [("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding"), ("unk_token", "unknown")]
+        {
+            let Some(id) = self.token_id(role)? else { continue };
+            let token = tokens.get(id as usize).ok_or_else(|| GgufError::Invalid {
+                key: format!("tokenizer.ggml.{role}_token_id"),
+                expected: "the id of a token",
+            })?;
+            config.insert(name.to_owned(), json!(token));
+        }
+        config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
+        let context_length = metadata.required_size(&format!("{}.context_length", self.architecture()?))?;
+        config.insert("model_max_length".to_owned(), json!(context_length));
+        if let Some(template) = self.chat_template()? {
+            config.insert("chat_template".to_owned(), template);
+        }
+        Ok(config)
+    }
+
+    /// Returns the width of the embeddings' table: one row for each token id, unused ones included.
+    pub(super) fn vocab_size(&self) -> Result<usize, GgufError> {
+        match self.content.tensor_infos.get("token_embd.weight").map(|info| info.shape.dims()) {
+            Some([rows, _]) => Ok(*rows),
+            _ => Ok(self.metadata().required_texts("tokenizer.ggml.tokens")?.len()),
+        }
+    }
+
+    fn token_id(&self, role: &str) -> Result<Option<TokenId>, GgufError> {
+        self.metadata().token_id(&format!("tokenizer.ggml.{role}_token_id"))
+    }
+
+    /// One template is a text; several are a list, as in `tokenizer_config.json`.
+    fn chat_template(&self) -> Result<Option<Value>, GgufError> {
+        let metadata = self.metadata();
+        let default = metadata.text("tokenizer.chat_template")?;
+        let named = metadata.texts_below("tokenizer.chat_template.");
+        if named.is_empty() {
+            return Ok(default.map(|template| json!(template)));
+        }
+        let all = default.map(|template| ("default", template)).into_iter().chain(named);
+        Ok(Some(all.map(|(name, template)| json!({"name": name, "template": template})).collect()))
+    }
+}
+
+fn class(architecture: &str) -> Option<&'static str> {
+    match architecture {
+        "llama" => Some("LlamaForCausalLM"),
+        "qwen2" => Some("Qwen2ForCausalLM"),
+        "qwen3" => Some("Qwen3ForCausalLM"),
+        _ => None,
+    }
+}

@@ -1,0 +1,101 @@
+//! Typed access to the key-value part of a GGUF file.
+
+use std::collections::HashMap;
+
+use candle_core::quantized::gguf_file::Value;
+
+use super::GgufError;
+use crate::TokenId;
+
+/// The key-value part of a GGUF file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Metadata<'a> {
+    values: &'a HashMap<String, Value>,
+}
+
+impl<'a> Metadata<'a> {
+    pub(super) fn new(values: &'a HashMap<String, Value>) -> Self {
+        Self { values }
+    }
+
+    pub(super) fn text(self, key: &str) -> Result<Option<&'a str>, GgufError> {
+        self.get(key, "a text", text)
+    }
+
+    pub(super) fn required_text(self, key: &str) -> Result<&'a str, GgufError> {
+        self.text(key)?.ok_or_else(|| GgufError::Missing(key.to_owned()))
+    }
+
+    pub(super) fn flag(self, key: &str) -> Result<Option<bool>, GgufError> {
+        self.get(key, "a boolean", |value| value.to_bool().ok())
+    }
+
+    pub(super) fn integer(self, key: &str) -> Result<Option<i64>, GgufError> {
+        self.get(key, "an integer", integer)
+    }
+
+    pub(super) fn size(self, key: &str) -> Result<Option<usize>, GgufError> {
+        self.get(key, "a size", |value| usize::try_from(integer(value)?).ok())
+    }
+
+    pub(super) fn required_size(self, key: &str) -> Result<usize, GgufError> {
+        self.size(key)?.ok_or_else(|| GgufError::Missing(key.to_owned()))
+    }
+
+    pub(super) fn float(self, key: &str) -> Result<Option<f32>, GgufError> {
+        self.get(key, "a 32-bit float", |value| value.to_f32().ok())
+    }
+
+    pub(super) fn token_id(self, key: &str) -> Result<Option<TokenId>, GgufError> {
+        self.get(key, "a token id", |value| TokenId::try_from(integer(value)?).ok())
+    }
+
+    pub(super) fn texts(self, key: &str) -> Result<Option<Vec<&'a str>>, GgufError> {
+        self.get(key, "a list of texts", |value| value.to_vec().ok()?.iter().map(text).collect())
+    }
+
+    pub(super) fn required_texts(self, key: &str) -> Result<Vec<&'a str>, GgufError> {
+        self.texts(key)?.ok_or_else(|| GgufError::Missing(key.to_owned()))
+    }
+
+    pub(super) fn required_integers(self, key: &str) -> Result<Vec<i64>, GgufError> {
+        self.get(key, "a list of integers", |value| value.to_vec().ok()?.iter().map(integer).collect())?
+            .ok_or_else(|| GgufError::Missing(key.to_owned()))
+    }
+
+    /// Returns every text whose key begins with `prefix`, by the rest of the key, sorted.
+    pub(super) fn texts_below(self, prefix: &str) -> Vec<(&'a str, &'a str)> {
+        let mut found: Vec<_> =
+            self.values.iter().filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, text(value)?))).collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn get<T>(
+        self,
+        key: &str,
+        expected: &'static str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, GgufError> {
+        let invalid = || GgufError::Invalid { key: key.to_owned(), expected };
+        self.values.get(key).map(|value| convert(value).ok_or_else(invalid)).transpose()
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    value.to_string().ok().map(String::as_str)
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    match *value {
+        Value::U8(v) => Some(v.into()),
+        Value::I8(v) => Some(v.into()),
+        Value::U16(v) => Some(v.into()),
+        Value::I16(v) => Some(v.into()),
+        Value::U32(v) => Some(v.into()),
+        Value::I32(v) => Some(v.into()),
+        Value::U64(v) => i64::try_from(v).ok(),
+        Value::I64(v) => Some(v),
+        _ => None,
+    }
+}
