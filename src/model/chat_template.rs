@@ -1,0 +1,113 @@
+//! The chat templates that a model comes with.
+
+use std::path::Path;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ModelError, json};
+
+/// The name of the template that is used unless another is asked for.
+const DEFAULT: &str = "default";
+
+/// Chat templates by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChatTemplates {
+    by_name: IndexMap<String, String>,
+}
+
+/// What `chat_template` may be in `tokenizer_config.json`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Declared {
+    One(String),
+    Listed(Vec<Named>),
+    Mapped(IndexMap<String, String>),
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
+    template: String,
+}
+
+impl ChatTemplates {
+    /// Returns the template that Transformers would choose: `tool_use` if there are tools, else the default one.
+    pub fn select(&self, with_tools: bool) -> Option<&str> {
+        let tool_use = if with_tools { self.get("tool_use") } else { None };
+        tool_use.or_else(|| self.get(DEFAULT))
+    }
+
+    /// Returns a template by its name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.by_name.get(name).map(String::as_str)
+    }
+
+    /// Returns the names of all templates.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// Reads `chat_template` of `tokenizer_config.json`; `path` is for error messages.
+    pub(super) fn parse(declared: &Value, path: &Path) -> Result<Self, ModelError> {
+        let by_name = match json::value(declared, "chat_template", path)? {
+            Declared::One(template) => IndexMap::from([(DEFAULT.to_owned(), template)]),
+            Declared::Listed(templates) => templates.into_iter().map(|named| (named.name, named.template)).collect(),
+            Declared::Mapped(templates) => templates,
+        };
+        Ok(Self { by_name })
+    }
+
+    /// Reads the template files of a directory, `None` if it has none.
+    pub(super) fn read(directory: &Path) -> Result<Option<Self>, ModelError> {
+        let mut by_name = IndexMap::new();
+        if let Some(template) = json::read_text(&directory.join("chat_template.jinja"))? {
+            by_name.insert(DEFAULT.to_owned(), template);
+        }
+        let additional = directory.join("additional_chat_templates");
+        let failed = |source| ModelError::Read { path: additional.clone(), source };
+        let entries = match std::fs::read_dir(&additional) {
+            Ok(entries) => entries.collect::<Result<Vec<_>, _>>().map_err(failed)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
+        paths.sort_unstable();
+        for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "jinja")) {
+            let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+            by_name.extend(json::read_text(path)?.map(|template| (name.to_owned(), template)));
+        }
+        Ok(if by_name.is_empty() { None } else { Some(Self { by_name }) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_several_and_mapped_templates_are_understood() {
+        let parse = |value: Value| ChatTemplates::parse(&value, Path::new("tokenizer_config.json")).unwrap();
+        assert_eq!(parse(json!("D")).select(true), Some("D"));
+        let listed = json!([{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]);
+        let mapped = json!({"default": "D", "tool_use": "T"});
+        assert_eq!(parse(listed.clone()), parse(mapped));
+        assert_eq!((parse(listed.clone()).select(true), parse(listed).select(false)), (Some("T"), Some("D")));
+        assert_eq!(parse(json!([{"name": "rag", "template": "R"}])).select(false), None);
+    }
+
+    #[test]
+    fn template_files_are_named_after_themselves() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(ChatTemplates::read(dir.path()).unwrap(), None);
+        std::fs::create_dir(dir.path().join("additional_chat_templates")).unwrap();
+        std::fs::write(dir.path().join("additional_chat_templates/rag.jinja"), "R").unwrap();
+        std::fs::write(dir.path().join("chat_template.jinja"), "D").unwrap();
+        let templates = ChatTemplates::read(dir.path()).unwrap().unwrap();
+        assert_eq!(templates.names().collect::<Vec<_>>(), ["default", "rag"]);
+        assert_eq!(templates.get("rag"), Some("R"));
+    }
+}

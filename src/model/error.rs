@@ -1,0 +1,66 @@
+use std::path::PathBuf;
+
+use crate::{gguf::GgufError, tokenizer::TokenizerError};
+
+/// Why a model's files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The argument is neither a path that exists nor a hub id.
+    #[error("no such file or directory: {0}; pass a .gguf file, a model directory or a hub id such as Qwen/Qwen3-0.6B")]
+    NotFound(String),
+    /// The path is a file, but not a GGUF file.
+    #[error("{} is neither a .gguf file nor a model directory", .0.display())]
+    NotAModel(PathBuf),
+    /// The hub's cache lacks the model, and the network may not be used.
+    #[error("{0} is not in the local Hugging Face cache and HF_HUB_OFFLINE is set")]
+    NotCached(String),
+    /// The hub refused or could not be reached.
+    #[error(
+        "cannot download {model} from the Hugging Face hub: {reason}; check the name, the network and, for a gated \
+         model, the token, or set HF_HUB_OFFLINE=1 to use the local cache only"
+    )]
+    Hub {
+        /// The hub id.
+        model: String,
+        /// What the hub's client met.
+        reason: String,
+    },
+    /// A directory lacks a file.
+    #[error("{} does not exist; {next}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What to do about it.
+        next: &'static str,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A file is not what its name says.
+    #[error("invalid {}: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A special token is not in the vocabulary.
+    #[error("the {role} {token:?} of the tokenizer configuration is not in the vocabulary")]
+    UnknownSpecialToken {
+        /// Such as `eos_token`.
+        role: &'static str,
+        /// Its text.
+        token: String,
+    },
+    /// The GGUF file cannot be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+}

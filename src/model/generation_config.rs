@@ -1,0 +1,104 @@
+//! `generation_config.json`.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{ModelError, config::Ids, json};
+use crate::TokenId;
+
+/// The model's defaults for generation: the part of `generation_config.json` that vLLM reads.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GenerationConfig {
+    /// The tokens that end a generation.
+    pub eos_token_ids: Vec<TokenId>,
+    /// 0 is greedy.
+    pub temperature: Option<f64>,
+    /// In (0, 1].
+    pub top_p: Option<f64>,
+    /// 0 and -1 are off.
+    pub top_k: Option<i64>,
+    /// In [0, 1].
+    pub min_p: Option<f64>,
+    /// 1 is off.
+    pub repetition_penalty: Option<f64>,
+    /// 0 is off.
+    pub presence_penalty: Option<f64>,
+    /// 0 is off.
+    pub frequency_penalty: Option<f64>,
+    /// In tokens.
+    pub max_new_tokens: Option<usize>,
+}
+
+/// The fields as the file has them.
+#[derive(Debug, Deserialize)]
+struct File {
+    eos_token_id: Option<Ids>,
+    temperature: Option<f64>,
+    top_p: Option<f64>,
+    top_k: Option<i64>,
+    min_p: Option<f64>,
+    repetition_penalty: Option<f64>,
+    presence_penalty: Option<f64>,
+    frequency_penalty: Option<f64>,
+    max_new_tokens: Option<usize>,
+}
+
+impl GenerationConfig {
+    /// Reads `generation_config.json` of a directory.
+    pub fn read(directory: &Path) -> Result<Self, ModelError> {
+        let path = directory.join("generation_config.json");
+        let raw = json::read_object(&path)?;
+        let next = "pass a directory that has one, or --generation-config auto or vllm";
+        Self::parse(raw.ok_or_else(|| ModelError::Missing { path: path.clone(), next })?, &path)
+    }
+
+    /// Reads the content of `generation_config.json`; `path` is for error messages.
+    pub(super) fn parse(raw: Map<String, Value>, path: &Path) -> Result<Self, ModelError> {
+        let file: File = serde_path_to_error::deserialize(Value::Object(raw))
+            .map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: error.to_string() })?;
+        Ok(Self {
+            eos_token_ids: file.eos_token_id.map(Ids::into_vec).unwrap_or_default(),
+            temperature: file.temperature,
+            top_p: file.top_p,
+            top_k: file.top_k,
+            min_p: file.min_p,
+            repetition_penalty: file.repetition_penalty,
+            presence_penalty: file.presence_penalty,
+            frequency_penalty: file.frequency_penalty,
+            max_new_tokens: file.max_new_tokens,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(value: Value) -> Result<GenerationConfig, ModelError> {
+        let Value::Object(raw) = value else { unreachable!() };
+        GenerationConfig::parse(raw, Path::new("generation_config.json"))
+    }
+
+    #[test]
+    fn one_end_or_several_are_a_list() {
+        assert_eq!(parse(json!({"eos_token_id": 2})).unwrap().eos_token_ids, [2]);
+        assert_eq!(parse(json!({"eos_token_id": [7, 8]})).unwrap().eos_token_ids, [7, 8]);
+        assert_eq!(parse(json!({"eos_token_id": null})).unwrap(), GenerationConfig::default());
+    }
+
+    #[test]
+    fn only_what_the_file_says_is_set() {
+        let config = parse(json!({"temperature": 0.6, "top_k": 20, "do_sample": true, "top_p": null})).unwrap();
+        assert_eq!(config, GenerationConfig { temperature: Some(0.6), top_k: Some(20), ..GenerationConfig::default() });
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_is_named() {
+        let error = parse(json!({"top_p": "high"})).unwrap_err().to_string();
+        assert!(error.contains("top_p"), "{error}");
+    }
+}

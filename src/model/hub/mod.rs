@@ -1,0 +1,156 @@
+//! Models of the Hugging Face hub, in the cache that all its clients share.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use hf_hub::{
+    Cache, Repo, RepoType,
+    api::tokio::{Api, ApiBuilder, Progress},
+};
+
+use super::ModelError;
+
+/// How the hub is reached.
+#[derive(Clone)]
+pub struct HubOptions {
+    /// Use the local cache only.
+    pub offline: bool,
+    /// The cache: `hub` below `HF_HOME`.
+    pub cache_dir: PathBuf,
+    /// The access token; without one, that of the cache is used.
+    pub token: Option<String>,
+    /// The hub's address, if it is not the public one.
+    pub endpoint: Option<String>,
+    /// Branch, tag or commit; `main` if unset.
+    pub revision: Option<String>,
+    /// Is told how downloads go on.
+    pub progress: DownloadProgress,
+}
+
+/// A function that is told how downloads go on.
+pub type DownloadProgress = Arc<dyn Fn(DownloadEvent<'_>) + Send + Sync>;
+
+/// What happened to a download.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DownloadEvent<'a> {
+    /// A file is about to be fetched.
+    Started {
+        /// Its name in the repository.
+        file: &'a str,
+        /// Its size.
+        size_bytes: usize,
+    },
+    /// This many more bytes of it are there.
+    Received {
+        /// The number of bytes.
+        bytes: usize,
+    },
+    /// It is complete.
+    Finished,
+}
+
+/// Reports the progress of one file.
+#[derive(Clone)]
+struct Reporter(DownloadProgress);
+
+impl Progress for Reporter {
+    async fn init(&mut self, size: usize, filename: &str) {
+        (self.0)(DownloadEvent::Started { file: filename, size_bytes: size });
+    }
+
+    async fn update(&mut self, size: usize) {
+        (self.0)(DownloadEvent::Received { bytes: size });
+    }
+
+    async fn finish(&mut self) {
+        (self.0)(DownloadEvent::Finished);
+    }
+}
+
+/// Returns whether a model argument can be a hub id: `organisation/name`.
+pub(super) fn is_id(model: &str) -> bool {
+    let valid = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    let gguf = Path::new(model).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    !gguf && model.split_once('/').is_some_and(|(organisation, name)| valid(organisation) && valid(name))
+}
+
+/// Returns the directory of a model in the cache, after fetching what is missing.
+pub(super) async fn directory(model: &str, options: &HubOptions) -> Result<PathBuf, ModelError> {
+    let revision = options.revision.as_deref().unwrap_or("main");
+    if options.offline {
+        return cached(model, revision, options).ok_or_else(|| ModelError::NotCached(model.to_owned()));
+    }
+    download(model, revision, options).await.map_err(|reason| ModelError::Hub { model: model.to_owned(), reason })
+}
+
+fn repo(model: &str, revision: &str) -> Repo {
+    Repo::with_revision(model.to_owned(), RepoType::Model, revision.to_owned())
+}
+
+fn snapshot(model: &str, commit: &str, options: &HubOptions) -> PathBuf {
+    options.cache_dir.join(repo(model, commit).folder_name()).join("snapshots").join(commit)
+}
+
+fn cached(model: &str, revision: &str, options: &HubOptions) -> Option<PathBuf> {
+    let by_name = Cache::new(options.cache_dir.clone()).repo(repo(model, revision)).get("config.json");
+    let by_commit = snapshot(model, revision, options).join("config.json");
+    let config = by_name.or_else(|| if by_commit.exists() { Some(by_commit) } else { None })?;
+    config.parent().map(Path::to_owned)
+}
+
+async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<PathBuf, String> {
+    let api = api(options).map_err(|error| error.to_string())?;
+    let info = api.repo(repo(model, revision)).info().await.map_err(|error| error.to_string())?;
+    // Pinned to the commit, the files fit together even if the branch moves on meanwhile.
+    let pinned = api.repo(repo(model, &info.sha));
+    let directory = snapshot(model, &info.sha, options);
+    for file in info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).filter(|file| is_wanted(file)) {
+        if directory.join(file).exists() {
+            continue;
+        }
+        let reporter = Reporter(Arc::clone(&options.progress));
+        let path = pinned.download_with_progress(file, reporter).await.map_err(|error| format!("{file}: {error}"))?;
+        if path != directory.join(file) {
+            return Err(format!("{file}: the hub answered with another commit than {}", info.sha));
+        }
+    }
+    // Only now does the revision count as cached.
+    Cache::new(options.cache_dir.clone())
+        .repo(repo(model, revision))
+        .create_ref(&info.sha)
+        .map_err(|error| error.to_string())?;
+    Ok(directory)
+}
+
+fn api(options: &HubOptions) -> Result<Api, hf_hub::api::tokio::ApiError> {
+    let mut builder = ApiBuilder::from_cache(Cache::new(options.cache_dir.clone())).with_progress(false);
+    if let Some(token) = &options.token {
+        builder = builder.with_token(Some(token.clone()));
+    }
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_endpoint(endpoint.clone());
+    }
+    builder.build()
+}
+
+/// Weights, configuration, tokenizer and chat templates; `consolidated` weights repeat the others in another layout.
+fn is_wanted(file: &str) -> bool {
+    if let Some(template) = file.strip_prefix("additional_chat_templates/") {
+        return !template.contains('/') && has_extension(template, &["jinja"]);
+    }
+    !file.contains(['/', '\\'])
+        && !file.starts_with("consolidated")
+        && (file == "chat_template.jinja" || has_extension(file, &["json", "safetensors"]))
+}
+
+fn has_extension(file: &str, extensions: &[&str]) -> bool {
+    Path::new(file).extension().is_some_and(|extension| extensions.iter().any(|wanted| extension == *wanted))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! JSON files of a model directory, with errors that name file and key.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::ModelError;
+
+/// Reads a file, `None` if it does not exist.
+pub(super) fn read_text(path: &Path) -> Result<Option<String>, ModelError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ModelError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Reads a file that holds one JSON object, `None` if it does not exist.
+pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, ModelError> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
+    let object = serde_json::from_str(&text);
+    object.map(Some).map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// Converts the value of a key.
+pub(super) fn value<T: DeserializeOwned>(value: &Value, key: &str, path: &Path) -> Result<T, ModelError> {
+    T::deserialize(value)
+        .map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: format!("{key}: {error}") })
+}

@@ -1,0 +1,169 @@
+//! The files of a model: where they are, and what they say about everything but its weights.
+//!
+//! Owns the resolution of the MODEL argument and the model's configuration. Refuses the weights, which are the
+//! engine's, and the environment, which is `config`'s.
+
+mod chat_template;
+mod config;
+mod error;
+mod generation_config;
+mod hub;
+mod json;
+mod tokenizer_config;
+
+use std::path::{Path, PathBuf};
+
+pub use chat_template::ChatTemplates;
+pub use config::ModelConfig;
+pub use error::ModelError;
+pub use generation_config::GenerationConfig;
+pub use hub::{DownloadEvent, DownloadProgress, HubOptions};
+use serde_json::Map;
+pub use tokenizer_config::TokenizerConfig;
+
+use crate::{TokenId, gguf::GgufFile, tokenizer::Tokenizer};
+
+/// Where a model's weights are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelSource {
+    /// A GGUF file, which holds everything.
+    Gguf {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A Hugging Face directory.
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// The tokens that end a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EosTokens {
+    /// The tokenizer's.
+    pub primary: Option<TokenId>,
+    /// The generation configuration's others, in its order.
+    pub others: Vec<TokenId>,
+}
+
+/// A model's files, read but for weights and tokenizer.
+#[derive(Debug, Clone)]
+pub struct ModelFiles {
+    /// Where the weights are.
+    pub source: ModelSource,
+    /// config.json.
+    pub config: ModelConfig,
+    /// `generation_config.json`; where it does not exist, its ends of generation are those of config.json.
+    pub generation: GenerationConfig,
+    /// `tokenizer_config.json`, with the directory's template files in place of its templates if there are any.
+    pub tokenizer_config: TokenizerConfig,
+}
+
+impl ModelFiles {
+    /// Finds a model: an existing .gguf file, an existing directory, or else a hub id such as `Qwen/Qwen3-0.6B`.
+    pub async fn resolve(model: &str, hub: &HubOptions) -> Result<Self, ModelError> {
+        let path = Path::new(model);
+        if path.exists() {
+            return Self::open(path);
+        }
+        if !hub::is_id(model) {
+            return Err(ModelError::NotFound(model.to_owned()));
+        }
+        Self::open(&hub::directory(model, hub).await?)
+    }
+
+    /// Reads a .gguf file or a directory.
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        if path.is_dir() {
+            return Self::open_directory(path);
+        }
+        match path.extension() {
+            Some(extension) if extension.eq_ignore_ascii_case("gguf") => Self::open_gguf(path),
+            _ => Err(ModelError::NotAModel(path.to_owned())),
+        }
+    }
+
+    fn open_gguf(path: &Path) -> Result<Self, ModelError> {
+        let file = GgufFile::open(path)?;
+        Ok(Self {
+            source: ModelSource::Gguf { path: path.to_owned() },
+            config: ModelConfig::parse(file.config()?, path)?,
+            generation: GenerationConfig::parse(file.generation_config()?, path)?,
+            tokenizer_config: TokenizerConfig::parse(file.tokenizer_config()?, None, path)?,
+        })
+    }
+
+    fn open_directory(directory: &Path) -> Result<Self, ModelError> {
+        let path = directory.join("config.json");
+        let raw = json::read_object(&path)?.ok_or_else(|| ModelError::Missing {
+            path: path.clone(),
+            next: "pass a directory as Transformers' save_pretrained writes it",
+        })?;
+        let config = ModelConfig::parse(raw, &path)?;
+        let path = directory.join("generation_config.json");
+        let generation = match json::read_object(&path)? {
+            Some(raw) => GenerationConfig::parse(raw, &path)?,
+            None => GenerationConfig { eos_token_ids: config.eos_token_ids.clone(), ..GenerationConfig::default() },
+        };
+        let path = directory.join("tokenizer_config.json");
+        let raw = json::read_object(&path)?.unwrap_or_else(Map::new);
+        let map = json::read_object(&directory.join("special_tokens_map.json"))?;
+        let mut tokenizer_config = TokenizerConfig::parse(raw, map, &path)?;
+        if let Some(templates) = ChatTemplates::read(directory)? {
+            tokenizer_config.chat_templates = templates;
+        }
+        let source = ModelSource::Directory { path: directory.to_owned() };
+        Ok(Self { source, config, generation, tokenizer_config })
+    }
+
+    /// Returns the path of the file or directory.
+    pub fn path(&self) -> &Path {
+        match &self.source {
+            ModelSource::Gguf { path } | ModelSource::Directory { path } => path,
+        }
+    }
+
+    /// Reads the tokenizer, with the added tokens that only its configuration lists.
+    pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
+        let tokenizer = match &self.source {
+            ModelSource::Gguf { path } => GgufFile::open(path)?.tokenizer()?,
+            ModelSource::Directory { path: directory } => {
+                let path = directory.join("tokenizer.json");
+                if !path.exists() {
+                    let next = "no other tokenizer format is read; write it with Transformers' \
+                                AutoTokenizer.from_pretrained(…).save_pretrained(…)";
+                    return Err(ModelError::Missing { path, next });
+                }
+                Tokenizer::from_file(path)?
+            }
+        };
+        let tokens = self.tokenizer_config.tokens_to_add(&tokenizer);
+        if tokens.is_empty() { Ok(tokenizer) } else { Ok(tokenizer.with_added_tokens(&tokens)?) }
+    }
+
+    /// Returns the tokens that end a generation.
+    pub fn eos(&self, tokenizer: &Tokenizer) -> Result<EosTokens, ModelError> {
+        let role = "eos_token";
+        let primary = match self.tokenizer_config.special_token(role) {
+            Some(token) => Some(
+                tokenizer
+                    .id_of(token)
+                    .ok_or_else(|| ModelError::UnknownSpecialToken { role, token: token.to_owned() })?,
+            ),
+            None => None,
+        };
+        let others = self.generation.eos_token_ids.iter().copied().filter(|id| Some(*id) != primary).collect();
+        Ok(EosTokens { primary, others })
+    }
+
+    /// Returns the longest sequence that the model is made for, prompt and output together, in tokens.
+    ///
+    /// Unlike in vLLM, `rope_scaling` does not lengthen it.
+    pub fn max_model_len(&self) -> Option<usize> {
+        self.config.max_position_embeddings
+    }
+}
+
+#[cfg(test)]
+mod tests;
