@@ -1,5 +1,6 @@
 //! What a request asks of the sampler.
 
+use super::FinishReason;
 use crate::TokenId;
 
 /// Which log-probs accompany each sampled token.
@@ -19,20 +20,21 @@ pub enum LogprobsMode {
     /// The model's own: log-softmax of the logits before penalties, masks and temperature.
     #[default]
     Raw,
-    /// The one that was sampled from: after penalties, masks, temperature and truncation.
+    /// The one that was sampled from: after penalties, masks, temperature and truncation; what was cut off has -9999.
     Processed,
 }
 
-/// Everything that decides the next token, given logits and history. Build it, then pass it through [`SamplingParams::validated`].
+/// Everything that decides the next token, given logits and history. Build it, then pass it through
+/// [`SamplingParams::validated`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
-    /// 0 is greedy.
+    /// In [0, 2]; 0 is greedy, and then `top_p`, `top_k` and `min_p` do not apply.
     pub temperature: f64,
-    /// In (0, 1]; 1 is off.
+    /// In (0, 1]; 1 is off. Keeps the fewest most probable tokens that together reach this probability.
     pub top_p: f64,
-    /// 0 is off.
+    /// 0 is off. Keeps the `top_k` most probable tokens and those that are exactly as probable as the last of them.
     pub top_k: usize,
-    /// In [0, 1]; 0 is off.
+    /// In [0, 1]; 0 is off. Keeps tokens at least this probable relative to the most probable one.
     pub min_p: f64,
     /// In [-2, 2]; over output tokens.
     pub presence_penalty: f64,
@@ -40,19 +42,19 @@ pub struct SamplingParams {
     pub frequency_penalty: f64,
     /// Over 0; 1 is off; over prompt and output tokens.
     pub repetition_penalty: f64,
-    /// Added to the logits of the given tokens.
+    /// Added to the logits of the given tokens; clamped to [-100, 100], the last entry of a token counts.
     pub logit_bias: Vec<(TokenId, f32)>,
     /// Only these tokens may be sampled.
     pub allowed_token_ids: Option<Vec<TokenId>>,
-    /// Sequences that may not be completed.
+    /// Sequences that the output may not complete; what of them stands in the prompt does not count.
     pub bad_words: Vec<Vec<TokenId>>,
     /// The same seed gives the same ids; `None` draws a fresh one.
     pub seed: Option<u64>,
     /// At most this many tokens are sampled; at least 1.
     pub max_tokens: usize,
-    /// Before this many tokens no stop token is sampled.
+    /// Before this many tokens no end-of-sequence or stop token is sampled, whatever `ignore_eos` says.
     pub min_tokens: usize,
-    /// The end-of-sequence and stop tokens do not end the sequence... only request `stop_token_ids` do.
+    /// End-of-sequence tokens do not end the sequence; `stop_token_ids` still do.
     pub ignore_eos: bool,
     /// The tokenizer's end-of-sequence token.
     pub eos_token_id: Option<TokenId>,
@@ -60,26 +62,65 @@ pub struct SamplingParams {
     pub extra_eos_token_ids: Vec<TokenId>,
     /// Stop tokens of the request.
     pub stop_token_ids: Vec<TokenId>,
-    /// `None`: no log-probs are reported... the sampled token's is always computed.
+    /// `None` asks for no alternatives; the sampled token's own log-prob is always computed.
     pub logprobs: Option<Logprobs>,
     /// See [`LogprobsMode`].
     pub logprobs_mode: LogprobsMode,
 }
 
-/// A parameter that cannot be honoured.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SamplingError {
-    /// The request field at fault.
-    pub param: &'static str,
-    /// vLLM's sentence.
-    pub message: String,
+impl Default for SamplingParams {
+    /// vLLM's: the model's own distribution, 16 tokens, no log-probs.
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            logit_bias: Vec::new(),
+            allowed_token_ids: None,
+            bad_words: Vec::new(),
+            seed: None,
+            max_tokens: 16,
+            min_tokens: 0,
+            ignore_eos: false,
+            eos_token_id: None,
+            extra_eos_token_ids: Vec::new(),
+            stop_token_ids: Vec::new(),
+            logprobs: None,
+            logprobs_mode: LogprobsMode::Raw,
+        }
+    }
 }
 
 impl SamplingParams {
-    /// Checks every field against its range and against a vocabulary of `vocab_size` tokens.
-    pub fn validated(self, vocab_size: usize) -> Result<Self, SamplingError> {
-        let _ = vocab_size;
-        Ok(self)
+    /// Below this, a temperature is greedy (vLLM's `_SAMPLING_EPS`).
+    const GREEDY_BELOW: f64 = 1e-5;
+
+    /// Whether the most probable token is taken rather than drawn.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature < Self::GREEDY_BELOW
+    }
+
+    /// Every token that `min_tokens` holds back; may repeat a token.
+    pub(super) fn end_token_ids(&self) -> impl Iterator<Item = TokenId> {
+        self.eos_token_id.iter().chain(&self.extra_eos_token_ids).chain(&self.stop_token_ids).copied()
+    }
+}
+
+impl SamplingParams {
+    /// Whether a sequence ends with `id`, its `sampled`-th token. As in vLLM, a stop token wins over `max_tokens`.
+    pub fn finish_after(&self, id: TokenId, sampled: usize) -> Option<FinishReason> {
+        if sampled < self.min_tokens {
+            None
+        } else if !self.ignore_eos && self.eos_token_id == Some(id) {
+            Some(FinishReason::Eos)
+        } else if self.stop_token_ids.contains(&id) || (!self.ignore_eos && self.extra_eos_token_ids.contains(&id)) {
+            Some(FinishReason::StopToken(id))
+        } else {
+            (sampled >= self.max_tokens).then_some(FinishReason::Length)
+        }
     }
 }

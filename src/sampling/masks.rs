@@ -1,0 +1,111 @@
+//! Tokens that may not be sampled at a position: `allowed_token_ids` and `bad_words`.
+
+use super::best::Candidate;
+use crate::TokenId;
+
+/// The logits to sample from: those of the whole vocabulary, or of the allowed tokens only.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pool<'a> {
+    pub(super) logits: &'a [f32],
+    ids: Option<&'a [TokenId]>,
+}
+
+impl<'a> Pool<'a> {
+    pub(super) fn whole(logits: &'a [f32]) -> Self {
+        Self { logits, ids: None }
+    }
+
+    /// The token at an index into `logits`.
+    pub(super) fn id(self, index: usize) -> TokenId {
+        match self.ids {
+            Some(ids) => ids[index],
+            None => TokenId::try_from(index).expect("a token's index is its id"),
+        }
+    }
+
+    /// The first index with this logit, which is one of the pool's.
+    pub(super) fn position(self, logit: f32) -> usize {
+        self.logits.iter().position(|&other| other >= logit).unwrap_or_default()
+    }
+
+    /// Writes the logits of some of the pool's tokens, given by index, to their places in a vocabulary.
+    pub(super) fn scatter(self, kept: &[Candidate], vocabulary: &mut [f32]) {
+        for &(index, logit) in kept {
+            vocabulary[self.id(index as usize) as usize] = logit;
+        }
+    }
+
+    /// Writes the logits of all of the pool's tokens to their places in a vocabulary.
+    pub(super) fn scatter_all(self, vocabulary: &mut [f32]) {
+        for (index, &logit) in self.logits.iter().enumerate() {
+            vocabulary[self.id(index) as usize] = logit;
+        }
+    }
+}
+
+/// `allowed_token_ids`, with room for their logits.
+#[derive(Debug)]
+pub(super) struct AllowedTokens {
+    /// Ascending, so that an order of indices is an order of ids.
+    ids: Vec<TokenId>,
+    logits: Vec<f32>,
+}
+
+impl AllowedTokens {
+    pub(super) fn new(ids: &[TokenId]) -> Self {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        Self { ids, logits: Vec::new() }
+    }
+
+    /// The logits of the allowed tokens; a token without a logit is left out.
+    pub(super) fn gather(&mut self, logits: &[f32]) -> Pool<'_> {
+        let known = self.ids.partition_point(|&id| (id as usize) < logits.len());
+        let ids = &self.ids[..known];
+        self.logits.clear();
+        self.logits.extend(ids.iter().map(|&id| logits[id as usize]));
+        Pool { logits: &self.logits, ids: Some(ids) }
+    }
+}
+
+/// The tokens that would complete one of `bad_words` after `output`. A word of one token is always about to be complete.
+pub(super) fn completing_tokens<'a>(
+    bad_words: &'a [Vec<TokenId>],
+    output: &'a [TokenId],
+) -> impl Iterator<Item = TokenId> {
+    bad_words.iter().filter_map(|word| {
+        let (&last, start) = word.split_last()?;
+        output.ends_with(start).then_some(last)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_word_is_stopped_at_its_last_token_only() {
+        let words = [vec![7], vec![1, 2, 3], vec![2, 4], vec![]];
+        let blocked = |output: &[TokenId]| completing_tokens(&words, output).collect::<Vec<_>>();
+        assert_eq!(blocked(&[]), [7]);
+        assert_eq!(blocked(&[1]), [7]);
+        assert_eq!(blocked(&[2]), [7, 4]);
+        assert_eq!(blocked(&[1, 2]), [7, 3, 4]);
+        assert_eq!(blocked(&[9, 1, 2]), [7, 3, 4]);
+        assert_eq!(blocked(&[1, 2, 9]), [7]);
+    }
+
+    #[test]
+    fn allowed_tokens_are_gathered_once_each_in_the_order_of_ids() {
+        let mut allowed = AllowedTokens::new(&[3, 1, 3, 9]);
+        let pool = allowed.gather(&[0.0, 0.1, 0.2, 0.3]);
+        assert_eq!(pool.logits, [0.1, 0.3]);
+        assert_eq!([pool.id(0), pool.id(1)], [1, 3]);
+    }
+
+    #[test]
+    fn a_whole_vocabulary_is_its_own_index() {
+        assert_eq!(Pool::whole(&[0.0; 4]).id(3), 3);
+    }
+}
