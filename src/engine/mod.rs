@@ -2,6 +2,12 @@
 //!
 //! Owns the boundary to whatever runs the model. Refuses text, chat and HTTP.
 
+mod admission;
+mod check;
+#[cfg(feature = "mistralrs")]
+pub mod mistralrs;
+pub mod scripted;
+
 use std::{sync::Arc, time::Duration};
 
 use futures::stream::BoxStream;

@@ -1,0 +1,28 @@
+//! Which requests an engine can serve at all: the same answer for every engine.
+
+use super::{EngineError, EngineInfo, GenerateRequest};
+
+impl EngineInfo {
+    /// Refuses what no load or luck could make servable.
+    pub(crate) fn check(&self, request: &GenerateRequest) -> Result<(), EngineError> {
+        let prompt = &request.prompt_token_ids;
+        let (max_tokens, longest) = (request.sampling.max_tokens, self.max_model_len);
+        let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
+        if prompt.is_empty() {
+            return unsupported("the prompt is empty".to_owned());
+        }
+        if max_tokens == 0 {
+            return unsupported("max_tokens is 0".to_owned());
+        }
+        if prompt.len().saturating_add(max_tokens) > longest {
+            let length = prompt.len();
+            return unsupported(format!(
+                "a prompt of {length} tokens and max_tokens of {max_tokens} exceed the context of {longest} tokens"
+            ));
+        }
+        match prompt.iter().find(|id| **id as usize >= self.vocab_size) {
+            Some(id) => unsupported(format!("token id {id} is out of vocabulary")),
+            None => Ok(()),
+        }
+    }
+}

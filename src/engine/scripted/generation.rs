@@ -1,0 +1,122 @@
+//! One scripted sequence, from the queue to its end, polled lazily.
+
+use std::sync::Arc;
+
+use super::{Gate, logits::SequenceLogits};
+use crate::{
+    TokenId,
+    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, SampledToken, admission::Place},
+    sampling::{SampleError, SequenceSampler, score_token},
+};
+
+/// A sequence of a [`ScriptedEngine`](super::ScriptedEngine).
+#[derive(Debug)]
+pub(super) struct Generation {
+    prompt: Arc<[TokenId]>,
+    prompt_logprobs: Option<usize>,
+    sampler: SequenceSampler,
+    source: SequenceLogits,
+    logits: Vec<f32>,
+    gate: Gate,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Queued(Place),
+    Sampling(Place),
+    Ending(FinishReason),
+    Ended,
+}
+
+impl Generation {
+    pub(super) fn new(request: GenerateRequest, seed: u64, source: SequenceLogits, vocab_size: usize) -> Self {
+        let prompt = request.prompt_token_ids;
+        Self {
+            sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt), seed),
+            prompt,
+            prompt_logprobs: request.prompt_logprobs,
+            source,
+            logits: vec![0.0; vocab_size],
+            gate: Gate::opened(),
+            phase: Phase::Ended,
+        }
+    }
+
+    /// Queues the sequence behind `place`; every token waits for `gate`.
+    pub(super) fn queued(mut self, place: Place, gate: Gate) -> Self {
+        self.phase = Phase::Queued(place);
+        self.gate = gate;
+        self
+    }
+
+    /// The next item of the stream; `None` after the end.
+    pub(super) async fn next(&mut self) -> Option<Result<EngineOutput, EngineError>> {
+        loop {
+            // A poll that is abandoned half-way ends the sequence; the stream is then dropped anyway.
+            match std::mem::replace(&mut self.phase, Phase::Ended) {
+                Phase::Queued(mut place) => {
+                    let seated = place.seated().await;
+                    if !seated {
+                        self.phase = Phase::Ending(FinishReason::Abort);
+                        continue;
+                    }
+                    let scores = match self.read_prompt().await {
+                        Ok(scores) => scores,
+                        Err(error) => return Some(Err(EngineError::Failed(error.to_string()))),
+                    };
+                    self.phase = Phase::Sampling(place);
+                    if let Some(scores) = scores {
+                        return Some(Ok(EngineOutput::Prompt(scores)));
+                    }
+                }
+                Phase::Sampling(place) => {
+                    tokio::select! {
+                        () = self.gate.passed() => {}
+                        () = place.dismissed() => {}
+                    }
+                    if let Some(output) = self.sample(place) {
+                        tokio::task::yield_now().await;
+                        return Some(output);
+                    }
+                }
+                Phase::Ending(reason) => return Some(Ok(EngineOutput::Finished(reason))),
+                Phase::Ended => return None,
+            }
+        }
+    }
+
+    async fn read_prompt(&mut self) -> Result<Option<Vec<SampledToken>>, SampleError> {
+        let prompt = Arc::clone(&self.prompt);
+        let mut scores = Vec::new();
+        for (position, &id) in prompt.iter().enumerate() {
+            if let Some(top) = self.prompt_logprobs
+                && position > 0
+            {
+                self.source.write(&mut self.logits);
+                scores.push(score_token(&self.logits, id, top)?);
+                tokio::task::yield_now().await;
+            }
+            self.source.push(id);
+        }
+        Ok(self.prompt_logprobs.map(|_| scores))
+    }
+
+    /// Samples one token in `place`; `None` where the sequence ends without one.
+    fn sample(&mut self, place: Place) -> Option<Result<EngineOutput, EngineError>> {
+        if place.is_dismissed() || !self.source.write_next(&mut self.logits) {
+            self.phase = Phase::Ending(FinishReason::Abort);
+            return None;
+        }
+        let step = match self.sampler.step(&mut self.logits) {
+            Ok(step) => step,
+            Err(error) => return Some(Err(EngineError::Failed(error.to_string()))),
+        };
+        self.source.push(step.token.id);
+        self.phase = match step.finish {
+            Some(reason) => Phase::Ending(reason),
+            None => Phase::Sampling(place),
+        };
+        Some(Ok(EngineOutput::Token(step.token)))
+    }
+}

@@ -1,0 +1,273 @@
+//! An engine without weights: deterministic, instant, and honest about everything but meaning.
+//!
+//! Owns made-up logits, a queue and test hooks; tokens come out of the same sampler as those of a real engine.
+//! Refuses to model time: a test that needs a generation to stand still holds a [`Gate`].
+
+mod gate;
+mod generation;
+mod logits;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+
+pub use self::gate::Gate;
+use self::{generation::Generation, logits::LogitSource};
+use super::{Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, TokenStream, admission::Admission};
+use crate::TokenId;
+
+/// The queue is as long as anyone could want in a test.
+const MAX_WAITING: usize = 65_536;
+/// vLLM's default of `--max-num-seqs`.
+const DEFAULT_MAX_NUM_SEQS: usize = 256;
+
+/// An engine whose logits are a hash of the ids so far, or a script.
+#[derive(Debug)]
+pub struct ScriptedEngine {
+    info: EngineInfo,
+    source: LogitSource,
+    seed: u64,
+    /// Requests so far: picks the script, and the seed of a request without one.
+    requests: AtomicU64,
+    admission: Arc<Admission>,
+    gate: Gate,
+}
+
+impl ScriptedEngine {
+    /// Logits from a hash of all ids so far: some 16 likely tokens a position, and now and then (1 in 24) one of `eos`.
+    ///
+    /// The same prompt and seed give the same ids.
+    pub fn hashed(info: EngineInfo, eos: Vec<TokenId>) -> Self {
+        Self::new(info, LogitSource::hashed(eos))
+    }
+
+    /// Plays the n-th script for the n-th request, and the last one for every later request.
+    ///
+    /// The sampler still decides: stop tokens and `max_tokens` end a script early, masks and biases change it.
+    /// A script that ends without a stop token ends as [`FinishReason::Abort`](super::FinishReason::Abort).
+    pub fn playing(info: EngineInfo, scripts: Vec<Vec<TokenId>>) -> Self {
+        Self::new(info, LogitSource::playing(scripts))
+    }
+
+    fn new(info: EngineInfo, source: LogitSource) -> Self {
+        Self {
+            info,
+            source,
+            seed: 0,
+            requests: AtomicU64::new(0),
+            admission: Arc::new(Admission::new(DEFAULT_MAX_NUM_SEQS, MAX_WAITING)),
+            gate: Gate::opened(),
+        }
+    }
+
+    /// Sets the seed that those of requests without one derive from.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets how many sequences run at a time; the others wait in order.
+    #[must_use]
+    pub fn with_max_num_seqs(mut self, max_num_seqs: usize) -> Self {
+        self.admission = Arc::new(Admission::new(max_num_seqs, MAX_WAITING));
+        self
+    }
+
+    /// Makes every token wait for `gate`.
+    #[must_use]
+    pub fn with_gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    fn start(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
+        self.info.check(&request)?;
+        let place = self.admission.enter()?;
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
+        let generation = Generation::new(request, seed, source, self.info.vocab_size);
+        Ok(generation.queued(place, self.gate.clone()))
+    }
+}
+
+impl Engine for ScriptedEngine {
+    fn generate(&self, request: GenerateRequest) -> TokenStream {
+        match self.start(request) {
+            Ok(generation) => stream::unfold(generation, |mut generation| async move {
+                let output = generation.next().await?;
+                Some((output, generation))
+            })
+            .boxed(),
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.admission.load()
+    }
+
+    fn health(&self) -> Result<(), EngineError> {
+        self.admission.health()
+    }
+
+    fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {
+        self.admission.shutdown(grace).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineOutput, FinishReason, SampledToken, SamplingParams};
+
+    const EOS: TokenId = 2;
+
+    fn info() -> EngineInfo {
+        EngineInfo {
+            engine: "scripted",
+            device: "cpu".to_owned(),
+            dtype: "f32".to_owned(),
+            vocab_size: 512,
+            max_model_len: 4_096,
+        }
+    }
+
+    fn params(max_tokens: usize) -> SamplingParams {
+        SamplingParams { seed: Some(1), max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() }
+    }
+
+    fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
+        GenerateRequest { prompt_token_ids: prompt.into(), sampling: sampling.into(), prompt_logprobs: None }
+    }
+
+    async fn outputs(stream: TokenStream) -> Vec<Result<EngineOutput, EngineError>> {
+        stream.collect().await
+    }
+
+    /// The sampled tokens and the end.
+    async fn finished(stream: TokenStream) -> (Vec<SampledToken>, FinishReason) {
+        let mut tokens = Vec::new();
+        let mut reasons = Vec::new();
+        for output in outputs(stream).await {
+            match output.unwrap() {
+                EngineOutput::Token(token) => tokens.push(token),
+                EngineOutput::Finished(reason) => reasons.push(reason),
+                EngineOutput::Prompt(_) => panic!("no prompt log-probs were asked for"),
+            }
+        }
+        let [reason] = reasons[..] else { panic!("{reasons:?}") };
+        (tokens, reason)
+    }
+
+    async fn ids(stream: TokenStream) -> Vec<TokenId> {
+        finished(stream).await.0.iter().map(|token| token.id).collect()
+    }
+
+    #[tokio::test]
+    async fn the_same_prompt_and_seed_give_the_same_tokens_in_company_too() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]);
+        let generate = || engine.generate(request(&[5, 6, 7], params(200)));
+        let alone = finished(generate()).await;
+        let company = futures::future::join_all((0..8).map(|_| finished(generate()))).await;
+        assert!(company.iter().all(|tokens| *tokens == alone));
+        assert_eq!(alone.1, FinishReason::Eos);
+        assert_eq!(engine.load(), EngineLoad::default());
+    }
+
+    #[tokio::test]
+    async fn requests_without_a_seed_differ_but_a_second_engine_repeats_them() {
+        let run = || async {
+            let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_seed(9);
+            let unseeded = || request(&[5], SamplingParams { seed: None, ignore_eos: true, ..params(16) });
+            [ids(engine.generate(unseeded())).await, ids(engine.generate(unseeded())).await]
+        };
+        let [first, second] = run().await;
+        assert_ne!(first, second);
+        assert_eq!(run().await, [first, second]);
+    }
+
+    #[tokio::test]
+    async fn ids_stay_within_the_vocabulary() {
+        let engine = ScriptedEngine::hashed(EngineInfo { vocab_size: 3, ..info() }, vec![EOS]);
+        let sampled = ids(engine.generate(request(&[1], SamplingParams { ignore_eos: true, ..params(300) }))).await;
+        assert_eq!(sampled.len(), 300);
+        assert!(sampled.iter().all(|id| *id < 3));
+    }
+
+    #[tokio::test]
+    async fn scripts_are_played_in_the_order_of_the_requests() {
+        let engine = ScriptedEngine::playing(info(), vec![vec![10, 11, EOS, 12], vec![13, 14]]);
+        let generate = |max_tokens| finished(engine.generate(request(&[5], params(max_tokens))));
+        let ends = [generate(9).await, generate(2).await, generate(9).await];
+        let ends = ends.map(|(tokens, reason)| (tokens.iter().map(|token| token.id).collect::<Vec<_>>(), reason));
+        assert_eq!(ends[0], (vec![10, 11, EOS], FinishReason::Eos));
+        assert_eq!(ends[1], (vec![13, 14], FinishReason::Length));
+        assert_eq!(ends[2], (vec![13, 14], FinishReason::Abort));
+    }
+
+    #[tokio::test]
+    async fn prompt_log_probs_come_first_and_cover_all_but_the_first_token() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]);
+        let asked = GenerateRequest { prompt_logprobs: Some(2), ..request(&[5, 6, 7], params(1)) };
+        let outputs = outputs(engine.generate(asked)).await;
+        let Ok(EngineOutput::Prompt(scores)) = &outputs[0] else { panic!("{outputs:?}") };
+        assert_eq!(
+            scores.iter().map(|score| (score.id, score.top_logprobs.len())).collect::<Vec<_>>(),
+            [(6, 2), (7, 2)]
+        );
+        assert!(matches!(outputs[1..], [Ok(EngineOutput::Token(_)), Ok(EngineOutput::Finished(_))]));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_stream_frees_its_seat() {
+        let gate = Gate::shut();
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_max_num_seqs(1).with_gate(gate.clone());
+        let endless = || SamplingParams { ignore_eos: true, ..params(4_000) };
+        let mut running = engine.generate(request(&[5], endless()));
+        let mut waiting = engine.generate(request(&[6], params(1)));
+        gate.pass(1);
+        assert!(matches!(running.next().await, Some(Ok(EngineOutput::Token(_)))));
+        assert!(running.next().now_or_never().is_none());
+        assert!(waiting.next().now_or_never().is_none());
+        assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 1 });
+        drop(running);
+        assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 0 });
+        gate.open();
+        assert_eq!(ids(waiting).await.len(), 1);
+        assert_eq!(engine.load(), EngineLoad::default());
+    }
+
+    #[tokio::test]
+    async fn shutdown_aborts_what_runs_and_what_waits_and_refuses_the_rest() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_max_num_seqs(1).with_gate(Gate::shut());
+        let running = engine.generate(request(&[5], params(9)));
+        let waiting = engine.generate(request(&[5], params(9)));
+        let ends = async { futures::join!(finished(running), finished(waiting)) };
+        let ((), (first, second)) = futures::join!(engine.shutdown(Duration::MAX), ends);
+        assert_eq!(first, (Vec::new(), FinishReason::Abort));
+        assert_eq!(second, (Vec::new(), FinishReason::Abort));
+        let refused = outputs(engine.generate(request(&[5], params(9)))).await;
+        assert!(matches!(refused[..], [Err(EngineError::Failed(_))]));
+        assert!(engine.health().is_err());
+    }
+
+    #[tokio::test]
+    async fn impossible_requests_are_refused() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]);
+        for (prompt, max_tokens) in [(vec![], 1), (vec![512], 1), (vec![1; 4_000], 97)] {
+            let outputs = outputs(engine.generate(request(&prompt, params(max_tokens)))).await;
+            assert!(matches!(outputs[..], [Err(EngineError::Unsupported(_))]), "{outputs:?}");
+        }
+    }
+}
