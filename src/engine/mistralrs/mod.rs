@@ -1,0 +1,242 @@
+//! mistral.rs as an engine, exact ids in and out.
+//!
+//! mistral.rs computes logits and nothing else here: the tap samples, ends and scores, the queue in front lets one
+//! sequence in at a time (more would share one attention output on a CPU, and be slower on a GPU), its tokenizer,
+//! templates, sampler, prefix cache and hub client are kept out. Refuses models that it would compute wrongly.
+
+mod alphabet;
+mod config;
+mod gguf;
+mod load;
+mod probe;
+mod sequence;
+mod tap;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::{
+    any::Any,
+    fmt, io,
+    path::PathBuf,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use mistralrs_core::Request;
+use tokio::{runtime::Handle, sync::mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use self::alphabet::Alphabet;
+use super::{Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, TokenStream, admission::Admission};
+
+/// Sequences that may wait; the next one is [`EngineError::Overloaded`].
+const MAX_WAITING: usize = 65_536;
+/// Items of a stream beside its tokens: the prompt's log-probs and the end.
+const ITEMS_BESIDE_TOKENS: usize = 2;
+
+/// Where weights are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WeightsSource {
+    /// A GGUF file.
+    Gguf(PathBuf),
+    /// A directory with `config.json` and safetensors.
+    Directory(PathBuf),
+}
+
+/// The type of the arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dtype {
+    /// `float32` on a CPU, `bfloat16` on a GPU.
+    #[default]
+    Auto,
+    /// `float32`.
+    F32,
+    /// `float16`; on GPUs only.
+    F16,
+    /// `bfloat16`; on GPUs only.
+    Bf16,
+}
+
+/// What to load, and how.
+#[derive(Debug, Clone)]
+pub struct LoadSpec {
+    /// Where the weights are.
+    pub source: WeightsSource,
+    /// The type of the arithmetic; a GGUF file's weights stay as they are.
+    pub dtype: Dtype,
+    /// The longest sequence, prompt and output together, in tokens.
+    pub max_model_len: usize,
+    /// Width of the logits.
+    pub vocab_size: usize,
+    /// Requests without a seed derive theirs from this one and their number.
+    pub seed: u64,
+}
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file of the model is missing.
+    #[error("{} does not exist", .0.display())]
+    NotFound(PathBuf),
+    /// A file of the model, or a temporary one, could not be read or written.
+    #[error("could not read or write {}: {source}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// mistral.rs would compute something else than the model.
+    #[error("this model is not supported: {0}")]
+    Unsupported(String),
+    /// The device cannot compute in this type.
+    #[error("dtype {dtype} is not supported on a CPU, use float32")]
+    Dtype {
+        /// The type asked for.
+        dtype: Dtype,
+    },
+    /// The model is shorter than asked for.
+    #[error("a context of {requested} tokens was asked for, the longest possible is {longest}")]
+    ContextTooLong {
+        /// Tokens asked for.
+        requested: usize,
+        /// Tokens possible.
+        longest: usize,
+    },
+    /// No thread to load on.
+    #[error("could not start a thread: {0}")]
+    Thread(io::Error),
+    /// mistral.rs refused or panicked.
+    #[error("the model could not be loaded: {0}")]
+    Engine(String),
+}
+
+/// A model served by mistral.rs.
+pub struct MistralRsEngine {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    seed: u64,
+    seeds_drawn: AtomicU64,
+}
+
+/// What the tasks of all sequences share.
+struct Shared {
+    info: EngineInfo,
+    alphabet: Alphabet,
+    admission: Arc<Admission>,
+    requests: mpsc::Sender<Request>,
+    /// Why the engine serves no more.
+    failure: OnceLock<String>,
+    /// Keeps the engine's thread alive.
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+impl MistralRsEngine {
+    /// Loads a model and computes a first token with it; takes seconds to minutes, and needs a tokio runtime.
+    pub async fn load(spec: LoadSpec) -> Result<Self, LoadError> {
+        let (seed, vocab_size, max_model_len) = (spec.seed, spec.vocab_size, spec.max_model_len);
+        let alphabet = Alphabet::new(vocab_size)
+            .ok_or_else(|| LoadError::Unsupported(format!("a vocabulary of {vocab_size} tokens")))?;
+        let loaded = load::load(spec, alphabet).await?;
+        probe::probe(&loaded.requests, vocab_size).await?;
+        let info =
+            EngineInfo { engine: "mistralrs", device: loaded.device, dtype: loaded.dtype, vocab_size, max_model_len };
+        Ok(Self::over(info, alphabet, loaded.requests, Box::new(loaded.engine)).with_seed(seed))
+    }
+
+    /// An engine that takes `requests` as long as `owner` lives. Needs a tokio runtime.
+    fn over(
+        info: EngineInfo,
+        alphabet: Alphabet,
+        requests: mpsc::Sender<Request>,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        let admission = Arc::new(Admission::new(1, MAX_WAITING));
+        let shared = Shared { info, alphabet, admission, requests, failure: OnceLock::new(), _owner: owner };
+        Self { shared: Arc::new(shared), runtime: Handle::current(), seed: 0, seeds_drawn: AtomicU64::new(0) }
+    }
+
+    fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    fn start(&self, request: GenerateRequest) -> Result<TokenStream, EngineError> {
+        self.shared.alive()?;
+        self.shared.info.check(&request)?;
+        let place = self.shared.admission.enter()?;
+        // The multiplier keeps the seeds of neighbouring base seeds apart.
+        let number = self.seeds_drawn.fetch_add(1, Ordering::Relaxed);
+        let seed = self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let (outputs, stream) = mpsc::channel(request.sampling.max_tokens + ITEMS_BESIDE_TOKENS);
+        self.runtime.spawn(sequence::run(Arc::clone(&self.shared), place, request, seed, outputs));
+        Ok(ReceiverStream::new(stream).boxed())
+    }
+}
+
+impl Shared {
+    fn alive(&self) -> Result<(), EngineError> {
+        self.failure.get().map_or(Ok(()), |reason| Err(EngineError::Failed(reason.clone())))
+    }
+
+    /// Takes note that the engine's thread is gone: nobody is admitted any more.
+    fn died(&self) -> EngineError {
+        let reason = self.failure.get_or_init(|| "the thread of the engine ended unexpectedly".to_owned());
+        self.admission.close();
+        EngineError::Failed(reason.clone())
+    }
+}
+
+impl Engine for MistralRsEngine {
+    fn generate(&self, request: GenerateRequest) -> TokenStream {
+        self.start(request).unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
+    }
+
+    fn info(&self) -> &EngineInfo {
+        &self.shared.info
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.shared.admission.load()
+    }
+
+    fn health(&self) -> Result<(), EngineError> {
+        self.shared.alive()?;
+        self.shared.admission.health()
+    }
+
+    fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {
+        self.shared.admission.shutdown(grace).boxed()
+    }
+}
+
+impl fmt::Debug for MistralRsEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MistralRsEngine")
+            .field("info", &self.shared.info)
+            .field("load", &self.load())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+        })
+    }
+}
+
+/// What a panic said.
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
