@@ -1,0 +1,64 @@
+//! What a message says: nothing, a text, or a list of parts.
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::json::Value;
+
+/// The `content` of a message.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Content {
+    /// `null` or absent.
+    #[default]
+    Empty,
+    /// A plain string.
+    Text(String),
+    /// A list of parts, in order.
+    Parts(Vec<ContentPart>),
+}
+
+/// One part of a message's content.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ContentPart {
+    /// A bare string in the list.
+    Text(String),
+    /// An object with a `type`; kept whole, since templates may read any of its keys.
+    Object {
+        /// The value of `type`.
+        kind: String,
+        /// The object as sent, `type` included.
+        fields: crate::json::Object,
+    },
+}
+
+impl Content {
+    fn from_value(value: Value) -> Result<Self, String> {
+        match value {
+            Value::Null => Ok(Self::Empty),
+            Value::String(text) => Ok(Self::Text(text)),
+            Value::Array(parts) => {
+                let parts = parts.into_iter().map(ContentPart::from_value).collect::<Result<_, _>>()?;
+                Ok(Self::Parts(parts))
+            }
+            _ => Err("expected a string, a list of content parts, or null".to_owned()),
+        }
+    }
+}
+
+impl ContentPart {
+    fn from_value(value: Value) -> Result<Self, String> {
+        match value {
+            Value::String(text) => Ok(Self::Text(text)),
+            Value::Object(fields) => match fields.get("type") {
+                Some(Value::String(kind)) => Ok(Self::Object { kind: kind.clone(), fields }),
+                _ => Err("a content part needs a `type` that is a string".to_owned()),
+            },
+            _ => Err("a content part is a string or an object with a `type`".to_owned()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_value(Value::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}

@@ -1,0 +1,116 @@
+//! One message of a conversation.
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::{Content, TokenBundle, TokenIds, ToolCall};
+use crate::json::Value;
+
+/// Who speaks. Templates decide which roles they know.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Role(String);
+
+impl Role {
+    /// A role of this name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+
+    /// The name, as templates see it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the model wrote the message.
+    pub fn is_assistant(&self) -> bool {
+        self.0 == "assistant"
+    }
+}
+
+/// One message; what vLLM drops before templating is not kept (vLLM 0.32 `renderers/chat_utils.py`).
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(from = "WireMessage")]
+pub struct Message {
+    /// Who speaks.
+    #[schema(value_type = String)]
+    pub role: Role,
+    /// What is said: a string, a list of parts, or null.
+    #[schema(value_type = Option<Object>)]
+    pub content: Content,
+    /// The participant's name.
+    pub name: Option<String>,
+    /// The calls that an assistant made.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// The call that a tool's message answers.
+    pub tool_call_id: Option<String>,
+    /// What an assistant thought before it spoke.
+    pub reasoning: Option<String>,
+    /// Tools that a developer message declares.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tools: Option<Value>,
+    /// The `task` of a message, for the templates that read it.
+    pub task: Option<String>,
+    /// The ids that the message is known to consist of.
+    #[serde(flatten)]
+    pub tokens: TokenBundle,
+}
+
+/// The message as sent: `reasoning` and `reasoning_content` may both be there (NeMo Gym sends both).
+#[derive(Deserialize)]
+struct WireMessage {
+    role: Role,
+    #[serde(default)]
+    content: Content,
+    name: Option<Value>,
+    tool_calls: Option<Vec<ToolCall>>,
+    tool_call_id: Option<String>,
+    reasoning: Option<String>,
+    reasoning_content: Option<String>,
+    tools: Option<Value>,
+    task: Option<Value>,
+    prompt_token_ids: Option<TokenIds>,
+    generation_token_ids: Option<TokenIds>,
+}
+
+impl From<WireMessage> for Message {
+    fn from(wire: WireMessage) -> Self {
+        // vLLM keeps `name` and `task` only when they are strings, and says nothing otherwise.
+        let string = |value| match value {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        Self {
+            role: wire.role,
+            content: wire.content,
+            name: string(wire.name),
+            tool_calls: wire.tool_calls,
+            tool_call_id: wire.tool_call_id,
+            reasoning: wire.reasoning.or(wire.reasoning_content),
+            tools: wire.tools,
+            task: string(wire.task),
+            tokens: TokenBundle {
+                prompt_token_ids: wire.prompt_token_ids,
+                generation_token_ids: wire.generation_token_ids,
+            },
+        }
+    }
+}
+
+impl Message {
+    /// A message that says `text` and nothing else.
+    pub fn text(role: &str, text: impl Into<String>) -> Self {
+        Self {
+            role: Role::new(role),
+            content: Content::Text(text.into()),
+            name: None,
+            tool_calls: None,
+            tool_call_id: None,
+            reasoning: None,
+            tools: None,
+            task: None,
+            tokens: TokenBundle::default(),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The vocabulary of a conversation: messages, their content, tools, tool calls and the token ids they carry.
+//!
+//! These types are what the wire carries, kept exactly: numbers inside tool schemas and arguments as Python reads
+//! them, ids unparsed until someone needs them. Refuses HTTP, templates and anything that only one endpoint knows.
+
+mod content;
+mod message;
+mod tokens;
+mod tool;
+
+pub use content::{Content, ContentPart};
+pub use message::{Message, Role};
+pub use tokens::{InvalidTokenIds, TokenBundle, TokenIds};
+pub use tool::{FunctionTool, InvalidTool, ToolCall};

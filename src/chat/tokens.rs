@@ -1,0 +1,81 @@
+//! The token ids that a message or a request carries.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::TokenId;
+
+/// A list of token ids as sent, parsed on demand: a request repeats the ids of every earlier turn, and only the
+/// latest ones are needed.
+#[derive(Debug, Clone)]
+pub struct TokenIds(Box<RawValue>);
+
+/// What is wrong with a list of token ids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTokenIds {
+    /// Not a list of non-negative integers below 2^32.
+    #[error("must be a list of token ids (non-negative integers)")]
+    NotTokenIds,
+    /// An id that the model does not have.
+    #[error("token id {id} is out of vocabulary ({vocab_size} tokens)")]
+    OutOfVocabulary {
+        /// The id.
+        id: TokenId,
+        /// Tokens in the vocabulary.
+        vocab_size: usize,
+    },
+}
+
+impl TokenIds {
+    /// Parses the list and checks each id against the vocabulary.
+    pub fn parse(&self, vocab_size: usize) -> Result<Vec<TokenId>, InvalidTokenIds> {
+        let ids: Vec<TokenId> = serde_json::from_str(self.0.get()).map_err(|_| InvalidTokenIds::NotTokenIds)?;
+        match ids.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(InvalidTokenIds::OutOfVocabulary { id, vocab_size }),
+            None => Ok(ids),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self)
+    }
+}
+
+/// The ids of a message, as NeMo Gym names and carries them; `null` is the same as absent.
+///
+/// `generation_log_probs` travels beside them on the wire and is never needed to build a prompt.
+#[derive(Debug, Clone, Default, ToSchema)]
+pub struct TokenBundle {
+    /// What the model saw before it wrote the message.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub prompt_token_ids: Option<TokenIds>,
+    /// What the model sampled, the stop token included.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub generation_token_ids: Option<TokenIds>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token_ids(text: &str) -> TokenIds {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn parses_ids_within_the_vocabulary() {
+        assert_eq!(token_ids("[1, 2,3]").parse(4), Ok(vec![1, 2, 3]));
+        assert_eq!(token_ids("[]").parse(4), Ok(vec![]));
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_id() {
+        for text in ["[-1]", "[1.0]", "[true]", "[\"1\"]", "[4294967296]", "{}", "7", "[null]", "[[1]]"] {
+            assert_eq!(token_ids(text).parse(9), Err(InvalidTokenIds::NotTokenIds), "{text}");
+        }
+        assert_eq!(token_ids("[3,4]").parse(4), Err(InvalidTokenIds::OutOfVocabulary { id: 4, vocab_size: 4 }));
+    }
+}
