@@ -1,0 +1,159 @@
+//! One conversation as text: the template, its messages and its variables, rendered as often as a proof needs.
+
+use time::OffsetDateTime;
+
+use super::{
+    ChatPrompt, PromptError,
+    messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
+    template::{ChatTemplate, ContentFormat, TemplateError},
+};
+use crate::json::{Object, Value};
+
+/// What transformers appends to the message to be continued (`apply_chat_template`); templates may trim its space.
+const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// A conversation ready to render. Every render of it sees the same clock.
+pub(super) struct Conversation<'a> {
+    template: &'a ChatTemplate,
+    messages: Vec<Object>,
+    /// Where each message of the request went, when developer messages were folded into the system prompt.
+    places: Vec<usize>,
+    variables: Object,
+    continue_final_message: bool,
+    now: OffsetDateTime,
+}
+
+impl<'a> Conversation<'a> {
+    /// Prepares `prompt` for `template` and renders it once; a template that cannot take tool arguments as objects
+    /// gets them as text.
+    pub(super) fn render(template: &'a ChatTemplate, prompt: &ChatPrompt) -> Result<(Self, String), PromptError> {
+        let mut conversation = Self::new(template, prompt, ArgumentsForm::Mapping)?;
+        match conversation.text() {
+            Err(PromptError::Template(TemplateError::Render(_))) if prompt.has_tool_calls() => {
+                conversation = Self::new(template, prompt, ArgumentsForm::Text)?;
+                let text = conversation.text()?;
+                Ok((conversation, text))
+            }
+            text => Ok((conversation, text?)),
+        }
+    }
+
+    fn new(template: &'a ChatTemplate, prompt: &ChatPrompt, arguments: ArgumentsForm) -> Result<Self, PromptError> {
+        let messages = template_messages(&prompt.messages, template.content_format(), arguments)?;
+        let (messages, places) = fold_developer_role(messages, template.source());
+        Ok(Self {
+            template,
+            messages,
+            places,
+            variables: variables(prompt),
+            continue_final_message: prompt.continue_final_message,
+            now: prompt.now,
+        })
+    }
+
+    /// The whole conversation.
+    pub(super) fn text(&self) -> Result<String, PromptError> {
+        self.render_messages(self.messages.clone(), &self.variables)
+    }
+
+    /// The whole conversation with another message in the place of message `index` of the request.
+    pub(super) fn text_with(&self, index: usize, message: Object) -> Result<String, PromptError> {
+        let mut messages = self.messages.clone();
+        messages[self.places[index]] = message;
+        self.render_messages(messages, &self.variables)
+    }
+
+    /// The messages up to and including message `index` of the request, without a generation prompt.
+    pub(super) fn text_through(&self, index: usize) -> Result<String, PromptError> {
+        let mut variables = self.variables.clone();
+        variables.insert("add_generation_prompt".to_owned(), Value::Bool(false));
+        let messages = self.messages[..=self.places[index]].to_vec();
+        self.template.render(&context(messages, &variables), self.now).map_err(PromptError::Template)
+    }
+
+    /// The template's view of message `index` of the request.
+    pub(super) fn message(&self, index: usize) -> &Object {
+        &self.messages[self.places[index]]
+    }
+
+    /// Text in the form that the template expects as a message's content.
+    pub(super) fn content(&self, text: &str) -> Value {
+        match self.template.content_format() {
+            ContentFormat::String => Value::from(text),
+            ContentFormat::OpenAi => {
+                let part = [("type".to_owned(), Value::from("text")), ("text".to_owned(), Value::from(text))];
+                Value::Array(vec![Value::Object(Object::from_iter(part))])
+            }
+        }
+    }
+
+    /// Whether the render ends inside message `index` of the request.
+    pub(super) fn continues(&self, index: usize) -> bool {
+        self.continue_final_message && self.places[index] + 1 == self.messages.len()
+    }
+
+    fn render_messages(&self, mut messages: Vec<Object>, variables: &Object) -> Result<String, PromptError> {
+        let render = |messages| self.template.render(&context(messages, variables), self.now);
+        if !self.continue_final_message {
+            return render(messages).map_err(PromptError::Template);
+        }
+        let last = messages.last_mut().ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?;
+        append_to_content(last, CONTINUE_TAG)?;
+        let text = render(messages).map_err(PromptError::Template)?;
+        cut_at_tag(&text)
+    }
+}
+
+const NOTHING_TO_CONTINUE: &str = "continue_final_message is set but the final message has no \"content\" to continue!";
+const TAG_NOT_RENDERED: &str = "continue_final_message is set but the final message does not appear in the chat after \
+                                applying the chat template! This can happen if the chat template deletes portions of \
+                                the final message.";
+
+fn append_to_content(message: &mut Object, tag: &str) -> Result<(), PromptError> {
+    let text = match message.get_mut("content") {
+        Some(Value::String(text)) => Some(text),
+        Some(Value::Array(parts)) => parts.iter_mut().rev().find_map(|part| match part {
+            Value::Object(part) => match part.get_mut("text") {
+                Some(Value::String(text)) => Some(text),
+                _ => None,
+            },
+            _ => None,
+        }),
+        _ => None,
+    };
+    text.ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?.push_str(tag);
+    Ok(())
+}
+
+/// Cuts at the last tag; where the template trimmed the tag's own space, it would have trimmed the content's too.
+fn cut_at_tag(text: &str) -> Result<String, PromptError> {
+    let stripped = CONTINUE_TAG.trim_end();
+    let place = text.rfind(stripped).ok_or(PromptError::ContinueFinalMessage(TAG_NOT_RENDERED))?;
+    let head = &text[..place];
+    if text[place..].starts_with(CONTINUE_TAG) { Ok(head.to_owned()) } else { Ok(head.trim_end().to_owned()) }
+}
+
+fn context(messages: Vec<Object>, variables: &Object) -> Object {
+    let mut context = variables.clone();
+    context.insert("messages".to_owned(), Value::Array(messages.into_iter().map(Value::Object).collect()));
+    context
+}
+
+/// The template's variables: the request's kwargs, then the fields that vLLM lets override them.
+fn variables(prompt: &ChatPrompt) -> Object {
+    let mut variables = prompt.template_kwargs.clone();
+    if let Some(effort) = &prompt.reasoning_effort {
+        variables.entry("enable_thinking".to_owned()).or_insert(Value::Bool(effort != "none"));
+        variables.insert("reasoning_effort".to_owned(), Value::from(effort.as_str()));
+    }
+    let list = |values: &[Value]| Value::Array(values.to_vec());
+    let tools = prompt.tools.as_ref().map(|tools| tools.iter().map(template_tool).collect::<Vec<_>>());
+    variables.insert("tools".to_owned(), tools.as_deref().map_or(Value::Null, list));
+    if let Some(documents) = &prompt.documents {
+        variables.insert("documents".to_owned(), list(documents));
+    } else {
+        variables.entry("documents".to_owned()).or_insert(Value::Null);
+    }
+    variables.insert("add_generation_prompt".to_owned(), Value::Bool(prompt.add_generation_prompt));
+    variables
+}

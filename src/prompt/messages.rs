@@ -1,0 +1,329 @@
+//! Messages as chat templates see them.
+//!
+//! Follows vLLM 0.32, `renderers/chat_utils.py` (`_parse_chat_message_content`, `_postprocess_messages`) and
+//! `renderers/hf.py` (the developer role), because the shape of these objects decides the prompt's ids.
+//! Deliberate deviation: media parts are refused, tito serves text models.
+
+use super::{PromptError, template::ContentFormat};
+use crate::{
+    chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
+    json::{Object, Value},
+};
+
+/// How the arguments of tool calls are handed to the template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ArgumentsForm {
+    /// As an object, which is what vLLM does and most templates want.
+    Mapping,
+    /// As the client's JSON text, for templates that concatenate it (DeepSeek-V3).
+    Text,
+}
+
+/// The start of a line that Anthropic clients put before their system prompt; it is not part of it.
+const BILLING_HEADER: &str = "x-anthropic-billing-header";
+
+/// Rebuilds the messages for a template that wants `format`.
+pub(super) fn template_messages(
+    messages: &[Message],
+    format: ContentFormat,
+    arguments: ArgumentsForm,
+) -> Result<Vec<Object>, PromptError> {
+    messages.iter().enumerate().map(|(index, message)| rebuild(index, message, format, arguments)).collect()
+}
+
+fn rebuild(
+    index: usize,
+    message: &Message,
+    format: ContentFormat,
+    arguments: ArgumentsForm,
+) -> Result<Object, PromptError> {
+    let role = message.role.as_str();
+    let parts = text_parts(index, message)?;
+    let mut object = Object::new();
+    object.insert("role".to_owned(), Value::from(role));
+    object.insert("content".to_owned(), content(role, parts, format));
+    if role == "assistant" {
+        if let Some(calls) = message.tool_calls.as_ref().filter(|calls| !calls.is_empty()) {
+            let calls = calls.iter().map(|call| tool_call(call, arguments)).collect();
+            object.insert("tool_calls".to_owned(), Value::Array(calls));
+        }
+        if let Some(reasoning) = &message.reasoning {
+            object.insert("reasoning".to_owned(), Value::from(reasoning.as_str()));
+            object.insert("reasoning_content".to_owned(), Value::from(reasoning.as_str()));
+        }
+    }
+    if role == "tool"
+        && let Some(id) = &message.tool_call_id
+    {
+        object.insert("tool_call_id".to_owned(), Value::from(id.as_str()));
+    }
+    for (key, text) in [("name", &message.name), ("task", &message.task)] {
+        if let Some(text) = text {
+            object.insert(key.to_owned(), Value::from(text.as_str()));
+        }
+    }
+    if role == "developer" {
+        object.insert("tools".to_owned(), message.tools.clone().unwrap_or(Value::Null));
+    }
+    Ok(object)
+}
+
+/// One text of a message with the further keys of its part.
+struct TextPart {
+    text: String,
+    extras: Object,
+}
+
+fn text_parts(index: usize, message: &Message) -> Result<Vec<TextPart>, PromptError> {
+    let plain = |text: &str| TextPart { text: text.to_owned(), extras: Object::new() };
+    let mut parts = match &message.content {
+        Content::Empty => Vec::new(),
+        Content::Text(text) => vec![plain(text)],
+        Content::Parts(parts) => {
+            let mut texts = Vec::with_capacity(parts.len());
+            for (part_index, part) in parts.iter().enumerate() {
+                match part {
+                    ContentPart::Text(text) => texts.push(plain(text)),
+                    ContentPart::Object { kind, fields } => {
+                        texts.extend(object_part(&format!("messages[{index}].content[{part_index}]"), kind, fields)?);
+                    }
+                }
+            }
+            texts
+        }
+    };
+    if message.role.as_str() == "system" {
+        parts.retain_mut(strip_billing_header);
+    }
+    Ok(parts)
+}
+
+/// The text of a part, `None` when it is null: vLLM skips such parts.
+fn object_part(place: &str, kind: &str, fields: &Object) -> Result<Option<TextPart>, PromptError> {
+    let key = match kind {
+        "text" | "input_text" | "output_text" => "text",
+        "refusal" => "refusal",
+        "thinking" => "thinking",
+        _ => {
+            return Err(PromptError::Content {
+                param: place.to_owned(),
+                message: format!(
+                    "Unsupported chat content part type: '{kind}'. Supported types: text, input_text, output_text, \
+                     refusal, thinking."
+                ),
+            });
+        }
+    };
+    match fields.get(key) {
+        Some(Value::String(text)) => {
+            let known = ["type", key];
+            let extras = fields.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+            let extras = extras.map(|(name, value)| (name.clone(), value.clone())).collect();
+            Ok(Some(TextPart { text: text.clone(), extras }))
+        }
+        None | Some(Value::Null) => Ok(None),
+        Some(_) => Err(PromptError::Content {
+            param: format!("{place}.{key}"),
+            message: format!("`{key}` of a content part must be a string"),
+        }),
+    }
+}
+
+fn strip_billing_header(part: &mut TextPart) -> bool {
+    if !part.text.starts_with(BILLING_HEADER) {
+        return true;
+    }
+    match part.text.split_once('\n') {
+        Some((_, rest)) => {
+            part.text = rest.to_owned();
+            true
+        }
+        None => false,
+    }
+}
+
+fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
+    if format == ContentFormat::String || role == "tool" {
+        let texts: Vec<String> = parts.into_iter().map(|part| part.text).collect();
+        return Value::String(texts.join("\n"));
+    }
+    let parts = parts.into_iter().map(|part| {
+        let mut object = Object::new();
+        object.insert("type".to_owned(), Value::from("text"));
+        object.insert("text".to_owned(), Value::String(part.text));
+        object.extend(part.extras);
+        Value::Object(object)
+    });
+    Value::Array(parts.collect())
+}
+
+/// A call in the key order of vLLM's schema: templates print calls as they come.
+fn tool_call(call: &ToolCall, form: ArgumentsForm) -> Value {
+    let arguments = match (form, &call.arguments) {
+        (ArgumentsForm::Text, Some(text)) if !text.is_empty() => Value::from(text.as_str()),
+        (ArgumentsForm::Text, _) => Value::from("{}"),
+        (ArgumentsForm::Mapping, text) => parsed_arguments(text.as_deref()),
+    };
+    let mut function = Object::new();
+    function.insert("arguments".to_owned(), arguments);
+    function.insert("name".to_owned(), Value::from(call.name.as_str()));
+    function.extend(call.function_extras.clone());
+    let mut object = Object::new();
+    object.insert("id".to_owned(), Value::from(call.id.as_str()));
+    object.insert("function".to_owned(), Value::Object(function));
+    object.insert("type".to_owned(), Value::from("function"));
+    object.extend(call.extras.clone());
+    Value::Object(object)
+}
+
+/// vLLM hands templates `{}` for arguments that are not a JSON object: models do write broken calls, and their ids,
+/// not this text, are what the prompt keeps.
+fn parsed_arguments(text: Option<&str>) -> Value {
+    match text.map(Value::parse) {
+        Some(Ok(object @ Value::Object(_))) => object,
+        _ => Value::Object(Object::new()),
+    }
+}
+
+/// A tool as pydantic dumps it for the template: missing description and parameters are null.
+pub(super) fn template_tool(tool: &FunctionTool) -> Value {
+    let mut function = Object::new();
+    function.insert("name".to_owned(), Value::from(tool.name.as_str()));
+    let description = tool.description.as_deref().map_or(Value::Null, Value::from);
+    function.insert("description".to_owned(), description);
+    function.insert("parameters".to_owned(), tool.parameters.clone().unwrap_or(Value::Null));
+    let flags = [("strict", tool.strict), ("defer_loading", tool.defer_loading)];
+    function.extend(flags.into_iter().filter_map(|(key, flag)| Some((key.to_owned(), Value::Bool(flag?)))));
+    let mut object = Object::new();
+    object.insert("type".to_owned(), Value::from("function"));
+    object.insert("function".to_owned(), Value::Object(function));
+    if let Some(flag) = tool.outer_defer_loading {
+        object.insert("defer_loading".to_owned(), Value::Bool(flag));
+    }
+    Value::Object(object)
+}
+
+/// Turns developer messages into system messages for a template that does not know the role, then gathers all system
+/// messages at the front, as vLLM does. Returns where each message went.
+pub(super) fn fold_developer_role(messages: Vec<Object>, template_source: &str) -> (Vec<Object>, Vec<usize>) {
+    let identity = (0..messages.len()).collect();
+    let role_is = |message: &Object, role: &str| message.get("role").and_then(Value::as_str) == Some(role);
+    let knows_role = template_source.contains("\"developer\"") || template_source.contains("'developer'");
+    if knows_role || !messages.iter().any(|message| role_is(message, "developer")) {
+        return (messages, identity);
+    }
+    let mut messages = messages;
+    for message in &mut messages {
+        if role_is(message, "developer") {
+            message.insert("role".to_owned(), Value::from("system"));
+            message.shift_remove("tools");
+        }
+    }
+    let is_system: Vec<bool> = messages.iter().map(|message| role_is(message, "system")).collect();
+    if !is_system.iter().skip(1).any(|&system| system) {
+        return (messages, identity);
+    }
+    let text: Vec<String> = messages.iter().filter(|message| role_is(message, "system")).map(flat_text).collect();
+    let mut folded = vec![Object::from_iter([
+        ("role".to_owned(), Value::from("system")),
+        ("content".to_owned(), Value::String(text.join("\n\n"))),
+    ])];
+    let mut places = Vec::with_capacity(messages.len());
+    for (message, system) in messages.into_iter().zip(is_system) {
+        if system {
+            places.push(0);
+        } else {
+            places.push(folded.len());
+            folded.push(message);
+        }
+    }
+    (folded, places)
+}
+
+fn flat_text(message: &Object) -> String {
+    match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => {
+            let texts = parts.iter().filter_map(|part| part.as_object()?.get("text")?.as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(text: &str) -> Vec<Message> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn rendered(text: &str, format: ContentFormat) -> Vec<String> {
+        let objects = template_messages(&messages(text), format, ArgumentsForm::Mapping).unwrap();
+        objects.into_iter().map(|object| Value::Object(object).to_json_string()).collect()
+    }
+
+    #[test]
+    fn absent_and_multi_part_content_become_one_string() {
+        let text = r#"[{"role":"assistant","content":null},{"role":"user"},
+            {"role":"user","content":["a",{"type":"text","text":"b"},{"type":"text","text":null}]}]"#;
+        assert_eq!(
+            rendered(text, ContentFormat::String),
+            [
+                r#"{"role": "assistant", "content": ""}"#,
+                r#"{"role": "user", "content": ""}"#,
+                r#"{"role": "user", "content": "a\nb"}"#
+            ]
+        );
+    }
+
+    #[test]
+    fn a_template_that_loops_over_content_gets_parts() {
+        let text = r#"[{"role":"user","content":"a"},{"role":"assistant","content":null},
+            {"role":"user","content":[{"type":"text","text":"b","cache_control":{"x":1}}]},
+            {"role":"tool","content":[{"type":"text","text":"r"}],"tool_call_id":"c"}]"#;
+        assert_eq!(
+            rendered(text, ContentFormat::OpenAi),
+            [
+                r#"{"role": "user", "content": [{"type": "text", "text": "a"}]}"#,
+                r#"{"role": "assistant", "content": []}"#,
+                r#"{"role": "user", "content": [{"type": "text", "text": "b", "cache_control": {"x": 1}}]}"#,
+                r#"{"role": "tool", "content": "r", "tool_call_id": "c"}"#
+            ]
+        );
+    }
+
+    #[test]
+    fn calls_are_reordered_and_their_arguments_parsed() {
+        let text = r#"[{"role":"assistant","tool_calls":[
+            {"type":"function","index":0,"id":"c","function":{"name":"f","arguments":"{\"b\": 1e5, \"a\": 2}"}},
+            {"type":"function","id":"d","function":{"name":"g","arguments":"not json"}}]}]"#;
+        assert_eq!(
+            rendered(text, ContentFormat::String),
+            [concat!(
+                r#"{"role": "assistant", "content": "", "tool_calls": ["#,
+                r#"{"id": "c", "function": {"arguments": {"b": 100000.0, "a": 2}, "name": "f"}, "type": "function", "index": 0}, "#,
+                r#"{"id": "d", "function": {"arguments": {}, "name": "g"}, "type": "function"}]}"#
+            )]
+        );
+    }
+
+    #[test]
+    fn images_are_refused_by_name() {
+        let text = r#"[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]"#;
+        let error = template_messages(&messages(text), ContentFormat::String, ArgumentsForm::Mapping).unwrap_err();
+        assert!(error.to_string().contains("image_url"), "{error}");
+    }
+
+    #[test]
+    fn developer_messages_join_the_system_prompt_where_the_role_is_unknown() {
+        let text =
+            r#"[{"role":"user","content":"q"},{"role":"developer","content":"d"},{"role":"system","content":"s"}]"#;
+        let objects = template_messages(&messages(text), ContentFormat::String, ArgumentsForm::Mapping).unwrap();
+        let (folded, places) = fold_developer_role(objects.clone(), "{{ messages }}");
+        assert_eq!(places, [1, 0, 0]);
+        assert_eq!(Value::Object(folded[0].clone()).to_json_string(), r#"{"role": "system", "content": "d\n\ns"}"#);
+        assert_eq!(fold_developer_role(objects, "'developer'").0.len(), 3);
+    }
+}

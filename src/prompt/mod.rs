@@ -1,0 +1,250 @@
+//! Messages to token ids: [`PromptRenderer::render`] is the only road, for every endpoint.
+//!
+//! Owns the chat template, the shape of messages that it sees, the splice of known ids and the length check.
+//! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
+
+mod conversation;
+mod eos_count;
+mod messages;
+mod splice;
+pub mod template;
+
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+
+use crate::{
+    TokenId,
+    chat::{FunctionTool, Message},
+    json::{Object, Value},
+    model::EosTokens,
+    tokenizer::{Tokenizer, TokenizerError},
+};
+use conversation::Conversation;
+use splice::{Seams, Splice};
+use template::{ChatTemplate, TemplateError};
+
+/// A conversation to be put into ids.
+#[derive(Debug, Clone)]
+pub struct ChatPrompt {
+    /// The messages, oldest first.
+    pub messages: Vec<Message>,
+    /// Tools that the template may show.
+    pub tools: Option<Vec<FunctionTool>>,
+    /// Documents that the template may show.
+    pub documents: Option<Vec<Value>>,
+    /// End with the start of an assistant message.
+    pub add_generation_prompt: bool,
+    /// End inside the last message.
+    pub continue_final_message: bool,
+    /// Further variables of the template.
+    pub template_kwargs: Object,
+    /// How much to think, for templates that read it.
+    pub reasoning_effort: Option<String>,
+    /// Let the tokenizer add its own special tokens: off, the template writes them.
+    pub add_special_tokens: bool,
+    /// Further ids that end a generation, besides the model's own.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Ids that the conversation is known to start with.
+    pub known: Option<KnownPrefix>,
+    /// The template's clock, in the server's time zone.
+    pub now: OffsetDateTime,
+}
+
+/// Ids that the model saw and sampled, and the message of the conversation that they end with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPrefix {
+    /// Never empty.
+    pub token_ids: Vec<TokenId>,
+    /// Index of the message.
+    pub anchor: usize,
+}
+
+/// What to do when known ids cannot be provably joined with the rest of the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum OnUnprovable {
+    /// Refuse the request.
+    #[default]
+    Error,
+    /// Join as NeMo-RL does, by counting end tokens; refuse where that fails too.
+    EosCount,
+    /// Ignore the known ids and encode the whole conversation.
+    Retokenize,
+}
+
+/// How the ids of a prompt came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provenance {
+    /// Encoded from the render; no ids were known.
+    Rendered,
+    /// Known ids, then the tail of the render, proven.
+    Spliced {
+        /// Known ids at the start of the prompt.
+        reused: usize,
+        /// The known ids end with a stop token that the template does not close messages with.
+        foreign_stop: bool,
+    },
+    /// Known ids, then what follows as many end tokens of the render; not proven.
+    SplicedByEosCount,
+    /// Known ids could not be joined and were left out, as configured.
+    Retokenized,
+}
+
+/// A prompt in ids.
+#[derive(Debug, Clone)]
+pub struct RenderedPrompt {
+    /// The ids, as the engine gets them.
+    pub token_ids: Arc<[TokenId]>,
+    /// How they came about.
+    pub provenance: Provenance,
+}
+
+/// Why known ids could not be joined with the rest of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnprovableSplice {
+    /// No render shows where the message ends.
+    #[error("the chat template does not render the message that the known ids end with exactly once")]
+    AnchorNotRendered,
+    /// Something other than a special token follows the message.
+    #[error("the chat template does not close the message that the known ids end with by a special token")]
+    NoClose,
+    /// The tail depends on what the message says.
+    #[error("what the chat template writes after the known ids depends on the text of the message they end with")]
+    TailDiffers,
+    /// The tokenizer does not isolate the token at the seam.
+    #[error("the tokenizer does not keep the special token at which the known ids would be continued")]
+    TokenizerMovesSeam,
+    /// A message that ended with a stop token is to be continued.
+    #[error("the final message ended with a stop token and cannot be continued after its ids")]
+    ContinuesClosedMessage,
+    /// Counting end tokens needs one.
+    #[error("the tokenizer has no end-of-sequence token to count")]
+    NoEosToken,
+    /// The render has fewer end tokens than its own start.
+    #[error("end-of-sequence token #{count} was not found in the template's ids")]
+    EosNotFound {
+        /// Which one was looked for.
+        count: usize,
+    },
+}
+
+/// Why a conversation has no prompt.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    /// The model has no template.
+    #[error(
+        "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template if \
+         the tokenizer does not define one."
+    )]
+    NoTemplate,
+    /// The template failed or refused.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A message says something that tito cannot show.
+    #[error("{message}")]
+    Content {
+        /// Where in the request.
+        param: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// There is nothing to continue.
+    #[error("{0}")]
+    ContinueFinalMessage(&'static str),
+    /// Known ids cannot be joined.
+    #[error("the given token ids cannot be continued exactly: {0}")]
+    Unprovable(UnprovableSplice),
+    /// The tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+}
+
+/// The chat templates of a model.
+#[derive(Debug, Default)]
+pub struct Templates {
+    /// For every conversation, unless the next one applies.
+    pub default: Option<ChatTemplate>,
+    /// For conversations with tools, where a model has one of its own for them.
+    pub tool_use: Option<ChatTemplate>,
+}
+
+/// Turns conversations into ids.
+pub struct PromptRenderer {
+    templates: Templates,
+    tokenizer: Arc<Tokenizer>,
+    seams: Seams,
+    eos_token_id: Option<TokenId>,
+    stop_token_ids: Vec<TokenId>,
+    on_unprovable: OnUnprovable,
+}
+
+impl ChatPrompt {
+    fn has_tool_calls(&self) -> bool {
+        self.messages.iter().any(|message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
+    }
+}
+
+impl PromptRenderer {
+    /// Of a model whose generations end with one of `eos`.
+    pub fn new(templates: Templates, tokenizer: Arc<Tokenizer>, eos: &EosTokens, on_unprovable: OnUnprovable) -> Self {
+        let stop_token_ids: Vec<_> = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
+        let seams = Seams::new(tokenizer.added_tokens(), &stop_token_ids);
+        Self { templates, tokenizer, seams, eos_token_id: eos.primary, stop_token_ids, on_unprovable }
+    }
+
+    /// The tokenizer that the ids belong to.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Renders a conversation and encodes what is not known. Blocking: milliseconds for long conversations.
+    pub fn render(&self, prompt: &ChatPrompt) -> Result<RenderedPrompt, PromptError> {
+        let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
+        let template = tool_use.or(self.templates.default.as_ref()).ok_or(PromptError::NoTemplate)?;
+        let (conversation, text) = Conversation::render(template, prompt)?;
+        let Some(known) = &prompt.known else {
+            return self.encode(&text, prompt, Provenance::Rendered);
+        };
+        let stops = [self.stop_token_ids.as_slice(), &prompt.stop_token_ids].concat();
+        let splice = Splice {
+            conversation: &conversation,
+            tokenizer: &self.tokenizer,
+            seams: &self.seams,
+            stops: &stops,
+            render: &text,
+            anchor: known.anchor,
+            known: &known.token_ids,
+        };
+        match splice.join() {
+            Ok(joined) => {
+                let reused = known.token_ids.len();
+                let provenance = Provenance::Spliced { reused, foreign_stop: joined.foreign_stop };
+                Ok(RenderedPrompt { token_ids: joined.token_ids.into(), provenance })
+            }
+            Err(PromptError::Unprovable(reason)) => match self.on_unprovable {
+                OnUnprovable::Error => Err(PromptError::Unprovable(reason)),
+                OnUnprovable::EosCount => self.count_eos(&conversation, &text, known),
+                OnUnprovable::Retokenize => self.encode(&text, prompt, Provenance::Retokenized),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn encode(&self, text: &str, prompt: &ChatPrompt, provenance: Provenance) -> Result<RenderedPrompt, PromptError> {
+        let token_ids = self.tokenizer.encode(text, prompt.add_special_tokens)?;
+        Ok(RenderedPrompt { token_ids: token_ids.into(), provenance })
+    }
+
+    fn count_eos(
+        &self,
+        conversation: &Conversation<'_>,
+        text: &str,
+        known: &KnownPrefix,
+    ) -> Result<RenderedPrompt, PromptError> {
+        let prefix = self.tokenizer.encode(&conversation.text_through(known.anchor)?, false)?;
+        let template = self.tokenizer.encode(text, false)?;
+        let token_ids = eos_count::replace_prefix_tokens(self.eos_token_id, &known.token_ids, &prefix, &template)
+            .map_err(PromptError::Unprovable)?;
+        Ok(RenderedPrompt { token_ids: token_ids.into(), provenance: Provenance::SplicedByEosCount })
+    }
+}
