@@ -1,0 +1,36 @@
+//! The fold of a generation's events: what a JSON answer is made of.
+
+use super::{Event, Finish};
+use crate::{TokenId, engine::SampledToken};
+
+/// A generation so far; whole once `finish` is set.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Completion {
+    /// Log-probs of the prompt's tokens from the second one on, if they were asked for.
+    pub prompt: Option<Vec<SampledToken>>,
+    /// Every sampled token.
+    pub tokens: Vec<SampledToken>,
+    /// The text of the tokens, without stop token and stop string unless they were asked for.
+    pub text: String,
+    /// How it ended.
+    pub finish: Option<Finish>,
+}
+
+impl Completion {
+    /// Adds the next event.
+    pub fn push(&mut self, event: Event) {
+        match event {
+            Event::Prompt(tokens) => self.prompt = Some(tokens),
+            Event::Delta(delta) => {
+                self.tokens.extend(delta.tokens);
+                self.text.push_str(&delta.text);
+                self.finish = delta.finish.or(self.finish.take());
+            }
+        }
+    }
+
+    /// The ids of the sampled tokens.
+    pub fn token_ids(&self) -> Vec<TokenId> {
+        self.tokens.iter().map(|token| token.id).collect()
+    }
+}

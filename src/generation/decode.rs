@@ -1,0 +1,119 @@
+//! Ids to text as it becomes certain, and the strings that end it.
+//!
+//! Follows vLLM 0.32, `v1/engine/detokenizer.py`: a stop string is looked for where a token may have completed it,
+//! text that may turn out to be its start is held back, and an incomplete character at the end is not spoken.
+
+use std::sync::Arc;
+
+use crate::{
+    TokenId,
+    tokenizer::{IncrementalDecoder, Tokenizer, TokenizerError},
+};
+
+/// How sampled tokens become text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Strings that end the generation; none is empty.
+    pub stop: Vec<String>,
+    /// Leave the stop string or stop token in the text.
+    pub include_stop_str_in_output: bool,
+    /// Leave special tokens out of the text.
+    pub skip_special_tokens: bool,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true }
+    }
+}
+
+/// What one token added.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Decoded {
+    pub(super) text: String,
+    /// The stop string that the token completed.
+    pub(super) stop: Option<String>,
+}
+
+/// Decodes one generation.
+pub(super) struct TextDecoder {
+    tokenizer: Arc<Tokenizer>,
+    decoder: IncrementalDecoder,
+    options: Arc<TextOptions>,
+    min_tokens: usize,
+    pushed: usize,
+    /// Decoded but not yet given out, because a stop string may start in it.
+    held: String,
+    /// Bytes of `held` that stood there before stop strings counted (`min_tokens`).
+    unchecked: usize,
+    longest_stop: usize,
+}
+
+impl TextDecoder {
+    pub(super) fn new(
+        tokenizer: &Arc<Tokenizer>,
+        prompt_token_ids: &[TokenId],
+        options: Arc<TextOptions>,
+        min_tokens: usize,
+    ) -> Result<Self, TokenizerError> {
+        let known = prompt_token_ids.iter().rposition(|&id| !tokenizer.contains(id)).map_or(0, |last| last + 1);
+        let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], options.skip_special_tokens)?;
+        let longest_stop = options.stop.iter().map(String::len).max().unwrap_or(0);
+        Ok(Self {
+            tokenizer: Arc::clone(tokenizer),
+            decoder,
+            options,
+            min_tokens,
+            pushed: 0,
+            held: String::new(),
+            unchecked: 0,
+            longest_stop,
+        })
+    }
+
+    /// Decodes the next token; `is_stop_token` says that it ends the generation by itself.
+    pub(super) fn push(&mut self, id: TokenId, is_stop_token: bool) -> Result<Decoded, TokenizerError> {
+        self.pushed += 1;
+        if is_stop_token && !self.options.include_stop_str_in_output {
+            return Ok(Decoded { text: String::new(), stop: None });
+        }
+        // A model may be wider than its tokenizer; such an id has no text.
+        let text = if self.tokenizer.contains(id) { self.decoder.push(id)? } else { String::new() };
+        self.held.push_str(&text);
+        if self.pushed <= self.min_tokens {
+            self.unchecked = self.held.len();
+        } else if !is_stop_token && let Some((stop, text)) = self.take_stopped() {
+            return Ok(Decoded { text, stop: Some(stop) });
+        }
+        Ok(Decoded { text: self.take_certain(), stop: None })
+    }
+
+    /// What was held back, once the generation has ended.
+    pub(super) fn rest(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// The first stop string of the list that stands in the text, and the text that it leaves.
+    fn take_stopped(&mut self) -> Option<(String, String)> {
+        let (stop, start) = self.options.stop.iter().find_map(|stop| {
+            // A string that starts in unchecked text does not count, as in vLLM.
+            let checked = self.held.get(self.unchecked..)?;
+            Some((stop.clone(), self.unchecked + checked.find(stop.as_str())?))
+        })?;
+        let end = if self.options.include_stop_str_in_output { start + stop.len() } else { start };
+        self.held.truncate(end);
+        Some((stop, self.rest()))
+    }
+
+    /// Gives out all but the last bytes, in which a stop string may have begun.
+    fn take_certain(&mut self) -> String {
+        let mut keep = self.longest_stop.saturating_sub(1).min(self.held.len());
+        while !self.held.is_char_boundary(self.held.len() - keep) {
+            keep += 1;
+        }
+        let rest = self.held.split_off(self.held.len() - keep);
+        let certain = std::mem::replace(&mut self.held, rest);
+        self.unchecked = self.unchecked.saturating_sub(certain.len());
+        certain
+    }
+}

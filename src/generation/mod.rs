@@ -1,0 +1,185 @@
+//! Sampled tokens to events: text, the end, and the tokens themselves, which are never derived again.
+//!
+//! Owns decoding, stop strings and the fold of events into a finished answer. Refuses HTTP shapes.
+
+mod collect;
+mod decode;
+
+use std::sync::Arc;
+
+use async_stream::try_stream;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+
+pub use collect::Completion;
+use decode::TextDecoder;
+pub use decode::TextOptions;
+
+use crate::{
+    TokenId,
+    engine::{Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, SampledToken, SamplingParams},
+    tokenizer::Tokenizer,
+};
+
+/// One sequence to generate, with the text that is wanted from it.
+#[derive(Debug, Clone)]
+pub struct GenerationRequest {
+    /// The prompt, verbatim.
+    pub prompt_token_ids: Arc<[TokenId]>,
+    /// Validated.
+    pub sampling: Arc<SamplingParams>,
+    /// Report the log-probs of the prompt, with this many alternatives a position.
+    pub prompt_logprobs: Option<usize>,
+    /// How tokens become text.
+    pub text: Arc<TextOptions>,
+}
+
+/// What ended a generation, as clients see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended its turn.
+    Eos,
+    /// Another stop token was sampled.
+    StopToken(TokenId),
+    /// A stop string was completed.
+    StopString(String),
+    /// The tokens to generate ran out.
+    Length,
+    /// The server ended the generation; what was sampled is valid.
+    Abort,
+}
+
+impl From<FinishReason> for Finish {
+    fn from(reason: FinishReason) -> Self {
+        match reason {
+            FinishReason::Eos => Self::Eos,
+            FinishReason::StopToken(id) => Self::StopToken(id),
+            FinishReason::Length => Self::Length,
+            FinishReason::Abort => Self::Abort,
+        }
+    }
+}
+
+/// A piece of a generation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The log-probs of the prompt's tokens from the second one on; first of all events.
+    Prompt(Vec<SampledToken>),
+    /// What one engine output added.
+    Delta(Delta),
+}
+
+/// What one engine output added to a generation.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Delta {
+    /// Sampled tokens; none in the last delta of an aborted generation.
+    pub tokens: Vec<SampledToken>,
+    /// Text that became certain; it may lag behind the tokens.
+    pub text: String,
+    /// Set in the last delta.
+    pub finish: Option<Finish>,
+}
+
+/// A running generation. Dropping it aborts the generation.
+pub type EventStream = BoxStream<'static, Result<Event, EngineError>>;
+
+/// Starts generations on an engine and decodes what comes back.
+pub struct Generator {
+    engine: Arc<dyn Engine>,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Generator {
+    /// A generator for an engine whose ids `tokenizer` decodes.
+    pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
+        Self { engine, tokenizer }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref()
+    }
+
+    /// Starts one generation.
+    pub fn generate(&self, request: GenerationRequest) -> EventStream {
+        let sampling = Arc::clone(&request.sampling);
+        let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
+        let decoder = match decoder {
+            Ok(decoder) => decoder,
+            Err(error) => {
+                let error = EngineError::Failed(format!("cannot decode after the prompt: {error}"));
+                return futures::stream::once(async { Err(error) }).boxed();
+            }
+        };
+        let outputs = self.engine.generate(GenerateRequest {
+            prompt_token_ids: request.prompt_token_ids,
+            sampling: request.sampling,
+            prompt_logprobs: request.prompt_logprobs,
+        });
+        events(outputs, decoder, sampling)
+    }
+
+    /// Starts several generations at once; each event comes with the index of its request.
+    pub fn generate_all(
+        &self,
+        requests: impl IntoIterator<Item = GenerationRequest>,
+    ) -> BoxStream<'static, Result<(usize, Event), EngineError>> {
+        let streams = requests
+            .into_iter()
+            .enumerate()
+            .map(|(index, request)| self.generate(request).map_ok(move |event| (index, event)).boxed());
+        futures::stream::select_all(streams).boxed()
+    }
+}
+
+fn events(
+    mut outputs: crate::engine::TokenStream,
+    mut decoder: TextDecoder,
+    sampling: Arc<SamplingParams>,
+) -> EventStream {
+    let mut sampled = 0;
+    try_stream! {
+        while let Some(output) = outputs.next().await {
+            match output? {
+                EngineOutput::Prompt(tokens) => yield Event::Prompt(tokens),
+                EngineOutput::Finished(reason) => {
+                    let delta = Delta { text: decoder.rest(), finish: Some(reason.into()), ..Delta::default() };
+                    yield Event::Delta(delta);
+                    return;
+                }
+                EngineOutput::Token(token) => {
+                    sampled += 1;
+                    let mut finish = None;
+                    let ends = sampling.finish_after(token.id, sampled);
+                    // The engine reports the end right behind the last token; both go out as one delta.
+                    if ends.is_some() && let Some(output) = outputs.next().await {
+                        match output? {
+                            EngineOutput::Finished(reason) => finish = Some(Finish::from(reason)),
+                            other => Err(unexpected(&other))?,
+                        }
+                    }
+                    let is_stop_token = !matches!(ends, None | Some(FinishReason::Length));
+                    let piece = decoder.push(token.id, is_stop_token).map_err(|error| {
+                        EngineError::Failed(format!("cannot decode sampled token {}: {error}", token.id))
+                    })?;
+                    let mut text = piece.text;
+                    if let Some(stop) = piece.stop {
+                        finish = Some(Finish::StopString(stop));
+                    } else if finish.is_some() {
+                        text.push_str(&decoder.rest());
+                    }
+                    let done = finish.is_some();
+                    yield Event::Delta(Delta { tokens: vec![token], text, finish });
+                    if done {
+                        return;
+                    }
+                }
+            }
+        }
+        Err(EngineError::Failed("the generation ended without a reason".to_owned()))?;
+    }
+    .boxed()
+}
+
+fn unexpected(output: &EngineOutput) -> EngineError {
+    EngineError::Failed(format!("the engine went on after the last token: {output:?}"))
+}
