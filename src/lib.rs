@@ -10,8 +10,21 @@
 //!           ─ api/<endpoint>/response ▶ JSON or SSE        both are folds of the same events
 //! ```
 
+pub mod api;
+pub mod chat;
+pub mod config;
+pub mod continuity;
 pub mod engine;
+pub mod generation;
+pub mod gguf;
+pub mod json;
+pub mod launch;
+pub mod model;
+pub mod prompt;
 pub mod sampling;
+pub mod server;
+pub mod telemetry;
+pub mod tokenizer;
 
 /// The id of a token in the model's vocabulary.
 pub type TokenId = u32;

@@ -1,3 +1,40 @@
 //! The `tito` binary.
 
-fn main() {}
+use std::{io::Write, process::ExitCode};
+
+use clap::Parser;
+use tito::{
+    api,
+    config::{Arguments, Command},
+    launch, telemetry,
+};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    telemetry::init_logging(arguments.log.as_deref())?;
+    match arguments.command {
+        Command::Serve(args) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let served = runtime.block_on(launch::serve(*args));
+            // Threads of an engine may outlive its last request; they have nothing left to say.
+            runtime.shutdown_background();
+            served
+        }
+        Command::Convert { model, directory } => launch::convert(&model, &directory),
+        Command::Openapi => {
+            let document = api::openapi().to_pretty_json()?;
+            writeln!(std::io::stdout(), "{document}")?;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `POST /v1/chat/completions`.
+
+mod request;
+mod response;
+mod types;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures::StreamExt;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) use types::StreamOptions;
+
+use super::{
+    Api,
+    error::{ApiError, ErrorBody},
+    extract::JsonBody,
+    sse,
+    stream_options::Delivery,
+};
+use crate::generation::Completion;
+use request::ChatTurn;
+use response::{Chunks, Envelope};
+use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(create_chat_completion))
+}
+
+/// Continues a conversation.
+///
+/// Messages that carry `prompt_token_ids` and `generation_token_ids` are continued from exactly those ids.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    tag = "generation",
+    request_body = ChatCompletionRequest,
+    responses(
+        (status = 200, description = "The answer, or with `stream` a series of chunks", content(
+            (ChatCompletion = "application/json"),
+            (ChatCompletionChunk = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
+        (status = 404, description = "The model is not served here", body = ErrorBody),
+        (status = 503, description = "Too many requests wait already", body = ErrorBody),
+    )
+)]
+async fn create_chat_completion(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<ChatCompletionRequest>,
+) -> Result<Response, ApiError> {
+    let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
+    let prompt_token_ids = api.render(prompt).await?;
+    let requests = api.sequences(&prompt_token_ids, &sampling)?;
+    let mut events = api.generator.generate_all(requests);
+    let envelope = Envelope::new(Arc::clone(&api), id, prompt_token_ids, &sampling, top_logprobs);
+    match delivery {
+        Delivery::Json => {
+            let mut completions = vec![Completion::default(); sampling.n];
+            while let Some(item) = events.next().await {
+                let (index, event) = item?;
+                completions[index].push(event);
+            }
+            Ok(Json(envelope.answer(completions)?).into_response())
+        }
+        Delivery::Stream { include_usage, continuous_usage } => {
+            let mut chunks = Chunks::new(envelope, sampling.n, include_usage, continuous_usage);
+            Ok(sse::respond(async_stream::stream! {
+                while let Some(item) = events.next().await {
+                    let pushed = item.map_err(ApiError::from).and_then(|(index, event)| chunks.push(index, event));
+                    match pushed {
+                        Ok(chunks) => for chunk in chunks { yield sse::frame(&chunk) },
+                        Err(error) => {
+                            yield Err(error);
+                            return;
+                        }
+                    }
+                }
+                if let Some(chunk) = chunks.last() {
+                    yield sse::frame(&chunk);
+                }
+            }))
+        }
+    }
+}

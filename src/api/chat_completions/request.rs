@@ -1,0 +1,120 @@
+//! From the wire to a turn: every field checked, defaults filled in.
+
+use axum::http::HeaderMap;
+
+use super::types::ChatCompletionRequest;
+use crate::{
+    api::{
+        Api, answer_id,
+        conversation::Conversation,
+        error::ApiError,
+        sampling::Sampling,
+        stream_options::{Delivery, delivery},
+    },
+    json::Value,
+    prompt::ChatPrompt,
+    sampling::Logprobs,
+};
+
+/// A valid request.
+#[derive(Debug)]
+pub(super) struct ChatTurn {
+    pub(super) id: String,
+    pub(super) prompt: ChatPrompt,
+    pub(super) sampling: Sampling,
+    pub(super) top_logprobs: Option<usize>,
+    pub(super) delivery: Delivery,
+}
+
+impl ChatTurn {
+    pub(super) fn new(request: ChatCompletionRequest, headers: &HeaderMap, api: &Api) -> Result<Self, ApiError> {
+        api.models.check(request.model.as_deref())?;
+        let tokenizer = api.renderer.tokenizer();
+        let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
+        let delivery = delivery(request.stream, request.stream_options)?;
+        refuse_unserved(&request)?;
+        let (logprobs, top_logprobs) = logprobs(&request)?;
+        let max_tokens = request.max_completion_tokens.or(request.max_tokens);
+        let sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
+        if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
+            let message = "`prompt_logprobs` are not available when `stream=True`.";
+            return Err(ApiError::invalid("prompt_logprobs", message));
+        }
+        let conversation = Conversation {
+            messages: request.messages,
+            required_prefix_token_ids: request.required_prefix_token_ids,
+            tools: request.tools,
+            documents: request.documents,
+            reasoning_effort: request.reasoning_effort,
+            add_generation_prompt: request.add_generation_prompt,
+            continue_final_message: request.continue_final_message,
+            add_special_tokens: request.add_special_tokens,
+            chat_template: request.chat_template,
+            chat_template_kwargs: request.chat_template_kwargs,
+            stop_token_ids: sampling.stop_token_ids().to_vec(),
+        };
+        let prompt = conversation.into_prompt(api)?;
+        Ok(Self { id, prompt, sampling, top_logprobs, delivery })
+    }
+}
+
+fn refuse_unserved(request: &ChatCompletionRequest) -> Result<(), ApiError> {
+    if request.echo == Some(true) {
+        return Err(ApiError::invalid("echo", "`echo` is not supported on chat completions by this server"));
+    }
+    let override_ids = request.kv_transfer_params.as_ref().and_then(|params| params.get("prompt_token_ids"));
+    if override_ids.is_some_and(|ids| !ids.is_null()) {
+        let message = "`kv_transfer_params['prompt_token_ids']` is not supported by this server; use \
+                       `required_prefix_token_ids`, or a token prompt on /v1/completions";
+        return Err(ApiError::invalid("kv_transfer_params", message));
+    }
+    tool_choice(request)
+}
+
+/// vLLM's rules for a server without a tool parser (`renderers/online_renderer.py`).
+fn tool_choice(request: &ChatCompletionRequest) -> Result<(), ApiError> {
+    let invalid = |message: &str| Err(ApiError::invalid("tool_choice", message));
+    let has_tools = match &request.tools {
+        Some(tools) if tools.is_empty() => {
+            let message = "`tools` must not be an empty array. Either provide at least one tool or omit the field \
+                           entirely.";
+            return Err(ApiError::invalid("tools", message));
+        }
+        tools => tools.is_some(),
+    };
+    let choice = match &request.tool_choice {
+        None | Some(Value::Null) if has_tools => "auto",
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::String(choice)) => choice,
+        Some(_) if has_tools => "function",
+        Some(_) => return invalid("When using `tool_choice`, `tools` must be set."),
+    };
+    match choice {
+        "none" => Ok(()),
+        _ if !has_tools => invalid("When using `tool_choice`, `tools` must be set."),
+        "auto" => invalid(
+            "\"auto\" tool choice requires a tool parser, which this server does not have: pass `tool_choice`: \
+             \"none\" to show the tools to the model and get its answer as text",
+        ),
+        _ => invalid("this `tool_choice` requires a tool parser, which this server does not have"),
+    }
+}
+
+/// `top_logprobs`: null counts as 0, since a null that turned log-probs off has emptied training data before.
+fn logprobs(request: &ChatCompletionRequest) -> Result<(Option<Logprobs>, Option<usize>), ApiError> {
+    let invalid = |message: &str| Err(ApiError::invalid("top_logprobs", message));
+    let asked = request.logprobs.unwrap_or(false);
+    let top = request.top_logprobs.unwrap_or(0);
+    match (asked, top) {
+        (false, 0) => Ok((None, None)),
+        (_, ..=-2) => invalid("`top_logprobs` must be a positive value or -1."),
+        (false, _) => invalid("when using `top_logprobs`, `logprobs` must be set to true."),
+        (true, -1) => Ok((Some(Logprobs::All), None)),
+        (true, top) => {
+            let top = usize::try_from(top).unwrap_or(usize::MAX);
+            // Chosen tokens are all shown, whatever their number.
+            let shown = request.sampling.logprob_token_ids.is_none().then_some(top);
+            Ok((Some(Logprobs::Top(top)), shown))
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! From events to the wire: one JSON body, or a stream whose fold it is.
+
+use std::sync::Arc;
+
+use super::types::{
+    AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice, ChunkDelta,
+    NamedLogprob, TokenLogprob,
+};
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        error::ApiError,
+        output::{
+            SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+        },
+        sampling::Sampling,
+    },
+    engine::SampledToken,
+    generation::{Completion, Delta, Event},
+};
+
+/// What all parts of one answer have in common.
+pub(super) struct Envelope {
+    api: Arc<Api>,
+    id: String,
+    created: u64,
+    model: String,
+    prompt_token_ids: Arc<[TokenId]>,
+    return_token_ids: bool,
+    logprobs: bool,
+    top_logprobs: Option<usize>,
+    tokens_as_ids: bool,
+}
+
+impl Envelope {
+    pub(super) fn new(
+        api: Arc<Api>,
+        id: String,
+        prompt_token_ids: Arc<[TokenId]>,
+        sampling: &Sampling,
+        top_logprobs: Option<usize>,
+    ) -> Self {
+        Self {
+            id,
+            created: created(),
+            model: api.models.name().to_owned(),
+            prompt_token_ids,
+            return_token_ids: sampling.return_token_ids,
+            logprobs: sampling.wants_logprobs(),
+            top_logprobs,
+            tokens_as_ids: sampling.tokens_as_ids,
+            api,
+        }
+    }
+
+    fn usage(&self, sampled: usize) -> Usage {
+        Usage::new(self.prompt_token_ids.len(), sampled)
+    }
+
+    /// The JSON answer.
+    pub(super) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
+        let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let tokenizer = self.api.renderer.tokenizer();
+        let prompt = completions.first().and_then(|completion| completion.prompt.as_deref());
+        let prompt_logprobs = prompt.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?;
+        let choices = completions.into_iter().enumerate().map(|(index, completion)| self.choice(index, completion));
+        Ok(ChatCompletion {
+            id: self.id.clone(),
+            object: "chat.completion",
+            created: self.created,
+            model: self.model.clone(),
+            choices: choices.collect::<Result<_, _>>()?,
+            service_tier: None,
+            system_fingerprint: SYSTEM_FINGERPRINT,
+            usage: self.usage(sampled).into(),
+            prompt_logprobs,
+            prompt_token_ids: self.return_token_ids.then(|| self.prompt_token_ids.to_vec()),
+            prompt_text: None,
+            kv_transfer_params: None,
+            ec_transfer_params: None,
+            metrics: None,
+        })
+    }
+
+    fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
+        let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
+        let (finish_reason, stop_reason) = finish_fields(finish);
+        let bundle = self.return_token_ids || (self.logprobs && self.tokens_as_ids);
+        Ok(Choice {
+            index,
+            logprobs: self.choice_logprobs(&completion.tokens)?,
+            finish_reason,
+            stop_reason,
+            token_ids: self.return_token_ids.then(|| completion.token_ids()),
+            routed_experts: None,
+            message: AnswerMessage {
+                role: "assistant",
+                tokens: bundle.then(|| AnswerTokens {
+                    prompt_token_ids: self.prompt_token_ids.to_vec(),
+                    generation_token_ids: completion.token_ids(),
+                    generation_log_probs: completion.tokens.iter().map(|token| token.logprob).collect(),
+                }),
+                content: completion.text,
+                refusal: None,
+                annotations: None,
+                audio: None,
+                function_call: None,
+                reasoning: None,
+            },
+        })
+    }
+
+    fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
+        if !self.logprobs {
+            return Ok(None);
+        }
+        let content = tokens.iter().map(|token| self.token_logprob(token)).collect::<Result<_, _>>()?;
+        Ok(Some(ChoiceLogprobs { content }))
+    }
+
+    fn token_logprob(&self, token: &SampledToken) -> Result<TokenLogprob, ApiError> {
+        let spelling = TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.tokens_as_ids };
+        let alternatives = shown_alternatives(token, self.top_logprobs).into_iter().map(|shown| {
+            let name = spelling.name(shown.id)?;
+            Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: shown.logprob })
+        });
+        Ok(TokenLogprob {
+            token: NamedLogprob {
+                token: spelling.name(token.id)?,
+                logprob: token.logprob,
+                bytes: spelling.bytes(token.id)?,
+            },
+            top_logprobs: alternatives.collect::<Result<_, ApiError>>()?,
+        })
+    }
+
+    fn chunk(&self, choices: Vec<ChunkChoice>) -> ChatCompletionChunk {
+        ChatCompletionChunk {
+            id: self.id.clone(),
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: self.model.clone(),
+            choices,
+            usage: None,
+            system_fingerprint: None,
+            prompt_token_ids: None,
+            prompt_text: None,
+        }
+    }
+}
+
+/// Turns the events of `n` choices into chunks.
+pub(super) struct Chunks {
+    envelope: Envelope,
+    include_usage: bool,
+    continuous_usage: bool,
+    /// Tokens sampled so far; `None` for a choice without output yet.
+    sampled: Vec<Option<usize>>,
+}
+
+impl Chunks {
+    pub(super) fn new(envelope: Envelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
+        Self { envelope, include_usage, continuous_usage, sampled: vec![None; n] }
+    }
+
+    /// The chunks that one event of choice `index` becomes.
+    pub(super) fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {
+        // Prompt log-probs are refused on streams.
+        let Event::Delta(delta) = event else { return Ok(Vec::new()) };
+        let mut chunks = Vec::with_capacity(2);
+        if self.sampled[index].is_none() {
+            self.sampled[index] = Some(0);
+            chunks.push(self.first(index));
+        }
+        if let Some(sampled) = &mut self.sampled[index] {
+            *sampled += delta.tokens.len();
+        }
+        chunks.push(self.delta(index, delta)?);
+        Ok(chunks)
+    }
+
+    /// The usage chunk, once all choices have ended.
+    pub(super) fn last(&self) -> Option<ChatCompletionChunk> {
+        self.include_usage.then(|| ChatCompletionChunk {
+            usage: Some(self.envelope.usage(self.sampled.iter().flatten().sum())),
+            system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            ..self.envelope.chunk(Vec::new())
+        })
+    }
+
+    fn usage(&self, index: usize) -> Option<Usage> {
+        self.continuous_usage.then(|| self.envelope.usage(self.sampled[index].unwrap_or(0)))
+    }
+
+    fn first(&self, index: usize) -> ChatCompletionChunk {
+        let choice = ChunkChoice {
+            index,
+            delta: ChunkDelta { role: Some("assistant"), content: Some(String::new()) },
+            logprobs: None,
+            finish_reason: None,
+            stop_reason: None,
+            token_ids: None,
+        };
+        let prompt = self.envelope.return_token_ids.then(|| self.envelope.prompt_token_ids.to_vec());
+        ChatCompletionChunk {
+            usage: self.usage(index),
+            prompt_token_ids: Some(prompt),
+            prompt_text: Some(None),
+            ..self.envelope.chunk(vec![choice])
+        }
+    }
+
+    fn delta(&self, index: usize, delta: Delta) -> Result<ChatCompletionChunk, ApiError> {
+        let finish = delta.finish.as_ref().map(finish_fields);
+        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), Some(stop)));
+        let finished = finish_reason.is_some();
+        let token_ids = || delta.tokens.iter().map(|token| token.id).collect();
+        let choice = ChunkChoice {
+            index,
+            logprobs: self.envelope.choice_logprobs(&delta.tokens)?,
+            finish_reason,
+            stop_reason,
+            token_ids: Some(self.envelope.return_token_ids.then(token_ids)),
+            delta: ChunkDelta { role: None, content: (!finished || !delta.text.is_empty()).then_some(delta.text) },
+        };
+        Ok(ChatCompletionChunk {
+            usage: self.usage(index),
+            system_fingerprint: (finished && !self.include_usage).then_some(SYSTEM_FINGERPRINT),
+            ..self.envelope.chunk(vec![choice])
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! The wire shapes of `POST /v1/chat/completions`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    api::{
+        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, Usage},
+        sampling::SamplingFields,
+    },
+    chat::{FunctionTool, Message, TokenIds},
+    json::Value,
+};
+
+/// A conversation to be continued. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct ChatCompletionRequest {
+    /// The conversation, oldest message first.
+    pub messages: Vec<Message>,
+    /// One of the served names; absent or empty is any.
+    pub model: Option<String>,
+    /// Ids that the prompt must start with, whatever the messages carry: prompt and generation of the latest turn.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub required_prefix_token_ids: Option<TokenIds>,
+    /// Tools that the template may show.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tools: Option<Vec<FunctionTool>>,
+    /// Only `none` is served: tool calls are not parsed out of the text.
+    #[schema(value_type = Option<String>)]
+    pub tool_choice: Option<Value>,
+    /// Documents that the template may show.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub documents: Option<Vec<Value>>,
+    /// How much to think, for templates that read it.
+    pub reasoning_effort: Option<String>,
+    /// End the prompt with the start of an assistant message (default true).
+    pub add_generation_prompt: Option<bool>,
+    /// End the prompt inside the last message.
+    pub continue_final_message: Option<bool>,
+    /// Let the tokenizer add its own special tokens (default false).
+    pub add_special_tokens: Option<bool>,
+    /// Refused: the server's own template is used.
+    #[schema(value_type = Option<String>)]
+    pub chat_template: Option<Value>,
+    /// Further variables of the template.
+    #[schema(value_type = Option<Object>)]
+    pub chat_template_kwargs: Option<Value>,
+    /// Tokens to generate; clamped to the room that the prompt leaves.
+    pub max_completion_tokens: Option<i64>,
+    /// The older spelling of `max_completion_tokens`.
+    pub max_tokens: Option<i64>,
+    /// Report the log-prob of each sampled token.
+    pub logprobs: Option<bool>,
+    /// Report this many alternatives too; -1 is the whole vocabulary.
+    pub top_logprobs: Option<i64>,
+    /// Refused unless false.
+    pub echo: Option<bool>,
+    /// Answer with server-sent events.
+    pub stream: Option<bool>,
+    /// What the stream reports besides choices.
+    pub stream_options: Option<StreamOptions>,
+    /// Becomes part of the answer's id; the header `X-Request-Id` wins.
+    pub request_id: Option<String>,
+    /// Refused where it carries `prompt_token_ids`, ignored otherwise.
+    #[schema(value_type = Option<Object>)]
+    pub kv_transfer_params: Option<Value>,
+    /// How to sample.
+    #[serde(flatten)]
+    pub sampling: SamplingFields,
+}
+
+/// What a stream reports besides choices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+pub(crate) struct StreamOptions {
+    /// A last chunk without choices reports usage.
+    pub include_usage: Option<bool>,
+    /// Every chunk reports usage so far; needs `include_usage`.
+    pub continuous_usage_stats: Option<bool>,
+}
+
+/// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChatCompletion {
+    pub(super) id: String,
+    pub(super) object: &'static str,
+    pub(super) created: u64,
+    pub(super) model: String,
+    pub(super) choices: Vec<Choice>,
+    pub(super) service_tier: Option<u8>,
+    pub(super) system_fingerprint: &'static str,
+    pub(super) usage: DetailedUsage,
+    pub(super) prompt_logprobs: Option<PromptLogprobs>,
+    /// The prompt, with `return_token_ids`.
+    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
+    pub(super) prompt_text: Option<String>,
+    pub(super) kv_transfer_params: Option<u8>,
+    pub(super) ec_transfer_params: Option<u8>,
+    pub(super) metrics: Option<u8>,
+}
+
+/// One of `n` answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Choice {
+    pub(super) index: usize,
+    pub(super) message: AnswerMessage,
+    pub(super) logprobs: Option<ChoiceLogprobs>,
+    pub(super) finish_reason: FinishReason,
+    pub(super) stop_reason: Option<StopReason>,
+    /// Every sampled token, the stop token included, with `return_token_ids`.
+    pub(super) token_ids: Option<Vec<TokenId>>,
+    pub(super) routed_experts: Option<u8>,
+}
+
+/// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AnswerMessage {
+    pub(super) role: &'static str,
+    pub(super) content: String,
+    pub(super) refusal: Option<u8>,
+    pub(super) annotations: Option<u8>,
+    pub(super) audio: Option<u8>,
+    pub(super) function_call: Option<u8>,
+    pub(super) reasoning: Option<String>,
+    #[serde(flatten)]
+    pub(super) tokens: Option<AnswerTokens>,
+}
+
+/// The ids of a message, with `return_token_ids`, or with `logprobs` and `return_tokens_as_token_ids`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AnswerTokens {
+    /// What the model saw.
+    pub(super) prompt_token_ids: Vec<TokenId>,
+    /// What it sampled, the stop token included.
+    pub(super) generation_token_ids: Vec<TokenId>,
+    /// One log-prob for each sampled token.
+    pub(super) generation_log_probs: Vec<f32>,
+}
+
+/// The log-probs of a choice or of a piece of it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChoiceLogprobs {
+    pub(super) content: Vec<TokenLogprob>,
+}
+
+/// One sampled token.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TokenLogprob {
+    #[serde(flatten)]
+    pub(super) token: NamedLogprob,
+    pub(super) top_logprobs: Vec<NamedLogprob>,
+}
+
+/// A token and its log-prob.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct NamedLogprob {
+    /// The token's text, or `token_id:N`.
+    pub(super) token: String,
+    /// Natural logarithm, at least -9999.
+    pub(super) logprob: f32,
+    /// The bytes of the sampled token, or of the name of an alternative.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A field that is null unless asked for, and absent where vLLM leaves it out.
+type Nullable<T> = Option<Option<T>>;
+
+/// One event of a stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChatCompletionChunk {
+    pub(super) id: String,
+    pub(super) object: &'static str,
+    pub(super) created: u64,
+    pub(super) model: String,
+    pub(super) choices: Vec<ChunkChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<Usage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) system_fingerprint: Option<&'static str>,
+    /// In the first chunk of a choice only; null unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_token_ids: Nullable<Vec<TokenId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_text: Nullable<String>,
+}
+
+/// What one event adds to a choice.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChunkChoice {
+    pub(super) index: usize,
+    pub(super) delta: ChunkDelta,
+    pub(super) logprobs: Option<ChoiceLogprobs>,
+    pub(super) finish_reason: Option<FinishReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stop_reason: Nullable<StopReason>,
+    /// The tokens of this event; null unless asked for. Absent in the first chunk of a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token_ids: Nullable<Vec<TokenId>>,
+}
+
+/// What one event adds to a message.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct ChunkDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) content: Option<String>,
+}

@@ -1,0 +1,109 @@
+//! `POST /v1/completions`.
+
+mod request;
+mod response;
+mod types;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures::StreamExt;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Api,
+    error::{ApiError, ErrorBody},
+    extract::JsonBody,
+    sse,
+    stream_options::Delivery,
+};
+use crate::{
+    engine::EngineError,
+    generation::{Completion, Event, GenerationRequest},
+};
+use request::CompletionTurn;
+use response::{Chunks, Envelope};
+use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(create_completion))
+}
+
+/// Continues texts or token ids.
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    tag = "generation",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, description = "The answer, or with `stream` a series of chunks", content(
+            (CompletionAnswer = "application/json"),
+            (CompletionChunk = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
+        (status = 404, description = "The model is not served here", body = ErrorBody),
+        (status = 503, description = "Too many requests wait already", body = ErrorBody),
+    )
+)]
+async fn create_completion(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<CompletionRequest>,
+) -> Result<Response, ApiError> {
+    let turn = CompletionTurn::new(request, &headers, &api).await?;
+    let requests = sequences(&turn, &api)?;
+    let (choices, delivery, prompt_only) = (requests.len(), turn.delivery, turn.prompt_only);
+    let mut events = api.generator.generate_all(requests);
+    let envelope = Envelope::new(Arc::clone(&api), turn);
+    match delivery {
+        Delivery::Json => {
+            let mut completions = vec![Completion::default(); choices];
+            while let Some(item) = events.next().await {
+                let (index, event) = shown(item, prompt_only)?;
+                completions[index].push(event);
+            }
+            Ok(Json(envelope.answer(&completions)?).into_response())
+        }
+        Delivery::Stream { include_usage, continuous_usage } => {
+            let mut chunks = Chunks::new(envelope, include_usage, continuous_usage);
+            Ok(sse::respond(async_stream::stream! {
+                while let Some(item) = events.next().await {
+                    let pushed = shown(item, prompt_only).and_then(|(index, event)| chunks.push(index, event));
+                    match pushed {
+                        Ok(chunk) => if let Some(chunk) = chunk { yield sse::frame(&chunk) },
+                        Err(error) => {
+                            yield Err(error);
+                            return;
+                        }
+                    }
+                }
+                if let Some(chunk) = chunks.last() {
+                    yield sse::frame(&chunk);
+                }
+            }))
+        }
+    }
+}
+
+fn sequences(turn: &CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>, ApiError> {
+    let mut requests = Vec::with_capacity(turn.prompts.len() * turn.sampling.n);
+    for prompt in &turn.prompts {
+        requests.extend(api.sequences(&prompt.token_ids, &turn.sampling)?);
+    }
+    Ok(requests)
+}
+
+/// Hides the token that the engine had to sample where only the prompt was asked for.
+fn shown(item: Result<(usize, Event), EngineError>, prompt_only: bool) -> Result<(usize, Event), ApiError> {
+    let (index, mut event) = item?;
+    if let (true, Event::Delta(delta)) = (prompt_only, &mut event) {
+        delta.tokens.clear();
+        delta.text.clear();
+    }
+    Ok((index, event))
+}

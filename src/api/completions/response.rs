@@ -1,0 +1,234 @@
+//! From events to the wire: one JSON body, or a stream whose fold it is.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::{
+    request::{CompletionTurn, Prompt, ShownLogprobs},
+    types::{CompletionAnswer, CompletionChoice, CompletionChunk, CompletionChunkChoice, CompletionLogprobs},
+};
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        error::ApiError,
+        output::{
+            SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+        },
+    },
+    engine::SampledToken,
+    generation::{Completion, Delta, Event},
+};
+
+/// What all parts of one answer have in common.
+pub(super) struct Envelope {
+    api: Arc<Api>,
+    created: u64,
+    turn: CompletionTurn,
+}
+
+impl Envelope {
+    pub(super) fn new(api: Arc<Api>, turn: CompletionTurn) -> Self {
+        Self { api, created: created(), turn }
+    }
+
+    fn model(&self) -> String {
+        self.api.models.name().to_owned()
+    }
+
+    /// The prompt of choice `index`: the choices of the first prompt come first.
+    fn prompt(&self, index: usize) -> &Prompt {
+        &self.turn.prompts[index / self.turn.sampling.n]
+    }
+
+    fn prompt_tokens(&self) -> usize {
+        self.turn.prompts.iter().map(|prompt| prompt.token_ids.len()).sum()
+    }
+
+    /// The JSON answer.
+    pub(super) fn answer(&self, completions: &[Completion]) -> Result<CompletionAnswer, ApiError> {
+        let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
+        Ok(CompletionAnswer {
+            id: self.turn.id.clone(),
+            object: "text_completion",
+            created: self.created,
+            model: self.model(),
+            choices: choices.collect::<Result<_, _>>()?,
+            service_tier: None,
+            system_fingerprint: SYSTEM_FINGERPRINT,
+            usage: Usage::new(self.prompt_tokens(), sampled).into(),
+            kv_transfer_params: None,
+            ec_transfer_params: None,
+            metrics: None,
+        })
+    }
+
+    fn choice(&self, index: usize, completion: &Completion) -> Result<CompletionChoice, ApiError> {
+        let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
+        let (finish_reason, stop_reason) = finish_fields(finish);
+        let ids = self.turn.sampling.return_token_ids;
+        let prompt = completion.prompt.as_deref();
+        let tokenizer = self.api.renderer.tokenizer();
+        let shown = prompt.filter(|_| self.turn.prompt_logprobs);
+        let mut logprobs = Logprobs::default();
+        self.add_echo(index, prompt, &mut logprobs)?;
+        self.add(&completion.tokens, &mut logprobs)?;
+        Ok(CompletionChoice {
+            index,
+            logprobs: logprobs.lists,
+            finish_reason,
+            stop_reason,
+            token_ids: ids.then(|| completion.token_ids()),
+            prompt_logprobs: shown.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
+            prompt_token_ids: ids.then(|| self.prompt(index).token_ids.to_vec()),
+            routed_experts: None,
+            text: self.echo_text(index) + &completion.text,
+        })
+    }
+
+    /// The prompt's text, where it is to be repeated.
+    fn echo_text(&self, index: usize) -> String {
+        if self.turn.echo { self.prompt(index).text.clone().unwrap_or_default() } else { String::new() }
+    }
+
+    /// Adds the log-probs of a repeated prompt; its first token has none.
+    fn add_echo(&self, index: usize, prompt: Option<&[SampledToken]>, out: &mut Logprobs) -> Result<(), ApiError> {
+        let (true, Some(prompt), Some(_)) = (self.turn.echo, prompt, self.turn.logprobs) else { return Ok(()) };
+        if let Some(&first) = self.prompt(index).token_ids.first() {
+            out.push(self.spelling().name(first)?, None, None);
+        }
+        self.add(prompt, out)
+    }
+
+    fn add(&self, tokens: &[SampledToken], out: &mut Logprobs) -> Result<(), ApiError> {
+        let Some(ShownLogprobs(shown)) = self.turn.logprobs else { return Ok(()) };
+        let spelling = self.spelling();
+        // An empty piece of a stream has empty lists, not none.
+        out.lists.get_or_insert_default();
+        for token in tokens {
+            let mut alternatives = IndexMap::new();
+            for alternative in shown_alternatives(token, shown) {
+                alternatives.entry(spelling.name(alternative.id)?).or_insert(alternative.logprob);
+            }
+            out.push(spelling.name(token.id)?, Some(token.logprob), Some(alternatives));
+        }
+        Ok(())
+    }
+
+    fn spelling(&self) -> TokenSpelling<'_> {
+        TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.turn.sampling.tokens_as_ids }
+    }
+
+    fn chunk(&self, choices: Vec<CompletionChunkChoice>) -> CompletionChunk {
+        CompletionChunk {
+            id: self.turn.id.clone(),
+            object: "text_completion",
+            created: self.created,
+            model: self.model(),
+            choices,
+            usage: None,
+            system_fingerprint: None,
+        }
+    }
+}
+
+/// Log-prob lists and where the next token starts.
+#[derive(Default)]
+struct Logprobs {
+    lists: Option<CompletionLogprobs>,
+    offset: usize,
+}
+
+impl Logprobs {
+    fn push(&mut self, name: String, logprob: Option<f32>, alternatives: Option<IndexMap<String, f32>>) {
+        let lists = self.lists.get_or_insert_default();
+        lists.text_offset.push(self.offset);
+        self.offset += name.chars().count();
+        lists.tokens.push(name);
+        lists.token_logprobs.push(logprob);
+        lists.top_logprobs.push(alternatives);
+    }
+}
+
+/// One choice of a stream.
+#[derive(Default)]
+struct Progress {
+    started: bool,
+    sampled: usize,
+    prompt: Option<Vec<SampledToken>>,
+    offset: usize,
+}
+
+/// Turns the events of all choices into chunks.
+pub(super) struct Chunks {
+    envelope: Envelope,
+    include_usage: bool,
+    continuous_usage: bool,
+    progress: Vec<Progress>,
+}
+
+impl Chunks {
+    pub(super) fn new(envelope: Envelope, include_usage: bool, continuous_usage: bool) -> Self {
+        let choices = envelope.turn.prompts.len() * envelope.turn.sampling.n;
+        let progress = std::iter::repeat_with(Progress::default).take(choices).collect();
+        Self { envelope, include_usage, continuous_usage, progress }
+    }
+
+    /// The chunk that one event of choice `index` becomes.
+    pub(super) fn push(&mut self, index: usize, event: Event) -> Result<Option<CompletionChunk>, ApiError> {
+        match event {
+            Event::Prompt(tokens) => {
+                self.progress[index].prompt = Some(tokens);
+                Ok(None)
+            }
+            Event::Delta(delta) => self.delta(index, delta).map(Some),
+        }
+    }
+
+    fn delta(&mut self, index: usize, delta: Delta) -> Result<CompletionChunk, ApiError> {
+        let envelope = &self.envelope;
+        let progress = &mut self.progress[index];
+        let first = !std::mem::replace(&mut progress.started, true);
+        progress.sampled += delta.tokens.len();
+        let mut logprobs = Logprobs { lists: None, offset: progress.offset };
+        if first {
+            envelope.add_echo(index, progress.prompt.take().as_deref(), &mut logprobs)?;
+        }
+        envelope.add(&delta.tokens, &mut logprobs)?;
+        progress.offset = logprobs.offset;
+        let finish = delta.finish.as_ref().map(finish_fields);
+        let finished = finish.is_some();
+        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
+        let ids = envelope.turn.sampling.return_token_ids;
+        let prompt = envelope.prompt(index);
+        let sampled = || delta.tokens.iter().map(|token| token.id).collect::<Vec<TokenId>>();
+        let choice = CompletionChunkChoice {
+            index,
+            logprobs: logprobs.lists,
+            finish_reason,
+            stop_reason,
+            // vLLM reports the prompt of a repeated one unasked.
+            prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
+            token_ids: ids.then(sampled),
+            text: if first { envelope.echo_text(index) + &delta.text } else { delta.text },
+        };
+        let usage = Usage::new(prompt.token_ids.len(), progress.sampled);
+        Ok(CompletionChunk {
+            usage: self.continuous_usage.then_some(usage),
+            system_fingerprint: (finished && !self.include_usage).then_some(SYSTEM_FINGERPRINT),
+            ..envelope.chunk(vec![choice])
+        })
+    }
+
+    /// The usage chunk, once all choices have ended.
+    pub(super) fn last(&self) -> Option<CompletionChunk> {
+        let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
+        self.include_usage.then(|| CompletionChunk {
+            usage: Some(Usage::new(self.envelope.prompt_tokens(), sampled)),
+            system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            ..self.envelope.chunk(Vec::new())
+        })
+    }
+}

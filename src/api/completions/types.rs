@@ -1,0 +1,131 @@
+//! The wire shapes of `POST /v1/completions`.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    api::{
+        chat_completions::StreamOptions,
+        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, Usage},
+        sampling::SamplingFields,
+    },
+};
+
+/// What to continue.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    expecting = "expected a string, a list of strings, a list of token ids or a list of lists of token ids"
+)]
+pub(super) enum PromptInput {
+    /// A text.
+    Text(String),
+    /// Token ids, taken verbatim; an empty list is no prompt.
+    Ids(Vec<TokenId>),
+    /// Several texts.
+    Texts(Vec<String>),
+    /// Several lists of token ids.
+    IdLists(Vec<Vec<TokenId>>),
+}
+
+/// Texts or token ids to be continued. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct CompletionRequest {
+    /// What to continue.
+    pub prompt: Option<PromptInput>,
+    /// One of the served names; absent or empty is any.
+    pub model: Option<String>,
+    /// Let the tokenizer add its own special tokens to texts (default true).
+    pub add_special_tokens: Option<bool>,
+    /// Tokens to generate (default 16); clamped to the room that the prompt leaves. 0 is served with `echo` only.
+    pub max_tokens: Option<i64>,
+    /// Report log-probs with this many alternatives; -1 is the whole vocabulary.
+    pub logprobs: Option<i64>,
+    /// Repeat the prompt before its continuation; with `logprobs`, its log-probs too.
+    pub echo: Option<bool>,
+    /// Refused: this is no model for filling in.
+    pub suffix: Option<String>,
+    /// Answer with server-sent events.
+    pub stream: Option<bool>,
+    /// What the stream reports besides choices.
+    pub stream_options: Option<StreamOptions>,
+    /// Becomes part of the answer's id; the header `X-Request-Id` wins.
+    pub request_id: Option<String>,
+    /// How to sample.
+    #[serde(flatten)]
+    pub sampling: SamplingFields,
+}
+
+/// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CompletionAnswer {
+    pub(super) id: String,
+    pub(super) object: &'static str,
+    pub(super) created: u64,
+    pub(super) model: String,
+    pub(super) choices: Vec<CompletionChoice>,
+    pub(super) service_tier: Option<u8>,
+    pub(super) system_fingerprint: &'static str,
+    pub(super) usage: DetailedUsage,
+    pub(super) kv_transfer_params: Option<u8>,
+    pub(super) ec_transfer_params: Option<u8>,
+    pub(super) metrics: Option<u8>,
+}
+
+/// One continuation; those of the first prompt come first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CompletionChoice {
+    pub(super) index: usize,
+    pub(super) text: String,
+    pub(super) logprobs: Option<CompletionLogprobs>,
+    pub(super) finish_reason: FinishReason,
+    pub(super) stop_reason: Option<StopReason>,
+    /// Every sampled token, the stop token included, with `return_token_ids`.
+    pub(super) token_ids: Option<Vec<TokenId>>,
+    pub(super) prompt_logprobs: Option<PromptLogprobs>,
+    /// The prompt, with `return_token_ids`.
+    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
+    pub(super) routed_experts: Option<u8>,
+}
+
+/// Log-probs in parallel lists, one entry a token.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct CompletionLogprobs {
+    /// Characters of the text before the token, going by the tokens' names.
+    pub(super) text_offset: Vec<usize>,
+    /// Null for the first token of a prompt.
+    pub(super) token_logprobs: Vec<Option<f32>>,
+    /// The token's text, or `token_id:N`.
+    pub(super) tokens: Vec<String>,
+    /// Alternatives by name.
+    pub(super) top_logprobs: Vec<Option<IndexMap<String, f32>>>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CompletionChunk {
+    pub(super) id: String,
+    pub(super) object: &'static str,
+    pub(super) created: u64,
+    pub(super) model: String,
+    pub(super) choices: Vec<CompletionChunkChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<Usage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) system_fingerprint: Option<&'static str>,
+}
+
+/// What one event adds to a choice.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CompletionChunkChoice {
+    pub(super) index: usize,
+    pub(super) text: String,
+    pub(super) logprobs: Option<CompletionLogprobs>,
+    pub(super) finish_reason: Option<FinishReason>,
+    pub(super) stop_reason: Option<StopReason>,
+    /// The prompt, in the first event of a choice.
+    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
+    pub(super) token_ids: Option<Vec<TokenId>>,
+}

@@ -1,0 +1,241 @@
+//! The error table: what clients see, and the only place that knows status codes.
+//!
+//! The body is vLLM's: `{"error": {"message", "type", "param", "code"}}`, the code being the status.
+
+use axum::{
+    Json,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
+    tokenizer::TokenizerError,
+};
+
+/// What went wrong, in terms of the table below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The request asks for something that cannot be done as asked.
+    Invalid,
+    /// The request does not have the shape of a request.
+    Malformed,
+    /// The prompt does not fit the model.
+    Overflow,
+    UnknownModel,
+    Unsupported,
+    Overloaded,
+    Internal,
+}
+
+impl Kind {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Invalid | Self::Malformed | Self::Overflow => StatusCode::BAD_REQUEST,
+            Self::UnknownModel => StatusCode::NOT_FOUND,
+            Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Invalid | Self::Overflow => "BadRequestError",
+            Self::Malformed => "Bad Request",
+            Self::UnknownModel => "NotFoundError",
+            Self::Unsupported => "NotImplementedError",
+            Self::Overloaded => "Service Unavailable",
+            Self::Internal => "InternalServerError",
+        }
+    }
+}
+
+/// An error as a client sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    kind: Kind,
+    message: String,
+    param: Option<String>,
+}
+
+/// The body of every error.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// What went wrong.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorDetail {
+    /// A sentence for people.
+    pub message: String,
+    /// The kind of error, in vLLM's words.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The request field at fault.
+    pub param: Option<String>,
+    /// The HTTP status.
+    pub code: u16,
+}
+
+/// NeMo Gym takes every 400 that contains one of the first words for an overflow of the context and turns it into an
+/// empty answer, so no other error may contain them.
+const OVERFLOW_WORDS: [(&str, &str); 2] = [("max_tokens", "max_completion_tokens"), ("context length", "context size")];
+
+fn without_overflow_words(text: String) -> String {
+    OVERFLOW_WORDS.iter().fold(text, |text, (word, instead)| text.replace(word, instead))
+}
+
+impl ApiError {
+    fn new(kind: Kind, param: Option<String>, message: String) -> Self {
+        if kind == Kind::Overflow {
+            return Self { kind, message, param };
+        }
+        Self { kind, message: without_overflow_words(message), param: param.map(without_overflow_words) }
+    }
+
+    /// A request that asks, in one field, for something that cannot be done.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, Some(param.into()), message.into())
+    }
+
+    /// A request that asks for something that cannot be done, no single field being at fault.
+    pub fn invalid_request(message: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, None, message.into())
+    }
+
+    /// A body that is not a request; `place` is where, in pydantic's spelling (`body.messages.0.role`).
+    pub fn malformed(place: Option<String>, message: impl Into<String>) -> Self {
+        Self::new(Kind::Malformed, place, message.into())
+    }
+
+    /// A prompt of `tokens` that leaves no room in a context of `max_model_len`.
+    pub fn prompt_too_long(tokens: usize, max_model_len: usize) -> Self {
+        let message = format!(
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {tokens} \
+             input tokens, which leaves no room for output tokens. Please reduce the length of the input prompt. \
+             (parameter=input_tokens, value={tokens})"
+        );
+        Self::new(Kind::Overflow, Some("input_tokens".to_owned()), message)
+    }
+
+    /// A model that is not served here.
+    pub fn model_not_found(model: &str, served: &[String]) -> Self {
+        let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
+        Self::new(Kind::UnknownModel, Some("model".to_owned()), message)
+    }
+
+    /// A fault of the server; `cause` is logged and not shown.
+    pub fn internal(cause: impl std::fmt::Display) -> Self {
+        tracing::error!(%cause, "request failed");
+        Self::new(Kind::Internal, None, "Internal server error".to_owned())
+    }
+
+    /// The body.
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody {
+            error: ErrorDetail {
+                message: self.message.clone(),
+                kind: self.kind.name(),
+                param: self.param.clone(),
+                code: self.kind.status().as_u16(),
+            },
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.kind.status(), Json(self.body())).into_response();
+        if self.kind == Kind::Overloaded {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<PromptError> for ApiError {
+    fn from(error: PromptError) -> Self {
+        match error {
+            PromptError::Content { param, message } => Self::invalid(param, message),
+            PromptError::Tokenizer(error) => error.into(),
+            PromptError::NoTemplate
+            | PromptError::Template(_)
+            | PromptError::ContinueFinalMessage(_)
+            | PromptError::Unprovable(_) => Self::invalid_request(error.to_string()),
+        }
+    }
+}
+
+impl From<ContinuityError> for ApiError {
+    fn from(error: ContinuityError) -> Self {
+        Self::invalid(error.param, error.message)
+    }
+}
+
+impl From<SamplingError> for ApiError {
+    fn from(error: SamplingError) -> Self {
+        Self::new(Kind::Invalid, error.param.map(str::to_owned), error.message)
+    }
+}
+
+impl From<TokenizerError> for ApiError {
+    fn from(error: TokenizerError) -> Self {
+        match error {
+            TokenizerError::OutOfVocabulary(_) => Self::invalid_request(error.to_string()),
+            _ => Self::internal(error),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Unsupported(message) => Self::new(Kind::Unsupported, None, message),
+            EngineError::Overloaded => {
+                let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
+                               on a different instance.";
+                Self::new(Kind::Overloaded, None, message.to_owned())
+            }
+            EngineError::Failed(cause) => Self::internal(cause),
+        }
+    }
+}
+
+/// `{"detail": "Not Found"}`, which is FastAPI's answer to an unknown path.
+pub(super) async fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, Json(serde_json::json!({ "detail": "Not Found" }))).into_response()
+}
+
+/// `{"detail": "Method Not Allowed"}`, likewise.
+pub(super) async fn method_not_allowed() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, Json(serde_json::json!({ "detail": "Method Not Allowed" }))).into_response()
+}
+
+/// Nothing, or nothing with a 503: `/health`.
+pub(super) fn health(alive: bool) -> StatusCode {
+    if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_overflow_speaks_of_it() {
+        let body = ApiError::malformed(Some("body.max_tokens".into()), "body.max_tokens: context length?").body();
+        assert_eq!(body.error.message, "body.max_completion_tokens: context size?");
+        assert_eq!(body.error.param.as_deref(), Some("body.max_completion_tokens"));
+        assert!(ApiError::prompt_too_long(9, 8).body().error.message.contains("maximum context length is 8 tokens"));
+    }
+
+    #[test]
+    fn faults_are_not_shown_to_clients() {
+        let body = ApiError::from(EngineError::Failed("device lost at 0x7f".into())).body();
+        assert_eq!((body.error.code, body.error.message.as_str()), (500, "Internal server error"));
+    }
+}

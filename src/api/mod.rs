@@ -1,0 +1,146 @@
+//! The public HTTP API: one folder or file for each endpoint, and what all of them answer with.
+//!
+//! Owns wire shapes, the error table and server-sent events. Refuses logic that does not depend on a wire shape.
+
+mod chat_completions;
+mod completions;
+mod conversation;
+mod docs;
+mod error;
+mod extract;
+mod health;
+mod models;
+mod output;
+mod sampling;
+mod sse;
+mod stream_options;
+mod tokenize;
+
+use std::sync::Arc;
+
+use axum::{Router, http::HeaderMap};
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use error::ApiError;
+pub use models::ServedModels;
+pub use sampling::SamplingPolicy;
+
+use crate::{
+    TokenId,
+    generation::{GenerationRequest, Generator},
+    prompt::{ChatPrompt, PromptRenderer, Provenance},
+};
+use sampling::Sampling;
+
+/// What every endpoint works with.
+pub struct Api {
+    /// Conversations to ids.
+    pub renderer: PromptRenderer,
+    /// Ids to events.
+    pub generator: Generator,
+    /// The names that are served.
+    pub models: ServedModels,
+    /// What the server decides about sampling.
+    pub sampling: SamplingPolicy,
+    /// The longest sequence, prompt and output together.
+    pub max_model_len: usize,
+}
+
+impl Api {
+    /// Renders a conversation away from the threads that serve connections.
+    async fn render(self: &Arc<Self>, prompt: ChatPrompt) -> Result<Arc<[TokenId]>, ApiError> {
+        let api = Arc::clone(self);
+        let rendered = tokio::task::spawn_blocking(move || api.renderer.render(&prompt)).await;
+        let rendered = rendered.map_err(ApiError::internal)??;
+        let continuity = match rendered.provenance {
+            Provenance::Rendered => "rendered",
+            Provenance::Spliced { foreign_stop: false, .. } => "spliced",
+            Provenance::Spliced { foreign_stop: true, .. } => "spliced_after_foreign_stop",
+            Provenance::SplicedByEosCount => "spliced_by_eos_count",
+            Provenance::Retokenized => "retokenized",
+        };
+        metrics::counter!("tito:prompts_total", "continuity" => continuity).increment(1);
+        Ok(rendered.token_ids)
+    }
+
+    /// Ids that the model knows, which may be more than the tokenizer's.
+    fn vocab_size(&self) -> usize {
+        self.generator.engine().info().vocab_size
+    }
+
+    /// Encodes a text away from the threads that serve connections.
+    async fn encode(self: &Arc<Self>, text: String, add_special_tokens: bool) -> Result<Vec<TokenId>, ApiError> {
+        let tokenizer = Arc::clone(self.renderer.tokenizer());
+        let encoded = tokio::task::spawn_blocking(move || tokenizer.encode(&text, add_special_tokens)).await;
+        Ok(encoded.map_err(ApiError::internal)??)
+    }
+
+    /// The sequences to generate for a prompt that must leave room for output.
+    fn sequences(&self, prompt: &Arc<[TokenId]>, sampling: &Sampling) -> Result<Vec<GenerationRequest>, ApiError> {
+        if prompt.is_empty() {
+            return Err(ApiError::invalid("prompt", "The decoder prompt cannot be empty"));
+        }
+        let room = self.max_model_len.saturating_sub(prompt.len());
+        if room == 0 {
+            return Err(ApiError::prompt_too_long(prompt.len(), self.max_model_len));
+        }
+        let request = |params| GenerationRequest {
+            prompt_token_ids: Arc::clone(prompt),
+            sampling: params,
+            prompt_logprobs: sampling.prompt_logprobs,
+            text: Arc::clone(&sampling.text),
+        };
+        sampling.sequences(room).map(|sequences| sequences.into_iter().map(request).collect())
+    }
+}
+
+/// The id of an answer: the client's own, from the header or the body, or a fresh one.
+fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> String {
+    let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
+    match header.or(request_id).filter(|id| !id.is_empty()) {
+        Some(id) => format!("{prefix}-{id}"),
+        None => format!("{prefix}-{}", uuid::Uuid::new_v4().simple()),
+    }
+}
+
+/// The document's frame; routes add themselves.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "tito", description = "Token in, token out: an OpenAI and vLLM compatible rollout server."),
+    tags(
+        (name = "generation", description = "Sampling from the model"),
+        (name = "tokens", description = "Text and conversations to ids and back"),
+        (name = "server", description = "What is served, and how it is"),
+    )
+)]
+struct Document;
+
+fn guarded_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .merge(chat_completions::router())
+        .merge(completions::router())
+        .merge(models::router())
+        .merge(tokenize::router_v1())
+}
+
+fn open_routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().merge(tokenize::router()).merge(health::router())
+}
+
+/// The OpenAPI document of all routes.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    OpenApiRouter::with_openapi(Document::openapi()).merge(guarded_routes()).merge(open_routes()).into_openapi()
+}
+
+/// All public routes. `guard` wraps those that a key protects: everything under `/v1`, as in vLLM.
+pub fn router(api: Arc<Api>, guard: impl FnOnce(Router<Arc<Api>>) -> Router<Arc<Api>>) -> Router {
+    let (guarded, _) = guarded_routes().split_for_parts();
+    let (open, _) = open_routes().split_for_parts();
+    guard(guarded)
+        .merge(open)
+        .merge(docs::router(openapi()))
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .with_state(api)
+}

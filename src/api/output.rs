@@ -1,0 +1,152 @@
+//! What every answer carries: identity, usage, log-probs and reasons to end.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use indexmap::IndexMap;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::error::ApiError;
+use crate::{TokenId, engine::SampledToken, generation::Finish, sampling::TopLogprob, tokenizer::Tokenizer};
+
+/// Names the server and its version, as vLLM names itself.
+pub(super) const SYSTEM_FINGERPRINT: &str = concat!("tito-", env!("CARGO_PKG_VERSION"));
+
+/// Tokens that a request used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
+pub(super) struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Prompt and sampled tokens.
+    pub total_tokens: usize,
+    /// Sampled tokens, over all choices.
+    pub completion_tokens: usize,
+}
+
+impl Usage {
+    /// Of a prompt and all that was sampled for it.
+    pub(super) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
+        Self { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens }
+    }
+}
+
+/// Usage with the details that tito does not have, as vLLM spells them in JSON answers.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(super) struct DetailedUsage {
+    #[serde(flatten)]
+    usage: Usage,
+    /// Always null.
+    prompt_tokens_details: Option<u8>,
+    /// Always null.
+    completion_tokens_details: Option<u8>,
+}
+
+impl From<Usage> for DetailedUsage {
+    fn from(usage: Usage) -> Self {
+        Self { usage, prompt_tokens_details: None, completion_tokens_details: None }
+    }
+}
+
+/// Why a choice ended, in the words of the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FinishReason {
+    /// A stop token or string.
+    Stop,
+    /// The tokens to generate ran out.
+    Length,
+    /// The server ended it.
+    Abort,
+}
+
+/// What exactly ended a choice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum StopReason {
+    /// A stop token other than the tokenizer's own end-of-sequence token.
+    Token(TokenId),
+    /// A stop string.
+    Text(String),
+}
+
+/// Splits an end into the two fields of the wire.
+pub(super) fn finish_fields(finish: &Finish) -> (FinishReason, Option<StopReason>) {
+    match finish {
+        Finish::Eos => (FinishReason::Stop, None),
+        Finish::StopToken(id) => (FinishReason::Stop, Some(StopReason::Token(*id))),
+        Finish::StopString(stop) => (FinishReason::Stop, Some(StopReason::Text(stop.clone()))),
+        Finish::Length => (FinishReason::Length, None),
+        Finish::Abort => (FinishReason::Abort, None),
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn created() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Spells tokens in log-probs: as texts, or as `token_id:N`.
+#[derive(Clone, Copy)]
+pub(super) struct TokenSpelling<'a> {
+    pub(super) tokenizer: &'a Tokenizer,
+    pub(super) as_ids: bool,
+}
+
+impl TokenSpelling<'_> {
+    /// The token as log-probs name it.
+    pub(super) fn name(&self, id: TokenId) -> Result<String, ApiError> {
+        if self.as_ids { Ok(format!("token_id:{id}")) } else { self.text(id) }
+    }
+
+    /// The token's own text: an incomplete character is U+FFFD, an id that only the model knows has none.
+    pub(super) fn text(&self, id: TokenId) -> Result<String, ApiError> {
+        if !self.tokenizer.contains(id) {
+            return Ok(String::new());
+        }
+        Ok(self.tokenizer.decode(&[id], false)?)
+    }
+
+    /// The token's bytes.
+    pub(super) fn bytes(&self, id: TokenId) -> Result<Vec<u8>, ApiError> {
+        if !self.tokenizer.contains(id) {
+            return Ok(Vec::new());
+        }
+        Ok(self.tokenizer.token_bytes(id)?)
+    }
+}
+
+/// The alternatives that are shown: with `k` asked for, the sampled token first, then the best, `k` in all.
+///
+/// vLLM puts the sampled token first and cuts, so that it is always among them (`k` = 0: none).
+pub(super) fn shown_alternatives(token: &SampledToken, asked: Option<usize>) -> Vec<TopLogprob> {
+    let own = TopLogprob { id: token.id, logprob: token.logprob, rank: token.rank };
+    let others = token.top_logprobs.iter().copied().filter(|other| other.id != token.id);
+    std::iter::once(own).chain(others).take(asked.unwrap_or(usize::MAX)).collect()
+}
+
+/// One entry of `prompt_logprobs`.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(super) struct PromptLogprob {
+    /// Natural logarithm.
+    logprob: f32,
+    /// 1 for the most probable token.
+    rank: u32,
+    /// The token's text.
+    decoded_token: String,
+}
+
+/// vLLM's `prompt_logprobs`: null for the first token, then an object by token id for each, the prompt's own first.
+pub(super) type PromptLogprobs = Vec<Option<IndexMap<String, PromptLogprob>>>;
+
+/// Spells the log-probs of a prompt.
+pub(super) fn prompt_logprobs(tokens: &[SampledToken], tokenizer: &Tokenizer) -> Result<PromptLogprobs, ApiError> {
+    let spelling = TokenSpelling { tokenizer, as_ids: false };
+    let position = |token: &SampledToken| {
+        let entry = |shown: TopLogprob| {
+            let decoded_token = spelling.text(shown.id)?;
+            Ok((shown.id.to_string(), PromptLogprob { logprob: shown.logprob, rank: shown.rank, decoded_token }))
+        };
+        shown_alternatives(token, None).into_iter().map(entry).collect::<Result<_, ApiError>>().map(Some)
+    };
+    std::iter::once(Ok(None)).chain(tokens.iter().map(position)).collect()
+}

@@ -1,0 +1,425 @@
+//! The sampling fields that chat and text completions share, and what becomes of them.
+//!
+//! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::error::ApiError;
+use crate::{
+    TokenId,
+    generation::TextOptions,
+    model::GenerationConfig,
+    sampling::{Logprobs, LogprobsMode, SamplingParams},
+    tokenizer::Tokenizer,
+};
+
+/// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
+const MAX_STOP_STRINGS: usize = 4;
+/// Most sequences of one request (vLLM: `VLLM_MAX_N_SEQUENCES`).
+const MAX_N: i64 = 16_384;
+
+/// One string or several.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub(super) enum Stop {
+    /// One string.
+    One(String),
+    /// Several strings, at most four.
+    Many(Vec<String>),
+}
+
+/// How to sample; `null` is the same as absent, and absent means the model's own default.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub(super) struct SamplingFields {
+    /// 0 is greedy, at most 2.
+    pub temperature: Option<f64>,
+    /// In (0, 1].
+    pub top_p: Option<f64>,
+    /// 0 or -1 is off.
+    pub top_k: Option<i64>,
+    /// In [0, 1].
+    pub min_p: Option<f64>,
+    /// In [-2, 2], over output tokens.
+    pub presence_penalty: Option<f64>,
+    /// In [-2, 2], over output tokens.
+    pub frequency_penalty: Option<f64>,
+    /// Over 0, over prompt and output tokens.
+    pub repetition_penalty: Option<f64>,
+    /// Token id (as a string) to what is added to its logit, within ±100.
+    #[schema(value_type = Option<std::collections::HashMap<String, f64>>)]
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// Only these tokens may be sampled.
+    pub allowed_token_ids: Option<Vec<i64>>,
+    /// Texts that may not be written.
+    pub bad_words: Option<Vec<String>>,
+    /// The same seed gives the same ids; -1 is the same as none.
+    pub seed: Option<i64>,
+    /// Sequences to generate.
+    pub n: Option<i64>,
+    /// Texts that end the generation; they are left out of the answer's text.
+    pub stop: Option<Stop>,
+    /// Tokens that end the generation.
+    pub stop_token_ids: Option<Vec<i64>>,
+    /// Leave the stop string in the text.
+    pub include_stop_str_in_output: Option<bool>,
+    /// Go on after the end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Sample at least this many tokens before one ends the generation.
+    pub min_tokens: Option<i64>,
+    /// Leave special tokens out of the text (default true).
+    pub skip_special_tokens: Option<bool>,
+    /// Only true is served: tokens are never joined with anything that was not sampled.
+    pub spaces_between_special_tokens: Option<bool>,
+    /// Report the log-probs of exactly these tokens instead of the most probable ones.
+    pub logprob_token_ids: Option<Vec<i64>>,
+    /// Report log-probs of the prompt with this many alternatives; -1 is the whole vocabulary.
+    pub prompt_logprobs: Option<i64>,
+    /// Log-prob `token` strings become `token_id:N`; the server's `--return-tokens-as-token-ids` is the default.
+    pub return_tokens_as_token_ids: Option<bool>,
+    /// Report prompt and sampled token ids.
+    pub return_token_ids: Option<bool>,
+    #[serde(flatten)]
+    refused: RefusedFields,
+}
+
+/// Fields of vLLM that change what is generated and that tito does not have: refused, never ignored.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+struct RefusedFields {
+    response_format: Option<Value>,
+    structured_outputs: Option<Value>,
+    use_beam_search: Option<Value>,
+    truncate_prompt_tokens: Option<Value>,
+    repetition_detection: Option<Value>,
+    thinking_token_budget: Option<Value>,
+    watermarking: Option<Value>,
+    logits_processors: Option<Value>,
+    vllm_xargs: Option<Value>,
+    prompt_embeds: Option<Value>,
+}
+
+impl RefusedFields {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.response_format.as_ref().is_some_and(|format| !is_plain_text(format)) {
+            return Err(refuse("response_format"));
+        }
+        let fields = [
+            ("structured_outputs", &self.structured_outputs),
+            ("use_beam_search", &self.use_beam_search),
+            ("truncate_prompt_tokens", &self.truncate_prompt_tokens),
+            ("repetition_detection", &self.repetition_detection),
+            ("thinking_token_budget", &self.thinking_token_budget),
+            ("watermarking", &self.watermarking),
+            ("logits_processors", &self.logits_processors),
+            ("vllm_xargs", &self.vllm_xargs),
+            ("prompt_embeds", &self.prompt_embeds),
+        ];
+        let set = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
+        match fields.into_iter().find(|(_, value)| set(value)) {
+            Some((name, _)) => Err(refuse(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_plain_text(format: &Value) -> bool {
+    match format {
+        Value::Null => true,
+        Value::Object(format) => format.get("type").and_then(Value::as_str) == Some("text"),
+        _ => false,
+    }
+}
+
+fn refuse(field: &str) -> ApiError {
+    ApiError::invalid(field, format!("`{field}` is not supported by this server"))
+}
+
+/// What the server, not the request, decides about sampling.
+#[derive(Debug, Clone)]
+pub struct SamplingPolicy {
+    /// Defaults of the model (`generation_config.json`), where the server uses them.
+    pub defaults: GenerationConfig,
+    /// The tokenizer's end-of-sequence token.
+    pub eos_token_id: Option<TokenId>,
+    /// Further end-of-sequence tokens of the model.
+    pub extra_eos_token_ids: Vec<TokenId>,
+    /// Most log-probs a position; `None` is no limit.
+    pub max_logprobs: Option<usize>,
+    /// Which distribution log-probs describe.
+    pub logprobs_mode: LogprobsMode,
+    /// Whether log-prob `token` strings are `token_id:N` unless the request says otherwise.
+    pub return_tokens_as_token_ids: bool,
+}
+
+/// A request's sampling, before the room for its output is known.
+#[derive(Debug, Clone)]
+pub(super) struct Sampling {
+    params: SamplingParams,
+    /// Sequences to generate.
+    pub n: usize,
+    /// Tokens to generate, if the request or the model says so.
+    pub max_tokens: Option<usize>,
+    /// How tokens become text.
+    pub text: Arc<TextOptions>,
+    /// Alternatives a position of the prompt.
+    pub prompt_logprobs: Option<usize>,
+    /// `token_id:N` instead of texts in log-probs.
+    pub tokens_as_ids: bool,
+    /// Report token ids.
+    pub return_token_ids: bool,
+}
+
+impl SamplingFields {
+    /// Checks the fields and fills in defaults. `max_tokens` and `logprobs` are spelled differently by each endpoint.
+    pub(super) fn resolve(
+        &self,
+        max_tokens: Option<i64>,
+        logprobs: Option<Logprobs>,
+        policy: &SamplingPolicy,
+        tokenizer: &Tokenizer,
+    ) -> Result<Sampling, ApiError> {
+        self.refused.check()?;
+        if self.spaces_between_special_tokens == Some(false) {
+            return Err(refuse("spaces_between_special_tokens"));
+        }
+        let vocab_size = tokenizer.vocab_size();
+        let max_tokens = checked_max_tokens(max_tokens, policy)?;
+        let params = SamplingParams {
+            eos_token_id: policy.eos_token_id,
+            extra_eos_token_ids: policy.extra_eos_token_ids.clone(),
+            stop_token_ids: token_ids("stop_token_ids", self.stop_token_ids.as_deref().unwrap_or_default())?,
+            logit_bias: self.logit_bias()?,
+            allowed_token_ids: match &self.allowed_token_ids {
+                Some(ids) => Some(token_ids("allowed_token_ids", ids)?),
+                None => None,
+            },
+            bad_words: bad_words(self.bad_words.as_deref().unwrap_or_default(), tokenizer)?,
+            logprobs: self.logprobs(logprobs, policy)?,
+            max_tokens: max_tokens.unwrap_or(usize::MAX),
+            ..self.numbers(policy)?
+        };
+        let params = params.validated(vocab_size)?;
+        Ok(Sampling {
+            n: self.n(params.temperature)?,
+            params,
+            max_tokens,
+            text: Arc::new(self.text()?),
+            prompt_logprobs: self.prompt_logprobs(policy, vocab_size)?,
+            tokens_as_ids: self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids),
+            return_token_ids: self.return_token_ids.unwrap_or(false),
+        })
+    }
+
+    /// The plain numbers, with the model's defaults.
+    fn numbers(&self, policy: &SamplingPolicy) -> Result<SamplingParams, ApiError> {
+        let defaults = &policy.defaults;
+        let pick = |asked: Option<f64>, default: Option<f64>, neutral| asked.or(default).unwrap_or(neutral);
+        let top_k = match self.top_k.or(defaults.top_k).unwrap_or(0) {
+            -1 => 0,
+            top_k => usize::try_from(top_k).map_err(|_| {
+                let message = format!("top_k must be 0 (disable), or at least 1, got {top_k}.");
+                ApiError::invalid("top_k", message)
+            })?,
+        };
+        let min_tokens = self.min_tokens.unwrap_or(0);
+        let min_tokens = usize::try_from(min_tokens).map_err(|_| {
+            let message = format!("min_tokens must be greater than or equal to 0, got {min_tokens}.");
+            ApiError::invalid("min_tokens", message)
+        })?;
+        Ok(SamplingParams {
+            temperature: pick(self.temperature, defaults.temperature, 1.0),
+            top_p: pick(self.top_p, defaults.top_p, 1.0),
+            top_k,
+            min_p: pick(self.min_p, defaults.min_p, 0.0),
+            presence_penalty: pick(self.presence_penalty, defaults.presence_penalty, 0.0),
+            frequency_penalty: pick(self.frequency_penalty, defaults.frequency_penalty, 0.0),
+            repetition_penalty: pick(self.repetition_penalty, defaults.repetition_penalty, 1.0),
+            seed: self.seed.filter(|&seed| seed != -1).map(i64::cast_unsigned),
+            min_tokens,
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            logprobs_mode: policy.logprobs_mode,
+            ..SamplingParams::default()
+        })
+    }
+
+    fn n(&self, temperature: f64) -> Result<usize, ApiError> {
+        let n = self.n.unwrap_or(1);
+        if n < 1 {
+            return Err(ApiError::invalid("n", format!("n must be at least 1, got {n}.")));
+        }
+        if n > MAX_N {
+            return Err(ApiError::invalid("n", format!("n must be at most {MAX_N}, got {n}.")));
+        }
+        if n > 1 && temperature < 1e-5 {
+            return Err(ApiError::invalid("n", format!("n must be 1 when using greedy sampling, got {n}.")));
+        }
+        Ok(usize::try_from(n).expect("n is between 1 and MAX_N"))
+    }
+
+    fn text(&self) -> Result<TextOptions, ApiError> {
+        let stop = match &self.stop {
+            None => Vec::new(),
+            Some(Stop::One(stop)) => vec![stop.clone()],
+            Some(Stop::Many(stops)) => stops.clone(),
+        };
+        if stop.len() > MAX_STOP_STRINGS {
+            let message =
+                format!("List should have at most {MAX_STOP_STRINGS} items after validation, not {}", stop.len());
+            return Err(ApiError::malformed(Some("body.stop".to_owned()), message));
+        }
+        if stop.iter().any(String::is_empty) {
+            return Err(ApiError::invalid("stop", "stop cannot contain an empty string."));
+        }
+        Ok(TextOptions {
+            stop,
+            include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
+            skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+        })
+    }
+
+    fn logit_bias(&self) -> Result<Vec<(TokenId, f32)>, ApiError> {
+        let mut biases = Vec::new();
+        for (key, &bias) in self.logit_bias.iter().flatten() {
+            let id = key.parse::<i64>().map_err(|_| {
+                let message =
+                    format!("logit_bias contains key(s) that cannot be converted to integer token IDs: ['{key}']");
+                ApiError::invalid("logit_bias", message)
+            })?;
+            let id = token_ids("logit_bias", &[id])?[0];
+            #[expect(clippy::cast_possible_truncation, reason = "logits are f32")]
+            biases.push((id, bias as f32));
+        }
+        Ok(biases)
+    }
+
+    fn logprobs(&self, asked: Option<Logprobs>, policy: &SamplingPolicy) -> Result<Option<Logprobs>, ApiError> {
+        if let (Some(ids), Some(_)) = (&self.logprob_token_ids, &asked) {
+            return Ok(Some(Logprobs::Ids(token_ids("logprob_token_ids", ids)?)));
+        }
+        if self.logprob_token_ids.is_some() {
+            return Err(ApiError::invalid("logprob_token_ids", "logprob_token_ids needs logprobs to be asked for"));
+        }
+        if let Some(asked) = &asked {
+            within_limit(asked, policy.max_logprobs)?;
+        }
+        Ok(asked)
+    }
+
+    fn prompt_logprobs(&self, policy: &SamplingPolicy, vocab_size: usize) -> Result<Option<usize>, ApiError> {
+        match self.prompt_logprobs {
+            None => Ok(None),
+            Some(-1) => within_limit(&Logprobs::All, policy.max_logprobs).map(|()| Some(vocab_size)),
+            Some(asked) => {
+                let top = usize::try_from(asked).map_err(|_| {
+                    ApiError::invalid("prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
+                })?;
+                within_limit(&Logprobs::Top(top), policy.max_logprobs)?;
+                Ok(Some(top))
+            }
+        }
+    }
+}
+
+impl Sampling {
+    /// Request stop tokens, which may also close a message.
+    pub(super) fn stop_token_ids(&self) -> &[TokenId] {
+        &self.params.stop_token_ids
+    }
+
+    /// Whether log-probs were asked for.
+    pub(super) fn wants_logprobs(&self) -> bool {
+        self.params.logprobs.is_some()
+    }
+
+    /// Asks for log-probs of the prompt too, as many as for sampled tokens: it is repeated in the answer.
+    pub(super) fn widen_prompt_logprobs(&mut self, logprobs: Option<&Logprobs>, vocab_size: usize) {
+        let wanted = match logprobs {
+            None => return,
+            Some(Logprobs::Top(top)) => *top,
+            Some(Logprobs::All) => vocab_size,
+            Some(Logprobs::Ids(_)) => 0,
+        };
+        self.prompt_logprobs = Some(self.prompt_logprobs.map_or(wanted, |top| top.max(wanted)));
+    }
+
+    /// The parameters of each of the `n` sequences, with `room` tokens left in the context.
+    ///
+    /// With a seed, each sequence gets its own: the seed plus its index, as in vLLM.
+    pub(super) fn sequences(&self, room: usize) -> Result<Vec<Arc<SamplingParams>>, ApiError> {
+        let max_tokens = self.max_tokens.map_or(room, |asked| asked.min(room));
+        if self.params.min_tokens > max_tokens {
+            let message = format!(
+                "min_tokens must be less than or equal to the number of tokens to generate, {max_tokens}, got {}.",
+                self.params.min_tokens
+            );
+            return Err(ApiError::invalid("min_tokens", message));
+        }
+        let sequence = |index: usize| {
+            let seed = self.params.seed.map(|seed| seed.wrapping_add(index as u64));
+            Arc::new(SamplingParams { seed, max_tokens, ..self.params.clone() })
+        };
+        Ok((0..self.n).map(sequence).collect())
+    }
+}
+
+fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Option<usize>, ApiError> {
+    let Some(asked) = asked else { return Ok(policy.defaults.max_new_tokens) };
+    match usize::try_from(asked) {
+        Ok(tokens) if tokens > 0 => Ok(Some(tokens)),
+        // vLLM says "max_tokens must be …", which NeMo Gym would take for an overflow of the context.
+        _ => Err(ApiError::invalid(
+            "max_completion_tokens",
+            format!("the number of tokens to generate must be at least 1, got {asked}"),
+        )),
+    }
+}
+
+fn within_limit(asked: &Logprobs, limit: Option<usize>) -> Result<(), ApiError> {
+    let (Some(limit), count) = (
+        limit,
+        match asked {
+            Logprobs::Top(count) => Some(*count),
+            Logprobs::All => None,
+            Logprobs::Ids(_) => Some(0),
+        },
+    ) else {
+        return Ok(());
+    };
+    if count.is_some_and(|count| count <= limit) {
+        return Ok(());
+    }
+    let count = count.map_or_else(|| "-1".to_owned(), |count| count.to_string());
+    let message = format!(
+        "Requested sample logprobs of {count}, which is greater than max allowed: {limit} (parameter=logprobs, \
+         value={count})"
+    );
+    Err(ApiError::invalid("logprobs", message))
+}
+
+fn token_ids(field: &'static str, ids: &[i64]) -> Result<Vec<TokenId>, ApiError> {
+    let convert = |&id: &i64| {
+        TokenId::try_from(id).map_err(|_| ApiError::invalid(field, format!("Token id {id} is out of vocabulary")))
+    };
+    ids.iter().map(convert).collect()
+}
+
+/// Each word with and without a space before it, as vLLM's `SamplingParams.update_from_tokenizer` encodes them.
+fn bad_words(words: &[String], tokenizer: &Tokenizer) -> Result<Vec<Vec<TokenId>>, ApiError> {
+    let mut sequences = Vec::new();
+    for word in words {
+        let word = word.trim_start();
+        let plain = tokenizer.encode(word, false)?;
+        if plain.is_empty() {
+            return Err(ApiError::invalid("bad_words", "bad_words cannot contain an empty string."));
+        }
+        let spaced = tokenizer.encode(&format!(" {word}"), false)?;
+        if spaced.first() != plain.first() && spaced.len() == plain.len() {
+            sequences.push(spaced);
+        }
+        sequences.push(plain);
+    }
+    Ok(sequences)
+}

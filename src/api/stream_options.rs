@@ -1,0 +1,35 @@
+//! Whether an answer is one JSON body or a stream, and what the stream reports.
+
+use super::{chat_completions::StreamOptions, error::ApiError};
+
+/// How an answer is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// One JSON body.
+    Json,
+    /// Server-sent events.
+    Stream {
+        /// A last chunk reports usage.
+        include_usage: bool,
+        /// Every chunk does.
+        continuous_usage: bool,
+    },
+}
+
+/// Checks the two fields together.
+pub(super) fn delivery(stream: Option<bool>, options: Option<StreamOptions>) -> Result<Delivery, ApiError> {
+    if stream != Some(true) {
+        // vLLM lets `{}` pass, but not an option that is set.
+        return match options {
+            Some(options) if options != StreamOptions::default() => Err(ApiError::invalid(
+                "stream_options",
+                "Stream options can only be defined when `stream=True`. (parameter=stream_options)",
+            )),
+            _ => Ok(Delivery::Json),
+        };
+    }
+    let options = options.unwrap_or_default();
+    let include_usage = options.include_usage.unwrap_or(false);
+    let continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
+    Ok(Delivery::Stream { include_usage, continuous_usage })
+}

@@ -1,0 +1,173 @@
+//! `POST /tokenize` and `/detokenize`, also under `/v1`: the ids that a chat or a completion would start from.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Api,
+    conversation::Conversation,
+    error::{ApiError, ErrorBody},
+    extract::JsonBody,
+};
+use crate::{
+    TokenId,
+    chat::{FunctionTool, Message, TokenIds},
+    json::Value,
+};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(tokenize)).routes(routes!(detokenize))
+}
+
+pub(super) fn router_v1() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(tokenize_v1)).routes(routes!(detokenize_v1))
+}
+
+/// A conversation (`messages`) or a text (`prompt`); with both, the conversation counts. Unknown fields are ignored,
+/// so the body of a chat request will do.
+#[derive(Debug, Deserialize, ToSchema)]
+struct TokenizeRequest {
+    /// One of the served names; absent or empty is any.
+    model: Option<String>,
+    /// A text.
+    prompt: Option<String>,
+    /// A conversation.
+    messages: Option<Vec<Message>>,
+    /// Let the tokenizer add its own special tokens: true for a text, false for a conversation.
+    add_special_tokens: Option<bool>,
+    /// Ids that the prompt must start with, whatever the messages carry.
+    #[schema(value_type = Option<Vec<u32>>)]
+    required_prefix_token_ids: Option<TokenIds>,
+    /// Tools that the template may show.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Vec<FunctionTool>>,
+    /// Documents that the template may show.
+    #[schema(value_type = Option<Vec<Object>>)]
+    documents: Option<Vec<Value>>,
+    /// How much to think, for templates that read it.
+    reasoning_effort: Option<String>,
+    /// End with the start of an assistant message (default true).
+    add_generation_prompt: Option<bool>,
+    /// End inside the last message.
+    continue_final_message: Option<bool>,
+    /// Refused: the server's own template is used.
+    #[schema(value_type = Option<String>)]
+    chat_template: Option<Value>,
+    /// Further variables of the template.
+    #[schema(value_type = Option<Object>)]
+    chat_template_kwargs: Option<Value>,
+    /// Stop tokens of the chat request: they may close a message too.
+    stop_token_ids: Option<Vec<TokenId>>,
+    /// Report the vocabulary's own spelling of each token.
+    return_token_strs: Option<bool>,
+}
+
+impl TokenizeRequest {
+    fn into_conversation(self) -> Conversation {
+        Conversation {
+            messages: self.messages.unwrap_or_default(),
+            required_prefix_token_ids: self.required_prefix_token_ids,
+            tools: self.tools,
+            documents: self.documents,
+            reasoning_effort: self.reasoning_effort,
+            add_generation_prompt: self.add_generation_prompt,
+            continue_final_message: self.continue_final_message,
+            add_special_tokens: self.add_special_tokens,
+            chat_template: self.chat_template,
+            chat_template_kwargs: self.chat_template_kwargs,
+            stop_token_ids: self.stop_token_ids.unwrap_or_default(),
+        }
+    }
+}
+
+/// Ids.
+#[derive(Debug, Serialize, ToSchema)]
+struct TokenizeResponse {
+    count: usize,
+    max_model_len: usize,
+    tokens: Vec<TokenId>,
+    token_strs: Option<Vec<Option<String>>>,
+}
+
+/// Ids to be put into text.
+#[derive(Debug, Deserialize, ToSchema)]
+struct DetokenizeRequest {
+    /// One of the served names; absent or empty is any.
+    model: Option<String>,
+    /// The ids.
+    tokens: Vec<TokenId>,
+}
+
+/// Text.
+#[derive(Debug, Serialize, ToSchema)]
+struct DetokenizeResponse {
+    /// The text, special tokens included.
+    prompt: String,
+}
+
+/// Puts a conversation or a text into ids, as a chat or text completion would.
+#[utoipa::path(post, path = "/tokenize", tag = "tokens", request_body = TokenizeRequest, responses(
+    (status = 200, body = TokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+))]
+async fn tokenize(
+    State(api): State<Arc<Api>>,
+    JsonBody(request): JsonBody<TokenizeRequest>,
+) -> Result<Json<TokenizeResponse>, ApiError> {
+    api.models.check(request.model.as_deref())?;
+    let wants_strings = request.return_token_strs.unwrap_or(false);
+    let tokens = match (request.messages.is_some(), &request.prompt) {
+        (true, _) => api.render(request.into_conversation().into_prompt(&api)?).await?.to_vec(),
+        (false, Some(_)) => {
+            let add_special_tokens = request.add_special_tokens.unwrap_or(true);
+            api.encode(request.prompt.unwrap_or_default(), add_special_tokens).await?
+        }
+        (false, None) => {
+            let message = "1 validation error:\n  body.prompt: Field required (or body.messages)";
+            return Err(ApiError::malformed(Some("body.prompt".to_owned()), message));
+        }
+    };
+    let tokenizer = api.renderer.tokenizer();
+    let strings = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
+    let response =
+        TokenizeResponse { count: tokens.len(), max_model_len: api.max_model_len, tokens, token_strs: strings };
+    Ok(Json(response))
+}
+
+/// Puts ids into text.
+#[utoipa::path(post, path = "/detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
+    (status = 200, body = DetokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+))]
+async fn detokenize(
+    State(api): State<Arc<Api>>,
+    JsonBody(request): JsonBody<DetokenizeRequest>,
+) -> Result<Json<DetokenizeResponse>, ApiError> {
+    api.models.check(request.model.as_deref())?;
+    let prompt = api.renderer.tokenizer().decode(&request.tokens, false)?;
+    Ok(Json(DetokenizeResponse { prompt }))
+}
+
+/// The same as `/tokenize`.
+#[utoipa::path(post, path = "/v1/tokenize", tag = "tokens", request_body = TokenizeRequest, responses(
+    (status = 200, body = TokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+))]
+async fn tokenize_v1(
+    state: State<Arc<Api>>,
+    body: JsonBody<TokenizeRequest>,
+) -> Result<Json<TokenizeResponse>, ApiError> {
+    tokenize(state, body).await
+}
+
+/// The same as `/detokenize`.
+#[utoipa::path(post, path = "/v1/detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
+    (status = 200, body = DetokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+))]
+async fn detokenize_v1(
+    state: State<Arc<Api>>,
+    body: JsonBody<DetokenizeRequest>,
+) -> Result<Json<DetokenizeResponse>, ApiError> {
+    detokenize(state, body).await
+}

@@ -1,0 +1,198 @@
+//! `tito serve`.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::{prompt::OnUnprovable, sampling::LogprobsMode};
+
+/// Serve a model over HTTP.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// A .gguf file, a Hugging Face model directory, or a hub id such as `org/name`.
+    pub model: String,
+
+    /// Address to listen on.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub host: IpAddr,
+
+    /// Port to listen on.
+    #[arg(long, default_value_t = 8000)]
+    pub port: u16,
+
+    /// Names that requests may use; the first one is in the answers. [default: MODEL]
+    #[arg(long, num_args = 1.., value_name = "NAME")]
+    pub served_model_name: Vec<String>,
+
+    /// Longest sequence, prompt and output together: a number, `4k` (4000) or `4K` (4096). [default: the model's]
+    #[arg(long, value_parser = human_readable_int, value_name = "TOKENS")]
+    pub max_model_len: Option<usize>,
+
+    /// Sequences computed at the same time; the mistralrs engine computes one at a time whatever is asked.
+    #[arg(long, default_value = "256", value_parser = human_readable_int, value_name = "N")]
+    pub max_num_seqs: usize,
+
+    /// Type of weights and arithmetic; `auto` is float32 on a CPU and bfloat16 on a GPU.
+    #[arg(long, value_enum, default_value_t)]
+    pub dtype: Dtype,
+
+    /// Base of the seeds of requests that bring none.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+
+    /// Key that opens /v1; repeatable.
+    #[arg(long, num_args = 1.., value_name = "KEY", env = "VLLM_API_KEY", hide_env_values = true)]
+    pub api_key: Vec<String>,
+
+    /// Chat template: a file, or the template itself. [default: the model's]
+    #[arg(long, value_name = "FILE|TEMPLATE")]
+    pub chat_template: Option<String>,
+
+    /// Where sampling defaults come from: `auto` (the model), `vllm` (none), or a directory with
+    /// `generation_config.json`.
+    #[arg(long, default_value = "auto", value_name = "auto|vllm|DIR")]
+    pub generation_config: String,
+
+    /// Spell log-prob tokens as `token_id:N` unless a request says otherwise.
+    #[arg(long)]
+    pub return_tokens_as_token_ids: bool,
+
+    /// Most log-probs a position; -1 is no limit.
+    #[arg(long, default_value_t = 20, allow_negative_numbers = true, value_name = "N",
+          value_parser = clap::value_parser!(i64).range(-1..))]
+    pub max_logprobs: i64,
+
+    /// Log-probs of the model itself, or of the distribution that was sampled from.
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub logprobs_mode: LogprobsModeArg,
+
+    /// What runs the model.
+    #[arg(long, value_enum, default_value_t)]
+    pub engine: EngineKind,
+
+    /// When known ids cannot be provably continued: refuse, count end tokens as NeMo-RL does, or ignore them.
+    #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
+    pub on_unprovable: OnUnprovable,
+
+    /// Seconds that requests may go on after the server was asked to stop.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub shutdown_timeout: u64,
+
+    /// Never reach for the hub.
+    #[arg(long, env = "HF_HUB_OFFLINE", value_parser = clap::builder::FalseyValueParser::new(), hide = true,
+          action = clap::ArgAction::Set, default_value = "false")]
+    pub hub_offline: bool,
+
+    /// The hub's cache lies in `hub` under it.
+    #[arg(long, env = "HF_HOME", hide = true)]
+    pub hub_home: Option<PathBuf>,
+
+    /// Another hub.
+    #[arg(long, env = "HF_ENDPOINT", hide = true)]
+    pub hub_endpoint: Option<String>,
+
+    /// Branch, tag or commit of a model of the hub.
+    #[arg(long)]
+    pub revision: Option<String>,
+
+    /// Opens private models of the hub.
+    #[arg(long, env = "HF_TOKEN", hide = true, hide_env_values = true)]
+    pub hub_token: Option<String>,
+}
+
+/// Type of weights and arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Dtype {
+    /// What the device does best.
+    #[default]
+    Auto,
+    /// IEEE half precision.
+    #[value(alias = "half")]
+    Float16,
+    /// Brain floating point.
+    Bfloat16,
+    /// IEEE single precision.
+    #[value(alias = "float")]
+    Float32,
+}
+
+/// What runs the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum EngineKind {
+    /// The best engine of this build.
+    #[default]
+    Auto,
+    /// mistral.rs.
+    Mistralrs,
+    /// No model at all: deterministic nonsense for tests and benches.
+    Scripted,
+}
+
+/// vLLM's names of [`LogprobsMode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum LogprobsModeArg {
+    /// Before penalties, masks and temperature.
+    #[default]
+    #[value(name = "raw_logprobs", alias = "raw")]
+    Raw,
+    /// After them.
+    #[value(name = "processed_logprobs", alias = "processed")]
+    Processed,
+}
+
+impl From<LogprobsModeArg> for LogprobsMode {
+    fn from(mode: LogprobsModeArg) -> Self {
+        match mode {
+            LogprobsModeArg::Raw => Self::Raw,
+            LogprobsModeArg::Processed => Self::Processed,
+        }
+    }
+}
+
+/// vLLM's numbers: `1k` is 1000, `1K` is 1024, likewise m, M, g, G; `25.6k` is 25600.
+fn human_readable_int(text: &str) -> Result<usize, String> {
+    let error = || format!("expected a number such as 4096, 4k (4000) or 4K (4096), got {text:?}");
+    let (digits, unit) = match text.chars().last() {
+        Some('k') => (&text[..text.len() - 1], 1000_u64),
+        Some('K') => (&text[..text.len() - 1], 1 << 10),
+        Some('m') => (&text[..text.len() - 1], 1_000_000),
+        Some('M') => (&text[..text.len() - 1], 1 << 20),
+        Some('g') => (&text[..text.len() - 1], 1_000_000_000),
+        Some('G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let number = match digits.parse::<u64>() {
+        Ok(number) => number.checked_mul(unit).ok_or_else(error)?,
+        Err(_) => decimal(digits, unit).ok_or_else(error)?,
+    };
+    match usize::try_from(number) {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(error()),
+    }
+}
+
+/// A decimal fraction of a decimal unit that is a whole number.
+fn decimal(digits: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = digits.split_once('.')?;
+    let scale = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    if !unit.is_multiple_of(scale) || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    whole.checked_add(fraction.parse::<u64>().ok()? * (unit / scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human_readable_int;
+
+    #[test]
+    fn numbers_are_read_as_vllm_reads_them() {
+        for (text, number) in [("7", 7), ("1k", 1000), ("1K", 1024), ("25.6k", 25_600), ("1M", 1 << 20)] {
+            assert_eq!(human_readable_int(text), Ok(number), "{text}");
+        }
+        for text in ["", "0", "-1", "k", "1.5", "1.5K", "1e3", "99999999999999999999", "1.k"] {
+            assert!(human_readable_int(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Bearer keys on everything under `/v1`.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use subtle::ConstantTimeEq;
+
+/// The keys that open the API; none leaves it open.
+#[derive(Clone, Default)]
+pub struct ApiKeys(Arc<[String]>);
+
+impl ApiKeys {
+    /// Any of `keys`.
+    pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
+        Self(keys.into_iter().collect())
+    }
+
+    /// Compares with every key, so that time tells nothing of any.
+    fn admit(&self, offered: &str) -> bool {
+        let matches = |key: &String| key.as_bytes().ct_eq(offered.as_bytes());
+        self.0.iter().map(matches).fold(subtle::Choice::from(0), |any, one| any | one).into()
+    }
+}
+
+impl std::fmt::Debug for ApiKeys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "ApiKeys({} keys)", self.0.len())
+    }
+}
+
+/// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
+pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let offered = header.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| {
+        // The scheme's case does not matter (RFC 9110).
+        scheme.eq_ignore_ascii_case("bearer")
+    });
+    let admitted = keys.0.is_empty()
+        || request.method() == Method::OPTIONS
+        || offered.is_some_and(|(_, key)| keys.admit(key.trim()));
+    if admitted {
+        next.run(request).await
+    } else {
+        (StatusCode::UNAUTHORIZED, Json(serde_json::json!({ "error": "Unauthorized" }))).into_response()
+    }
+}
