@@ -14,6 +14,7 @@ pub(super) const SYSTEM_FINGERPRINT: &str = concat!("tito-", env!("CARGO_PKG_VER
 
 /// Tokens that a request used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the names are the wire's")]
 pub(super) struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,

@@ -203,7 +203,7 @@ impl SamplingFields {
         };
         let params = params.validated(vocab_size)?;
         Ok(Sampling {
-            n: self.n(params.temperature)?,
+            n: self.n(params.is_greedy())?,
             params,
             max_tokens,
             text: Arc::new(self.text()?),
@@ -245,7 +245,7 @@ impl SamplingFields {
         })
     }
 
-    fn n(&self, temperature: f64) -> Result<usize, ApiError> {
+    fn n(&self, greedy: bool) -> Result<usize, ApiError> {
         let n = self.n.unwrap_or(1);
         if n < 1 {
             return Err(ApiError::invalid("n", format!("n must be at least 1, got {n}.")));
@@ -253,7 +253,7 @@ impl SamplingFields {
         if n > MAX_N {
             return Err(ApiError::invalid("n", format!("n must be at most {MAX_N}, got {n}.")));
         }
-        if n > 1 && temperature < 1e-5 {
+        if n > 1 && greedy {
             return Err(ApiError::invalid("n", format!("n must be 1 when using greedy sampling, got {n}.")));
         }
         Ok(usize::try_from(n).expect("n is between 1 and MAX_N"))

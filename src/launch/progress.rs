@@ -67,7 +67,7 @@ impl Progress {
                 *current.lock() = Some(bar);
             }
             (DownloadEvent::Started { file, size_bytes }, None) => {
-                line(&format!("fetching {file} ({:.1} MB) ...", size_bytes as f64 / 1e6));
+                line(&format!("fetching {file} ({} MB) ...", size_bytes.div_ceil(1_000_000)));
             }
             (DownloadEvent::Received { bytes }, _) => {
                 if let Some(bar) = current.lock().as_ref() {
