@@ -116,30 +116,25 @@ fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> Str
 )]
 struct Document;
 
-fn guarded_routes() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new()
+fn routes() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::with_openapi(Document::openapi())
         .merge(chat_completions::router())
         .merge(completions::router())
+        .merge(tokenize::router())
         .merge(models::router())
-        .merge(tokenize::router_v1())
-}
-
-fn open_routes() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().merge(tokenize::router()).merge(health::router())
+        .merge(health::router())
 }
 
 /// The OpenAPI document of all routes.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    OpenApiRouter::with_openapi(Document::openapi()).merge(guarded_routes()).merge(open_routes()).into_openapi()
+    routes().into_openapi()
 }
 
-/// All public routes. `guard` wraps those that a key protects: everything under `/v1`, as in vLLM.
-pub fn router(api: Arc<Api>, guard: impl FnOnce(Router<Arc<Api>>) -> Router<Arc<Api>>) -> Router {
-    let (guarded, _) = guarded_routes().split_for_parts();
-    let (open, _) = open_routes().split_for_parts();
-    guard(guarded)
-        .merge(open)
-        .merge(docs::router(openapi()))
+/// All public routes.
+pub fn router(api: Arc<Api>) -> Router {
+    let (routes, document) = routes().split_for_parts();
+    routes
+        .merge(docs::router(document))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .with_state(api)

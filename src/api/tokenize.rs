@@ -20,11 +20,11 @@ use crate::{
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(tokenize)).routes(routes!(detokenize))
-}
-
-pub(super) fn router_v1() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(tokenize_v1)).routes(routes!(detokenize_v1))
+    OpenApiRouter::new()
+        .routes(routes!(tokenize))
+        .routes(routes!(detokenize))
+        .routes(routes!(tokenize_v1))
+        .routes(routes!(detokenize_v1))
 }
 
 /// A conversation (`messages`) or a text (`prompt`); with both, the conversation counts. Unknown fields are ignored,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, builder::Styles};
 
-pub use serve::{Dtype, EngineKind, ServeArgs};
+pub use serve::{Dtype, EngineKind, GgufWeights, ServeArgs};
 
 /// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
 #[derive(Debug, Parser)]

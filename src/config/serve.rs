@@ -36,6 +36,10 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub dtype: Dtype,
 
+    /// Weights of a .gguf file: as they are, or widened to bfloat16; `auto` widens what it can and memory holds.
+    #[arg(long, value_enum, default_value_t)]
+    pub gguf_weights: GgufWeights,
+
     /// Base of the seeds of requests that bring none.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -114,6 +118,18 @@ pub enum Dtype {
     /// IEEE single precision.
     #[value(alias = "float")]
     Float32,
+}
+
+/// What becomes of the weights of a GGUF file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum GgufWeights {
+    /// Widened where the converter knows the model and memory holds it, else as they are.
+    #[default]
+    Auto,
+    /// Computed with as they are: less memory, and activations rounded to 8 bits.
+    Native,
+    /// Widened to bfloat16, and computed with like any other model.
+    Widened,
 }
 
 /// What runs the model.

@@ -4,6 +4,7 @@
 
 mod collect;
 mod decode;
+mod meters;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 pub use collect::Completion;
 use decode::TextDecoder;
 pub use decode::TextOptions;
+use meters::Meters;
 
 use crate::{
     TokenId,
@@ -86,12 +88,13 @@ pub type EventStream = BoxStream<'static, Result<Event, EngineError>>;
 pub struct Generator {
     engine: Arc<dyn Engine>,
     tokenizer: Arc<Tokenizer>,
+    meters: Meters,
 }
 
 impl Generator {
-    /// A generator for an engine whose ids `tokenizer` decodes.
+    /// A generator for an engine whose ids `tokenizer` decodes; it counts in the recorder that is installed now.
     pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
-        Self { engine, tokenizer }
+        Self { engine, tokenizer, meters: Meters::new() }
     }
 
     /// The engine.
@@ -102,6 +105,7 @@ impl Generator {
     /// Starts one generation.
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
         let sampling = Arc::clone(&request.sampling);
+        let mut meter = self.meters.start(request.prompt_token_ids.len());
         let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
         let decoder = match decoder {
             Ok(decoder) => decoder,
@@ -115,7 +119,12 @@ impl Generator {
             sampling: request.sampling,
             prompt_logprobs: request.prompt_logprobs,
         });
-        events(outputs, decoder, sampling)
+        let counted = events(outputs, decoder, sampling).inspect_ok(move |event| {
+            if let Event::Delta(delta) = event {
+                meter.record(delta);
+            }
+        });
+        counted.boxed()
     }
 
     /// Starts several generations at once; each event comes with the index of its request.

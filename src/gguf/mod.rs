@@ -64,6 +64,11 @@ impl GgufFile {
         self.metadata().required_text("general.architecture")
     }
 
+    /// Returns the number of weights.
+    pub fn parameter_count(&self) -> usize {
+        self.content.tensor_infos.values().map(|info| info.shape.elem_count()).sum()
+    }
+
     fn metadata(&self) -> Metadata<'_> {
         Metadata::new(&self.content.metadata)
     }

@@ -45,15 +45,12 @@ async fn mistralrs(
 ) -> anyhow::Result<Arc<dyn Engine>> {
     use crate::{
         config::Dtype as Asked,
-        engine::mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
-        model::ModelSource,
+        engine::mistralrs::{Dtype, LoadSpec, MistralRsEngine},
     };
 
+    let weights = super::weights::prepare(&files.source, args.gguf_weights)?;
     let spec = LoadSpec {
-        source: match &files.source {
-            ModelSource::Gguf { path } => WeightsSource::Gguf(path.clone()),
-            ModelSource::Directory { path } => WeightsSource::Directory(path.clone()),
-        },
+        source: weights.source.clone(),
         dtype: match args.dtype {
             Asked::Auto => Dtype::Auto,
             Asked::Float16 => Dtype::F16,

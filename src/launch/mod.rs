@@ -4,6 +4,8 @@
 
 mod engine;
 mod progress;
+#[cfg(feature = "mistralrs")]
+mod weights;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -45,6 +47,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
     let models = ServedModels::new(args.model.clone(), args.served_model_name.clone());
     let metrics = Metrics::install(models.name())?;
+    tokio::spawn(metrics.clone().upkeep());
     let api = Arc::new(Api {
         renderer,
         generator: Generator::new(Arc::clone(&engine), tokenizer),

@@ -34,6 +34,9 @@ impl std::fmt::Debug for ApiKeys {
     }
 }
 
+/// What a key opens, as in vLLM: known paths and unknown ones.
+const GUARDED: [&str; 2] = ["/v1", "/inference"];
+
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
 pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -42,6 +45,7 @@ pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, n
         scheme.eq_ignore_ascii_case("bearer")
     });
     let admitted = keys.0.is_empty()
+        || !GUARDED.iter().any(|prefix| request.uri().path().starts_with(prefix))
         || request.method() == Method::OPTIONS
         || offered.is_some_and(|(_, key)| keys.admit(key.trim()));
     if admitted {

@@ -43,8 +43,9 @@ pub fn app(api: Arc<Api>, keys: ApiKeys, metrics: Metrics) -> Router {
         let (metrics, api) = (metrics.clone(), Arc::clone(&engine_api));
         async move { metrics.render(api.generator.engine().load()) }
     };
-    api::router(api, |routes| routes.route_layer(middleware::from_fn_with_state(keys, auth::require_key)))
+    api::router(api)
         .route("/metrics", get(scrape))
+        .layer(middleware::from_fn_with_state(keys, auth::require_key))
         .layer(middleware::from_fn(request_metrics::record))
         .layer(CatchPanicLayer::custom(answer_panic))
         // Requests carry the ids of whole conversations.
