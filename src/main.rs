@@ -3,6 +3,7 @@
 use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
+use time::UtcOffset;
 use tito::{
     api,
     config::{Arguments, Command},
@@ -24,8 +25,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     telemetry::init_logging(arguments.log.as_deref())?;
     match arguments.command {
         Command::Serve(args) => {
+            // The time zone can only be asked for while there is one thread.
+            let utc_offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let served = runtime.block_on(launch::serve(*args));
+            let served = runtime.block_on(launch::serve(*args, utc_offset));
             // Threads of an engine may outlive its last request; they have nothing left to say.
             runtime.shutdown_background();
             served

@@ -44,7 +44,7 @@ impl Conversation {
             add_special_tokens: self.add_special_tokens.unwrap_or(false),
             stop_token_ids: self.stop_token_ids,
             known,
-            now: OffsetDateTime::now_local().unwrap_or_else(|_| OffsetDateTime::now_utc()),
+            now: OffsetDateTime::now_utc().to_offset(api.utc_offset),
         })
     }
 

@@ -19,6 +19,7 @@ mod tokenize;
 use std::sync::Arc;
 
 use axum::{Router, http::HeaderMap};
+use time::UtcOffset;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -45,6 +46,8 @@ pub struct Api {
     pub sampling: SamplingPolicy,
     /// The longest sequence, prompt and output together.
     pub max_model_len: usize,
+    /// The time zone of templates that print the date.
+    pub utc_offset: UtcOffset,
 }
 
 impl Api {

@@ -10,6 +10,7 @@ mod weights;
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
+use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
@@ -26,8 +27,8 @@ use crate::{
 };
 use progress::Progress;
 
-/// Loads a model and serves it until the process is asked to stop.
-pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
+/// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
+pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
     let address = SocketAddr::new(args.host, args.port);
     // Bound first, so that a taken port is known before minutes of loading; listening only when ready.
     let socket = bind(address)?;
@@ -54,6 +55,7 @@ pub async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         models,
         sampling: policy,
         max_model_len,
+        utc_offset,
     });
     let config = ServerConfig {
         api_keys: ApiKeys::new(args.api_key.into_iter().filter(|key| !key.is_empty())),
