@@ -35,7 +35,7 @@ impl Meters {
     /// Starts the clock of one generation.
     pub(super) fn start(&self, prompt_tokens: usize) -> Meter {
         let now = Instant::now();
-        Meter { meters: self.clone(), started: now, last: None, prompt_tokens, sampled: 0 }
+        Meter { meters: self.clone(), started: now, last: None, prompt_tokens, sampled: 0, ended: false }
     }
 }
 
@@ -47,6 +47,7 @@ pub(super) struct Meter {
     last: Option<Instant>,
     prompt_tokens: usize,
     sampled: usize,
+    ended: bool,
 }
 
 impl Meter {
@@ -69,7 +70,8 @@ impl Meter {
         }
     }
 
-    fn finish(&self, finish: &Finish, now: Instant) {
+    fn finish(&mut self, finish: &Finish, now: Instant) {
+        self.ended = true;
         let reason = match finish {
             Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => "stop",
             Finish::Length => "length",
@@ -83,6 +85,15 @@ impl Meter {
             (&self.meters.request_generation_tokens, self.sampled),
         ] {
             histogram.record(tokens as f64);
+        }
+    }
+}
+
+/// A client that hangs up ends its generation too.
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.finish(&Finish::Abort, Instant::now());
         }
     }
 }
