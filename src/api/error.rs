@@ -196,6 +196,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Unsupported(message) => Self::new(Kind::Unsupported, None, message),
+            EngineError::Unsampleable(_) => Self::invalid_request(error.to_string()),
             EngineError::Overloaded => {
                 let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
                                on a different instance.";

@@ -12,8 +12,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures::stream::BoxStream;
 
-use crate::TokenId;
 pub use crate::sampling::{FinishReason, SampledToken, SamplingParams};
+use crate::{TokenId, sampling::SampleError};
 
 /// One sequence to generate.
 #[derive(Debug, Clone)]
@@ -43,12 +43,24 @@ pub enum EngineError {
     /// The request cannot be served by this engine, whatever its load.
     #[error("{0}")]
     Unsupported(String),
+    /// The request's own masks, penalties or biases left nothing to sample.
+    #[error("the request cannot be sampled: {0}")]
+    Unsampleable(SampleError),
     /// Too many requests wait already.
     #[error("the engine is busy and cannot accept new requests")]
     Overloaded,
     /// The engine failed; the text is for the log.
     #[error("engine failure: {0}")]
     Failed(String),
+}
+
+impl From<SampleError> for EngineError {
+    fn from(error: SampleError) -> Self {
+        match error {
+            SampleError::NothingLeft | SampleError::EditOverflow => Self::Unsampleable(error),
+            SampleError::NonFiniteLogits | SampleError::OutOfVocabulary { .. } => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 /// A running generation. Dropping it aborts the generation.

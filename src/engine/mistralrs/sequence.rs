@@ -59,6 +59,7 @@ async fn generate(
     };
     match (tap.ending(), refusal) {
         (Some(Ending::Finished(reason)), _) => Ok(reason),
+        (Some(Ending::Unsampleable(error)), _) => Err(error.into()),
         (Some(Ending::Failed(reason)), _) => Err(EngineError::Failed(reason)),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => Err(shared.died()),

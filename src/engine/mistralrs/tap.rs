@@ -39,6 +39,8 @@ pub(super) struct Tap {
 pub(super) enum Ending {
     /// As it should, or because it was cancelled.
     Finished(FinishReason),
+    /// The request leaves nothing to sample.
+    Unsampleable(SampleError),
     /// It cannot go on; the text is for the log.
     Failed(String),
 }
@@ -157,7 +159,10 @@ impl Sequence {
         if let Some((_, scores)) = self.scores.take() {
             self.send(EngineOutput::Prompt(scores))?;
         }
-        let step = self.sampler.step(&mut self.logits).map_err(failed)?;
+        let step = self.sampler.step(&mut self.logits).map_err(|error| match EngineError::from(error) {
+            EngineError::Unsampleable(error) => Ending::Unsampleable(error),
+            _ => failed(error),
+        })?;
         let id = step.token.id;
         self.send(EngineOutput::Token(step.token))?;
         step.finish.map_or(Ok(id), |reason| Err(Ending::Finished(reason)))

@@ -110,7 +110,7 @@ impl Generation {
         }
         let step = match self.sampler.step(&mut self.logits) {
             Ok(step) => step,
-            Err(error) => return Some(Err(EngineError::Failed(error.to_string()))),
+            Err(error) => return Some(Err(error.into())),
         };
         self.source.push(step.token.id);
         self.phase = match step.finish {
