@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 
-use super::error::ApiError;
+use super::{error::ApiError, sampling::SamplingFields};
 
 /// A JSON body; rejected in the shape of every other error.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ fn require_json(request: &Request) -> Result<(), ApiError> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| complain(&error))?;
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| complain(error, bytes))?;
     deserializer.end().map_err(|error| invalid_json(&error))?;
     Ok(value)
 }
@@ -48,11 +48,26 @@ fn invalid_json(error: &serde_json::Error) -> ApiError {
     ApiError::malformed(Some(place), format!("1 validation error:\n  JSON decode error: {error}"))
 }
 
-fn complain(error: &serde_path_to_error::Error<serde_json::Error>) -> ApiError {
-    let cause = error.inner();
-    if !cause.is_data() {
-        return invalid_json(cause);
+type Complaint = serde_path_to_error::Error<serde_json::Error>;
+
+/// serde's `flatten` forgets which field it complains about; the fields that are flattened know when read alone.
+fn with_place(error: Complaint, bytes: &[u8]) -> Complaint {
+    if error.path().iter().next().is_some() {
+        return error;
     }
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    match serde_path_to_error::deserialize::<_, SamplingFields>(&mut deserializer) {
+        Err(placed) if placed.path().iter().next().is_some() => placed,
+        _ => error,
+    }
+}
+
+fn complain(error: Complaint, bytes: &[u8]) -> ApiError {
+    if !error.inner().is_data() {
+        return invalid_json(error.inner());
+    }
+    let error = with_place(error, bytes);
+    let cause = error.inner();
     let mut place = "body".to_owned();
     for segment in error.path() {
         if !matches!(segment, serde_path_to_error::Segment::Unknown) {
@@ -82,13 +97,7 @@ mod tests {
         messages: Vec<Message>,
         #[serde(flatten)]
         #[expect(dead_code, reason = "only its shape is tested")]
-        knobs: Knobs,
-    }
-
-    #[derive(Debug, Deserialize)]
-    struct Knobs {
-        #[expect(dead_code, reason = "only its shape is tested")]
-        temperature: Option<f64>,
+        sampling: SamplingFields,
     }
 
     fn place(body: &str) -> String {
@@ -105,7 +114,10 @@ mod tests {
             place(r#"{"messages":[{"role":"assistant","tool_calls":[{"id":1}]}]}"#),
             "body.messages.0.tool_calls.0"
         );
+        assert_eq!(place(r#"{"messages":[],"temperature":"hot"}"#), "body.temperature");
+        assert_eq!(place(r#"{"messages":[],"stop_token_ids":[1,"x"]}"#), "body.stop_token_ids.1");
         assert_eq!(place("{}"), "body.messages");
+        assert_eq!(place("[]"), "body");
         assert_eq!(place("{oops"), "body.2");
     }
 
