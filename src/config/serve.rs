@@ -104,6 +104,14 @@ pub struct ServeArgs {
     pub hub_token: Option<String>,
 }
 
+impl ServeArgs {
+    /// Where models of the hub are kept: `hub` under `HF_HOME`, which is a directory of the user's cache by default.
+    pub fn hub_cache_dir(&self) -> PathBuf {
+        let home = self.hub_home.clone().or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
+        home.unwrap_or_default().join("hub")
+    }
+}
+
 /// Type of weights and arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Dtype {

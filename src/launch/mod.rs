@@ -32,10 +32,13 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let address = SocketAddr::new(args.host, args.port);
     // Bound first, so that a taken port is known before minutes of loading; listening only when ready.
     let socket = bind(address)?;
+    // With port 0 the system has chosen one.
+    let address = socket.local_addr().unwrap_or(address);
     let progress = Progress::new();
     let files = ModelFiles::resolve(&args.model, &hub_options(&args, &progress)).await?;
     let reading = progress.step("reading the tokenizer");
-    let tokenizer = Arc::new(files.tokenizer()?);
+    let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model))?;
+    let tokenizer = Arc::new(tokenizer);
     let eos = files.eos(&tokenizer)?;
     let (templates, template_source) = templates(&args, &files)?;
     reading.done();
@@ -94,10 +97,9 @@ fn listen(socket: TcpSocket) -> std::io::Result<TcpListener> {
 }
 
 fn hub_options(args: &ServeArgs, progress: &Progress) -> HubOptions {
-    let home = args.hub_home.clone().or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
     HubOptions {
         offline: args.hub_offline,
-        cache_dir: home.unwrap_or_default().join("hub"),
+        cache_dir: args.hub_cache_dir(),
         token: args.hub_token.clone().filter(|token| !token.is_empty()),
         endpoint: args.hub_endpoint.clone(),
         revision: args.revision.clone(),
