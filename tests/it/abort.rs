@@ -1,0 +1,259 @@
+//! Who hangs up frees the engine; who is told to stop keeps what it has.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tito::{
+    engine::{Engine, EngineLoad, scripted::Gate},
+    server::{self, ApiKeys, ServerConfig},
+};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+use crate::app::{IM_END, TestApp};
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+
+fn endless(stream: bool) -> Value {
+    json!({ "prompt": "hello", "max_tokens": 1000, "ignore_eos": true, "stream": stream, "return_token_ids": true })
+}
+
+/// Sends a JSON request from a task that can be dropped.
+fn spawned(app: &TestApp, path: &'static str, body: &Value) -> JoinHandle<axum::response::Response> {
+    let (router, body) = (app.router(), body.to_string());
+    tokio::spawn(async move {
+        let mut router = router;
+        tower::Service::call(&mut router, crate::app::posted(path, body)).await.unwrap()
+    })
+}
+
+async fn read(response: axum::response::Response) -> Value {
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[tokio::test]
+async fn dropping_a_live_stream_aborts_the_generation() {
+    let gate = Gate::shut();
+    let app = TestApp::new().gate(&gate).seats(1);
+    for path in [CHAT, COMPLETIONS] {
+        let mut body = endless(true);
+        body["messages"] = json!([{ "role": "user", "content": "hello" }]);
+        let mut stream = app.open(path, body).await;
+        gate.pass(2);
+        stream.next().await.unwrap();
+        stream.next().await.unwrap();
+        assert_eq!(app.engine().load(), EngineLoad { running: 1, waiting: 0 }, "{path}");
+        drop(stream);
+        assert_eq!(app.engine().load(), EngineLoad::default(), "{path}");
+    }
+    gate.open();
+    assert_eq!(app.post(COMPLETIONS, json!({ "prompt": "hello" })).await.status, 200);
+}
+
+#[tokio::test]
+async fn dropping_a_stream_that_was_never_read_aborts_it_too() {
+    let app = TestApp::new().gate(&Gate::shut());
+    let stream = app.open(COMPLETIONS, endless(true)).await;
+    assert_eq!(app.engine().load(), EngineLoad { running: 1, waiting: 0 });
+    drop(stream);
+    assert_eq!(app.engine().load(), EngineLoad::default());
+}
+
+#[tokio::test]
+async fn dropping_a_request_for_json_aborts_every_one_of_its_sequences() {
+    let app = TestApp::new().gate(&Gate::shut()).seats(2);
+    let mut body = endless(false);
+    body["n"] = json!(3);
+    let request = spawned(&app, COMPLETIONS, &body);
+    app.until_load(2, 1).await;
+    request.abort();
+    assert!(request.await.unwrap_err().is_cancelled());
+    assert_eq!(app.engine().load(), EngineLoad::default());
+}
+
+#[tokio::test]
+async fn a_hundred_dropped_requests_leave_nothing_behind() {
+    let gate = Gate::shut();
+    let app = TestApp::new().gate(&gate).seats(4);
+    for round in 0..100 {
+        if round % 2 == 0 {
+            let mut stream = app.open(COMPLETIONS, endless(true)).await;
+            gate.pass(1);
+            stream.next().await.unwrap();
+        } else {
+            let request = spawned(&app, COMPLETIONS, &endless(false));
+            app.until_load(1, 0).await;
+            request.abort();
+            assert!(request.await.unwrap_err().is_cancelled());
+        }
+        assert_eq!(app.engine().load(), EngineLoad::default(), "round {round}");
+    }
+    gate.open();
+    assert_eq!(app.post(COMPLETIONS, json!({ "prompt": "hello" })).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_request_that_waits_leaves_the_queue_when_it_is_dropped() {
+    let gate = Gate::shut();
+    let app = TestApp::new().gate(&gate).seats(1);
+    let running = app.open(COMPLETIONS, endless(true)).await;
+    let waiting = spawned(&app, COMPLETIONS, &endless(false));
+    app.until_load(1, 1).await;
+    let behind = spawned(&app, COMPLETIONS, &json!({ "prompt": "hello", "max_tokens": 3, "ignore_eos": true }));
+    app.until_load(1, 2).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    assert_eq!(app.engine().load(), EngineLoad { running: 1, waiting: 1 });
+    drop(running);
+    gate.open();
+    let served = read(behind.await.unwrap()).await;
+    assert_eq!(served["usage"]["completion_tokens"], 3);
+    assert_eq!(app.engine().load(), EngineLoad::default());
+}
+
+#[tokio::test]
+async fn stopping_the_engine_ends_a_stream_with_the_ids_that_it_has() {
+    let gate = Gate::shut();
+    let app = TestApp::new();
+    let script = app.ids("hello world you the weather");
+    let app = app.script(script.clone()).gate(&gate);
+    let body =
+        json!({ "messages": [{ "role": "user", "content": "hello" }], "stream": true, "return_token_ids": true });
+    let mut stream = app.open(CHAT, body).await;
+    gate.pass(2);
+    let mut ids = Vec::new();
+    // The role, then two tokens.
+    for _ in 0..3 {
+        let event = stream.next().await.unwrap();
+        ids.extend(event["choices"][0]["token_ids"].as_array().into_iter().flatten().cloned());
+    }
+    let engine = app.engine();
+    let ((), rest) = tokio::join!(engine.shutdown(Duration::MAX), stream.rest());
+    let [end] = rest.as_slice() else { panic!("{rest:?}") };
+    assert_eq!(end["choices"][0]["finish_reason"], "abort");
+    assert_eq!(end["choices"][0]["token_ids"], json!([]));
+    assert_eq!(json!(ids), json!(script[..2]));
+}
+
+#[tokio::test]
+async fn stopping_the_engine_ends_json_answers_running_or_waiting_and_refuses_new_ones() {
+    let gate = Gate::shut();
+    let app = TestApp::new();
+    let script = app.ids("hello world you the weather");
+    let app = app.script(script.clone()).gate(&gate).seats(1);
+    let running = spawned(&app, COMPLETIONS, &endless(false));
+    app.until_load(1, 0).await;
+    let waiting = spawned(&app, COMPLETIONS, &endless(false));
+    app.until_load(1, 1).await;
+    let engine = app.engine();
+    let (running, waiting, ()) = tokio::join!(running, waiting, engine.shutdown(Duration::MAX));
+    for response in [running, waiting] {
+        let choice = read(response.unwrap()).await["choices"][0].take();
+        assert_eq!((&choice["finish_reason"], &choice["token_ids"]), (&json!("abort"), &json!([])));
+    }
+    let late = app.post(COMPLETIONS, endless(false)).await;
+    assert_eq!((late.status, &late.error()["message"]), (500, &json!("Internal server error")));
+}
+
+/// A server on a real socket, and the signal that stops it.
+struct Served {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<std::io::Result<()>>,
+}
+
+impl Served {
+    async fn new(app: &TestApp, shutdown_timeout: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
+        let config = ServerConfig { api_keys: ApiKeys::default(), shutdown_timeout };
+        let ended = tokio::spawn(async move {
+            let stopped = async move { stopped.await.unwrap() };
+            server::serve(listener, router, engine, &config, stopped).await
+        });
+        Self { address, stop, ended }
+    }
+
+    /// Sends a request on a connection of its own.
+    fn connect(&self, body: &Value) -> TcpStream {
+        let mut connection = TcpStream::connect(self.address).unwrap();
+        let body = body.to_string();
+        let length = body.len();
+        write!(
+            connection,
+            "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        connection
+    }
+}
+
+/// All that a connection still has to say.
+async fn read_all(mut connection: TcpStream) -> String {
+    let read = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        connection.read_to_string(&mut text).map(|_| text)
+    });
+    read.await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_frees_its_seat() {
+    let app = TestApp::new().gate(&Gate::shut()).seats(1);
+    let served = Served::new(&app, Duration::ZERO).await;
+    for stream in [false, true] {
+        let connection = served.connect(&endless(stream));
+        app.until_load(1, 0).await;
+        drop(connection);
+        app.until_load(0, 0).await;
+    }
+    served.stop.send(()).unwrap();
+    served.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_runs_when_the_server_is_stopped_is_served_to_its_end() {
+    let gate = Gate::shut();
+    let app = TestApp::new();
+    let script = [app.ids("hello world"), vec![IM_END]].concat();
+    let app = app.script(script).gate(&gate);
+    let served = Served::new(&app, Duration::from_hours(1)).await;
+    let connection = served.connect(&json!({ "prompt": "you", "return_token_ids": true }));
+    app.until_load(1, 0).await;
+    served.stop.send(()).unwrap();
+    // No new connection is taken once the server knows.
+    while TcpStream::connect(served.address).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    gate.open();
+    let text = read_all(connection).await;
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains(r#""text":"hello world""#), "{text}");
+    served.ended.await.unwrap().unwrap();
+    assert!(app.engine().health().is_err());
+}
+
+#[tokio::test]
+async fn a_request_that_outlasts_the_timeout_ends_with_what_it_has() {
+    let gate = Gate::shut();
+    let app = TestApp::new().gate(&gate);
+    let served = Served::new(&app, Duration::ZERO).await;
+    let connections = [served.connect(&endless(false)), served.connect(&endless(true))];
+    app.until_load(2, 0).await;
+    served.stop.send(()).unwrap();
+    for connection in connections {
+        let text = read_all(connection).await;
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        assert!(text.contains(r#""finish_reason":"abort""#), "{text}");
+    }
+    served.ended.await.unwrap().unwrap();
+    assert_eq!(app.engine().load(), EngineLoad::default());
+}

@@ -1,0 +1,345 @@
+//! `TestApp`: everything that a request passes through, with a tiny tokenizer and the scripted engine.
+
+use std::{path::Path, sync::Arc};
+
+use axum::{
+    Router,
+    body::{Body, BodyDataStream},
+    http::{HeaderMap, Method, Request, Response, header},
+};
+use futures::StreamExt;
+use serde_json::Value;
+use tito::{
+    TokenId,
+    api::{Api, SamplingPolicy, ServedModels},
+    engine::{
+        Engine, EngineInfo, EngineLoad,
+        scripted::{Gate, ScriptedEngine},
+    },
+    generation::Generator,
+    model::{GenerationConfig, ModelFiles},
+    prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
+    sampling::LogprobsMode,
+    server::{self, ApiKeys},
+    telemetry::Metrics,
+    tokenizer::Tokenizer,
+};
+use tower::Service;
+
+/// The model directory of all tests.
+pub(crate) const TINY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model");
+/// The name that it is served under.
+pub(crate) const MODEL: &str = "tiny";
+/// The end of a turn, the tokenizer's own end-of-sequence token.
+pub(crate) const IM_END: TokenId = 2;
+/// The second end-of-sequence token, of `generation_config.json`.
+pub(crate) const ENDOFTEXT: TokenId = 0;
+/// Ids of the tiny tokenizer, all known.
+pub(crate) const VOCAB_SIZE: usize = 326;
+
+/// How a [`TestApp`] is made; every setter of it makes it anew.
+#[derive(Clone)]
+struct Recipe {
+    scripts: Vec<Vec<TokenId>>,
+    gate: Option<Gate>,
+    seats: usize,
+    policy: SamplingPolicy,
+    keys: Vec<String>,
+    names: Vec<String>,
+    chat_template: Option<String>,
+    max_model_len: usize,
+    on_unprovable: OnUnprovable,
+}
+
+/// A server without a socket.
+pub(crate) struct TestApp {
+    recipe: Recipe,
+    router: Router,
+    engine: Arc<ScriptedEngine>,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl TestApp {
+    /// The tiny model on the hashed engine, as `tito serve` would serve it with no further flags.
+    pub(crate) fn new() -> Self {
+        Self::make(Recipe {
+            scripts: Vec::new(),
+            gate: None,
+            seats: 256,
+            policy: SamplingPolicy {
+                defaults: GenerationConfig::default(),
+                eos_token_id: Some(IM_END),
+                extra_eos_token_ids: vec![ENDOFTEXT],
+                max_logprobs: Some(20),
+                logprobs_mode: LogprobsMode::Raw,
+                return_tokens_as_token_ids: false,
+            },
+            keys: Vec::new(),
+            names: vec![MODEL.to_owned()],
+            chat_template: None,
+            max_model_len: 4096,
+            on_unprovable: OnUnprovable::Error,
+        })
+    }
+
+    fn make(recipe: Recipe) -> Self {
+        let files = ModelFiles::open(Path::new(TINY_MODEL)).unwrap();
+        let tokenizer = Arc::new(files.tokenizer().unwrap());
+        let info = EngineInfo {
+            engine: "scripted",
+            device: "cpu".to_owned(),
+            dtype: "none".to_owned(),
+            vocab_size: tokenizer.vocab_size(),
+            max_model_len: recipe.max_model_len,
+        };
+        let mut engine = match recipe.scripts.as_slice() {
+            [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
+            scripts => ScriptedEngine::playing(info, scripts.to_vec()),
+        };
+        engine = engine.with_max_num_seqs(recipe.seats);
+        if let Some(gate) = &recipe.gate {
+            engine = engine.with_gate(gate.clone());
+        }
+        let engine = Arc::new(engine);
+        let source = recipe.chat_template.as_deref().or(files.tokenizer_config.chat_templates.select(false)).unwrap();
+        let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).unwrap();
+        let templates = Templates { default: Some(template), tool_use: None };
+        let eos = files.eos(&tokenizer).unwrap();
+        let api = Api {
+            renderer: PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable),
+            generator: Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer)),
+            models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
+            sampling: recipe.policy.clone(),
+            max_model_len: recipe.max_model_len,
+        };
+        let metrics = Metrics::detached(MODEL).unwrap();
+        let router = server::app(Arc::new(api), ApiKeys::new(recipe.keys.clone()), metrics);
+        Self { recipe, router, engine, tokenizer }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Recipe)) -> Self {
+        change(&mut self.recipe);
+        Self::make(self.recipe)
+    }
+
+    /// The ids that the next request samples; the last script also serves every later request.
+    pub(crate) fn script(self, ids: impl IntoIterator<Item = TokenId>) -> Self {
+        self.with(|recipe| recipe.scripts.push(ids.into_iter().collect()))
+    }
+
+    /// Like [`Self::script`], with the text's own ids and the end of a turn behind them.
+    pub(crate) fn says(self, text: &str) -> Self {
+        let ids = self.ids(text);
+        self.script(ids.into_iter().chain([IM_END]))
+    }
+
+    /// Every token waits for `gate`.
+    pub(crate) fn gate(self, gate: &Gate) -> Self {
+        self.with(|recipe| recipe.gate = Some(gate.clone()))
+    }
+
+    /// Sequences that run at a time.
+    pub(crate) fn seats(self, seats: usize) -> Self {
+        self.with(|recipe| recipe.seats = seats)
+    }
+
+    /// What the server decides about sampling.
+    pub(crate) fn policy(self, change: impl FnOnce(&mut SamplingPolicy)) -> Self {
+        self.with(|recipe| change(&mut recipe.policy))
+    }
+
+    /// Keys that open `/v1`.
+    pub(crate) fn keys(self, keys: &[&str]) -> Self {
+        self.with(|recipe| recipe.keys = keys.iter().map(ToString::to_string).collect())
+    }
+
+    /// Served names.
+    pub(crate) fn names(self, names: &[&str]) -> Self {
+        self.with(|recipe| recipe.names = names.iter().map(ToString::to_string).collect())
+    }
+
+    /// Another template than the model's.
+    pub(crate) fn chat_template(self, source: &str) -> Self {
+        self.with(|recipe| recipe.chat_template = Some(source.to_owned()))
+    }
+
+    /// The longest sequence.
+    pub(crate) fn max_model_len(self, tokens: usize) -> Self {
+        self.with(|recipe| recipe.max_model_len = tokens)
+    }
+
+    /// What happens to known ids that cannot be joined.
+    pub(crate) fn on_unprovable(self, policy: OnUnprovable) -> Self {
+        self.with(|recipe| recipe.on_unprovable = policy)
+    }
+
+    /// The tokenizer of the tiny model.
+    pub(crate) fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The ids of a text.
+    pub(crate) fn ids(&self, text: &str) -> Vec<TokenId> {
+        self.tokenizer.encode(text, false).unwrap()
+    }
+
+    /// The engine.
+    pub(crate) fn engine(&self) -> Arc<ScriptedEngine> {
+        Arc::clone(&self.engine)
+    }
+
+    /// All routes.
+    pub(crate) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Sends a request and does not read the body of the response.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.router().call(request).await.unwrap()
+    }
+
+    /// Sends a request.
+    pub(crate) async fn request(&self, request: Request<Body>) -> Answer {
+        let (parts, body) = self.send(request).await.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { status: parts.status.as_u16(), headers: parts.headers, text }
+    }
+
+    /// Posts JSON.
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.request(posted(path, body.to_string())).await
+    }
+
+    /// Gets a page.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.request(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    /// Posts JSON and reads the events as they come.
+    pub(crate) async fn open(&self, path: &str, body: Value) -> Events {
+        let response = self.send(posted(path, body.to_string())).await;
+        assert_eq!(response.status(), 200);
+        Events { frames: response.into_body().into_data_stream(), buffer: String::new() }
+    }
+
+    /// Lets other tasks run until the engine's load is `running` and `waiting`.
+    pub(crate) async fn until_load(&self, running: usize, waiting: usize) {
+        let wanted = EngineLoad { running, waiting };
+        for _ in 0..20_000_000 {
+            if self.engine.load() == wanted {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the load is {:?}, not {wanted:?}", self.engine.load());
+    }
+}
+
+/// A POST of JSON text.
+pub(crate) fn posted(path: &str, body: impl Into<Body>) -> Request<Body> {
+    let request = Request::builder().method(Method::POST).uri(path);
+    request.header(header::CONTENT_TYPE, "application/json").body(body.into()).unwrap()
+}
+
+/// A response, read to its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    /// The body of a success.
+    pub(crate) fn ok(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.json()
+    }
+
+    /// The body.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// `error` of a body.
+    pub(crate) fn error(&self) -> Value {
+        self.json()["error"].clone()
+    }
+
+    /// The events of a stream up to `[DONE]`, which must be its end.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.text);
+        assert_eq!(self.headers[header::CONTENT_TYPE], "text/event-stream; charset=utf-8");
+        let frames = self.text.strip_suffix("data: [DONE]\n\n").expect("a stream ends with [DONE]");
+        frames.split_terminator("\n\n").map(event).collect()
+    }
+}
+
+fn event(frame: &str) -> Value {
+    let data = frame.strip_prefix("data: ").unwrap_or_else(|| panic!("not a frame: {frame:?}"));
+    serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
+}
+
+/// A stream that is still open; dropping it is what a client does that hangs up.
+pub(crate) struct Events {
+    frames: BodyDataStream,
+    buffer: String,
+}
+
+impl Events {
+    /// The next event; `None` after `[DONE]`.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((frame, rest)) = self.buffer.split_once("\n\n") {
+                let (frame, rest) = (frame.to_owned(), rest.to_owned());
+                self.buffer = rest;
+                return if frame == "data: [DONE]" { None } else { Some(event(&frame)) };
+            }
+            let bytes = self.frames.next().await.expect("a stream ends with [DONE]").unwrap();
+            self.buffer.push_str(std::str::from_utf8(&bytes).unwrap());
+        }
+    }
+
+    /// What is left.
+    pub(crate) async fn rest(mut self) -> Vec<Value> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+/// The body with what differs from run to run made constant.
+pub(crate) fn redacted(mut value: Value) -> Value {
+    match &mut value {
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = redacted(item.take())),
+        Value::Object(fields) => {
+            for (key, field) in fields.iter_mut() {
+                *field = match (key.as_str(), field.take()) {
+                    ("created", Value::Number(_)) => Value::from(0),
+                    ("id", Value::String(id)) if id.starts_with("modelperm-") => Value::from("modelperm-"),
+                    (_, value) => redacted(value),
+                };
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
+/// Keys in order, without the values: `id choices[index delta{content}]`.
+pub(crate) fn shape(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| match value {
+                Value::Object(_) => format!("{key}{{{}}}", shape(value)),
+                Value::Array(items) if items.iter().any(Value::is_object) => format!("{key}[{}]", shape(&items[0])),
+                _ => key.clone(),
+            };
+            fields.iter().map(field).collect::<Vec<_>>().join(" ")
+        }
+        _ => String::new(),
+    }
+}

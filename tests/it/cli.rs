@@ -1,0 +1,275 @@
+//! The command line, by running the binary.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use crate::app::TINY_MODEL;
+
+/// The binary, knowing nothing of the environment that tests run in.
+fn tito(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tito"));
+    command.args(arguments).stdin(Stdio::null());
+    for name in ["VLLM_API_KEY", "TITO_LOG", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN"] {
+        command.env_remove(name);
+    }
+    command.env("HF_HUB_OFFLINE", "1");
+    command
+}
+
+struct Run {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run(arguments: &[&str]) -> Run {
+    let output = tito(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Runs to a failure and returns the line that says why.
+fn failure(arguments: &[&str]) -> String {
+    let run = run(arguments);
+    assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.err);
+    assert_eq!(run.out, "", "{arguments:?}");
+    assert!(!run.err.contains("panicked"), "{}", run.err);
+    let mut lines = run.err.lines().filter(|line| line.starts_with("error: "));
+    let line = lines.next().unwrap_or_else(|| panic!("{arguments:?}: {}", run.err)).to_owned();
+    assert!(run.err.ends_with(&format!("{line}\n")), "the reason is the last line: {}", run.err);
+    line
+}
+
+/// `tito serve` with the scripted engine on a port of the system's choice, and further arguments.
+fn serve_arguments<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["serve", model, "--engine", "scripted", "--host", "127.0.0.1", "--port", "0"];
+    arguments.extend(more);
+    arguments
+}
+
+/// A running server.
+struct Server {
+    child: Child,
+    banner: String,
+    address: SocketAddr,
+    err: BufReader<std::process::ChildStderr>,
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Self {
+        Self::spawn(&mut tito(&serve_arguments(TINY_MODEL, more)))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = String::new();
+        let banner = loop {
+            let mut line = String::new();
+            assert_ne!(err.read_line(&mut line).unwrap(), 0, "the server ended: {seen}");
+            if line.contains(" | http://") {
+                break line.trim_end().to_owned();
+            }
+            seen.push_str(&line);
+        };
+        let address = banner.rsplit("http://").next().unwrap().parse().unwrap();
+        Self { child, banner, address, err }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut connection = TcpStream::connect(self.address).unwrap();
+        write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn stop(mut self, signal: &str) -> (ExitStatus, String) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let mut rest = String::new();
+        self.err.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap(), rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Gone already after a stop; a failed test must not leave it behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A copy of the tiny model that can be spoiled.
+fn model_copy() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(TINY_MODEL).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, directory.path().join(path.file_name().unwrap())).unwrap();
+    }
+    directory
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn help_and_version_are_on_standard_output() {
+    let help = run(&["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
+    for command in ["serve", "convert", "openapi"] {
+        assert!(help.out.contains(command), "{}", help.out);
+    }
+    let serve = run(&["serve", "--help"]);
+    for flag in
+        ["--served-model-name", "--max-model-len", "--logprobs-mode", "--return-tokens-as-token-ids", "--api-key"]
+    {
+        assert!(serve.out.contains(flag), "{flag}");
+    }
+    let version = run(&["--version"]);
+    assert_eq!((version.code, version.out), (Some(0), format!("tito {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_bad_command_line_exits_with_two() {
+    for arguments in [
+        &["serve", TINY_MODEL, "--no-such-flag"][..],
+        &["serve", TINY_MODEL, "--port", "70000"],
+        &["serve", TINY_MODEL, "--max-model-len", "many"],
+        &["serve", TINY_MODEL, "--max-logprobs", "-2"],
+        &["serve", TINY_MODEL, "--engine", "none"],
+        &["serve"],
+        &["no-such-command"],
+        &[],
+    ] {
+        let run = run(arguments);
+        assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(run.err.contains("error: ") || run.err.contains("Usage: "), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn a_model_that_is_not_there_is_one_clear_line() {
+    let line = failure(&serve_arguments("./no/such/model", &[]));
+    assert!(line.contains("./no/such/model"), "{line}");
+    let line = failure(&serve_arguments("./no-such.gguf", &[]));
+    assert!(line.contains("no-such.gguf"), "{line}");
+    let line = failure(&serve_arguments("Cargo.toml", &[]));
+    assert!(line.contains("Cargo.toml"), "{line}");
+}
+
+#[test]
+fn a_model_without_its_files_names_the_missing_one() {
+    for name in ["tokenizer.json", "config.json"] {
+        let directory = model_copy();
+        std::fs::remove_file(directory.path().join(name)).unwrap();
+        let line = failure(&serve_arguments(path(directory.path()), &[]));
+        assert!(line.contains(name), "{line}");
+    }
+    let directory = model_copy();
+    std::fs::write(directory.path().join("tokenizer.json"), "{").unwrap();
+    let line = failure(&serve_arguments(path(directory.path()), &[]));
+    assert!(line.contains(path(directory.path())) && line.contains("tokenizer"), "{line}");
+}
+
+#[test]
+fn a_template_that_cannot_be_used_stops_the_start() {
+    let line = failure(&serve_arguments(TINY_MODEL, &["--chat-template", "no-such.jinja"]));
+    assert!(line.contains("no-such.jinja"), "{line}");
+    let line = failure(&serve_arguments(TINY_MODEL, &["--chat-template", "{% for m in messages %}"]));
+    assert!(line.contains("--chat-template"), "{line}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("broken.jinja");
+    std::fs::write(&file, "{{ messages").unwrap();
+    let line = failure(&serve_arguments(TINY_MODEL, &["--chat-template", path(&file)]));
+    assert!(line.contains("broken.jinja"), "{line}");
+}
+
+#[test]
+fn settings_that_contradict_the_model_stop_the_start() {
+    let line = failure(&serve_arguments(TINY_MODEL, &["--max-model-len", "8192"]));
+    assert!(line.contains("8192") && line.contains("4096"), "{line}");
+    let line = failure(&serve_arguments(TINY_MODEL, &["--generation-config", "no-such-directory"]));
+    assert!(line.contains("no-such-directory"), "{line}");
+    let line = failure(&["--log", "a=b=c", "openapi"]);
+    assert!(line.contains("a=b=c") || line.contains("filter") || line.contains("level"), "{line}");
+}
+
+#[test]
+fn a_port_in_use_stops_the_start_before_the_model_is_read() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let arguments = ["serve", "./no/such/model", "--engine", "scripted", "--host", "127.0.0.1", "--port", &port];
+    let line = failure(&arguments);
+    assert!(line.contains(&format!("127.0.0.1:{port}")) && line.contains("--port"), "{line}");
+}
+
+#[cfg(not(feature = "mistralrs"))]
+#[test]
+fn a_build_without_an_engine_says_how_to_get_one() {
+    let line = failure(&["serve", TINY_MODEL, "--host", "127.0.0.1", "--port", "0"]);
+    assert!(line.contains("--engine scripted"), "{line}");
+}
+
+#[test]
+fn the_document_is_printed_as_it_is_committed() {
+    let committed = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/openapi.json")).unwrap();
+    let run = run(&["openapi"]);
+    assert_eq!((run.code, run.err.as_str()), (Some(0), ""));
+    assert!(run.out == committed, "run the tests of openapi.rs with UPDATE_EXPECT=1");
+}
+
+#[test]
+fn a_file_that_is_no_gguf_is_not_converted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (garbage, target) = (directory.path().join("garbage.gguf"), directory.path().join("out"));
+    std::fs::write(&garbage, [7; 4096]).unwrap();
+    let line = failure(&["convert", path(&garbage), path(&target)]);
+    assert!(line.contains("garbage.gguf"), "{line}");
+    let line = failure(&["convert", path(&directory.path().join("none.gguf")), path(&target)]);
+    assert!(line.contains("none.gguf"), "{line}");
+}
+
+#[test]
+fn a_server_announces_itself_serves_and_ends_with_zero_on_sigterm_and_sigint() {
+    for signal in ["-TERM", "-INT"] {
+        let server = Server::start(&["--served-model-name", "a", "b", "--max-model-len", "1k"]);
+        let version = format!("tito {}", env!("CARGO_PKG_VERSION"));
+        for part in
+            [version.as_str(), TINY_MODEL, "engine scripted on cpu", "context 1000", "chat template: the model's"]
+        {
+            assert!(server.banner.contains(part), "{part}: {}", server.banner);
+        }
+        assert_ne!(server.address.port(), 0);
+        assert!(server.get("/health").starts_with("HTTP/1.1 200"));
+        let models = server.get("/v1/models");
+        assert!(models.contains(r#""id":"a""#) && models.contains(r#""max_model_len":1000"#), "{models}");
+        let (status, rest) = server.stop(signal);
+        assert_eq!(status.code(), Some(0), "{signal}: {rest}");
+    }
+}
+
+#[test]
+fn keys_come_from_the_flag_or_from_vllms_variable_and_are_not_shown() {
+    let flags = Server::start(&["--api-key", "secret-1", "secret-2"]);
+    let variable = Server::spawn(tito(&serve_arguments(TINY_MODEL, &[])).env("VLLM_API_KEY", "secret-1"));
+    for server in [flags, variable] {
+        assert!(server.get("/v1/models").starts_with("HTTP/1.1 401"));
+        assert!(server.get("/health").starts_with("HTTP/1.1 200"));
+        assert!(!server.banner.contains("secret"), "{}", server.banner);
+    }
+    let help = tito(&["serve", "--help"]).env("VLLM_API_KEY", "secret-1").env("HF_TOKEN", "secret-2").output().unwrap();
+    assert!(!String::from_utf8(help.stdout).unwrap().contains("secret"));
+}
+
+#[test]
+fn an_empty_key_in_the_environment_is_no_key() {
+    let server = Server::spawn(tito(&serve_arguments(TINY_MODEL, &[])).env("VLLM_API_KEY", ""));
+    assert!(server.get("/v1/models").starts_with("HTTP/1.1 200"));
+}

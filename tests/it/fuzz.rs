@@ -1,0 +1,154 @@
+//! Random bodies: whatever is sent, the server answers with a 200, a 400 or a 404, in JSON, and keeps nothing.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tito::engine::{Engine, EngineLoad};
+
+use crate::{
+    app::{MODEL, TestApp},
+    errors::sounds_like_overflow,
+};
+
+/// Valid bodies with every field that is served.
+fn bodies() -> Vec<(&'static str, Value)> {
+    let sampling = json!({
+        "model": MODEL, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "presence_penalty": 0.1,
+        "frequency_penalty": 0.1, "repetition_penalty": 1.1, "logit_bias": { "5": 1.0 }, "allowed_token_ids": null,
+        "bad_words": ["you"], "seed": 1, "n": 2, "stop": ["xyz"], "stop_token_ids": [9], "ignore_eos": false,
+        "include_stop_str_in_output": true, "min_tokens": 1, "max_tokens": 4, "skip_special_tokens": true,
+        "logprob_token_ids": null, "prompt_logprobs": null, "return_tokens_as_token_ids": true,
+        "return_token_ids": true, "stream": false, "stream_options": null, "request_id": "r",
+        "response_format": { "type": "text" }, "structured_outputs": null,
+    });
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{\"a\": 1}" } });
+    let tool = json!({ "type": "function", "function": { "name": "f", "description": "d", "parameters": { "a": 1 } } });
+    let conversation = json!({
+        "messages": [
+            { "role": "system", "content": "the" },
+            { "role": "user", "content": [{ "type": "text", "text": "hello" }], "name": "a" },
+            { "role": "assistant", "content": "you", "tool_calls": [call], "reasoning": "x",
+              "prompt_token_ids": [], "generation_token_ids": [], "generation_log_probs": [] },
+            { "role": "tool", "content": "1", "tool_call_id": "c" },
+        ],
+        "tools": [tool], "tool_choice": "none", "documents": null, "reasoning_effort": "low",
+        "add_generation_prompt": true, "continue_final_message": false, "add_special_tokens": false,
+        "chat_template": null, "chat_template_kwargs": { "a": 1 }, "required_prefix_token_ids": null,
+    });
+    let joined = |parts: &[&Value]| {
+        let fields = parts.iter().flat_map(|part| part.as_object().unwrap().clone());
+        Value::Object(fields.collect())
+    };
+    let chat = json!({ "logprobs": true, "top_logprobs": 2, "echo": false, "kv_transfer_params": null, "max_completion_tokens": 4 });
+    let completion = json!({ "prompt": ["hello", "you"], "logprobs": 2, "echo": true, "suffix": null });
+    let streamed =
+        json!({ "stream": true, "stream_options": { "include_usage": true, "continuous_usage_stats": true } });
+    vec![
+        ("/v1/chat/completions", joined(&[&sampling, &conversation, &chat])),
+        ("/v1/chat/completions", joined(&[&sampling, &conversation, &chat, &streamed])),
+        ("/v1/completions", joined(&[&sampling, &completion])),
+        ("/v1/completions", joined(&[&sampling, &completion, &streamed, &json!({ "prompt": [[5, 6], [7]] })])),
+        ("/tokenize", joined(&[&conversation, &json!({ "model": MODEL, "return_token_strs": true })])),
+        ("/tokenize", json!({ "model": MODEL, "prompt": "hello", "add_special_tokens": true })),
+        ("/detokenize", json!({ "model": MODEL, "tokens": [5, 6, 300] })),
+    ]
+}
+
+/// The places in a value, its own first.
+fn places(value: &Value, at: &str, out: &mut Vec<String>) {
+    out.push(at.to_owned());
+    match value {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                places(item, &format!("{at}/{index}"), out);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                places(field, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn leaf() -> impl Strategy<Value = Value> {
+    let words =
+        ["", "hello", "max_tokens", "context length", "auto", "none", "\0", "😀<|im_end|>", "{{", "é\u{301}", "text"];
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3..400_i64).prop_map(Value::from),
+        proptest::sample::select(vec![i64::MIN, i64::MAX, 4_294_967_295, 4_294_967_296]).prop_map(Value::from),
+        Just(Value::from(u64::MAX)),
+        (-3.0..3.0_f64).prop_map(Value::from),
+        proptest::sample::select(vec![1e300, -1e300, 1e-300, f64::MAX]).prop_map(Value::from),
+        proptest::sample::select(words.to_vec()).prop_map(Value::from),
+    ]
+}
+
+fn replacement() -> impl Strategy<Value = Value> {
+    let keys = ["role", "content", "type", "text", "max_tokens", "5", "function", "name", "prompt_token_ids", ""];
+    leaf().prop_recursive(3, 12, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((proptest::sample::select(keys.to_vec()), inner), 0..4).prop_map(|fields| {
+                Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+            }),
+        ]
+    })
+}
+
+fn mutated() -> impl Strategy<Value = (&'static str, Value)> {
+    let bases = bodies();
+    let edits = prop::collection::vec((any::<prop::sample::Index>(), replacement()), 1..4);
+    (0..bases.len(), edits).prop_map(move |(base, edits)| {
+        let (path, mut body) = bases[base].clone();
+        for (place, value) in edits {
+            let mut all = Vec::new();
+            places(&body, "", &mut all);
+            // Seldom the whole body.
+            let pointer = place.get(&all);
+            if !pointer.is_empty() || all.len() == 1 {
+                *body.pointer_mut(pointer).unwrap() = value;
+            }
+        }
+        (path, body)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_048, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_body_makes_the_server_fail_or_sound_like_an_overflow((path, body) in mutated()) {
+        thread_local! {
+            static APP: TestApp = TestApp::new().max_model_len(2_048);
+            static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        }
+        let (answer, load) = APP.with(|app| {
+            let answer = RUNTIME.with(|runtime| runtime.block_on(app.post(path, body.clone())));
+            (answer, app.engine().load())
+        });
+        prop_assert_eq!(load, EngineLoad::default());
+        prop_assert!([200, 400, 404].contains(&answer.status), "{}", answer.text);
+        if answer.status == 400 {
+            prop_assert!(answer.error()["message"].is_string());
+            let overflow = answer.error()["param"] == "input_tokens";
+            prop_assert_eq!(sounds_like_overflow(&answer), overflow, "{}", answer.text);
+        }
+        if answer.status == 200 && body["stream"] == json!(true) {
+            for event in answer.events() {
+                prop_assert!(event["error"].is_null() || event["error"]["code"] == 400, "{event}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_bodies_that_are_mutated_are_valid() {
+    let app = TestApp::new();
+    for (path, body) in bodies() {
+        let answer = app.post(path, body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    }
+}

@@ -1,0 +1,26 @@
+//! The server as a client meets it: one binary, the scripted engine, no network beyond the loopback.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// Dropped requests and streams, graceful shutdown.
+mod abort;
+/// A server to talk to without a socket; every other module starts here.
+mod app;
+/// Keys on `/v1`.
+mod auth;
+/// The command line, by running the binary.
+mod cli;
+/// Bad requests: status, shape, and the words that no ordinary error may contain.
+mod errors;
+/// Random bodies: no 5xx, no panic, no word that means overflow.
+mod fuzz;
+/// Which module may use which, and the rules that rustc does not check.
+mod layering;
+/// `/metrics`.
+mod metrics;
+/// openapi/openapi.json is current and true.
+mod openapi;
+/// One file for each endpoint.
+mod routes;
+/// A stream adds up to the JSON answer.
+mod streaming;

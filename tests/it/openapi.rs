@@ -1,0 +1,88 @@
+//! openapi/openapi.json is current, and what it says is there.
+
+use std::collections::BTreeSet;
+
+use axum::{
+    body::Body,
+    http::{Method, Request, header},
+};
+use expect_test::expect_file;
+use serde_json::Value;
+
+use crate::app::TestApp;
+
+fn document() -> Value {
+    serde_json::to_value(tito::api::openapi()).unwrap()
+}
+
+/// Method, path and the operation itself.
+fn operations(document: &Value) -> Vec<(Method, String, Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let of_path = |(path, methods): (&String, &Value)| {
+        let path = path.clone();
+        let operation = move |(method, operation): (&String, &Value)| {
+            (method.to_uppercase().parse().unwrap(), path.clone(), operation.clone())
+        };
+        methods.as_object().unwrap().iter().map(operation).collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(of_path).collect()
+}
+
+#[test]
+fn the_committed_document_is_the_servers() {
+    let text = tito::api::openapi().to_pretty_json().unwrap();
+    expect_file!["../../openapi/openapi.json"].assert_eq(&format!("{text}\n"));
+}
+
+#[tokio::test]
+async fn the_served_document_is_the_same() {
+    assert_eq!(TestApp::new().get("/openapi.json").await.ok(), document());
+}
+
+#[tokio::test]
+async fn every_route_of_the_document_answers() {
+    let app = TestApp::new();
+    for (method, path, operation) in operations(&document()) {
+        let request = Request::builder().method(method.clone()).uri(&path);
+        let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from("{}")).unwrap();
+        let answer = app.request(request).await;
+        assert!(answer.status != 405, "{method} {path}");
+        assert!(answer.status != 404 || answer.json().get("detail").is_none(), "{method} {path}");
+        let documented = operation["responses"].as_object().unwrap();
+        assert!(documented.contains_key(&answer.status.to_string()), "{method} {path}: {}", answer.status);
+    }
+}
+
+#[test]
+fn every_operation_has_its_own_id_and_says_what_it_does() {
+    let mut seen = BTreeSet::new();
+    for (method, path, operation) in operations(&document()) {
+        let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no operationId"));
+        assert!(seen.insert(id.to_owned()), "{id} is there twice");
+        assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{method} {path} has no summary");
+        assert_eq!(operation["tags"].as_array().map(Vec::len), Some(1), "{method} {path}");
+    }
+    assert!(seen.len() >= 11, "{seen:?}");
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    fn references(value: &Value, out: &mut Vec<String>) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| references(item, out)),
+            Value::Object(fields) => {
+                out.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|field| references(field, out));
+            }
+            _ => {}
+        }
+    }
+    let document = document();
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(!found.is_empty());
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}

@@ -1,0 +1,9 @@
+//! One file for each endpoint.
+
+mod chat_completions;
+mod chat_sampling;
+mod chat_tools;
+mod completions;
+mod health;
+mod models;
+mod tokenize;
