@@ -1,8 +1,5 @@
 //! `json.loads`: the grammar Python accepts, with its messages and positions.
 
-use std::iter::Peekable;
-use std::str::CharIndices;
-
 use super::{Integer, Object, Value};
 
 /// How deeply arrays and objects may be nested. Python gives up near its recursion limit; this is well within a
@@ -41,57 +38,56 @@ impl ParseError {
 }
 
 pub(super) fn parse(text: &str) -> Result<Value, ParseError> {
-    let mut parser = Parser { text, chars: text.char_indices().peekable() };
+    let mut parser = Parser { text, at: 0 };
     parser.skip_space();
     let value = parser.value(0)?;
     parser.skip_space();
-    match parser.offset() {
-        end if end == text.len() => Ok(value),
-        rest => Err(parser.error("Extra data", rest)),
+    if parser.at < text.len() {
+        return Err(parser.error("Extra data", parser.at));
     }
+    Ok(value)
 }
 
 struct Parser<'a> {
     text: &'a str,
-    chars: Peekable<CharIndices<'a>>,
+    /// Bytes read so far; never within a character.
+    at: usize,
 }
 
 impl Parser<'_> {
-    fn offset(&mut self) -> usize {
-        self.chars.peek().map_or(self.text.len(), |&(offset, _)| offset)
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
     }
 
     fn error(&self, message: &'static str, offset: usize) -> ParseError {
         ParseError::at(message, self.text, offset)
     }
 
-    fn take(&mut self, wanted: char) -> bool {
-        self.chars.next_if(|&(_, found)| found == wanted).is_some()
+    fn take(&mut self, wanted: u8) -> bool {
+        let found = self.peek() == Some(wanted);
+        self.at += usize::from(found);
+        found
     }
 
     fn skip_space(&mut self) {
-        while self.chars.next_if(|&(_, c)| matches!(c, ' ' | '\t' | '\n' | '\r')).is_some() {}
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, ParseError> {
-        let start = self.offset();
+        let start = self.at;
         if depth > MAX_DEPTH {
             return Err(self.error("nesting is too deep", start));
         }
-        match self.chars.peek().map(|&(_, c)| c) {
-            Some('"') => {
-                self.chars.next();
-                self.string(start).map(Value::String)
-            }
-            Some('{') => {
-                self.chars.next();
-                self.object(depth).map(Value::Object)
-            }
-            Some('[') => {
-                self.chars.next();
-                self.array(depth).map(Value::Array)
-            }
-            _ => self.word(start),
+        if self.take(b'"') {
+            self.string(start).map(Value::String)
+        } else if self.take(b'{') {
+            self.object(depth).map(Value::Object)
+        } else if self.take(b'[') {
+            self.array(depth).map(Value::Array)
+        } else {
+            self.word(start)
         }
     }
 
@@ -106,18 +102,11 @@ impl Parser<'_> {
         ];
         for (word, value) in WORDS {
             if self.text[start..].starts_with(word) {
-                self.advance(word.len());
+                self.at += word.len();
                 return Ok(value);
             }
         }
         self.number(start)
-    }
-
-    // For ASCII text only: as many characters as bytes.
-    fn advance(&mut self, bytes: usize) {
-        for _ in 0..bytes {
-            self.chars.next();
-        }
     }
 
     fn number(&mut self, start: usize) -> Result<Value, ParseError> {
@@ -140,7 +129,7 @@ impl Parser<'_> {
                 end = exponent + digits(exponent);
             }
         }
-        self.advance(end);
+        self.at += end;
 
         let literal = &self.text[start..start + end];
         if end == integer_end {
@@ -155,17 +144,17 @@ impl Parser<'_> {
     fn array(&mut self, depth: usize) -> Result<Vec<Value>, ParseError> {
         let mut items = Vec::new();
         self.skip_space();
-        if self.take(']') {
+        if self.take(b']') {
             return Ok(items);
         }
         loop {
             items.push(self.value(depth + 1)?);
             self.skip_space();
-            if self.take(']') {
+            if self.take(b']') {
                 return Ok(items);
             }
-            let at = self.offset();
-            if !self.take(',') {
+            let at = self.at;
+            if !self.take(b',') {
                 return Err(self.error("Expecting ',' delimiter", at));
             }
             self.skip_space();
@@ -177,29 +166,29 @@ impl Parser<'_> {
 
         let mut object = Object::new();
         self.skip_space();
-        if self.take('}') {
+        if self.take(b'}') {
             return Ok(object);
         }
         loop {
-            let at = self.offset();
-            if !self.take('"') {
+            let at = self.at;
+            if !self.take(b'"') {
                 return Err(self.error(NO_KEY, at));
             }
             let key = self.string(at)?;
             self.skip_space();
-            let at = self.offset();
-            if !self.take(':') {
+            let at = self.at;
+            if !self.take(b':') {
                 return Err(self.error("Expecting ':' delimiter", at));
             }
             self.skip_space();
             let value = self.value(depth + 1)?;
             object.insert(key, value);
             self.skip_space();
-            if self.take('}') {
+            if self.take(b'}') {
                 return Ok(object);
             }
-            let at = self.offset();
-            if !self.take(',') {
+            let at = self.at;
+            if !self.take(b',') {
                 return Err(self.error("Expecting ',' delimiter", at));
             }
             self.skip_space();
@@ -212,16 +201,21 @@ impl Parser<'_> {
 
         let mut text = String::new();
         loop {
-            match self.chars.next() {
-                None => return Err(self.error(UNTERMINATED, start)),
-                Some((_, '"')) => return Ok(text),
-                Some((at, '\\')) => match self.chars.next() {
-                    None => return Err(self.error(UNTERMINATED, start)),
-                    Some((_, escape)) => text.push(self.escape(escape, at)?),
-                },
-                Some((at, '\0'..='\u{1f}')) => return Err(self.error("Invalid control character at", at)),
-                Some((_, plain)) => text.push(plain),
+            let rest = &self.text[self.at..];
+            let plain = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20));
+            let plain = plain.ok_or_else(|| self.error(UNTERMINATED, start))?;
+            text.push_str(&rest[..plain]);
+            self.at += plain;
+            if self.take(b'"') {
+                return Ok(text);
             }
+            let at = self.at;
+            if !self.take(b'\\') {
+                return Err(self.error("Invalid control character at", at));
+            }
+            let escape = self.text[self.at..].chars().next().ok_or_else(|| self.error(UNTERMINATED, start))?;
+            self.at += escape.len_utf8();
+            text.push(self.escape(escape, at)?);
         }
     }
 
@@ -244,7 +238,7 @@ impl Parser<'_> {
         if !(0xd800..0xdc00).contains(&high) {
             return char::from_u32(high).ok_or_else(|| lone(self));
         }
-        if !(self.take('\\') && self.take('u')) {
+        if !(self.take(b'\\') && self.take(b'u')) {
             return Err(lone(self));
         }
         let low = self.hex4(at)?;
@@ -257,8 +251,9 @@ impl Parser<'_> {
     fn hex4(&mut self, at: usize) -> Result<u32, ParseError> {
         let mut code = 0;
         for _ in 0..4 {
-            let digit = self.chars.next().and_then(|(_, c)| c.to_digit(16));
+            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
             code = code * 16 + digit.ok_or_else(|| self.error("Invalid \\uXXXX escape", at))?;
+            self.at += 1;
         }
         Ok(code)
     }
