@@ -1,11 +1,12 @@
 //! One conversation as text: the template, its messages and its variables, rendered as often as a proof needs.
 
+use indexmap::IndexMap;
 use time::OffsetDateTime;
 
 use super::{
     ChatPrompt, PromptError,
     messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
-    template::{ChatTemplate, ContentFormat, TemplateError},
+    template::{ChatTemplate, ContentFormat, TemplateError, Variable},
 };
 use crate::json::{Object, Value};
 
@@ -16,9 +17,11 @@ const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 pub(super) struct Conversation<'a> {
     template: &'a ChatTemplate,
     messages: Vec<Object>,
+    /// The same messages in the template's own form, which all renders share.
+    shown: Vec<Variable>,
     /// Where each message of the request went, when developer messages were folded into the system prompt.
     places: Vec<usize>,
-    variables: Object,
+    variables: IndexMap<String, Variable>,
     continue_final_message: bool,
     now: OffsetDateTime,
 }
@@ -43,9 +46,10 @@ impl<'a> Conversation<'a> {
         let (messages, places) = fold_developer_role(messages, template.source());
         Ok(Self {
             template,
+            shown: messages.iter().map(Variable::from).collect(),
             messages,
             places,
-            variables: variables(prompt),
+            variables: variables(prompt).iter().map(|(name, value)| (name.clone(), value.into())).collect(),
             continue_final_message: prompt.continue_final_message,
             now: prompt.now,
         })
@@ -53,22 +57,23 @@ impl<'a> Conversation<'a> {
 
     /// The whole conversation.
     pub(super) fn text(&self) -> Result<String, PromptError> {
-        self.render_messages(self.messages.clone(), &self.variables)
+        self.render_shown(self.shown.clone(), self.messages.last())
     }
 
     /// The whole conversation with another message in the place of message `index` of the request.
-    pub(super) fn text_with(&self, index: usize, message: Object) -> Result<String, PromptError> {
-        let mut messages = self.messages.clone();
-        messages[self.places[index]] = message;
-        self.render_messages(messages, &self.variables)
+    pub(super) fn text_with(&self, index: usize, message: &Object) -> Result<String, PromptError> {
+        let place = self.places[index];
+        let mut shown = self.shown.clone();
+        shown[place] = Variable::from(message);
+        let last = if place + 1 == shown.len() { Some(message) } else { self.messages.last() };
+        self.render_shown(shown, last)
     }
 
     /// The messages up to and including message `index` of the request, without a generation prompt.
     pub(super) fn text_through(&self, index: usize) -> Result<String, PromptError> {
         let mut variables = self.variables.clone();
-        variables.insert("add_generation_prompt".to_owned(), Value::Bool(false));
-        let messages = self.messages[..=self.places[index]].to_vec();
-        self.template.render(&context(messages, &variables), self.now).map_err(PromptError::Template)
+        variables.insert("add_generation_prompt".to_owned(), Variable::from(&Value::Bool(false)));
+        self.fill(self.shown[..=self.places[index]].to_vec(), &variables)
     }
 
     /// The template's view of message `index` of the request.
@@ -92,15 +97,22 @@ impl<'a> Conversation<'a> {
         self.continue_final_message && self.places[index] + 1 == self.messages.len()
     }
 
-    fn render_messages(&self, mut messages: Vec<Object>, variables: &Object) -> Result<String, PromptError> {
-        let render = |messages| self.template.render(&context(messages, variables), self.now);
+    /// Renders the messages of which `last` is the last one.
+    fn render_shown(&self, mut shown: Vec<Variable>, last: Option<&Object>) -> Result<String, PromptError> {
         if !self.continue_final_message {
-            return render(messages).map_err(PromptError::Template);
+            return self.fill(shown, &self.variables);
         }
-        let last = messages.last_mut().ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?;
-        append_to_content(last, CONTINUE_TAG)?;
-        let text = render(messages).map_err(PromptError::Template)?;
-        cut_at_tag(&text)
+        let mut last = last.ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?.clone();
+        append_to_content(&mut last, CONTINUE_TAG)?;
+        shown.pop();
+        shown.push(Variable::from(&last));
+        cut_at_tag(&self.fill(shown, &self.variables)?)
+    }
+
+    fn fill(&self, shown: Vec<Variable>, variables: &IndexMap<String, Variable>) -> Result<String, PromptError> {
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let variables = variables.chain([("messages", Variable::list(shown))]);
+        self.template.render(variables, self.now).map_err(PromptError::Template)
     }
 }
 
@@ -131,12 +143,6 @@ fn cut_at_tag(text: &str) -> Result<String, PromptError> {
     let place = text.rfind(stripped).ok_or(PromptError::ContinueFinalMessage(TAG_NOT_RENDERED))?;
     let head = &text[..place];
     if text[place..].starts_with(CONTINUE_TAG) { Ok(head.to_owned()) } else { Ok(head.trim_end().to_owned()) }
-}
-
-fn context(messages: Vec<Object>, variables: &Object) -> Object {
-    let mut context = variables.clone();
-    context.insert("messages".to_owned(), Value::Array(messages.into_iter().map(Value::Object).collect()));
-    context
 }
 
 /// The template's variables: the request's kwargs, then the fields that vLLM lets override them.

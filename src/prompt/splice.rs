@@ -148,7 +148,7 @@ impl Splice<'_> {
     /// What follows the word where it stands exactly once.
     fn text_after(&self, variant: Variant, word: &str) -> Result<Option<String>, PromptError> {
         let Some(message) = self.marked(variant, word) else { return Ok(None) };
-        let text = self.conversation.text_with(self.anchor, message)?;
+        let text = self.conversation.text_with(self.anchor, &message)?;
         let mut pieces = text.split(word);
         let after = pieces.nth(1);
         Ok(if pieces.next().is_none() { after.map(str::to_owned) } else { None })

@@ -76,17 +76,41 @@ impl ChatTemplate {
     /// reads `now`, so that all renders of one request agree.
     pub fn render(
         &self,
-        context: &IndexMap<String, json::Value>,
+        variables: impl IntoIterator<Item = (impl AsRef<str>, impl Into<Variable>)>,
         now: OffsetDateTime,
     ) -> Result<String, TemplateError> {
         let strftime_now =
             Value::from_function(move |format: &str| strftime::strftime(now, format).map_err(value::error));
-        let variables = [("strftime_now", strftime_now)]
+        let given = variables.into_iter().map(|(name, value)| (Value::from(name.as_ref()), value.into().0));
+        let variables = [(Value::from("strftime_now"), strftime_now)]
             .into_iter()
-            .chain(self.special_tokens.iter().map(|(name, token)| (name.as_str(), token.clone())))
-            .chain(context.iter().map(|(name, value)| (name.as_str(), value::from_json(value))));
+            .chain(self.special_tokens.iter().map(|(name, token)| (Value::from(name.as_str()), token.clone())))
+            .chain(given);
         let render = || self.environment.get_template(NAME)?.render(variables.collect::<Value>());
         render().map_err(|error| TemplateError::from_rendering(&error))
+    }
+}
+
+/// A value as templates see it. Clones share what they hold, so that several renders cost one conversion.
+#[derive(Clone, Debug)]
+pub struct Variable(Value);
+
+impl Variable {
+    /// A list of other values.
+    pub fn list(items: impl IntoIterator<Item = Self>) -> Self {
+        Self(value::list(items.into_iter().map(|item| item.0).collect()))
+    }
+}
+
+impl From<&json::Value> for Variable {
+    fn from(value: &json::Value) -> Self {
+        Self(value::from_json(value))
+    }
+}
+
+impl From<&json::Object> for Variable {
+    fn from(object: &json::Object) -> Self {
+        Self(value::from_object(object))
     }
 }
 

@@ -239,10 +239,13 @@ pub(super) fn from_json(value: &json::Value) -> Value {
         json::Value::Float(float) => Value::from(*float),
         json::Value::String(text) => Value::from(text.as_str()),
         json::Value::Array(values) => list(values.iter().map(from_json).collect()),
-        json::Value::Object(object) => {
-            dict(object.iter().map(|(key, value)| (Value::from(key.as_str()), from_json(value))).collect())
-        }
+        json::Value::Object(object) => from_object(object),
     }
+}
+
+/// Returns the object as a template sees it.
+pub(super) fn from_object(object: &json::Object) -> Value {
+    dict(object.iter().map(|(key, value)| (Value::from(key.as_str()), from_json(value))).collect())
 }
 
 /// An integer beyond 128 bits: it can be printed and written as JSON, but not calculated with.
