@@ -9,6 +9,7 @@ use axum::{
 };
 use futures::StreamExt;
 use serde_json::Value;
+use time::UtcOffset;
 use tito::{
     TokenId,
     api::{Api, SamplingPolicy, ServedModels},
@@ -111,6 +112,7 @@ impl TestApp {
             models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
             sampling: recipe.policy.clone(),
             max_model_len: recipe.max_model_len,
+            utc_offset: UtcOffset::UTC,
         };
         let metrics = Metrics::detached(MODEL).unwrap();
         let router = server::app(Arc::new(api), ApiKeys::new(recipe.keys.clone()), metrics);

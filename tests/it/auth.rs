@@ -45,7 +45,11 @@ async fn every_route_under_v1_is_guarded_before_its_body_is_read() {
     for path in ["/v1/chat/completions", "/v1/completions", "/v1/tokenize", "/v1/detokenize"] {
         assert_eq!(app.request(posted(path, "{oops")).await.status, 401, "{path}");
     }
-    assert_eq!(app.get("/v1/models").await.status, 401);
+    // Nobody without a key learns which paths there are.
+    for path in ["/v1/models", "/v1/nope", "/v1/chat/completions", "/inference/v1/generate"] {
+        assert_eq!(app.get(path).await.status, 401, "{path}");
+    }
+    assert_eq!(app.get("/nope").await.status, 404);
 }
 
 #[tokio::test]

@@ -48,6 +48,16 @@ async fn requests_and_prompts_are_counted_by_route_and_outcome() {
     assert_eq!(count("none", "GET", "4xx"), Some(2.0), "{text}");
     assert!(!text.contains("nope"), "{text}");
     assert_eq!(sample_with(&text, "tito:prompts_total", "continuity=\"rendered\""), Some(1.0), "{text}");
+    for (name, labels, value) in [
+        ("vllm:prompt_tokens_total", "model_name=\"tiny\"", 1.0),
+        ("vllm:generation_tokens_total", "engine=\"0\"", 2.0),
+        ("vllm:request_success_total", "finished_reason=\"stop\"", 1.0),
+        ("vllm:time_to_first_token_seconds_count", "", 1.0),
+        ("vllm:e2e_request_latency_seconds_count", "", 1.0),
+        ("vllm:request_generation_tokens_sum", "", 2.0),
+    ] {
+        assert_eq!(sample_with(&text, name, labels), Some(value), "{name}: {text}");
+    }
     assert!(text.contains("http_request_duration_seconds_bucket"), "{text}");
 }
 
