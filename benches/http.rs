@@ -217,6 +217,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
             return_tokens_as_token_ids: false,
         },
         max_model_len: engine.info().max_model_len,
+        utc_offset: time::UtcOffset::UTC,
     }
 }
 
