@@ -3,6 +3,8 @@
 //! Every sum has one fixed order and the exponential is computed here, so the same logits give the same bits on every platform;
 //! the loops are written for the compiler to vectorise.
 
+use pulp::{Arch, Simd, WithSimd};
+
 use super::{SampleError, draw::first_exceeding};
 
 /// A block's weights are summed before the blocks are; a draw then searches one block only.
@@ -78,7 +80,7 @@ impl BlockSums {
     /// Sums the weights of `logits`; an error when one is NaN.
     pub(super) fn compute(&mut self, logits: &[f32], scale: Scale) -> Result<&Self, SampleError> {
         self.blocks.clear();
-        self.blocks.extend(logits.chunks(BLOCK).map(|block| block_sum(block, scale)));
+        Arch::new().dispatch(SumBlocks { blocks: &mut self.blocks, logits, scale });
         self.total = self.blocks.iter().sum();
         if self.total.is_nan() { Err(SampleError::NonFiniteLogits) } else { Ok(self) }
     }
@@ -106,6 +108,29 @@ impl BlockSums {
     }
 }
 
+/// The loop over all logits, compiled for several instruction sets. The compiler neither reorders nor fuses arithmetic,
+/// so that all of them give the same bits.
+struct SumBlocks<'a> {
+    blocks: &'a mut Vec<f64>,
+    logits: &'a [f32],
+    scale: Scale,
+}
+
+impl WithSimd for SumBlocks<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { blocks, logits, scale } = self;
+        for block in logits.chunks(BLOCK) {
+            blocks.push(block_sum(block, scale));
+        }
+    }
+}
+
+#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+#[inline(always)]
 fn block_sum(logits: &[f32], scale: Scale) -> f64 {
     // Written out before they are summed: that keeps the compiler from giving up on vectorising both.
     let mut weights = [0.0; BLOCK];
@@ -155,6 +180,16 @@ fn exp2(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wider_instructions_change_no_bit() {
+        let logits: Vec<f32> = (0_u16..20_000).map(|id| f32::from(id.wrapping_mul(40_503)) / 1_500.0).collect();
+        let scale = Scale::new(max_logit(&logits).unwrap(), 0.9);
+        let mut sums = BlockSums::default();
+        sums.compute(&logits, scale).unwrap();
+        let plain: Vec<f64> = logits.chunks(BLOCK).map(|block| block_sum(block, scale)).collect();
+        assert_eq!(sums.blocks, plain);
+    }
 
     #[test]
     fn exp2_agrees_with_the_standard_library() {
