@@ -18,7 +18,9 @@ pub(super) type Frame = Result<Bytes, ApiError>;
 
 /// Frames one chunk.
 pub(super) fn frame(chunk: &impl Serialize) -> Frame {
-    let mut bytes = b"data: ".to_vec();
+    // A chunk of one token fits; a buffer that grows with it costs as much as writing the chunk.
+    let mut bytes = Vec::with_capacity(512);
+    bytes.extend_from_slice(b"data: ");
     serde_json::to_writer(&mut bytes, chunk).map_err(ApiError::internal)?;
     bytes.extend_from_slice(b"\n\n");
     Ok(Bytes::from(bytes))
