@@ -1,0 +1,124 @@
+"""A release build of tito serving the real model, and ways to talk to it.
+
+TITO_BIN is the binary and TITO_TEST_MODEL the model directory; scripts/test sets both.
+"""
+
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+TEMPLATES = REPOSITORY / "tests" / "golden" / "template"
+START_SECONDS = 120
+STOP_SECONDS = 30
+
+
+class Server:
+    """A running `tito serve`."""
+
+    def __init__(self, *flags, model=None):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = tempfile.NamedTemporaryFile(prefix="tito-", suffix=".log")  # noqa: SIM115 (`stop` closes it)
+        command = [os.environ["TITO_BIN"], "serve", model or os.environ["TITO_TEST_MODEL"], "--host", "127.0.0.1"]
+        command += ["--port", str(port), "--served-model-name", "smollm2", *flags]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=self.log)
+        self.poll("the server is healthy", START_SECONDS, self.healthy)
+
+    def healthy(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.logged()}")
+        try:
+            return self.get("/health") == ""
+        except OSError:
+            return False
+
+    def poll(self, what, seconds, condition):
+        """Waits until `condition()` holds, and fails after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {seconds} s\n{self.logged()}")
+            time.sleep(0.01)
+
+    def logged(self):
+        return pathlib.Path(self.log.name).read_text()
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=60) as response:
+            return response.read().decode()
+
+    def post(self, path, **body):
+        data = json.dumps({"model": "smollm2", **body}).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=300) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from error
+
+    def gauge(self, name):
+        """The value of an unsampled metric, over all its labels."""
+        values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", self.get("/metrics"), re.MULTILINE)
+        assert values, f"/metrics does not show {name}"
+        return sum(map(float, values))
+
+    def idle(self):
+        return self.gauge("vllm:num_requests_running") == 0 and self.gauge("vllm:num_requests_waiting") == 0
+
+    def stop(self):
+        """Stops the server as an init system would; a clean end is part of every test."""
+        self.process.terminate()
+        try:
+            status = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"the server ignored SIGTERM\n{self.logged()}") from None
+        log = self.logged()
+        self.log.close()
+        assert status == 0, f"the server ended with {status}\n{log}"
+        assert "panicked" not in log, log
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The model with its own template."""
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def tool_server():
+    """The model with a template that shows tools."""
+    server = Server("--chat-template", str(TEMPLATES / "hermes.jinja"))
+    yield server
+    server.stop()
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=300)
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    """The official client."""
+    return client_of(server)
+
+
+@pytest.fixture(scope="session")
+def tool_client(tool_server):
+    """The official client of the server that shows tools."""
+    return client_of(tool_server)
