@@ -85,7 +85,7 @@ impl Road {
 
     /// What the server does with a request that it has read.
     fn ids(&self, prompt: &mut ChatPrompt) -> RenderedPrompt {
-        let known = known_prefix(&prompt.messages, None, &self.tokenizer, self.tokenizer.vocab_size());
+        let known = known_prefix(&prompt.messages, None, self.tokenizer.vocab_size());
         prompt.known = known.expect("valid ids");
         self.renderer.render(prompt).expect("a provable prompt")
     }

@@ -32,7 +32,7 @@ impl Conversation {
         refuse_template(self.chat_template.as_ref())?;
         let (add_generation_prompt, continue_final_message) = self.ending()?;
         let required = self.required_prefix_token_ids.as_ref();
-        let known = continuity::known_prefix(&self.messages, required, api.renderer.tokenizer(), api.vocab_size())?;
+        let known = continuity::known_prefix(&self.messages, required, api.vocab_size())?;
         Ok(ChatPrompt {
             messages: self.messages,
             tools: self.tools,

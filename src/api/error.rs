@@ -115,10 +115,15 @@ impl ApiError {
 
     /// A prompt of `tokens` that leaves no room in a context of `max_model_len`.
     pub fn prompt_too_long(tokens: usize, max_model_len: usize) -> Self {
+        let why = if tokens > max_model_len {
+            "exceeds this limit even without any output tokens"
+        } else {
+            "leaves no room for output tokens"
+        };
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {tokens} \
-             input tokens, which leaves no room for output tokens. Please reduce the length of the input prompt. \
-             (parameter=input_tokens, value={tokens})"
+             input tokens, which {why}. Please reduce the length of the input prompt. (parameter=input_tokens, \
+             value={tokens})"
         );
         Self::new(Kind::Overflow, Some("input_tokens".to_owned()), message)
     }

@@ -5,8 +5,9 @@ use time::OffsetDateTime;
 
 use super::{
     ChatPrompt, PromptError,
+    marks::with_all,
     messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
-    template::{ChatTemplate, ContentFormat, TemplateError, Variable},
+    template::{ChatTemplate, TemplateError, Variable},
 };
 use crate::json::{Object, Value};
 
@@ -60,13 +61,36 @@ impl<'a> Conversation<'a> {
         self.render_shown(self.shown.clone(), self.messages.last())
     }
 
-    /// The whole conversation with another message in the place of message `index` of the request.
-    pub(super) fn text_with(&self, index: usize, message: &Object) -> Result<String, PromptError> {
+    /// The whole conversation with another message in the place of message `index` of the request, and `later`, where
+    /// given, in the place of what every message behind it says.
+    pub(super) fn text_with(&self, index: usize, message: Object, later: Option<&str>) -> Result<String, PromptError> {
         let place = self.places[index];
-        let mut shown = self.shown.clone();
-        shown[place] = Variable::from(message);
-        let last = if place + 1 == shown.len() { Some(message) } else { self.messages.last() };
-        self.render_shown(shown, last)
+        let mut changed = vec![(place, message)];
+        if let Some(word) = later {
+            let behind = self.messages.iter().enumerate().skip(place + 1);
+            changed.extend(behind.map(|(place, message)| (place, with_all(message, word))));
+        }
+        self.render_changed(&changed)
+    }
+
+    /// The whole conversation with words in the place of what assistants say, which `word` makes by their number.
+    pub(super) fn text_with_assistants(&self, word: impl Fn(usize) -> String) -> Result<String, PromptError> {
+        let assistants = self.messages.iter().enumerate().filter(|(_, message)| is_assistant(message));
+        let changed =
+            assistants.enumerate().map(|(number, (place, message))| (place, with_all(message, &word(number))));
+        self.render_changed(&changed.collect::<Vec<_>>())
+    }
+
+    /// What the template ends a prompt with when asked for the start of an assistant message, from byte `.1` of `.0`.
+    pub(super) fn generation_prompt(&self) -> Result<(String, usize), PromptError> {
+        let text = |add| {
+            let mut variables = self.variables.clone();
+            variables.insert("add_generation_prompt".to_owned(), Variable::from(&Value::Bool(add)));
+            self.fill(self.shown.clone(), &variables)
+        };
+        let (with, without) = (text(true)?, text(false)?);
+        let start = common_prefix(&with, &without);
+        Ok((with, start))
     }
 
     /// The messages up to and including message `index` of the request, without a generation prompt.
@@ -81,20 +105,40 @@ impl<'a> Conversation<'a> {
         &self.messages[self.places[index]]
     }
 
-    /// Text in the form that the template expects as a message's content.
-    pub(super) fn content(&self, text: &str) -> Value {
-        match self.template.content_format() {
-            ContentFormat::String => Value::from(text),
-            ContentFormat::OpenAi => {
-                let part = [("type".to_owned(), Value::from("text")), ("text".to_owned(), Value::from(text))];
-                Value::Array(vec![Value::Object(Object::from_iter(part))])
-            }
-        }
+    /// Whether messages stand on the other side of message `index` than in the request: those of the developer join
+    /// the system prompt where the template does not know their role.
+    pub(super) fn reorders(&self, index: usize) -> bool {
+        let place = self.places[index];
+        let (before, rest) = self.places.split_at(index);
+        before.iter().any(|&other| other > place) || rest.iter().skip(1).any(|&other| other <= place)
+    }
+
+    /// Whether nothing follows message `index` of the request.
+    pub(super) fn is_last(&self, index: usize) -> bool {
+        self.places[index] + 1 == self.messages.len()
+    }
+
+    /// How many assistant messages there are.
+    pub(super) fn assistants(&self) -> usize {
+        self.messages.iter().filter(|message| is_assistant(message)).count()
     }
 
     /// Whether the render ends inside message `index` of the request.
     pub(super) fn continues(&self, index: usize) -> bool {
-        self.continue_final_message && self.places[index] + 1 == self.messages.len()
+        self.continue_final_message && self.is_last(index)
+    }
+
+    /// Renders the conversation with other messages in some places.
+    fn render_changed(&self, changed: &[(usize, Object)]) -> Result<String, PromptError> {
+        let mut shown = self.shown.clone();
+        let mut last = self.messages.last();
+        for (place, message) in changed {
+            shown[*place] = Variable::from(message);
+            if place + 1 == shown.len() {
+                last = Some(message);
+            }
+        }
+        self.render_shown(shown, last)
     }
 
     /// Renders the messages of which `last` is the last one.
@@ -143,6 +187,16 @@ fn cut_at_tag(text: &str) -> Result<String, PromptError> {
     let place = text.rfind(stripped).ok_or(PromptError::ContinueFinalMessage(TAG_NOT_RENDERED))?;
     let head = &text[..place];
     if text[place..].starts_with(CONTINUE_TAG) { Ok(head.to_owned()) } else { Ok(head.trim_end().to_owned()) }
+}
+
+fn is_assistant(message: &Object) -> bool {
+    message.get("role").and_then(Value::as_str) == Some("assistant")
+}
+
+/// How many bytes two texts start with in common, in whole characters.
+pub(super) fn common_prefix(left: &str, right: &str) -> usize {
+    let same = left.bytes().zip(right.bytes()).take_while(|(left, right)| left == right).count();
+    (0..=same).rev().find(|&length| left.is_char_boundary(length)).unwrap_or(0)
 }
 
 /// The template's variables: the request's kwargs, then the fields that vLLM lets override them.

@@ -3,9 +3,12 @@
 //! Owns the chat template, the shape of messages that it sees, the splice of known ids and the length check.
 //! Refuses HTTP, the engine, and the question which ids are known (`continuity`).
 
+mod anchor;
 mod conversation;
 mod eos_count;
+mod marks;
 mod messages;
+mod seams;
 mod splice;
 pub mod template;
 
@@ -21,7 +24,8 @@ use crate::{
     tokenizer::{Tokenizer, TokenizerError},
 };
 use conversation::Conversation;
-use splice::{Seams, Splice};
+use seams::Seams;
+use splice::{Joined, Splice};
 use template::{ChatTemplate, TemplateError};
 
 /// A conversation to be put into ids.
@@ -56,8 +60,10 @@ pub struct ChatPrompt {
 pub struct KnownPrefix {
     /// Never empty.
     pub token_ids: Vec<TokenId>,
-    /// Index of the message.
-    pub anchor: usize,
+    /// Index of the message; `None` where the client does not say, and the render has to.
+    pub anchor: Option<usize>,
+    /// How many of the ids were sampled for that message, at the end; all where the client does not say.
+    pub sampled: usize,
 }
 
 /// What to do when known ids cannot be provably joined with the rest of the conversation.
@@ -111,12 +117,24 @@ pub enum UnprovableSplice {
     /// The tail depends on what the message says.
     #[error("what the chat template writes after the known ids depends on the text of the message they end with")]
     TailDiffers,
+    /// Later messages are shown before the known ids end.
+    #[error("the chat template moves messages that follow the known ids in front of them")]
+    MessagesMoved,
+    /// The ids are those of no turn of this conversation, or of more than one.
+    #[error("no assistant message is provably the one that they end with; send them on that message instead")]
+    AnchorNotFound,
     /// The tokenizer does not isolate the token at the seam.
     #[error("the tokenizer does not keep the special token at which the known ids would be continued")]
     TokenizerMovesSeam,
+    /// The tokenizer puts tokens behind a text.
+    #[error("the tokenizer ends texts with special tokens when `add_special_tokens` is set")]
+    TokenizerEndsText,
     /// A message that ended with a stop token is to be continued.
     #[error("the final message ended with a stop token and cannot be continued after its ids")]
     ContinuesClosedMessage,
+    /// A message that was changed is to be continued.
+    #[error("the final message does not say what its ids say, so it cannot be continued after them")]
+    ContinuesOtherText,
     /// Counting end tokens needs one.
     #[error("the tokenizer has no end-of-sequence token to count")]
     NoEosToken,
@@ -179,6 +197,11 @@ pub struct PromptRenderer {
 }
 
 impl ChatPrompt {
+    /// The indices of the messages that the model, or someone in its name, wrote.
+    fn assistants(&self) -> impl Iterator<Item = usize> {
+        self.messages.iter().enumerate().filter(|(_, message)| message.role.is_assistant()).map(|(index, _)| index)
+    }
+
     fn has_tool_calls(&self) -> bool {
         self.messages.iter().any(|message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
     }
@@ -212,10 +235,10 @@ impl PromptRenderer {
             seams: &self.seams,
             stops: &stops,
             render: &text,
-            anchor: known.anchor,
             known: &known.token_ids,
+            sampled: known.sampled,
         };
-        match splice.join() {
+        match self.splice(splice, prompt, known) {
             Ok(joined) => {
                 let reused = known.token_ids.len();
                 let provenance = Provenance::Spliced { reused, foreign_stop: joined.foreign_stop };
@@ -223,11 +246,32 @@ impl PromptRenderer {
             }
             Err(PromptError::Unprovable(reason)) => match self.on_unprovable {
                 OnUnprovable::Error => Err(PromptError::Unprovable(reason)),
-                OnUnprovable::EosCount => self.count_eos(&conversation, &text, known),
+                OnUnprovable::EosCount => self.count_eos(&conversation, &text, prompt, known),
                 OnUnprovable::Retokenize => self.encode(&text, prompt, Provenance::Retokenized),
             },
             Err(error) => Err(error),
         }
+    }
+
+    /// Joins known ids with the rest, finding the message that they end with if need be.
+    fn splice(&self, splice: Splice<'_>, prompt: &ChatPrompt, known: &KnownPrefix) -> Result<Joined, PromptError> {
+        if prompt.add_special_tokens && self.tokenizer_ends_text()? {
+            return Err(PromptError::Unprovable(UnprovableSplice::TokenizerEndsText));
+        }
+        let anchor = match (known.anchor, prompt.assistants().collect::<Vec<_>>().as_slice()) {
+            (Some(anchor), _) => anchor,
+            (None, []) => prompt.messages.len() - 1,
+            (None, [only]) => *only,
+            (None, several) => splice.find_anchor(several)?,
+        };
+        splice.join(anchor)
+    }
+
+    /// Whether encoding with special tokens puts some behind a text.
+    fn tokenizer_ends_text(&self) -> Result<bool, PromptError> {
+        const TEXT: &str = "a";
+        let plain = self.tokenizer.encode(TEXT, false)?;
+        Ok(!self.tokenizer.encode(TEXT, true)?.ends_with(&plain))
     }
 
     fn encode(&self, text: &str, prompt: &ChatPrompt, provenance: Provenance) -> Result<RenderedPrompt, PromptError> {
@@ -239,9 +283,12 @@ impl PromptRenderer {
         &self,
         conversation: &Conversation<'_>,
         text: &str,
+        prompt: &ChatPrompt,
         known: &KnownPrefix,
     ) -> Result<RenderedPrompt, PromptError> {
-        let prefix = self.tokenizer.encode(&conversation.text_through(known.anchor)?, false)?;
+        let last = || prompt.assistants().last().unwrap_or(prompt.messages.len() - 1);
+        let prefix = conversation.text_through(known.anchor.unwrap_or_else(last))?;
+        let prefix = self.tokenizer.encode(&prefix, false)?;
         let template = self.tokenizer.encode(text, false)?;
         let token_ids = eos_count::replace_prefix_tokens(self.eos_token_id, &known.token_ids, &prefix, &template)
             .map_err(PromptError::Unprovable)?;

@@ -5,20 +5,13 @@
 //! encoded. It starts at an added token, where no merge can cross the seam, and the honest render must end with the
 //! very same bytes, so no later message can be lost or changed. Pure: rendering and encoding are handed in.
 
-use aho_corasick::{AhoCorasick, MatchKind};
-
-use super::{PromptError, UnprovableSplice, conversation::Conversation};
-use crate::{
-    TokenId,
-    json::{Object, Value},
-    tokenizer::{AddedToken, Tokenizer},
+use super::{
+    PromptError, UnprovableSplice,
+    conversation::{Conversation, common_prefix},
+    marks::{Part, calls, last_text, with_part},
+    seams::{Seam, Seams},
 };
-
-/// The added tokens of a tokenizer at which a tail may start.
-pub(super) struct Seams {
-    automaton: AhoCorasick,
-    ids: Vec<TokenId>,
-}
+use crate::{TokenId, json::Value, tokenizer::Tokenizer};
 
 /// Known ids joined with the tail of the render.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,34 +24,8 @@ pub(super) struct Joined {
     pub(super) foreign_stop: bool,
 }
 
-impl Seams {
-    /// Takes the special tokens of the vocabulary and every stop token that is an added token.
-    pub(super) fn new(added: &[AddedToken], stops: &[TokenId]) -> Self {
-        let seams = added.iter().filter(|token| !token.content.is_empty());
-        let seams: Vec<_> = seams.filter(|token| token.special || stops.contains(&token.id)).collect();
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(seams.iter().map(|token| token.content.as_str()))
-            .expect("a few thousand short patterns fit an automaton");
-        Self { automaton, ids: seams.iter().map(|token| token.id).collect() }
-    }
-
-    /// The tokens in `text`, each with the byte where it starts.
-    fn find<'t>(&'t self, text: &'t str) -> impl Iterator<Item = (usize, TokenId)> + 't {
-        self.automaton.find_iter(text).map(|found| (found.start(), self.ids[found.pattern().as_usize()]))
-    }
-}
-
-/// What of the anchor is replaced by the word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    /// The arguments of one of its calls: the text after them, up to the stop token, is the model's own.
-    Arguments(usize),
-    /// Its content; nothing but white space may stand between content and close.
-    Content,
-}
-
 /// Everything that a splice is made of.
+#[derive(Clone, Copy)]
 pub(super) struct Splice<'a> {
     pub(super) conversation: &'a Conversation<'a>,
     pub(super) tokenizer: &'a Tokenizer,
@@ -67,76 +34,100 @@ pub(super) struct Splice<'a> {
     pub(super) stops: &'a [TokenId],
     /// The honest render.
     pub(super) render: &'a str,
-    /// The message of the request that the known ids end with.
-    pub(super) anchor: usize,
     /// Prompt and generation up to and including the anchor.
     pub(super) known: &'a [TokenId],
+    /// How many of them were sampled for the anchor, at the most.
+    pub(super) sampled: usize,
 }
 
-impl Splice<'_> {
-    /// Joins the known ids with the tail of the render, trying each way to find it.
-    pub(super) fn join(&self) -> Result<Joined, PromptError> {
-        if self.conversation.continues(self.anchor) {
-            return self.join_open();
+/// A render with a word in the place of a part of the anchor.
+struct Shown {
+    before: String,
+    after: String,
+}
+
+impl<'a> Splice<'a> {
+    /// Joins the known ids, which end with message `anchor` of the request, with the tail of the render.
+    pub(super) fn join(&self, anchor: usize) -> Result<Joined, PromptError> {
+        if self.conversation.reorders(anchor) {
+            return Err(PromptError::Unprovable(UnprovableSplice::MessagesMoved));
         }
+        if self.conversation.continues(anchor) {
+            return self.join_open(anchor);
+        }
+        let message = self.conversation.message(anchor);
+        let parts = (0..calls(message).len()).rev().map(Part::Arguments).chain([Part::Content]);
         let mut reason = UnprovableSplice::AnchorNotRendered;
         let mut foreign = None;
-        for variant in self.variants() {
-            match self.tail(variant)? {
-                Ok(tail) => {
-                    let joined = self.join_tail(tail)?;
-                    if !joined.foreign_stop {
-                        return Ok(joined);
-                    }
-                    foreign = foreign.or(Some(joined));
-                }
-                Err(refused) => reason = refused,
+        for part in parts {
+            match self.tail(anchor, part).and_then(|tail| self.join_tail(tail)) {
+                Ok(joined) if joined.foreign_stop => foreign = foreign.or(Some(joined)),
+                Ok(joined) => return Ok(joined),
+                Err(PromptError::Unprovable(refused)) => reason = refused,
+                Err(error) => return Err(error),
             }
         }
         foreign.ok_or(PromptError::Unprovable(reason))
     }
 
-    /// The anchor is the message to be continued: the prompt ends with the known ids.
-    fn join_open(&self) -> Result<Joined, PromptError> {
-        if self.known.last().is_some_and(|id| self.stops.contains(id)) {
+    /// The anchor is the message to be continued: the prompt ends with the known ids, if they say what it says.
+    fn join_open(&self, anchor: usize) -> Result<Joined, PromptError> {
+        let last = self.known.last().filter(|_| self.sampled > 0);
+        let stopped = last.is_some_and(|id| self.stops.contains(id));
+        let content = spoken(last_text(self.conversation.message(anchor)));
+        let says = |skip_special_tokens| {
+            let known = self.decode(self.known, skip_special_tokens)?;
+            Ok::<_, PromptError>(spoken(&known).ends_with(content))
+        };
+        if !stopped && says(false)? {
+            return Ok(Joined { token_ids: self.known.to_vec(), overlap: 0, foreign_stop: false });
+        }
+        if stopped || last.is_some_and(|&id| self.seams.contains(id)) {
             return Err(PromptError::Unprovable(UnprovableSplice::ContinuesClosedMessage));
         }
-        Ok(Joined { token_ids: self.known.to_vec(), overlap: 0, foreign_stop: false })
-    }
-
-    fn variants(&self) -> Vec<Variant> {
-        let calls = self.conversation.message(self.anchor).get("tool_calls").and_then(Value::as_array);
-        let calls = calls.map_or(0, <[Value]>::len);
-        (0..calls).rev().map(Variant::Arguments).chain([Variant::Content]).collect()
-    }
-
-    /// The tail of the honest render that starts with the anchor's close, or why this variant does not show it.
-    fn tail(&self, variant: Variant) -> Result<Result<&str, UnprovableSplice>, PromptError> {
-        let words = [self.word(), self.word()];
-        let [first, second] = words.each_ref().map(|word| self.text_after(variant, word));
-        let (first, second) = match (first, second) {
-            (Ok(first), Ok(second)) => (first, second),
-            // A template may refuse the word where it takes the message itself; another variant may still prove it.
-            (Err(PromptError::Template(_)), _) | (_, Err(PromptError::Template(_))) => {
-                return Ok(Err(UnprovableSplice::AnchorNotRendered));
-            }
-            (Err(error), _) | (_, Err(error)) => return Err(error),
-        };
-        let Some(after) = first.filter(|first| second.as_ref() == Some(first)) else {
-            return Ok(Err(UnprovableSplice::AnchorNotRendered));
-        };
-        let Some(start) = self.close(variant, &after) else {
-            return Ok(Err(UnprovableSplice::NoClose));
-        };
-        let tail = &after[start..];
-        if !self.render.ends_with(tail) {
-            return Ok(Err(UnprovableSplice::TailDiffers));
+        if says(true)? {
+            return Ok(Joined { token_ids: self.known.to_vec(), overlap: 0, foreign_stop: false });
         }
-        Ok(Ok(&self.render[self.render.len() - tail.len()..]))
+        Err(PromptError::Unprovable(UnprovableSplice::ContinuesOtherText))
+    }
+
+    /// The text of ids, as far as they have one: a model may be wider than its tokenizer.
+    pub(super) fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
+        let ids: Vec<_> = ids.iter().copied().filter(|&id| self.tokenizer.contains(id)).collect();
+        Ok(self.tokenizer.decode(&ids, skip_special_tokens)?)
+    }
+
+    /// The tail of the honest render that starts with the anchor's close, or why this part does not show it.
+    fn tail(&self, anchor: usize, part: Part) -> Result<&'a str, PromptError> {
+        let unprovable = |reason| Err(PromptError::Unprovable(reason));
+        let word = self.word();
+        let shown = self.shown(anchor, part, &word, None)?;
+        let own = if self.conversation.is_last(anchor) {
+            shown.after.len()
+        } else {
+            let later = self.word();
+            let marked = self.shown(anchor, part, &word, Some(&later))?;
+            if marked.before.contains(&later) {
+                return unprovable(UnprovableSplice::MessagesMoved);
+            }
+            let own = marked.after.split(&later).next().unwrap_or_default();
+            common_prefix(&shown.after, own)
+        };
+        let Some(start) = self.close(anchor, part, &shown.after, own) else {
+            return unprovable(UnprovableSplice::NoClose);
+        };
+        let tail = &shown.after[start..];
+        let Some(head) = self.render.strip_suffix(tail) else {
+            return unprovable(UnprovableSplice::TailDiffers);
+        };
+        if part == Part::Content && !self.ends_with_content(anchor, head, &shown.before) {
+            return unprovable(UnprovableSplice::TailDiffers);
+        }
+        Ok(&self.render[head.len()..])
     }
 
     /// A word that does not occur in the conversation.
-    fn word(&self) -> String {
+    pub(super) fn word(&self) -> String {
         loop {
             let word = format!("tito{}", uuid::Uuid::new_v4().simple());
             if !self.render.contains(&word) {
@@ -145,107 +136,140 @@ impl Splice<'_> {
         }
     }
 
-    /// What follows the word where it stands exactly once.
-    fn text_after(&self, variant: Variant, word: &str) -> Result<Option<String>, PromptError> {
-        let Some(message) = self.marked(variant, word) else { return Ok(None) };
-        let text = self.conversation.text_with(self.anchor, &message)?;
-        let mut pieces = text.split(word);
-        let after = pieces.nth(1);
-        Ok(if pieces.next().is_none() { after.map(str::to_owned) } else { None })
+    /// The render around the word, where it stands exactly once. `later` is what the messages behind the anchor say
+    /// instead of their own.
+    fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<Shown, PromptError> {
+        let not_rendered = PromptError::Unprovable(UnprovableSplice::AnchorNotRendered);
+        let Some(message) = with_part(self.conversation.message(anchor), part, word, &self.word()) else {
+            return Err(not_rendered);
+        };
+        // A template may refuse the word where it takes the message itself; another part may still prove it.
+        let text = match self.conversation.text_with(anchor, message, later) {
+            Err(PromptError::Template(_)) => return Err(not_rendered),
+            text => text?,
+        };
+        match text.split_once(word) {
+            Some((before, after)) if !after.contains(word) => {
+                Ok(Shown { before: before.to_owned(), after: after.to_owned() })
+            }
+            _ => Err(not_rendered),
+        }
     }
 
-    fn marked(&self, variant: Variant, word: &str) -> Option<Object> {
-        let mut message = self.conversation.message(self.anchor).clone();
-        match variant {
-            Variant::Content => {
-                message.insert("content".to_owned(), self.conversation.content(word));
-                message.shift_remove("reasoning");
-                message.shift_remove("reasoning_content");
-            }
-            Variant::Arguments(call) => {
-                let Value::Array(calls) = message.get_mut("tool_calls")? else { return None };
-                let function = calls.get_mut(call)?.as_object_mut()?.get_mut("function")?;
-                let arguments = function.as_object_mut()?.get_mut("arguments")?;
-                let marked = Value::Object(Object::from_iter([("zz".to_owned(), Value::from(word))]));
-                *arguments = match arguments {
-                    Value::String(_) => Value::String(marked.to_json_string()),
-                    _ => marked,
+    /// The byte of `after` at which the close starts; it lies within the first `own` bytes, behind which later messages
+    /// speak.
+    fn close(&self, anchor: usize, part: Part, after: &str, own: usize) -> Option<usize> {
+        let seams: Vec<Seam> = self.seams.find(after).take_while(|seam| seam.end <= own).collect();
+        let message = self.conversation.message(anchor);
+        let is_stop = |seam: &&Seam| self.stops.contains(&seam.id);
+        match part {
+            Part::Content => {
+                let Some(first) = seams.first() else {
+                    // Nothing closes the last message of some templates.
+                    return (own == after.len() && after.trim().is_empty()).then_some(own);
                 };
+                // Where calls are shown, a token that ends no generation may be the start of one.
+                let closes = calls(message).is_empty() || is_stop(&first);
+                (closes && after[..first.start].trim().is_empty()).then_some(first.start)
+            }
+            Part::Arguments(_) if calls(message).iter().any(|call| self.spells_seam(call)) => None,
+            Part::Arguments(_) => {
+                let ended = self.known.last().and_then(|id| seams.iter().find(|seam| seam.id == *id));
+                let close = ended.filter(is_stop).or(seams.iter().find(is_stop)).or(ended).or(seams.first());
+                close.map(|seam| seam.start)
             }
         }
-        Some(message)
     }
 
-    /// The byte of `after` at which the close starts.
-    fn close(&self, variant: Variant, after: &str) -> Option<usize> {
-        let mut found = self.seams.find(after);
-        match variant {
-            Variant::Content => {
-                let start = found.next().map_or(after.len(), |(start, _)| start);
-                after[..start].trim().is_empty().then_some(start)
-            }
-            Variant::Arguments(_) => {
-                let found: Vec<_> = found.collect();
-                let stop = found.iter().find(|(_, id)| self.stops.contains(id));
-                Some(stop.or(found.first())?.0)
-            }
+    /// Whether a call's name, or anything else in it but its arguments, reads like a seam.
+    fn spells_seam(&self, call: &Value) -> bool {
+        let mut call = call.clone();
+        if let Some(function) = call.as_object_mut().and_then(|call| call.get_mut("function")?.as_object_mut()) {
+            function.shift_remove("arguments");
         }
+        self.seams.find(&call.to_json_string()).next().is_some()
+    }
+
+    /// Whether what precedes the tail is the end of the anchor's content, so that nothing of the template's own that
+    /// depends on the content is lost. A template may also leave out the content, or thoughts in front of it.
+    fn ends_with_content(&self, anchor: usize, head: &str, before: &str) -> bool {
+        let (head, content) = (head.trim_end(), last_text(self.conversation.message(anchor)).trim_end());
+        let last_word = content.rsplit(char::is_whitespace).next().unwrap_or_default();
+        let shown = head.chars().rev().zip(content.chars().rev()).take_while(|(head, content)| head == content);
+        let shown: usize = shown.map(|(letter, _)| letter.len_utf8()).sum();
+        let last_line = |text: &str| text.trim_end().rsplit('\n').next().map(str::to_owned);
+        head.ends_with(last_word) || last_line(&head[..head.len() - shown]) == last_line(before)
     }
 
     fn join_tail(&self, tail: &str) -> Result<Joined, PromptError> {
         let suffix = self.tokenizer.encode(tail, false)?;
         let starts_at_seam = match (self.seams.find(tail).next(), suffix.first()) {
-            (Some((0, id)), Some(first)) => id == *first,
+            (Some(seam), Some(first)) => seam.start == 0 && seam.id == *first,
             (None, None) => true,
             _ => false,
         };
         if !starts_at_seam {
             return Err(PromptError::Unprovable(UnprovableSplice::TokenizerMovesSeam));
         }
-        Ok(join(self.known, &suffix, self.close_len(&suffix), self.stops))
+        let (prompt, sampled) = self.known.split_at(self.known.len() - self.sampled);
+        Ok(join(prompt, sampled, &suffix, self.close_len(&suffix), self.stops))
     }
 
-    /// How many of the tail's first tokens close the message: the known ids may end with some of them already.
+    /// How many of the tail's first tokens close the message: the known ids may end with some of them already. The
+    /// start of the next message may follow at once.
     fn close_len(&self, suffix: &[TokenId]) -> usize {
-        suffix.iter().take_while(|id| self.seams.ids.contains(id)).count()
+        let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
+        suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
     }
 }
 
-/// Puts `suffix` behind `known`, without the part of the close that `known` ends with.
-fn join(known: &[TokenId], suffix: &[TokenId], close_len: usize, stops: &[TokenId]) -> Joined {
-    let overlap = (1..=close_len.min(known.len())).rev().find(|&length| known.ends_with(&suffix[..length]));
-    let overlap = overlap.unwrap_or(0);
-    let foreign_stop = overlap == 0 && known.last().is_some_and(|id| stops.contains(id));
-    Joined { token_ids: [known, &suffix[overlap..]].concat(), overlap, foreign_stop }
+/// The text without half a character at the end, which is not spoken, and white space, which is often trimmed.
+pub(super) fn spoken(text: &str) -> &str {
+    text.trim_end_matches(|last: char| last == '\u{FFFD}' || last.is_whitespace())
+}
+
+/// Puts `suffix` behind what is known, without the part of the close that was sampled.
+fn join(prompt: &[TokenId], sampled: &[TokenId], suffix: &[TokenId], close_len: usize, stops: &[TokenId]) -> Joined {
+    let overlap = (1..=close_len).rev().find(|&length| sampled.ends_with(&suffix[..length])).unwrap_or(0);
+    let foreign_stop = overlap == 0 && sampled.last().is_some_and(|id| stops.contains(id));
+    Joined { token_ids: [prompt, sampled, &suffix[overlap..]].concat(), overlap, foreign_stop }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The ids and the overlap of a join behind the prompt `[4]`, with the stop tokens `[2, 7]`.
+    fn joined(sampled: &[TokenId], suffix: &[TokenId], close_len: usize) -> (Vec<TokenId>, usize) {
+        let joined = join(&[4], sampled, suffix, close_len, &[2, 7]);
+        assert_eq!(joined.foreign_stop, joined.overlap == 0 && matches!(sampled.last(), Some(2 | 7)));
+        (joined.token_ids, joined.overlap)
+    }
+
     #[test]
     fn a_closed_turn_is_not_closed_twice() {
-        let joined = join(&[5, 6, 2], &[2, 198, 1], 1, &[2]);
-        assert_eq!(joined, Joined { token_ids: vec![5, 6, 2, 198, 1], overlap: 1, foreign_stop: false });
+        assert_eq!(joined(&[5, 6, 2], &[2, 198, 1], 1), (vec![4, 5, 6, 2, 198, 1], 1));
     }
 
     #[test]
     fn a_truncated_turn_gets_the_templates_close() {
-        let joined = join(&[5, 6], &[2, 198, 1], 1, &[2]);
-        assert_eq!(joined, Joined { token_ids: vec![5, 6, 2, 198, 1], overlap: 0, foreign_stop: false });
+        assert_eq!(joined(&[5, 6], &[2, 198, 1], 1), (vec![4, 5, 6, 2, 198, 1], 0));
     }
 
     #[test]
     fn a_close_of_two_tokens_is_completed() {
-        let suffix = [8, 9, 1];
-        assert_eq!(join(&[5], &suffix, 2, &[9]).token_ids, [5, 8, 9, 1]);
-        assert_eq!(join(&[5, 8], &suffix, 2, &[9]).token_ids, [5, 8, 9, 1]);
-        assert_eq!(join(&[5, 8, 9], &suffix, 2, &[9]).token_ids, [5, 8, 9, 1]);
+        for (sampled, overlap) in [(&[5][..], 0), (&[5, 8], 1), (&[5, 8, 9], 2)] {
+            assert_eq!(joined(sampled, &[8, 9, 1], 2), (vec![4, 5, 8, 9, 1], overlap));
+        }
     }
 
     #[test]
     fn another_stop_token_is_kept_and_reported() {
-        let joined = join(&[5, 7], &[2, 198], 1, &[2, 7]);
-        assert_eq!(joined, Joined { token_ids: vec![5, 7, 2, 198], overlap: 0, foreign_stop: true });
+        assert_eq!(joined(&[5, 7], &[2, 198], 1), (vec![4, 5, 7, 2, 198], 0));
+    }
+
+    #[test]
+    fn a_prompt_that_ends_like_a_close_does_not_close_an_empty_turn() {
+        assert_eq!(joined(&[], &[4, 198], 1), (vec![4, 4, 198], 0));
     }
 }

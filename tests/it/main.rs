@@ -10,6 +10,8 @@ mod app;
 mod auth;
 /// The command line, by running the binary.
 mod cli;
+/// Known ids and the rest of the conversation: exact, or a clear error.
+mod continuity;
 /// Bad requests: status, shape, and the words that no ordinary error may contain.
 mod errors;
 /// Random bodies: no 5xx, no panic, no word that means overflow.

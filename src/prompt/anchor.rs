@@ -1,0 +1,158 @@
+//! Which message known ids end with, where the client did not say: `required_prefix_token_ids` come without an index.
+//!
+//! Texts cannot tell: "ok" and "continue" are said again and again. So turns are counted, by the token that starts or
+//! ends one in the template, and the messages before the last turn are then looked for in the ids, as ids. Refuses
+//! where both do not agree: a wrong anchor would lose or repeat whole turns.
+
+use super::{
+    PromptError, UnprovableSplice,
+    marks::last_text,
+    seams::Seam,
+    splice::{Splice, spoken},
+};
+use crate::TokenId;
+
+/// What the template writes around the messages of assistants.
+struct Turns {
+    /// The text before each assistant message, up to the one before it; it may start with the end of a tool call.
+    before: Vec<String>,
+    /// The text that each turn has once.
+    marker: String,
+    /// The marker stands in front of a turn, not behind it.
+    opens: bool,
+}
+
+/// What assistants said on both sides of the messages before a turn.
+struct Said<'k> {
+    before: &'k [TokenId],
+    behind: &'k [TokenId],
+}
+
+impl Splice<'_> {
+    /// The one of `assistants` (the request's assistant messages, of which there are two or more) that the known ids
+    /// end with.
+    pub(super) fn find_anchor(&self, assistants: &[usize]) -> Result<usize, PromptError> {
+        let not_found = PromptError::Unprovable(UnprovableSplice::AnchorNotFound);
+        let Some(turns) = self.turns(assistants.len())? else { return Err(not_found) };
+        let marker = self.tokenizer.encode(&turns.marker, false)?;
+        // The close of the anchor itself is not a turn's that precedes it.
+        let closed = !turns.opens && self.known.ends_with(&marker);
+        let known = &self.known[..self.known.len() - if closed { marker.len() } else { 0 }];
+        let count = places(known, &marker).count();
+        if count == 0 && turns.opens && !self.known.iter().any(|&id| self.seams.contains(id)) {
+            // No conversation at all: nothing speaks against what the client says.
+            return Ok(assistants[assistants.len() - 1]);
+        }
+        let mut counts = turns.before.iter().scan(0, |counted, before| {
+            *counted += before.matches(&turns.marker).count();
+            Some(*counted)
+        });
+        let Some(number) = counts.position(|counted| counted == count) else { return Err(not_found) };
+        let Some(said) = self.split(number, &turns, known, &marker)? else { return Err(not_found) };
+        let previous =
+            number.checked_sub(1).map(|previous| self.speaks(said.before, assistants[previous])).transpose()?;
+        let found = previous.unwrap_or(true) && self.speaks(said.behind, assistants[number])?;
+        if found { Ok(assistants[number]) } else { Err(not_found) }
+    }
+
+    /// Splits a render at the assistant messages; `None` if that cannot be done.
+    fn turns(&self, assistants: usize) -> Result<Option<Turns>, PromptError> {
+        if assistants != self.conversation.assistants() {
+            return Ok(None);
+        }
+        let random = self.word();
+        let word = |number: usize| format!("{random}x{number}x");
+        let text = match self.conversation.text_with_assistants(word) {
+            Err(PromptError::Template(_)) => return Ok(None),
+            text => text?,
+        };
+        let mut before = Vec::with_capacity(assistants);
+        let mut rest = text.as_str();
+        for number in 0..assistants {
+            let word = word(number);
+            let Some((head, tail)) = rest.split_once(&word) else { return Ok(None) };
+            if head.contains(&random) {
+                return Ok(None);
+            }
+            before.push(head.to_owned());
+            // What one message says may be shown in several pieces.
+            rest = tail.rsplit_once(&word).map_or(tail, |(_, tail)| tail);
+        }
+        if rest.contains(&random) {
+            return Ok(None);
+        }
+        Ok(self.marker(&before)?.map(|(marker, opens)| Turns { before, marker, opens }))
+    }
+
+    /// The generation prompt, or its first line, where every assistant message has it; else the close.
+    fn marker(&self, before: &[String]) -> Result<Option<(String, bool)>, PromptError> {
+        let (text, start) = match self.conversation.generation_prompt() {
+            Err(PromptError::Template(_)) => (String::new(), 0),
+            prompt => prompt?,
+        };
+        let spans = |seam: &Seam| seam.start <= start && start < seam.end;
+        let start = self.seams.find(&text).find(spans).map_or(start, |seam| seam.start);
+        let prompt = &text[start..];
+        let starts_at_seam = self.seams.find(prompt).next().is_some_and(|seam| seam.start == 0);
+        let lines = [prompt.trim_end(), prompt.lines().next().unwrap_or_default()];
+        let opening = lines.into_iter().find(|line| before.iter().all(|text| text.contains(line)));
+        if let Some(opening) = opening.filter(|_| starts_at_seam) {
+            return Ok(Some((opening.to_owned(), true)));
+        }
+        let closes = before[1..].iter().map(|text| self.first_close(text).map(|seam| &text[seam.start..seam.end]));
+        let closes: Option<Vec<&str>> = closes.collect();
+        let close = closes.filter(|closes| closes.windows(2).all(|pair| pair[0] == pair[1]));
+        Ok(close.and_then(|closes| Some(((*closes.first()?).to_owned(), false))))
+    }
+
+    /// The first stop token, or else the first seam.
+    fn first_close(&self, text: &str) -> Option<Seam> {
+        let is_stop = |seam: &Seam| self.stops.contains(&seam.id);
+        self.seams.find(text).find(is_stop).or_else(|| self.seams.find(text).next())
+    }
+
+    /// What assistants said before and behind the messages that precede turn `number`, if those stand in the known ids
+    /// with no turn behind them but this one.
+    fn split<'k>(
+        &self,
+        number: usize,
+        turns: &Turns,
+        known: &'k [TokenId],
+        marker: &[TokenId],
+    ) -> Result<Option<Said<'k>>, PromptError> {
+        let before = turns.before[number].as_str();
+        // The end of a call is the model's own.
+        let close = if number == 0 { Some(0) } else { self.first_close(before).map(|seam| seam.start) };
+        let Some(messages) = close.and_then(|close| before.get(close..)) else { return Ok(None) };
+        // The end belongs to the turn, which the model may have begun otherwise than the template writes it.
+        let end = if turns.opens { messages.rfind(&turns.marker) } else { None };
+        let seams = self.seams.find(messages).take_while(|seam| end.is_none_or(|end| seam.start <= end));
+        let Some(last) = seams.last() else { return Ok(None) };
+        let piece = self.tokenizer.encode(&messages[..last.end], false)?;
+        let Some(place) = places(known, &piece).last() else { return Ok(None) };
+        let (before, rest) = known.split_at(place);
+        if places(rest, marker).count() != messages.matches(&turns.marker).count() {
+            return Ok(None);
+        }
+        let start = places(before, marker).last().unwrap_or(0);
+        // The close counts as said: a server may have spoken it.
+        Ok(Some(Said { before: &known[start..=place], behind: &rest[piece.len()..] }))
+    }
+
+    /// Whether the ids say what the message says; a client may have taken thoughts and calls out of it.
+    fn speaks(&self, ids: &[TokenId], message: usize) -> Result<bool, PromptError> {
+        let content = spoken(last_text(self.conversation.message(message))).trim_start();
+        for skip_special_tokens in [false, true] {
+            if self.decode(ids, skip_special_tokens)?.contains(content) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Where `piece` stands in `ids`.
+fn places(ids: &[TokenId], piece: &[TokenId]) -> impl Iterator<Item = usize> {
+    let windows = ids.windows(piece.len().max(1)).enumerate();
+    windows.filter_map(move |(place, window)| (window == piece).then_some(place))
+}

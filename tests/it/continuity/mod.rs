@@ -1,0 +1,191 @@
+/// What could make a splice silently wrong, one trick a test.
+mod attacks;
+/// The counterexamples that are known to break other servers.
+mod counterexamples;
+/// Imitations of the templates of model families, each with the trait that makes it hard.
+mod families;
+/// Every family with every shape of conversation and every end of a generation.
+mod matrix;
+/// Recorded conversations: the ids of a patched vLLM.
+mod multiturn;
+/// What a splice has to be, found without it.
+mod oracle;
+/// Random conversations through the HTTP app.
+mod properties;
+/// `required_prefix_token_ids`: ids without a message.
+mod required;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, header},
+};
+use serde_json::Value;
+use tito::{
+    TokenId,
+    api::{Api, SamplingPolicy, ServedModels},
+    continuity::known_prefix,
+    engine::{EngineInfo, scripted::ScriptedEngine},
+    generation::Generator,
+    model::EosTokens,
+    prompt::{
+        ChatPrompt, OnUnprovable, PromptError, PromptRenderer, RenderedPrompt, Templates, template::ChatTemplate,
+    },
+    sampling::LogprobsMode,
+    server::{self, ApiKeys},
+    telemetry::Metrics,
+    tokenizer::Tokenizer,
+};
+use tower::Service;
+
+/// A model without weights: what decides the ids of a conversation.
+pub(crate) struct Model {
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) eos: EosTokens,
+    template: String,
+    renderer: PromptRenderer,
+}
+
+impl Model {
+    /// The tiny model, with a template of its own.
+    pub(crate) fn tiny(template: &str) -> Self {
+        Self::new(tiny_tokenizer(), template, EosTokens { primary: Some(2), others: vec![0] })
+    }
+
+    pub(crate) fn new(tokenizer: Tokenizer, template: &str, eos: EosTokens) -> Self {
+        let tokenizer = Arc::new(tokenizer);
+        let renderer = renderer(&tokenizer, template, &eos, OnUnprovable::Error);
+        Self { tokenizer, eos, template: template.to_owned(), renderer }
+    }
+
+    pub(crate) fn template(&self) -> &str {
+        &self.template
+    }
+
+    pub(crate) fn ids(&self, text: &str) -> Vec<TokenId> {
+        self.tokenizer.encode(text, false).unwrap()
+    }
+
+    pub(crate) fn text(&self, ids: &[TokenId]) -> String {
+        self.tokenizer.decode(ids, false).unwrap()
+    }
+
+    pub(crate) fn renderer(&self, policy: OnUnprovable) -> PromptRenderer {
+        renderer(&self.tokenizer, &self.template, &self.eos, policy)
+    }
+
+    /// The ids of a request's conversation, by the road that the endpoints take.
+    pub(crate) fn render(&self, request: &Value) -> Result<RenderedPrompt, PromptError> {
+        self.renderer.render(&self.prompt(request))
+    }
+
+    /// The conversation without its known ids: what re-tokenising makes of it.
+    pub(crate) fn honest(&self, request: &Value) -> Result<Vec<TokenId>, PromptError> {
+        let prompt = ChatPrompt { known: None, ..self.prompt(request) };
+        Ok(self.renderer.render(&prompt)?.token_ids.to_vec())
+    }
+
+    pub(crate) fn prompt(&self, request: &Value) -> ChatPrompt {
+        let field = |name: &str| request.get(name).cloned().unwrap_or(Value::Null);
+        let messages: Vec<tito::chat::Message> = serde_json::from_str(&field("messages").to_string()).unwrap();
+        let required: Option<tito::chat::TokenIds> = Some(field("required_prefix_token_ids").to_string())
+            .filter(|text| text != "null")
+            .map(|text| serde_json::from_str(&text).unwrap());
+        let known = known_prefix(&messages, required.as_ref(), self.tokenizer.vocab_size()).unwrap();
+        let continues = field("continue_final_message") == true;
+        ChatPrompt {
+            messages,
+            tools: serde_json::from_str(&field("tools").to_string()).unwrap(),
+            documents: None,
+            add_generation_prompt: field("add_generation_prompt").as_bool().unwrap_or(!continues),
+            continue_final_message: continues,
+            template_kwargs: serde_json::from_str::<Option<tito::json::Value>>(
+                &field("chat_template_kwargs").to_string(),
+            )
+            .unwrap()
+            .and_then(|kwargs| kwargs.as_object().cloned())
+            .unwrap_or_default(),
+            reasoning_effort: None,
+            add_special_tokens: field("add_special_tokens") == true,
+            stop_token_ids: serde_json::from_value::<Option<_>>(field("stop_token_ids")).unwrap().unwrap_or_default(),
+            known,
+            now: time::OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    /// The model behind the HTTP routes; request `n` samples script `n`, or from a hash without scripts.
+    pub(crate) fn serve(&self, scripts: Vec<Vec<TokenId>>) -> Server {
+        let info = EngineInfo {
+            engine: "scripted",
+            device: "cpu".to_owned(),
+            dtype: "none".to_owned(),
+            vocab_size: self.tokenizer.vocab_size(),
+            max_model_len: 4096,
+        };
+        let eos: Vec<_> = self.eos.primary.into_iter().chain(self.eos.others.iter().copied()).collect();
+        let engine =
+            if scripts.is_empty() { ScriptedEngine::hashed(info, eos) } else { ScriptedEngine::playing(info, scripts) };
+        let api = Api {
+            renderer: self.renderer(OnUnprovable::Error),
+            generator: Generator::new(Arc::new(engine), Arc::clone(&self.tokenizer)),
+            models: ServedModels::new("test", vec!["test".to_owned(), "smollm2".to_owned()]),
+            sampling: SamplingPolicy {
+                defaults: tito::model::GenerationConfig::default(),
+                eos_token_id: self.eos.primary,
+                extra_eos_token_ids: self.eos.others.clone(),
+                max_logprobs: Some(20),
+                logprobs_mode: LogprobsMode::Raw,
+                return_tokens_as_token_ids: false,
+            },
+            max_model_len: 4096,
+            utc_offset: time::UtcOffset::UTC,
+        };
+        let metrics = Metrics::detached("test").unwrap();
+        Server { router: server::app(Arc::new(api), ApiKeys::default(), metrics) }
+    }
+}
+
+/// 326 ids: bytes, some words, and a few added tokens.
+pub(crate) fn tiny_tokenizer() -> Tokenizer {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
+    Tokenizer::from_file(path).unwrap()
+}
+
+fn renderer(tokenizer: &Arc<Tokenizer>, template: &str, eos: &EosTokens, policy: OnUnprovable) -> PromptRenderer {
+    let token = |id: Option<TokenId>| id.and_then(|id| tokenizer.token(id)).unwrap_or_default();
+    let special_tokens = [("bos_token", token(Some(1))), ("eos_token", token(eos.primary))];
+    let special_tokens = special_tokens.map(|(name, token)| (name.to_owned(), token)).into_iter().collect();
+    let template = ChatTemplate::new(template, special_tokens).unwrap();
+    let templates = Templates { default: Some(template), tool_use: None };
+    PromptRenderer::new(templates, Arc::clone(tokenizer), eos, policy)
+}
+
+/// A server without a socket.
+pub(crate) struct Server {
+    router: Router,
+}
+
+impl Server {
+    /// Posts JSON text; the status and the body.
+    pub(crate) async fn post(&self, path: &str, body: impl ToString) -> (u16, Value) {
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let (parts, body) = self.router.clone().call(request).await.unwrap().into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        (parts.status.as_u16(), serde_json::from_slice(&bytes).unwrap())
+    }
+
+    /// `tokens` of `/tokenize`.
+    pub(crate) async fn tokenize(&self, body: &Value) -> Vec<TokenId> {
+        let (status, answer) = self.post("/tokenize", body).await;
+        assert_eq!(status, 200, "{body} -> {answer}");
+        ids(&answer["tokens"])
+    }
+}
+
+/// A JSON list of ids.
+pub(crate) fn ids(value: &Value) -> Vec<TokenId> {
+    serde_json::from_value(value.clone()).unwrap()
+}
