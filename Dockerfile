@@ -1,6 +1,6 @@
-# A CPU image by default. For NVIDIA GPUs, from images that carry CUDA:
+# A CPU image by default. For NVIDIA GPUs, from images that carry CUDA, for the GPU's compute capability:
 #
-#   docker build -t tito --build-arg FEATURES=cuda \
+#   docker build -t tito --build-arg FEATURES=cuda --build-arg CUDA_COMPUTE_CAP=90 \
 #     --build-arg BUILDER=nvidia/cuda:12.8.1-devel-ubuntu24.04 \
 #     --build-arg RUNTIME=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
 ARG BUILDER=debian:bookworm
@@ -21,6 +21,7 @@ WORKDIR /tito
 COPY Cargo.toml Cargo.lock ./
 COPY benches benches
 ARG FEATURES=mistralrs
+ARG CUDA_COMPUTE_CAP
 RUN mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
     && cargo build --locked --release --no-default-features --features "${FEATURES}"
 COPY README.md ./
@@ -33,7 +34,8 @@ FROM ${RUNTIME}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates curl \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --create-home tito
+    && useradd --uid 10001 --create-home tito \
+    && install --directory --owner tito /home/tito/.cache /home/tito/.cache/huggingface
 COPY --from=builder /tito/target/release/tito /usr/local/bin/tito
 USER 10001
 # Models of the hub are kept here; mount a volume to keep them longer.
