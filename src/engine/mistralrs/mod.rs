@@ -9,6 +9,8 @@ mod config;
 mod gguf;
 mod load;
 mod probe;
+#[cfg(test)]
+mod real_model;
 mod sequence;
 mod tap;
 #[cfg(test)]
