@@ -12,12 +12,22 @@ use futures::{Stream, StreamExt};
 use serde::Serialize;
 
 use super::error::ApiError;
+use crate::generation::Event;
 
-/// A `data:` frame, or the error that ends the stream.
-pub(super) type Frame = Result<Bytes, ApiError>;
+/// Makes the chunks of one endpoint's streams.
+pub(super) trait Chunks: Send + 'static {
+    /// What a frame carries.
+    type Chunk: Serialize + Send;
+
+    /// The chunks that one event of choice `index` becomes.
+    fn push(&mut self, index: usize, event: Event) -> Result<Vec<Self::Chunk>, ApiError>;
+
+    /// What is said once all choices have ended.
+    fn last(&self) -> Option<Self::Chunk>;
+}
 
 /// Frames one chunk.
-pub(super) fn frame(chunk: &impl Serialize) -> Frame {
+fn frame(chunk: &impl Serialize) -> Result<Bytes, ApiError> {
     // A chunk of one token fits; a buffer that grows with it costs as much as writing the chunk.
     let mut bytes = Vec::with_capacity(512);
     bytes.extend_from_slice(b"data: ");
@@ -26,9 +36,12 @@ pub(super) fn frame(chunk: &impl Serialize) -> Frame {
     Ok(Bytes::from(bytes))
 }
 
-/// Answers with a stream of frames, then `[DONE]`; the first error is sent as a frame and ends the stream.
-pub(super) fn respond(frames: impl Stream<Item = Frame> + Send + 'static) -> Response {
-    let mut frames = Box::pin(frames);
+/// Answers with the chunks of `events`, then `[DONE]`; the first error is sent as a frame and ends the stream.
+pub(super) fn respond(
+    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
+    chunks: impl Chunks,
+) -> Response {
+    let mut frames = Box::pin(frames(events, chunks));
     let body = async_stream::stream! {
         while let Some(item) = frames.next().await {
             match item {
@@ -49,4 +62,22 @@ pub(super) fn respond(frames: impl Stream<Item = Frame> + Send + 'static) -> Res
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, Body::from_stream(body)).into_response()
+}
+
+fn frames(
+    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
+    mut chunks: impl Chunks,
+) -> impl Stream<Item = Result<Bytes, ApiError>> + Send + 'static {
+    async_stream::try_stream! {
+        let mut events = std::pin::pin!(events);
+        while let Some(item) = events.next().await {
+            let (index, event) = item?;
+            for chunk in chunks.push(index, event)? {
+                yield frame(&chunk)?;
+            }
+        }
+        if let Some(chunk) = chunks.last() {
+            yield frame(&chunk)?;
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! The fold of a generation's events: what a JSON answer is made of.
 
+use futures::{Stream, StreamExt};
+
 use super::{Event, Finish};
 use crate::{TokenId, engine::SampledToken};
 
@@ -33,4 +35,18 @@ impl Completion {
     pub fn token_ids(&self) -> Vec<TokenId> {
         self.tokens.iter().map(|token| token.id).collect()
     }
+}
+
+/// Folds the events of several generations, each with the index of its own; the first error is the result.
+pub async fn collect<E>(
+    events: impl Stream<Item = Result<(usize, Event), E>>,
+    generations: usize,
+) -> Result<Vec<Completion>, E> {
+    let mut events = std::pin::pin!(events);
+    let mut completions = vec![Completion::default(); generations];
+    while let Some(item) = events.next().await {
+        let (index, event) = item?;
+        completions[index].push(event);
+    }
+    Ok(completions)
 }

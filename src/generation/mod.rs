@@ -11,7 +11,7 @@ use std::sync::Arc;
 use async_stream::try_stream;
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 
-pub use collect::Completion;
+pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
 use meters::Meters;

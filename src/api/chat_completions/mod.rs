@@ -12,7 +12,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
-use futures::StreamExt;
+use futures::TryStreamExt;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) use types::StreamOptions;
@@ -24,7 +24,7 @@ use super::{
     sse,
     stream_options::Delivery,
 };
-use crate::generation::Completion;
+use crate::generation::collect;
 use request::ChatTurn;
 use response::{Chunks, Envelope};
 use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
@@ -59,34 +59,12 @@ async fn create_chat_completion(
     let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
     let prompt_token_ids = api.render(prompt).await?;
     let requests = api.sequences(&prompt_token_ids, &sampling)?;
-    let mut events = api.generator.generate_all(requests);
+    let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let envelope = Envelope::new(Arc::clone(&api), id, prompt_token_ids, &sampling, top_logprobs);
     match delivery {
-        Delivery::Json => {
-            let mut completions = vec![Completion::default(); sampling.n];
-            while let Some(item) = events.next().await {
-                let (index, event) = item?;
-                completions[index].push(event);
-            }
-            Ok(Json(envelope.answer(completions)?).into_response())
-        }
+        Delivery::Json => Ok(Json(envelope.answer(collect(events, sampling.n).await?)?).into_response()),
         Delivery::Stream { include_usage, continuous_usage } => {
-            let mut chunks = Chunks::new(envelope, sampling.n, include_usage, continuous_usage);
-            Ok(sse::respond(async_stream::stream! {
-                while let Some(item) = events.next().await {
-                    let pushed = item.map_err(ApiError::from).and_then(|(index, event)| chunks.push(index, event));
-                    match pushed {
-                        Ok(chunks) => for chunk in chunks { yield sse::frame(&chunk) },
-                        Err(error) => {
-                            yield Err(error);
-                            return;
-                        }
-                    }
-                }
-                if let Some(chunk) = chunks.last() {
-                    yield sse::frame(&chunk);
-                }
-            }))
+            Ok(sse::respond(events, Chunks::new(envelope, sampling.n, include_usage, continuous_usage)))
         }
     }
 }

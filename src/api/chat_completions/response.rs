@@ -15,6 +15,7 @@ use crate::{
             SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
         sampling::Sampling,
+        sse,
     },
     engine::SampledToken,
     generation::{Completion, Delta, Event},
@@ -164,31 +165,6 @@ impl Chunks {
         Self { envelope, include_usage, continuous_usage, sampled: vec![None; n] }
     }
 
-    /// The chunks that one event of choice `index` becomes.
-    pub(super) fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {
-        // Prompt log-probs are refused on streams.
-        let Event::Delta(delta) = event else { return Ok(Vec::new()) };
-        let mut chunks = Vec::with_capacity(2);
-        if self.sampled[index].is_none() {
-            self.sampled[index] = Some(0);
-            chunks.push(self.first(index));
-        }
-        if let Some(sampled) = &mut self.sampled[index] {
-            *sampled += delta.tokens.len();
-        }
-        chunks.push(self.delta(index, delta)?);
-        Ok(chunks)
-    }
-
-    /// The usage chunk, once all choices have ended.
-    pub(super) fn last(&self) -> Option<ChatCompletionChunk> {
-        self.include_usage.then(|| ChatCompletionChunk {
-            usage: Some(self.envelope.usage(self.sampled.iter().flatten().sum())),
-            system_fingerprint: Some(SYSTEM_FINGERPRINT),
-            ..self.envelope.chunk(Vec::new())
-        })
-    }
-
     fn usage(&self, index: usize) -> Option<Usage> {
         self.continuous_usage.then(|| self.envelope.usage(self.sampled[index].unwrap_or(0)))
     }
@@ -228,6 +204,33 @@ impl Chunks {
             usage: self.usage(index),
             system_fingerprint: (finished && !self.include_usage).then_some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(vec![choice])
+        })
+    }
+}
+
+impl sse::Chunks for Chunks {
+    type Chunk = ChatCompletionChunk;
+
+    fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {
+        // Prompt log-probs are refused on streams.
+        let Event::Delta(delta) = event else { return Ok(Vec::new()) };
+        let mut chunks = Vec::with_capacity(2);
+        if self.sampled[index].is_none() {
+            self.sampled[index] = Some(0);
+            chunks.push(self.first(index));
+        }
+        if let Some(sampled) = &mut self.sampled[index] {
+            *sampled += delta.tokens.len();
+        }
+        chunks.push(self.delta(index, delta)?);
+        Ok(chunks)
+    }
+
+    fn last(&self) -> Option<ChatCompletionChunk> {
+        self.include_usage.then(|| ChatCompletionChunk {
+            usage: Some(self.envelope.usage(self.sampled.iter().flatten().sum())),
+            system_fingerprint: Some(SYSTEM_FINGERPRINT),
+            ..self.envelope.chunk(Vec::new())
         })
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     engine::EngineError,
-    generation::{Completion, Event, GenerationRequest},
+    generation::{Event, GenerationRequest, collect},
 };
 use request::CompletionTurn;
 use response::{Chunks, Envelope};
@@ -58,34 +58,12 @@ async fn create_completion(
     let turn = CompletionTurn::new(request, &headers, &api).await?;
     let requests = sequences(&turn, &api)?;
     let (choices, delivery, prompt_only) = (requests.len(), turn.delivery, turn.prompt_only);
-    let mut events = api.generator.generate_all(requests);
+    let events = api.generator.generate_all(requests).map(move |item| shown(item, prompt_only));
     let envelope = Envelope::new(Arc::clone(&api), turn);
     match delivery {
-        Delivery::Json => {
-            let mut completions = vec![Completion::default(); choices];
-            while let Some(item) = events.next().await {
-                let (index, event) = shown(item, prompt_only)?;
-                completions[index].push(event);
-            }
-            Ok(Json(envelope.answer(&completions)?).into_response())
-        }
+        Delivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
         Delivery::Stream { include_usage, continuous_usage } => {
-            let mut chunks = Chunks::new(envelope, include_usage, continuous_usage);
-            Ok(sse::respond(async_stream::stream! {
-                while let Some(item) = events.next().await {
-                    let pushed = shown(item, prompt_only).and_then(|(index, event)| chunks.push(index, event));
-                    match pushed {
-                        Ok(chunk) => if let Some(chunk) = chunk { yield sse::frame(&chunk) },
-                        Err(error) => {
-                            yield Err(error);
-                            return;
-                        }
-                    }
-                }
-                if let Some(chunk) = chunks.last() {
-                    yield sse::frame(&chunk);
-                }
-            }))
+            Ok(sse::respond(events, Chunks::new(envelope, include_usage, continuous_usage)))
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         output::{
             SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
+        sse,
     },
     engine::SampledToken,
     generation::{Completion, Delta, Event},
@@ -176,17 +177,6 @@ impl Chunks {
         Self { envelope, include_usage, continuous_usage, progress }
     }
 
-    /// The chunk that one event of choice `index` becomes.
-    pub(super) fn push(&mut self, index: usize, event: Event) -> Result<Option<CompletionChunk>, ApiError> {
-        match event {
-            Event::Prompt(tokens) => {
-                self.progress[index].prompt = Some(tokens);
-                Ok(None)
-            }
-            Event::Delta(delta) => self.delta(index, delta).map(Some),
-        }
-    }
-
     fn delta(&mut self, index: usize, delta: Delta) -> Result<CompletionChunk, ApiError> {
         let envelope = &self.envelope;
         let progress = &mut self.progress[index];
@@ -221,9 +211,22 @@ impl Chunks {
             ..envelope.chunk(vec![choice])
         })
     }
+}
 
-    /// The usage chunk, once all choices have ended.
-    pub(super) fn last(&self) -> Option<CompletionChunk> {
+impl sse::Chunks for Chunks {
+    type Chunk = CompletionChunk;
+
+    fn push(&mut self, index: usize, event: Event) -> Result<Vec<CompletionChunk>, ApiError> {
+        match event {
+            Event::Prompt(tokens) => {
+                self.progress[index].prompt = Some(tokens);
+                Ok(Vec::new())
+            }
+            Event::Delta(delta) => Ok(vec![self.delta(index, delta)?]),
+        }
+    }
+
+    fn last(&self) -> Option<CompletionChunk> {
         let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
         self.include_usage.then(|| CompletionChunk {
             usage: Some(Usage::new(self.envelope.prompt_tokens(), sampled)),
