@@ -102,8 +102,10 @@ impl Server {
             max_model_len: 4_096,
         };
         let engine: Arc<dyn Engine> = Arc::new(ScriptedEngine::playing(info, vec![script.clone()]));
+        // Before the generators, which count in the recorder that is installed.
+        let metrics = Metrics::install("tiny").expect("the process's only recorder");
+        tokio::spawn(metrics.clone().upkeep());
         let api = api(&files, &tokenizer, &engine);
-        let metrics = Metrics::detached("tiny").expect("valid buckets");
         let app = server::app(Arc::new(api), ApiKeys::default(), metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
