@@ -92,8 +92,8 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
     let recorder = Arc::new(Recorder { tap: Tap::new(request, 0, alphabet, outputs), seen: Mutex::default() });
     let responses = submit(&loaded.requests, PROMPT.to_vec(), max_tokens, recorder.clone()).await.unwrap();
     assert_eq!(drain(responses).await, None);
-    let seen = std::mem::take(&mut *recorder.seen.lock());
-    for logits in &seen[..max_tokens] {
+    let positions = std::mem::take(&mut *recorder.seen.lock());
+    for logits in &positions[..max_tokens] {
         let Some(Ok(EngineOutput::Token(token))) = tokens.recv().await else { panic!("a token is missing") };
         assert_agrees(&token, &log_softmax(logits));
     }
