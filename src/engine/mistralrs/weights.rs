@@ -11,7 +11,7 @@ use mistralrs_core::{
     NormalSpecificConfig,
 };
 use serde_json::Value;
-use uuid::Uuid;
+use tempfile::TempDir;
 
 use super::{LoadError, WeightsSource, alphabet::Alphabet, config, gguf};
 
@@ -97,29 +97,18 @@ fn read_json(path: &Path) -> Result<Value, LoadError> {
 }
 
 /// A directory of its own that disappears with its owner.
-struct Scratch {
-    directory: PathBuf,
-}
+struct Scratch(TempDir);
 
 impl Scratch {
     fn new() -> Result<Self, LoadError> {
-        let directory = std::env::temp_dir().join(format!("tito-{}", Uuid::new_v4()));
-        fs::create_dir(&directory).map_err(|source| LoadError::Unreadable { path: directory.clone(), source })?;
-        Ok(Self { directory })
+        let directory = tempfile::Builder::new().prefix("tito-").tempdir();
+        directory.map(Self).map_err(|source| LoadError::Unreadable { path: std::env::temp_dir(), source })
     }
 
     fn write(&self, name: &str, content: &Value) -> Result<PathBuf, LoadError> {
-        let path = self.directory.join(name);
+        let path = self.0.path().join(name);
         fs::write(&path, content.to_string()).map_err(|source| LoadError::Unreadable { path: path.clone(), source })?;
         Ok(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.directory) {
-            tracing::warn!(path = %self.directory.display(), %error, "could not remove a temporary directory");
-        }
     }
 }
 
