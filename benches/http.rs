@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tito::{
     TokenId,
     api::{Api, SamplingPolicy, ServedModels},
+    continuity::{Continuity, ContinuityPolicy},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
     model::{GenerationConfig, ModelFiles},
@@ -207,6 +208,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
     let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone());
     let templates = Templates { default: Some(template.expect("a valid template")), tool_use: None };
     Api {
+        continuity: Continuity::new(ContinuityPolicy::default(), engine.info().vocab_size),
         renderer: PromptRenderer::new(templates, Arc::clone(tokenizer), &eos, OnUnprovable::Error),
         generator: Generator::new(Arc::clone(engine), Arc::clone(tokenizer)),
         models: ServedModels::new("tiny", Vec::new()),

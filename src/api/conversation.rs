@@ -1,20 +1,21 @@
 //! The fields that decide a conversation's ids, as `/v1/chat/completions` and `/tokenize` share them.
 
+use axum::http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
 use super::{Api, error::ApiError};
 use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
-    continuity,
+    continuity::Carriers,
     json::{Object, Value},
-    prompt::ChatPrompt,
+    prompt::{ChatPrompt, Checks},
 };
 
 /// A conversation as sent; both endpoints turn it into ids by the same rules.
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
-    pub(super) required_prefix_token_ids: Option<TokenIds>,
+    pub(super) carriers: CarrierFields,
     pub(super) tools: Option<Vec<FunctionTool>>,
     pub(super) documents: Option<Vec<Value>>,
     pub(super) reasoning_effort: Option<String>,
@@ -26,14 +27,57 @@ pub(super) struct Conversation {
     pub(super) stop_token_ids: Vec<TokenId>,
 }
 
+/// A valid conversation, with what may be known of its ids.
+#[derive(Debug)]
+pub(super) struct PromptTurn {
+    pub(super) prompt: ChatPrompt,
+    pub(super) carriers: Carriers,
+    /// The client wants to know what became of the ids, whatever it costs.
+    pub(super) asks_for_continuity: bool,
+}
+
+/// The fields that bring ids, or the name of the conversation that they belong to.
+#[derive(Debug, Default)]
+pub(super) struct CarrierFields {
+    pub(super) required_prefix_token_ids: Option<TokenIds>,
+    pub(super) prompt_token_ids: Option<TokenIds>,
+    pub(super) tokens: Option<TokenIds>,
+    pub(super) kv_transfer_params: Option<Value>,
+    pub(super) session_id: Option<String>,
+    pub(super) prompt_cache_key: Option<String>,
+    pub(super) return_token_continuity: Option<bool>,
+}
+
+const SESSION_HEADER: &str = "x-session-id";
+
+impl CarrierFields {
+    fn into_carriers(self, headers: &HeaderMap) -> Result<Carriers, ApiError> {
+        let overrides = self.kv_transfer_params.as_ref().and_then(|params| params.get("prompt_token_ids"));
+        let overrides = overrides.filter(|ids| !ids.is_null()).map(TokenIds::from_value);
+        let whole_prompts = [
+            ("kv_transfer_params.prompt_token_ids", overrides),
+            ("prompt_token_ids", self.prompt_token_ids),
+            ("tokens", self.tokens),
+        ];
+        let header = headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
+        let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
+        let session = header.map(str::to_owned).or(self.session_id).or(self.prompt_cache_key);
+        Ok(Carriers {
+            whole_prompts: whole_prompts.into_iter().filter_map(|(name, ids)| Some((name, ids?))).collect(),
+            required_prefix_token_ids: self.required_prefix_token_ids,
+            session: session.filter(|session| !session.is_empty()),
+        })
+    }
+}
+
 impl Conversation {
-    /// Checks the fields and finds the ids that are known.
-    pub(super) fn into_prompt(self, api: &Api) -> Result<ChatPrompt, ApiError> {
+    /// Checks the fields.
+    pub(super) fn into_turn(self, api: &Api, headers: &HeaderMap) -> Result<PromptTurn, ApiError> {
         refuse_template(self.chat_template.as_ref())?;
         let (add_generation_prompt, continue_final_message) = self.ending()?;
-        let required = self.required_prefix_token_ids.as_ref();
-        let known = continuity::known_prefix(&self.messages, required, api.vocab_size())?;
-        Ok(ChatPrompt {
+        let asks_for_continuity = self.carriers.return_token_continuity.unwrap_or(false);
+        let carriers = self.carriers.into_carriers(headers)?;
+        let prompt = ChatPrompt {
             messages: self.messages,
             tools: self.tools,
             documents: self.documents,
@@ -43,9 +87,11 @@ impl Conversation {
             reasoning_effort: self.reasoning_effort,
             add_special_tokens: self.add_special_tokens.unwrap_or(false),
             stop_token_ids: self.stop_token_ids,
-            known,
+            known: None,
             now: OffsetDateTime::now_utc().to_offset(api.utc_offset),
-        })
+            checks: Checks::default(),
+        };
+        Ok(PromptTurn { prompt, carriers, asks_for_continuity })
     }
 
     /// `(add_generation_prompt, continue_final_message)`, by vLLM's rules.

@@ -2,6 +2,7 @@
 //!
 //! Owns wire shapes, the error table and server-sent events. Refuses logic that does not depend on a wire shape.
 
+mod capability;
 mod chat_completions;
 mod completions;
 mod conversation;
@@ -14,6 +15,7 @@ mod output;
 mod sampling;
 mod sse;
 mod stream_options;
+mod token_continuity;
 mod tokenize;
 
 use std::sync::Arc;
@@ -29,10 +31,13 @@ pub use sampling::SamplingPolicy;
 
 use crate::{
     TokenId,
+    continuity::{Continuity, Recorder},
     generation::{GenerationRequest, Generator},
-    prompt::{ChatPrompt, PromptRenderer, Provenance},
+    prompt::{PromptError, PromptRenderer, RenderedPrompt},
 };
+use conversation::PromptTurn;
 use sampling::Sampling;
+use token_continuity::TokenContinuity;
 
 /// What every endpoint works with.
 pub struct Api {
@@ -42,6 +47,8 @@ pub struct Api {
     pub generator: Generator,
     /// The names that are served.
     pub models: ServedModels,
+    /// Which ids are known for a conversation.
+    pub continuity: Continuity,
     /// What the server decides about sampling.
     pub sampling: SamplingPolicy,
     /// The longest sequence, prompt and output together.
@@ -50,21 +57,37 @@ pub struct Api {
     pub utc_offset: UtcOffset,
 }
 
+/// A conversation in ids.
+struct Prompted {
+    token_ids: Arc<[TokenId]>,
+    verdict: TokenContinuity,
+    /// The client wants to see it, whether or not it wants ids.
+    asks_for_continuity: bool,
+    /// Remembers the answers.
+    recorder: Option<Recorder>,
+}
+
 impl Api {
-    /// Renders a conversation away from the threads that serve connections.
-    async fn render(self: &Arc<Self>, prompt: ChatPrompt) -> Result<Arc<[TokenId]>, ApiError> {
+    /// Puts a conversation into ids, away from the threads that serve connections.
+    async fn prompt(self: &Arc<Self>, turn: PromptTurn) -> Result<Prompted, ApiError> {
         let api = Arc::clone(self);
-        let rendered = tokio::task::spawn_blocking(move || api.renderer.render(&prompt)).await;
-        let rendered = rendered.map_err(ApiError::internal)??;
-        let continuity = match rendered.provenance {
-            Provenance::Rendered => "rendered",
-            Provenance::Spliced { foreign_stop: false, .. } => "spliced",
-            Provenance::Spliced { foreign_stop: true, .. } => "spliced_after_foreign_stop",
-            Provenance::SplicedByEosCount => "spliced_by_eos_count",
-            Provenance::Retokenized => "retokenized",
+        tokio::task::spawn_blocking(move || api.prompt_blocking(turn)).await.map_err(ApiError::internal)?
+    }
+
+    fn prompt_blocking(&self, turn: PromptTurn) -> Result<Prompted, ApiError> {
+        let PromptTurn { mut prompt, carriers, asks_for_continuity } = turn;
+        let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
+        let rendered = match found.take_whole_prompt() {
+            Some(token_ids) => RenderedPrompt::given(token_ids),
+            None => self.renderer.render(&prompt).inspect_err(|error| {
+                if let PromptError::Unprovable(reason) = error {
+                    self.continuity.count_refusal(&found, *reason);
+                }
+            })?,
         };
-        metrics::counter!("tito:prompts_total", "continuity" => continuity).increment(1);
-        Ok(rendered.token_ids)
+        let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
+        let verdict = TokenContinuity::from(&verdict);
+        Ok(Prompted { token_ids: rendered.token_ids, verdict, asks_for_continuity, recorder })
     }
 
     /// Ids that the model knows, which may be more than the tokenizer's.
@@ -122,6 +145,7 @@ struct Document;
 fn routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::with_openapi(Document::openapi())
         .merge(chat_completions::router())
+        .merge(capability::router())
         .merge(completions::router())
         .merge(tokenize::router())
         .merge(models::router())

@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    conversation::Conversation,
+    conversation::{CarrierFields, Conversation},
     error::{ApiError, ErrorBody},
     extract::JsonBody,
+    token_continuity::TokenContinuity,
 };
 use crate::{
     TokenId,
@@ -42,6 +48,18 @@ struct TokenizeRequest {
     /// Ids that the prompt must start with, whatever the messages carry.
     #[schema(value_type = Option<Vec<u32>>)]
     required_prefix_token_ids: Option<TokenIds>,
+    /// The whole prompt: messages are not rendered.
+    #[schema(value_type = Option<Vec<u32>>)]
+    prompt_token_ids: Option<TokenIds>,
+    /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
+    #[schema(value_type = Option<Object>)]
+    kv_transfer_params: Option<Value>,
+    /// The client's name for the conversation; the header `X-Session-ID` wins.
+    session_id: Option<String>,
+    /// Taken for `session_id` where that is not given.
+    prompt_cache_key: Option<String>,
+    /// Report what became of the ids of earlier turns, drift included.
+    return_token_continuity: Option<bool>,
     /// Tools that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<FunctionTool>>,
@@ -70,7 +88,15 @@ impl TokenizeRequest {
     fn into_conversation(self) -> Conversation {
         Conversation {
             messages: self.messages.unwrap_or_default(),
-            required_prefix_token_ids: self.required_prefix_token_ids,
+            carriers: CarrierFields {
+                required_prefix_token_ids: self.required_prefix_token_ids,
+                prompt_token_ids: self.prompt_token_ids,
+                tokens: None,
+                kv_transfer_params: self.kv_transfer_params,
+                session_id: self.session_id,
+                prompt_cache_key: self.prompt_cache_key,
+                return_token_continuity: self.return_token_continuity,
+            },
             tools: self.tools,
             documents: self.documents,
             reasoning_effort: self.reasoning_effort,
@@ -91,6 +117,9 @@ struct TokenizeResponse {
     max_model_len: usize,
     tokens: Vec<TokenId>,
     token_strs: Option<Vec<Option<String>>>,
+    /// Of a conversation that has ids or assistant messages, or on demand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_continuity: Option<TokenContinuity>,
 }
 
 /// Ids to be put into text.
@@ -115,15 +144,20 @@ struct DetokenizeResponse {
 ))]
 async fn tokenize(
     State(api): State<Arc<Api>>,
+    headers: HeaderMap,
     JsonBody(request): JsonBody<TokenizeRequest>,
-) -> Result<Json<TokenizeResponse>, ApiError> {
+) -> Result<Response, ApiError> {
     api.models.check(request.model.as_deref())?;
     let wants_strings = request.return_token_strs.unwrap_or(false);
-    let tokens = match (request.messages.is_some(), &request.prompt) {
-        (true, _) => api.render(request.into_conversation().into_prompt(&api)?).await?.to_vec(),
+    let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
+    let (tokens, verdict) = match (request.messages.is_some(), &request.prompt) {
+        (true, _) => {
+            let prompted = api.prompt(request.into_conversation().into_turn(&api, &headers)?).await?;
+            (prompted.token_ids.to_vec(), Some(prompted.verdict))
+        }
         (false, Some(_)) => {
             let add_special_tokens = request.add_special_tokens.unwrap_or(true);
-            api.encode(request.prompt.unwrap_or_default(), add_special_tokens).await?
+            (api.encode(request.prompt.unwrap_or_default(), add_special_tokens).await?, None)
         }
         (false, None) => {
             let message = "1 validation error:\n  body.prompt: Field required (or body.messages)";
@@ -132,9 +166,19 @@ async fn tokenize(
     };
     let tokenizer = api.renderer.tokenizer();
     let strings = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
-    let response =
-        TokenizeResponse { count: tokens.len(), max_model_len: api.max_model_len, tokens, token_strs: strings };
-    Ok(Json(response))
+    let response = TokenizeResponse {
+        count: tokens.len(),
+        max_model_len: api.max_model_len,
+        tokens,
+        token_strs: strings,
+        // A first turn has vLLM's own shape, which tests compare as a whole.
+        token_continuity: verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something()),
+    };
+    let response = Json(response);
+    Ok(match verdict {
+        Some(verdict) => verdict.announce(response),
+        None => response.into_response(),
+    })
 }
 
 /// Puts ids into text.
@@ -156,9 +200,10 @@ async fn detokenize(
 ))]
 async fn tokenize_v1(
     state: State<Arc<Api>>,
+    headers: HeaderMap,
     body: JsonBody<TokenizeRequest>,
-) -> Result<Json<TokenizeResponse>, ApiError> {
-    tokenize(state, body).await
+) -> Result<Response, ApiError> {
+    tokenize(state, headers, body).await
 }
 
 /// The same as `/detokenize`.

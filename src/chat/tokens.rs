@@ -4,7 +4,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::TokenId;
+use crate::{
+    TokenId,
+    json::{Format, Value},
+};
 
 /// A list of token ids as sent, parsed on demand: a request repeats the ids of every earlier turn, and only the
 /// latest ones are needed.
@@ -28,6 +31,13 @@ pub enum InvalidTokenIds {
 }
 
 impl TokenIds {
+    /// A list that is part of a value of its own.
+    pub fn from_value(value: &Value) -> Self {
+        let json = RawValue::from_string(value.to_json_string_with(&Format::compact()));
+        // Python's JSON has values that JSON has not; none of them is a list of ids.
+        Self(json.unwrap_or_else(|_| RawValue::NULL.to_owned()))
+    }
+
     /// Parses the list and checks each id against the vocabulary.
     pub fn parse(&self, vocab_size: usize) -> Result<Vec<TokenId>, InvalidTokenIds> {
         let ids = read(self.0.get()).ok_or(InvalidTokenIds::NotTokenIds)?;
@@ -35,6 +45,34 @@ impl TokenIds {
             Some(&id) => Err(InvalidTokenIds::OutOfVocabulary { id, vocab_size }),
             None => Ok(ids),
         }
+    }
+
+    /// Whether the list starts with the other lists, one behind the other. Lists that one client wrote are spelt alike
+    /// and compared as text; others are parsed. One that is not a list of ids starts with nothing.
+    pub fn starts_with(&self, others: &[&Self]) -> bool {
+        self.spelt_like(others).unwrap_or_else(|| {
+            let lists: Option<Vec<_>> = others.iter().map(|other| read(other.0.get())).collect();
+            let own = read(self.0.get());
+            own.zip(lists).is_some_and(|(own, lists)| own.starts_with(&lists.concat()))
+        })
+    }
+
+    /// `Some(true)` if the list starts with the others to the letter.
+    fn spelt_like(&self, others: &[&Self]) -> Option<bool> {
+        let mut rest = self.spelling()?;
+        for other in others {
+            let other = other.spelling()?;
+            if !other.is_empty() {
+                let behind = rest.strip_prefix(other)?;
+                rest = if behind.is_empty() { behind } else { behind.strip_prefix(',')?.trim_ascii_start() };
+            }
+        }
+        Some(true)
+    }
+
+    /// What stands between the brackets.
+    fn spelling(&self) -> Option<&str> {
+        Some(self.0.get().trim_ascii().strip_prefix('[')?.strip_suffix(']')?.trim_ascii())
     }
 }
 
@@ -77,6 +115,13 @@ pub struct TokenBundle {
     pub generation_token_ids: Option<TokenIds>,
 }
 
+impl TokenBundle {
+    /// Prompt and generation, where the message has both.
+    pub fn both(&self) -> Option<(&TokenIds, &TokenIds)> {
+        self.prompt_token_ids.as_ref().zip(self.generation_token_ids.as_ref())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +149,24 @@ mod tests {
             assert_eq!(token_ids(text).parse(9), Err(InvalidTokenIds::NotTokenIds), "{text}");
         }
         assert_eq!(token_ids("[3,4]").parse(4), Err(InvalidTokenIds::OutOfVocabulary { id: 4, vocab_size: 4 }));
+    }
+
+    #[test]
+    fn a_list_starts_with_others_however_they_are_spelt() {
+        let starts = |own: &str, others: &[&str]| {
+            let others: Vec<_> = others.iter().map(|other| token_ids(other)).collect();
+            token_ids(own).starts_with(&others.iter().collect::<Vec<_>>())
+        };
+        for own in ["[1,2,3,4]", "[1, 2, 3, 4]", "[ 1 ,2,3, 4]"] {
+            assert!(starts(own, &["[1,2]", "[3]"]), "{own}");
+            assert!(starts(own, &["[1, 2, 3, 4]", "[]"]), "{own}");
+            assert!(starts(own, &["[]", "[]"]), "{own}");
+            assert!(!starts(own, &["[1,2]", "[4]"]), "{own}");
+            assert!(!starts(own, &["[1,2,3,4]", "[5]"]), "{own}");
+        }
+        assert!(!starts("[12,3]", &["[1]"]));
+        assert!(!starts("[1,23]", &["[1,2]"]));
+        assert!(!starts("[1]", &["7"]));
+        assert!(!starts("7", &["[1]"]));
     }
 }

@@ -1,13 +1,18 @@
 //! `tito serve`.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use crate::{prompt::OnUnprovable, sampling::LogprobsMode};
+use crate::{
+    continuity::{ContinuityPolicy, MemoryBounds},
+    prompt::OnUnprovable,
+    sampling::LogprobsMode,
+};
 
 /// Serve a model over HTTP.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
 pub struct ServeArgs {
     /// A .gguf file, a Hugging Face model directory, or a hub id such as `org/name`.
     pub model: String,
@@ -78,6 +83,22 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
     pub on_unprovable: OnUnprovable,
 
+    /// Bytes of the cache that continues conversations of clients which send no ids; 0 turns it off.
+    #[arg(long, default_value = "512M", value_parser = human_readable_size, value_name = "BYTES")]
+    pub continuity_cache_size: u64,
+
+    /// Seconds that the cache keeps a turn after its last use.
+    #[arg(long, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
+    pub continuity_ttl: u64,
+
+    /// Refuse requests whose ids are in doubt: ambiguous, or not those of their messages. [default: tell]
+    #[arg(long)]
+    pub strict_continuity: bool,
+
+    /// Tell with every answer whether encoding the whole conversation again would have given other ids; costs that.
+    #[arg(long)]
+    pub check_drift: bool,
+
     /// Seconds that requests may go on after the server was asked to stop.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub shutdown_timeout: u64,
@@ -105,6 +126,16 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// What the flags say about continuity.
+    pub fn continuity(&self) -> ContinuityPolicy {
+        let ttl = Duration::from_secs(self.continuity_ttl);
+        ContinuityPolicy {
+            memory: Some(MemoryBounds { bytes: self.continuity_cache_size, ttl }),
+            strict: self.strict_continuity,
+            check_drift: self.check_drift,
+        }
+    }
+
     /// Where models of the hub are kept: `hub` under `HF_HOME`, which is a directory of the user's cache by default.
     pub fn hub_cache_dir(&self) -> PathBuf {
         let home = self.hub_home.clone().or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
@@ -193,6 +224,11 @@ fn human_readable_int(text: &str) -> Result<usize, String> {
         Ok(number) if number > 0 => Ok(number),
         _ => Err(error()),
     }
+}
+
+/// The same numbers, and 0.
+fn human_readable_size(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { human_readable_int(text).map(|number| number as u64) }
 }
 
 /// A decimal fraction of a decimal unit that is a whole number.

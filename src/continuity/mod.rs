@@ -1,19 +1,36 @@
 //! Which ids are known for a conversation, and which message they end with.
 //!
-//! Owns the carriers of ids, their precedence and their validation: the top-level `required_prefix_token_ids` wins
-//! over the ids on messages. Refuses rendering: how known ids become a prompt is `prompt`'s, and so is the search for
-//! the message that they end with where no message carries them.
+//! Owns the carriers of ids, their precedence and their checks, the cache for clients that carry none, and the verdict
+//! on what became of them: a whole prompt wins over `required_prefix_token_ids`, these over the ids on messages, and
+//! these over the cache. Refuses rendering: how known ids become a prompt is `prompt`'s, and so is the search for the
+//! message that they end with where nothing says it.
 //!
-//! Deliberate deviations from NeMo-RL, whose servers define the two fields: the anchor is the latest assistant
-//! message that has both lists, as NVIDIA Dynamo's wrapper has it (NeMo-RL cuts at the last assistant message and
-//! loses the turns in between); ids on other roles are not ids of a generation and are ignored; one list without the
-//! other is an error.
+//! Deliberate deviations from NeMo-RL, whose servers define the fields: the anchor is the latest assistant message that
+//! has both lists, as NVIDIA Dynamo's wrapper has it (NeMo-RL cuts at the last assistant message and loses the turns in
+//! between); ids on other roles are not ids of a generation and are ignored; one list without the other is an error.
+
+mod carriers;
+mod fingerprint;
+mod memory;
+mod recall;
+mod record;
+mod verdict;
+
+use std::sync::Arc;
+
+pub use carriers::{Carriers, known_prefix};
+pub use memory::MemoryBounds;
+pub use record::Recorder;
+pub use verdict::{Gap, MatchedBy, Outcome, Proof, Source, Verdict, Warning};
 
 use crate::{
     TokenId,
-    chat::{InvalidTokenIds, Message, TokenIds},
-    prompt::KnownPrefix,
+    prompt::{ChatPrompt, KnownPrefix, OnUnprovable, RenderedPrompt, UnprovableSplice},
 };
+use carriers::Explicit;
+use fingerprint::{Fingerprint, Fingerprints};
+use memory::{Memory, Turn};
+use recall::{Recalled, Scope};
 
 /// Why the ids of a request cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,155 +46,203 @@ impl ContinuityError {
     fn new(param: String, reason: impl std::fmt::Display) -> Self {
         Self { message: format!("`{param}` {reason}"), param }
     }
-
-    fn ids(param: String, error: &InvalidTokenIds) -> Self {
-        match error {
-            InvalidTokenIds::NotTokenIds => Self::new(param, error),
-            InvalidTokenIds::OutOfVocabulary { .. } => Self::new(param, format_args!("is invalid: {error}")),
-        }
-    }
 }
 
-/// Finds the ids that the prompt must start with, if any are known.
-///
-/// An empty `required` means that none are, whatever the messages say.
-pub fn known_prefix(
-    messages: &[Message],
-    required: Option<&TokenIds>,
+/// What a server decides about continuity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContinuityPolicy {
+    /// The bounds of the cache; without, nothing is remembered.
+    pub memory: Option<MemoryBounds>,
+    /// Refuse what would otherwise be a warning.
+    pub strict: bool,
+    /// Find the drift of every prompt.
+    pub check_drift: bool,
+}
+
+/// Knows which ids are known.
+#[derive(Debug)]
+pub struct Continuity {
+    memory: Option<Arc<Memory>>,
+    policy: ContinuityPolicy,
+    /// Ids that the model knows.
     vocab_size: usize,
-) -> Result<Option<KnownPrefix>, ContinuityError> {
-    let Some(required) = required else {
-        return from_messages(messages, vocab_size);
-    };
-    let param = "required_prefix_token_ids".to_owned();
-    let token_ids = required.parse(vocab_size).map_err(|error| ContinuityError::ids(param.clone(), &error))?;
-    if token_ids.is_empty() {
-        return Ok(None);
-    }
-    if messages.is_empty() {
-        return Err(ContinuityError::new(param, "needs a message that it ends with"));
-    }
-    let (anchor, sampled) = anchor_of(&token_ids, messages).unzip();
-    Ok(Some(KnownPrefix { sampled: sampled.unwrap_or(token_ids.len()), token_ids, anchor }))
 }
 
-/// The ids of the latest assistant message that carries both lists.
-fn from_messages(messages: &[Message], vocab_size: usize) -> Result<Option<KnownPrefix>, ContinuityError> {
-    let assistants = messages.iter().enumerate().rev().filter(|(_, message)| message.role.is_assistant());
-    for (anchor, message) in assistants {
-        if let Some((token_ids, sampled)) = bundle(anchor, message, vocab_size)? {
-            return Ok(Some(KnownPrefix { token_ids, anchor: Some(anchor), sampled }));
-        }
-    }
-    Ok(None)
+/// What is known for one request, before its prompt is rendered.
+#[derive(Debug)]
+pub struct Found {
+    source: Source,
+    gap: Option<Gap>,
+    matched_by: Option<MatchedBy>,
+    warnings: Vec<Warning>,
+    whole_prompt: Option<Vec<TokenId>>,
+    /// What is needed to remember the answers.
+    record: Option<Record>,
 }
 
-/// Prompt and generation of one message, and the length of the latter; `None` where it carries none, or two empty lists: harnesses put those on
-/// turns that no model wrote.
-fn bundle(
-    index: usize,
-    message: &Message,
-    vocab_size: usize,
-) -> Result<Option<(Vec<TokenId>, usize)>, ContinuityError> {
-    let place = |field: &str| format!("messages[{index}].{field}");
-    let parse =
-        |ids: &TokenIds, field| ids.parse(vocab_size).map_err(|error| ContinuityError::ids(place(field), &error));
-    let tokens = &message.tokens;
-    let (prompt, generation) = match (&tokens.prompt_token_ids, &tokens.generation_token_ids) {
-        (None, None) => return Ok(None),
-        (Some(prompt), Some(generation)) => (prompt, generation),
-        (Some(_), None) => {
-            return Err(ContinuityError::new(place("generation_token_ids"), "is missing beside prompt_token_ids"));
-        }
-        (None, Some(_)) => {
-            return Err(ContinuityError::new(place("prompt_token_ids"), "is missing beside generation_token_ids"));
-        }
-    };
-    let mut token_ids = parse(prompt, "prompt_token_ids")?;
-    let generation = parse(generation, "generation_token_ids")?;
-    if token_ids.is_empty() {
-        if generation.is_empty() {
-            return Ok(None);
-        }
-        return Err(ContinuityError::new(place("prompt_token_ids"), "is empty, but a generation followed it"));
-    }
-    token_ids.extend(&generation);
-    Ok(Some((token_ids, generation.len())))
+/// What is known of a request in terms of the cache.
+#[derive(Debug)]
+struct Record {
+    memory: Arc<Memory>,
+    scope: Scope,
+    fingerprints: Fingerprints,
+    /// What the request's assistant messages thought.
+    thoughts: Vec<Option<Fingerprint>>,
+    /// The remembered turn that the prompt continues.
+    parent: Option<Arc<Turn>>,
+    /// The ids are this server's own, so that others who send the same messages may be given them.
+    own: bool,
 }
 
-/// The message that explicitly given ids are known to end with, because it carries the same, and how many of them were
-/// sampled for it.
-fn anchor_of(ids: &[TokenId], messages: &[Message]) -> Option<(usize, usize)> {
-    let assistants = messages.iter().enumerate().rev().filter(|(_, message)| message.role.is_assistant());
-    // A malformed bundle is not this request's source of ids, so its faults do not matter here.
-    let bundles = assistants.map(|(index, message)| (index, bundle(index, message, usize::MAX).ok().flatten()));
-    bundles
-        .filter_map(|(index, bundle)| Some((index, bundle?)))
-        .find(|(_, bundle)| bundle.0 == ids)
-        .map(|(index, (_, sampled))| (index, sampled))
+impl Found {
+    /// The whole prompt, where the client gave it: there is nothing to render.
+    pub fn take_whole_prompt(&mut self) -> Option<Vec<TokenId>> {
+        self.whole_prompt.take()
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const VOCAB_SIZE: usize = 100;
-
-    fn known(messages: &Value, required: &Value) -> Result<Option<KnownPrefix>, ContinuityError> {
-        let messages: Vec<Message> = serde_json::from_str(&messages.to_string()).unwrap();
-        let required: Option<TokenIds> = serde_json::from_str(&required.to_string()).unwrap();
-        known_prefix(&messages, required.as_ref(), VOCAB_SIZE)
+impl Continuity {
+    /// Of a model that knows `vocab_size` ids.
+    pub fn new(policy: ContinuityPolicy, vocab_size: usize) -> Self {
+        let memory = policy.memory.filter(|bounds| bounds.bytes > 0).map(|bounds| Arc::new(Memory::new(bounds)));
+        Self { memory, policy, vocab_size }
     }
 
-    fn message(role: &str, prompt: &Value, generation: &Value) -> Value {
-        json!({"role": role, "content": "x", "prompt_token_ids": prompt, "generation_token_ids": generation})
+    /// Finds the ids that the prompt must start with and hands them to it, with the checks that they need; `asked` means
+    /// that the client wants to know more than the ids. Blocking: time grows with the conversation.
+    pub fn find(&self, prompt: &mut ChatPrompt, carriers: &Carriers, asked: bool) -> Result<Found, ContinuityError> {
+        let mut found = Found {
+            source: Source::None,
+            gap: None,
+            matched_by: None,
+            warnings: Vec::new(),
+            whole_prompt: None,
+            record: self.memory.as_ref().map(|memory| Record::new(memory, prompt, carriers)),
+        };
+        prompt.checks.drift = asked || self.policy.check_drift;
+        if let Some(whole_prompt) = carriers.whole_prompt(self.vocab_size)? {
+            found.source = Source::PromptOverride;
+            found.whole_prompt = Some(whole_prompt);
+            found.disown();
+            return Ok(found);
+        }
+        let required = carriers.required_prefix_token_ids.as_ref();
+        match carriers::explicit(&prompt.messages, required, self.vocab_size)? {
+            Explicit::Prefix(source, prefix) => {
+                found.source = source;
+                self.check(&mut found, prompt, prefix, asked);
+            }
+            Explicit::Nothing => found.gap = Some(Gap::Declined),
+            Explicit::Silent => self.recall(&mut found, prompt),
+        }
+        self.refuse(&found)?;
+        Ok(found)
     }
 
-    fn prefix(token_ids: &[TokenId], anchor: Option<usize>, sampled: usize) -> KnownPrefix {
-        KnownPrefix { token_ids: token_ids.to_vec(), anchor, sampled }
+    /// Takes ids that the request carries, and looks for what speaks against them.
+    fn check(&self, found: &mut Found, prompt: &mut ChatPrompt, mut prefix: KnownPrefix, asked: bool) {
+        let strict = self.policy.strict;
+        found.warnings.extend(carriers::disagreement(&prompt.messages, found.source, &prefix, strict || asked));
+        let origin = found.record.as_mut().and_then(|record| record.compare(&mut prefix, prompt, &mut found.warnings));
+        if origin.is_none() {
+            // The cache does not know them, so that the texts have to tell.
+            found.disown();
+            let is_split = prefix.sampled < prefix.token_ids.len();
+            prompt.checks.message = strict || asked || is_split;
+            prompt.checks.history = strict || asked;
+        }
+        prompt.known = Some(prefix);
     }
 
-    #[test]
-    fn the_latest_assistant_with_ids_is_the_anchor() {
-        let messages = json!([
-            message("assistant", &json!([1]), &json!([2])),
-            message("assistant", &json!([1, 2]), &json!([3, 4])),
-            message("user", &json!([9]), &json!([9])),
-            message("assistant", &json!([]), &json!([])),
-            message("assistant", &Value::Null, &Value::Null),
-        ]);
-        assert_eq!(known(&messages, &Value::Null), Ok(Some(prefix(&[1, 2, 3, 4], Some(1), 2))));
-    }
-
-    #[test]
-    fn half_a_bundle_names_the_missing_field() {
-        let (ids, none) = (json!([1]), Value::Null);
-        for (prompt, generation, param) in [
-            (&ids, &none, "messages[0].generation_token_ids"),
-            (&none, &ids, "messages[0].prompt_token_ids"),
-            (&json!([]), &ids, "messages[0].prompt_token_ids"),
-            (&json!([100]), &ids, "messages[0].prompt_token_ids"),
-            (&ids, &json!(["1"]), "messages[0].generation_token_ids"),
-        ] {
-            let error = known(&json!([message("assistant", prompt, generation)]), &Value::Null).unwrap_err();
-            assert_eq!(error.param, param, "{error}");
+    /// Looks for the conversation in the cache.
+    fn recall(&self, found: &mut Found, prompt: &mut ChatPrompt) {
+        if prompt.messages.iter().all(|message| !message.role.is_assistant()) {
+            return;
+        }
+        let Some(record) = &mut found.record else {
+            found.gap = Some(Gap::CacheOff);
+            return;
+        };
+        let Recalled { turn, gap } = record.recall(prompt);
+        found.gap = gap;
+        if let Some((anchor, matched_by, turn)) = turn {
+            found.source = Source::Cache;
+            found.matched_by = Some(matched_by);
+            // Nobody asked for these ids, so a conversation that they cannot continue is served as without them.
+            let on_unprovable = if self.policy.strict { OnUnprovable::Error } else { OnUnprovable::Retokenize };
+            prompt.known = Some(KnownPrefix {
+                token_ids: turn.token_ids(),
+                anchor: Some(anchor),
+                sampled: turn.sampled,
+                on_unprovable: Some(on_unprovable),
+            });
+            record.parent = Some(turn);
         }
     }
 
-    #[test]
-    fn required_ids_are_those_of_the_message_that_carries_them() {
-        let messages = json!([
-            message("assistant", &json!([1]), &json!([2])),
-            message("assistant", &json!([1, 2, 3]), &json!([4])),
-            message("assistant", &json!("broken"), &json!([4])),
-        ]);
-        assert_eq!(known(&messages, &json!([1, 2])), Ok(Some(prefix(&[1, 2], Some(0), 1))));
-        assert_eq!(known(&messages, &json!([1, 2, 3, 4])), Ok(Some(prefix(&[1, 2, 3, 4], Some(1), 1))));
-        assert_eq!(known(&messages, &json!([7, 8])), Ok(Some(prefix(&[7, 8], None, 2))));
-        assert_eq!(known(&messages, &json!([])), Ok(None));
-        assert_eq!(known(&messages, &json!([-1])).unwrap_err().param, "required_prefix_token_ids");
-        assert_eq!(known(&json!([]), &json!([1])).unwrap_err().param, "required_prefix_token_ids");
+    /// The verdict on a prompt, and what remembers its answers.
+    pub fn conclude(
+        &self,
+        mut found: Found,
+        prompt: &ChatPrompt,
+        rendered: &RenderedPrompt,
+    ) -> Result<(Verdict, Option<Recorder>), ContinuityError> {
+        let latest = prompt.messages.iter().rposition(|message| message.role.is_assistant());
+        let mut verdict = Verdict::of_render(rendered, latest, prompt.continue_final_message);
+        let edits = rendered.edits;
+        found.warnings.extend(edits.message.then_some(Warning::MessageEdited));
+        found.warnings.extend(edits.history.then_some(Warning::HistoryEdited));
+        self.refuse(&found)?;
+        verdict.source = found.source;
+        verdict.matched_by = found.matched_by;
+        if matches!(verdict.outcome, Outcome::Partial | Outcome::Retokenized) {
+            let gap = found.gap.unwrap_or(Gap::Unknown);
+            verdict.reason = verdict.reason.or(Some(gap.into()));
+        }
+        verdict.warnings.extend(found.warnings);
+        verdict.count();
+        Ok((verdict, found.record.and_then(|record| record.recorder(prompt, rendered))))
+    }
+
+    /// Strict servers refuse doubts.
+    fn refuse(&self, found: &Found) -> Result<(), ContinuityError> {
+        if !self.policy.strict {
+            return Ok(());
+        }
+        if found.gap == Some(Gap::Ambiguous) {
+            Verdict::count_refusal(found.source, Gap::Ambiguous.into());
+            let why = "has a turn that was answered more than once with this text and other token ids; send the ids on \
+                       the message, or a session id with every request";
+            return Err(ContinuityError::new("messages".to_owned(), why));
+        }
+        let Some((warning, why)) = found.warnings.iter().find_map(|warning| Some((*warning, warning.refusal()?)))
+        else {
+            return Ok(());
+        };
+        Verdict::count_refusal(found.source, warning.into());
+        let param = if found.source == Source::RequiredPrefix { "required_prefix_token_ids" } else { "messages" };
+        let message = format_args!("has token ids that cannot be trusted: they {why}");
+        Err(ContinuityError::new(param.to_owned(), message))
+    }
+
+    /// Counts a request that was refused because its known ids cannot be continued.
+    pub fn count_refusal(&self, found: &Found, reason: UnprovableSplice) {
+        Verdict::count_refusal(found.source, reason.into());
+    }
+
+    /// Shows the size of the cache in the process's metrics.
+    pub fn measure(&self) {
+        if let Some(memory) = &self.memory {
+            memory.measure();
+        }
+    }
+}
+
+impl Found {
+    /// The ids may be anybody's: what follows them is remembered for nobody else.
+    fn disown(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.own = false;
+        }
     }
 }

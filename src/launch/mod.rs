@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use crate::{
     api::{Api, SamplingPolicy, ServedModels},
     config::ServeArgs,
+    continuity::Continuity,
     engine::EngineInfo,
     generation::Generator,
     gguf::convert,
@@ -56,6 +57,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         renderer,
         generator: Generator::new(Arc::clone(&engine), tokenizer),
         models,
+        continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
         max_model_len,
         utc_offset,

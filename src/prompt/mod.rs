@@ -5,6 +5,7 @@
 
 mod anchor;
 mod conversation;
+mod edits;
 mod eos_count;
 mod marks;
 mod messages;
@@ -53,6 +54,19 @@ pub struct ChatPrompt {
     pub known: Option<KnownPrefix>,
     /// The template's clock, in the server's time zone.
     pub now: OffsetDateTime,
+    /// What to find out besides the ids.
+    pub checks: Checks,
+}
+
+/// What to find out about a prompt besides its ids; each costs time that grows with what it looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Checks {
+    /// Whether encoding the whole conversation would give other ids.
+    pub drift: bool,
+    /// Whether the known ids say what the message says that they end with.
+    pub message: bool,
+    /// Whether they say what the messages before it say.
+    pub history: bool,
 }
 
 /// Ids that the model saw and sampled, and the message of the conversation that they end with.
@@ -64,6 +78,8 @@ pub struct KnownPrefix {
     pub anchor: Option<usize>,
     /// How many of the ids were sampled for that message, at the end; all where the client does not say.
     pub sampled: usize,
+    /// What to do if they cannot be continued, where it is not what the server does by default.
+    pub on_unprovable: Option<OnUnprovable>,
 }
 
 /// What to do when known ids cannot be provably joined with the rest of the conversation.
@@ -81,19 +97,26 @@ pub enum OnUnprovable {
 /// How the ids of a prompt came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provenance {
+    /// The client's own, all of them.
+    Given,
     /// Encoded from the render; no ids were known.
     Rendered,
     /// Known ids, then the tail of the render, proven.
     Spliced {
+        /// The message that they end with.
+        anchor: usize,
         /// Known ids at the start of the prompt.
         reused: usize,
         /// The known ids end with a stop token that the template does not close messages with.
         foreign_stop: bool,
     },
     /// Known ids, then what follows as many end tokens of the render; not proven.
-    SplicedByEosCount,
+    SplicedByEosCount {
+        /// Known ids at the start of the prompt.
+        reused: usize,
+    },
     /// Known ids could not be joined and were left out, as configured.
-    Retokenized,
+    Retokenized(UnprovableSplice),
 }
 
 /// A prompt in ids.
@@ -103,10 +126,31 @@ pub struct RenderedPrompt {
     pub token_ids: Arc<[TokenId]>,
     /// How they came about.
     pub provenance: Provenance,
+    /// How the whole conversation would have been encoded, if that was asked.
+    pub drift: Option<Drift>,
+    /// Where the known ids say something else than the messages, as far as that was asked.
+    pub edits: Edits,
+}
+
+/// What encoding a whole conversation gives, compared with its prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drift {
+    /// The first position with another id, or behind the end of one of them; `None` if the ids are the same.
+    pub position: Option<usize>,
+}
+
+/// Where known ids say something else than the messages that they stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Edits {
+    /// The message that they end with.
+    pub message: bool,
+    /// A message before it.
+    pub history: bool,
 }
 
 /// Why known ids could not be joined with the rest of a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, thiserror::Error)]
+#[strum(serialize_all = "snake_case")]
 pub enum UnprovableSplice {
     /// No render shows where the message ends.
     #[error("the chat template does not render the message that the known ids end with exactly once")]
@@ -196,9 +240,20 @@ pub struct PromptRenderer {
     on_unprovable: OnUnprovable,
 }
 
+impl RenderedPrompt {
+    /// A prompt that needs no render: the client gave all its ids.
+    pub fn given(token_ids: Vec<TokenId>) -> Self {
+        Self::new(token_ids, Provenance::Given)
+    }
+
+    fn new(token_ids: Vec<TokenId>, provenance: Provenance) -> Self {
+        Self { token_ids: token_ids.into(), provenance, drift: None, edits: Edits::default() }
+    }
+}
+
 impl ChatPrompt {
     /// The indices of the messages that the model, or someone in its name, wrote.
-    fn assistants(&self) -> impl Iterator<Item = usize> {
+    pub fn assistants(&self) -> impl Iterator<Item = usize> {
         self.messages.iter().enumerate().filter(|(_, message)| message.role.is_assistant()).map(|(index, _)| index)
     }
 
@@ -226,35 +281,63 @@ impl PromptRenderer {
         let template = tool_use.or(self.templates.default.as_ref()).ok_or(PromptError::NoTemplate)?;
         let (conversation, text) = Conversation::render(template, prompt)?;
         let Some(known) = &prompt.known else {
-            return self.encode(&text, prompt, Provenance::Rendered);
+            let rendered = self.encode(&text, prompt, Provenance::Rendered)?;
+            return Ok(RenderedPrompt { drift: prompt.checks.drift.then_some(Drift { position: None }), ..rendered });
         };
+        let mut rendered = self.continued(&conversation, &text, prompt, known)?;
+        let anchor = match rendered.provenance {
+            Provenance::Spliced { anchor, .. } => Some(anchor),
+            _ => known.anchor,
+        };
+        if prompt.checks.drift {
+            rendered.drift = Some(self.drift(&text, prompt, &rendered.token_ids)?);
+        }
+        if let Some(anchor) = anchor {
+            rendered.edits = edits::find(&self.tokenizer, prompt, known, anchor, &text)?;
+        }
+        Ok(rendered)
+    }
+
+    /// The prompt of a conversation with known ids.
+    fn continued(
+        &self,
+        conversation: &Conversation<'_>,
+        text: &str,
+        prompt: &ChatPrompt,
+        known: &KnownPrefix,
+    ) -> Result<RenderedPrompt, PromptError> {
         let stops = [self.stop_token_ids.as_slice(), &prompt.stop_token_ids].concat();
         let splice = Splice {
-            conversation: &conversation,
+            conversation,
             tokenizer: &self.tokenizer,
             seams: &self.seams,
             stops: &stops,
-            render: &text,
+            render: text,
             known: &known.token_ids,
             sampled: known.sampled,
         };
         match self.splice(splice, prompt, known) {
-            Ok(joined) => {
+            Ok((anchor, joined)) => {
                 let reused = known.token_ids.len();
-                let provenance = Provenance::Spliced { reused, foreign_stop: joined.foreign_stop };
-                Ok(RenderedPrompt { token_ids: joined.token_ids.into(), provenance })
+                let provenance = Provenance::Spliced { anchor, reused, foreign_stop: joined.foreign_stop };
+                Ok(RenderedPrompt::new(joined.token_ids, provenance))
             }
-            Err(PromptError::Unprovable(reason)) => match self.on_unprovable {
+            Err(PromptError::Unprovable(reason)) => match known.on_unprovable.unwrap_or(self.on_unprovable) {
                 OnUnprovable::Error => Err(PromptError::Unprovable(reason)),
-                OnUnprovable::EosCount => self.count_eos(&conversation, &text, prompt, known),
-                OnUnprovable::Retokenize => self.encode(&text, prompt, Provenance::Retokenized),
+                OnUnprovable::EosCount => self.count_eos(conversation, text, prompt, known),
+                OnUnprovable::Retokenize => self.encode(text, prompt, Provenance::Retokenized(reason)),
             },
             Err(error) => Err(error),
         }
     }
 
     /// Joins known ids with the rest, finding the message that they end with if need be.
-    fn splice(&self, splice: Splice<'_>, prompt: &ChatPrompt, known: &KnownPrefix) -> Result<Joined, PromptError> {
+    fn splice(
+        &self,
+        splice: Splice<'_>,
+        prompt: &ChatPrompt,
+        known: &KnownPrefix,
+    ) -> Result<(usize, Joined), PromptError> {
         if prompt.add_special_tokens && self.tokenizer_ends_text()? {
             return Err(PromptError::Unprovable(UnprovableSplice::TokenizerEndsText));
         }
@@ -264,7 +347,7 @@ impl PromptRenderer {
             (None, [only]) => *only,
             (None, several) => splice.find_anchor(several)?,
         };
-        splice.join(anchor)
+        Ok((anchor, splice.join(anchor)?))
     }
 
     /// Whether encoding with special tokens puts some behind a text.
@@ -276,7 +359,13 @@ impl PromptRenderer {
 
     fn encode(&self, text: &str, prompt: &ChatPrompt, provenance: Provenance) -> Result<RenderedPrompt, PromptError> {
         let token_ids = self.tokenizer.encode(text, prompt.add_special_tokens)?;
-        Ok(RenderedPrompt { token_ids: token_ids.into(), provenance })
+        Ok(RenderedPrompt::new(token_ids, provenance))
+    }
+
+    fn drift(&self, text: &str, prompt: &ChatPrompt, token_ids: &[TokenId]) -> Result<Drift, PromptError> {
+        let encoded = self.tokenizer.encode(text, prompt.add_special_tokens)?;
+        let same = encoded.iter().zip(token_ids).take_while(|(encoded, id)| encoded == id).count();
+        Ok(Drift { position: (same < encoded.len().max(token_ids.len())).then_some(same) })
     }
 
     fn count_eos(
@@ -292,6 +381,7 @@ impl PromptRenderer {
         let template = self.tokenizer.encode(text, false)?;
         let token_ids = eos_count::replace_prefix_tokens(self.eos_token_id, &known.token_ids, &prefix, &template)
             .map_err(PromptError::Unprovable)?;
-        Ok(RenderedPrompt { token_ids: token_ids.into(), provenance: Provenance::SplicedByEosCount })
+        let reused = token_ids.iter().zip(&known.token_ids).take_while(|(id, known)| id == known).count();
+        Ok(RenderedPrompt::new(token_ids, Provenance::SplicedByEosCount { reused }))
     }
 }

@@ -41,6 +41,7 @@ pub fn app(api: Arc<Api>, keys: ApiKeys, metrics: Metrics) -> Router {
     let engine_api = Arc::clone(&api);
     let scrape = move || {
         let (metrics, api) = (metrics.clone(), Arc::clone(&engine_api));
+        api.continuity.measure();
         async move { metrics.render(api.generator.engine().load()) }
     };
     api::router(api)

@@ -1,6 +1,6 @@
 //! `TestApp`: everything that a request passes through, with a tiny tokenizer and the scripted engine.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -13,6 +13,7 @@ use time::UtcOffset;
 use tito::{
     TokenId,
     api::{Api, SamplingPolicy, ServedModels},
+    continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
         scripted::{Gate, ScriptedEngine},
@@ -50,6 +51,7 @@ struct Recipe {
     chat_template: Option<String>,
     max_model_len: usize,
     on_unprovable: OnUnprovable,
+    continuity: ContinuityPolicy,
 }
 
 /// A server without a socket.
@@ -80,6 +82,10 @@ impl TestApp {
             chat_template: None,
             max_model_len: 4096,
             on_unprovable: OnUnprovable::Error,
+            continuity: ContinuityPolicy {
+                memory: Some(MemoryBounds { bytes: 1 << 24, ttl: Duration::from_hours(1) }),
+                ..ContinuityPolicy::default()
+            },
         })
     }
 
@@ -110,6 +116,7 @@ impl TestApp {
             renderer: PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable),
             generator: Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer)),
             models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
+            continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
@@ -173,6 +180,11 @@ impl TestApp {
     /// What happens to known ids that cannot be joined.
     pub(crate) fn on_unprovable(self, policy: OnUnprovable) -> Self {
         self.with(|recipe| recipe.on_unprovable = policy)
+    }
+
+    /// What the server decides about continuity.
+    pub(crate) fn continuity(self, change: impl FnOnce(&mut ContinuityPolicy)) -> Self {
+        self.with(|recipe| change(&mut recipe.continuity))
     }
 
     /// The tokenizer of the tiny model.

@@ -34,9 +34,9 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("server", &["api", "engine", "telemetry"]),
     ("telemetry", &["engine"]),
     ("api", &["chat", "continuity", "engine", "generation", "json", "model", "prompt", "sampling", "tokenizer"]),
-    // The flags name enums of these two.
-    ("config", &["prompt", "sampling"]),
-    ("continuity", &["chat", "prompt", "tokenizer"]),
+    // The flags name types of these three.
+    ("config", &["continuity", "prompt", "sampling"]),
+    ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
     ("engine", &["sampling"]),

@@ -47,7 +47,7 @@ async fn requests_and_prompts_are_counted_by_route_and_outcome() {
     // Clients cannot make new series.
     assert_eq!(count("none", "GET", "4xx"), Some(2.0), "{text}");
     assert!(!text.contains("nope"), "{text}");
-    assert_eq!(sample_with(&text, "tito:prompts_total", "continuity=\"rendered\""), Some(1.0), "{text}");
+    assert_eq!(sample_with(&text, "tito:prefix_repair_total", "outcome=\"fresh\""), Some(1.0), "{text}");
     for (name, labels, value) in [
         ("vllm:prompt_tokens_total", "model_name=\"tiny\"", 1.0),
         ("vllm:generation_tokens_total", "engine=\"0\"", 2.0),

@@ -215,12 +215,13 @@ async fn chat_chunks_have_the_keys_that_vllm_sends() {
     let ids = json!({ "return_token_ids": true });
     let last = "id object created model choices[index delta{} logprobs finish_reason stop_reason token_ids] \
                 system_fingerprint";
-    assert_eq!(shapes(CHAT, conversation(&ids)).await, [FIRST, NEXT, last]);
+    let verdict = "token_continuity{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}";
+    assert_eq!(shapes(CHAT, conversation(&ids)).await, [&format!("{FIRST} {verdict}"), NEXT, last]);
     let length = json!({ "max_tokens": 2, "return_token_ids": false });
     let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids] \
                 system_fingerprint";
     assert_eq!(shapes(CHAT, conversation(&length)).await, [FIRST, NEXT, last]);
-    let usage = json!({ "max_tokens": 2, "stream_options": { "include_usage": true } });
+    let usage = json!({ "max_tokens": 2, "stream_options": { "include_usage": true }, "return_token_ids": false });
     let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids]";
     let total =
         "id object created model choices usage{prompt_tokens total_tokens completion_tokens} system_fingerprint";

@@ -23,6 +23,7 @@ use super::{
     extract::JsonBody,
     sse,
     stream_options::Delivery,
+    token_continuity::recorded,
 };
 use crate::generation::collect;
 use request::ChatTurn;
@@ -30,7 +31,7 @@ use response::{Chunks, Envelope};
 use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(create_chat_completion))
+    OpenApiRouter::new().routes(routes!(create_chat_completion)).routes(routes!(create_chat_completion_from_tokens))
 }
 
 /// Continues a conversation.
@@ -56,15 +57,52 @@ async fn create_chat_completion(
     headers: HeaderMap,
     JsonBody(request): JsonBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
-    let prompt_token_ids = api.render(prompt).await?;
-    let requests = api.sequences(&prompt_token_ids, &sampling)?;
-    let events = api.generator.generate_all(requests).map_err(ApiError::from);
-    let envelope = Envelope::new(Arc::clone(&api), id, prompt_token_ids, &sampling, top_logprobs);
-    match delivery {
-        Delivery::Json => Ok(Json(envelope.answer(collect(events, sampling.n).await?)?).into_response()),
-        Delivery::Stream { include_usage, continuous_usage } => {
-            Ok(sse::respond(events, Chunks::new(envelope, sampling.n, include_usage, continuous_usage)))
-        }
+    complete(api, headers, ChatCompletionRequest { tokens: None, ..request }).await
+}
+
+/// Continues a conversation whose prompt is `tokens`, exactly; its messages are not rendered.
+///
+/// The route that prime-rl and verifiers use.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions/tokens",
+    tag = "generation",
+    request_body = ChatCompletionRequest,
+    responses(
+        (status = 200, description = "The answer, or with `stream` a series of chunks", content(
+            (ChatCompletion = "application/json"),
+            (ChatCompletionChunk = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
+        (status = 404, description = "The model is not served here", body = ErrorBody),
+        (status = 503, description = "Too many requests wait already", body = ErrorBody),
+    )
+)]
+async fn create_chat_completion_from_tokens(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<ChatCompletionRequest>,
+) -> Result<Response, ApiError> {
+    if request.tokens.is_none() {
+        let place = "body.tokens".to_owned();
+        return Err(ApiError::malformed(Some(place), "1 validation error:\n  body.tokens: Field required"));
     }
+    complete(api, headers, request).await
+}
+
+async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
+    let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
+    let mut prompt = api.prompt(prompt).await?;
+    let requests = api.sequences(&prompt.token_ids, &sampling)?;
+    let recorder = prompt.recorder.take();
+    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = recorded(events, recorder, sampling.n);
+    let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, top_logprobs);
+    let response = match delivery {
+        Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
+        Delivery::Stream { include_usage, continuous_usage } => {
+            sse::respond(events, Chunks::new(envelope, sampling.n, include_usage, continuous_usage))
+        }
+    };
+    Ok(prompt.verdict.announce(response))
 }

@@ -6,13 +6,12 @@ use super::types::ChatCompletionRequest;
 use crate::{
     api::{
         Api, answer_id,
-        conversation::Conversation,
+        conversation::{CarrierFields, Conversation, PromptTurn},
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
     },
     json::Value,
-    prompt::ChatPrompt,
     sampling::Logprobs,
 };
 
@@ -20,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ChatTurn {
     pub(super) id: String,
-    pub(super) prompt: ChatPrompt,
+    pub(super) prompt: PromptTurn,
     pub(super) sampling: Sampling,
     pub(super) top_logprobs: Option<usize>,
     pub(super) delivery: Delivery,
@@ -42,7 +41,15 @@ impl ChatTurn {
         }
         let conversation = Conversation {
             messages: request.messages,
-            required_prefix_token_ids: request.required_prefix_token_ids,
+            carriers: CarrierFields {
+                required_prefix_token_ids: request.required_prefix_token_ids,
+                prompt_token_ids: request.prompt_token_ids,
+                tokens: request.tokens,
+                kv_transfer_params: request.kv_transfer_params,
+                session_id: request.session_id,
+                prompt_cache_key: request.prompt_cache_key,
+                return_token_continuity: request.return_token_continuity,
+            },
             tools: request.tools,
             documents: request.documents,
             reasoning_effort: request.reasoning_effort,
@@ -53,7 +60,7 @@ impl ChatTurn {
             chat_template_kwargs: request.chat_template_kwargs,
             stop_token_ids: sampling.stop_token_ids().to_vec(),
         };
-        let prompt = conversation.into_prompt(api)?;
+        let prompt = conversation.into_turn(api, headers)?;
         Ok(Self { id, prompt, sampling, top_logprobs, delivery })
     }
 }
@@ -61,12 +68,6 @@ impl ChatTurn {
 fn refuse_unserved(request: &ChatCompletionRequest) -> Result<(), ApiError> {
     if request.echo == Some(true) {
         return Err(ApiError::invalid("echo", "`echo` is not supported on chat completions by this server"));
-    }
-    let override_ids = request.kv_transfer_params.as_ref().and_then(|params| params.get("prompt_token_ids"));
-    if override_ids.is_some_and(|ids| !ids.is_null()) {
-        let message = "`kv_transfer_params['prompt_token_ids']` is not supported by this server; use \
-                       `required_prefix_token_ids`, or a token prompt on /v1/completions";
-        return Err(ApiError::invalid("kv_transfer_params", message));
     }
     tool_choice(request)
 }

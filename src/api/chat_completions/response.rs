@@ -9,13 +9,14 @@ use super::types::{
 use crate::{
     TokenId,
     api::{
-        Api,
+        Api, Prompted,
         error::ApiError,
         output::{
             SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
         sampling::Sampling,
         sse,
+        token_continuity::TokenContinuity,
     },
     engine::SampledToken,
     generation::{Completion, Delta, Event},
@@ -28,6 +29,8 @@ pub(super) struct Envelope {
     created: u64,
     model: String,
     prompt_token_ids: Arc<[TokenId]>,
+    /// Where ids are asked for.
+    token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
     logprobs: bool,
     top_logprobs: Option<usize>,
@@ -38,15 +41,18 @@ impl Envelope {
     pub(super) fn new(
         api: Arc<Api>,
         id: String,
-        prompt_token_ids: Arc<[TokenId]>,
+        prompt: &Prompted,
         sampling: &Sampling,
         top_logprobs: Option<usize>,
     ) -> Self {
+        let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
+        let token_continuity = (prompt.asks_for_continuity || asks_for_ids).then(|| prompt.verdict.clone());
         Self {
             id,
             created: created(),
             model: api.models.name().to_owned(),
-            prompt_token_ids,
+            prompt_token_ids: Arc::clone(&prompt.token_ids),
+            token_continuity,
             return_token_ids: sampling.return_token_ids,
             logprobs: sampling.wants_logprobs(),
             top_logprobs,
@@ -81,6 +87,7 @@ impl Envelope {
             kv_transfer_params: None,
             ec_transfer_params: None,
             metrics: None,
+            token_continuity: self.token_continuity.clone(),
         })
     }
 
@@ -147,6 +154,7 @@ impl Envelope {
             system_fingerprint: None,
             prompt_token_ids: None,
             prompt_text: None,
+            token_continuity: None,
         }
     }
 }
@@ -183,6 +191,7 @@ impl Chunks {
             usage: self.usage(index),
             prompt_token_ids: Some(prompt),
             prompt_text: Some(None),
+            token_continuity: self.envelope.token_continuity.clone(),
             ..self.envelope.chunk(vec![choice])
         }
     }

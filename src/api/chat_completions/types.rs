@@ -8,6 +8,7 @@ use crate::{
     api::{
         output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, Usage},
         sampling::SamplingFields,
+        token_continuity::TokenContinuity,
     },
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
@@ -23,6 +24,18 @@ pub(super) struct ChatCompletionRequest {
     /// Ids that the prompt must start with, whatever the messages carry: prompt and generation of the latest turn.
     #[schema(value_type = Option<Vec<u32>>)]
     pub required_prefix_token_ids: Option<TokenIds>,
+    /// The whole prompt: messages are not rendered.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub prompt_token_ids: Option<TokenIds>,
+    /// The whole prompt on `/v1/chat/completions/tokens`; ignored elsewhere.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub tokens: Option<TokenIds>,
+    /// The client's name for the conversation; the header `X-Session-ID` wins.
+    pub session_id: Option<String>,
+    /// Taken for `session_id` where that is not given.
+    pub prompt_cache_key: Option<String>,
+    /// Report what became of the ids of earlier turns, drift included.
+    pub return_token_continuity: Option<bool>,
     /// Tools that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<FunctionTool>>,
@@ -62,7 +75,7 @@ pub(super) struct ChatCompletionRequest {
     pub stream_options: Option<StreamOptions>,
     /// Becomes part of the answer's id; the header `X-Request-Id` wins.
     pub request_id: Option<String>,
-    /// Refused where it carries `prompt_token_ids`, ignored otherwise.
+    /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
     #[schema(value_type = Option<Object>)]
     pub kv_transfer_params: Option<Value>,
     /// How to sample.
@@ -97,6 +110,9 @@ pub(super) struct ChatCompletion {
     pub(super) kv_transfer_params: Option<u8>,
     pub(super) ec_transfer_params: Option<u8>,
     pub(super) metrics: Option<u8>,
+    /// What became of the ids of earlier turns, where ids are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token_continuity: Option<TokenContinuity>,
 }
 
 /// One of `n` answers.
@@ -182,6 +198,9 @@ pub(super) struct ChatCompletionChunk {
     pub(super) prompt_token_ids: Nullable<Vec<TokenId>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_text: Nullable<String>,
+    /// In the first chunk of a choice, where ids are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token_continuity: Option<TokenContinuity>,
 }
 
 /// What one event adds to a choice.

@@ -1,5 +1,7 @@
 /// What could make a splice silently wrong, one trick a test.
 mod attacks;
+/// Clients that send no ids back.
+mod cache;
 /// The counterexamples that are known to break other servers.
 mod counterexamples;
 /// Imitations of the templates of model families, each with the trait that makes it hard.
@@ -26,12 +28,13 @@ use serde_json::Value;
 use tito::{
     TokenId,
     api::{Api, SamplingPolicy, ServedModels},
-    continuity::known_prefix,
+    continuity::{Continuity, ContinuityPolicy, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
     model::EosTokens,
     prompt::{
-        ChatPrompt, OnUnprovable, PromptError, PromptRenderer, RenderedPrompt, Templates, template::ChatTemplate,
+        ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, RenderedPrompt, Templates,
+        template::ChatTemplate,
     },
     sampling::LogprobsMode,
     server::{self, ApiKeys},
@@ -111,6 +114,7 @@ impl Model {
             add_special_tokens: field("add_special_tokens") == true,
             stop_token_ids: serde_json::from_value::<Option<_>>(field("stop_token_ids")).unwrap().unwrap_or_default(),
             known,
+            checks: Checks::default(),
             now: time::OffsetDateTime::UNIX_EPOCH,
         }
     }
@@ -131,6 +135,7 @@ impl Model {
             renderer: self.renderer(OnUnprovable::Error),
             generator: Generator::new(Arc::new(engine), Arc::clone(&self.tokenizer)),
             models: ServedModels::new("test", vec!["test".to_owned(), "smollm2".to_owned()]),
+            continuity: Continuity::new(ContinuityPolicy::default(), self.tokenizer.vocab_size()),
             sampling: SamplingPolicy {
                 defaults: tito::model::GenerationConfig::default(),
                 eos_token_id: self.eos.primary,

@@ -267,10 +267,10 @@ fn the_policy_decides_about_ids_that_cannot_be_placed() {
     let request = json!({"messages": messages, "required_prefix_token_ids": known});
     let render = |policy| family.model.renderer(policy).render(&family.model.prompt(&request)).unwrap();
     let counted = render(OnUnprovable::EosCount);
-    assert_eq!(counted.provenance, Provenance::SplicedByEosCount);
+    assert_eq!(counted.provenance, Provenance::SplicedByEosCount { reused: known.len() });
     assert!(counted.token_ids.starts_with(known));
     let retokenized = render(OnUnprovable::Retokenize);
-    assert_eq!(retokenized.provenance, Provenance::Retokenized);
+    assert_eq!(retokenized.provenance, Provenance::Retokenized(UnprovableSplice::AnchorNotFound));
     assert_eq!(*retokenized.token_ids, family.model.honest(&request).unwrap());
 }
 

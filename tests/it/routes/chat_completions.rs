@@ -102,7 +102,8 @@ async fn log_probs_named_by_id_bring_the_message_bundle_but_no_other_ids() {
          prompt_token_ids generation_token_ids generation_log_probs} logprobs{content[token logprob bytes \
          top_logprobs]} finish_reason stop_reason token_ids routed_experts] service_tier system_fingerprint \
          usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details completion_tokens_details} \
-         prompt_logprobs prompt_token_ids prompt_text kv_transfer_params ec_transfer_params metrics"
+         prompt_logprobs prompt_token_ids prompt_text kv_transfer_params ec_transfer_params metrics \
+         token_continuity{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}"
     ]
     .assert_eq(&shape(&answer));
     assert_eq!(answer["prompt_token_ids"], Value::Null);

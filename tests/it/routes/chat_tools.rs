@@ -131,7 +131,6 @@ async fn fields_that_would_change_the_answer_are_refused_and_their_neutral_value
         ("prompt_embeds", json!("AAAA")),
         ("spaces_between_special_tokens", json!(false)),
         ("echo", json!(true)),
-        ("kv_transfer_params", json!({ "prompt_token_ids": [1, 2] })),
     ];
     for (field, value) in refused {
         let answer = ask(&app, json!({ field: value })).await;

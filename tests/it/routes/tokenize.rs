@@ -55,7 +55,8 @@ async fn a_conversation_has_the_ids_that_a_chat_starts_from() {
         let tokenized = tokenized.ok();
         assert_eq!(tokenized["tokens"], chat["prompt_token_ids"], "{body}");
         assert_eq!(tokenized["count"], chat["usage"]["prompt_tokens"], "{body}");
-        assert_eq!(app.post("/v1/tokenize", body.clone()).await.ok(), tokenized, "{body}");
+        let again = app.post("/v1/tokenize", body.clone()).await.ok();
+        assert_eq!(again["tokens"], tokenized["tokens"], "{body}");
     }
 }
 

@@ -1,0 +1,338 @@
+//! What makes two conversations the same, so that ids remembered for one may continue the other.
+//!
+//! Every message is part of the fingerprint of those that follow it, and so is whatever else decides a prompt. What
+//! clients and their libraries change in an assistant message without changing what it says is left out: white space
+//! and key order of a call's arguments, `null` for an empty text, one text part for a string, reasoning that is not sent
+//! back. Anything else that differs is an edit, and gives another fingerprint.
+
+use crate::{
+    TokenId,
+    chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
+    json::{Object, Value},
+    prompt::ChatPrompt,
+};
+
+/// A hash that nobody can make two conversations collide in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of ids, in pieces.
+    pub(super) fn of_ids<'a>(pieces: impl IntoIterator<Item = &'a [TokenId]>) -> Self {
+        let mut digest = Digest::new(b"ids");
+        pieces.into_iter().for_each(|piece| digest.ids(piece));
+        digest.finish()
+    }
+
+    /// Of a text with a purpose.
+    pub(super) fn of_text(purpose: &[u8], text: &str) -> Self {
+        let mut digest = Digest::new(purpose);
+        digest.text(text);
+        digest.finish()
+    }
+
+    /// Of several, in order.
+    pub(super) fn joined(purpose: &[u8], parts: &[Self]) -> Self {
+        let mut digest = Digest::new(purpose);
+        for part in parts {
+            digest.fingerprint(*part);
+        }
+        digest.finish()
+    }
+}
+
+/// The fingerprints of one request's conversation.
+#[derive(Debug, Clone)]
+pub(super) struct Fingerprints {
+    /// Tools, template variables and everything else that decides a prompt besides its messages.
+    pub(super) context: Fingerprint,
+    /// By the number of messages: of none, of the first, of the first two, and so on.
+    starts: Vec<Fingerprint>,
+}
+
+impl Fingerprints {
+    /// Of a conversation.
+    pub(super) fn of(prompt: &ChatPrompt) -> Self {
+        let mut last = Digest::new(b"conversation").finish();
+        let mut starts = vec![last];
+        for message in &prompt.messages {
+            last = followed_by(last, message);
+            starts.push(last);
+        }
+        Self { context: context(prompt), starts }
+    }
+
+    /// Of the messages before message `index`, or of all of them for the index behind the last.
+    pub(super) fn before(&self, index: usize) -> Fingerprint {
+        self.starts[index]
+    }
+
+    /// Of the messages up to and including message `index`.
+    pub(super) fn through(&self, index: usize) -> Fingerprint {
+        self.starts[index + 1]
+    }
+}
+
+/// Of a conversation that `message` is added to.
+pub(super) fn followed_by(conversation: Fingerprint, message: &Message) -> Fingerprint {
+    let mut digest = Digest::new(b"message");
+    digest.fingerprint(conversation);
+    digest.message(message);
+    digest.finish()
+}
+
+fn context(prompt: &ChatPrompt) -> Fingerprint {
+    let mut digest = Digest::new(b"context");
+    digest.some(prompt.tools.as_deref(), |digest, tools| digest.each(tools, Digest::tool));
+    digest.some(prompt.documents.as_deref(), |digest, documents| digest.each(documents, Digest::value));
+    digest.text(&Value::Object(prompt.template_kwargs.clone()).to_json_string());
+    digest.some(prompt.reasoning_effort.as_deref(), Digest::text);
+    digest.flag(prompt.add_special_tokens);
+    digest.finish()
+}
+
+/// A hash of fields; lengths go in front, so that no two lists of fields are the same bytes.
+struct Digest(blake3::Hasher);
+
+impl Digest {
+    fn new(purpose: &[u8]) -> Self {
+        let mut digest = Self(blake3::Hasher::new());
+        digest.bytes(purpose);
+        digest
+    }
+
+    fn finish(&self) -> Fingerprint {
+        Fingerprint(*self.0.finalize().as_bytes())
+    }
+
+    fn count(&mut self, count: usize) {
+        self.0.update(&(count as u64).to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.update(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn flag(&mut self, flag: bool) {
+        self.0.update(&[u8::from(flag)]);
+    }
+
+    fn fingerprint(&mut self, fingerprint: Fingerprint) {
+        self.0.update(&fingerprint.0);
+    }
+
+    fn some<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.flag(value.is_some());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    fn each<T>(&mut self, values: &[T], write: impl Fn(&mut Self, &T)) {
+        self.count(values.len());
+        for value in values {
+            write(self, value);
+        }
+    }
+
+    /// Ids in pieces are the same as in one piece.
+    fn ids(&mut self, ids: &[TokenId]) {
+        const PIECE: usize = 1024;
+        let mut bytes = [0; PIECE * size_of::<TokenId>()];
+        for piece in ids.chunks(PIECE) {
+            for (place, id) in bytes.chunks_exact_mut(size_of::<TokenId>()).zip(piece) {
+                place.copy_from_slice(&id.to_le_bytes());
+            }
+            self.0.update(&bytes[..size_of_val(piece)]);
+        }
+    }
+
+    /// Exactly as sent: its spelling is what the template shows.
+    fn value(&mut self, value: &Value) {
+        self.text(&value.to_json_string());
+    }
+
+    fn tool(&mut self, tool: &FunctionTool) {
+        self.text(&tool.name);
+        self.some(tool.description.as_deref(), Self::text);
+        self.some(tool.parameters.as_ref(), Self::value);
+        for flag in [tool.strict, tool.defer_loading, tool.outer_defer_loading] {
+            self.some(flag, Self::flag);
+        }
+    }
+
+    fn message(&mut self, message: &Message) {
+        self.text(message.role.as_str());
+        self.content(&message.content);
+        self.some(message.name.as_deref(), Self::text);
+        self.some(message.tool_call_id.as_deref(), Self::text);
+        self.some(message.tools.as_ref(), Self::value);
+        self.some(message.task.as_deref(), Self::text);
+        self.each(message.tool_calls.as_deref().unwrap_or_default(), Self::call);
+        // What an assistant thought is compared apart, since most clients do not send it back.
+        if !message.role.is_assistant() {
+            self.some(message.reasoning.as_deref(), Self::text);
+        }
+    }
+
+    fn content(&mut self, content: &Content) {
+        match content {
+            Content::Empty => self.count(0),
+            Content::Text(text) => self.text_part(text),
+            Content::Parts(parts) => match parts.iter().map(part).collect::<Vec<_>>().as_slice() {
+                [Part { kind: "", text, others }] if others.is_empty() => self.text_part(text),
+                parts => self.each(parts, Self::part),
+            },
+        }
+    }
+
+    /// A content of one plain text; an empty one is none.
+    fn text_part(&mut self, text: &str) {
+        if text.is_empty() {
+            self.count(0);
+        } else {
+            self.count(1);
+            self.part(&Part { kind: "", text, others: Object::new() });
+        }
+    }
+
+    fn part(&mut self, part: &Part<'_>) {
+        self.text(part.kind);
+        self.text(part.text);
+        self.text(&Value::Object(part.others.clone()).to_json_string());
+    }
+
+    fn call(&mut self, call: &ToolCall) {
+        self.text(&call.id);
+        self.text(&call.name);
+        let arguments = call.arguments.as_deref().map(str::trim).filter(|text| !text.is_empty()).unwrap_or("{}");
+        let parsed = Value::parse(arguments).map(|value| canonical(value).to_json_string());
+        self.flag(parsed.is_ok());
+        // Models do write broken calls; they are compared as they are.
+        self.text(parsed.as_deref().unwrap_or(arguments));
+    }
+}
+
+/// A part of a content.
+struct Part<'a> {
+    /// Empty for a plain text.
+    kind: &'a str,
+    text: &'a str,
+    others: Object,
+}
+
+fn part(part: &ContentPart) -> Part<'_> {
+    match part {
+        ContentPart::Text(text) => Part { kind: "", text, others: Object::new() },
+        ContentPart::Object { kind, fields } => {
+            let is_text = ["text", "input_text", "output_text"].contains(&kind.as_str());
+            let text = fields.get("text").and_then(Value::as_str).filter(|_| is_text);
+            // Anthropic clients move the last one from turn to turn; no template reads it.
+            let known = ["type", if text.is_some() { "text" } else { "type" }, "cache_control"];
+            let others = fields.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+            let others = others.map(|(key, value)| (key.clone(), value.clone())).collect();
+            Part { kind: if text.is_some() { "" } else { kind }, text: text.unwrap_or_default(), others }
+        }
+    }
+}
+
+/// The value with sorted keys, and whole numbers without a point: JavaScript writes `1.0` as `1`.
+fn canonical(value: Value) -> Value {
+    /// Up to here every whole number is a float of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Array(values) => Value::Array(values.into_iter().map(canonical).collect()),
+        Value::Object(object) => {
+            let mut fields: Vec<_> = object.into_iter().map(|(key, value)| (key, canonical(value))).collect();
+            fields.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+            Value::Object(fields.into_iter().collect())
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53 is kept")]
+        Value::Float(number) if number.fract() == 0.0 && number.abs() < EXACT => Value::from(number as i64),
+        value => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fingerprint(message: &serde_json::Value) -> Fingerprint {
+        let message: Message = serde_json::from_str(&message.to_string()).unwrap();
+        followed_by(Digest::new(b"").finish(), &message)
+    }
+
+    fn said(content: &serde_json::Value) -> Fingerprint {
+        fingerprint(&json!({"role": "assistant", "content": content}))
+    }
+
+    fn called(id: &str, name: &str, arguments: &serde_json::Value) -> Fingerprint {
+        let call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+        fingerprint(&json!({"role": "assistant", "content": null, "tool_calls": [call]}))
+    }
+
+    #[test]
+    fn what_libraries_change_in_a_message_does_not_change_it() {
+        assert_eq!(said(&json!("a")), said(&json!([{"type": "text", "text": "a"}])));
+        assert_eq!(said(&json!("a")), said(&json!(["a"])));
+        let marked = json!([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]);
+        assert_eq!(said(&json!("a")), said(&marked));
+        for empty in [json!(""), json!([]), json!([""])] {
+            assert_eq!(said(&json!(null)), said(&empty));
+        }
+        let extras = json!({"role": "assistant", "content": "a", "refusal": null, "annotations": [], "tool_calls": [],
+            "reasoning": "hm", "prompt_token_ids": [1], "generation_token_ids": [2]});
+        assert_eq!(said(&json!("a")), fingerprint(&extras));
+        let arguments = called("c", "f", &json!("{\"b\": 1.0, \"a\": {\"y\": 1, \"x\": [2]}}"));
+        assert_eq!(arguments, called("c", "f", &json!("{\"a\":{\"x\":[2.0],\"y\":1},\"b\":1}")));
+        assert_eq!(called("c", "f", &json!(null)), called("c", "f", &json!(" {} ")));
+    }
+
+    #[test]
+    fn whatever_else_differs_is_an_edit() {
+        let call = || json!("{\"a\": 1}");
+        let messages = [
+            said(&json!("a")),
+            said(&json!("a ")),
+            said(&json!("A")),
+            said(&json!(["a", "b"])),
+            said(&json!("a\nb")),
+            said(&json!(["ab"])),
+            said(&json!([{"type": "refusal", "refusal": "a"}])),
+            said(&json!([{"type": "text", "text": "a", "other": 1}])),
+            fingerprint(&json!({"role": "user", "content": "a"})),
+            fingerprint(&json!({"role": "assistant", "content": "a", "name": "b"})),
+            fingerprint(&json!({"role": "tool", "content": "a"})),
+            fingerprint(&json!({"role": "tool", "content": "a", "tool_call_id": "c"})),
+            called("c", "f", &call()),
+            called("d", "f", &call()),
+            called("c", "g", &call()),
+            called("c", "f", &json!("{\"a\": 2}")),
+            called("c", "f", &json!("{\"a\": \"1\"}")),
+            called("c", "f", &json!("{\"a\": 1.5}")),
+            called("c", "f", &json!("{\"a\": true}")),
+            called("c", "f", &json!("{\"a\": 1")),
+            called("c", "f", &json!("{}")),
+        ];
+        for (place, left) in messages.iter().enumerate() {
+            for (other, right) in messages.iter().enumerate().skip(place + 1) {
+                assert_ne!(left, right, "{place} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn ids_in_pieces_are_the_same_ids() {
+        let ids: Vec<TokenId> = (0..3000).collect();
+        let whole = Fingerprint::of_ids([ids.as_slice()]);
+        assert_eq!(Fingerprint::of_ids([&ids[..1500], &ids[1500..]]), whole);
+        assert_ne!(Fingerprint::of_ids([&ids[1..]]), whole);
+    }
+}

@@ -1,0 +1,339 @@
+//! The continuity cache: what was answered to which conversation, in bounded memory.
+//!
+//! Two answers with the same text and other ids are told apart by nothing that a client sends back. So the cache keeps,
+//! much longer than the ids themselves, a fingerprint of the ids under each key: a key that ever had two is ambiguous,
+//! even after one of them was evicted.
+
+use std::{sync::Arc, time::Duration};
+
+use metrics::{Counter, counter, gauge};
+use moka::{notification::RemovalCause, policy::EvictionPolicy, sync::Cache};
+
+use super::fingerprint::Fingerprint;
+use crate::TokenId;
+
+/// The bounds of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBounds {
+    /// Bytes, as far as they can be counted from outside.
+    pub bytes: u64,
+    /// How long ids are kept after they were last used.
+    pub ttl: Duration,
+}
+
+/// One answer, with the ids that it ends.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Prompt and generation, one behind the other; turns of one conversation share their beginning.
+    pieces: Vec<Arc<[TokenId]>>,
+    /// Pieces that another turn had before.
+    shared: usize,
+    /// How many ids were sampled.
+    pub(super) sampled: usize,
+    /// Of all ids.
+    pub(super) ids: Fingerprint,
+    /// What the assistant messages thought, this one included, as far as that is known.
+    thoughts: Vec<Option<Fingerprint>>,
+}
+
+/// Where ids come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The conversation up to and including the answer.
+    pub(super) through: Fingerprint,
+    /// The conversation before the answer.
+    pub(super) before: Fingerprint,
+    /// The rest of what decides the prompt.
+    pub(super) context: Fingerprint,
+}
+
+/// What the cache knows of a key.
+#[derive(Debug, Clone)]
+pub(super) enum Recall {
+    /// One answer.
+    Known(Arc<Turn>),
+    /// Several, with other ids.
+    Ambiguous,
+    /// One, whose ids were evicted.
+    Forgotten,
+    /// Nothing, or nothing any more.
+    Unknown,
+}
+
+/// The ids that an answer had, by their fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    One(Fingerprint),
+    Several,
+}
+
+/// The store; shared by all requests.
+#[derive(Debug)]
+pub(super) struct Memory {
+    turns: Cache<Fingerprint, Arc<Turn>>,
+    answers: Cache<Fingerprint, Answers>,
+    origins: Cache<Fingerprint, Option<Origin>>,
+    ambiguous: Counter,
+}
+
+/// What an entry takes besides its ids: keys, links and counters of the cache.
+const ENTRY_BYTES: u32 = 200;
+/// Links to earlier turns add up, as every turn has those of all before it.
+const MOST_PIECES: usize = 128;
+/// How much longer it is remembered that there was an answer than what its ids were.
+const LONGER: u32 = 24;
+
+impl Turn {
+    /// The turn that follows `parent`, whose ids `prompt` starts with, or the first one that is known.
+    pub(super) fn new(
+        parent: Option<&Self>,
+        prompt: Arc<[TokenId]>,
+        sampled: Arc<[TokenId]>,
+        thoughts: Vec<Option<Fingerprint>>,
+    ) -> Self {
+        let mut pieces = parent.map(|parent| parent.pieces.clone()).unwrap_or_default();
+        let shared = pieces.len();
+        let sampled_len = sampled.len();
+        pieces.extend([prompt, sampled]);
+        let ids = Fingerprint::of_ids(pieces.iter().map(|piece| &**piece));
+        if pieces.len() < MOST_PIECES {
+            return Self { pieces, shared, sampled: sampled_len, ids, thoughts };
+        }
+        Self { pieces: vec![pieces.concat().into()], shared: 0, sampled: sampled_len, ids, thoughts }
+    }
+
+    /// All ids.
+    pub(super) fn token_ids(&self) -> Vec<TokenId> {
+        self.pieces.concat()
+    }
+
+    /// Whether `ids` start with those of the turn.
+    pub(super) fn begins(&self, ids: &[TokenId]) -> bool {
+        let mut rest = Some(ids);
+        for piece in &self.pieces {
+            rest = rest.and_then(|rest| rest.strip_prefix(&**piece));
+        }
+        rest.is_some()
+    }
+
+    /// How many ids there are.
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// Whether no thought of a request is another than the one remembered.
+    pub(super) fn agrees(&self, thoughts: &[Option<Fingerprint>]) -> bool {
+        let mut pairs = thoughts.iter().zip(&self.thoughts);
+        pairs.all(|(sent, remembered)| sent.is_none() || sent == remembered)
+    }
+
+    /// What the message before this one thought, and so on, for a turn that follows.
+    pub(super) fn thoughts(&self) -> &[Option<Fingerprint>] {
+        &self.thoughts
+    }
+
+    /// Bytes of its own.
+    fn weight(&self) -> u32 {
+        let own: usize = self.pieces[self.shared..].iter().map(|piece| size_of_val(&**piece)).sum();
+        let links = self.pieces.len() * size_of::<Arc<[TokenId]>>() + size_of_val(self.thoughts.as_slice());
+        u32::try_from(own + links).unwrap_or(u32::MAX).saturating_add(ENTRY_BYTES)
+    }
+}
+
+impl Memory {
+    /// An empty store.
+    pub(super) fn new(bounds: MemoryBounds) -> Self {
+        let MemoryBounds { bytes, ttl } = bounds;
+        let evicted = |cause: RemovalCause| match cause {
+            RemovalCause::Expired => counter!("tito:continuity_cache_evictions_total", "cause" => "expired"),
+            RemovalCause::Size => counter!("tito:continuity_cache_evictions_total", "cause" => "size"),
+            RemovalCause::Explicit | RemovalCause::Replaced => Counter::noop(),
+        };
+        let turns = Cache::builder()
+            .eviction_policy(EvictionPolicy::lru())
+            .max_capacity(bytes / 2)
+            .weigher(|_, turn: &Arc<Turn>| turn.weight())
+            .time_to_idle(ttl)
+            .eviction_listener(move |_, _, cause| evicted(cause).increment(1))
+            .build();
+        let longer = ttl.saturating_mul(LONGER).min(LONGEST);
+        Self {
+            turns,
+            answers: small(bytes / 8 * 3, longer),
+            origins: small(bytes / 8, longer),
+            ambiguous: counter!("tito:continuity_cache_ambiguous_keys_total"),
+        }
+    }
+
+    /// The answer under a key; using it keeps it.
+    pub(super) fn recall(&self, key: Fingerprint) -> Recall {
+        match self.answers.get(&key) {
+            None => Recall::Unknown,
+            Some(Answers::Several) => Recall::Ambiguous,
+            Some(Answers::One(ids)) => match self.turns.get(&key) {
+                Some(turn) if turn.ids == ids => Recall::Known(turn),
+                _ => Recall::Forgotten,
+            },
+        }
+    }
+
+    /// Remembers an answer under a key.
+    pub(super) fn remember(&self, key: Fingerprint, turn: &Arc<Turn>) {
+        let mut became_ambiguous = false;
+        let answers = self.answers.entry(key).and_upsert_with(|known| match known.map(moka::Entry::into_value) {
+            None => Answers::One(turn.ids),
+            Some(Answers::One(ids)) if ids == turn.ids => Answers::One(ids),
+            Some(answers) => {
+                became_ambiguous = answers != Answers::Several;
+                Answers::Several
+            }
+        });
+        match answers.into_value() {
+            Answers::One(_) => self.turns.insert(key, Arc::clone(turn)),
+            Answers::Several => self.turns.invalidate(&key),
+        }
+        if became_ambiguous {
+            self.ambiguous.increment(1);
+        }
+    }
+
+    /// Remembers where ids come from.
+    pub(super) fn remember_origin(&self, ids: Fingerprint, origin: Origin) {
+        self.origins.insert(ids, Some(origin));
+    }
+
+    /// Where ids come from.
+    pub(super) fn origin(&self, ids: Fingerprint) -> Option<Origin> {
+        self.origins.get(&ids).flatten()
+    }
+
+    /// Remembers that there is something under a key.
+    pub(super) fn mark(&self, key: Fingerprint) {
+        self.origins.insert(key, None);
+    }
+
+    /// Whether there is something under a key.
+    pub(super) fn is_marked(&self, key: Fingerprint) -> bool {
+        self.origins.contains_key(&key)
+    }
+
+    /// Shows the size of the cache in the process's metrics.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+    pub(super) fn measure(&self) {
+        self.turns.run_pending_tasks();
+        gauge!("tito:continuity_cache_bytes").set(self.turns.weighted_size() as f64);
+        gauge!("tito:continuity_cache_turns").set(self.turns.entry_count() as f64);
+    }
+}
+
+/// moka takes a thousand years at most.
+const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
+
+/// A store of small facts.
+fn small<V: Clone + Send + Sync + 'static>(bytes: u64, ttl: Duration) -> Cache<Fingerprint, V> {
+    Cache::builder()
+        .eviction_policy(EvictionPolicy::lru())
+        .max_capacity(bytes)
+        .weigher(|_, _| ENTRY_BYTES)
+        .time_to_idle(ttl)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Fingerprint {
+        Fingerprint::of_text(b"test", name)
+    }
+
+    fn turn(parent: Option<&Turn>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
+        Arc::new(Turn::new(parent, prompt.into(), sampled.into(), Vec::new()))
+    }
+
+    fn memory(bytes: u64) -> Memory {
+        Memory::new(MemoryBounds { bytes, ttl: Duration::from_hours(1) })
+    }
+
+    fn ids(recall: &Recall) -> Option<Vec<TokenId>> {
+        match recall {
+            Recall::Known(turn) => Some(turn.token_ids()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_turn_shares_the_ids_of_the_one_before() {
+        let first = turn(None, &[1, 2], &[3]);
+        let second = turn(Some(&first), &[4, 5], &[6]);
+        assert_eq!(second.token_ids(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!((second.len(), second.sampled), (6, 1));
+        assert_eq!(second.ids, turn(None, &[1, 2, 3, 4, 5], &[6]).ids);
+        assert!(second.begins(&[1, 2, 3, 4, 5, 6, 7]) && !second.begins(&[1, 2, 3, 4, 5]));
+        let many = (0..200).fold(first.clone(), |last, number| turn(Some(&last), &[number], &[number]));
+        assert_eq!(many.len(), 403);
+        assert!(many.pieces.len() < MOST_PIECES);
+        assert!(second.weight() - ENTRY_BYTES < first.weight() - ENTRY_BYTES + 40);
+    }
+
+    #[test]
+    fn the_same_answer_twice_is_one_answer() {
+        let memory = memory(1 << 20);
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        assert_eq!(ids(&memory.recall(key("a"))), Some(vec![1, 2]));
+        assert!(matches!(memory.recall(key("b")), Recall::Unknown));
+    }
+
+    #[test]
+    fn two_answers_stay_ambiguous_even_when_neither_is_kept() {
+        let memory = memory(1 << 20);
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        memory.turns.invalidate(&key("a"));
+        assert!(matches!(memory.recall(key("a")), Recall::Forgotten));
+        // The branch whose ids were forgotten must not get those of its sibling.
+        memory.remember(key("a"), &turn(None, &[1], &[3]));
+        assert!(matches!(memory.recall(key("a")), Recall::Ambiguous));
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        assert!(matches!(memory.recall(key("a")), Recall::Ambiguous));
+    }
+
+    #[test]
+    fn the_store_stays_within_its_bounds_and_forgets_what_was_used_least() {
+        let memory = memory(1 << 18);
+        let kept = turn(None, &[7; 100], &[8; 100]);
+        memory.remember(key("kept"), &kept);
+        for number in 0..2000 {
+            memory.remember(key(&number.to_string()), &turn(None, &[number; 100], &[number; 100]));
+            assert!(ids(&memory.recall(key("kept"))).is_some(), "{number}");
+            memory.turns.run_pending_tasks();
+        }
+        assert!(memory.turns.weighted_size() <= 1 << 17);
+        assert!(!matches!(memory.recall(key("0")), Recall::Known(_)));
+        assert!(ids(&memory.recall(key("1999"))).is_some());
+    }
+
+    #[test]
+    fn time_makes_it_forget() {
+        let memory = Memory::new(MemoryBounds { bytes: 1 << 20, ttl: Duration::from_millis(20) });
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(matches!(memory.recall(key("a")), Recall::Forgotten));
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        assert_eq!(ids(&memory.recall(key("a"))), Some(vec![1, 2]));
+    }
+
+    #[test]
+    fn a_thought_that_was_sent_back_must_be_the_one_remembered() {
+        let thought = |text: &str| Some(key(text));
+        let turn = Turn::new(None, [1].into(), [2].into(), vec![thought("a"), None]);
+        for (sent, agrees) in [
+            (vec![None, None], true),
+            (vec![thought("a"), None], true),
+            (vec![thought("b"), None], false),
+            (vec![thought("a"), thought("c")], false),
+        ] {
+            assert_eq!(turn.agrees(&sent), agrees, "{sent:?}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Finding a conversation in the cache.
+
+use std::sync::Arc;
+
+use super::{
+    Carriers, Gap, MatchedBy, Record, Warning,
+    fingerprint::{Fingerprint, Fingerprints},
+    memory::{Memory, Origin, Recall, Turn},
+};
+use crate::{
+    chat::Message,
+    prompt::{ChatPrompt, KnownPrefix},
+};
+
+/// Whose turns a request may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Those of everybody who names no session.
+    Open,
+    /// Those of one session.
+    Session(Fingerprint),
+}
+
+/// What the cache has for a conversation.
+#[derive(Debug, Default)]
+pub(super) struct Recalled {
+    /// The latest turn that is known: the index of its message, how it was recognised, its ids.
+    pub(super) turn: Option<(usize, MatchedBy, Arc<Turn>)>,
+    /// Why a later assistant message is not known.
+    pub(super) gap: Option<Gap>,
+}
+
+impl Scope {
+    fn of(session: Option<&str>) -> Self {
+        session.map_or(Self::Open, |name| Self::Session(Fingerprint::of_text(b"session", name)))
+    }
+
+    fn fingerprint(self) -> Fingerprint {
+        match self {
+            Self::Open => Fingerprint::of_text(b"scope", "open"),
+            Self::Session(session) => session,
+        }
+    }
+
+    /// Under which key there is something if any turn of the session was remembered.
+    pub(super) fn marker(self) -> Option<Fingerprint> {
+        match self {
+            Self::Open => None,
+            Self::Session(session) => Some(Fingerprint::joined(b"known session", &[session])),
+        }
+    }
+}
+
+/// The key of a turn: a conversation up to and including an assistant message, and what that thought, if it is told.
+pub(super) fn turn_key(
+    scope: Scope,
+    through: Fingerprint,
+    context: Fingerprint,
+    thought: Option<Fingerprint>,
+) -> Fingerprint {
+    let purpose: &[u8] = if thought.is_some() { b"turn with thought" } else { b"turn" };
+    let parts = [scope.fingerprint(), through, context];
+    Fingerprint::joined(purpose, &[&parts, thought.as_slice()].concat())
+}
+
+/// The key that all turns of a conversation share, whatever their tools and template variables.
+pub(super) fn any_context_key(scope: Scope, through: Fingerprint) -> Fingerprint {
+    Fingerprint::joined(b"any context", &[scope.fingerprint(), through])
+}
+
+/// What a message thought, if it says so.
+pub(super) fn thought(message: &Message) -> Option<Fingerprint> {
+    let reasoning = message.reasoning.as_deref().filter(|reasoning| !reasoning.is_empty());
+    reasoning.map(|reasoning| Fingerprint::of_text(b"thought", reasoning))
+}
+
+/// Whether an assistant message makes calls, whose ids no other answer has.
+pub(super) fn makes_calls(message: &Message) -> bool {
+    message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
+}
+
+impl Record {
+    pub(super) fn new(memory: &Arc<Memory>, prompt: &ChatPrompt, carriers: &Carriers) -> Self {
+        let assistants = prompt.messages.iter().filter(|message| message.role.is_assistant());
+        Self {
+            memory: Arc::clone(memory),
+            scope: Scope::of(carriers.session.as_deref()),
+            fingerprints: Fingerprints::of(prompt),
+            thoughts: assistants.map(thought).collect(),
+            parent: None,
+            own: true,
+        }
+    }
+
+    /// The latest turn of the conversation that is remembered. Earlier ones are looked up too, which keeps them.
+    pub(super) fn recall(&self, prompt: &ChatPrompt) -> Recalled {
+        let mut recalled = Recalled::default();
+        let assistants: Vec<usize> = prompt.assistants().collect();
+        for (number, anchor) in assistants.into_iter().enumerate().rev() {
+            let found = self.recall_turn(&prompt.messages[anchor], anchor, &self.thoughts[..=number]);
+            if recalled.turn.is_some() {
+                continue;
+            }
+            match found {
+                Ok((matched_by, turn)) => recalled.turn = Some((anchor, matched_by, turn)),
+                Err(gap) => recalled.gap = recalled.gap.max(Some(gap)),
+            }
+        }
+        let outcome = match &recalled {
+            Recalled { gap: None, .. } => "hit",
+            Recalled { turn: Some(_), .. } => "earlier",
+            Recalled { gap: Some(gap), .. } => <&str>::from(gap),
+        };
+        metrics::counter!("tito:continuity_cache_lookups_total", "outcome" => outcome).increment(1);
+        recalled
+    }
+
+    fn recall_turn(
+        &self,
+        message: &Message,
+        anchor: usize,
+        thoughts: &[Option<Fingerprint>],
+    ) -> Result<(MatchedBy, Arc<Turn>), Gap> {
+        let (through, context) = (self.fingerprints.through(anchor), self.fingerprints.context);
+        let calls = makes_calls(message);
+        let scopes = match self.scope {
+            Scope::Open => [Some((Scope::Open, if calls { MatchedBy::ToolCall } else { MatchedBy::Messages })), None],
+            session @ Scope::Session(_) => {
+                [Some((session, MatchedBy::Session)), calls.then_some((Scope::Open, MatchedBy::ToolCall))]
+            }
+        };
+        let mut gap = Gap::Unknown;
+        for (scope, matched_by) in scopes.into_iter().flatten() {
+            let key = turn_key(scope, through, context, thoughts.last().copied().flatten());
+            gap = gap.max(match self.memory.recall(key) {
+                Recall::Known(turn) if turn.agrees(thoughts) => return Ok((matched_by, turn)),
+                Recall::Known(_) => Gap::HistoryEdited,
+                Recall::Ambiguous => Gap::Ambiguous,
+                Recall::Forgotten => Gap::Forgotten,
+                Recall::Unknown if self.memory.is_marked(any_context_key(scope, through)) => Gap::ContextChanged,
+                Recall::Unknown if scope.marker().is_some_and(|key| self.memory.is_marked(key)) => Gap::HistoryEdited,
+                Recall::Unknown => Gap::Unknown,
+            });
+        }
+        Err(gap)
+    }
+
+    /// Compares ids that a request carries with what the cache knows of them; `None` if they are not known at all.
+    pub(super) fn compare(
+        &mut self,
+        prefix: &mut KnownPrefix,
+        prompt: &ChatPrompt,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<Origin> {
+        let ids = Fingerprint::of_ids([prefix.token_ids.as_slice()]);
+        let origin = self.memory.origin(ids);
+        if let Some(origin) = origin {
+            let ends = |anchor: &usize| self.fingerprints.through(*anchor) == origin.through;
+            prefix.anchor = prefix.anchor.or_else(|| prompt.assistants().find(ends));
+        }
+        let anchor = prefix.anchor?;
+        let (before, through) = (self.fingerprints.before(anchor), self.fingerprints.through(anchor));
+        let number = prompt.assistants().take_while(|index| *index <= anchor).count();
+        let key = turn_key(self.scope, through, self.fingerprints.context, self.thoughts[number - 1]);
+        match self.memory.recall(key) {
+            Recall::Known(turn) if turn.ids == ids => self.parent = Some(turn),
+            Recall::Known(_) => warnings.push(Warning::CacheConflict),
+            Recall::Ambiguous | Recall::Forgotten | Recall::Unknown => {}
+        }
+        let origin = origin?;
+        if origin.before != before {
+            warnings.push(Warning::HistoryEdited);
+        } else if origin.through != through {
+            warnings.push(Warning::MessageEdited);
+        }
+        if origin.context != self.fingerprints.context {
+            warnings.push(Warning::ContextChanged);
+        }
+        self.own = origin.through == through && origin.context == self.fingerprints.context;
+        Some(origin)
+    }
+}

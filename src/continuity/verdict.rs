@@ -1,0 +1,208 @@
+//! What became of the ids of earlier turns, for clients, logs and metrics.
+
+use strum::IntoStaticStr;
+
+use crate::prompt::{Drift, Provenance, RenderedPrompt};
+
+/// Where known ids came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Source {
+    /// No ids are known.
+    None,
+    /// The latest message that carries ids.
+    Message,
+    /// `required_prefix_token_ids`.
+    RequiredPrefix,
+    /// The continuity cache.
+    Cache,
+    /// The client gave the whole prompt.
+    PromptOverride,
+}
+
+/// How much of the prompt is known to be what the model saw and sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Outcome {
+    /// No assistant message stands in the conversation, so nothing was sampled for it yet.
+    Fresh,
+    /// Everything up to the latest assistant message, with a proof.
+    Exact,
+    /// Everything up to an earlier assistant message, with a proof; later ones were encoded from their texts.
+    Partial,
+    /// Joined by counting end tokens, as asked for; nothing proves it.
+    Unproven,
+    /// Nothing: assistant messages were encoded from their texts.
+    Retokenized,
+}
+
+/// How a remembered turn was recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum MatchedBy {
+    /// By its messages, among those of the same session.
+    Session,
+    /// By the id of a tool call, which only this server's answer can have given.
+    ToolCall,
+    /// By its messages alone.
+    Messages,
+}
+
+/// What proves that the prompt continues the known ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Proof {
+    /// The prompt starts with them and ends with the bytes of the whole render, see `prompt::splice`.
+    AnchoredTail,
+    /// The prompt is the known ids: the message that they end with is continued.
+    OpenMessage,
+    /// As many end tokens; no proof.
+    EosCount,
+    /// The client's own word.
+    WholePrompt,
+}
+
+/// Why a prompt does not continue from the ids of the latest assistant message, although one is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Gap {
+    /// No carrier brought ids, and the cache is off.
+    CacheOff,
+    /// No carrier brought ids, and none are remembered.
+    Unknown,
+    /// They were remembered once.
+    Forgotten,
+    /// The session is known, its messages are not: they were edited, or never sampled here.
+    HistoryEdited,
+    /// The messages are known with other tools or template variables.
+    ContextChanged,
+    /// Several answers had this text and other ids.
+    Ambiguous,
+    /// The client said that no ids are known.
+    Declined,
+}
+
+/// What speaks against the ids that were used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Warning {
+    /// They do not start with the ids of an earlier message.
+    ChainBroken,
+    /// The message carries other ids than the ones that were given beside the messages.
+    CarriersDisagree,
+    /// The server remembers other ids for these messages.
+    CacheConflict,
+    /// They were sampled after other messages.
+    HistoryEdited,
+    /// They were sampled for a message that says something else.
+    MessageEdited,
+    /// They were sampled with other tools or template variables.
+    ContextChanged,
+    /// They end with a stop token that the template does not close messages with.
+    ForeignStop,
+}
+
+/// What became of the ids of earlier turns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Where the known ids came from.
+    pub source: Source,
+    /// How much of the prompt is what the model saw and sampled.
+    pub outcome: Outcome,
+    /// Why the latest assistant message was not continued from its ids: the name of a [`Gap`] or of an
+    /// [`crate::prompt::UnprovableSplice`].
+    pub reason: Option<&'static str>,
+    /// The index of the message that the known ids end with.
+    pub anchor: Option<usize>,
+    /// Known ids at the start of the prompt.
+    pub reused: usize,
+    /// Ids behind them.
+    pub new: usize,
+    /// What proves it.
+    pub proof: Option<Proof>,
+    /// How the cache found the ids.
+    pub matched_by: Option<MatchedBy>,
+    /// What speaks against the known ids.
+    pub warnings: Vec<Warning>,
+    /// Whether encoding the whole conversation would have given other ids, if that was asked.
+    pub drift: Option<Drift>,
+}
+
+impl Verdict {
+    /// Of a render, before what the carriers say is added: `latest` is the last assistant message.
+    pub(super) fn of_render(rendered: &RenderedPrompt, latest: Option<usize>, open: bool) -> Self {
+        let len = rendered.token_ids.len();
+        let mut verdict = Self {
+            source: Source::None,
+            outcome: if latest.is_none() { Outcome::Fresh } else { Outcome::Retokenized },
+            reason: None,
+            anchor: None,
+            reused: 0,
+            new: len,
+            proof: None,
+            matched_by: None,
+            warnings: Vec::new(),
+            drift: rendered.drift,
+        };
+        match rendered.provenance {
+            Provenance::Rendered => {}
+            Provenance::Given => {
+                verdict.outcome = Outcome::Exact;
+                (verdict.reused, verdict.new) = (len, 0);
+                verdict.proof = Some(Proof::WholePrompt);
+            }
+            Provenance::Spliced { anchor, reused, foreign_stop } => {
+                let whole = latest.is_none_or(|latest| latest <= anchor);
+                verdict.outcome = if whole { Outcome::Exact } else { Outcome::Partial };
+                verdict.anchor = Some(anchor);
+                (verdict.reused, verdict.new) = (reused, len - reused);
+                let is_open = open && reused == len;
+                verdict.proof = Some(if is_open { Proof::OpenMessage } else { Proof::AnchoredTail });
+                verdict.warnings.extend(foreign_stop.then_some(Warning::ForeignStop));
+            }
+            Provenance::SplicedByEosCount { reused } => {
+                verdict.outcome = Outcome::Unproven;
+                (verdict.reused, verdict.new) = (reused, len - reused);
+                verdict.proof = Some(Proof::EosCount);
+            }
+            Provenance::Retokenized(reason) => {
+                verdict.outcome = Outcome::Retokenized;
+                verdict.reason = Some(reason.into());
+            }
+        }
+        verdict
+    }
+
+    /// Counts a request whose known ids could not be continued.
+    pub(super) fn count_refusal(source: Source, reason: &'static str) {
+        let source = <&str>::from(source);
+        metrics::counter!("tito:prefix_repair_total", "outcome" => "refused", "reason" => reason, "source" => source)
+            .increment(1);
+    }
+
+    /// Counts the verdict in the process's metrics.
+    pub(super) fn count(&self) {
+        let reason = self.reason.or(self.warnings.first().map(<&str>::from)).unwrap_or("none");
+        let (outcome, source) = (<&str>::from(self.outcome), <&str>::from(self.source));
+        metrics::counter!("tito:prefix_repair_total", "outcome" => outcome, "reason" => reason, "source" => source)
+            .increment(1);
+        for (kind, ids) in [("reused", self.reused), ("new", self.new)] {
+            metrics::counter!("tito:prompt_ids_total", "kind" => kind).increment(ids as u64);
+        }
+    }
+}
+
+impl Warning {
+    /// What strict servers refuse a request with; the others are only told.
+    pub(super) fn refusal(self) -> Option<&'static str> {
+        match self {
+            Self::ChainBroken => Some("do not start with the ids of an earlier message: trajectories were mixed"),
+            Self::CarriersDisagree => Some("are not those of the message that carries ids"),
+            Self::CacheConflict => Some("are not those that this server sampled for these messages"),
+            Self::HistoryEdited => Some("were sampled after other messages than these"),
+            Self::MessageEdited => Some("were sampled for a message that says something else"),
+            Self::ContextChanged => Some("were sampled with other tools or template variables"),
+            Self::ForeignStop => None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether known ids say what the messages say that they stand for.
+//!
+//! Not a proof: templates leave out thoughts and calls, escape what tools answer, and a client may send less than was
+//! sampled. So only what the ids must show is looked for, and a text that the template itself does not show is not.
+
+use super::{ChatPrompt, Edits, KnownPrefix, PromptError, splice::spoken};
+use crate::{
+    TokenId,
+    chat::{Content, ContentPart, Message},
+    tokenizer::Tokenizer,
+};
+
+/// Compares known ids, which end with message `anchor`, with the messages, as far as `prompt` asks for it; `render` is
+/// the whole conversation.
+pub(super) fn find(
+    tokenizer: &Tokenizer,
+    prompt: &ChatPrompt,
+    known: &KnownPrefix,
+    anchor: usize,
+    render: &str,
+) -> Result<Edits, PromptError> {
+    let (before, sampled) = known.token_ids.split_at(known.token_ids.len() - known.sampled);
+    // Without a split, the ids of the message are somewhere among all of them.
+    let message = prompt.checks.message && !says(tokenizer, sampled, &prompt.messages[anchor])?;
+    let history = prompt.checks.history && {
+        let shown = if before.is_empty() { sampled } else { before };
+        let others = prompt.messages[..anchor].iter().filter(|message| !message.role.is_assistant());
+        let texts: Vec<&str> = others.flat_map(|message| texts(&message.content)).collect();
+        in_order(render, &texts) && !in_order(&decode(tokenizer, shown, false)?, &texts)
+    };
+    Ok(Edits { message, history })
+}
+
+/// Whether sampled ids contain what an assistant message says and calls.
+fn says(tokenizer: &Tokenizer, sampled: &[TokenId], message: &Message) -> Result<bool, PromptError> {
+    let mut said: Vec<&str> = texts(&message.content).map(spoken).map(str::trim_start).collect();
+    said.extend(message.tool_calls.iter().flatten().map(|call| call.name.as_str()));
+    said.retain(|text| !text.is_empty());
+    for skip_special_tokens in [false, true] {
+        let text = decode(tokenizer, sampled, skip_special_tokens)?;
+        if said.iter().all(|said| text.contains(said)) {
+            return Ok(true);
+        }
+    }
+    Ok(said.is_empty())
+}
+
+/// The text of ids, as far as they have one: a model may be wider than its tokenizer.
+fn decode(tokenizer: &Tokenizer, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
+    let ids: Vec<_> = ids.iter().copied().filter(|&id| tokenizer.contains(id)).collect();
+    Ok(tokenizer.decode(&ids, skip_special_tokens)?)
+}
+
+fn texts(content: &Content) -> impl Iterator<Item = &str> {
+    let (whole, parts) = match content {
+        Content::Empty => (None, [].as_slice()),
+        Content::Text(text) => (Some(text.as_str()), [].as_slice()),
+        Content::Parts(parts) => (None, parts.as_slice()),
+    };
+    let parts = parts.iter().filter_map(|part| match part {
+        ContentPart::Text(text) => Some(text.as_str()),
+        ContentPart::Object { fields, .. } => fields.get("text")?.as_str(),
+    });
+    whole.into_iter().chain(parts)
+}
+
+/// Whether the texts stand in `haystack` one behind the other; templates trim them.
+fn in_order(haystack: &str, texts: &[&str]) -> bool {
+    let mut rest = haystack;
+    texts.iter().all(|text| {
+        let text = text.trim();
+        let found = rest.find(text).map(|place| place + text.len());
+        rest = found.map_or(rest, |end| &rest[end..]);
+        found.is_some()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+
+    #[test]
+    fn texts_stand_in_order_and_do_not_overlap() {
+        assert!(in_order("a b a", &["a", " b ", "a"]));
+        assert!(in_order("anything", &[]));
+        for texts in [&["b", "b"][..], &["a", "a", "a"], &["b", "a", "b"]] {
+            assert!(!in_order("a b a", texts), "{texts:?}");
+        }
+    }
+}
