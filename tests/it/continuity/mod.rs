@@ -1,7 +1,11 @@
 /// What could make a splice silently wrong, one trick a test.
 mod attacks;
+/// Parallel branches of one conversation.
+mod branches;
 /// Clients that send no ids back.
 mod cache;
+/// The carriers of ids, and what speaks against them.
+mod carriers;
 /// The counterexamples that are known to break other servers.
 mod counterexamples;
 /// Imitations of the templates of model families, each with the trait that makes it hard.
@@ -182,10 +186,14 @@ impl Server {
         (parts.status.as_u16(), serde_json::from_slice(&bytes).unwrap())
     }
 
-    /// `tokens` of `/tokenize`.
+    /// `tokens` of `/tokenize`, for a conversation that nobody edited.
     pub(crate) async fn tokenize(&self, body: &Value) -> Vec<TokenId> {
-        let (status, answer) = self.post("/tokenize", body).await;
+        let mut body = body.clone();
+        body["return_token_continuity"] = Value::Bool(true);
+        let (status, answer) = self.post("/tokenize", &body).await;
         assert_eq!(status, 200, "{body} -> {answer}");
+        let warnings = answer["token_continuity"]["warnings"].as_array().unwrap();
+        assert!(warnings.iter().all(|warning| warning == "foreign_stop"), "{body} -> {answer}");
         ids(&answer["tokens"])
     }
 }

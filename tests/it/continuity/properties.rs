@@ -114,6 +114,8 @@ async fn prompt(server: &Server, request: &Value) -> Result<Vec<u32>, String> {
 
 async fn converse(server: &Server, family: &Family, turns: &[Turn], counts: &mut Counts) {
     let mut messages: Vec<Value> = Vec::new();
+    // As long as nothing is changed on the way, nothing speaks against the ids.
+    let mut untouched = true;
     for turn in turns {
         messages.push(json!({"role": "user", "content": turn.question}));
         let mut request = json!({"messages": messages, "return_token_ids": true});
@@ -130,6 +132,13 @@ async fn converse(server: &Server, family: &Family, turns: &[Turn], counts: &mut
         } else {
             family.model.honest(&request).unwrap()
         };
+        if untouched {
+            let mut asking = request.clone();
+            asking["return_token_continuity"] = json!(true);
+            let (_, answer) = server.post("/tokenize", &asking).await;
+            let warnings = &answer["token_continuity"]["warnings"];
+            assert!([json!([]), json!(["foreign_stop"])].contains(warnings), "{}: {warnings} {asking}", family.name);
+        }
         let [is, text] = [&tokens, &should].map(|ids| family.model.text(ids));
         assert_eq!(tokens, should, "{}: {request}\n{is:?}\n{text:?}", family.name);
         if tracked && turn.explicit {
@@ -140,6 +149,7 @@ async fn converse(server: &Server, family: &Family, turns: &[Turn], counts: &mut
         assert_eq!(status, 200, "{answer}");
         assert_eq!(ids(&answer["prompt_token_ids"]), tokens);
         let mut message = answer["choices"][0]["message"].clone();
+        untouched &= matches!(turn.returned, Returned::Verbatim);
         match &turn.returned {
             Returned::Verbatim => {}
             Returned::Saying(text) => message["content"] = json!(text),

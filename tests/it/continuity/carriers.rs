@@ -1,0 +1,210 @@
+//! The carriers of ids side by side, and what speaks against them.
+
+use serde_json::{Value, json};
+use tito::TokenId;
+
+use super::ids;
+use crate::app::{IM_END, TestApp};
+
+const CHAT: &str = "/v1/chat/completions";
+const TOKENS: &str = "/v1/chat/completions/tokens";
+const PROMPT: [TokenId; 4] = [1, 40, 41, 42];
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn with(body: &Value, fields: &Value) -> Value {
+    let mut body = body.clone();
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+/// A tracked conversation of two turns without another message, and the same without ids.
+async fn conversation(app: &TestApp) -> Vec<Value> {
+    let mut messages = Vec::new();
+    for text in ["hi", "more"] {
+        messages.push(user(text));
+        let answer = app.post(CHAT, json!({"messages": messages, "return_token_ids": true})).await.ok();
+        let message = &answer["choices"][0]["message"];
+        messages.push(json!({"role": "assistant", "content": message["content"],
+            "prompt_token_ids": message["prompt_token_ids"], "generation_token_ids": message["generation_token_ids"]}));
+    }
+    messages
+}
+
+fn known(message: &Value) -> Vec<TokenId> {
+    [ids(&message["prompt_token_ids"]), ids(&message["generation_token_ids"])].concat()
+}
+
+#[tokio::test]
+async fn a_whole_prompt_is_taken_as_it_is_wherever_it_stands() {
+    let app = TestApp::new().says("hello");
+    let body = json!({"messages": [user("hi")], "return_token_ids": true});
+    for (path, fields) in [
+        (CHAT, json!({"prompt_token_ids": PROMPT})),
+        (CHAT, json!({"kv_transfer_params": {"prompt_token_ids": PROMPT, "other": 1}})),
+        (TOKENS, json!({"tokens": PROMPT})),
+        (TOKENS, json!({"tokens": PROMPT, "prompt_token_ids": PROMPT, "required_prefix_token_ids": [7]})),
+    ] {
+        let answer = app.post(path, with(&body, &fields)).await.ok();
+        assert_eq!(ids(&answer["prompt_token_ids"]), PROMPT, "{fields}");
+        let verdict = &answer["token_continuity"];
+        assert_eq!((&verdict["source"], &verdict["proof"]), (&json!("prompt_override"), &json!("whole_prompt")));
+        assert_eq!((&verdict["reused_ids"], &verdict["new_ids"]), (&json!(4), &json!(0)));
+    }
+    let tokenized = app.post("/tokenize", json!({"messages": [user("hi")], "prompt_token_ids": PROMPT})).await.ok();
+    assert_eq!(ids(&tokenized["tokens"]), PROMPT);
+    // Elsewhere the name means nothing.
+    let answer = app.post(CHAT, with(&body, &json!({"tokens": PROMPT}))).await.ok();
+    assert_ne!(ids(&answer["prompt_token_ids"]), PROMPT);
+}
+
+#[tokio::test]
+async fn a_whole_prompt_that_is_none_is_refused_by_its_name() {
+    let app = TestApp::new();
+    let list = "must be a non-empty list of non-negative integers.";
+    let kv = "kv_transfer_params.prompt_token_ids";
+    for (fields, param, text) in [
+        (json!({"prompt_token_ids": []}), "prompt_token_ids", list),
+        (json!({"prompt_token_ids": "x"}), "prompt_token_ids", list),
+        (json!({"kv_transfer_params": {"prompt_token_ids": [-1]}}), kv, list),
+        (json!({"kv_transfer_params": {"prompt_token_ids": 5}}), kv, "`kv_transfer_params['prompt_token_ids']` must"),
+        (json!({"prompt_token_ids": [9999]}), "prompt_token_ids", "Token id 9999 is out of vocabulary"),
+        (json!({"prompt_token_ids": [1], "tokens": [2]}), "tokens", "another field"),
+    ] {
+        let refused = app.post(TOKENS, with(&json!({"messages": [user("hi")], "tokens": [1]}), &fields)).await;
+        assert_eq!(refused.status, 400, "{fields}");
+        assert_eq!(refused.error()["param"], param, "{fields}");
+        assert!(refused.error()["message"].as_str().unwrap().contains(text), "{}", refused.text);
+    }
+    let missing = app.post(TOKENS, json!({"messages": [user("hi")]})).await;
+    assert_eq!((missing.status, missing.error()["param"].as_str()), (400, Some("body.tokens")));
+    let nothing_said = app.post(CHAT, json!({"messages": [], "prompt_token_ids": PROMPT})).await;
+    assert_eq!(nothing_said.status, 400);
+}
+
+#[tokio::test]
+async fn nemo_rl_learns_what_the_server_can_do() {
+    let answer = TestApp::new().get("/v1/nemo-rl/prefix-token-capability").await.ok();
+    assert_eq!((&answer["active"], &answer["required_prefix_token_ids"]), (&json!(true), &json!(true)));
+    assert!(answer["stock_chat_routes_replaced"].as_u64() >= Some(1));
+    // What it cannot do, it does not claim.
+    assert_eq!((&answer["ng_capture"], &answer["external_staging"]), (&json!(false), &json!(false)));
+}
+
+/// Name, what a client does to a conversation with ids, and what is said against it where the server remembers the ids
+/// and where it does not.
+fn edits() -> Vec<(&'static str, fn(&mut Value), &'static str, &'static str)> {
+    vec![
+        ("nothing", |_| {}, "", ""),
+        ("another question", |body| body["messages"][2]["content"] = json!("less"), "history_edited", "history_edited"),
+        (
+            "another first question",
+            |body| body["messages"][0]["content"] = json!("ha"),
+            "history_edited",
+            "history_edited",
+        ),
+        (
+            "a new system prompt",
+            |body| {
+                body["messages"].as_array_mut().unwrap().insert(0, json!({"role": "system", "content": "be kind"}));
+            },
+            "history_edited",
+            "history_edited",
+        ),
+        ("another answer", |body| body["messages"][3]["content"] = json!("bye"), "message_edited", "message_edited"),
+        ("another earlier answer", |body| body["messages"][1]["content"] = json!("bye"), "history_edited", ""),
+        (
+            "a call",
+            |body| {
+                let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+                body["messages"][3]["tool_calls"] = json!([call]);
+            },
+            "message_edited",
+            "message_edited",
+        ),
+        (
+            "tools",
+            |body| {
+                body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+                body["tool_choice"] = json!("none");
+            },
+            "context_changed",
+            "",
+        ),
+        ("template variables", |body| body["chat_template_kwargs"] = json!({"x": 1}), "context_changed", ""),
+        (
+            "other earlier ids",
+            |body| body["messages"][1]["generation_token_ids"] = json!([5]),
+            "chain_broken",
+            "chain_broken",
+        ),
+        (
+            "ids of another message",
+            |body| {
+                body["required_prefix_token_ids"] = json!(known(&body["messages"][1]));
+            },
+            "",
+            "",
+        ),
+        (
+            "ids of no message",
+            |body| body["required_prefix_token_ids"] = json!([1, 9, 2]),
+            "carriers_disagree",
+            "carriers_disagree",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn what_speaks_against_ids_is_told_or_refused() {
+    for remembers in [true, false] {
+        for strict in [false, true] {
+            let app = TestApp::new().says("hello").continuity(|policy| {
+                policy.strict = strict;
+                policy.memory = policy.memory.filter(|_| remembers);
+            });
+            let messages = conversation(&app).await;
+            for (name, edit, when_remembered, otherwise) in edits() {
+                let asked = [messages.as_slice(), &[user("so?")]].concat();
+                let mut body = json!({"messages": asked, "return_token_continuity": true});
+                edit(&mut body);
+                let expected = if remembers { when_remembered } else { otherwise };
+                let answer = app.post("/tokenize", body.clone()).await;
+                if strict && !expected.is_empty() {
+                    assert_eq!(answer.status, 400, "{name}: {}", answer.text);
+                    assert!(answer.error()["message"].as_str().unwrap().contains("cannot be trusted"), "{name}");
+                    continue;
+                }
+                if name == "ids of no message" {
+                    // They end with no assistant message that is there.
+                    assert_eq!(answer.status, 400, "{}", answer.text);
+                    continue;
+                }
+                let warnings = answer.ok()["token_continuity"]["warnings"].clone();
+                let expected = if expected.is_empty() { json!([]) } else { json!([expected]) };
+                assert_eq!(warnings, expected, "{name}, remembers: {remembers}, strict: {strict}");
+            }
+        }
+    }
+}
+
+/// Ids beside the messages come without an index; a server that sampled them knows it.
+#[tokio::test]
+async fn ids_that_are_remembered_need_no_index() {
+    let app = TestApp::new().says("hello");
+    let messages = conversation(&app).await;
+    let known = known(&messages[1]);
+    // The texts of both answers are the same, and neither carries ids.
+    let strip = |message: &Value| json!({"role": message["role"], "content": message["content"]});
+    let mut stripped: Vec<Value> = messages.iter().map(strip).collect();
+    stripped.push(user("so?"));
+    let body = json!({"messages": stripped, "required_prefix_token_ids": known});
+    let answer = app.post("/tokenize", body).await.ok();
+    assert_eq!(answer["token_continuity"]["anchor"], 1);
+    assert_eq!(answer["token_continuity"]["outcome"], "partial");
+    let tokens = ids(&answer["tokens"]);
+    assert!(tokens.starts_with(&known));
+    assert_eq!(tokens.iter().filter(|&&id| id == IM_END).count(), 5);
+}
