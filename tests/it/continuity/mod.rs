@@ -21,7 +21,7 @@ mod properties;
 /// `required_prefix_token_ids`: ids without a message.
 mod required;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -32,7 +32,7 @@ use serde_json::Value;
 use tito::{
     TokenId,
     api::{Api, SamplingPolicy, ServedModels},
-    continuity::{Continuity, ContinuityPolicy, known_prefix},
+    continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
     model::EosTokens,
@@ -125,6 +125,16 @@ impl Model {
 
     /// The model behind the HTTP routes; request `n` samples script `n`, or from a hash without scripts.
     pub(crate) fn serve(&self, scripts: Vec<Vec<TokenId>>) -> Server {
+        self.serve_by(scripts, ContinuityPolicy::default())
+    }
+
+    /// The model behind the HTTP routes, sampling from a hash and remembering what it answered.
+    pub(crate) fn serve_with_cache(&self) -> Server {
+        let memory = MemoryBounds { bytes: 1 << 26, ttl: Duration::from_hours(1) };
+        self.serve_by(Vec::new(), ContinuityPolicy { memory: Some(memory), ..ContinuityPolicy::default() })
+    }
+
+    fn serve_by(&self, scripts: Vec<Vec<TokenId>>, continuity: ContinuityPolicy) -> Server {
         let info = EngineInfo {
             engine: "scripted",
             device: "cpu".to_owned(),
@@ -139,7 +149,7 @@ impl Model {
             renderer: self.renderer(OnUnprovable::Error),
             generator: Generator::new(Arc::new(engine), Arc::clone(&self.tokenizer)),
             models: ServedModels::new("test", vec!["test".to_owned(), "smollm2".to_owned()]),
-            continuity: Continuity::new(ContinuityPolicy::default(), self.tokenizer.vocab_size()),
+            continuity: Continuity::new(continuity, self.tokenizer.vocab_size()),
             sampling: SamplingPolicy {
                 defaults: tito::model::GenerationConfig::default(),
                 eos_token_id: self.eos.primary,

@@ -188,6 +188,71 @@ async fn explicit(server: &Server, request: &Value, tokens: &[u32], counts: &mut
     }
 }
 
+#[derive(Debug, Default)]
+struct Kept {
+    exact: usize,
+    partial: usize,
+    retokenized: usize,
+}
+
+/// The same conversations by a client that drops ids: what the verdict calls exact starts with this client's own ids,
+/// although every conversation before it is remembered too.
+async fn converse_without_ids(server: &Server, family: &Family, turns: &[Turn], kept: &mut Kept) {
+    let mut messages: Vec<Value> = Vec::new();
+    let mut known: Vec<(usize, Vec<u32>)> = Vec::new();
+    let mut edited = false;
+    for turn in turns {
+        messages.push(json!({"role": "user", "content": turn.question}));
+        let mut request = json!({"messages": messages, "return_token_ids": true});
+        let sampling = turn.sampling.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        request.as_object_mut().unwrap().extend(sampling);
+        let (status, answer) = server.post("/v1/chat/completions", &request).await;
+        assert_eq!(status, 200, "{answer}");
+        let (prompt, verdict) = (ids(&answer["prompt_token_ids"]), &answer["token_continuity"]);
+        let own = verdict["anchor"].as_u64().map(|anchor| known.iter().find(|(index, _)| *index as u64 == anchor));
+        let is_own = own.map(|own| prompt.starts_with(&own.expect("a turn of this conversation").1));
+        match verdict["outcome"].as_str().unwrap() {
+            "fresh" => assert!(known.is_empty()),
+            "exact" => {
+                assert_eq!(verdict["anchor"], known.last().unwrap().0, "{verdict}");
+                kept.exact += 1;
+            }
+            "partial" => kept.partial += 1,
+            outcome => {
+                assert_eq!(outcome, "retokenized", "{verdict}");
+                assert_eq!(prompt, family.model.honest(&request).unwrap(), "{verdict}");
+                kept.retokenized += 1;
+            }
+        }
+        // An edited answer may be what someone else was answered.
+        assert!(edited || is_own != Some(false), "{}: {verdict} {request}", family.name);
+        let choice = &answer["choices"][0];
+        let mut message = json!({"role": "assistant", "content": choice["message"]["content"]});
+        if let Returned::Saying(text) = turn.returned {
+            message["content"] = json!(text);
+            edited = true;
+        }
+        known.push((messages.len(), [prompt, ids(&choice["token_ids"])].concat()));
+        messages.push(message);
+    }
+}
+
+fn hold_without_ids(name: &str) {
+    let family = families::named(name);
+    let server = family.model.serve_with_cache();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut runner = TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
+    let kept = std::cell::RefCell::new(Kept::default());
+    let result = runner.run(&vec(turn(), 2..6), |turns| {
+        runtime.block_on(converse_without_ids(&server, &family, &turns, &mut kept.borrow_mut()));
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+    let kept = kept.into_inner();
+    eprintln!("{name}: {kept:?}");
+    assert!(kept.exact > kept.retokenized, "{kept:?}");
+}
+
 fn hold(name: &str) {
     let family = families::named(name);
     let server = family.model.serve(Vec::new());
@@ -208,6 +273,16 @@ fn hold(name: &str) {
 #[test]
 fn random_conversations_keep_their_ids_with_the_tiny_template() {
     hold("tiny");
+}
+
+#[test]
+fn clients_without_ids_are_never_given_those_of_others_with_the_tiny_template() {
+    hold_without_ids("tiny");
+}
+
+#[test]
+fn clients_without_ids_are_never_given_those_of_others_with_thoughts_dropped() {
+    hold_without_ids("think");
 }
 
 #[test]
