@@ -33,18 +33,21 @@ fn bodies() -> Vec<(&'static str, Value)> {
         "tools": [tool], "tool_choice": "none", "documents": null, "reasoning_effort": "low",
         "add_generation_prompt": true, "continue_final_message": false, "add_special_tokens": false,
         "chat_template": null, "chat_template_kwargs": { "a": 1 }, "required_prefix_token_ids": null,
+        "prompt_token_ids": null, "kv_transfer_params": { "a": 1 }, "session_id": "s", "prompt_cache_key": null,
+        "return_token_continuity": true,
     });
     let joined = |parts: &[&Value]| {
         let fields = parts.iter().flat_map(|part| part.as_object().unwrap().clone());
         Value::Object(fields.collect())
     };
-    let chat = json!({ "logprobs": true, "top_logprobs": 2, "echo": false, "kv_transfer_params": null, "max_completion_tokens": 4 });
+    let chat = json!({ "logprobs": true, "top_logprobs": 2, "echo": false, "max_completion_tokens": 4 });
     let completion = json!({ "prompt": ["hello", "you"], "logprobs": 2, "echo": true, "suffix": null });
     let streamed =
         json!({ "stream": true, "stream_options": { "include_usage": true, "continuous_usage_stats": true } });
     vec![
         ("/v1/chat/completions", joined(&[&sampling, &conversation, &chat])),
         ("/v1/chat/completions", joined(&[&sampling, &conversation, &chat, &streamed])),
+        ("/v1/chat/completions/tokens", joined(&[&sampling, &conversation, &json!({ "tokens": [5, 6] })])),
         ("/v1/completions", joined(&[&sampling, &completion])),
         ("/v1/completions", joined(&[&sampling, &completion, &streamed, &json!({ "prompt": [[5, 6], [7]] })])),
         ("/tokenize", joined(&[&conversation, &json!({ "model": MODEL, "return_token_strs": true })])),

@@ -16,6 +16,8 @@ mod continuity;
 mod errors;
 /// Random bodies: no 5xx, no panic, no word that means overflow.
 mod fuzz;
+/// The seeds of the fuzz targets.
+mod fuzz_seeds;
 /// Which module may use which, and the rules that rustc does not check.
 mod layering;
 /// `/metrics`.

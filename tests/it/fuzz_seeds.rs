@@ -1,0 +1,49 @@
+//! The seeds of the fuzz targets, and what they have found, replayed without a fuzzer.
+
+use std::{fs, path::Path};
+
+#[path = "../../fuzz/src/body.rs"]
+mod body;
+#[path = "../../fuzz/src/splice.rs"]
+mod splice;
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let mut count = 0;
+    for seed in fs::read_dir(&seeds).unwrap() {
+        let path = seed.unwrap().path();
+        eprintln!("{}", path.display());
+        check(&fs::read(path).unwrap());
+        count += 1;
+    }
+    assert!(count > 5, "{} has only {count} seeds", seeds.display());
+}
+
+#[test]
+fn seeds_of_bodies_are_answered() {
+    replay("body", body::check);
+}
+
+#[test]
+fn seeds_of_splices_are_exact_or_refused() {
+    replay("splice", |seed| {
+        splice::check(seed);
+    });
+}
+
+/// As many inputs as a second makes, from a fixed stream of numbers: the fuzzer's seeds alone say little.
+#[test]
+fn random_bytes_make_no_wrong_splice() {
+    let mut spliced = 0;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..3_000 {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .take(80)
+        .collect();
+        spliced += usize::from(splice::check(&bytes));
+    }
+    assert!(spliced > 500, "{spliced}");
+}
