@@ -51,7 +51,7 @@ fn target() -> Target {
     let engine = Arc::new(ScriptedEngine::hashed(info, ends));
     let source = files.tokenizer_config.chat_templates.select(false).expect("its template");
     let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).expect("a template");
-    let memory = MemoryBounds { bytes: 1 << 16, ttl: Duration::from_secs(60) };
+    let memory = MemoryBounds { bytes: 1 << 16, ttl: Duration::from_mins(1) };
     let api = Api {
         renderer: PromptRenderer::new(
             Templates { default: Some(template), tool_use: None },

@@ -32,6 +32,8 @@ pub(super) struct Turn {
     pub(super) sampled: usize,
     /// Of all ids.
     pub(super) ids: Fingerprint,
+    /// No client has brought any of the ids, so that others may be given them.
+    pub(super) own: bool,
     /// What the assistant messages thought, this one included, as far as that is known.
     thoughts: Vec<Option<Fingerprint>>,
 }
@@ -45,6 +47,8 @@ pub(super) struct Origin {
     pub(super) before: Fingerprint,
     /// The rest of what decides the prompt.
     pub(super) context: Fingerprint,
+    /// No client has brought any of them.
+    pub(super) own: bool,
 }
 
 /// What the cache knows of a key.
@@ -90,6 +94,7 @@ impl Turn {
         prompt: Arc<[TokenId]>,
         sampled: Arc<[TokenId]>,
         thoughts: Vec<Option<Fingerprint>>,
+        own: bool,
     ) -> Self {
         let mut pieces = parent.map(|parent| parent.pieces.clone()).unwrap_or_default();
         let shared = pieces.len();
@@ -97,9 +102,9 @@ impl Turn {
         pieces.extend([prompt, sampled]);
         let ids = Fingerprint::of_ids(pieces.iter().map(|piece| &**piece));
         if pieces.len() < MOST_PIECES {
-            return Self { pieces, shared, sampled: sampled_len, ids, thoughts };
+            return Self { pieces, shared, sampled: sampled_len, ids, own, thoughts };
         }
-        Self { pieces: vec![pieces.concat().into()], shared: 0, sampled: sampled_len, ids, thoughts }
+        Self { pieces: vec![pieces.concat().into()], shared: 0, sampled: sampled_len, ids, own, thoughts }
     }
 
     /// All ids.
@@ -248,7 +253,7 @@ mod tests {
     }
 
     fn turn(parent: Option<&Turn>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
-        Arc::new(Turn::new(parent, prompt.into(), sampled.into(), Vec::new()))
+        Arc::new(Turn::new(parent, prompt.into(), sampled.into(), Vec::new(), true))
     }
 
     fn memory(bytes: u64) -> Memory {
@@ -326,7 +331,7 @@ mod tests {
     #[test]
     fn a_thought_that_was_sent_back_must_be_the_one_remembered() {
         let thought = |text: &str| Some(key(text));
-        let turn = Turn::new(None, [1].into(), [2].into(), vec![thought("a"), None]);
+        let turn = Turn::new(None, [1].into(), [2].into(), vec![thought("a"), None], true);
         for (sent, agrees) in [
             (vec![None, None], true),
             (vec![thought("a"), None], true),

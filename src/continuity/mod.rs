@@ -176,6 +176,7 @@ impl Continuity {
                 sampled: turn.sampled,
                 on_unprovable: Some(on_unprovable),
             });
+            record.own = turn.own;
             record.parent = Some(turn);
         }
     }

@@ -176,7 +176,7 @@ impl Record {
         if origin.context != self.fingerprints.context {
             warnings.push(Warning::ContextChanged);
         }
-        self.own = origin.through == through && origin.context == self.fingerprints.context;
+        self.own = origin.own && origin.through == through && origin.context == self.fingerprints.context;
         Some(origin)
     }
 }

@@ -91,7 +91,7 @@ impl Recorder {
         let mut thoughts = self.thoughts.clone();
         thoughts.push(thought(&answer));
         let own_thought = thoughts.last().copied().flatten();
-        let turn = Turn::new(self.parent.as_deref(), Arc::clone(&self.prompt), sampled.into(), thoughts);
+        let turn = Turn::new(self.parent.as_deref(), Arc::clone(&self.prompt), sampled.into(), thoughts, self.own);
         let turn = Arc::new(turn);
         for scope in self.scopes(&answer) {
             self.memory.remember(turn_key(scope, through, self.context, None), &turn);
@@ -101,7 +101,8 @@ impl Recorder {
             self.memory.mark(any_context_key(scope, through));
             scope.marker().into_iter().for_each(|key| self.memory.mark(key));
         }
-        self.memory.remember_origin(turn.ids, Origin { through, before: self.before, context: self.context });
+        let origin = Origin { through, before: self.before, context: self.context, own: self.own };
+        self.memory.remember_origin(turn.ids, origin);
     }
 
     /// Who may be given the answer. Without a session, only those whose ids cannot have been made up by another client:

@@ -70,14 +70,13 @@ async fn group(session: bool) -> Counts {
         partial: sum.partial + counts.partial,
         retokenized: sum.retokenized + counts.retokenized,
     };
-    let counts = join_all(branches).await.into_iter().fold(Counts::default(), add);
-    eprintln!("{BRANCHES} branches of {TURNS} turns, sessions: {session}: {counts:?}");
-    counts
+    join_all(branches).await.into_iter().fold(Counts::default(), add)
 }
 
 #[tokio::test]
 async fn branches_without_sessions_are_exact_or_ambiguous() {
     let counts = group(false).await;
+    eprintln!("{BRANCHES} branches of {TURNS} turns, without sessions: {counts:?}");
     assert_eq!(counts.exact + counts.partial + counts.retokenized, BRANCHES * (TURNS - 1));
     // The tokens are chosen so that both happen.
     assert!(counts.exact > 50 && counts.retokenized > 5, "{counts:?}");
@@ -85,5 +84,7 @@ async fn branches_without_sessions_are_exact_or_ambiguous() {
 
 #[tokio::test]
 async fn branches_with_sessions_are_all_exact() {
-    assert_eq!(group(true).await, Counts { exact: BRANCHES * (TURNS - 1), ..Counts::default() });
+    let counts = group(true).await;
+    eprintln!("{BRANCHES} branches of {TURNS} turns, with sessions: {counts:?}");
+    assert_eq!(counts, Counts { exact: BRANCHES * (TURNS - 1), ..Counts::default() });
 }

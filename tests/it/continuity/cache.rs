@@ -258,6 +258,28 @@ async fn ids_of_a_message_win_over_those_that_are_remembered() {
     assert!(refused.error()["message"].as_str().unwrap().contains("sampled for these messages"), "{}", refused.text);
 }
 
+/// Neither by a session of its own nor by sending back what was remembered there.
+#[tokio::test]
+async fn ids_that_a_client_made_up_never_reach_another() {
+    let app = app();
+    let made_up = json!({"required_prefix_token_ids": [1, 50, 51, 52, 2], "session_id": "mine"});
+    let messages = [user("hi"), assistant("hello"), user("more")];
+    let first = ask_with(&app, &messages, made_up).await;
+    assert!(first.prompt.starts_with(&[1, 50, 51, 52, 2]));
+    let mut message = first.message.clone();
+    message["prompt_token_ids"] = json!(first.prompt);
+    message["generation_token_ids"] = json!(first.known[first.prompt.len()..]);
+    let with = |message: &Value| [messages.to_vec(), vec![message.clone(), user("and more")]].concat();
+    let laundered = ask(&app, &with(&message)).await;
+    assert!(laundered.prompt.starts_with(&first.known));
+    let next = ask_with(&app, &with(&first.message), json!({"session_id": "mine"})).await;
+    assert_eq!(next.verdict["outcome"], "exact");
+    for (history, answer) in [(messages.to_vec(), &first), (with(&first.message), &laundered)] {
+        let other = ask(&app, &[history, vec![answer.message.clone(), user("so?")]].concat()).await;
+        assert_eq!(other.verdict["outcome"], "retokenized", "{}", other.verdict);
+    }
+}
+
 #[tokio::test]
 async fn a_message_that_was_continued_is_remembered_whole() {
     let app = app();

@@ -95,7 +95,9 @@ async fn nemo_rl_learns_what_the_server_can_do() {
 
 /// Name, what a client does to a conversation with ids, and what is said against it where the server remembers the ids
 /// and where it does not.
-fn edits() -> Vec<(&'static str, fn(&mut Value), &'static str, &'static str)> {
+type Edit = (&'static str, fn(&mut Value), &'static str, &'static str);
+
+fn edits() -> Vec<Edit> {
     vec![
         ("nothing", |_| {}, "", ""),
         ("another question", |body| body["messages"][2]["content"] = json!("less"), "history_edited", "history_edited"),

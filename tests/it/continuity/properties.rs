@@ -249,7 +249,6 @@ fn hold_without_ids(name: &str) {
     });
     result.unwrap_or_else(|error| panic!("{error}"));
     let kept = kept.into_inner();
-    eprintln!("{name}: {kept:?}");
     assert!(kept.exact > kept.retokenized, "{kept:?}");
 }
 
