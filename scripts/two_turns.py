@@ -64,7 +64,8 @@ class Tito:
         return self.post("/v1/chat/completions", messages=messages, **options)
 
     def tokenize(self, messages):
-        return self.post("/tokenize", messages=messages)["tokens"]
+        # An empty prefix declines what the server remembers: it knows this conversation by its texts.
+        return self.post("/tokenize", messages=messages, required_prefix_token_ids=[])["tokens"]
 
     def text(self, ids):
         return self.post("/detokenize", tokens=ids)["prompt"]

@@ -117,7 +117,9 @@ def test_turns_sampled_hot_survive_although_their_text_encodes_differently(clien
         second = [*QUESTION, message, {"role": "user", "content": "Why?"}]
         assert_continues(chat(client, second, max_tokens=2, temperature=1.5, seed=seed), message)
         plain = [*QUESTION, {"role": "assistant", "content": message["content"]}, second[-1]]
-        encoded = client.post("/tokenize", body={"messages": plain}, cast_to=object)["tokens"]
+        # An empty prefix declines what the server remembers of the conversation.
+        body = {"messages": plain, "required_prefix_token_ids": []}
+        encoded = client.post("/tokenize", body=body, cast_to=object)["tokens"]
         known = known_ids(message)
         drifted += encoded[: len(known)] != known
     assert drifted, "no turn encodes differently: the test shows nothing"
