@@ -277,6 +277,7 @@ impl SamplingFields {
             stop,
             include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            tool_calls: None,
         })
     }
 
