@@ -15,6 +15,7 @@ mod sampling;
 mod sse;
 mod stream_options;
 mod tokenize;
+mod tools;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use error::ApiError;
 pub use models::ServedModels;
 pub use sampling::SamplingPolicy;
+pub use tools::ToolPolicy;
 
 use crate::{
     TokenId,
@@ -44,6 +46,8 @@ pub struct Api {
     pub models: ServedModels,
     /// What the server decides about sampling.
     pub sampling: SamplingPolicy,
+    /// What the server decides about tool calls.
+    pub tools: ToolPolicy,
     /// The longest sequence, prompt and output together.
     pub max_model_len: usize,
     /// The time zone of templates that print the date.

@@ -2,9 +2,12 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
-use crate::{prompt::OnUnprovable, sampling::LogprobsMode};
+use crate::{parser::ToolParser, prompt::OnUnprovable, sampling::LogprobsMode};
 
 /// Serve a model over HTTP.
 #[derive(Debug, Args)]
@@ -51,6 +54,14 @@ pub struct ServeArgs {
     /// Chat template: a file, or the template itself. [default: the model's]
     #[arg(long, value_name = "FILE|TEMPLATE")]
     pub chat_template: Option<String>,
+
+    /// Read tool calls out of answers to requests with tools, unless they say otherwise; needs --tool-call-parser.
+    #[arg(long, requires = "tool_call_parser")]
+    pub enable_auto_tool_choice: bool,
+
+    /// Format in which the model writes tool calls.
+    #[arg(long, value_name = "NAME", value_parser = tool_parser())]
+    pub tool_call_parser: Option<ToolParser>,
 
     /// Where sampling defaults come from: `auto` (the model), `vllm` (none), or a directory with
     /// `generation_config.json`.
@@ -171,6 +182,11 @@ impl From<LogprobsModeArg> for LogprobsMode {
             LogprobsModeArg::Processed => Self::Processed,
         }
     }
+}
+
+/// vLLM's names of formats.
+fn tool_parser() -> impl TypedValueParser<Value = ToolParser> {
+    PossibleValuesParser::new(ToolParser::NAMES).try_map(|name| ToolParser::named(&name).ok_or("no such parser"))
 }
 
 /// vLLM's numbers: `1k` is 1000, `1K` is 1024, likewise m, M, g, G; `25.6k` is 25600.

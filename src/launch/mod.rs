@@ -14,7 +14,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels},
+    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
     config::ServeArgs,
     engine::EngineInfo,
     generation::Generator,
@@ -57,6 +57,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         generator: Generator::new(Arc::clone(&engine), tokenizer),
         models,
         sampling: policy,
+        tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
         max_model_len,
         utc_offset,
     });

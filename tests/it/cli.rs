@@ -144,6 +144,8 @@ fn a_bad_command_line_exits_with_two() {
         &["serve", TINY_MODEL, "--max-model-len", "many"],
         &["serve", TINY_MODEL, "--max-logprobs", "-2"],
         &["serve", TINY_MODEL, "--engine", "none"],
+        &["serve", TINY_MODEL, "--enable-auto-tool-choice"],
+        &["serve", TINY_MODEL, "--tool-call-parser", "none"],
         &["serve"],
         &["no-such-command"],
         &[],

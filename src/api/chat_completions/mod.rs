@@ -64,7 +64,7 @@ async fn create_chat_completion(
     match delivery {
         Delivery::Json => Ok(Json(envelope.answer(collect(events, sampling.n).await?)?).into_response()),
         Delivery::Stream { include_usage, continuous_usage } => {
-            Ok(sse::respond(events, Chunks::new(envelope, sampling.n, include_usage, continuous_usage)))
+            Ok(sse::respond(events, Chunks::new(envelope, &sampling, include_usage, continuous_usage)))
         }
     }
 }
