@@ -85,6 +85,11 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub engine: EngineKind,
 
+    /// What the scripted engine samples, answer by answer: a JSON string or a list of token ids a line. The last line
+    /// also serves every later answer.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub script: Option<PathBuf>,
+
     /// When known ids cannot be provably continued: refuse, count end tokens as NeMo-RL does, or ignore them.
     #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
     pub on_unprovable: OnUnprovable,

@@ -4,6 +4,7 @@
 
 mod engine;
 mod progress;
+mod script;
 #[cfg(feature = "mistralrs")]
 mod weights;
 
