@@ -20,6 +20,7 @@ pub mod gguf;
 pub mod json;
 pub mod launch;
 pub mod model;
+pub mod parser;
 pub mod prompt;
 pub mod sampling;
 pub mod server;

@@ -11,7 +11,7 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, SamplingPolicy, ServedModels},
+    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -73,6 +73,7 @@ fn target() -> Target {
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
         },
+        tools: ToolPolicy::default(),
         max_model_len,
         utc_offset: time::UtcOffset::UTC,
     };

@@ -17,6 +17,7 @@ mod sse;
 mod stream_options;
 mod token_continuity;
 mod tokenize;
+mod tools;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use error::ApiError;
 pub use models::ServedModels;
 pub use sampling::SamplingPolicy;
+pub use tools::ToolPolicy;
 
 use crate::{
     TokenId,
@@ -51,6 +53,8 @@ pub struct Api {
     pub continuity: Continuity,
     /// What the server decides about sampling.
     pub sampling: SamplingPolicy,
+    /// What the server decides about tool calls.
+    pub tools: ToolPolicy,
     /// The longest sequence, prompt and output together.
     pub max_model_len: usize,
     /// The time zone of templates that print the date.

@@ -58,6 +58,8 @@ pub(super) enum FinishReason {
     Length,
     /// The server ended it.
     Abort,
+    /// The message makes tool calls, whatever ended it.
+    ToolCalls,
 }
 
 /// What exactly ended a choice.

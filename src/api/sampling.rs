@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::error::ApiError;
 use crate::{
     TokenId,
-    generation::TextOptions,
+    generation::{TextOptions, ToolCallOptions},
     model::GenerationConfig,
     sampling::{Logprobs, LogprobsMode, SamplingParams},
     tokenizer::Tokenizer,
@@ -277,6 +277,7 @@ impl SamplingFields {
             stop,
             include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            tool_calls: None,
         })
     }
 
@@ -324,6 +325,13 @@ impl SamplingFields {
 }
 
 impl Sampling {
+    /// Has tool calls read out of the text; their markers may be special tokens, so these stay in the text, as in vLLM.
+    pub(super) fn read_tool_calls(&mut self, options: ToolCallOptions) {
+        let text = Arc::make_mut(&mut self.text);
+        text.tool_calls = Some(options);
+        text.skip_special_tokens = false;
+    }
+
     /// Request stop tokens, which may also close a message.
     pub(super) fn stop_token_ids(&self) -> &[TokenId] {
         &self.params.stop_token_ids

@@ -10,9 +10,11 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    chat::{Content, Message},
+    chat::{self, Message},
     continuity::{Outcome, Recorder, Verdict},
     generation::Event,
+    json::Object,
+    parser::ToolCall,
 };
 
 /// What became of the ids of earlier turns, see docs/token-continuity.md.
@@ -101,12 +103,21 @@ impl TokenContinuity {
 #[derive(Default)]
 struct Answer {
     text: String,
+    tool_calls: Vec<ToolCall>,
     token_ids: Vec<TokenId>,
 }
 
 impl Answer {
     fn into_message(self) -> (Message, Vec<TokenId>) {
-        let message = Message { content: Content::Text(self.text), ..Message::text("assistant", "") };
+        let call = |call: ToolCall| chat::ToolCall {
+            id: call.id,
+            name: call.name,
+            arguments: Some(call.arguments),
+            function_extras: Object::new(),
+            extras: Object::new(),
+        };
+        let tool_calls = Some(self.tool_calls.into_iter().map(call).collect());
+        let message = Message { tool_calls, ..Message::text("assistant", self.text) };
         (message, self.token_ids)
     }
 }
@@ -122,6 +133,7 @@ pub(super) fn recorded<E>(
         let (Some(recorder), Event::Delta(delta)) = (&recorder, event) else { return };
         let answer = &mut answers[*index];
         answer.text.push_str(&delta.text);
+        answer.tool_calls.extend(delta.tool_calls.iter().cloned());
         answer.token_ids.extend(delta.tokens.iter().map(|token| token.id));
         if delta.finish.is_some() {
             let (message, token_ids) = std::mem::take(answer).into_message();

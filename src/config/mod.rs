@@ -44,6 +44,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::parser::ToolParser;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -54,10 +55,12 @@ mod tests {
     fn vllm_spellings_are_understood() {
         let line = "tito serve model.gguf --host 127.0.0.1 --port 9 --served-model-name a b --max-model-len 4k \
                     --max-logprobs -1 --logprobs-mode processed_logprobs --api-key k1 --dtype float32 \
-                    --return-tokens-as-token-ids --generation-config vllm --seed 7 --engine scripted";
+                    --return-tokens-as-token-ids --generation-config vllm --seed 7 --engine scripted \
+                    --enable-auto-tool-choice --tool-call-parser hermes";
         let arguments = Arguments::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Serve(serve) = arguments.command else { panic!("not serve") };
         assert_eq!(serve.served_model_name, ["a", "b"]);
         assert_eq!((serve.max_model_len, serve.max_logprobs, serve.dtype), (Some(4000), -1, Dtype::Float32));
+        assert_eq!((serve.enable_auto_tool_choice, serve.tool_call_parser), (true, Some(ToolParser::Hermes)));
     }
 }

@@ -2,10 +2,14 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use crate::{
     continuity::{ContinuityPolicy, MemoryBounds},
+    parser::ToolParser,
     prompt::OnUnprovable,
     sampling::LogprobsMode,
 };
@@ -57,6 +61,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE|TEMPLATE")]
     pub chat_template: Option<String>,
 
+    /// Read tool calls out of answers to requests with tools, unless they say otherwise; needs --tool-call-parser.
+    #[arg(long, requires = "tool_call_parser")]
+    pub enable_auto_tool_choice: bool,
+
+    /// Format in which the model writes tool calls.
+    #[arg(long, value_name = "NAME", value_parser = tool_parser())]
+    pub tool_call_parser: Option<ToolParser>,
+
     /// Where sampling defaults come from: `auto` (the model), `vllm` (none), or a directory with
     /// `generation_config.json`.
     #[arg(long, default_value = "auto", value_name = "auto|vllm|DIR")]
@@ -78,6 +90,11 @@ pub struct ServeArgs {
     /// What runs the model.
     #[arg(long, value_enum, default_value_t)]
     pub engine: EngineKind,
+
+    /// What the scripted engine samples, answer by answer: a JSON string or a list of token ids a line. The last line
+    /// also serves every later answer.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub script: Option<PathBuf>,
 
     /// When known ids cannot be provably continued: refuse, count end tokens as NeMo-RL does, or ignore them.
     #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
@@ -202,6 +219,11 @@ impl From<LogprobsModeArg> for LogprobsMode {
             LogprobsModeArg::Processed => Self::Processed,
         }
     }
+}
+
+/// vLLM's names of formats.
+fn tool_parser() -> impl TypedValueParser<Value = ToolParser> {
+    PossibleValuesParser::new(ToolParser::NAMES).try_map(|name| ToolParser::named(&name).ok_or("no such parser"))
 }
 
 /// vLLM's numbers: `1k` is 1000, `1K` is 1024, likewise m, M, g, G; `25.6k` is 25600.

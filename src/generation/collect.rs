@@ -3,7 +3,7 @@
 use futures::{Stream, StreamExt};
 
 use super::{Event, Finish};
-use crate::{TokenId, engine::SampledToken};
+use crate::{TokenId, engine::SampledToken, parser::ToolCall};
 
 /// A generation so far; whole once `finish` is set.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -14,6 +14,8 @@ pub struct Completion {
     pub tokens: Vec<SampledToken>,
     /// The text of the tokens, without stop token and stop string unless they were asked for.
     pub text: String,
+    /// The calls that were read out of the text, if they were asked for.
+    pub tool_calls: Vec<ToolCall>,
     /// How it ended.
     pub finish: Option<Finish>,
 }
@@ -26,6 +28,7 @@ impl Completion {
             Event::Delta(delta) => {
                 self.tokens.extend(delta.tokens);
                 self.text.push_str(&delta.text);
+                self.tool_calls.extend(delta.tool_calls);
                 self.finish = delta.finish.or(self.finish.take());
             }
         }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::ToolCallOptions;
 use crate::{
     TokenId,
     tokenizer::{IncrementalDecoder, Tokenizer, TokenizerError},
@@ -19,11 +20,13 @@ pub struct TextOptions {
     pub include_stop_str_in_output: bool,
     /// Leave special tokens out of the text.
     pub skip_special_tokens: bool,
+    /// Read tool calls out of the text.
+    pub tool_calls: Option<ToolCallOptions>,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true }
+        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true, tool_calls: None }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Sampled tokens to events: text, the end, and the tokens themselves, which are never derived again.
 //!
-//! Owns decoding, stop strings and the fold of events into a finished answer. Refuses HTTP shapes.
+//! Owns decoding, stop strings, the reading of tool calls and the fold of events into a finished answer. Refuses HTTP
+//! shapes.
 
 mod collect;
 mod decode;
 mod meters;
+mod tool_calls;
 
 use std::sync::Arc;
 
@@ -15,10 +17,12 @@ pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
 use meters::Meters;
+pub use tool_calls::ToolCallOptions;
 
 use crate::{
     TokenId,
     engine::{Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, SampledToken, SamplingParams},
+    parser::ToolCall,
     tokenizer::Tokenizer,
 };
 
@@ -77,6 +81,8 @@ pub struct Delta {
     pub tokens: Vec<SampledToken>,
     /// Text that became certain; it may lag behind the tokens.
     pub text: String,
+    /// The calls that the text makes, where they are asked for; all in the last delta.
+    pub tool_calls: Vec<ToolCall>,
     /// Set in the last delta.
     pub finish: Option<Finish>,
 }
@@ -105,6 +111,7 @@ impl Generator {
     /// Starts one generation.
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
         let sampling = Arc::clone(&request.sampling);
+        let tool_calls = request.text.tool_calls;
         let mut meter = self.meters.start(request.prompt_token_ids.len());
         let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
         let decoder = match decoder {
@@ -124,7 +131,10 @@ impl Generator {
                 meter.record(delta);
             }
         });
-        counted.boxed()
+        match tool_calls {
+            Some(options) => tool_calls::read(counted.boxed(), options),
+            None => counted.boxed(),
+        }
     }
 
     /// Starts several generations at once; each event comes with the index of its request.
@@ -177,7 +187,7 @@ fn events(
                         text.push_str(&decoder.rest());
                     }
                     let done = finish.is_some();
-                    yield Event::Delta(Delta { tokens: vec![token], text, finish });
+                    yield Event::Delta(Delta { tokens: vec![token], text, finish, ..Delta::default() });
                     if done {
                         return;
                     }

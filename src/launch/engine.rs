@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::logits_width;
+use anyhow::bail;
+
+use super::{logits_width, script};
 use crate::{
     config::{EngineKind, ServeArgs},
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
@@ -18,6 +20,9 @@ pub(super) async fn load(
     eos: &EosTokens,
     max_model_len: usize,
 ) -> anyhow::Result<Arc<dyn Engine>> {
+    if args.script.is_some() && args.engine != EngineKind::Scripted {
+        bail!("--script is for --engine scripted");
+    }
     let vocab_size = logits_width(files, tokenizer);
     match args.engine {
         EngineKind::Scripted => {
@@ -28,9 +33,13 @@ pub(super) async fn load(
                 vocab_size: tokenizer.vocab_size(),
                 max_model_len,
             };
-            let ends = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
-            let engine = ScriptedEngine::hashed(info, ends).with_seed(args.seed);
-            Ok(Arc::new(engine.with_max_num_seqs(args.max_num_seqs)))
+            let engine = if let Some(path) = &args.script {
+                ScriptedEngine::playing(info, script::read(path, tokenizer, eos.primary)?)
+            } else {
+                let ends = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
+                ScriptedEngine::hashed(info, ends)
+            };
+            Ok(Arc::new(engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs)))
         }
         EngineKind::Auto | EngineKind::Mistralrs => mistralrs(args, files, vocab_size, max_model_len).await,
     }

@@ -4,6 +4,7 @@
 
 mod engine;
 mod progress;
+mod script;
 #[cfg(feature = "mistralrs")]
 mod weights;
 
@@ -14,7 +15,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels},
+    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -59,6 +60,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         models,
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
+        tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
         max_model_len,
         utc_offset,
     });

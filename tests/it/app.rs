@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels},
+    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -20,6 +20,7 @@ use tito::{
     },
     generation::Generator,
     model::{GenerationConfig, ModelFiles},
+    parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
     server::{self, ApiKeys},
@@ -46,6 +47,7 @@ struct Recipe {
     gate: Option<Gate>,
     seats: usize,
     policy: SamplingPolicy,
+    tools: ToolPolicy,
     keys: Vec<String>,
     names: Vec<String>,
     chat_template: Option<String>,
@@ -77,6 +79,7 @@ impl TestApp {
                 logprobs_mode: LogprobsMode::Raw,
                 return_tokens_as_token_ids: false,
             },
+            tools: ToolPolicy::default(),
             keys: Vec::new(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
@@ -118,6 +121,7 @@ impl TestApp {
             models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
+            tools: recipe.tools,
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
         };
@@ -155,6 +159,16 @@ impl TestApp {
     /// What the server decides about sampling.
     pub(crate) fn policy(self, change: impl FnOnce(&mut SamplingPolicy)) -> Self {
         self.with(|recipe| change(&mut recipe.policy))
+    }
+
+    /// `--enable-auto-tool-choice --tool-call-parser hermes`.
+    pub(crate) fn reads_tool_calls(self) -> Self {
+        self.tools(ToolPolicy { parser: Some(ToolParser::Hermes), auto: true })
+    }
+
+    /// What the server decides about tool calls.
+    pub(crate) fn tools(self, policy: ToolPolicy) -> Self {
+        self.with(|recipe| recipe.tools = policy)
     }
 
     /// Keys that open `/v1`.
@@ -334,6 +348,7 @@ pub(crate) fn redacted(mut value: Value) -> Value {
                 *field = match (key.as_str(), field.take()) {
                     ("created", Value::Number(_)) => Value::from(0),
                     ("id", Value::String(id)) if id.starts_with("modelperm-") => Value::from("modelperm-"),
+                    ("id", Value::String(id)) if id.starts_with("chatcmpl-tool-") => Value::from("chatcmpl-tool-"),
                     (_, value) => redacted(value),
                 };
             }

@@ -7,6 +7,8 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
+use serde_json::{Value, json};
+
 use crate::app::TINY_MODEL;
 
 /// The binary, knowing nothing of the environment that tests run in.
@@ -88,6 +90,17 @@ impl Server {
         text
     }
 
+    /// The body of the answer to JSON.
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let (body, mut connection) = (body.to_string(), TcpStream::connect(self.address).unwrap());
+        let headers = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json";
+        let length = body.len();
+        write!(connection, "POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
     fn stop(mut self, signal: &str) -> (ExitStatus, String) {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -144,6 +157,8 @@ fn a_bad_command_line_exits_with_two() {
         &["serve", TINY_MODEL, "--max-model-len", "many"],
         &["serve", TINY_MODEL, "--max-logprobs", "-2"],
         &["serve", TINY_MODEL, "--engine", "none"],
+        &["serve", TINY_MODEL, "--enable-auto-tool-choice"],
+        &["serve", TINY_MODEL, "--tool-call-parser", "none"],
         &["serve"],
         &["no-such-command"],
         &[],
@@ -272,4 +287,52 @@ fn keys_come_from_the_flag_or_from_vllms_variable_and_are_not_shown() {
 fn an_empty_key_in_the_environment_is_no_key() {
     let server = Server::spawn(tito(&serve_arguments(TINY_MODEL, &[])).env("VLLM_API_KEY", ""));
     assert!(server.get("/v1/models").starts_with("HTTP/1.1 200"));
+}
+
+fn script(lines: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("script.jsonl");
+    std::fs::write(&file, lines).unwrap();
+    let file = path(&file).to_owned();
+    (directory, file)
+}
+
+#[test]
+fn a_scripted_server_plays_the_lines_of_a_file_and_reads_calls_out_of_them() {
+    let call = json!("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\":1}}</tool_call>");
+    let (_directory, file) = script(&format!("{call}\n[75, 2]\n\"hello world\"\n"));
+    let server = Server::start(&["--script", &file, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]);
+    let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let request = json!({ "messages": [{ "role": "user", "content": "hello" }], "tools": tools,
+                          "return_token_ids": true });
+    let mut choices = [(); 4].map(|()| server.post("/v1/chat/completions", &request)["choices"][0].take());
+    let function = choices[0]["message"]["tool_calls"][0]["function"].take();
+    assert_eq!(function, json!({ "name": "f", "arguments": "{\"a\": 1}" }));
+    assert_eq!(choices[0]["finish_reason"], "tool_calls");
+    assert_eq!(choices[1]["token_ids"], json!([75, 2]));
+    for choice in &choices[2..] {
+        assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!("hello world"), &json!("stop")));
+    }
+}
+
+#[test]
+fn a_script_that_cannot_be_played_stops_the_start_with_its_line() {
+    for (lines, words) in [
+        ("\"hello\"\nhello\n", "line 2"),
+        ("\"hello\"\n\n\"you\"\n", "line 2"),
+        ("[1, 2]\n[1, 326]\n", "326"),
+        ("[-1]", "-1"),
+        ("[1.0]", "1.0"),
+        ("{}", "line 1"),
+        ("", "no lines"),
+    ] {
+        let (_directory, file) = script(lines);
+        let line = failure(&serve_arguments(TINY_MODEL, &["--script", &file]));
+        assert!(line.contains("script.jsonl") && line.contains(words), "{lines:?}: {line}");
+    }
+    let line = failure(&serve_arguments(TINY_MODEL, &["--script", "no-such-script"]));
+    assert!(line.contains("no-such-script"), "{line}");
+    let (_directory, file) = script("\"hello\"");
+    let line = failure(&["serve", TINY_MODEL, "--host", "127.0.0.1", "--port", "0", "--script", &file]);
+    assert!(line.contains("--engine scripted"), "{line}");
 }

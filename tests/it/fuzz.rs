@@ -30,7 +30,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
               "prompt_token_ids": [], "generation_token_ids": [], "generation_log_probs": [] },
             { "role": "tool", "content": "1", "tool_call_id": "c" },
         ],
-        "tools": [tool], "tool_choice": "none", "documents": null, "reasoning_effort": "low",
+        "tools": [tool], "tool_choice": "auto", "parallel_tool_calls": false, "documents": null, "reasoning_effort": "low",
         "add_generation_prompt": true, "continue_final_message": false, "add_special_tokens": false,
         "chat_template": null, "chat_template_kwargs": { "a": 1 }, "required_prefix_token_ids": null,
         "prompt_token_ids": null, "kv_transfer_params": { "a": 1 }, "session_id": "s", "prompt_cache_key": null,
@@ -125,7 +125,7 @@ proptest! {
     #[test]
     fn no_body_makes_the_server_fail_or_sound_like_an_overflow((path, body) in mutated()) {
         thread_local! {
-            static APP: TestApp = TestApp::new().max_model_len(2_048);
+            static APP: TestApp = TestApp::new().reads_tool_calls().max_model_len(2_048);
             static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         }
         let (answer, load) = APP.with(|app| {
@@ -149,7 +149,7 @@ proptest! {
 
 #[tokio::test]
 async fn the_bodies_that_are_mutated_are_valid() {
-    let app = TestApp::new();
+    let app = TestApp::new().reads_tool_calls();
     for (path, body) in bodies() {
         let answer = app.post(path, body).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("main", &["api", "config", "launch", "telemetry"]),
     (
         "launch",
@@ -24,6 +24,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "gguf",
             "json",
             "model",
+            "parser",
             "prompt",
             "sampling",
             "server",
@@ -33,16 +34,20 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ),
     ("server", &["api", "engine", "telemetry"]),
     ("telemetry", &["engine"]),
-    ("api", &["chat", "continuity", "engine", "generation", "json", "model", "prompt", "sampling", "tokenizer"]),
-    // The flags name types of these three.
-    ("config", &["continuity", "prompt", "sampling"]),
+    (
+        "api",
+        &["chat", "continuity", "engine", "generation", "json", "model", "parser", "prompt", "sampling", "tokenizer"],
+    ),
+    // The flags name types of these.
+    ("config", &["continuity", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "json", "prompt"]),
-    ("generation", &["engine", "sampling", "tokenizer"]),
+    ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
     ("engine", &["sampling"]),
     ("model", &["gguf", "tokenizer"]),
     ("gguf", &["tokenizer"]),
     ("chat", &["json"]),
+    ("parser", &["json"]),
     ("sampling", &[]),
     ("json", &[]),
     ("tokenizer", &[]),

@@ -12,6 +12,8 @@ const COMPLETIONS: &str = "/v1/completions";
 #[derive(Debug, Default, PartialEq)]
 struct Whole {
     text: String,
+    /// Without their ids, which are random.
+    tool_calls: Vec<Value>,
     token_ids: Vec<Value>,
     /// Entries of the log-prob lists, by the name of the list.
     logprobs: Map<String, Value>,
@@ -33,6 +35,8 @@ impl Whole {
         assert_eq!(self.finish_reason, Value::Null, "a piece after the end: {piece}");
         let text = piece["delta"]["content"].as_str().or(piece["text"].as_str()).unwrap_or_default();
         self.text.push_str(text);
+        let calls = piece["delta"]["tool_calls"].as_array().or(piece["message"]["tool_calls"].as_array());
+        self.tool_calls.extend(calls.into_iter().flatten().map(|call| call["function"].clone()));
         self.token_ids.extend(piece["token_ids"].as_array().into_iter().flatten().cloned());
         self.add_logprobs(&piece["logprobs"]);
         self.finish_reason = piece["finish_reason"].clone();
@@ -79,7 +83,7 @@ fn of_stream(events: &[Value], choices: usize) -> (Vec<Whole>, Value) {
 }
 
 /// Asks twice, each time a fresh server, and compares.
-async fn adds_up(make: impl Fn() -> TestApp, path: &str, body: Value) {
+pub(crate) async fn adds_up(make: impl Fn() -> TestApp, path: &str, body: Value) {
     let answer = make().post(path, body.clone()).await.ok();
     let (whole, usage) = of_answer(&answer);
     let mut streamed = body.clone();

@@ -101,7 +101,7 @@ async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequ
     let response = match delivery {
         Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {
-            sse::respond(events, Chunks::new(envelope, sampling.n, include_usage, continuous_usage))
+            sse::respond(events, Chunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };
     Ok(prompt.verdict.announce(response))

@@ -10,8 +10,8 @@ use crate::{
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
+        tools::ToolFields,
     },
-    json::Value,
     sampling::Logprobs,
 };
 
@@ -32,9 +32,18 @@ impl ChatTurn {
         let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
         let delivery = delivery(request.stream, request.stream_options)?;
         refuse_unserved(&request)?;
+        let tools = ToolFields {
+            tools: request.tools.as_deref(),
+            tool_choice: request.tool_choice.as_ref(),
+            parallel_tool_calls: request.parallel_tool_calls,
+        };
+        let tool_calls = tools.resolve(api.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
-        let sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
+        let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
+        if let Some(options) = tool_calls {
+            sampling.read_tool_calls(options);
+        }
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
@@ -69,36 +78,7 @@ fn refuse_unserved(request: &ChatCompletionRequest) -> Result<(), ApiError> {
     if request.echo == Some(true) {
         return Err(ApiError::invalid("echo", "`echo` is not supported on chat completions by this server"));
     }
-    tool_choice(request)
-}
-
-/// vLLM's rules for a server without a tool parser (`renderers/online_renderer.py`).
-fn tool_choice(request: &ChatCompletionRequest) -> Result<(), ApiError> {
-    let invalid = |message: &str| Err(ApiError::invalid("tool_choice", message));
-    let has_tools = match &request.tools {
-        Some(tools) if tools.is_empty() => {
-            let message = "`tools` must not be an empty array. Either provide at least one tool or omit the field \
-                           entirely.";
-            return Err(ApiError::invalid("tools", message));
-        }
-        tools => tools.is_some(),
-    };
-    let choice = match &request.tool_choice {
-        None | Some(Value::Null) if has_tools => "auto",
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::String(choice)) => choice,
-        Some(_) if has_tools => "function",
-        Some(_) => return invalid("When using `tool_choice`, `tools` must be set."),
-    };
-    match choice {
-        "none" => Ok(()),
-        _ if !has_tools => invalid("When using `tool_choice`, `tools` must be set."),
-        "auto" => invalid(
-            "\"auto\" tool choice requires a tool parser, which this server does not have: pass `tool_choice`: \
-             \"none\" to show the tools to the model and get its answer as text",
-        ),
-        _ => invalid("this `tool_choice` requires a tool parser, which this server does not have"),
-    }
+    Ok(())
 }
 
 /// `top_logprobs`: null counts as 0, since a null that turned log-probs off has emptied training data before.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::types::{
     AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice, ChunkDelta,
-    NamedLogprob, TokenLogprob,
+    ChunkToolCall, NamedLogprob, TokenLogprob,
 };
 use crate::{
     TokenId,
@@ -12,15 +12,24 @@ use crate::{
         Api, Prompted,
         error::ApiError,
         output::{
-            SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+            FinishReason, SYSTEM_FINGERPRINT, StopReason, TokenSpelling, Usage, created, finish_fields,
+            prompt_logprobs, shown_alternatives,
         },
         sampling::Sampling,
         sse,
         token_continuity::TokenContinuity,
     },
     engine::SampledToken,
-    generation::{Completion, Delta, Event},
+    generation::{Completion, Delta, Event, Finish},
 };
+
+/// How a choice ended: that it calls counts more than what ended its tokens, in streams too, unless the server cut it
+/// off: more calls may have been meant.
+fn ending(finish: &Finish, called: bool) -> (FinishReason, Option<StopReason>) {
+    let (reason, stop_reason) = finish_fields(finish);
+    let calls = called && *finish != Finish::Abort;
+    (if calls { FinishReason::ToolCalls } else { reason }, stop_reason)
+}
 
 /// What all parts of one answer have in common.
 pub(super) struct Envelope {
@@ -93,7 +102,7 @@ impl Envelope {
 
     fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
-        let (finish_reason, stop_reason) = finish_fields(finish);
+        let (finish_reason, stop_reason) = ending(finish, !completion.tool_calls.is_empty());
         let bundle = self.return_token_ids || (self.logprobs && self.tokens_as_ids);
         Ok(Choice {
             index,
@@ -109,11 +118,12 @@ impl Envelope {
                     generation_token_ids: completion.token_ids(),
                     generation_log_probs: completion.tokens.iter().map(|token| token.logprob).collect(),
                 }),
-                content: completion.text,
+                content: (!completion.text.is_empty() || completion.tool_calls.is_empty()).then_some(completion.text),
                 refusal: None,
                 annotations: None,
                 audio: None,
                 function_call: None,
+                tool_calls: completion.tool_calls.into_iter().map(Into::into).collect(),
                 reasoning: None,
             },
         })
@@ -164,13 +174,15 @@ pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
+    reads_tool_calls: bool,
     /// Tokens sampled so far; `None` for a choice without output yet.
     sampled: Vec<Option<usize>>,
 }
 
 impl Chunks {
-    pub(super) fn new(envelope: Envelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
-        Self { envelope, include_usage, continuous_usage, sampled: vec![None; n] }
+    pub(super) fn new(envelope: Envelope, sampling: &Sampling, include_usage: bool, continuous_usage: bool) -> Self {
+        let reads_tool_calls = sampling.text.tool_calls.is_some();
+        Self { envelope, include_usage, continuous_usage, reads_tool_calls, sampled: vec![None; sampling.n] }
     }
 
     fn usage(&self, index: usize) -> Option<Usage> {
@@ -180,7 +192,7 @@ impl Chunks {
     fn first(&self, index: usize) -> ChatCompletionChunk {
         let choice = ChunkChoice {
             index,
-            delta: ChunkDelta { role: Some("assistant"), content: Some(String::new()) },
+            delta: ChunkDelta { role: Some("assistant"), content: Some(String::new()), ..ChunkDelta::default() },
             logprobs: None,
             finish_reason: None,
             stop_reason: None,
@@ -196,8 +208,47 @@ impl Chunks {
         }
     }
 
-    fn delta(&self, index: usize, delta: Delta) -> Result<ChatCompletionChunk, ApiError> {
-        let finish = delta.finish.as_ref().map(finish_fields);
+    /// The chunks of a delta: calls have one each, as OpenAI sends them, and the end comes behind them.
+    fn deltas(&self, index: usize, mut delta: Delta) -> Result<Vec<ChatCompletionChunk>, ApiError> {
+        let text = std::mem::take(&mut delta.text);
+        let calls = std::mem::take(&mut delta.tool_calls);
+        let (spoken, called, ended) = (!text.is_empty(), !calls.is_empty(), delta.finish.is_some());
+        if !(spoken || called || ended || self.shows_silence()) {
+            return Ok(Vec::new());
+        }
+        let content = ChunkDelta {
+            content: (spoken || !(ended || self.reads_tool_calls)).then_some(text),
+            ..ChunkDelta::default()
+        };
+        if !called {
+            return Ok(vec![self.piece(index, content, &delta, called)?]);
+        }
+        let calls = calls.into_iter().enumerate().map(|(index, call)| ChunkDelta {
+            tool_calls: vec![ChunkToolCall { index, call: call.into() }],
+            ..ChunkDelta::default()
+        });
+        let before_the_end = spoken.then_some(content).into_iter().chain(calls);
+        let nothing = Delta::default();
+        let mut chunks =
+            before_the_end.map(|piece| self.piece(index, piece, &nothing, called)).collect::<Result<Vec<_>, _>>()?;
+        chunks.push(self.piece(index, ChunkDelta::default(), &delta, called)?);
+        Ok(chunks)
+    }
+
+    /// Whether a delta that says nothing is sent: not while text is kept back, unless its tokens were asked for.
+    fn shows_silence(&self) -> bool {
+        !self.reads_tool_calls || self.envelope.return_token_ids || self.envelope.logprobs
+    }
+
+    /// A chunk that says `message`, with the tokens and the end of `delta`.
+    fn piece(
+        &self,
+        index: usize,
+        message: ChunkDelta,
+        delta: &Delta,
+        called: bool,
+    ) -> Result<ChatCompletionChunk, ApiError> {
+        let finish = delta.finish.as_ref().map(|finish| ending(finish, called));
         let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), Some(stop)));
         let finished = finish_reason.is_some();
         let token_ids = || delta.tokens.iter().map(|token| token.id).collect();
@@ -207,7 +258,7 @@ impl Chunks {
             finish_reason,
             stop_reason,
             token_ids: Some(self.envelope.return_token_ids.then(token_ids)),
-            delta: ChunkDelta { role: None, content: (!finished || !delta.text.is_empty()).then_some(delta.text) },
+            delta: message,
         };
         Ok(ChatCompletionChunk {
             usage: self.usage(index),
@@ -231,7 +282,7 @@ impl sse::Chunks for Chunks {
         if let Some(sampled) = &mut self.sampled[index] {
             *sampled += delta.tokens.len();
         }
-        chunks.push(self.delta(index, delta)?);
+        chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }
 

@@ -12,6 +12,7 @@ use crate::{
     },
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
+    parser::ToolCall,
 };
 
 /// A conversation to be continued. Unknown fields are ignored.
@@ -39,9 +40,11 @@ pub(super) struct ChatCompletionRequest {
     /// Tools that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<FunctionTool>>,
-    /// Only `none` is served: tool calls are not parsed out of the text.
+    /// `auto` reads tool calls out of the answer (the default with tools), `none` does not. Others are refused.
     #[schema(value_type = Option<String>)]
     pub tool_choice: Option<Value>,
+    /// False keeps the first call of an answer only (default true).
+    pub parallel_tool_calls: Option<bool>,
     /// Documents that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     pub documents: Option<Vec<Value>>,
@@ -132,14 +135,44 @@ pub(super) struct Choice {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AnswerMessage {
     pub(super) role: &'static str,
-    pub(super) content: String,
+    /// Null where the message only makes calls.
+    pub(super) content: Option<String>,
     pub(super) refusal: Option<u8>,
     pub(super) annotations: Option<u8>,
     pub(super) audio: Option<u8>,
     pub(super) function_call: Option<u8>,
+    /// Absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tool_calls: Vec<AnswerToolCall>,
     pub(super) reasoning: Option<String>,
     #[serde(flatten)]
     pub(super) tokens: Option<AnswerTokens>,
+}
+
+/// A call that the model made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AnswerToolCall {
+    /// What the tool's message answers to.
+    pub(super) id: String,
+    /// Always `function`.
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) function: CalledFunction,
+}
+
+/// The function of a call.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CalledFunction {
+    pub(super) name: String,
+    /// JSON text.
+    pub(super) arguments: String,
+}
+
+impl From<ToolCall> for AnswerToolCall {
+    fn from(call: ToolCall) -> Self {
+        let function = CalledFunction { name: call.name, arguments: call.arguments };
+        Self { id: call.id, kind: "function", function }
+    }
 }
 
 /// The ids of a message, with `return_token_ids`, or with `logprobs` and `return_tokens_as_token_ids`.
@@ -224,4 +257,15 @@ pub(super) struct ChunkDelta {
     pub(super) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content: Option<String>,
+    /// One call, complete.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tool_calls: Vec<ChunkToolCall>,
+}
+
+/// A call and its place in the message.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChunkToolCall {
+    pub(super) index: usize,
+    #[serde(flatten)]
+    pub(super) call: AnswerToolCall,
 }

@@ -31,7 +31,7 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels},
+    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
@@ -158,6 +158,7 @@ impl Model {
                 logprobs_mode: LogprobsMode::Raw,
                 return_tokens_as_token_ids: false,
             },
+            tools: ToolPolicy::default(),
             max_model_len: 4096,
             utc_offset: time::UtcOffset::UTC,
         };

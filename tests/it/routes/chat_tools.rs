@@ -31,16 +31,22 @@ async fn tools_are_shown_to_the_model_with_their_numbers_as_python_writes_them()
 }
 
 #[tokio::test]
-async fn only_a_tool_choice_of_none_is_served() {
+async fn a_server_without_a_tool_parser_serves_a_tool_choice_of_none_only() {
     let app = TestApp::new().says("hello");
     let named = json!({ "type": "function", "function": { "name": "weather" } });
     let cases = [
-        (json!({ "tools": weather() }), Some("\"auto\" tool choice requires")),
+        (json!({ "tools": weather() }), Some("\"auto\" tool choice requires --enable-auto-tool-choice and")),
         (json!({ "tools": weather(), "tool_choice": null }), Some("\"auto\" tool choice requires")),
         (json!({ "tools": weather(), "tool_choice": "auto" }), Some("\"auto\" tool choice requires")),
-        (json!({ "tools": weather(), "tool_choice": "required" }), Some("requires a tool parser")),
-        (json!({ "tools": weather(), "tool_choice": named }), Some("requires a tool parser")),
-        (json!({ "tools": weather(), "tool_choice": "never" }), Some("tool_choice")),
+        (
+            json!({ "tools": weather(), "tool_choice": "required" }),
+            Some("tool_choice=\"required\" requires --tool-call-parser"),
+        ),
+        (
+            json!({ "tools": weather(), "tool_choice": named }),
+            Some("tool_choice=function \"weather\" requires --tool-call-parser"),
+        ),
+        (json!({ "tools": weather(), "tool_choice": "never" }), Some("Invalid value for `tool_choice`: never!")),
         (json!({ "tools": weather(), "tool_choice": "none" }), None),
         (json!({ "tool_choice": "none" }), None),
         (json!({ "tool_choice": null }), None),

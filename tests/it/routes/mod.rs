@@ -7,3 +7,4 @@ mod completions;
 mod health;
 mod models;
 mod tokenize;
+mod tool_calls;

@@ -1,0 +1,114 @@
+//! Hermes, Qwen 2.5 and Qwen 3: `<tool_call>` JSON `</tool_call>` (vLLM `tool_parsers/hermes_tool_parser.py`).
+//!
+//! What deviates on purpose: arguments that nest deeper than our JSON parser goes, or that hold half of a surrogate
+//! pair, are no call. Python reads the latter, and vLLM then cannot send them.
+
+use super::ToolCall;
+use crate::json::Value;
+
+pub(super) const MARKER: &str = "<tool_call>";
+const END: &str = "</tool_call>";
+
+/// The calls of a text that begins with [`MARKER`]; `None` where one of them cannot be read.
+pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
+    bodies(text).into_iter().map(call).collect()
+}
+
+/// What vLLM's `<tool_call>(.*?)</tool_call>|<tool_call>(.*)` finds: the last body may lack its end.
+fn bodies(text: &str) -> Vec<&str> {
+    let mut bodies = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(MARKER) {
+        let body = &rest[start + MARKER.len()..];
+        let Some((body, after)) = body.split_once(END) else {
+            bodies.push(body);
+            break;
+        };
+        bodies.push(body);
+        rest = after;
+    }
+    bodies
+}
+
+fn call(body: &str) -> Option<ToolCall> {
+    let call = Value::parse(body).ok()?;
+    let name = call.get("name")?.as_str()?.to_owned();
+    Some(ToolCall::new(name, call.get("arguments")?.to_json_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Vec<(String, String)>> {
+        Some(calls(text)?.into_iter().map(|call| (call.name, call.arguments)).collect())
+    }
+
+    /// One call of `f`.
+    fn f(arguments: &str) -> Vec<(String, String)> {
+        vec![("f".to_owned(), arguments.to_owned())]
+    }
+
+    #[test]
+    fn arguments_are_spelled_as_python_spells_them() {
+        for (arguments, spelled) in [
+            (r#"{"a":1,"b":[1.0,1e5,-0]}"#, r#"{"a": 1, "b": [1.0, 100000.0, 0]}"#),
+            (r#"{"b": 1, "a": 2, "b": 3}"#, r#"{"b": 3, "a": 2}"#),
+            (r#"{"city": "K\u00f8ge \ud83d\ude00 é"}"#, r#"{"city": "Køge 😀 é"}"#),
+            (r#"{"a": 123456789012345678901234567890}"#, r#"{"a": 123456789012345678901234567890}"#),
+            (r#"{"a": NaN}"#, r#"{"a": NaN}"#),
+            ("{}", "{}"),
+            ("null", "null"),
+            (r#""{\"a\": 1}""#, r#""{\"a\": 1}""#),
+        ] {
+            let text = format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>");
+            assert_eq!(read(&text), Some(f(spelled)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_call_may_lack_its_end_and_what_stands_between_calls_is_dropped() {
+        assert_eq!(read(r#"<tool_call>{"name": "f", "arguments": {}}"#), Some(f("{}")));
+        assert_eq!(
+            read(r#"<tool_call>{"arguments": {}, "x": 1, "name": "f"}</tool_call> so </tool_call>"#),
+            Some(f("{}"))
+        );
+        let text = "<tool_call>{\"name\": \"f\", \"arguments\": 1}</tool_call> and\n\
+                    <tool_call>\n{\"name\": \"g\", \"arguments\": 2}\n";
+        let two = [("f", "1"), ("g", "2")].map(|(name, arguments)| (name.to_owned(), arguments.to_owned()));
+        assert_eq!(read(text), Some(two.to_vec()));
+    }
+
+    #[test]
+    fn one_call_that_cannot_be_read_spoils_all() {
+        let good = r#"<tool_call>{"name": "f", "arguments": {}}</tool_call>"#;
+        for bad in [
+            "",
+            " ",
+            "{",
+            r#"{"name": "f"}"#,
+            r#"{"arguments": {}}"#,
+            r#"{"name": 1, "arguments": {}}"#,
+            r#"{"name": null, "arguments": {}}"#,
+            r#"{"name": "f", "arguments": {},}"#,
+            r#"{"name": "f", "arguments": {}} {}"#,
+            r#"{"name": "f", "arguments": {"a": "\ud83d"}}"#,
+            r"{'name': 'f', 'arguments': {}}",
+            r#"[{"name": "f", "arguments": {}}]"#,
+            r#""name""#,
+            "null",
+            r#"{"name": "f", "arguments": {}}<tool_call>{"name": "f", "arguments": {}}"#,
+            // A marker inside of a string ends the body all the same.
+            r#"{"name": "f", "arguments": {"a": "</tool_call>"}}"#,
+        ] {
+            for text in [
+                format!("<tool_call>{bad}</tool_call>"),
+                format!("{good}<tool_call>{bad}</tool_call>"),
+                format!("<tool_call>{bad}</tool_call>{good}"),
+                format!("{good}<tool_call>{bad}"),
+            ] {
+                assert_eq!(read(&text), None, "{text}");
+            }
+        }
+    }
+}
