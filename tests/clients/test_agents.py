@@ -8,7 +8,7 @@ import json
 import tempfile
 
 import agents
-import httpx
+import httpx2
 import openai
 import pytest
 from conftest import TEMPLATES, Server
@@ -38,7 +38,7 @@ def weather(city: str, days: float = 1.0) -> str:
     return f"{days:g} day in {city}: {len(city)} degrees"
 
 
-class Recording(httpx.AsyncHTTPTransport):
+class Recording(httpx2.AsyncHTTPTransport):
     """Keeps what the server answers, whatever the library makes of it."""
 
     def __init__(self):
@@ -75,7 +75,7 @@ def playing(script, request):
 
 
 def client_of(server, recording):
-    http = httpx.AsyncClient(transport=recording)
+    http = httpx2.AsyncClient(transport=recording)
     return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, http_client=http)
 
 

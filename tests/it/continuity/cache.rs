@@ -210,6 +210,42 @@ async fn sessions_tell_siblings_apart() {
     }
 }
 
+/// The ids of calls are the server's own, so that a turn which makes some is recognised in any session.
+#[tokio::test]
+async fn the_id_of_a_call_tells_its_turn_apart() {
+    let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"b\": 1.0, \"a\": 2}}\n</tool_call>";
+    let app = TestApp::new().reads_tool_calls();
+    let spelt: Vec<TokenId> = text.chars().flat_map(|letter| app.ids(&letter.to_string())).collect();
+    assert_ne!(spelt, app.ids(text));
+    let app = app.script([spelt, vec![IM_END]].concat()).says(text);
+    let tools = json!({"tools": [{"type": "function", "function": {"name": "f"}}], "return_token_ids": true});
+    let with = |messages: Value, session: Option<&str>| {
+        let mut body = tools.clone();
+        body["messages"] = messages;
+        body["session_id"] = json!(session);
+        body
+    };
+    let mut branches = Vec::new();
+    for session in [Some("a"), None] {
+        let answer = app.post(CHAT, with(json!([user("hi")]), session)).await.ok();
+        let choice = &answer["choices"][0];
+        let known = [ids(&answer["prompt_token_ids"]), ids(&choice["token_ids"])].concat();
+        branches.push((choice["message"]["tool_calls"][0]["id"].clone(), known));
+    }
+    assert_ne!(branches[0], branches[1]);
+    for (id, known) in &branches {
+        // Libraries write the arguments anew.
+        let call = json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{\"a\":2,\"b\":1}"}});
+        let assistant = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        let messages = json!([user("hi"), assistant, {"role": "tool", "tool_call_id": id, "content": "3"}]);
+        for session in [None, Some("b")] {
+            let answer = app.post(CHAT, with(messages.clone(), session)).await.ok();
+            assert!(ids(&answer["prompt_token_ids"]).starts_with(known));
+            assert_eq!(answer["token_continuity"]["matched_by"], "tool_call");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_header_names_the_session_before_the_body_does() {
     let app = app();
