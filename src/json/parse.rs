@@ -17,12 +17,19 @@ pub struct ParseError {
     line: usize,
     column: usize,
     position: usize,
+    is_limit: bool,
 }
 
 impl ParseError {
     /// What is wrong, in Python's words where Python refuses it too.
     pub fn message(&self) -> &'static str {
         self.message
+    }
+
+    /// Whether the document may be well-formed, and has something that cannot be kept: a lone surrogate, too many
+    /// digits, too deep nesting. Python raises no `JSONDecodeError` for those.
+    pub fn is_limit(&self) -> bool {
+        self.is_limit
     }
 
     fn at(message: &'static str, text: &str, offset: usize) -> Self {
@@ -33,6 +40,7 @@ impl ParseError {
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             position: before.chars().count(),
+            is_limit: false,
         }
     }
 }
@@ -63,6 +71,10 @@ impl Parser<'_> {
         ParseError::at(message, self.text, offset)
     }
 
+    fn limit(&self, message: &'static str, offset: usize) -> ParseError {
+        ParseError { is_limit: true, ..self.error(message, offset) }
+    }
+
     fn take(&mut self, wanted: u8) -> bool {
         let found = self.peek() == Some(wanted);
         self.at += usize::from(found);
@@ -78,7 +90,7 @@ impl Parser<'_> {
     fn value(&mut self, depth: usize) -> Result<Value, ParseError> {
         let start = self.at;
         if depth > MAX_DEPTH {
-            return Err(self.error("nesting is too deep", start));
+            return Err(self.limit("nesting is too deep", start));
         }
         if self.take(b'"') {
             self.string(start).map(Value::String)
@@ -134,7 +146,7 @@ impl Parser<'_> {
         let literal = &self.text[start..start + end];
         if end == integer_end {
             if whole > MAX_INTEGER_DIGITS {
-                return Err(self.error("Exceeds the limit (4300 digits) for integer string conversion", start));
+                return Err(self.limit("Exceeds the limit (4300 digits) for integer string conversion", start));
             }
             return Integer::from_decimal(literal).map(Value::Int).ok_or_else(|| self.error("Expecting value", start));
         }
@@ -233,7 +245,7 @@ impl Parser<'_> {
     }
 
     fn unicode_escape(&mut self, at: usize) -> Result<char, ParseError> {
-        let lone = |parser: &Self| parser.error("lone surrogate escapes cannot be represented", at);
+        let lone = |parser: &Self| parser.limit("lone surrogate escapes cannot be represented", at);
         let high = self.hex4(at)?;
         if !(0xd800..0xdc00).contains(&high) {
             return char::from_u32(high).ok_or_else(|| lone(self));
@@ -308,5 +320,16 @@ mod tests {
     fn endless_integers_are_refused_as_in_python() {
         assert!(parse(&"1".repeat(4300)).is_ok());
         assert!(parse(&"1".repeat(4301)).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_told_from_what_is_not_json() {
+        let (deep, long) = ("[".repeat(300), "1".repeat(4301));
+        for text in [r#""\ud83d""#, &deep, &long] {
+            assert!(parse(text).unwrap_err().is_limit(), "{text}");
+        }
+        for text in ["", "nul", "[1", r#""\ud8""#] {
+            assert!(!parse(text).unwrap_err().is_limit(), "{text}");
+        }
     }
 }

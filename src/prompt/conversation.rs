@@ -7,7 +7,7 @@ use super::{
     ChatPrompt, PromptError,
     marks::with_all,
     messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
-    template::{ChatTemplate, TemplateError, Variable},
+    template::{ChatTemplate, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
 };
 use crate::json::{Object, Value};
 
@@ -147,10 +147,13 @@ impl<'a> Conversation<'a> {
             return self.fill(shown, &self.variables);
         }
         let mut last = last.ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?.clone();
-        append_to_content(&mut last, CONTINUE_TAG)?;
+        if !self.template.source().contains("content") {
+            return Err(PromptError::ContinueFinalMessage(CONTENT_NOT_RENDERED));
+        }
+        let said = append_to_content(&mut last, CONTINUE_TAG)?;
         shown.pop();
         shown.push(Variable::from(&last));
-        cut_at_tag(&self.fill(shown, &self.variables)?)
+        cut_at_tag(&self.fill(shown, &self.variables)?, &said)
     }
 
     fn fill(&self, shown: Vec<Variable>, variables: &IndexMap<String, Variable>) -> Result<String, PromptError> {
@@ -161,11 +164,14 @@ impl<'a> Conversation<'a> {
 }
 
 const NOTHING_TO_CONTINUE: &str = "continue_final_message is set but the final message has no \"content\" to continue!";
+const CONTENT_NOT_RENDERED: &str = "continue_final_message is set to \"content\" but this is not an accepted field in \
+                                    the chat_template";
 const TAG_NOT_RENDERED: &str = "continue_final_message is set but the final message does not appear in the chat after \
                                 applying the chat template! This can happen if the chat template deletes portions of \
                                 the final message.";
 
-fn append_to_content(message: &mut Object, tag: &str) -> Result<(), PromptError> {
+/// Returns what the message said before.
+fn append_to_content(message: &mut Object, tag: &str) -> Result<String, PromptError> {
     let text = match message.get_mut("content") {
         Some(Value::String(text)) => Some(text),
         Some(Value::Array(parts)) => parts.iter_mut().rev().find_map(|part| match part {
@@ -177,16 +183,20 @@ fn append_to_content(message: &mut Object, tag: &str) -> Result<(), PromptError>
         }),
         _ => None,
     };
-    text.ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?.push_str(tag);
-    Ok(())
+    let text = text.ok_or(PromptError::ContinueFinalMessage(NOTHING_TO_CONTINUE))?;
+    let said = text.clone();
+    text.push_str(tag);
+    Ok(said)
 }
 
 /// Cuts at the last tag; where the template trimmed the tag's own space, it would have trimmed the content's too.
-fn cut_at_tag(text: &str) -> Result<String, PromptError> {
+/// Refuses a template that shows the message otherwise than it was said.
+fn cut_at_tag(text: &str, said: &str) -> Result<String, PromptError> {
     let stripped = CONTINUE_TAG.trim_end();
-    let place = text.rfind(stripped).ok_or(PromptError::ContinueFinalMessage(TAG_NOT_RENDERED))?;
+    let place = text.rfind(stripped).filter(|_| text.contains(strip_spaces(said)));
+    let place = place.ok_or(PromptError::ContinueFinalMessage(TAG_NOT_RENDERED))?;
     let head = &text[..place];
-    if text[place..].starts_with(CONTINUE_TAG) { Ok(head.to_owned()) } else { Ok(head.trim_end().to_owned()) }
+    if text[place..].starts_with(CONTINUE_TAG) { Ok(head.to_owned()) } else { Ok(strip_spaces_at_end(head).to_owned()) }
 }
 
 fn is_assistant(message: &Object) -> bool {
@@ -216,4 +226,26 @@ fn variables(prompt: &ChatPrompt) -> Object {
     }
     variables.insert("add_generation_prompt".to_owned(), Value::Bool(prompt.add_generation_prompt));
     variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str, said: &str) -> Option<String> {
+        cut_at_tag(text, said).ok()
+    }
+
+    #[test]
+    fn a_render_is_cut_where_the_message_ends() {
+        assert_eq!(cut("<a>said CONTINUE_FINAL_MESSAGE_TAG </a>", "said ").as_deref(), Some("<a>said "));
+        assert_eq!(cut("<a>said CONTINUE_FINAL_MESSAGE_TAG</a>", "said ").as_deref(), Some("<a>said"));
+        assert_eq!(cut("<a>said\u{1c}CONTINUE_FINAL_MESSAGE_TAG</a>", "said\u{1c}").as_deref(), Some("<a>said"));
+    }
+
+    #[test]
+    fn a_message_that_is_shown_otherwise_is_not_continued() {
+        assert_eq!(cut("<a>b CONTINUE_FINAL_MESSAGE_TAG </a>", "<think>a</think>b "), None);
+        assert_eq!(cut("<a>b</a>", "b"), None);
+    }
 }

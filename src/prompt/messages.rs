@@ -38,14 +38,17 @@ fn rebuild(
     arguments: ArgumentsForm,
 ) -> Result<Object, PromptError> {
     let role = message.role.as_str();
-    let parts = text_parts(index, message)?;
+    let parts = text_parts(index, message, format)?;
     let mut object = Object::new();
     object.insert("role".to_owned(), Value::from(role));
     object.insert("content".to_owned(), content(role, parts, format));
     if role == "assistant" {
         if let Some(calls) = message.tool_calls.as_ref().filter(|calls| !calls.is_empty()) {
-            let calls = calls.iter().map(|call| tool_call(call, arguments)).collect();
-            object.insert("tool_calls".to_owned(), Value::Array(calls));
+            let calls = calls.iter().enumerate().map(|(number, call)| {
+                let place = format!("messages[{index}].tool_calls[{number}]");
+                tool_call(&place, call, arguments)
+            });
+            object.insert("tool_calls".to_owned(), Value::Array(calls.collect::<Result<_, _>>()?));
         }
         if let Some(reasoning) = &message.reasoning {
             object.insert("reasoning".to_owned(), Value::from(reasoning.as_str()));
@@ -72,10 +75,34 @@ fn rebuild(
 struct TextPart {
     text: String,
     extras: Object,
+    /// A bare string, or of the type `text`: not a refusal, a thought, or what the Responses API calls a text.
+    is_plain: bool,
 }
 
-fn text_parts(index: usize, message: &Message) -> Result<Vec<TextPart>, PromptError> {
-    let plain = |text: &str| TextPart { text: text.to_owned(), extras: Object::new() };
+/// The keys of vLLM's types of parts, none of which stays on a text; templates tell media by some of them.
+const PART_KEYS: [&str; 18] = [
+    "type",
+    "text",
+    "refusal",
+    "thinking",
+    "closed",
+    "file",
+    "image_url",
+    "image_pil",
+    "image_embeds",
+    "input_audio",
+    "audio_url",
+    "audio_embeds",
+    "video_url",
+    "video_embeds",
+    "data",
+    "name",
+    "uuid",
+    "prompt_cache_breakpoint",
+];
+
+fn text_parts(index: usize, message: &Message, format: ContentFormat) -> Result<Vec<TextPart>, PromptError> {
+    let plain = |text: &str| TextPart { text: text.to_owned(), extras: Object::new(), is_plain: true };
     let mut parts = match &message.content {
         Content::Empty => Vec::new(),
         Content::Text(text) => vec![plain(text)],
@@ -85,7 +112,8 @@ fn text_parts(index: usize, message: &Message) -> Result<Vec<TextPart>, PromptEr
                 match part {
                     ContentPart::Text(text) => texts.push(plain(text)),
                     ContentPart::Object { kind, fields } => {
-                        texts.extend(object_part(&format!("messages[{index}].content[{part_index}]"), kind, fields)?);
+                        let place = format!("messages[{index}].content[{part_index}]");
+                        texts.extend(object_part(&place, kind, fields, format)?);
                     }
                 }
             }
@@ -98,53 +126,54 @@ fn text_parts(index: usize, message: &Message) -> Result<Vec<TextPart>, PromptEr
     Ok(parts)
 }
 
-/// The text of a part, `None` when it is null: vLLM skips such parts.
-fn object_part(place: &str, kind: &str, fields: &Object) -> Result<Option<TextPart>, PromptError> {
+/// The text of a part, `None` where vLLM skips the part because it has none.
+fn object_part(
+    place: &str,
+    kind: &str,
+    fields: &Object,
+    format: ContentFormat,
+) -> Result<Option<TextPart>, PromptError> {
+    let invalid = |param: String, message: String| Err(PromptError::Content { param, message });
     let key = match kind {
         "text" | "input_text" | "output_text" => "text",
         "refusal" => "refusal",
         "thinking" => "thinking",
         _ => {
-            return Err(PromptError::Content {
-                param: place.to_owned(),
-                message: format!(
-                    "Unsupported chat content part type: '{kind}'. Supported types: text, input_text, output_text, \
-                     refusal, thinking."
-                ),
-            });
+            let message = format!(
+                "Unsupported chat content part type: '{kind}'. Supported types: text, input_text, output_text, \
+                 refusal, thinking."
+            );
+            return invalid(place.to_owned(), message);
         }
     };
+    if fields.get("uuid").is_some_and(|uuid| !uuid.is_null()) {
+        return invalid(format!("{place}.uuid"), "`uuid` is for media, and this part is a text".to_owned());
+    }
     match fields.get(key) {
         Some(Value::String(text)) => {
-            let known = ["type", key];
-            let extras = fields.iter().filter(|(name, _)| !known.contains(&name.as_str()));
+            let extras = fields.iter().filter(|(name, _)| !PART_KEYS.contains(&name.as_str()));
             let extras = extras.map(|(name, value)| (name.clone(), value.clone())).collect();
-            Ok(Some(TextPart { text: text.clone(), extras }))
+            Ok(Some(TextPart { text: text.clone(), extras, is_plain: kind == "text" }))
         }
-        None | Some(Value::Null) => Ok(None),
-        Some(_) => Err(PromptError::Content {
-            param: format!("{place}.{key}"),
-            message: format!("`{key}` of a content part must be a string"),
-        }),
+        // As parts, vLLM shows the null of the other types to the template.
+        None | Some(Value::Null) if format == ContentFormat::String || matches!(kind, "text" | "refusal") => Ok(None),
+        _ => invalid(format!("{place}.{key}"), format!("`{key}` of a content part must be a string")),
     }
 }
 
 fn strip_billing_header(part: &mut TextPart) -> bool {
-    if !part.text.starts_with(BILLING_HEADER) {
+    if !part.is_plain || !part.text.starts_with(BILLING_HEADER) {
         return true;
     }
-    match part.text.split_once('\n') {
-        Some((_, rest)) => {
-            part.text = rest.to_owned();
-            true
-        }
-        None => false,
-    }
+    part.text = part.text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+    !part.text.is_empty()
 }
 
 fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
     if format == ContentFormat::String || role == "tool" {
-        let texts: Vec<String> = parts.into_iter().map(|part| part.text).collect();
+        // vLLM leaves empty texts out, newline and all, unless they were parts.
+        let is_kept = |text: &String| format == ContentFormat::OpenAi || !text.is_empty();
+        let texts: Vec<String> = parts.into_iter().map(|part| part.text).filter(is_kept).collect();
         return Value::String(texts.join("\n"));
     }
     let parts = parts.into_iter().map(|part| {
@@ -158,11 +187,11 @@ fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
 }
 
 /// A call in the key order of vLLM's schema: templates print calls as they come.
-fn tool_call(call: &ToolCall, form: ArgumentsForm) -> Value {
+fn tool_call(place: &str, call: &ToolCall, form: ArgumentsForm) -> Result<Value, PromptError> {
     let arguments = match (form, &call.arguments) {
         (ArgumentsForm::Text, Some(text)) if !text.is_empty() => Value::from(text.as_str()),
         (ArgumentsForm::Text, _) => Value::from("{}"),
-        (ArgumentsForm::Mapping, text) => parsed_arguments(text.as_deref()),
+        (ArgumentsForm::Mapping, text) => parsed_arguments(place, text.as_deref())?,
     };
     let mut function = Object::new();
     function.insert("arguments".to_owned(), arguments);
@@ -173,15 +202,19 @@ fn tool_call(call: &ToolCall, form: ArgumentsForm) -> Value {
     object.insert("function".to_owned(), Value::Object(function));
     object.insert("type".to_owned(), Value::from("function"));
     object.extend(call.extras.clone());
-    Value::Object(object)
+    Ok(Value::Object(object))
 }
 
 /// vLLM hands templates `{}` for arguments that are not a JSON object: models do write broken calls, and their ids,
-/// not this text, are what the prompt keeps.
-fn parsed_arguments(text: Option<&str>) -> Value {
+/// not this text, are what the prompt keeps. Arguments that Python reads and tito cannot keep are refused.
+fn parsed_arguments(place: &str, text: Option<&str>) -> Result<Value, PromptError> {
     match text.map(Value::parse) {
-        Some(Ok(object @ Value::Object(_))) => object,
-        _ => Value::Object(Object::new()),
+        Some(Ok(object @ Value::Object(_))) => Ok(object),
+        Some(Err(error)) if error.is_limit() => Err(PromptError::Content {
+            param: format!("{place}.function.arguments"),
+            message: format!("the arguments cannot be shown as they are: {error}"),
+        }),
+        _ => Ok(Value::Object(Object::new())),
     }
 }
 
@@ -192,7 +225,8 @@ pub(super) fn template_tool(tool: &FunctionTool) -> Value {
     let description = tool.description.as_deref().map_or(Value::Null, Value::from);
     function.insert("description".to_owned(), description);
     function.insert("parameters".to_owned(), tool.parameters.clone().unwrap_or(Value::Null));
-    let flags = [("strict", tool.strict), ("defer_loading", tool.defer_loading)];
+    // As vLLM does, the field beside the function is taken for the function's own.
+    let flags = [("strict", tool.strict), ("defer_loading", tool.defer_loading.or(tool.outer_defer_loading))];
     function.extend(flags.into_iter().filter_map(|(key, flag)| Some((key.to_owned(), Value::Bool(flag?)))));
     let mut object = Object::new();
     object.insert("type".to_owned(), Value::from("function"));
@@ -223,7 +257,8 @@ pub(super) fn fold_developer_role(messages: Vec<Object>, template_source: &str) 
     if !is_system.iter().skip(1).any(|&system| system) {
         return (messages, identity);
     }
-    let text: Vec<String> = messages.iter().filter(|message| role_is(message, "system")).map(flat_text).collect();
+    let texts = messages.iter().filter(|message| role_is(message, "system")).map(flat_text);
+    let text: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
     let mut folded = vec![Object::from_iter([
         ("role".to_owned(), Value::from("system")),
         ("content".to_owned(), Value::String(text.join("\n\n"))),
@@ -325,5 +360,101 @@ mod tests {
         assert_eq!(places, [1, 0, 0]);
         assert_eq!(Value::Object(folded[0].clone()).to_json_string(), r#"{"role": "system", "content": "d\n\ns"}"#);
         assert_eq!(fold_developer_role(objects, "'developer'").0.len(), 3);
+    }
+
+    #[test]
+    fn empty_parts_are_left_out_of_a_string_and_kept_in_a_list() {
+        let text = r#"[{"role":"user","content":[{"type":"text","text":""},{"type":"text","text":"a"},""]},
+            {"role":"tool","content":[{"type":"text","text":"r"},""]}]"#;
+        assert_eq!(
+            rendered(text, ContentFormat::String),
+            [r#"{"role": "user", "content": "a"}"#, r#"{"role": "tool", "content": "r"}"#]
+        );
+        assert_eq!(
+            rendered(text, ContentFormat::OpenAi),
+            [
+                concat!(
+                    r#"{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "a"}, "#,
+                    r#"{"type": "text", "text": ""}]}"#
+                ),
+                r#"{"role": "tool", "content": "r\n"}"#
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_of_other_parts_do_not_stay_on_a_text() {
+        let text = r#"[{"role":"user","content":[{"type":"text","text":"a","image_url":"u","uuid":null,"own":1}]}]"#;
+        assert_eq!(
+            rendered(text, ContentFormat::OpenAi),
+            [r#"{"role": "user", "content": [{"type": "text", "text": "a", "own": 1}]}"#]
+        );
+    }
+
+    #[test]
+    fn a_part_with_the_uuid_of_a_medium_is_refused() {
+        let text = r#"[{"role":"user","content":[{"type":"text","text":"a","uuid":"x"}]}]"#;
+        let error = template_messages(&messages(text), ContentFormat::String, ArgumentsForm::Mapping).unwrap_err();
+        assert!(error.to_string().contains("uuid"), "{error}");
+    }
+
+    #[test]
+    fn a_thought_without_text_is_refused_where_the_template_would_see_it() {
+        let text = r#"[{"role":"user","content":[{"type":"thinking","thinking":null}]}]"#;
+        assert_eq!(rendered(text, ContentFormat::String), [r#"{"role": "user", "content": ""}"#]);
+        assert!(template_messages(&messages(text), ContentFormat::OpenAi, ArgumentsForm::Mapping).is_err());
+    }
+
+    #[test]
+    fn only_the_billing_header_of_a_text_goes_and_a_part_that_is_nothing_else() {
+        let header = "x-anthropic-billing-header: 1";
+        let text = format!(
+            r#"[{{"role":"system","content":["{header}\nkept",{{"type":"text","text":"{header}\n"}}]}},
+                {{"role":"system","content":[{{"type":"input_text","text":"{header}"}}]}}]"#
+        );
+        assert_eq!(
+            rendered(&text, ContentFormat::OpenAi),
+            [
+                r#"{"role": "system", "content": [{"type": "text", "text": "kept"}]}"#.to_owned(),
+                format!(r#"{{"role": "system", "content": [{{"type": "text", "text": "{header}"}}]}}"#),
+            ]
+        );
+    }
+
+    #[test]
+    fn arguments_that_cannot_be_kept_are_refused_not_dropped() {
+        let deep = format!(r#"{{\"a\": {}{}}}"#, "[".repeat(300), "]".repeat(300));
+        let long = format!(r#"{{\"a\": {}}}"#, "1".repeat(4301));
+        for arguments in [r#"{\"a\": \"\\ud83d\"}"#, &deep, &long] {
+            let text = format!(
+                r#"[{{"role":"assistant","tool_calls":[{{"type":"function","id":"c","function":{{"name":"f","arguments":"{arguments}"}}}}]}}]"#
+            );
+            let error = template_messages(&messages(&text), ContentFormat::String, ArgumentsForm::Mapping);
+            let Err(PromptError::Content { param, .. }) = error else { panic!("{arguments}") };
+            assert_eq!(param, "messages[0].tool_calls[0].function.arguments");
+        }
+    }
+
+    #[test]
+    fn a_tool_is_deferred_by_the_field_beside_its_function() {
+        let tool = |text: &str| template_tool(&serde_json::from_str(text).unwrap()).to_json_string();
+        let shown = r#"{"type": "function", "function": {"name": "f", "description": null, "parameters": null, "#;
+        assert_eq!(
+            tool(r#"{"type":"function","function":{"name":"f"},"defer_loading":true}"#),
+            format!(r#"{shown}"defer_loading": true}}, "defer_loading": true}}"#)
+        );
+        assert_eq!(
+            tool(r#"{"type":"function","function":{"name":"f","defer_loading":false},"defer_loading":true}"#),
+            format!(r#"{shown}"defer_loading": false}}, "defer_loading": true}}"#)
+        );
+    }
+
+    #[test]
+    fn empty_messages_add_nothing_to_the_system_prompt() {
+        let text =
+            r#"[{"role":"developer","content":""},{"role":"user","content":"q"},{"role":"system","content":"s"}]"#;
+        let objects = template_messages(&messages(text), ContentFormat::String, ArgumentsForm::Mapping).unwrap();
+        let (folded, _) = fold_developer_role(objects, "");
+        assert_eq!(Value::Object(folded[0].clone()).to_json_string(), r#"{"role": "system", "content": "s"}"#);
     }
 }

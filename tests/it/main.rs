@@ -14,6 +14,8 @@ mod cli;
 mod continuity;
 /// Bad requests: status, shape, and the words that no ordinary error may contain.
 mod errors;
+/// Recordings of Python with real templates and tokenizers.
+mod fidelity;
 /// Random bodies: no 5xx, no panic, no word that means overflow.
 mod fuzz;
 /// The seeds of the fuzz targets.

@@ -36,6 +36,7 @@ use crate::json;
 
 pub use content_format::ContentFormat;
 pub use error::TemplateError;
+pub(super) use text::{strip_spaces, strip_spaces_at_end};
 
 const NAME: &str = "chat_template";
 

@@ -20,6 +20,16 @@ pub(super) fn strip<'t>(text: &'t str, chars: Option<&str>, ends: Ends) -> &'t s
     if ends == Ends::Left { text } else { text.trim_end_matches(strips) }
 }
 
+/// `str.strip()`.
+pub(in crate::prompt) fn strip_spaces(text: &str) -> &str {
+    text.trim_matches(is_space)
+}
+
+/// `str.rstrip()`.
+pub(in crate::prompt) fn strip_spaces_at_end(text: &str) -> &str {
+    text.trim_end_matches(is_space)
+}
+
 /// `str.split` without a separator, at most `limit` times from the left.
 pub(super) fn split_spaces(text: &str, limit: usize) -> Vec<&str> {
     let mut words = Vec::new();

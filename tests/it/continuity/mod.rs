@@ -13,7 +13,7 @@ mod families;
 /// Every family with every shape of conversation and every end of a generation.
 mod matrix;
 /// Recorded conversations: the ids of a patched vLLM.
-mod multiturn;
+pub(crate) mod multiturn;
 /// What a splice has to be, found without it.
 mod oracle;
 /// Random conversations through the HTTP app.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tito::{
     TokenId,
     model::EosTokens,
-    tokenizer::{AddedToken, ByteLevelBpe, Split},
+    tokenizer::{AddedToken, ByteLevelBpe, Split, Tokenizer},
 };
 
 use super::{Model, Server, ids};
@@ -16,38 +16,19 @@ macro_rules! golden {
     };
 }
 
-/// SmolLM2's special tokens, in the order of their ids.
-const SPECIAL: [&str; 17] = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<repo_name>",
-    "<reponame>",
-    "<file_sep>",
-    "<filename>",
-    "<gh_stars>",
-    "<issue_start>",
-    "<issue_comment>",
-    "<issue_closed>",
-    "<jupyter_start>",
-    "<jupyter_text>",
-    "<jupyter_code>",
-    "<jupyter_output>",
-    "<jupyter_script>",
-    "<empty_output>",
-];
-/// The bytes that it has tokens for, as byte-level BPE writes them.
-const ALPHABET: &str = "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~¡¢£¤¥¦§¨©ª«¬®¯°±²³´µ¶·¸¹º»¼½¾¿ÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ×ØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðóôĀāĂăąćĈĉĊċČčĎďĐđĒĕėĘęĚěĜĞğĠġĢģĤĥĦħĨĩĪīĬĭĮįİıĲĳĴĵĶķĸĹĺĻļĽľĿŀŁłŃ";
+/// How many special tokens SmolLM2 has: its first ones.
+const SPECIAL: usize = 17;
 
-fn smollm2(template: &str) -> Model {
+/// SmolLM2's tokenizer, of its merges.
+pub(crate) fn smollm2_tokenizer() -> Tokenizer {
     let merges: Vec<(String, String)> = golden!("multiturn/smollm2-merges.txt")
         .lines()
         .map(|line| line.split_once(' ').unwrap())
         .map(|(left, right)| (left.to_owned(), right.to_owned()))
         .collect();
-    let tokens = SPECIAL.map(str::to_owned).into_iter().chain(ALPHABET.chars().map(String::from));
-    let tokens = tokens.chain(merges.iter().map(|(left, right)| format!("{left}{right}")));
-    let added = (0..).zip(SPECIAL).map(|(id, token)| AddedToken::verbatim(id, token, true));
+    let first = || golden!("multiturn/smollm2-first-tokens.txt").lines();
+    let tokens = first().map(str::to_owned).chain(merges.iter().map(|(left, right)| format!("{left}{right}")));
+    let added = (0..).zip(first().take(SPECIAL)).map(|(id, token)| AddedToken::verbatim(id, token, true));
     let tokenizer = ByteLevelBpe {
         vocab: tokens.zip(0..).collect(),
         added_tokens: added.collect(),
@@ -57,7 +38,11 @@ fn smollm2(template: &str) -> Model {
     };
     let tokenizer = tokenizer.build().unwrap();
     assert_eq!(tokenizer.vocab_size(), 49_152);
-    Model::new(tokenizer, template, EosTokens { primary: Some(2), others: Vec::new() })
+    tokenizer
+}
+
+fn smollm2(template: &str) -> Model {
+    Model::new(smollm2_tokenizer(), template, EosTokens { primary: Some(2), others: Vec::new() })
 }
 
 fn template(name: &str) -> &'static str {
