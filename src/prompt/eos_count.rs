@@ -8,7 +8,11 @@ use crate::TokenId;
 
 /// Puts `model_prefix_token_ids` in the place of `template_prefix_token_ids`, which `template_token_ids` starts with
 /// in spirit: up to its last end token.
-pub(super) fn replace_prefix_tokens(
+///
+/// The first are what the model saw and sampled, the second the conversation up to and including the last assistant
+/// message as the template writes it, the third the whole conversation. Fails without an end token, or where the third
+/// has fewer of them than the second.
+pub fn replace_prefix_tokens(
     eos_token_id: Option<TokenId>,
     model_prefix_token_ids: &[TokenId],
     template_prefix_token_ids: &[TokenId],

@@ -14,7 +14,7 @@ use super::{
 
 /// How a tracked generation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+pub(super) enum End {
     Closed,
     Truncated,
     /// By a stop token that closes no message in the template.
@@ -29,7 +29,7 @@ enum End {
     CloseInText,
 }
 
-const ENDS: [End; 7] =
+pub(super) const ENDS: [End; 7] =
     [End::Closed, End::Truncated, End::Foreign, End::HalfCharacter, End::Empty, End::ClosedAndOn, End::CloseInText];
 
 fn user(text: &str) -> Value {
@@ -58,7 +58,7 @@ fn calls(content: &str, count: usize) -> Value {
 }
 
 /// Name, conversation, further fields of the request.
-fn shapes() -> Vec<(&'static str, Vec<Value>, Value)> {
+pub(super) fn shapes() -> Vec<(&'static str, Vec<Value>, Value)> {
     let (q, answer) = (|| user("the weather"), || tracked("it is warm Zq7"));
     let eight = (0..8).flat_map(|_| [q(), answer()]).chain([q()]).collect();
     let thought = || tracked("<think>\nhm\n</think>\n\nwarm Zq7");
@@ -117,7 +117,8 @@ fn generation(family: &Family, message: &Value, end: End) -> Vec<TokenId> {
         End::Closed => ids.extend(close),
         End::Truncated => {}
         End::Foreign => ids.extend(model.ids(family.foreign)),
-        End::HalfCharacter => ids.push(model.tokenizer.id_of("â").unwrap()),
+        // Three bytes make the character; the vocabularies spell the first in two ways.
+        End::HalfCharacter => ids.extend(["â", "<0xE2>"].iter().find_map(|byte| model.tokenizer.id_of(byte))),
         End::Empty => ids.clear(),
         End::ClosedAndOn => {
             ids.extend(close);
@@ -137,7 +138,7 @@ fn said(message: &Value) -> String {
 }
 
 /// The request with ids on its tracked messages, or why one of its prompts cannot be made.
-fn request(family: &Family, messages: &[Value], fields: &Value, end: End) -> Result<Value, PromptError> {
+pub(super) fn request(family: &Family, messages: &[Value], fields: &Value, end: End) -> Result<Value, PromptError> {
     let mut request = json!({"messages": []});
     for message in messages {
         let mut message = message.clone();

@@ -18,6 +18,8 @@ pub(crate) mod multiturn;
 mod oracle;
 /// Random conversations through the HTTP app.
 mod properties;
+/// The templates that TRL ships, with real tokenizers.
+mod real_templates;
 /// `required_prefix_token_ids`: ids without a message.
 mod required;
 
@@ -61,8 +63,8 @@ impl Model {
         Self::new(tiny_tokenizer(), template, EosTokens { primary: Some(2), others: vec![0] })
     }
 
-    pub(crate) fn new(tokenizer: Tokenizer, template: &str, eos: EosTokens) -> Self {
-        let tokenizer = Arc::new(tokenizer);
+    pub(crate) fn new(tokenizer: impl Into<Arc<Tokenizer>>, template: &str, eos: EosTokens) -> Self {
+        let tokenizer = tokenizer.into();
         let renderer = renderer(&tokenizer, template, &eos, OnUnprovable::Error);
         Self { tokenizer, eos, template: template.to_owned(), renderer }
     }

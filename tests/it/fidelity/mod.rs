@@ -23,7 +23,7 @@ const SHOWN: usize = 12;
 /// The directory that `tests/fidelity/record.py` wrote.
 #[expect(clippy::disallowed_methods, reason = "tests are told by the environment where the recording is")]
 #[expect(clippy::print_stderr, reason = "what was not tested should be seen")]
-fn recording() -> Option<PathBuf> {
+pub(crate) fn recording() -> Option<PathBuf> {
     let path = std::env::var("TITO_TEST_FIDELITY").ok();
     let required = std::env::var("TITO_REQUIRE_FIDELITY").is_ok_and(|value| value == "1");
     assert!(path.is_some() || !required, "TITO_TEST_FIDELITY is not set");
@@ -45,7 +45,7 @@ fn values(path: &Path) -> Vec<Value> {
 }
 
 /// The names of a directory's files without their extension, in order.
-fn stems(directory: &Path) -> Vec<String> {
+pub(crate) fn stems(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut stems: Vec<String> =
         entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
@@ -54,7 +54,7 @@ fn stems(directory: &Path) -> Vec<String> {
 }
 
 /// Does the jobs on all processors.
-fn in_parallel<T: Send>(jobs: Vec<T>, work: impl Fn(T) + Sync) {
+pub(crate) fn in_parallel<T: Send>(jobs: Vec<T>, work: impl Fn(T) + Sync) {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let jobs = Mutex::new(jobs);
     thread::scope(|scope| {
@@ -71,7 +71,7 @@ fn in_parallel<T: Send>(jobs: Vec<T>, work: impl Fn(T) + Sync) {
 }
 
 /// Fails with the first of the differences, if there are any.
-fn assert_none(differences: &[String]) {
+pub(crate) fn assert_none(differences: &[String]) {
     let shown = differences.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>();
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), shown.join("\n\n"));
 }
