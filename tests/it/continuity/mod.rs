@@ -14,6 +14,8 @@ mod oracle;
 mod properties;
 /// `required_prefix_token_ids`: ids without a message.
 mod required;
+/// The proof on a short conversation, and what it must not prove.
+mod short;
 
 use std::sync::Arc;
 
