@@ -144,8 +144,9 @@ fn strip_billing_header(part: &mut TextPart) -> bool {
 
 fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
     if format == ContentFormat::String || role == "tool" {
-        let texts: Vec<String> = parts.into_iter().map(|part| part.text).collect();
-        return Value::String(texts.join("\n"));
+        let mut texts: Vec<String> = parts.into_iter().map(|part| part.text).collect();
+        let only = if texts.len() == 1 { texts.pop() } else { None };
+        return Value::String(only.unwrap_or_else(|| texts.join("\n")));
     }
     let parts = parts.into_iter().map(|part| {
         let mut object = Object::new();
