@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
+    http::{HeaderMap, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
@@ -122,6 +122,16 @@ struct TokenizeResponse {
     token_continuity: Option<TokenContinuity>,
 }
 
+impl IntoResponse for TokenizeResponse {
+    /// As [`Json`] does, whose buffer takes three times as long for tens of thousands of ids.
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self) {
+            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+            Err(error) => ApiError::internal(error).into_response(),
+        }
+    }
+}
+
 /// Ids to be put into text.
 #[derive(Debug, Deserialize, ToSchema)]
 struct DetokenizeRequest {
@@ -174,7 +184,6 @@ async fn tokenize(
         // A first turn has vLLM's own shape, which tests compare as a whole.
         token_continuity: verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something()),
     };
-    let response = Json(response);
     Ok(match verdict {
         Some(verdict) => verdict.announce(response),
         None => response.into_response(),

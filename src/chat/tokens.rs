@@ -83,17 +83,52 @@ fn read(json: &str) -> Option<Vec<TokenId>> {
     if list.is_empty() {
         return Some(Vec::new());
     }
-    list.as_bytes().split(|&byte| byte == b',').map(|id| read_id(id.trim_ascii())).collect()
+    // Most ids have four digits or more, and a comma.
+    let mut ids = Vec::with_capacity(list.len() / 5 + 1);
+    let mut rest = list.as_bytes();
+    loop {
+        let (id, behind) = read_id(rest.trim_ascii_start())?;
+        ids.push(id);
+        rest = match behind.trim_ascii_start() {
+            [] => return Some(ids),
+            [b',', next @ ..] => next,
+            _ => return None,
+        };
+    }
 }
 
-fn read_id(digits: &[u8]) -> Option<TokenId> {
-    if digits.is_empty() {
+/// The id that a text starts with, and what is behind it.
+fn read_id(text: &[u8]) -> Option<(TokenId, &[u8])> {
+    /// As many as the longest id has.
+    const MAX_DIGITS: usize = 10;
+    if let Some((id, digits)) = text.first_chunk().copied().and_then(read_short_id) {
+        return Some((id, &text[digits..]));
+    }
+    let digits = text.iter().take(MAX_DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, behind) = text.split_at(digits);
+    let id = number.iter().fold(0, |id: u64, digit| id * 10 + u64::from(digit - b'0'));
+    Some((TokenId::try_from(id).ok().filter(|_| digits > 0)?, behind))
+}
+
+/// The id of one to seven digits that eight bytes start with, and how many it has. All digits at once: a loop over them
+/// is as slow as the guesses of the processor where it ends.
+fn read_short_id(text: [u8; 8]) -> Option<(TokenId, usize)> {
+    /// Every byte of a word the same.
+    const fn all(byte: u8) -> u64 {
+        u64::from_le_bytes([byte; 8])
+    }
+    let values = u64::from_le_bytes(text) ^ all(b'0');
+    let above_nine = ((values & all(0x7F)) + all(0x7F - 9)) | values;
+    let digits = (above_nine & all(0x80)).trailing_zeros() / 8;
+    if digits == 0 || digits == 8 {
         return None;
     }
-    digits.iter().try_fold(0, |id: TokenId, digit| {
-        let digit = digit.is_ascii_digit().then(|| TokenId::from(digit - b'0'))?;
-        id.checked_mul(10)?.checked_add(digit)
-    })
+    // The digits move to the end of the word, where zeros precede them; then pairs are joined, fours, and all.
+    let ones = values << (64 - 8 * digits);
+    let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (twos * 100 + (twos >> 16)) & 0x0000_FFFF_0000_FFFF;
+    let id = (fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF;
+    Some((TokenId::try_from(id).ok()?, digits as usize))
 }
 
 impl<'de> Deserialize<'de> for TokenIds {
@@ -139,6 +174,19 @@ mod tests {
         }
         let last = TokenId::MAX;
         assert_eq!(token_ids("[4294967295]").parse(usize::MAX), Ok(vec![last]));
+    }
+
+    #[test]
+    fn ids_of_every_length_are_read_wherever_they_stand() {
+        let ids: Vec<TokenId> = (0..10).flat_map(|digits| [10_u32.pow(digits) - 1, 10_u32.pow(digits)]).collect();
+        for separator in [",", ", ", " ,\n"] {
+            let text: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            assert_eq!(token_ids(&format!("[{}]", text.join(separator))).parse(usize::MAX), Ok(ids.clone()));
+            for id in &ids {
+                assert_eq!(token_ids(&format!("[{id}{separator}7]")).parse(usize::MAX), Ok(vec![*id, 7]));
+                assert_eq!(token_ids(&format!("[7{separator}{id}]")).parse(usize::MAX), Ok(vec![7, *id]));
+            }
+        }
     }
 
     #[test]

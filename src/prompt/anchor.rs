@@ -8,7 +8,7 @@ use super::{
     PromptError, UnprovableSplice,
     marks::last_text,
     seams::Seam,
-    splice::{Splice, spoken},
+    splice::{Splice, fresh_word, spoken},
 };
 use crate::TokenId;
 
@@ -60,7 +60,7 @@ impl Splice<'_> {
         if assistants != self.conversation.assistants() {
             return Ok(None);
         }
-        let random = self.word();
+        let random = fresh_word();
         let word = |number: usize| format!("{random}x{number}x");
         let text = match self.conversation.text_with_assistants(word) {
             Err(PromptError::Template(_)) => return Ok(None),

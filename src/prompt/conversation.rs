@@ -1,11 +1,14 @@
 //! One conversation as text: the template, its messages and its variables, rendered as often as a proof needs.
 
+use std::borrow::Cow;
+
 use indexmap::IndexMap;
+use memchr::memmem;
 use time::OffsetDateTime;
 
 use super::{
     ChatPrompt, PromptError,
-    marks::with_all,
+    marks::{any_text_in, ends_alike, with_all},
     messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
     template::{ChatTemplate, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
 };
@@ -17,10 +20,11 @@ const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 /// A conversation ready to render. Every render of it sees the same clock.
 pub(super) struct Conversation<'a> {
     template: &'a ChatTemplate,
-    messages: Vec<Object>,
+    messages: Vec<Cow<'a, Object>>,
     /// The same messages in the template's own form, which all renders share.
     shown: Vec<Variable>,
-    /// Where each message of the request went, when developer messages were folded into the system prompt.
+    /// Where each message of the request went, when developer messages were folded into the system prompt, or earlier
+    /// ones left out.
     places: Vec<usize>,
     variables: IndexMap<String, Variable>,
     continue_final_message: bool,
@@ -48,7 +52,7 @@ impl<'a> Conversation<'a> {
         Ok(Self {
             template,
             shown: messages.iter().map(Variable::from).collect(),
-            messages,
+            messages: messages.into_iter().map(Cow::Owned).collect(),
             places,
             variables: variables(prompt).iter().map(|(name, value)| (name.clone(), value.into())).collect(),
             continue_final_message: prompt.continue_final_message,
@@ -58,7 +62,7 @@ impl<'a> Conversation<'a> {
 
     /// The whole conversation.
     pub(super) fn text(&self) -> Result<String, PromptError> {
-        self.render_shown(self.shown.clone(), self.messages.last())
+        self.render_shown(self.shown.clone(), self.last())
     }
 
     /// The whole conversation with another message in the place of message `index` of the request, and `later`, where
@@ -100,6 +104,55 @@ impl<'a> Conversation<'a> {
         self.fill(self.shown[..=self.places[index]].to_vec(), &variables)
     }
 
+    /// The conversation from the last question before message `index` of the request on. `None` if that is all of it.
+    ///
+    /// System prompt and all that follows stay. Between them stay the question and, behind it, the last answer of an
+    /// assistant with what tools said to it, all of which say `word`.
+    pub(super) fn shortened(&self, index: usize, word: &str) -> Option<Conversation<'_>> {
+        let place = self.places[index];
+        let instructions = self.messages[..place].iter().take_while(|message| instructs(message)).count();
+        let question = (instructions..place).rfind(|&earlier| role(&self.messages[earlier]) == Some("user"))?;
+        let answer = (question..place).rfind(|&earlier| is_assistant(&self.messages[earlier])).unwrap_or(place);
+        let earlier: Vec<usize> = std::iter::once(question).chain(answer..place).collect();
+        if instructions + earlier.len() == place {
+            return None;
+        }
+        let saying_word = |&earlier: &usize| {
+            let message = with_all(&self.messages[earlier], word);
+            let shown = Variable::from(&message);
+            (Cow::Owned(message), shown)
+        };
+        let stays = |place: usize| (Cow::Borrowed(&*self.messages[place]), self.shown[place].clone());
+        let behind = (place..self.messages.len()).map(stays);
+        let messages = (0..instructions).map(stays).chain(earlier.iter().map(saying_word)).chain(behind);
+        let (messages, shown) = messages.unzip();
+        let mut places = vec![0; self.places.len()];
+        places[index] = instructions + earlier.len();
+        Some(Conversation {
+            template: self.template,
+            messages,
+            shown,
+            places,
+            variables: self.variables.clone(),
+            continue_final_message: self.continue_final_message,
+            now: self.now,
+        })
+    }
+
+    /// Whether another message could look like message `index` of the request.
+    pub(super) fn repeats(&self, index: usize) -> bool {
+        let place = self.places[index];
+        let others = self.messages.iter().enumerate().filter(|&(other, _)| other != place);
+        others.map(|(_, other)| other).any(|other| ends_alike(other, &self.messages[place]))
+    }
+
+    /// Whether a message has `text` anywhere in it.
+    pub(super) fn spells(&self, text: &str) -> bool {
+        let finder = memmem::Finder::new(text);
+        let spells = |text: &str| finder.find(text.as_bytes()).is_some();
+        self.messages.iter().any(|message| any_text_in(message, &spells))
+    }
+
     /// The template's view of message `index` of the request.
     pub(super) fn message(&self, index: usize) -> &Object {
         &self.messages[self.places[index]]
@@ -118,6 +171,10 @@ impl<'a> Conversation<'a> {
         self.places[index] + 1 == self.messages.len()
     }
 
+    fn last(&self) -> Option<&Object> {
+        self.messages.last().map(AsRef::as_ref)
+    }
+
     /// How many assistant messages there are.
     pub(super) fn assistants(&self) -> usize {
         self.messages.iter().filter(|message| is_assistant(message)).count()
@@ -131,7 +188,7 @@ impl<'a> Conversation<'a> {
     /// Renders the conversation with other messages in some places.
     fn render_changed(&self, changed: &[(usize, Object)]) -> Result<String, PromptError> {
         let mut shown = self.shown.clone();
-        let mut last = self.messages.last();
+        let mut last = self.last();
         for (place, message) in changed {
             shown[*place] = Variable::from(message);
             if place + 1 == shown.len() {
@@ -199,8 +256,16 @@ fn cut_at_tag(text: &str, said: &str) -> Result<String, PromptError> {
     if text[place..].starts_with(CONTINUE_TAG) { Ok(head.to_owned()) } else { Ok(strip_spaces_at_end(head).to_owned()) }
 }
 
+fn role(message: &Object) -> Option<&str> {
+    message.get("role").and_then(Value::as_str)
+}
+
+fn instructs(message: &Object) -> bool {
+    matches!(role(message), Some("system" | "developer"))
+}
+
 fn is_assistant(message: &Object) -> bool {
-    message.get("role").and_then(Value::as_str) == Some("assistant")
+    role(message) == Some("assistant")
 }
 
 /// How many bytes two texts start with in common, in whole characters.

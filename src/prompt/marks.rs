@@ -29,61 +29,98 @@ pub(super) fn last_text(message: &Object) -> &str {
     }
 }
 
+/// Whether two messages make the same calls and one ends with what the other says, whoever speaks: templates leave out
+/// thoughts in front of a text.
+pub(super) fn ends_alike(one: &Object, other: &Object) -> bool {
+    let same = |(one, other): (&Value, &Value)| one.get("function") == other.get("function");
+    let [one_text, other_text] = [one, other].map(|message| last_text(message).trim());
+    (one_text.ends_with(other_text) || other_text.ends_with(one_text))
+        && calls(one).len() == calls(other).len()
+        && calls(one).iter().zip(calls(other)).all(same)
+}
+
+/// Whether `found` holds for a text in a message, or for the name of a value in it.
+pub(super) fn any_text_in(message: &Object, found: &dyn Fn(&str) -> bool) -> bool {
+    fn any_text(value: &Value, found: &dyn Fn(&str) -> bool) -> bool {
+        match value {
+            Value::String(text) => found(text),
+            Value::Array(values) => values.iter().any(|value| any_text(value, found)),
+            Value::Object(fields) => any_text_in(fields, found),
+            _ => false,
+        }
+    }
+    message.iter().any(|(name, value)| found(name) || any_text(value, found))
+}
+
 /// The message with `word` as `part`, and `other` as everything else that the model wrote in it. What is empty stays
 /// so: templates ask.
 pub(super) fn with_part(message: &Object, part: Part, word: &str, other: &str) -> Option<Object> {
     let mut message = with_all(message, other);
     match part {
-        Part::Content => set_content(&mut message, word),
+        Part::Content => {
+            let content = content_like(message.get("content").unwrap_or(&Value::Null), word);
+            message.insert("content".to_owned(), content);
+        }
         Part::Arguments(call) => {
             let Value::Array(calls) = message.get_mut("tool_calls")? else { return None };
-            set_arguments(calls.get_mut(call)?, word)?;
+            let call = calls.get_mut(call)?;
+            call.get("function")?.get("arguments")?;
+            *call = call_with(call, word);
         }
     }
     Some(message)
 }
 
-/// The message with `word` as everything that the model wrote in it.
+/// The message with `word` as everything that the model wrote in it. What it said is not copied: it may be long.
 pub(super) fn with_all(message: &Object, word: &str) -> Object {
-    let mut message = message.clone();
-    if calls(&message).is_empty() || !last_text(&message).is_empty() {
-        set_content(&mut message, word);
-    }
-    for key in ["reasoning", "reasoning_content"] {
-        if let Some(Value::String(text)) = message.get_mut(key)
-            && !text.is_empty()
-        {
-            word.clone_into(text);
-        }
-    }
-    if let Some(Value::Array(calls)) = message.get_mut("tool_calls") {
-        for call in calls {
-            // A call without arguments shows nothing of them.
-            let _ = set_arguments(call, word);
-        }
-    }
-    message
+    let silent = !calls(message).is_empty() && last_text(message).is_empty();
+    let marked = |(key, value): (&String, &Value)| {
+        let value = match (key.as_str(), value) {
+            ("content", content) if !silent => content_like(content, word),
+            ("reasoning" | "reasoning_content", Value::String(text)) if !text.is_empty() => Value::from(word),
+            ("tool_calls", Value::Array(calls)) => {
+                Value::Array(calls.iter().map(|call| call_with(call, word)).collect())
+            }
+            (_, other) => other.clone(),
+        };
+        (key.clone(), value)
+    };
+    message.iter().map(marked).collect()
 }
 
-/// Makes `text` the content, in the form that the content has.
-pub(super) fn set_content(message: &mut Object, text: &str) {
-    let content = match message.get("content") {
-        Some(Value::Array(_)) => {
+/// `text` in the form that `content` has.
+fn content_like(content: &Value, text: &str) -> Value {
+    match content {
+        Value::Array(_) => {
             let part = [("type".to_owned(), Value::from("text")), ("text".to_owned(), Value::from(text))];
             Value::Array(vec![Value::Object(Object::from_iter(part))])
         }
         _ => Value::from(text),
-    };
-    message.insert("content".to_owned(), content);
+    }
 }
 
-fn set_arguments(call: &mut Value, word: &str) -> Option<()> {
-    let function = call.as_object_mut()?.get_mut("function")?;
-    let arguments = function.as_object_mut()?.get_mut("arguments")?;
+/// The call with `word` as its arguments. A call without arguments shows nothing of them.
+fn call_with(call: &Value, word: &str) -> Value {
+    with_field(call, "function", |function| {
+        with_field(function, "arguments", |arguments| arguments_like(arguments, word))
+    })
+}
+
+/// The object with what `change` makes of the value under `key`, if it has one.
+fn with_field(object: &Value, key: &str, change: impl Fn(&Value) -> Value) -> Value {
+    let Value::Object(fields) = object else { return object.clone() };
+    let field = |(name, value): (&String, &Value)| {
+        let value = if name == key { change(value) } else { value.clone() };
+        (name.clone(), value)
+    };
+    Value::Object(fields.iter().map(field).collect())
+}
+
+/// Arguments that say `word`, in the form that `arguments` have.
+fn arguments_like(arguments: &Value, word: &str) -> Value {
     let marked = Value::Object(Object::from_iter([("zz".to_owned(), Value::from(word))]));
-    *arguments = match arguments {
+    match arguments {
         Value::String(_) => Value::String(marked.to_json_string()),
         _ => marked,
-    };
-    Some(())
+    }
 }

@@ -173,8 +173,9 @@ fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
     if format == ContentFormat::String || role == "tool" {
         // vLLM leaves empty texts out, newline and all, unless they were parts.
         let is_kept = |text: &String| format == ContentFormat::OpenAi || !text.is_empty();
-        let texts: Vec<String> = parts.into_iter().map(|part| part.text).filter(is_kept).collect();
-        return Value::String(texts.join("\n"));
+        let mut texts: Vec<String> = parts.into_iter().map(|part| part.text).filter(is_kept).collect();
+        let only = if texts.len() == 1 { texts.pop() } else { None };
+        return Value::String(only.unwrap_or_else(|| texts.join("\n")));
     }
     let parts = parts.into_iter().map(|part| {
         let mut object = Object::new();

@@ -10,6 +10,7 @@ mod eos_count;
 mod marks;
 mod messages;
 mod seams;
+mod short;
 mod splice;
 pub mod template;
 

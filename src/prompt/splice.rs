@@ -4,12 +4,16 @@
 //! what follows the word is the template's own close of that message and everything after it. Only that tail is
 //! encoded. It starts at an added token, where no merge can cross the seam, and the honest render must end with the
 //! very same bytes, so no later message can be lost or changed. Pure: rendering and encoding are handed in.
+//!
+//! That takes two more renders of everything, so the proof is first tried on a short conversation (`short`), and on the
+//! whole one where that proves nothing.
 
 use super::{
     PromptError, UnprovableSplice,
     conversation::{Conversation, common_prefix},
     marks::{Part, calls, last_text, with_part},
     seams::{Seam, Seams},
+    short::Short,
 };
 use crate::{TokenId, json::Value, tokenizer::Tokenizer};
 
@@ -46,7 +50,22 @@ struct Shown {
     after: String,
 }
 
-impl<'a> Splice<'a> {
+/// The end of a render that starts with the anchor's close.
+pub(super) struct Tail {
+    /// Its length in bytes.
+    pub(super) length: usize,
+    /// What stands before the word that took the place of a part of the anchor, in the render that showed it.
+    pub(super) before: String,
+}
+
+/// What became of the parts of the anchor.
+struct Tried {
+    joined: Option<Joined>,
+    /// Why one of them shows no close, where none was enough.
+    refused: Option<UnprovableSplice>,
+}
+
+impl Splice<'_> {
     /// Joins the known ids, which end with message `anchor` of the request, with the tail of the render.
     pub(super) fn join(&self, anchor: usize) -> Result<Joined, PromptError> {
         if self.conversation.reorders(anchor) {
@@ -55,19 +74,45 @@ impl<'a> Splice<'a> {
         if self.conversation.continues(anchor) {
             return self.join_open(anchor);
         }
+        let short = self.try_short(anchor)?;
+        if !cfg!(debug_assertions)
+            && let Some(joined) = short
+        {
+            return Ok(joined);
+        }
+        let tried = self.try_parts(anchor, |part| Ok(self.tail(anchor, part)?.length))?;
+        if short.is_some() {
+            assert_eq!(short, tried.joined, "the short conversation proves what the whole one does not");
+        }
+        tried.joined.ok_or(PromptError::Unprovable(tried.refused.unwrap_or(UnprovableSplice::AnchorNotRendered)))
+    }
+
+    /// Joins by the short conversation, if the whole one could say nothing else.
+    fn try_short(&self, anchor: usize) -> Result<Option<Joined>, PromptError> {
+        let Some(short) = Short::new(self, anchor) else { return Ok(None) };
+        let tried = self.try_parts(anchor, |part| short.tail_length(anchor, part))?;
+        Ok(tried.joined.filter(|_| tried.refused.is_none()))
+    }
+
+    /// Joins behind the first part whose close the known ids do not contradict, or else behind the first that has one.
+    fn try_parts(
+        &self,
+        anchor: usize,
+        tail_length: impl Fn(Part) -> Result<usize, PromptError>,
+    ) -> Result<Tried, PromptError> {
         let message = self.conversation.message(anchor);
         let parts = (0..calls(message).len()).rev().map(Part::Arguments).chain([Part::Content]);
-        let mut reason = UnprovableSplice::AnchorNotRendered;
-        let mut foreign = None;
+        let mut tried = Tried { joined: None, refused: None };
         for part in parts {
-            match self.tail(anchor, part).and_then(|tail| self.join_tail(tail)) {
-                Ok(joined) if joined.foreign_stop => foreign = foreign.or(Some(joined)),
-                Ok(joined) => return Ok(joined),
-                Err(PromptError::Unprovable(refused)) => reason = refused,
+            let tail = tail_length(part).map(|length| &self.render[self.render.len() - length..]);
+            match tail.and_then(|tail| self.join_tail(tail)) {
+                Ok(joined) if joined.foreign_stop => tried.joined = tried.joined.or(Some(joined)),
+                Ok(joined) => return Ok(Tried { joined: Some(joined), refused: None }),
+                Err(PromptError::Unprovable(reason)) => tried.refused = Some(reason),
                 Err(error) => return Err(error),
             }
         }
-        foreign.ok_or(PromptError::Unprovable(reason))
+        Ok(tried)
     }
 
     /// The anchor is the message to be continued: the prompt ends with the known ids, if they say what it says.
@@ -98,14 +143,14 @@ impl<'a> Splice<'a> {
     }
 
     /// The tail of the honest render that starts with the anchor's close, or why this part does not show it.
-    fn tail(&self, anchor: usize, part: Part) -> Result<&'a str, PromptError> {
+    pub(super) fn tail(&self, anchor: usize, part: Part) -> Result<Tail, PromptError> {
         let unprovable = |reason| Err(PromptError::Unprovable(reason));
-        let word = self.word();
+        let word = fresh_word();
         let shown = self.shown(anchor, part, &word, None)?;
         let own = if self.conversation.is_last(anchor) {
             shown.after.len()
         } else {
-            let later = self.word();
+            let later = fresh_word();
             let marked = self.shown(anchor, part, &word, Some(&later))?;
             if marked.before.contains(&later) {
                 return unprovable(UnprovableSplice::MessagesMoved);
@@ -123,24 +168,14 @@ impl<'a> Splice<'a> {
         if part == Part::Content && !self.ends_with_content(anchor, head, &shown.before) {
             return unprovable(UnprovableSplice::TailDiffers);
         }
-        Ok(&self.render[head.len()..])
-    }
-
-    /// A word that does not occur in the conversation.
-    pub(super) fn word(&self) -> String {
-        loop {
-            let word = format!("tito{}", uuid::Uuid::new_v4().simple());
-            if !self.render.contains(&word) {
-                return word;
-            }
-        }
+        Ok(Tail { length: tail.len(), before: shown.before })
     }
 
     /// The render around the word, where it stands exactly once. `later` is what the messages behind the anchor say
     /// instead of their own.
     fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<Shown, PromptError> {
         let not_rendered = PromptError::Unprovable(UnprovableSplice::AnchorNotRendered);
-        let Some(message) = with_part(self.conversation.message(anchor), part, word, &self.word()) else {
+        let Some(message) = with_part(self.conversation.message(anchor), part, word, &fresh_word()) else {
             return Err(not_rendered);
         };
         // A template may refuse the word where it takes the message itself; another part may still prove it.
@@ -221,6 +256,11 @@ impl<'a> Splice<'a> {
         let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
         suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
     }
+}
+
+/// A word that no message says: its 122 random bits are drawn for one request.
+pub(super) fn fresh_word() -> String {
+    format!("tito{}", uuid::Uuid::new_v4().simple())
 }
 
 /// The text without half a character at the end, which is not spoken, and white space, which is often trimmed.

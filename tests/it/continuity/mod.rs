@@ -22,6 +22,8 @@ mod properties;
 mod real_templates;
 /// `required_prefix_token_ids`: ids without a message.
 mod required;
+/// The proof on a short conversation, and what it must not prove.
+mod short;
 
 use std::{sync::Arc, time::Duration};
 

@@ -348,5 +348,6 @@ fn every_splice_with_real_templates_is_exact_or_refused() {
             nemo_rl_wrong: 1920,
             nemo_rl_fails: 2953,
             wrong: [],
-        }"#]].assert_eq(&counts);
+        }"#]]
+    .assert_eq(&counts);
 }
