@@ -15,7 +15,11 @@ use super::{
     seams::{Seam, Seams},
     short::Short,
 };
-use crate::{TokenId, json::Value, tokenizer::Tokenizer};
+use crate::{
+    TokenId,
+    json::{Object, Value},
+    tokenizer::Tokenizer,
+};
 
 /// Known ids joined with the tail of the render.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub(super) struct Splice<'a> {
 struct Shown {
     before: String,
     after: String,
+    /// What stands for everything else that the model wrote in it.
+    other: String,
 }
 
 /// The end of a render that starts with the anchor's close.
@@ -158,7 +164,7 @@ impl Splice<'_> {
             let own = marked.after.split(&later).next().unwrap_or_default();
             common_prefix(&shown.after, own)
         };
-        let Some(start) = self.close(anchor, part, &shown.after, own) else {
+        let Some(start) = self.close(anchor, part, &shown, own) else {
             return unprovable(UnprovableSplice::NoClose);
         };
         let tail = &shown.after[start..];
@@ -175,7 +181,8 @@ impl Splice<'_> {
     /// instead of their own.
     fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<Shown, PromptError> {
         let not_rendered = PromptError::Unprovable(UnprovableSplice::AnchorNotRendered);
-        let Some(message) = with_part(self.conversation.message(anchor), part, word, &fresh_word()) else {
+        let other = fresh_word();
+        let Some(message) = with_part(self.conversation.message(anchor), part, word, &other) else {
             return Err(not_rendered);
         };
         // A template may refuse the word where it takes the message itself; another part may still prove it.
@@ -185,15 +192,16 @@ impl Splice<'_> {
         };
         match text.split_once(word) {
             Some((before, after)) if !after.contains(word) => {
-                Ok(Shown { before: before.to_owned(), after: after.to_owned() })
+                Ok(Shown { before: before.to_owned(), after: after.to_owned(), other })
             }
             _ => Err(not_rendered),
         }
     }
 
-    /// The byte of `after` at which the close starts; it lies within the first `own` bytes, behind which later messages
-    /// speak.
-    fn close(&self, anchor: usize, part: Part, after: &str, own: usize) -> Option<usize> {
+    /// The byte behind the word at which the close starts; it lies within the first `own` bytes, behind which later
+    /// messages speak.
+    fn close(&self, anchor: usize, part: Part, shown: &Shown, own: usize) -> Option<usize> {
+        let after = shown.after.as_str();
         let seams: Vec<Seam> = self.seams.find(after).take_while(|seam| seam.end <= own).collect();
         let message = self.conversation.message(anchor);
         let is_stop = |seam: &&Seam| self.stops.contains(&seam.id);
@@ -204,7 +212,7 @@ impl Splice<'_> {
                     return (own == after.len() && after.trim().is_empty()).then_some(own);
                 };
                 // Where calls are shown, a token that ends no generation may be the start of one.
-                let closes = calls(message).is_empty() || is_stop(&first);
+                let closes = is_stop(&first) || !shows_calls(message, &after[..own], &shown.other);
                 (closes && after[..first.start].trim().is_empty()).then_some(first.start)
             }
             Part::Arguments(_) if calls(message).iter().any(|call| self.spells_seam(call)) => None,
@@ -256,6 +264,13 @@ impl Splice<'_> {
         let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
         suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
     }
+}
+
+/// Whether a template writes a call, whose arguments are `word`, into a text.
+fn shows_calls(message: &Object, text: &str, word: &str) -> bool {
+    let name = |call: &Value| call.get("function")?.get("name")?.as_str().map(str::to_owned);
+    !calls(message).is_empty()
+        && (text.contains(word) || calls(message).iter().filter_map(name).any(|name| text.contains(&name)))
 }
 
 /// A word that no message says: its 122 random bits are drawn for one request.

@@ -209,18 +209,10 @@ fn by_nemo_rl(family: &Family, request: &Value) -> Option<Vec<TokenId>> {
 }
 
 /// Where counting end tokens happens to be right and no proof is known: template and shape.
-const UNPROVEN: [(&str, &str); 9] = [
+const UNPROVEN: [(&str, &str); 2] = [
     // It shows the first of several parts, and what it leaves out could as well have been the end of the message.
     ("llava_next", "content parts"),
     ("deepseek_r1_distill", "thoughts and calls"),
-    // It shows no calls, but a token that ends no generation behind the content: as others do in front of calls.
-    ("cohere2", "call"),
-    ("cohere2", "call last"),
-    ("cohere2", "call, then user"),
-    ("cohere2", "content and call"),
-    ("cohere2", "parallel calls"),
-    ("cohere2", "stop tokens in a later text"),
-    ("cohere2", "thoughts and calls"),
 ];
 
 #[derive(Debug, Default)]
