@@ -130,16 +130,16 @@ fn object_part(place: &str, kind: &str, fields: &Object) -> Result<Option<TextPa
 }
 
 fn strip_billing_header(part: &mut TextPart) -> bool {
-    if !part.text.starts_with(BILLING_HEADER) {
-        return true;
+    let Some(text) = without_billing_header(&part.text) else { return false };
+    if text.len() < part.text.len() {
+        part.text = text.to_owned();
     }
-    match part.text.split_once('\n') {
-        Some((_, rest)) => {
-            part.text = rest.to_owned();
-            true
-        }
-        None => false,
-    }
+    true
+}
+
+/// What a text of a system message says; `None` if it says nothing: clients put another header there in every request.
+pub fn without_billing_header(text: &str) -> Option<&str> {
+    if text.starts_with(BILLING_HEADER) { text.split_once('\n').map(|(_, rest)| rest) } else { Some(text) }
 }
 
 fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {

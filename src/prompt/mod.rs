@@ -25,6 +25,7 @@ use crate::{
     tokenizer::{Tokenizer, TokenizerError},
 };
 use conversation::Conversation;
+pub use messages::without_billing_header;
 use seams::Seams;
 use splice::{Joined, Splice};
 use template::{ChatTemplate, TemplateError};

@@ -1,0 +1,81 @@
+//! Clients that did nothing wrong: they are continued, and nothing is said against their ids.
+
+use serde_json::{Value, json};
+use tito::{TokenId, model::EosTokens, tokenizer::Tokenizer};
+
+use super::{Model, ids};
+use crate::app::{IM_END, TestApp};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+/// The message of an answer as NeMo Gym keeps it, with its ids.
+fn tracked(answer: &Value) -> Value {
+    let message = &answer["choices"][0]["message"];
+    let mut tracked = json!({"role": "assistant", "content": message["content"],
+        "prompt_token_ids": message["prompt_token_ids"], "generation_token_ids": message["generation_token_ids"]});
+    if !message["tool_calls"].as_array().is_none_or(Vec::is_empty) {
+        tracked["tool_calls"] = message["tool_calls"].clone();
+    }
+    tracked
+}
+
+fn known(message: &Value) -> Vec<TokenId> {
+    [ids(&message["prompt_token_ids"]), ids(&message["generation_token_ids"])].concat()
+}
+
+async fn ask(app: &TestApp, body: Value) -> Value {
+    let mut body = body;
+    body["return_token_ids"] = json!(true);
+    app.post(CHAT, body).await.ok()
+}
+
+/// "hello" letter by letter, which is not how the tokenizer writes it.
+fn spelt(app: &TestApp) -> Vec<TokenId> {
+    "hello".chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect()
+}
+
+/// The tokenizer of Qwen composes characters, which decoding cannot undo.
+#[tokio::test]
+async fn a_text_that_the_tokenizer_normalizes_is_no_edit() {
+    let mut json: Value = serde_json::from_str(&super::tiny_tokenizer().to_json().unwrap()).unwrap();
+    json["normalizer"] = json!({"type": "NFC"});
+    let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes()).unwrap();
+    let template = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + \
+                    '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    let model = Model::new(tokenizer, template, EosTokens { primary: Some(IM_END), others: vec![] });
+    let server = model.serve(vec![[model.ids("hello"), vec![IM_END]].concat()]);
+    let question = |text: &str| vec![user("so"), user(text)];
+    let mut messages = question("cafe\u{301}.txt");
+    let body = json!({"messages": messages, "return_token_ids": true});
+    let (_, answer) = server.post(CHAT, body).await;
+    messages.extend([tracked(&answer), user("more")]);
+    server.tokenize(&json!({"messages": messages})).await;
+    messages.splice(..2, question("cafe.txt"));
+    let body = json!({"messages": messages, "return_token_continuity": true});
+    let (_, answer) = server.post("/tokenize", body).await;
+    assert_eq!(answer["token_continuity"]["warnings"], json!(["history_edited"]));
+}
+
+/// The ids of a continued message begin in its prompt.
+#[tokio::test]
+async fn a_message_that_was_continued_says_what_its_ids_say() {
+    for remembers in [true, false] {
+        let app = TestApp::new().says("hello").continuity(|policy| {
+            policy.memory = policy.memory.filter(|_| remembers);
+        });
+        let begun = json!({"role": "assistant", "content": "well, "});
+        let body = json!({"messages": [user("hi"), begun], "continue_final_message": true,
+            "add_generation_prompt": false});
+        let mut message = tracked(&ask(&app, body).await);
+        for (content, warnings) in [("well, hello", json!([])), ("bad, hello", json!(["message_edited"]))] {
+            message["content"] = json!(content);
+            let body = json!({"messages": [user("hi"), message, user("more")], "return_token_continuity": true});
+            let answer = app.post("/tokenize", body).await.ok();
+            assert_eq!(answer["token_continuity"]["warnings"], warnings, "{content}, remembers: {remembers}");
+        }
+    }
+}
