@@ -38,6 +38,32 @@ fn spelt(app: &TestApp) -> Vec<TokenId> {
     "hello".chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect()
 }
 
+/// Claude Code puts a line before its system prompt that is another one in every request. No template shows it.
+#[tokio::test]
+async fn a_billing_header_that_changes_is_no_edit() {
+    let app = TestApp::new();
+    let script = spelt(&app);
+    let app = app.script(script);
+    let system = |number: usize, alone: bool| {
+        let header = format!("x-anthropic-billing-header: cc_version=2; cch={number};");
+        let content = if alone { json!([header, "be kind"]) } else { json!(format!("{header}\nbe kind")) };
+        json!({"role": "system", "content": content})
+    };
+    for (alone, name) in [(true, "alone"), (false, "in front")] {
+        let first = ask(&app, json!({"messages": [system(1, alone), user(name)]})).await;
+        let text = json!({"role": "assistant", "content": "hello"});
+        let next = ask(&app, json!({"messages": [system(2, alone), user(name), text, user("more")]})).await;
+        assert_eq!(next["token_continuity"]["outcome"], "exact", "{name}: {}", next["token_continuity"]);
+        assert!(ids(&next["prompt_token_ids"]).starts_with(&known(&tracked(&first))));
+    }
+    // Anywhere else it is a text like any other.
+    let header = |number: usize| user(&format!("x-anthropic-billing-header: {number}"));
+    ask(&app, json!({"messages": [header(1)]})).await;
+    let text = json!({"role": "assistant", "content": "hello"});
+    let edited = ask(&app, json!({"messages": [header(2), text, user("more")]})).await;
+    assert_eq!(edited["token_continuity"]["outcome"], "retokenized");
+}
+
 /// The tokenizer of Qwen composes characters, which decoding cannot undo.
 #[tokio::test]
 async fn a_text_that_the_tokenizer_normalizes_is_no_edit() {
