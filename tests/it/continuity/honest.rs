@@ -105,3 +105,19 @@ async fn a_message_that_was_continued_says_what_its_ids_say() {
         }
     }
 }
+
+/// Proxies set headers to nothing.
+#[tokio::test]
+async fn an_empty_header_does_not_hide_the_session_of_the_body() {
+    let app = TestApp::new().says("hello");
+    let post = async |messages: Value| {
+        let body = json!({"messages": messages, "session_id": "", "prompt_cache_key": "s", "return_token_ids": true});
+        let request = crate::app::posted(CHAT, body.to_string());
+        let (mut parts, body) = request.into_parts();
+        parts.headers.insert("x-session-id", "".parse().unwrap());
+        app.request(axum::http::Request::from_parts(parts, body)).await.ok()
+    };
+    post(json!([user("hi")])).await;
+    let turn = post(json!([user("hi"), {"role": "assistant", "content": "hello"}, user("more")])).await;
+    assert_eq!(turn["token_continuity"]["matched_by"], "session");
+}
