@@ -38,6 +38,60 @@ fn spelt(app: &TestApp) -> Vec<TokenId> {
     "hello".chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect()
 }
 
+/// The same ids are sampled again and again, but calls have ids of their own, which templates do not show.
+#[tokio::test]
+async fn rollouts_that_sampled_the_same_calls_are_not_suspected() {
+    let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    let app = TestApp::new().reads_tool_calls().says(call).continuity(|policy| policy.strict = true);
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let mut rollouts = vec![vec![user("hi")]; 2];
+    for _ in 0..3 {
+        for messages in &mut rollouts {
+            let answer = ask(&app, json!({"messages": messages, "tools": tools})).await;
+            messages.push(tracked(&answer));
+        }
+        for messages in &mut rollouts {
+            let last = messages.last().unwrap().clone();
+            let call = &last["tool_calls"][0]["id"];
+            messages.push(json!({"role": "tool", "tool_call_id": call, "content": "3"}));
+            let body = json!({"messages": messages, "tools": tools, "return_token_continuity": true});
+            let answer = app.post("/tokenize", body).await.ok();
+            assert_eq!(answer["token_continuity"]["warnings"], json!([]), "{answer}");
+            // Ids beside the messages find their message too.
+            let strip = |message: &Value| {
+                let mut message = message.clone();
+                for key in ["prompt_token_ids", "generation_token_ids"] {
+                    message.as_object_mut().unwrap().remove(key);
+                }
+                message
+            };
+            let stripped: Vec<Value> = messages.iter().map(strip).collect();
+            let body = json!({"messages": stripped, "tools": tools, "required_prefix_token_ids": known(&last)});
+            let answer = app.post("/tokenize", body).await.ok();
+            assert_eq!(answer["token_continuity"]["warnings"], json!([]), "{answer}");
+            assert_eq!(answer["token_continuity"]["anchor"], messages.len() - 2);
+        }
+    }
+}
+
+/// The server sampled both for the same messages, and remembers only the other's for those who send none.
+#[tokio::test]
+async fn ids_that_were_sampled_here_do_not_conflict_with_a_siblings() {
+    let app = TestApp::new().continuity(|policy| policy.strict = true);
+    let script = spelt(&app);
+    let app = app.script(script).says("hello");
+    let prompt = app.post("/tokenize", json!({"messages": [user("hi")]})).await.ok()["tokens"].clone();
+    let first = tracked(&ask(&app, json!({"messages": [user("hi")], "prompt_token_ids": prompt})).await);
+    let sibling = tracked(&ask(&app, json!({"messages": [user("hi")]})).await);
+    assert_eq!(first["content"], sibling["content"]);
+    assert_ne!(known(&first), known(&sibling));
+    for message in [first, sibling] {
+        let answer = ask(&app, json!({"messages": [user("hi"), message, user("more")]})).await;
+        assert!(ids(&answer["prompt_token_ids"]).starts_with(&known(&message)));
+        assert_eq!(answer["token_continuity"]["warnings"], json!([]));
+    }
+}
+
 /// Claude Code puts a line before its system prompt that is another one in every request. No template shows it.
 #[tokio::test]
 async fn a_billing_header_that_changes_is_no_edit() {
@@ -104,6 +158,35 @@ async fn a_message_that_was_continued_says_what_its_ids_say() {
             assert_eq!(answer["token_continuity"]["warnings"], warnings, "{content}, remembers: {remembers}");
         }
     }
+}
+
+/// Whatever else stands in the message that was begun, stands in the one that is remembered.
+#[tokio::test]
+async fn a_message_that_was_continued_keeps_its_name_and_its_thoughts() {
+    let template = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + (message.name or '') + \
+                    (message.reasoning or '') + message.content + '<|im_end|>\\n' }}{% endfor %}\
+                    {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    let app = TestApp::new().chat_template(template);
+    let script = spelt(&app);
+    let app = app.script(script);
+    for extra in [json!({"name": "bob"}), json!({"reasoning": "hm"})] {
+        let message = |content: &str, extra: &Value| {
+            let mut message = json!({"role": "assistant", "content": content});
+            message.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            message
+        };
+        let body = json!({"messages": [user("hi"), message("well, ", &extra)], "continue_final_message": true,
+            "add_generation_prompt": false});
+        let turn = tracked(&ask(&app, body).await);
+        let messages = |extra: &Value| json!([user("hi"), message("well, hello", extra), user("more")]);
+        let next = ask(&app, json!({"messages": messages(&extra)})).await;
+        assert_eq!(next["token_continuity"]["outcome"], "exact", "{extra}");
+        assert!(ids(&next["prompt_token_ids"]).starts_with(&known(&turn)));
+    }
+    let unnamed = json!([user("hi"), {"role": "assistant", "content": "well, hello"}, user("more")]);
+    let other = ask(&app, json!({"messages": unnamed})).await;
+    let text = app.tokenizer().decode(&ids(&other["prompt_token_ids"]), false).unwrap();
+    assert!(!text.contains("bob"), "{text}");
 }
 
 /// Proxies set headers to nothing.
