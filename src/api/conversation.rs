@@ -61,11 +61,11 @@ impl CarrierFields {
         ];
         let header = headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
         let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
-        let session = header.map(str::to_owned).or(self.session_id).or(self.prompt_cache_key);
+        let names = [header.map(str::to_owned), self.session_id, self.prompt_cache_key];
         Ok(Carriers {
             whole_prompts: whole_prompts.into_iter().filter_map(|(name, ids)| Some((name, ids?))).collect(),
             required_prefix_token_ids: self.required_prefix_token_ids,
-            session: session.filter(|session| !session.is_empty()),
+            session: names.into_iter().flatten().find(|name| !name.is_empty()),
         })
     }
 }

@@ -112,7 +112,8 @@ pub(super) fn disagreement(messages: &[Message], source: Source, prefix: &KnownP
     let (own, _) = messages[anchor].tokens.both()?;
     let earlier = bundles().filter(|(index, _)| *index < anchor).map(|(_, bundle)| bundle);
     let mut compared = earlier.take(if all { usize::MAX } else { 1 });
-    let broken = compared.any(|(prompt, generation)| !own.starts_with(&[prompt, generation]));
+    let ids = &prefix.token_ids[..prefix.token_ids.len() - prefix.sampled];
+    let broken = compared.any(|(prompt, generation)| !own.starts_with(ids, &[prompt, generation]));
     broken.then_some(Warning::ChainBroken)
 }
 

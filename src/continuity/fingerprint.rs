@@ -2,14 +2,15 @@
 //!
 //! Every message is part of the fingerprint of those that follow it, and so is whatever else decides a prompt. What
 //! clients and their libraries change in an assistant message without changing what it says is left out: white space
-//! and key order of a call's arguments, `null` for an empty text, one text part for a string, reasoning that is not sent
-//! back. Anything else that differs is an edit, and gives another fingerprint.
+//! and key order of a call's arguments, `null` for an empty text, one text part for a string, the number of a call,
+//! reasoning that is not sent back; and the billing header of a system prompt. Anything else that differs is an edit,
+//! and gives another fingerprint.
 
 use crate::{
     TokenId,
     chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
     json::{Object, Value},
-    prompt::ChatPrompt,
+    prompt::{ChatPrompt, without_billing_header},
 };
 
 /// A hash that nobody can make two conversations collide in.
@@ -168,7 +169,7 @@ impl Digest {
 
     fn message(&mut self, message: &Message) {
         self.text(message.role.as_str());
-        self.content(&message.content);
+        self.content(&message.content, message.role.as_str() == "system");
         self.some(message.name.as_deref(), Self::text);
         self.some(message.tool_call_id.as_deref(), Self::text);
         self.some(message.tools.as_ref(), Self::value);
@@ -180,14 +181,18 @@ impl Digest {
         }
     }
 
-    fn content(&mut self, content: &Content) {
+    fn content(&mut self, content: &Content, is_system: bool) {
+        let shown = |text| if is_system { without_billing_header(text) } else { Some(text) };
         match content {
             Content::Empty => self.count(0),
-            Content::Text(text) => self.text_part(text),
-            Content::Parts(parts) => match parts.iter().map(part).collect::<Vec<_>>().as_slice() {
-                [Part { kind: "", text, others }] if others.is_empty() => self.text_part(text),
-                parts => self.each(parts, Self::part),
-            },
+            Content::Text(text) => self.text_part(shown(text).unwrap_or_default()),
+            Content::Parts(parts) => {
+                let parts: Vec<Part<'_>> = parts.iter().filter_map(|sent| part(sent, shown)).collect();
+                match parts.as_slice() {
+                    [Part { kind: "", text, others }] if others.is_empty() => self.text_part(text),
+                    parts => self.each(parts, Self::part),
+                }
+            }
         }
     }
 
@@ -215,6 +220,12 @@ impl Digest {
         self.flag(parsed.is_ok());
         // Models do write broken calls; they are compared as they are.
         self.text(parsed.as_deref().unwrap_or(arguments));
+        for extras in [&call.function_extras, &call.extras] {
+            // Streams number calls, and some clients keep that.
+            let said = extras.iter().filter(|(key, value)| !value.is_null() && *key != "index");
+            let said = said.map(|(key, value)| (key.clone(), value.clone())).collect();
+            self.text(&Value::Object(said).to_json_string());
+        }
     }
 }
 
@@ -226,8 +237,9 @@ struct Part<'a> {
     others: Object,
 }
 
-fn part(part: &ContentPart) -> Part<'_> {
-    match part {
+/// `None` for a part of which nothing is shown.
+fn part<'a>(part: &'a ContentPart, shown: impl Fn(&'a str) -> Option<&'a str>) -> Option<Part<'a>> {
+    let part = match part {
         ContentPart::Text(text) => Part { kind: "", text, others: Object::new() },
         ContentPart::Object { kind, fields } => {
             let is_text = ["text", "input_text", "output_text"].contains(&kind.as_str());
@@ -238,7 +250,8 @@ fn part(part: &ContentPart) -> Part<'_> {
             let others = others.map(|(key, value)| (key.clone(), value.clone())).collect();
             Part { kind: if text.is_some() { "" } else { kind }, text: text.unwrap_or_default(), others }
         }
-    }
+    };
+    Some(Part { text: shown(part.text)?, ..part })
 }
 
 /// The value with sorted keys, and whole numbers without a point: JavaScript writes `1.0` as `1`.
@@ -293,12 +306,22 @@ mod tests {
         let arguments = called("c", "f", &json!("{\"b\": 1.0, \"a\": {\"y\": 1, \"x\": [2]}}"));
         assert_eq!(arguments, called("c", "f", &json!("{\"a\":{\"x\":[2.0],\"y\":1},\"b\":1}")));
         assert_eq!(called("c", "f", &json!(null)), called("c", "f", &json!(" {} ")));
+        let call = json!({"index": 0, "id": "c", "type": "function", "extra": null, "function": {"name": "f"}});
+        let decorated = fingerprint(&json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+        assert_eq!(decorated, called("c", "f", &json!("{}")));
     }
 
     #[test]
     fn whatever_else_differs_is_an_edit() {
         let call = || json!("{\"a\": 1}");
+        let extra = |call: &str, function: &str| {
+            let function = json!({"name": "f", "arguments": "{\"a\": 1}", "x": function});
+            let call = json!({"id": "c", "type": "function", "x": call, "function": function});
+            fingerprint(&json!({"role": "assistant", "content": null, "tool_calls": [call]}))
+        };
         let messages = [
+            extra("1", "2"),
+            extra("2", "1"),
             said(&json!("a")),
             said(&json!("a ")),
             said(&json!("A")),

@@ -34,7 +34,7 @@ pub(super) struct Turn {
     pub(super) ids: Fingerprint,
     /// No client has brought any of the ids, so that others may be given them.
     pub(super) own: bool,
-    /// What the assistant messages thought, this one included, as far as that is known.
+    /// What the assistant messages thought, up to the last of which that is known.
     thoughts: Vec<Option<Fingerprint>>,
 }
 
@@ -49,6 +49,16 @@ pub(super) struct Origin {
     pub(super) context: Fingerprint,
     /// No client has brought any of them.
     pub(super) own: bool,
+}
+
+impl Origin {
+    fn key(&self, ids: Fingerprint) -> Fingerprint {
+        origin_key(ids, self.through, self.context)
+    }
+}
+
+fn origin_key(ids: Fingerprint, through: Fingerprint, context: Fingerprint) -> Fingerprint {
+    Fingerprint::joined(b"origin", &[ids, through, context])
 }
 
 /// What the cache knows of a key.
@@ -80,8 +90,8 @@ pub(super) struct Memory {
     ambiguous: Counter,
 }
 
-/// What an entry takes besides its ids: keys, links and counters of the cache.
-const ENTRY_BYTES: u32 = 200;
+/// What an entry takes besides its ids, as measured: keys, links and counters of the cache.
+const ENTRY_BYTES: u32 = 500;
 /// Links to earlier turns add up, as every turn has those of all before it.
 const MOST_PIECES: usize = 128;
 /// How much longer it is remembered that there was an answer than what its ids were.
@@ -90,14 +100,16 @@ const LONGER: u32 = 24;
 impl Turn {
     /// The turn that follows `parent`, whose ids `prompt` starts with, or the first one that is known.
     pub(super) fn new(
-        parent: Option<&Self>,
+        parent: Option<&Arc<Self>>,
         prompt: Arc<[TokenId]>,
         sampled: Arc<[TokenId]>,
-        thoughts: Vec<Option<Fingerprint>>,
+        mut thoughts: Vec<Option<Fingerprint>>,
         own: bool,
     ) -> Self {
+        thoughts.truncate(thoughts.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
         let mut pieces = parent.map(|parent| parent.pieces.clone()).unwrap_or_default();
-        let shared = pieces.len();
+        // Where only the caller has the parent still, it was evicted.
+        let shared = if parent.is_some_and(|parent| Arc::strong_count(parent) > 1) { pieces.len() } else { 0 };
         let sampled_len = sampled.len();
         pieces.extend([prompt, sampled]);
         let ids = Fingerprint::of_ids(pieces.iter().map(|piece| &**piece));
@@ -128,8 +140,8 @@ impl Turn {
 
     /// Whether no thought of a request is another than the one remembered.
     pub(super) fn agrees(&self, thoughts: &[Option<Fingerprint>]) -> bool {
-        let mut pairs = thoughts.iter().zip(&self.thoughts);
-        pairs.all(|(sent, remembered)| sent.is_none() || sent == remembered)
+        let remembered = self.thoughts.iter().chain(std::iter::repeat(&None));
+        thoughts.iter().zip(remembered).all(|(sent, remembered)| sent.is_none() || sent == remembered)
     }
 
     /// What the message before this one thought, and so on, for a turn that follows.
@@ -148,7 +160,7 @@ impl Turn {
 impl Memory {
     /// An empty store.
     pub(super) fn new(bounds: MemoryBounds) -> Self {
-        let MemoryBounds { bytes, ttl } = bounds;
+        let (bytes, ttl) = (bounds.bytes, bounds.ttl.min(LONGEST));
         let evicted = |cause: RemovalCause| match cause {
             RemovalCause::Expired => counter!("tito:continuity_cache_evictions_total", "cause" => "expired"),
             RemovalCause::Size => counter!("tito:continuity_cache_evictions_total", "cause" => "size"),
@@ -202,14 +214,24 @@ impl Memory {
         }
     }
 
-    /// Remembers where ids come from.
+    /// Remembers where ids come from, which may be several conversations: templates do not show all that differs.
     pub(super) fn remember_origin(&self, ids: Fingerprint, origin: Origin) {
         self.origins.insert(ids, Some(origin));
+        self.origins.entry(origin.key(ids)).and_upsert_with(|known| {
+            // What nobody brought once is the server's own, even if somebody brings it later.
+            let own = known.and_then(moka::Entry::into_value).is_some_and(|known| known.own);
+            Some(Origin { own: origin.own || own, ..origin })
+        });
     }
 
-    /// Where ids come from.
+    /// Where ids came from last.
     pub(super) fn origin(&self, ids: Fingerprint) -> Option<Origin> {
         self.origins.get(&ids).flatten()
+    }
+
+    /// The same if they come from this conversation, whatever they came from last.
+    pub(super) fn origin_in(&self, ids: Fingerprint, through: Fingerprint, context: Fingerprint) -> Option<Origin> {
+        self.origins.get(&origin_key(ids, through, context)).flatten()
     }
 
     /// Remembers that there is something under a key.
@@ -252,7 +274,7 @@ mod tests {
         Fingerprint::of_text(b"test", name)
     }
 
-    fn turn(parent: Option<&Turn>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
+    fn turn(parent: Option<&Arc<Turn>>, prompt: &[TokenId], sampled: &[TokenId]) -> Arc<Turn> {
         Arc::new(Turn::new(parent, prompt.into(), sampled.into(), Vec::new(), true))
     }
 
@@ -270,7 +292,8 @@ mod tests {
     #[test]
     fn a_turn_shares_the_ids_of_the_one_before() {
         let first = turn(None, &[1, 2], &[3]);
-        let second = turn(Some(&first), &[4, 5], &[6]);
+        let kept = Arc::clone(&first);
+        let second = turn(Some(&kept), &[4, 5], &[6]);
         assert_eq!(second.token_ids(), [1, 2, 3, 4, 5, 6]);
         assert_eq!((second.len(), second.sampled), (6, 1));
         assert_eq!(second.ids, turn(None, &[1, 2, 3, 4, 5], &[6]).ids);
@@ -326,6 +349,35 @@ mod tests {
         assert!(matches!(memory.recall(key("a")), Recall::Forgotten));
         memory.remember(key("a"), &turn(None, &[1], &[2]));
         assert_eq!(ids(&memory.recall(key("a"))), Some(vec![1, 2]));
+    }
+
+    #[test]
+    fn any_time_can_be_asked_for() {
+        for ttl in [Duration::from_secs(1), Duration::from_secs(u64::MAX), Duration::MAX] {
+            let memory = Memory::new(MemoryBounds { bytes: 1 << 20, ttl });
+            memory.remember(key("a"), &turn(None, &[1], &[2]));
+            assert!(ids(&memory.recall(key("a"))).is_some());
+        }
+    }
+
+    /// A thousand short answers without thoughts must not cost a thousand times what the last one says.
+    #[test]
+    fn a_conversation_without_thoughts_grows_evenly() {
+        let thoughts = vec![None; 1000];
+        let last = Turn::new(None, [1].into(), [2].into(), thoughts, true);
+        assert_eq!(last.weight(), turn(None, &[1], &[2]).weight());
+        let sent = [vec![None; 999], vec![Some(key("a"))]].concat();
+        assert!(!last.agrees(&sent));
+    }
+
+    /// What a turn shares with one that was forgotten is its own.
+    #[test]
+    fn a_turn_weighs_what_nobody_else_keeps() {
+        let first = turn(None, &[1; 1000], &[2]);
+        let kept = Arc::clone(&first);
+        assert!(Turn::new(Some(&first), [3].into(), [4].into(), Vec::new(), true).weight() < 1000);
+        drop(kept);
+        assert!(Turn::new(Some(&first), [3].into(), [4].into(), Vec::new(), true).weight() > 4000);
     }
 
     #[test]

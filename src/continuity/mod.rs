@@ -144,8 +144,8 @@ impl Continuity {
         let strict = self.policy.strict;
         found.warnings.extend(carriers::disagreement(&prompt.messages, found.source, &prefix, strict || asked));
         let origin = found.record.as_mut().and_then(|record| record.compare(&mut prefix, prompt, &mut found.warnings));
-        if origin.is_none() {
-            // The cache does not know them, so that the texts have to tell.
+        if !origin.is_some_and(|origin| origin.own) {
+            // The cache does not know them, or only that a client said so: the texts have to tell.
             found.disown();
             let is_split = prefix.sampled < prefix.token_ids.len();
             prompt.checks.message = strict || asked || is_split;

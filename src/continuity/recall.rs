@@ -64,8 +64,9 @@ pub(super) fn turn_key(
 }
 
 /// The key that all turns of a conversation share, whatever their tools and template variables.
-pub(super) fn any_context_key(scope: Scope, through: Fingerprint) -> Fingerprint {
-    Fingerprint::joined(b"any context", &[scope.fingerprint(), through])
+pub(super) fn any_context_key(scope: Scope, through: Fingerprint, thought: Option<Fingerprint>) -> Fingerprint {
+    let purpose: &[u8] = if thought.is_some() { b"any context with thought" } else { b"any context" };
+    Fingerprint::joined(purpose, &[&[scope.fingerprint(), through], thought.as_slice()].concat())
 }
 
 /// What a message thought, if it says so.
@@ -131,13 +132,15 @@ impl Record {
         };
         let mut gap = Gap::Unknown;
         for (scope, matched_by) in scopes.into_iter().flatten() {
-            let key = turn_key(scope, through, context, thoughts.last().copied().flatten());
+            let thought = thoughts.last().copied().flatten();
+            let key = turn_key(scope, through, context, thought);
+            let any_context = any_context_key(scope, through, thought);
             gap = gap.max(match self.memory.recall(key) {
                 Recall::Known(turn) if turn.agrees(thoughts) => return Ok((matched_by, turn)),
                 Recall::Known(_) => Gap::HistoryEdited,
                 Recall::Ambiguous => Gap::Ambiguous,
                 Recall::Forgotten => Gap::Forgotten,
-                Recall::Unknown if self.memory.is_marked(any_context_key(scope, through)) => Gap::ContextChanged,
+                Recall::Unknown if self.memory.is_marked(any_context) => Gap::ContextChanged,
                 Recall::Unknown if scope.marker().is_some_and(|key| self.memory.is_marked(key)) => Gap::HistoryEdited,
                 Recall::Unknown => Gap::Unknown,
             });
@@ -153,21 +156,22 @@ impl Record {
         warnings: &mut Vec<Warning>,
     ) -> Option<Origin> {
         let ids = Fingerprint::of_ids([prefix.token_ids.as_slice()]);
-        let origin = self.memory.origin(ids);
-        if let Some(origin) = origin {
-            let ends = |anchor: &usize| self.fingerprints.through(*anchor) == origin.through;
-            prefix.anchor = prefix.anchor.or_else(|| prompt.assistants().find(ends));
+        let last = self.memory.origin(ids);
+        if let Some(origin) = last {
+            let ends = |anchor: &usize| self.origin_at(*anchor, ids).is_some();
+            let ended = |anchor: &usize| self.fingerprints.through(*anchor) == origin.through;
+            let find = || prompt.assistants().find(ends).or_else(|| prompt.assistants().find(ended));
+            prefix.anchor = prefix.anchor.or_else(find);
         }
         let anchor = prefix.anchor?;
         let (before, through) = (self.fingerprints.before(anchor), self.fingerprints.through(anchor));
-        let number = prompt.assistants().take_while(|index| *index <= anchor).count();
-        let key = turn_key(self.scope, through, self.fingerprints.context, self.thoughts[number - 1]);
-        match self.memory.recall(key) {
+        let origin = self.origin_at(anchor, ids);
+        match self.recall_through(anchor, prompt) {
             Recall::Known(turn) if turn.ids == ids => self.parent = Some(turn),
-            Recall::Known(_) => warnings.push(Warning::CacheConflict),
-            Recall::Ambiguous | Recall::Forgotten | Recall::Unknown => {}
+            Recall::Known(_) if origin.is_none() => warnings.push(Warning::CacheConflict),
+            Recall::Known(_) | Recall::Ambiguous | Recall::Forgotten | Recall::Unknown => {}
         }
-        let origin = origin?;
+        let origin = origin.or(last)?;
         if origin.before != before {
             warnings.push(Warning::HistoryEdited);
         } else if origin.through != through {
@@ -178,5 +182,25 @@ impl Record {
         }
         self.own = origin.own && origin.through == through && origin.context == self.fingerprints.context;
         Some(origin)
+    }
+
+    /// The turn that ends with message `anchor`. Earlier ones are looked up behind it, since they have the ids that it
+    /// shares with them: the least recently used must be the one that needs them.
+    fn recall_through(&self, anchor: usize, prompt: &ChatPrompt) -> Recall {
+        let assistants = prompt.assistants().zip(&self.thoughts).take_while(|(index, _)| *index <= anchor);
+        let keys = assistants.map(|(index, thought)| {
+            turn_key(self.scope, self.fingerprints.through(index), self.fingerprints.context, *thought)
+        });
+        let mut found = None;
+        for key in keys.collect::<Vec<_>>().into_iter().rev() {
+            let recalled = self.memory.recall(key);
+            found = found.or(Some(recalled));
+        }
+        found.unwrap_or(Recall::Unknown)
+    }
+
+    /// Where ids come from, if it is this conversation up to and including message `anchor`.
+    fn origin_at(&self, anchor: usize, ids: Fingerprint) -> Option<Origin> {
+        self.memory.origin_in(ids, self.fingerprints.through(anchor), self.fingerprints.context)
     }
 }

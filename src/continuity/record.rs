@@ -11,7 +11,7 @@ use super::{
 use crate::{
     TokenId,
     chat::{Content, Message},
-    prompt::{ChatPrompt, RenderedPrompt},
+    prompt::{ChatPrompt, Provenance, RenderedPrompt},
 };
 
 /// Remembers the answers to one prompt.
@@ -25,8 +25,8 @@ pub struct Recorder {
     context: Fingerprint,
     /// What earlier assistant messages thought.
     thoughts: Vec<Option<Fingerprint>>,
-    /// What the message that is continued says already.
-    begun: Option<String>,
+    /// The message that is continued.
+    begun: Option<Message>,
     parent: Option<Arc<Turn>>,
     /// The ids behind the parent's.
     prompt: Arc<[TokenId]>,
@@ -38,22 +38,27 @@ impl Record {
         let mut thoughts = self.thoughts;
         let (before, begun) = if prompt.continue_final_message {
             let last = prompt.messages.len() - 1;
-            let begun = begun(&prompt.messages[last])?;
+            let begun = &prompt.messages[last];
+            if !is_text(begun) {
+                return None;
+            }
             thoughts.pop();
-            (self.fingerprints.before(last), Some(begun))
+            (self.fingerprints.before(last), Some(begun.clone()))
         } else if prompt.add_generation_prompt {
             (self.fingerprints.before(prompt.messages.len()), None)
         } else {
             return None;
         };
-        if let Some(parent) = &self.parent {
+        let token_ids = &rendered.token_ids;
+        // A prompt that was rendered after all does not start with the ids that were remembered.
+        let parent = self.parent.filter(|parent| parent.begins(token_ids));
+        if let Some(parent) = &parent {
             for (thought, remembered) in thoughts.iter_mut().zip(parent.thoughts()) {
                 *thought = thought.or(*remembered);
             }
         }
-        let token_ids = &rendered.token_ids;
-        // A prompt that was rendered after all does not start with the ids that were remembered.
-        let parent = self.parent.filter(|parent| parent.begins(token_ids));
+        // Nothing proves that such a prompt says what its messages say.
+        let proven = !matches!(rendered.provenance, Provenance::SplicedByEosCount { .. });
         let prompt = match &parent {
             Some(parent) => token_ids[parent.len()..].into(),
             None => Arc::clone(token_ids),
@@ -61,7 +66,7 @@ impl Record {
         Some(Recorder {
             memory: self.memory,
             scope: self.scope,
-            own: self.own,
+            own: self.own && proven,
             before,
             context: self.fingerprints.context,
             thoughts,
@@ -72,33 +77,42 @@ impl Record {
     }
 }
 
-/// The text of a message that is to be continued, where it is one text and nothing else.
-fn begun(message: &Message) -> Option<String> {
-    match &message.content {
-        Content::Text(text) if message.role.is_assistant() && !makes_calls(message) => Some(text.clone()),
-        _ => None,
-    }
+/// Whether an assistant message is one text without calls, which an answer can be put behind.
+fn is_text(message: &Message) -> bool {
+    matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !makes_calls(message)
+}
+
+/// The message that `begun` is once `answer` stands behind it.
+fn continued(begun: &Message, answer: Message) -> Message {
+    let content = match (&begun.content, answer.content) {
+        (Content::Text(begun), Content::Text(text)) => Content::Text(format!("{begun}{text}")),
+        (_, content) => content,
+    };
+    Message { content, tool_calls: answer.tool_calls, ..begun.clone() }
 }
 
 impl Recorder {
     /// Remembers an answer, as the client gets it, with the ids that were sampled for it. To be called before the client
     /// can have the whole answer: its next request may come at once.
     pub fn remember(&self, mut answer: Message, sampled: &[TokenId]) {
-        if let (Some(begun), Content::Text(text)) = (&self.begun, &mut answer.content) {
-            text.insert_str(0, begun);
+        if let Some(begun) = &self.begun {
+            answer = continued(begun, answer);
         }
         let through = followed_by(self.before, &answer);
         let mut thoughts = self.thoughts.clone();
         thoughts.push(thought(&answer));
         let own_thought = thoughts.last().copied().flatten();
-        let turn = Turn::new(self.parent.as_deref(), Arc::clone(&self.prompt), sampled.into(), thoughts, self.own);
+        let turn = Turn::new(self.parent.as_ref(), Arc::clone(&self.prompt), sampled.into(), thoughts, self.own);
         let turn = Arc::new(turn);
         for scope in self.scopes(&answer) {
             self.memory.remember(turn_key(scope, through, self.context, None), &turn);
             if own_thought.is_some() {
                 self.memory.remember(turn_key(scope, through, self.context, own_thought), &turn);
             }
-            self.memory.mark(any_context_key(scope, through));
+            self.memory.mark(any_context_key(scope, through, None));
+            if own_thought.is_some() {
+                self.memory.mark(any_context_key(scope, through, own_thought));
+            }
             scope.marker().into_iter().for_each(|key| self.memory.mark(key));
         }
         let origin = Origin { through, before: self.before, context: self.context, own: self.own };

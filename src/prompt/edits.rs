@@ -3,7 +3,7 @@
 //! Not a proof: templates leave out thoughts and calls, escape what tools answer, and a client may send less than was
 //! sampled. So only what the ids must show is looked for, and a text that the template itself does not show is not.
 
-use super::{ChatPrompt, Edits, KnownPrefix, PromptError, splice::spoken};
+use super::{ChatPrompt, Edits, KnownPrefix, PromptError, messages::without_billing_header, splice::spoken};
 use crate::{
     TokenId,
     chat::{Content, ContentPart, Message},
@@ -21,28 +21,61 @@ pub(super) fn find(
 ) -> Result<Edits, PromptError> {
     let (before, sampled) = known.token_ids.split_at(known.token_ids.len() - known.sampled);
     // Without a split, the ids of the message are somewhere among all of them.
-    let message = prompt.checks.message && !says(tokenizer, sampled, &prompt.messages[anchor])?;
+    let message = prompt.checks.message && !says(tokenizer, before, sampled, &prompt.messages[anchor])?;
     let history = prompt.checks.history && {
         let shown = if before.is_empty() { sampled } else { before };
         let others = prompt.messages[..anchor].iter().filter(|message| !message.role.is_assistant());
-        let texts: Vec<&str> = others.flat_map(|message| texts(&message.content)).collect();
-        in_order(render, &texts) && !in_order(&decode(tokenizer, shown, false)?, &texts)
+        let texts: Vec<&str> = others.flat_map(shown_texts).collect();
+        in_order(render, &texts) && !shows(tokenizer, shown, &texts)?
     };
     Ok(Edits { message, history })
 }
 
-/// Whether sampled ids contain what an assistant message says and calls.
-fn says(tokenizer: &Tokenizer, sampled: &[TokenId], message: &Message) -> Result<bool, PromptError> {
-    let mut said: Vec<&str> = texts(&message.content).map(spoken).map(str::trim_start).collect();
-    said.extend(message.tool_calls.iter().flatten().map(|call| call.name.as_str()));
-    said.retain(|text| !text.is_empty());
+/// Whether sampled ids contain what an assistant message says and calls. One that was continued begins in the prompt.
+fn says(
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+    sampled: &[TokenId],
+    message: &Message,
+) -> Result<bool, PromptError> {
+    let said: Vec<&str> = texts(&message.content).map(spoken).collect();
+    let called: Vec<&str> = message.tool_calls.iter().flatten().map(|call| call.name.as_str()).collect();
     for skip_special_tokens in [false, true] {
         let text = decode(tokenizer, sampled, skip_special_tokens)?;
-        if said.iter().all(|said| text.contains(said)) {
+        if in_order(&text, &called) && (in_order(&text, &said) || goes_on(tokenizer, prompt, &text, &said)?) {
             return Ok(true);
         }
     }
-    Ok(said.is_empty())
+    Ok(false)
+}
+
+/// Whether the end of a prompt and the start of what was sampled behind it are what a message says.
+fn goes_on(tokenizer: &Tokenizer, prompt: &[TokenId], sampled: &str, said: &[&str]) -> Result<bool, PromptError> {
+    let [said] = said else { return Ok(false) };
+    let said = said.trim();
+    // Every byte of it is a token at the most.
+    let prompt = decode(tokenizer, &prompt[prompt.len().saturating_sub(said.len())..], false)?;
+    // Less than it says, so that it cannot be found in the prompt alone.
+    let start = (prompt.len().saturating_sub(said.len()) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
+    let begun = start.map_or("", |start| &prompt[start..]);
+    Ok(format!("{begun}{sampled}").contains(said))
+}
+
+/// Whether ids show the texts in order, or what encoding makes of them: tokenizers compose characters.
+fn shows(tokenizer: &Tokenizer, ids: &[TokenId], texts: &[&str]) -> Result<bool, PromptError> {
+    let shown = decode(tokenizer, ids, false)?;
+    if in_order(&shown, texts) {
+        return Ok(true);
+    }
+    let encoded = texts.iter().map(|text| Ok(tokenizer.decode(&tokenizer.encode(text, false)?, false)?));
+    let encoded = encoded.collect::<Result<Vec<String>, PromptError>>()?;
+    Ok(in_order(&shown, &encoded.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+/// What a template is given of a message that is not an assistant's.
+fn shown_texts(message: &Message) -> impl Iterator<Item = &str> {
+    let is_system = message.role.as_str() == "system";
+    texts(&message.content).filter_map(move |text| if is_system { without_billing_header(text) } else { Some(text) })
 }
 
 /// The text of ids, as far as they have one: a model may be wider than its tokenizer.

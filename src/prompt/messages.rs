@@ -162,11 +162,20 @@ fn object_part(
 }
 
 fn strip_billing_header(part: &mut TextPart) -> bool {
-    if !part.is_plain || !part.text.starts_with(BILLING_HEADER) {
+    if !part.is_plain {
         return true;
     }
-    part.text = part.text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
-    !part.text.is_empty()
+    let text = without_billing_header(&part.text).unwrap_or_default();
+    if text.len() < part.text.len() {
+        part.text = text.to_owned();
+        return !part.text.is_empty();
+    }
+    true
+}
+
+/// What a text of a system message says; `None` if it says nothing: clients put another header there in every request.
+pub fn without_billing_header(text: &str) -> Option<&str> {
+    if text.starts_with(BILLING_HEADER) { text.split_once('\n').map(|(_, rest)| rest) } else { Some(text) }
 }
 
 fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {

@@ -27,6 +27,7 @@ use crate::{
 };
 use conversation::Conversation;
 pub use eos_count::replace_prefix_tokens;
+pub use messages::without_billing_header;
 use seams::Seams;
 use splice::{Joined, Splice};
 use template::{ChatTemplate, TemplateError};

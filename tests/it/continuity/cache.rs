@@ -393,3 +393,53 @@ async fn a_turn_that_cannot_be_continued_is_rendered_for_clients_that_sent_no_id
     assert_eq!(strict.post(CHAT, json!({"messages": messages(true)})).await.status, 400);
     assert_eq!(strict.post(CHAT, json!({"messages": messages(false)})).await.status, 200);
 }
+
+/// Ids that were joined without a proof are remembered for those who asked for it, and for nobody else.
+#[tokio::test]
+async fn what_follows_an_unproven_join_reaches_nobody_else() {
+    let app = app().on_unprovable(tito::prompt::OnUnprovable::EosCount);
+    let first = ask(&app, &[user("hi")]).await;
+    let mut message = first.message.clone();
+    message["prompt_token_ids"] = json!(first.prompt);
+    message["generation_token_ids"] = json!(first.known[first.prompt.len()..]);
+    let developer = json!({"role": "developer", "content": "be brief"});
+    let with = |message: &Value| vec![user("hi"), message.clone(), developer.clone(), user("so?")];
+    let joined = ask(&app, &with(&message)).await;
+    assert_eq!(joined.verdict["outcome"], "unproven");
+    let next = [with(&first.message), vec![joined.message.clone(), user("more")]].concat();
+    let other = ask(&app, &next).await;
+    assert_eq!(other.verdict["outcome"], "retokenized", "{}", other.verdict);
+}
+
+/// A thought that was added to a message is not a change of tools or template variables.
+#[tokio::test]
+async fn the_reason_for_a_thought_that_was_added_is_not_the_context() {
+    let app = app();
+    for (session, reason) in [(json!({}), "unknown"), (json!({"session_id": "s"}), "history_edited")] {
+        let first = ask_with(&app, &[user("hi")], session.clone()).await;
+        let mut message = first.message;
+        message["reasoning"] = json!("hm");
+        let turn = ask_with(&app, &[user("hi"), message, user("more")], session).await;
+        assert_eq!(turn.verdict["reason"], reason);
+    }
+}
+
+/// A client's own word for a whole prompt does not vouch for the messages beside it.
+#[tokio::test]
+async fn a_whole_prompt_that_says_something_else_is_told_once_its_ids_come_back() {
+    for strict in [false, true] {
+        let app = app().continuity(|policy| policy.strict = strict);
+        let whole = json!({"prompt_token_ids": [1, 40, 41, 42]});
+        let first = ask_with(&app, &[user("hi")], whole).await;
+        let mut message = first.message;
+        message["prompt_token_ids"] = json!(first.prompt);
+        message["generation_token_ids"] = json!(first.known[first.prompt.len()..]);
+        let body = json!({"messages": [user("hi"), message, user("more")], "return_token_continuity": true});
+        let answer = app.post("/tokenize", body).await;
+        if strict {
+            assert_eq!(answer.status, 400);
+        } else {
+            assert_eq!(answer.ok()["token_continuity"]["warnings"], json!(["history_edited"]));
+        }
+    }
+}

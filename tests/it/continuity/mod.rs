@@ -10,6 +10,8 @@ mod carriers;
 mod counterexamples;
 /// Imitations of the templates of model families, each with the trait that makes it hard.
 mod families;
+/// Clients that did nothing wrong.
+mod honest;
 /// Every family with every shape of conversation and every end of a generation.
 mod matrix;
 /// Recorded conversations: the ids of a patched vLLM.
