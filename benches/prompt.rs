@@ -1,10 +1,25 @@
-//! Conversations to ids: what it costs to continue from known ids, and to encode everything again.
+//! Conversations to ids: what it costs to continue from known ids, and to encode everything again; alone, and as a
+//! `POST /tokenize`.
 //!
-//! The tokenizer is the tiny one of the tests; `TITO_TEST_MODEL` names the directory of a real one.
+//! The ratio of the two is printed as well, from runs of both in turns. All of it runs on one thread at a time. The
+//! tokenizer is the tiny one of the tests; `TITO_TEST_MODEL` names the directory of a real one.
 
-use std::{hint::black_box, path::PathBuf, sync::Arc};
+#![expect(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
+use std::{
+    hint::black_box,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::{Body as HttpBody, Bytes},
+    http::{Request, header::CONTENT_TYPE},
+};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use http_body_util::BodyExt;
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
@@ -14,17 +29,24 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::{
     TokenId,
+    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
     chat::{FunctionTool, Message},
-    continuity::known_prefix,
-    model::{EosTokens, ModelFiles},
+    continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
+    engine::{EngineInfo, scripted::ScriptedEngine},
+    generation::Generator,
+    model::{EosTokens, GenerationConfig, ModelFiles},
     prompt::{
         ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates, template::ChatTemplate,
     },
+    sampling::LogprobsMode,
+    server::{self, ApiKeys},
+    telemetry::Metrics,
     tokenizer::Tokenizer,
 };
+use tower::Service;
 
 /// Tokens of the conversation before its last message.
-const HISTORIES: [usize; 3] = [1_024, 8_192, 65_536];
+const HISTORIES: [usize; 4] = [1_024, 8_192, 65_536, 262_144];
 
 /// Qwen2.5's template, with tools and calls, and SmolLM2's, which knows neither.
 const TEMPLATES: [(&str, &str, bool); 2] = [
@@ -69,6 +91,13 @@ impl Body {
     }
 }
 
+fn renderer(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, template: &str) -> PromptRenderer {
+    let eos = files.eos(tokenizer).expect("end tokens that the tokenizer knows");
+    let template = ChatTemplate::new(template, files.tokenizer_config.special_tokens.clone());
+    let templates = Templates { default: Some(template.expect("a valid template")), tool_use: None };
+    PromptRenderer::new(templates, Arc::clone(tokenizer), &eos, OnUnprovable::Error)
+}
+
 /// From a conversation to ids.
 struct Road {
     renderer: PromptRenderer,
@@ -80,10 +109,7 @@ impl Road {
     fn new(files: &ModelFiles, template: &str) -> Self {
         let tokenizer = Arc::new(files.tokenizer().expect("a supported tokenizer"));
         let eos = files.eos(&tokenizer).expect("end tokens that the tokenizer knows");
-        let template = ChatTemplate::new(template, files.tokenizer_config.special_tokens.clone());
-        let templates = Templates { default: Some(template.expect("a valid template")), tool_use: None };
-        let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, OnUnprovable::Error);
-        Self { renderer, tokenizer, eos }
+        Self { renderer: renderer(files, &tokenizer, template), tokenizer, eos }
     }
 
     /// What the server does with a request that it has read.
@@ -204,6 +230,31 @@ fn bodies(road: &Road, history: usize, calls: bool) -> [(&'static str, Vec<u8>);
     [("continued", spliced), ("encoded", encoded)]
 }
 
+/// The median time of each of two tasks, which take turns.
+fn medians(mut tasks: [&mut dyn FnMut(); 2]) -> [Duration; 2] {
+    const RUNS: usize = 15;
+    let mut times = [[Duration::ZERO; RUNS]; 2];
+    for run in 0..RUNS {
+        for (task, times) in tasks.iter_mut().zip(&mut times) {
+            let start = Instant::now();
+            task();
+            times[run] = start.elapsed();
+        }
+    }
+    times.map(|mut times| {
+        times.sort_unstable();
+        times[RUNS / 2]
+    })
+}
+
+/// Prints how many times faster it is to continue than to encode everything again, JSON included.
+fn print_ratio(road: &Road, name: &str, history: usize, [(_, spliced), (_, encoded)]: &[(&str, Vec<u8>); 2]) {
+    let ids = |body: &[u8]| drop(black_box(road.ids(&mut Body::parse(black_box(body)).into_prompt(true))));
+    let [continued, encoded] = medians([&mut || ids(spliced), &mut || ids(encoded)]);
+    let ratio = encoded.as_secs_f64() / continued.as_secs_f64();
+    println!("prompt {name}/{history}: continued {continued:.2?}, encoded {encoded:.2?}, ratio {ratio:.1}");
+}
+
 fn prompt(criterion: &mut Criterion) {
     let files = model();
     for (name, template, calls) in TEMPLATES {
@@ -211,7 +262,9 @@ fn prompt(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("prompt {name}"));
         group.sample_size(20);
         for history in HISTORIES {
-            for (how, body) in bodies(&road, history, calls) {
+            let bodies = bodies(&road, history, calls);
+            print_ratio(&road, name, history, &bodies);
+            for (how, body) in bodies {
                 let mut request = Body::parse(&body).into_prompt(true);
                 let expected = road.ids(&mut request).token_ids.len();
                 group.throughput(Throughput::Elements(expected as u64));
@@ -230,5 +283,123 @@ fn prompt(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, prompt);
+/// Turns of the conversation that goes through the routes.
+const TURNS: usize = 100;
+
+/// The routes of a server with the template `hermes`.
+fn routes(files: &ModelFiles) -> Router {
+    let tokenizer = Arc::new(files.tokenizer().expect("a supported tokenizer"));
+    let eos = files.eos(&tokenizer).expect("end tokens that the tokenizer knows");
+    let info = EngineInfo {
+        engine: "scripted",
+        device: "cpu".to_owned(),
+        dtype: "f32".to_owned(),
+        vocab_size: tokenizer.vocab_size(),
+        max_model_len: 1 << 20,
+    };
+    let metrics = Metrics::detached("bench").expect("valid buckets");
+    let vocab_size = info.vocab_size;
+    let api = Api {
+        renderer: renderer(files, &tokenizer, TEMPLATES[0].1),
+        generator: Generator::new(Arc::new(ScriptedEngine::hashed(info, Vec::new())), tokenizer),
+        models: ServedModels::new("bench", Vec::new()),
+        continuity: Continuity::new(
+            ContinuityPolicy {
+                memory: Some(MemoryBounds { bytes: 1 << 29, ttl: Duration::from_hours(1) }),
+                ..ContinuityPolicy::default()
+            },
+            vocab_size,
+        ),
+        tools: ToolPolicy::default(),
+        sampling: SamplingPolicy {
+            defaults: GenerationConfig::default(),
+            eos_token_id: eos.primary,
+            extra_eos_token_ids: eos.others,
+            max_logprobs: None,
+            logprobs_mode: LogprobsMode::Raw,
+            return_tokens_as_token_ids: false,
+        },
+        max_model_len: 1 << 20,
+        utc_offset: time::UtcOffset::UTC,
+    };
+    server::app(Arc::new(api), ApiKeys::default(), metrics)
+}
+
+/// A conversation of some 56 000 tokens as bodies: without ids, with ids on its last assistant message, and with ids on
+/// all of them.
+fn round_trips(road: &Road) -> [(&'static str, Bytes); 3] {
+    let mut rng = ChaCha8Rng::seed_from_u64(12);
+    let mut messages = vec![json!({"role": "user", "content": prose(&mut rng, 100)})];
+    for number in 0..TURNS {
+        let call = json!({"id": format!("call_{number}"), "type": "function", "function": {
+            "name": "search", "arguments": json!({"query": prose(&mut rng, 16), "limit": number}).to_string(),
+        }});
+        messages.extend([
+            json!({"role": "assistant", "content": prose(&mut rng, 95), "tool_calls": [call]}),
+            json!({"role": "tool", "tool_call_id": format!("call_{number}"), "content": prose(&mut rng, 252)}),
+        ]);
+    }
+    let tools = tools();
+    // As Python's clients write JSON, with spaces.
+    let body = |messages: &[Value]| {
+        let body = json!({"messages": messages, "tools": tools}).to_string();
+        Bytes::from(tito::json::Value::parse(&body).expect("JSON").to_json_string())
+    };
+    let without = body(&messages);
+    let last = messages.len() - 2;
+    let [prompt, generation] = road.bundle(&messages, last, Some(&tools));
+    let attach = |messages: &mut [Value], anchor: usize, prompt: &[TokenId], generation: &[TokenId]| {
+        messages[anchor]["prompt_token_ids"] = prompt.into();
+        messages[anchor]["generation_token_ids"] = generation.into();
+        messages[anchor]["generation_log_probs"] = vec![-0.25; generation.len()].into();
+    };
+    attach(&mut messages, last, &prompt, &generation);
+    let with_last = body(&messages);
+    // Where they are split does not matter, as long as the last ids start with them.
+    for anchor in (1..last).step_by(2) {
+        let (prompt, rest) = prompt.split_at(prompt.len() * anchor / last);
+        attach(&mut messages, anchor, prompt, &rest[..rest.len().min(generation.len())]);
+    }
+    let with_all = body(&messages);
+    [("encoded", without), ("ids on the last message", with_last), ("ids on all messages", with_all)]
+}
+
+async fn post(app: &mut Router, body: &Bytes) -> Bytes {
+    let request = Request::post("/tokenize").header(CONTENT_TYPE, "application/json");
+    let request = request.body(HttpBody::from(body.clone())).expect("a valid request");
+    let response = app.call(request).await.expect("routes that answer");
+    response.into_body().collect().await.expect("a whole body").to_bytes()
+}
+
+fn tokenize(criterion: &mut Criterion) {
+    let files = model();
+    let mut app = routes(&files);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let bodies = round_trips(&Road::new(&files, TEMPLATES[0].1));
+    let mut group = criterion.benchmark_group("tokenize");
+    for (how, body) in &bodies {
+        let answer = runtime.block_on(post(&mut app, body));
+        let length = serde_json::from_slice::<Value>(&answer).expect("JSON")["count"].as_u64().expect("a count");
+        println!("tokenize/{how}: {length} tokens, a body of {} bytes", body.len());
+        group.throughput(Throughput::Elements(length));
+        group.sample_size(30);
+        group.bench_function(BenchmarkId::from_parameter(how), |bencher| {
+            bencher.iter(|| assert_eq!(runtime.block_on(post(&mut app, black_box(body))).len(), answer.len()));
+        });
+    }
+    group.finish();
+    let mut twin = app.clone();
+    let [encoded, continued] = medians([
+        &mut || {
+            black_box(runtime.block_on(post(&mut app, &bodies[0].1)));
+        },
+        &mut || {
+            black_box(runtime.block_on(post(&mut twin, &bodies[1].1)));
+        },
+    ]);
+    let ratio = encoded.as_secs_f64() / continued.as_secs_f64();
+    println!("tokenize: continued {continued:.2?}, encoded {encoded:.2?}, ratio {ratio:.1}");
+}
+
+criterion_group!(benches, tokenize, prompt);
 criterion_main!(benches);
