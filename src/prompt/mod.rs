@@ -6,6 +6,7 @@
 mod anchor;
 mod conversation;
 mod eos_count;
+mod guards;
 mod marks;
 mod messages;
 mod seams;

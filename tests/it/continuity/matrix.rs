@@ -172,8 +172,8 @@ fn refusal(family: &str, shape: &str, end: End) -> Option<UnprovableSplice> {
         ("continues the anchor", End::Closed | End::Foreign) => Some(UnprovableSplice::ContinuesClosedMessage),
         // The message says more than its ids.
         ("continues the anchor", End::Empty) => Some(UnprovableSplice::ContinuesOtherText),
-        // No special token follows the call at all, or one that no one declared to end a generation.
-        ("call last", _) if ["glm", "gemma, eos only"].contains(&family) => Some(UnprovableSplice::NoClose),
+        // No special token follows the call at all.
+        ("call last", _) if family == "glm" => Some(UnprovableSplice::NoClose),
         _ => None,
     }
 }
