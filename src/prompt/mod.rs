@@ -26,6 +26,7 @@ use crate::{
     tokenizer::{Tokenizer, TokenizerError},
 };
 use conversation::Conversation;
+pub use eos_count::replace_prefix_tokens;
 use seams::Seams;
 use splice::{Joined, Splice};
 use template::{ChatTemplate, TemplateError};

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tito::{
     TokenId,
     model::EosTokens,
-    tokenizer::{AddedToken, ByteLevelBpe, Split},
+    tokenizer::{AddedToken, ByteLevelBpe, Split, Tokenizer},
 };
 
 use super::{Model, Server, ids};
@@ -39,7 +39,8 @@ const SPECIAL: [&str; 17] = [
 /// The bytes that it has tokens for, as byte-level BPE writes them.
 const ALPHABET: &str = "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~¡¢£¤¥¦§¨©ª«¬®¯°±²³´µ¶·¸¹º»¼½¾¿ÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖ×ØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðóôĀāĂăąćĈĉĊċČčĎďĐđĒĕėĘęĚěĜĞğĠġĢģĤĥĦħĨĩĪīĬĭĮįİıĲĳĴĵĶķĸĹĺĻļĽľĿŀŁłŃ";
 
-fn smollm2(template: &str) -> Model {
+/// SmolLM2's own tokenizer.
+pub(super) fn smollm2_tokenizer() -> Tokenizer {
     let merges: Vec<(String, String)> = golden!("multiturn/smollm2-merges.txt")
         .lines()
         .map(|line| line.split_once(' ').unwrap())
@@ -57,7 +58,11 @@ fn smollm2(template: &str) -> Model {
     };
     let tokenizer = tokenizer.build().unwrap();
     assert_eq!(tokenizer.vocab_size(), 49_152);
-    Model::new(tokenizer, template, EosTokens { primary: Some(2), others: Vec::new() })
+    tokenizer
+}
+
+fn smollm2(template: &str) -> Model {
+    Model::new(smollm2_tokenizer(), template, EosTokens { primary: Some(2), others: Vec::new() })
 }
 
 fn template(name: &str) -> &'static str {
