@@ -9,9 +9,18 @@ use crate::TokenId;
 /// Puts `model_prefix_token_ids` in the place of `template_prefix_token_ids`, which `template_token_ids` starts with
 /// in spirit: up to its last end token.
 ///
-/// The first are what the model saw and sampled, the second the conversation up to and including the last assistant
-/// message as the template writes it, the third the whole conversation. Fails without an end token, or where the third
-/// has fewer of them than the second.
+/// - `eos_token_id`: the end token, which the template is taken to end every message of an assistant with;
+/// - `model_prefix_token_ids`: what the model saw and sampled, with or without an end token;
+/// - `template_prefix_token_ids`: the template's ids of the messages that these stand for;
+/// - `template_token_ids`: the template's ids of the whole conversation.
+///
+/// Without model ids, the template's are the answer. What comes back starts with the model's ids and goes on with the
+/// template's from the end token on that is the last of the prefix.
+///
+/// # Errors
+///
+/// [`UnprovableSplice::NoEosToken`] without `eos_token_id`; [`UnprovableSplice::EosNotFound`] where the prefix has no
+/// end token, or more of them than the whole.
 pub fn replace_prefix_tokens(
     eos_token_id: Option<TokenId>,
     model_prefix_token_ids: &[TokenId],

@@ -16,17 +16,21 @@ pub(super) fn calls(message: &Object) -> &[Value] {
     message.get("tool_calls").and_then(Value::as_array).unwrap_or_default()
 }
 
+/// The texts of a message's content; one that is empty where there is none.
+pub(super) fn texts(message: &Object) -> Vec<&str> {
+    match message.get("content") {
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(parts)) => {
+            let texts: Vec<_> = parts.iter().filter_map(|part| part.as_object()?.get("text")?.as_str()).collect();
+            if texts.is_empty() { vec![""] } else { texts }
+        }
+        _ => vec![""],
+    }
+}
+
 /// The last text of a message's content.
 pub(super) fn last_text(message: &Object) -> &str {
-    match message.get("content") {
-        Some(Value::String(text)) => text,
-        Some(Value::Array(parts)) => {
-            let text = |part: &'_ Value| part.as_object()?.get("text")?.as_str().map(str::len);
-            let last = parts.iter().rposition(|part| text(part).is_some());
-            last.and_then(|last| parts[last].as_object()?.get("text")?.as_str()).unwrap_or_default()
-        }
-        _ => "",
-    }
+    texts(message).last().copied().unwrap_or_default()
 }
 
 /// Whether two messages make the same calls and one ends with what the other says, whoever speaks: templates leave out
@@ -65,9 +69,18 @@ pub(super) fn with_part(message: &Object, part: Part, word: &str, other: &str) -
             let Value::Array(calls) = message.get_mut("tool_calls")? else { return None };
             let call = calls.get_mut(call)?;
             call.get("function")?.get("arguments")?;
-            *call = call_with(call, word);
+            *call = call_with(call, &saying(word));
         }
     }
+    Some(message)
+}
+
+/// The message with `other` as everything that the model wrote in it, but no arguments in one of its calls.
+pub(super) fn without_arguments(message: &Object, call: usize, other: &str) -> Option<Object> {
+    let mut message = with_all(message, other);
+    let Value::Array(calls) = message.get_mut("tool_calls")? else { return None };
+    let call = calls.get_mut(call)?;
+    *call = call_with(call, &Object::new());
     Some(message)
 }
 
@@ -79,7 +92,7 @@ pub(super) fn with_all(message: &Object, word: &str) -> Object {
             ("content", content) if !silent => content_like(content, word),
             ("reasoning" | "reasoning_content", Value::String(text)) if !text.is_empty() => Value::from(word),
             ("tool_calls", Value::Array(calls)) => {
-                Value::Array(calls.iter().map(|call| call_with(call, word)).collect())
+                Value::Array(calls.iter().map(|call| call_with(call, &saying(word))).collect())
             }
             (_, other) => other.clone(),
         };
@@ -99,11 +112,18 @@ fn content_like(content: &Value, text: &str) -> Value {
     }
 }
 
-/// The call with `word` as its arguments. A call without arguments shows nothing of them.
-fn call_with(call: &Value, word: &str) -> Value {
-    with_field(call, "function", |function| {
-        with_field(function, "arguments", |arguments| arguments_like(arguments, word))
-    })
+/// Arguments that say `word`.
+fn saying(word: &str) -> Object {
+    Object::from_iter([("zz".to_owned(), Value::from(word))])
+}
+
+/// The call with these arguments, in the form that it has them. A call without arguments shows nothing of them.
+fn call_with(call: &Value, arguments: &Object) -> Value {
+    let like = |own: &Value| match own {
+        Value::String(_) => Value::String(Value::Object(arguments.clone()).to_json_string()),
+        _ => Value::Object(arguments.clone()),
+    };
+    with_field(call, "function", |function| with_field(function, "arguments", like))
 }
 
 /// The object with what `change` makes of the value under `key`, if it has one.
@@ -114,13 +134,4 @@ fn with_field(object: &Value, key: &str, change: impl Fn(&Value) -> Value) -> Va
         (name.clone(), value)
     };
     Value::Object(fields.iter().map(field).collect())
-}
-
-/// Arguments that say `word`, in the form that `arguments` have.
-fn arguments_like(arguments: &Value, word: &str) -> Value {
-    let marked = Value::Object(Object::from_iter([("zz".to_owned(), Value::from(word))]));
-    match arguments {
-        Value::String(_) => Value::String(marked.to_json_string()),
-        _ => marked,
-    }
 }

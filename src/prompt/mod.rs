@@ -7,6 +7,7 @@ mod anchor;
 mod conversation;
 mod edits;
 mod eos_count;
+mod guards;
 mod marks;
 mod messages;
 mod seams;

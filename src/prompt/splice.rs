@@ -15,11 +15,7 @@ use super::{
     seams::{Seam, Seams},
     short::Short,
 };
-use crate::{
-    TokenId,
-    json::{Object, Value},
-    tokenizer::Tokenizer,
-};
+use crate::{TokenId, tokenizer::Tokenizer};
 
 /// Known ids joined with the tail of the render.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +45,11 @@ pub(super) struct Splice<'a> {
 }
 
 /// A render with a word in the place of a part of the anchor.
-struct Shown {
-    before: String,
-    after: String,
-    /// What stands for everything else that the model wrote in it.
-    other: String,
+pub(super) struct Shown {
+    pub(super) before: String,
+    pub(super) after: String,
+    /// What everything else says that the model wrote in the anchor.
+    pub(super) other: String,
 }
 
 /// The end of a render that starts with the anchor's close.
@@ -171,7 +167,11 @@ impl Splice<'_> {
         let Some(head) = self.render.strip_suffix(tail) else {
             return unprovable(UnprovableSplice::TailDiffers);
         };
-        if part == Part::Content && !self.ends_with_content(anchor, head, &shown.before) {
+        let is_close = match part {
+            Part::Content => self.ends_with_content(anchor, head, &shown.before),
+            Part::Arguments(call) => head.ends_with(self.trailer(anchor, call, &shown, start)),
+        };
+        if !is_close {
             return unprovable(UnprovableSplice::TailDiffers);
         }
         Ok(Tail { length: tail.len(), before: shown.before })
@@ -212,7 +212,7 @@ impl Splice<'_> {
                     return (own == after.len() && after.trim().is_empty()).then_some(own);
                 };
                 // Where calls are shown, a token that ends no generation may be the start of one.
-                let closes = is_stop(&first) || !shows_calls(message, &after[..own], &shown.other);
+                let closes = is_stop(&first) || !self.shows_calls(anchor, after);
                 (closes && after[..first.start].trim().is_empty()).then_some(first.start)
             }
             Part::Arguments(_) if calls(message).iter().any(|call| self.spells_seam(call)) => None,
@@ -222,26 +222,6 @@ impl Splice<'_> {
                 close.map(|seam| seam.start)
             }
         }
-    }
-
-    /// Whether a call's name, or anything else in it but its arguments, reads like a seam.
-    fn spells_seam(&self, call: &Value) -> bool {
-        let mut call = call.clone();
-        if let Some(function) = call.as_object_mut().and_then(|call| call.get_mut("function")?.as_object_mut()) {
-            function.shift_remove("arguments");
-        }
-        self.seams.find(&call.to_json_string()).next().is_some()
-    }
-
-    /// Whether what precedes the tail is the end of the anchor's content, so that nothing of the template's own that
-    /// depends on the content is lost. A template may also leave out the content, or thoughts in front of it.
-    fn ends_with_content(&self, anchor: usize, head: &str, before: &str) -> bool {
-        let (head, content) = (head.trim_end(), last_text(self.conversation.message(anchor)).trim_end());
-        let last_word = content.rsplit(char::is_whitespace).next().unwrap_or_default();
-        let shown = head.chars().rev().zip(content.chars().rev()).take_while(|(head, content)| head == content);
-        let shown: usize = shown.map(|(letter, _)| letter.len_utf8()).sum();
-        let last_line = |text: &str| text.trim_end().rsplit('\n').next().map(str::to_owned);
-        head.ends_with(last_word) || last_line(&head[..head.len() - shown]) == last_line(before)
     }
 
     fn join_tail(&self, tail: &str) -> Result<Joined, PromptError> {
@@ -264,13 +244,6 @@ impl Splice<'_> {
         let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
         suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
     }
-}
-
-/// Whether a template writes a call, whose arguments are `word`, into a text.
-fn shows_calls(message: &Object, text: &str, word: &str) -> bool {
-    let name = |call: &Value| call.get("function")?.get("name")?.as_str().map(str::to_owned);
-    !calls(message).is_empty()
-        && (text.contains(word) || calls(message).iter().filter_map(name).any(|name| text.contains(&name)))
 }
 
 /// A word that no message says: its 122 random bits are drawn for one request.

@@ -95,6 +95,38 @@ fn a_close_that_depends_on_the_answer_is_refused() {
 }
 
 #[test]
+fn a_close_that_depends_on_the_answers_silence_is_refused() {
+    let model = plain_anchor(
+        "{{ message.content }}{% if not message.content %}{{ '<|endoftext|>note' }}{% endif %}{{ '<|im_end|>\\n' }}",
+    );
+    let messages = [user("q"), tracked(&model, "", "<|im_end|>"), user("more")];
+    assert_eq!(text(&model, &messages), Err(UnprovableSplice::TailDiffers));
+    let model = Model::tiny(
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}\
+         {% for part in message.content %}{{ part.text }}{% endfor %}\
+         {% if message.content | length > 1 %}{{ '<|endoftext|>note' }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}",
+    );
+    let parts = json!([{"type": "text", "text": "it is fine"}, {"type": "text", "text": ""}]);
+    let messages = [user("q"), tracked(&model, parts, "it is fine"), user("more")];
+    assert_eq!(text(&model, &messages), Err(UnprovableSplice::TailDiffers));
+}
+
+#[test]
+fn a_close_that_depends_on_arguments_is_refused() {
+    let calls = "{{ message.content }}{% for call in message.tool_calls or [] %}\
+                 {{ '<tool_call>' + call.function.arguments | tojson + '</tool_call>' }}\
+                 {% if 'a' in call.function.arguments %}{{ '<|endoftext|>note' }}{% endif %}{% endfor %}{{ '<|im_end|>\\n' }}";
+    let model = plain_anchor(calls);
+    let tool = json!({"role": "tool", "tool_call_id": "c0", "content": "1"});
+    let messages = |arguments: &str| [user("q"), with_calls(tracked(&model, "", "calls"), &[arguments]), tool.clone()];
+    assert_eq!(text(&model, &messages("{\"a\": 1}")), Err(UnprovableSplice::NoClose));
+    for arguments in ["{\"b\": 1}", "{\"b\": \"x\"}", "{}"] {
+        let expected = "calls<|im_end|>\n<|im_start|>tool\n1<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(text(&model, &messages(arguments)).as_deref(), Ok(expected), "{arguments}");
+    }
+}
+
+#[test]
 fn thoughts_that_end_within_a_word_are_no_part_of_the_close() {
     for name in ["think", "qwen"] {
         let model = &families::named(name).model;
@@ -139,6 +171,38 @@ fn calls_behind_the_content_are_not_written_twice() {
     }
 }
 
+/// A close of two tokens, of which the first ends no generation, behind a message whose calls nobody sees.
+#[test]
+fn calls_that_are_not_shown_do_not_hide_the_close() {
+    let model = plain_anchor("{{ message.content + '<|end_response|><|im_end|>\\n' }}");
+    let added = [tito::tokenizer::AddedToken::verbatim(326, "<|end_response|>", true)];
+    let tokenizer = super::tiny_tokenizer().with_added_tokens(&added).unwrap();
+    let model = Model::new(tokenizer, model.template(), model.eos.clone());
+    for (content, sampled) in [("", "call"), ("so", "so, call<|end_response|>"), ("", "<|end_response|><|im_end|>")] {
+        let message = with_calls(tracked(&model, content, sampled), &["{\"a\": 1}"]);
+        let messages = [user("q"), message, json!({"role": "tool", "tool_call_id": "c0", "content": "1"})];
+        let said = sampled.split("<|end").next().unwrap();
+        let close = "<|end_response|><|im_end|>\n<|im_start|>tool\n1<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(text(&model, &messages), Ok(format!("{said}{close}")), "{content}, {sampled}");
+    }
+}
+
+/// The template shows none of the content, or one of its parts, right behind something that looks like its end.
+#[test]
+fn contents_that_are_not_shown_do_not_hide_the_close() {
+    let model = plain_anchor("{{ '<answer>' + message.content.split('</think>')[-1] + '<|im_end|>\\n' }}");
+    let messages = [user("q"), tracked(&model, "<think>hm</think>", "<think>hm</think>"), user("more")];
+    assert_eq!(text(&model, &messages), Ok(format!("<think>hm</think><|im_end|>{MORE}")));
+
+    let model = Model::tiny(
+        "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content[0].text + '<|im_end|>' }}\
+         {% for part in message.content %}{% endfor %}{% endfor %}",
+    );
+    let parts = json!([{"type": "text", "text": "it is"}, {"type": "text", "text": "fine"}]);
+    let messages = [user("q"), tracked(&model, parts, "it is"), user("more")];
+    assert_eq!(text(&model, &messages).as_deref(), Ok("it is<|im_end|><|im_start|>user\nmore<|im_end|>"));
+}
+
 /// The first stop token behind the arguments is one that the model wrote.
 #[test]
 fn a_stop_token_in_what_follows_the_arguments_closes_nothing() {
@@ -154,9 +218,8 @@ fn a_stop_token_in_what_follows_the_arguments_closes_nothing() {
 
     let mut message = with_calls(tracked(&model, "", "calls<|im_end|>"), &["{\"a\": 1}"]);
     message["tool_calls"][0]["function"]["name"] = json!("add<|im_end|>");
-    let text = text(&model, &[user("q"), message, tool]);
-    let expected = "calls<|im_end|>\n<|im_start|>tool\n1<|im_end|>\n<|im_start|>assistant\n";
-    assert_eq!(text.as_deref(), Ok(expected));
+    // Neither the arguments nor the empty content show where the call ends.
+    assert_eq!(text(&model, &[user("q"), message, tool]), Err(UnprovableSplice::TailDiffers));
 }
 
 /// A stop token in a later message, or one that the template writes at the very end, is not the call's close.

@@ -6,7 +6,7 @@ use super::Model;
 
 /// A kind of template with what a splice of it has to look like.
 pub(crate) struct Family {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) model: Model,
     /// What closes a message that says something, with another behind it or a generation prompt.
     pub(crate) close: &'static str,
@@ -49,9 +49,9 @@ fn model(traits: &Traits<'_>) -> Model {
     Model::new(tokenizer, traits.template, eos)
 }
 
-fn chatml(name: &'static str, template: &str) -> Family {
+fn chatml(name: &str, template: &str) -> Family {
     Family {
-        name,
+        name: name.to_owned(),
         model: model(&Traits { template, special: &["<|im_end|>"], stops: &["<|endoftext|>"], rstrip: false }),
         close: "<|im_end|>",
         last_close: "<|im_end|>",
@@ -75,7 +75,7 @@ fn tiny() -> Family {
 }
 
 /// `<end_of_turn>` closes, but is not the end-of-sequence token; no tool role.
-fn gemma(name: &'static str, stops: &[&str]) -> Family {
+fn gemma(name: &str, stops: &[&str]) -> Family {
     let template = "<bos>{% for message in messages %}\
         {% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}\
         {% if message.role == 'system' and not loop.first %}{{ raise_exception('system first') }}{% endif %}\
@@ -83,7 +83,7 @@ fn gemma(name: &'static str, stops: &[&str]) -> Family {
         '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}";
     let special = ["<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"];
     Family {
-        name,
+        name: name.to_owned(),
         model: model(&Traits { template, special: &special, stops, rstrip: false }),
         close: "<end_of_turn>",
         last_close: "<end_of_turn>",
@@ -105,7 +105,7 @@ fn glm() -> Family {
         {% if add_generation_prompt %}<|assistant|>{% endif %}";
     let special = ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"];
     Family {
-        name: "glm",
+        name: "glm".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|user|>", "<|observation|>"], rstrip: false }),
         close: "",
         last_close: "",
@@ -135,7 +135,7 @@ fn gpt_oss() -> Family {
         {% if add_generation_prompt %}<|start|>assistant{% endif %}";
     let special = ["<|return|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>"];
     Family {
-        name: "gpt-oss",
+        name: "gpt-oss".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|endoftext|>", "<|call|>"], rstrip: false }),
         close: "<|end|>",
         last_close: "<|return|>",
@@ -173,7 +173,7 @@ fn cohere() -> Family {
         "<|END_THINKING|>",
     ];
     Family {
-        name: "cohere",
+        name: "cohere".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|endoftext|>"], rstrip: false }),
         close: "<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
         last_close: "<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
@@ -189,7 +189,7 @@ fn phi() -> Family {
         {% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}<|endoftext|>{% endif %}";
     let special = ["<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"];
     Family {
-        name: "phi",
+        name: "phi".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|end|>"], rstrip: true }),
         close: "<|end|>",
         last_close: "<|end|>",
@@ -213,7 +213,7 @@ fn llama() -> Family {
         {% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
     let special = ["<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>"];
     Family {
-        name: "llama",
+        name: "llama".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|eom_id|>"], rstrip: false }),
         close: "<|eot_id|>",
         last_close: "<|eot_id|>",
@@ -253,7 +253,7 @@ fn deepseek() -> Family {
         "<|outputs_end|>",
     ];
     Family {
-        name: "deepseek",
+        name: "deepseek".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|endoftext|>"], rstrip: false }),
         close: "<|end|>",
         last_close: "<|end|>",
@@ -311,7 +311,7 @@ fn mistral() -> Family {
         "[/SYSTEM_PROMPT]",
     ];
     Family {
-        name: "mistral",
+        name: "mistral".to_owned(),
         model: model(&Traits { template, special: &special, stops: &["<|endoftext|>"], rstrip: false }),
         close: "</s>",
         last_close: "</s>",

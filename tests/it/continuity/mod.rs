@@ -20,12 +20,16 @@ pub(crate) mod multiturn;
 mod oracle;
 /// Random conversations through the HTTP app.
 mod properties;
-/// The templates that TRL ships, with real tokenizers.
-mod real_templates;
+/// The templates of released models, with their tokenizers.
+mod real;
 /// `required_prefix_token_ids`: ids without a message.
 mod required;
+/// Conversations, and the ways in which their generations end.
+mod shapes;
 /// The proof on a short conversation, and what it must not prove.
 mod short;
+/// What becomes of one conversation, here and elsewhere.
+mod verdicts;
 
 use std::{sync::Arc, time::Duration};
 
@@ -58,6 +62,8 @@ pub(crate) struct Model {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) eos: EosTokens,
     template: String,
+    /// What the template writes for `bos_token`.
+    bos: String,
     renderer: PromptRenderer,
 }
 
@@ -67,10 +73,15 @@ impl Model {
         Self::new(tiny_tokenizer(), template, EosTokens { primary: Some(2), others: vec![0] })
     }
 
-    pub(crate) fn new(tokenizer: impl Into<Arc<Tokenizer>>, template: &str, eos: EosTokens) -> Self {
-        let tokenizer = tokenizer.into();
-        let renderer = renderer(&tokenizer, template, &eos, OnUnprovable::Error);
-        Self { tokenizer, eos, template: template.to_owned(), renderer }
+    pub(crate) fn new(tokenizer: Tokenizer, template: &str, eos: EosTokens) -> Self {
+        let bos = tokenizer.token(1).unwrap_or_default();
+        Self::sharing(&Arc::new(tokenizer), template, eos, &bos)
+    }
+
+    /// A model whose tokenizer others have too.
+    pub(crate) fn sharing(tokenizer: &Arc<Tokenizer>, template: &str, eos: EosTokens, bos: &str) -> Self {
+        let renderer = renderer(tokenizer, template, &eos, bos, OnUnprovable::Error);
+        Self { tokenizer: Arc::clone(tokenizer), eos, template: template.to_owned(), bos: bos.to_owned(), renderer }
     }
 
     pub(crate) fn template(&self) -> &str {
@@ -86,7 +97,7 @@ impl Model {
     }
 
     pub(crate) fn renderer(&self, policy: OnUnprovable) -> PromptRenderer {
-        renderer(&self.tokenizer, &self.template, &self.eos, policy)
+        renderer(&self.tokenizer, &self.template, &self.eos, &self.bos, policy)
     }
 
     /// The ids of a request's conversation, by the road that the endpoints take.
@@ -179,9 +190,15 @@ pub(crate) fn tiny_tokenizer() -> Tokenizer {
     Tokenizer::from_file(path).unwrap()
 }
 
-fn renderer(tokenizer: &Arc<Tokenizer>, template: &str, eos: &EosTokens, policy: OnUnprovable) -> PromptRenderer {
-    let token = |id: Option<TokenId>| id.and_then(|id| tokenizer.token(id)).unwrap_or_default();
-    let special_tokens = [("bos_token", token(Some(1))), ("eos_token", token(eos.primary))];
+fn renderer(
+    tokenizer: &Arc<Tokenizer>,
+    template: &str,
+    eos: &EosTokens,
+    bos: &str,
+    policy: OnUnprovable,
+) -> PromptRenderer {
+    let eos_token = eos.primary.and_then(|id| tokenizer.token(id)).unwrap_or_default();
+    let special_tokens = [("bos_token", bos.to_owned()), ("eos_token", eos_token)];
     let special_tokens = special_tokens.map(|(name, token)| (name.to_owned(), token)).into_iter().collect();
     let template = ChatTemplate::new(template, special_tokens).unwrap();
     let templates = Templates { default: Some(template), tool_use: None };

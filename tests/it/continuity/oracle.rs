@@ -7,7 +7,7 @@ use super::{families::Family, ids};
 
 /// Ends the body of every tracked message; no template writes it.
 pub(crate) const MARK: &str = "Zq7";
-/// Ends the arguments of every tracked message's last call.
+/// Ends the arguments of the calls of every tracked message, of which templates may show the first only.
 pub(crate) const CALL_MARK: &str = "Zq8";
 
 pub(crate) fn known(request: &Value) -> (usize, Vec<TokenId>) {
@@ -19,45 +19,63 @@ pub(crate) fn known(request: &Value) -> (usize, Vec<TokenId>) {
 
 /// What must follow the known ids, found without the splice: the honest ids behind the anchor's mark, from the close on.
 pub(crate) fn expected(family: &Family, request: &Value) -> Result<Vec<TokenId>, PromptError> {
+    Ok(find(family, request)?.unwrap_or_else(|| panic!("{}: the oracle fits no honest prompt: {request}", family.name)))
+}
+
+/// The same; `None` where the honest prompt does not end as the conversation with a mark in it does, or what was asked
+/// behind the anchor stands elsewhere.
+pub(crate) fn find(family: &Family, request: &Value) -> Result<Option<Vec<TokenId>>, PromptError> {
     let (anchor, known) = known(request);
-    let model = &family.model;
     let last = anchor + 1 == request["messages"].as_array().unwrap().len();
     if last && request["continue_final_message"] == true {
-        return Ok(known);
+        return Ok(Some(known));
     }
-    let honest = model.honest(request)?;
-    let behind_mark = |ids: &[TokenId], mark: &str| {
-        let mark = model.ids(mark);
-        let place = ids.windows(mark.len()).rposition(|window| window == mark)?;
-        Some(ids[place + mark.len()..].to_vec())
-    };
+    let honest = family.model.honest(request)?;
+    let text = family.model.text(&honest);
     let calls = request["messages"][anchor].get("tool_calls").is_some();
-    let shown = if calls { behind_mark(&honest, CALL_MARK) } else { None };
-    // A content without the mark gets it; what follows must be the same.
-    let shows_calls = shown.is_some();
-    let behind = if let Some(shown) = shown {
-        shown
-    } else {
-        let mut marked = request.clone();
-        marked["messages"][anchor]["content"] = json!(MARK);
-        behind_mark(&model.honest(&marked)?, MARK).unwrap_or_else(|| panic!("{}: {request}", family.name))
-    };
-    let close = match (shows_calls, last, &request["add_generation_prompt"]) {
+    let shown = text.rfind(CALL_MARK).filter(|_| calls).map(|place| text[place + CALL_MARK.len()..].to_owned());
+    let close = match (shown.is_some(), last, &request["add_generation_prompt"]) {
         (true, _, _) => family.call_close,
         (false, true, Value::Bool(false)) => family.last_close,
         _ => family.close,
     };
-    // Where the template closes with nothing, the next message's start does.
-    let close = model.ids(close);
-    let start = if close.is_empty() {
-        behind.iter().position(|id| model.tokenizer.is_special(*id)).unwrap_or(behind.len())
-    } else {
-        behind.windows(close.len()).position(|window| window == close).expect("the anchor is closed")
+    let Some(behind) = shown.map_or_else(|| behind_mark(family, request, anchor), |shown| Ok(Some(shown)))? else {
+        return Ok(None);
     };
-    let tail = &behind[start..];
-    assert!(honest.ends_with(tail), "{}: the oracle fits no honest prompt", family.name);
-    let closers = if close.is_empty() { tail.len().min(1) } else { close.len() };
+    // Where the template closes with nothing, the next message's start does.
+    let start = if close.is_empty() { Some(first_special(family, &behind)) } else { behind.find(close) };
+    let Some(tail) = start.map(|start| &behind[start..]) else { return Ok(None) };
+    let later = &request["messages"].as_array().unwrap()[anchor + 1..];
+    let mut asked =
+        later.iter().filter(|message| ["user", "system", "developer"].contains(&message["role"].as_str().unwrap()));
+    let elsewhere = |said: &str| text.contains(said) && !tail.contains(said);
+    if asked.any(|message| elsewhere(message["content"].as_str().unwrap().trim())) {
+        return Ok(None);
+    }
+    let Some(tail) = suffix(family, &honest, tail) else { return Ok(None) };
+    let closers = if close.is_empty() { tail.len().min(1) } else { family.model.ids(close).len() };
     let sampled = ids(&request["messages"][anchor]["generation_token_ids"]);
     let overlap = (0..=closers).rev().find(|&length| sampled.ends_with(&tail[..length])).unwrap();
-    Ok([known.as_slice(), &tail[overlap..]].concat())
+    Ok(Some([known.as_slice(), &tail[overlap..]].concat()))
+}
+
+/// What the template shows behind a content that is the mark: the same, whatever the content is.
+fn behind_mark(family: &Family, request: &Value, anchor: usize) -> Result<Option<String>, PromptError> {
+    let mut marked = request.clone();
+    marked["messages"][anchor]["content"] = json!(MARK);
+    let text = family.model.text(&family.model.honest(&marked)?);
+    Ok(text.rfind(MARK).map(|place| text[place + MARK.len()..].to_owned()))
+}
+
+/// Where the first special token stands, or the end.
+fn first_special(family: &Family, text: &str) -> usize {
+    let special = family.model.tokenizer.added_tokens().iter().filter(|token| token.special);
+    special.filter_map(|token| text.find(&token.content)).min().unwrap_or(text.len())
+}
+
+/// The last of the ids that say `text`, starting where its first id stands.
+fn suffix<'i>(family: &Family, ids: &'i [TokenId], text: &str) -> Option<&'i [TokenId]> {
+    let Some(first) = family.model.ids(text).first().copied() else { return Some(&[]) };
+    let starts = (0..ids.len()).rev().filter(|&start| ids[start] == first);
+    starts.map(|start| &ids[start..]).find(|suffix| family.model.text(suffix) == text)
 }

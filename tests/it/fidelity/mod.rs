@@ -45,7 +45,7 @@ fn values(path: &Path) -> Vec<Value> {
 }
 
 /// The names of a directory's files without their extension, in order.
-pub(crate) fn stems(directory: &Path) -> Vec<String> {
+fn stems(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut stems: Vec<String> =
         entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
@@ -54,7 +54,7 @@ pub(crate) fn stems(directory: &Path) -> Vec<String> {
 }
 
 /// Does the jobs on all processors.
-pub(crate) fn in_parallel<T: Send>(jobs: Vec<T>, work: impl Fn(T) + Sync) {
+fn in_parallel<T: Send>(jobs: Vec<T>, work: impl Fn(T) + Sync) {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let jobs = Mutex::new(jobs);
     thread::scope(|scope| {
@@ -71,7 +71,7 @@ pub(crate) fn in_parallel<T: Send>(jobs: Vec<T>, work: impl Fn(T) + Sync) {
 }
 
 /// Fails with the first of the differences, if there are any.
-pub(crate) fn assert_none(differences: &[String]) {
+fn assert_none(differences: &[String]) {
     let shown = differences.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>();
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), shown.join("\n\n"));
 }
