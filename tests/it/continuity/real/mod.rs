@@ -21,13 +21,11 @@ use super::{
     Model,
     families::Family,
     multiturn::smollm2_tokenizer,
-    shapes::{End, request, shapes},
+    shapes::{ENDS, End, request, shapes},
     verdicts::Counts,
 };
 use crate::fidelity::recording;
 use kinds::{Kind, Vocabulary, kind_of};
-
-const ENDS: [End; 4] = [End::Closed, End::Truncated, End::Foreign, End::HalfCharacter];
 
 /// Names and sources.
 fn templates(directory: &Path) -> BTreeMap<String, String> {
@@ -89,6 +87,8 @@ fn refusal(family: &str, shape: &str, end: End) -> Option<UnprovableSplice> {
             _,
         ) if gemma4 && family != "gemma4_v2" => Some(UnprovableSplice::MessagesMoved),
         ("continues the anchor", End::Closed | End::Foreign) => Some(UnprovableSplice::ContinuesClosedMessage),
+        // The message says more than its ids.
+        ("continues the anchor", End::Empty) => Some(UnprovableSplice::ContinuesOtherText),
         // No special token follows the call at all.
         ("call last", _) if family == "glm4moe" => Some(UnprovableSplice::NoClose),
         _ => None,
@@ -137,5 +137,5 @@ fn released_templates_are_spliced_exactly_or_refused() {
     let (counts, complaints) = (counts.into_inner().unwrap(), complaints.into_inner().unwrap());
     eprintln!("{counts:#?}");
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
-    assert!(counts.exact > 7_300 && counts.exact_after_foreign_stop > 2_400, "{counts:?}");
+    assert!(counts.exact > 14_600 && counts.exact_after_foreign_stop > 2_400, "{counts:?}");
 }
