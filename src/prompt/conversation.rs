@@ -104,7 +104,7 @@ impl<'a> Conversation<'a> {
         self.fill(self.shown[..=self.places[index]].to_vec(), &variables)
     }
 
-    /// The conversation from the last question before message `index` of the request on. `None` if that is all of it.
+    /// The conversation from the last question before message `index` of the request on. `None` if that is most of it.
     ///
     /// System prompt and all that follows stay. Between them stay the question and, behind it, the last answer of an
     /// assistant with what tools said to it, all of which say `word`.
@@ -114,7 +114,8 @@ impl<'a> Conversation<'a> {
         let question = (instructions..place).rfind(|&earlier| role(&self.messages[earlier]) == Some("user"))?;
         let answer = (question..place).rfind(|&earlier| is_assistant(&self.messages[earlier])).unwrap_or(place);
         let earlier: Vec<usize> = std::iter::once(question).chain(answer..place).collect();
-        if instructions + earlier.len() == place {
+        let left_out = place - instructions - earlier.len();
+        if left_out * 4 < self.messages.len() {
             return None;
         }
         let saying_word = |&earlier: &usize| {
