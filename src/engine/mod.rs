@@ -6,6 +6,7 @@ mod admission;
 mod check;
 #[cfg(feature = "mistralrs")]
 pub mod mistralrs;
+pub mod native;
 pub mod scripted;
 
 use std::{sync::Arc, time::Duration};

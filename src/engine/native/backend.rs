@@ -1,0 +1,151 @@
+//! What a model asks of the device that it runs on.
+//!
+//! Owns the shape of a batch and the list of operations. Refuses to say how a device lays anything out: matrices,
+//! activations and caches are the backend's own types.
+
+use std::ops::Range;
+
+use super::weights::{Rows, WeightsError};
+use crate::TokenId;
+
+/// Tokens of a block of keys and values.
+pub(crate) const BLOCK_TOKENS: usize = 32;
+
+/// The new tokens of one sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The row of the first of them; the others follow.
+    pub(crate) first_row: usize,
+    /// How many there are, at least 1.
+    pub(crate) tokens: usize,
+    /// The position of the first of them: so many tokens of the sequence are in the cache.
+    pub(crate) first_position: usize,
+    /// The blocks of the sequence, from its first position to at least its last new one.
+    pub(crate) blocks: Vec<u32>,
+}
+
+/// What a step computes: one row for each new token of any sequence.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Batch {
+    /// One id a row.
+    pub(crate) token_ids: Vec<TokenId>,
+    /// The sequences, in the order of their rows.
+    pub(crate) spans: Vec<Span>,
+    /// Rows of which logits are wanted, ascending.
+    pub(crate) logit_rows: Vec<usize>,
+}
+
+/// The shape of the keys and values of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheShape {
+    /// Heads of keys and values.
+    pub(crate) heads: usize,
+    /// Numbers of a head.
+    pub(crate) head_dim: usize,
+}
+
+/// Attention of one layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttentionShape {
+    /// Heads of queries.
+    pub(crate) heads: usize,
+    /// Factor of the scores.
+    pub(crate) scale: f32,
+    /// A query attends to this many tokens, itself included; `None` for all.
+    pub(crate) window: Option<usize>,
+}
+
+/// Cosines and sines: `head_dim / 2` of each for every row.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Angles {
+    /// Cosines, row by row.
+    pub(crate) cosines: Vec<f32>,
+    /// Sines, row by row.
+    pub(crate) sines: Vec<f32>,
+}
+
+/// A device, and its memory.
+///
+/// *States* are rows of numbers in f32; an *operand* is what matrices are multiplied with, rounded to their precision.
+/// Every operation gives the same bits for a row whatever other rows are there.
+pub(crate) trait Backend: Send + 'static {
+    /// A weight matrix.
+    type Matrix: Send;
+    /// A vector of weights: a norm or a bias.
+    type Vector: Send;
+    /// Rows of f32.
+    type States: Send + Default;
+    /// Rows in the precision of the matrices.
+    type Operand: Send;
+    /// Keys and values of one layer.
+    type Cache: Send;
+
+    /// A matrix of zeros, `outputs` rows of `inputs` numbers.
+    fn matrix(&self, outputs: usize, inputs: usize) -> Self::Matrix;
+    /// Overwrites rows of a matrix from `first` on with all of `rows`.
+    fn write_rows(&mut self, matrix: &mut Self::Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError>;
+    /// A vector of zeros.
+    fn vector(&self, len: usize) -> Self::Vector;
+    /// Overwrites numbers of a vector from `first` on.
+    fn write_vector(&mut self, vector: &mut Self::Vector, first: usize, numbers: &[f32]);
+    /// An operand without rows.
+    fn operand(&self) -> Self::Operand;
+    /// Room for `blocks` blocks.
+    fn cache(&self, shape: CacheShape, blocks: usize) -> Self::Cache;
+    /// The memory of a block of one layer, in bytes.
+    fn block_bytes(&self, shape: CacheShape) -> usize;
+    /// Copies a block.
+    fn copy_block(&mut self, cache: &mut Self::Cache, from: u32, to: u32);
+
+    /// One row of `table` for each id.
+    fn embed(&mut self, table: &Self::Matrix, token_ids: &[TokenId], out: &mut Self::States);
+    /// Root-mean-square norm of every row.
+    fn norm(&mut self, states: &Self::States, weight: &Self::Vector, epsilon: f32, out: &mut Self::Operand);
+    /// The same for each of some heads of every row, in place; `heads` counts heads of the vector's length.
+    fn head_norm(&mut self, states: &mut Self::States, heads: Range<usize>, weight: &Self::Vector, epsilon: f32);
+    /// `matrix * row (+ bias)` for every row.
+    fn linear(
+        &mut self,
+        input: &Self::Operand,
+        matrix: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        out: &mut Self::States,
+    );
+    /// Adds `matrix * row (+ bias)` to every row of `out`.
+    fn add_linear(
+        &mut self,
+        input: &Self::Operand,
+        matrix: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        out: &mut Self::States,
+    );
+    /// Rotates the first `heads` heads of every row.
+    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, angles: &Angles);
+    /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
+    fn write_cache(&mut self, states: &Self::States, first: usize, batch: &Batch, cache: &mut Self::Cache);
+    /// Attention of every row, whose queries come first in it.
+    fn attend(
+        &mut self,
+        states: &Self::States,
+        cache: &Self::Cache,
+        shape: AttentionShape,
+        batch: &Batch,
+        out: &mut Self::Operand,
+    );
+    /// `silu(gate) * up` of every row, which holds `width` gates and then as many ups.
+    fn gated_silu(&mut self, states: &Self::States, width: usize, out: &mut Self::Operand);
+    /// The rows that `picks` lists.
+    fn gather(&mut self, input: &Self::Operand, picks: &[usize], out: &mut Self::Operand);
+    /// Adds row `i` of `from`, times its weight, to the row of `to` that `picks[i]` names.
+    fn add_scaled(&mut self, from: &Self::States, picks: &[(usize, f32)], to: &mut Self::States);
+    /// The first `columns` numbers of all rows, on the host, row by row.
+    fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
+    /// Logits of some rows of `input`: calls `with` with each row's, on any thread, in any order.
+    fn logits(
+        &mut self,
+        input: &Self::Operand,
+        rows: Range<usize>,
+        matrix: &Self::Matrix,
+        with: &(dyn Fn(usize, &mut [f32]) + Sync),
+    );
+}

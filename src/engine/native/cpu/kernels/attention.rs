@@ -1,0 +1,350 @@
+//! Attention of new tokens to all tokens before them, over blocks of cached keys and values.
+//!
+//! Each query goes over its keys from the first to the last in strides of [`STRIDE`], at fixed positions of the
+//! sequence, keeping a running maximum: how a prompt was cut, and what was cached, cannot show in the result.
+
+use super::{
+    KernelSet, KvStore, LANES, Operand, Pool,
+    exp::exp_nonpositive,
+    gemm::{Gemm, gemm_bf16, gemm_f32},
+    instructions::Vectorized,
+    kv::BLOCK_TOKENS,
+    packed::{Numbers, rounded},
+    parts::Parts,
+};
+
+/// Keys between two looks at the running maximum.
+const STRIDE: usize = 4 * BLOCK_TOKENS;
+/// Queries (tokens times the heads that share keys) that are worked on together.
+const ROWS: usize = 32;
+
+/// The new tokens of one sequence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttentionQuery<'a> {
+    /// The row of the first of them.
+    pub(crate) first_row: usize,
+    /// How many there are.
+    pub(crate) tokens: usize,
+    /// The position of the first of them.
+    pub(crate) first_position: usize,
+    /// The blocks of the sequence, from its first position on.
+    pub(crate) blocks: &'a [u32],
+}
+
+/// What all sequences of a batch share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attention<'a> {
+    /// Rows of `stride` numbers, which begin with the rotated queries: `heads * head_dim` numbers.
+    pub(crate) states: &'a [f32],
+    /// See `states`.
+    pub(crate) stride: usize,
+    /// Heads of queries.
+    pub(crate) heads: usize,
+    /// Keys and values, the new tokens' among them.
+    pub(crate) store: &'a KvStore,
+    /// Factor of the scores.
+    pub(crate) scale: f32,
+    /// A query attends to this many tokens, itself included; `None` for all.
+    pub(crate) window: Option<usize>,
+}
+
+/// A share of the work: some tokens of a sequence, for one head of keys.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    query: usize,
+    head: usize,
+    first: usize,
+    tokens: usize,
+}
+
+/// Attends, and writes one row for each new token to `out`: `heads * head_dim` numbers.
+pub(crate) fn attend(
+    set: KernelSet,
+    pool: &mut Pool,
+    attention: &Attention<'_>,
+    queries: &[AttentionQuery<'_>],
+    out: &mut Operand,
+) {
+    let layout = attention.store.layout;
+    let rows = attention.states.len() / attention.stride;
+    out.reshape(rows, attention.heads * layout.head_dim);
+    let group = attention.heads / layout.heads;
+    let tokens_at_once = (ROWS / group).max(1);
+    let mut shares = Vec::new();
+    for (query, AttentionQuery { tokens, first_position, blocks, .. }) in queries.iter().enumerate() {
+        assert!(blocks.len() * BLOCK_TOKENS >= first_position + tokens, "every token has a block");
+        for first in (0..*tokens).step_by(tokens_at_once).rev() {
+            let tokens = tokens_at_once.min(tokens - first);
+            shares.extend((0..layout.heads).map(|head| Share { query, head, first, tokens }));
+        }
+    }
+    let (columns, stride) = (out.columns, out.stride);
+    assert_eq!(columns, attention.heads * layout.head_dim);
+    let out = match &mut out.numbers {
+        Numbers::Bf16(numbers) => Output::Bf16(Parts::new(numbers), stride),
+        Numbers::F32(numbers) => Output::F32(Parts::new(numbers), stride),
+    };
+    pool.for_each(shares.len(), &|index| {
+        let share = shares[index];
+        Tile::new(set, attention, &queries[share.query], share).run(&out);
+    });
+}
+
+enum Output<'a> {
+    Bf16(Parts<'a, u16>, usize),
+    F32(Parts<'a, f32>, usize),
+}
+
+/// Buffers and sizes of one share.
+struct Tile<'a> {
+    set: KernelSet,
+    attention: &'a Attention<'a>,
+    query: &'a AttentionQuery<'a>,
+    share: Share,
+    /// Heads of queries to a head of keys.
+    group: usize,
+    rows: usize,
+    queries: Numbers,
+    scores: Vec<f32>,
+    weights: Numbers,
+    sums: Vec<f32>,
+    running: Vec<Running>,
+}
+
+/// What a query remembers of the keys that it has seen.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    max: f32,
+    total: f32,
+}
+
+impl<'a> Tile<'a> {
+    fn new(set: KernelSet, attention: &'a Attention<'a>, query: &'a AttentionQuery<'a>, share: Share) -> Self {
+        let layout = attention.store.layout;
+        let group = attention.heads / layout.heads;
+        let rows = share.tokens * group;
+        let mut tile = Self {
+            set,
+            attention,
+            query,
+            share,
+            group,
+            rows,
+            queries: Numbers::zeros(layout.precision, rows * layout.key_depth()),
+            scores: vec![0.0; rows * STRIDE],
+            weights: Numbers::zeros(layout.precision, rows * STRIDE),
+            sums: vec![0.0; rows * layout.value_width()],
+            running: vec![Running { max: f32::NEG_INFINITY, total: 0.0 }; rows],
+        };
+        tile.read_queries();
+        tile
+    }
+
+    fn read_queries(&mut self) {
+        let layout = self.attention.store.layout;
+        let (head_dim, depth) = (layout.head_dim, layout.key_depth());
+        for row in 0..self.rows {
+            let token = self.query.first_row + self.share.first + row / self.group;
+            let head = self.share.head * self.group + row % self.group;
+            let from = &self.attention.states[token * self.attention.stride + head * head_dim..][..head_dim];
+            match &mut self.queries {
+                Numbers::Bf16(numbers) => {
+                    for (to, from) in numbers[row * depth..].iter_mut().zip(from) {
+                        *to = rounded(*from);
+                    }
+                }
+                Numbers::F32(numbers) => numbers[row * depth..][..head_dim].copy_from_slice(from),
+            }
+        }
+    }
+
+    /// The position of a row's token.
+    fn position(&self, row: usize) -> usize {
+        self.query.first_position + self.share.first + row / self.group
+    }
+
+    /// The first key that a row attends to.
+    fn first_key(&self, row: usize) -> usize {
+        self.attention.window.map_or(0, |window| (self.position(row) + 1).saturating_sub(window))
+    }
+
+    fn run(mut self, out: &Output<'_>) {
+        let end = self.position(self.rows - 1) + 1;
+        let mut start = self.first_key(0) / STRIDE * STRIDE;
+        while start < end {
+            let first = start / BLOCK_TOKENS;
+            let last = end.min(start + STRIDE).div_ceil(BLOCK_TOKENS);
+            self.score(first, last);
+            self.weigh(start, (last - first) * BLOCK_TOKENS);
+            self.add_values(first, last);
+            start += STRIDE;
+        }
+        self.write(out);
+    }
+
+    /// Queries times the keys of some blocks, into `scores`.
+    fn score(&mut self, first: usize, last: usize) {
+        let layout = self.attention.store.layout;
+        let depth = layout.key_depth();
+        for (index, block) in self.query.blocks[first..last].iter().enumerate() {
+            let (keys, values) = layout.offsets(*block, self.share.head);
+            let c = self.scores[index * BLOCK_TOKENS..].as_mut_ptr();
+            let (rows, blocks, b_stride, c_stride) = (self.rows, BLOCK_TOKENS / LANES, LANES * depth, STRIDE);
+            // SAFETY: the slices have the rows and blocks that the products read, `scores` has what they write.
+            unsafe {
+                match (&self.queries, &self.attention.store.numbers) {
+                    (Numbers::Bf16(a), Numbers::Bf16(b)) => {
+                        let (a, b) = (a.as_ptr(), b[keys..values].as_ptr());
+                        let a_stride = depth;
+                        let accumulate = false;
+                        gemm_bf16(
+                            self.set,
+                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                        );
+                    }
+                    (Numbers::F32(a), Numbers::F32(b)) => {
+                        let (a, b) = (a.as_ptr(), b[keys..values].as_ptr());
+                        let a_stride = depth;
+                        let accumulate = false;
+                        gemm_f32(
+                            self.set,
+                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                        );
+                    }
+                    _ => unreachable!("queries are made in the precision of the cache"),
+                }
+            }
+        }
+    }
+
+    /// Makes weights of the scores of `keys` keys from `start` on, and takes back what the sums weigh too much.
+    fn weigh(&mut self, start: usize, keys: usize) {
+        let width = self.attention.store.layout.value_width();
+        for row in 0..self.rows {
+            let end = (self.position(row) + 1).saturating_sub(start).min(keys);
+            let first = self.first_key(row).saturating_sub(start).min(end);
+            self.set.vectorize(Weigh {
+                scores: &mut self.scores[row * STRIDE..][..keys],
+                seen: (first, end),
+                scale: self.attention.scale,
+                sums: &mut self.sums[row * width..][..width],
+                running: &mut self.running[row],
+            });
+            let scores = &self.scores[row * STRIDE..][..keys];
+            match &mut self.weights {
+                Numbers::Bf16(weights) => {
+                    let to = &mut weights[row * STRIDE..][..keys];
+                    self.set.vectorize(super::packed::RoundToBf16 { from: scores, to });
+                }
+                Numbers::F32(weights) => weights[row * STRIDE..][..keys].copy_from_slice(scores),
+            }
+        }
+    }
+
+    /// Adds the weighed values of some blocks to the sums.
+    fn add_values(&mut self, first: usize, last: usize) {
+        let layout = self.attention.store.layout;
+        let (depth, c_stride) = (BLOCK_TOKENS, layout.value_width());
+        for (index, block) in self.query.blocks[first..last].iter().enumerate() {
+            let (_, values) = layout.offsets(*block, self.share.head);
+            let (rows, a_stride, b_stride, blocks) = (self.rows, STRIDE, LANES * BLOCK_TOKENS, c_stride / LANES);
+            let (c, accumulate) = (self.sums.as_mut_ptr(), true);
+            // SAFETY: as in `score`.
+            unsafe {
+                match (&self.weights, &self.attention.store.numbers) {
+                    (Numbers::Bf16(a), Numbers::Bf16(b)) => {
+                        let a = a[index * BLOCK_TOKENS..].as_ptr();
+                        let b = b[values..][..blocks * b_stride].as_ptr();
+                        gemm_bf16(
+                            self.set,
+                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                        );
+                    }
+                    (Numbers::F32(a), Numbers::F32(b)) => {
+                        let a = a[index * BLOCK_TOKENS..].as_ptr();
+                        let b = b[values..][..blocks * b_stride].as_ptr();
+                        gemm_f32(
+                            self.set,
+                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                        );
+                    }
+                    _ => unreachable!("weights are made in the precision of the cache"),
+                }
+            }
+        }
+    }
+
+    fn write(self, out: &Output<'_>) {
+        let layout = self.attention.store.layout;
+        let (width, head_dim) = (layout.value_width(), layout.head_dim);
+        for row in 0..self.rows {
+            let token = self.query.first_row + self.share.first + row / self.group;
+            let column = (self.share.head * self.group + row % self.group) * head_dim;
+            let factor = 1.0 / self.running[row].total;
+            let sums = self.sums[row * width..][..head_dim].iter().map(|sum| sum * factor);
+            // SAFETY: each token and head of queries belongs to one share.
+            unsafe {
+                match out {
+                    Output::Bf16(parts, stride) => {
+                        let to = parts.part(token * stride + column, head_dim);
+                        to.iter_mut().zip(sums).for_each(|(to, sum)| *to = rounded(sum));
+                    }
+                    Output::F32(parts, stride) => {
+                        let to = parts.part(token * stride + column, head_dim);
+                        to.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One row: scores to weights, relative to the greatest score so far.
+struct Weigh<'a> {
+    scores: &'a mut [f32],
+    /// The keys that the row attends to, as indices of `scores`.
+    seen: (usize, usize),
+    scale: f32,
+    sums: &'a mut [f32],
+    running: &'a mut Running,
+}
+
+impl Vectorized for Weigh<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn run(self) {
+        let Self { scores, seen: (first, end), scale, sums, running } = self;
+        if first >= end {
+            scores.fill(0.0);
+            return;
+        }
+        scores[..first].fill(f32::NEG_INFINITY);
+        scores[end..].fill(f32::NEG_INFINITY);
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        let (groups, _) = scores.as_chunks_mut::<LANES>();
+        for group in &mut *groups {
+            for (lane, score) in lanes.iter_mut().zip(group) {
+                *score *= scale;
+                *lane = if *score > *lane { *score } else { *lane };
+            }
+        }
+        let max = lanes.iter().fold(running.max, |max, lane| if *lane > max { *lane } else { max });
+        let mut totals = [0.0_f32; LANES];
+        for group in groups {
+            for (total, score) in totals.iter_mut().zip(group) {
+                *score = exp_nonpositive(*score - max);
+                *total += *score;
+            }
+        }
+        let total: f32 = totals.iter().sum();
+        // 0 for the first keys: nothing was summed yet.
+        let correction = exp_nonpositive(running.max - max);
+        running.total = running.total * correction + total;
+        running.max = max;
+        for sum in sums {
+            *sum *= correction;
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What is done number by number: norms, rotations, gates.
+
+use super::{
+    KernelSet, LANES, Operand, Pool,
+    exp::silu,
+    instructions::Vectorized,
+    packed::{Numbers, RoundToBf16},
+    parts::Parts,
+};
+
+/// Fewer rows than this are not worth a second thread.
+const ROWS_TO_SHARE: usize = 8;
+
+/// Calls `work` for every row, on several threads where that pays.
+fn for_each_row(pool: &mut Pool, rows: usize, work: &(dyn Fn(usize) + Sync)) {
+    if rows < ROWS_TO_SHARE { (0..rows).for_each(work) } else { pool.for_each(rows, work) }
+}
+
+/// Sums in 16 lanes, then over the lanes: one order, whatever the vectors.
+#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+#[inline(always)]
+fn sum_of_squares(values: &[f32]) -> f32 {
+    let (groups, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0_f32; LANES];
+    for group in groups {
+        for (lane, value) in lanes.iter_mut().zip(group) {
+            *lane += value * value;
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane += value * value;
+    }
+    lanes.iter().sum()
+}
+
+/// `row / sqrt(mean(row^2) + epsilon) * weight`.
+struct RmsNorm<'a> {
+    row: &'a mut [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+}
+
+impl Vectorized for RmsNorm<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "rows are short")]
+    fn run(self) {
+        let mean = sum_of_squares(self.row) / self.row.len() as f32;
+        let scale = 1.0 / (mean + self.epsilon).sqrt();
+        for (value, weight) in self.row.iter_mut().zip(self.weight) {
+            *value = *value * scale * weight;
+        }
+    }
+}
+
+/// Writes the norm of every row of `states` (rows of `stride` numbers, of which `weight.len()` count) to `out`.
+pub(crate) fn rms_norm(
+    set: KernelSet,
+    pool: &mut Pool,
+    states: &[f32],
+    stride: usize,
+    weight: &[f32],
+    epsilon: f32,
+    out: &mut Operand,
+) {
+    let (rows, columns) = (states.len() / stride, weight.len());
+    out.reshape(rows, columns);
+    let to = RowsOf::new(out);
+    for_each_row(pool, rows, &|index| {
+        let mut row = states[index * stride..][..columns].to_vec();
+        set.vectorize(RmsNorm { row: &mut row, weight, epsilon });
+        // SAFETY: a row is worked on once.
+        unsafe { to.write(set, index, &row) };
+    });
+}
+
+/// Norms each head of `heads` consecutive ones, which begin at number `first` of every row, in place.
+#[expect(clippy::too_many_arguments, reason = "a kernel")]
+pub(crate) fn head_norm(
+    set: KernelSet,
+    pool: &mut Pool,
+    states: &mut [f32],
+    stride: usize,
+    first: usize,
+    heads: usize,
+    weight: &[f32],
+    epsilon: f32,
+) {
+    let head_dim = weight.len();
+    let rows = states.len() / stride;
+    let parts = Parts::new(states);
+    for_each_row(pool, rows, &|index| {
+        // SAFETY: a row is worked on once.
+        let row = unsafe { parts.part(index * stride + first, heads * head_dim) };
+        for head in row.chunks_exact_mut(head_dim) {
+            set.vectorize(RmsNorm { row: head, weight, epsilon });
+        }
+    });
+}
+
+/// Rotates the first half of a head against its second half.
+struct Rotate<'a> {
+    heads: &'a mut [f32],
+    cosines: &'a [f32],
+    sines: &'a [f32],
+}
+
+impl Vectorized for Rotate<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn run(self) {
+        let half = self.cosines.len();
+        for head in self.heads.chunks_exact_mut(2 * half) {
+            let (first, second) = head.split_at_mut(half);
+            for (((x, y), cosine), sine) in first.iter_mut().zip(second).zip(self.cosines).zip(self.sines) {
+                (*x, *y) = (*x * cosine - *y * sine, *y * cosine + *x * sine);
+            }
+        }
+    }
+}
+
+/// Rotates the first `heads` heads of every row by its angles: row `i` has the `head_dim / 2` cosines and sines from
+/// `i * head_dim / 2` on.
+pub(crate) fn rotate(
+    set: KernelSet,
+    pool: &mut Pool,
+    states: &mut [f32],
+    stride: usize,
+    heads: usize,
+    head_dim: usize,
+    (cosines, sines): (&[f32], &[f32]),
+) {
+    let (rows, half) = (states.len() / stride, head_dim / 2);
+    assert_eq!((cosines.len(), sines.len()), (rows * half, rows * half), "an angle for each pair");
+    let parts = Parts::new(states);
+    for_each_row(pool, rows, &|index| {
+        // SAFETY: a row is worked on once.
+        let heads = unsafe { parts.part(index * stride, heads * head_dim) };
+        let range = index * half..(index + 1) * half;
+        set.vectorize(Rotate { heads, cosines: &cosines[range.clone()], sines: &sines[range] });
+    });
+}
+
+/// `silu(gate) * up`, into `gate`.
+struct GatedSilu<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Vectorized for GatedSilu<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn run(self) {
+        for ((out, gate), up) in self.out.iter_mut().zip(self.gate).zip(self.up) {
+            *out = silu(*gate) * up;
+        }
+    }
+}
+
+/// Writes `silu(gate) * up` of every row to `out`; a row holds `width` gates, then as many ups.
+pub(crate) fn gated_silu(
+    set: KernelSet,
+    pool: &mut Pool,
+    states: &[f32],
+    stride: usize,
+    width: usize,
+    out: &mut Operand,
+) {
+    let rows = states.len() / stride;
+    out.reshape(rows, width);
+    let to = RowsOf::new(out);
+    for_each_row(pool, rows, &|index| {
+        let (gate, up) = states[index * stride..][..2 * width].split_at(width);
+        let mut row = vec![0.0; width];
+        set.vectorize(GatedSilu { gate, up, out: &mut row });
+        // SAFETY: a row is worked on once.
+        unsafe { to.write(set, index, &row) };
+    });
+}
+
+/// `to += weight * from`.
+struct AddScaled<'a> {
+    to: &'a mut [f32],
+    from: &'a [f32],
+    weight: f32,
+}
+
+impl Vectorized for AddScaled<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn run(self) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to += self.weight * from;
+        }
+    }
+}
+
+/// Adds row `i` of `from`, times its weight, to row `picks[i].0` of `to`.
+pub(crate) fn add_scaled(
+    set: KernelSet,
+    to: &mut [f32],
+    to_stride: usize,
+    from: &[f32],
+    from_stride: usize,
+    picks: &[(usize, f32)],
+) {
+    let columns = to_stride.min(from_stride);
+    for (row, (pick, weight)) in from.chunks_exact(from_stride).zip(picks) {
+        let to = &mut to[pick * to_stride..][..columns];
+        set.vectorize(AddScaled { to, from: &row[..columns], weight: *weight });
+    }
+}
+
+/// The rows of an operand, written by several threads.
+enum RowsOf<'a> {
+    Bf16(Parts<'a, u16>, usize, usize),
+    F32(Parts<'a, f32>, usize, usize),
+}
+
+impl<'a> RowsOf<'a> {
+    fn new(operand: &'a mut Operand) -> Self {
+        let (columns, stride) = (operand.columns, operand.stride);
+        match &mut operand.numbers {
+            Numbers::Bf16(numbers) => Self::Bf16(Parts::new(numbers), columns, stride),
+            Numbers::F32(numbers) => Self::F32(Parts::new(numbers), columns, stride),
+        }
+    }
+
+    /// # Safety
+    /// No two threads write the same row.
+    unsafe fn write(&self, set: KernelSet, index: usize, row: &[f32]) {
+        match self {
+            Self::Bf16(parts, columns, stride) => {
+                let to = unsafe { parts.part(index * stride, *columns) };
+                set.vectorize(RoundToBf16 { from: row, to });
+            }
+            Self::F32(parts, columns, stride) => {
+                unsafe { parts.part(index * stride, *columns) }.copy_from_slice(row);
+            }
+        }
+    }
+}

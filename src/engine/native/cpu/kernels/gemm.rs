@@ -1,0 +1,290 @@
+//! Products of activations with packed matrices.
+
+use super::{
+    KernelSet, LANES, Operand, Packed, Pool,
+    packed::Numbers,
+    parts::Parts,
+    vector::{Plain, Vector},
+};
+
+#[cfg(target_arch = "x86_64")]
+use super::vector::x86::{Avx2, Avx512, Avx512Bf16};
+
+/// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is `u16` (bf16) or `f32`.
+pub(super) struct Gemm<T> {
+    /// `rows` rows, `a_stride` numbers apart, of `depth` numbers.
+    pub(super) a: *const T,
+    pub(super) a_stride: usize,
+    pub(super) rows: usize,
+    /// Blocks of 16 packed columns, `b_stride` numbers apart.
+    pub(super) b: *const T,
+    pub(super) b_stride: usize,
+    pub(super) blocks: usize,
+    /// A multiple of 32 for bf16.
+    pub(super) depth: usize,
+    /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.
+    pub(super) c: *mut f32,
+    pub(super) c_stride: usize,
+    /// Adds to what C holds rather than overwriting it.
+    pub(super) accumulate: bool,
+}
+
+/// Rows of activations that stay close to the processor while a panel of weights passes.
+const ROWS_AT_ONCE: usize = 128;
+/// Blocks of a share of work: enough to make handing it out cheap.
+const BLOCKS_AT_ONCE: usize = 12;
+
+/// `out[r] (+)= matrix * input[r]` for every row. `out` has rows of `stride` numbers, at least the outputs padded to
+/// 16; the padding is overwritten with what is of no use.
+///
+/// # Panics
+/// If shapes or precisions do not fit together.
+pub(crate) fn multiply(
+    set: KernelSet,
+    pool: &mut Pool,
+    input: &Operand,
+    matrix: &Packed,
+    out: &mut [f32],
+    stride: usize,
+    accumulate: bool,
+) {
+    let (rows, depth, block_len) = (input.rows, matrix.depth, matrix.block_len());
+    let blocks = matrix.outputs.div_ceil(LANES);
+    assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
+    assert!(stride >= blocks * LANES, "a row of the result has room for whole blocks");
+    assert_eq!(out.len(), rows * stride, "the result has as many rows as the input");
+    if rows == 0 {
+        return;
+    }
+    let share = blocks.div_ceil(4 * pool.threads()).clamp(1, BLOCKS_AT_ONCE).next_multiple_of(3);
+    let (shares, row_shares) = (blocks.div_ceil(share), rows.div_ceil(ROWS_AT_ONCE));
+    let out = Parts::new(out);
+    pool.for_each(shares * row_shares, &|index| {
+        let (first_row, first_block) = (index / shares * ROWS_AT_ONCE, index % shares * share);
+        let (rows, blocks) = (ROWS_AT_ONCE.min(rows - first_row), share.min(blocks - first_block));
+        let c = out.address(first_row * stride + first_block * LANES);
+        match (&input.numbers, &matrix.numbers) {
+            (Numbers::Bf16(a), Numbers::Bf16(b)) => {
+                let a = &a[first_row * input.stride..][..rows * input.stride];
+                let b = &b[first_block * block_len..][..blocks * block_len];
+                let (a_stride, b_stride) = (input.stride, block_len);
+                let (a, b) = (a.as_ptr(), b.as_ptr());
+                // SAFETY: the slices above have the rows and blocks, and shares of the result do not overlap.
+                unsafe {
+                    gemm_bf16(
+                        set,
+                        &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride: stride, accumulate },
+                    );
+                }
+            }
+            (Numbers::F32(a), Numbers::F32(b)) => {
+                let a = &a[first_row * input.stride..][..rows * input.stride];
+                let b = &b[first_block * block_len..][..blocks * block_len];
+                let (a_stride, b_stride) = (input.stride, block_len);
+                let (a, b) = (a.as_ptr(), b.as_ptr());
+                // SAFETY: as above.
+                unsafe {
+                    gemm_f32(
+                        set,
+                        &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride: stride, accumulate },
+                    );
+                }
+            }
+            _ => panic!("activations have the precision of the weights"),
+        }
+    });
+}
+
+/// # Safety
+/// The pointers are valid for what [`Gemm`] says, and the set's instructions exist.
+pub(super) unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
+    debug_assert!(work.depth.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
+    unsafe {
+        match set {
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Amx | KernelSet::Avx512Bf16 => avx512_bf16(work),
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Avx512 => avx512_pairs(work),
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Avx2 => avx2_pairs(work),
+            _ => walk::<Plain, u16, 4, 1>(work),
+        }
+    }
+}
+
+/// # Safety
+/// As of [`gemm_bf16`].
+pub(super) unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
+    unsafe {
+        match set {
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Amx | KernelSet::Avx512Bf16 | KernelSet::Avx512 => avx512(work),
+            #[cfg(target_arch = "x86_64")]
+            KernelSet::Avx2 => avx2(work),
+            _ => walk::<Plain, f32, 4, 1>(work),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
+unsafe fn avx512_bf16(work: &Gemm<u16>) {
+    unsafe { walk::<Avx512Bf16, u16, 8, 3>(work) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
+unsafe fn avx512_pairs(work: &Gemm<u16>) {
+    unsafe { walk::<Avx512, u16, 8, 2>(work) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
+unsafe fn avx512(work: &Gemm<f32>) {
+    unsafe { walk::<Avx512, f32, 8, 3>(work) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_pairs(work: &Gemm<u16>) {
+    unsafe { walk::<Avx2, u16, 4, 1>(work) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2(work: &Gemm<f32>) {
+    unsafe { walk::<Avx2, f32, 4, 1>(work) }
+}
+
+/// A type of weights, and one step of the walk over the inner dimension.
+pub(super) trait Weight<V: Vector>: Copy {
+    /// What a step reads of a block.
+    type Lanes: Copy;
+    /// What a step reads of a row.
+    type Scalar: Copy;
+    /// Numbers of a row that a step takes.
+    const DEPTH: usize;
+
+    unsafe fn lanes(from: *const Self) -> Self::Lanes;
+    unsafe fn scalar(from: *const Self) -> Self::Scalar;
+    unsafe fn step(sum: V, scalar: Self::Scalar, lanes: Self::Lanes) -> V;
+}
+
+impl<V: Vector> Weight<V> for u16 {
+    type Lanes = V::Pairs;
+    type Scalar = u32;
+    const DEPTH: usize = 2;
+
+    #[inline(always)]
+    unsafe fn lanes(from: *const Self) -> Self::Lanes {
+        unsafe { V::load_pairs(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn scalar(from: *const Self) -> u32 {
+        unsafe { from.cast::<u32>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn step(sum: V, scalar: u32, lanes: Self::Lanes) -> V {
+        unsafe { sum.dot_pairs(scalar, lanes) }
+    }
+}
+
+impl<V: Vector> Weight<V> for f32 {
+    type Lanes = V;
+    type Scalar = f32;
+    const DEPTH: usize = 1;
+
+    #[inline(always)]
+    unsafe fn lanes(from: *const Self) -> V {
+        unsafe { V::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn scalar(from: *const Self) -> f32 {
+        unsafe { from.read() }
+    }
+
+    #[inline(always)]
+    unsafe fn step(sum: V, scalar: f32, lanes: V) -> V {
+        unsafe { sum.multiply_add(scalar, lanes) }
+    }
+}
+
+/// Goes over the result in tiles of up to `ROWS` rows (at most 8) and `BLOCKS` blocks (at most 3).
+#[inline(always)]
+unsafe fn walk<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>) {
+    let mut block = 0;
+    while block < work.blocks {
+        unsafe {
+            match (work.blocks - block).min(BLOCKS) {
+                1 => column::<V, T, ROWS, 1>(work, block),
+                2 => column::<V, T, ROWS, 2>(work, block),
+                _ => column::<V, T, ROWS, 3>(work, block),
+            }
+        }
+        block += BLOCKS;
+    }
+}
+
+#[inline(always)]
+unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>, block: usize) {
+    let mut row = 0;
+    while row < work.rows {
+        unsafe {
+            match (work.rows - row).min(ROWS) {
+                1 => tile::<V, T, 1, BLOCKS>(work, row, block),
+                2 => tile::<V, T, 2, BLOCKS>(work, row, block),
+                3 => tile::<V, T, 3, BLOCKS>(work, row, block),
+                4 => tile::<V, T, 4, BLOCKS>(work, row, block),
+                5 => tile::<V, T, 5, BLOCKS>(work, row, block),
+                6 => tile::<V, T, 6, BLOCKS>(work, row, block),
+                7 => tile::<V, T, 7, BLOCKS>(work, row, block),
+                _ => tile::<V, T, 8, BLOCKS>(work, row, block),
+            }
+        }
+        row += ROWS;
+    }
+}
+
+/// One tile, accumulated in registers over the whole inner dimension, in its order.
+#[inline(always)]
+unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
+    work: &Gemm<T>,
+    row: usize,
+    block: usize,
+) {
+    unsafe {
+        let c = work.c.add(row * work.c_stride + block * LANES);
+        let mut sums = [[V::zero(); BLOCKS]; ROWS];
+        if work.accumulate {
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load(c.add(r * work.c_stride + n * LANES));
+                }
+            }
+        }
+        let a = work.a.add(row * work.a_stride);
+        let b = work.b.add(block * work.b_stride);
+        let mut depth = 0;
+        while depth < work.depth {
+            let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
+            for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
+                *lanes = T::lanes(b.add(n * work.b_stride + depth * LANES));
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let scalar = T::scalar(a.add(r * work.a_stride + depth));
+                for (sum, lanes) in sums.iter_mut().zip(lanes) {
+                    *sum = T::step(*sum, scalar, lanes);
+                }
+            }
+            depth += T::DEPTH;
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (n, sum) in sums.iter().enumerate() {
+                sum.store(c.add(r * work.c_stride + n * LANES));
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Keys and values of one layer, in blocks that are packed like weights.
+//!
+//! A block holds [`BLOCK_TOKENS`] tokens. Its keys are a packed matrix whose columns are the tokens, its values one
+//! whose columns are the numbers of a head, so that attention is made of the same products as everything else.
+
+use super::{
+    LANES, Precision,
+    packed::{Numbers, rounded},
+};
+
+/// Tokens of a block: as many as a step of bf16 products takes.
+pub(crate) const BLOCK_TOKENS: usize = 32;
+
+/// The shape of a layer's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KvLayout {
+    /// Heads of keys and values.
+    pub(crate) heads: usize,
+    /// Numbers of a head.
+    pub(crate) head_dim: usize,
+    /// The type of the numbers.
+    pub(crate) precision: Precision,
+}
+
+impl KvLayout {
+    /// `head_dim`, padded for products with queries.
+    pub(super) fn key_depth(self) -> usize {
+        self.head_dim.next_multiple_of(self.precision.step())
+    }
+
+    /// `head_dim`, padded to whole vectors.
+    pub(super) fn value_width(self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
+    fn head_len(self) -> usize {
+        BLOCK_TOKENS * (self.key_depth() + self.value_width())
+    }
+
+    fn block_len(self) -> usize {
+        self.heads * self.head_len()
+    }
+
+    /// The memory of a block.
+    pub(crate) fn block_bytes(self) -> usize {
+        self.block_len() * if self.precision == Precision::Bf16 { 2 } else { 4 }
+    }
+
+    /// Where the keys of a head begin, and where its values do.
+    pub(super) fn offsets(self, block: u32, head: usize) -> (usize, usize) {
+        let keys = block as usize * self.block_len() + head * self.head_len();
+        (keys, keys + BLOCK_TOKENS * self.key_depth())
+    }
+}
+
+/// The keys and values of one layer. Memory that was never written to is not taken from the system.
+#[derive(Debug)]
+pub(crate) struct KvStore {
+    pub(super) layout: KvLayout,
+    pub(super) numbers: Numbers,
+}
+
+impl KvStore {
+    /// Room for `blocks` blocks.
+    pub(crate) fn new(layout: KvLayout, blocks: usize) -> Self {
+        Self { layout, numbers: Numbers::zeros(layout.precision, blocks * layout.block_len()) }
+    }
+
+    /// Overwrites a block with zeros. Done before its first token is written: what another sequence left behind is
+    /// multiplied with zero, which must not be infinite.
+    pub(crate) fn clear(&mut self, block: u32) {
+        let len = self.layout.block_len();
+        let start = block as usize * len;
+        match &mut self.numbers {
+            Numbers::Bf16(numbers) => numbers[start..][..len].fill(0),
+            Numbers::F32(numbers) => numbers[start..][..len].fill(0.0),
+        }
+    }
+
+    /// Copies a whole block.
+    pub(crate) fn copy(&mut self, from: u32, to: u32) {
+        let len = self.layout.block_len();
+        let (from, to) = (from as usize * len, to as usize * len);
+        match &mut self.numbers {
+            Numbers::Bf16(numbers) => numbers.copy_within(from..from + len, to),
+            Numbers::F32(numbers) => numbers.copy_within(from..from + len, to),
+        }
+    }
+
+    /// Writes the key and value of one token, `heads * head_dim` numbers each.
+    ///
+    /// # Panics
+    /// If there is no such block or slot, or the lengths are others.
+    pub(crate) fn write(&mut self, block: u32, slot: usize, keys: &[f32], values: &[f32]) {
+        let layout = self.layout;
+        assert!(slot < BLOCK_TOKENS, "a block has {BLOCK_TOKENS} slots");
+        assert_eq!((keys.len(), values.len()), (layout.heads * layout.head_dim, layout.heads * layout.head_dim));
+        let heads = keys.chunks_exact(layout.head_dim).zip(values.chunks_exact(layout.head_dim));
+        for (head, (key, value)) in heads.enumerate() {
+            let (key_start, value_start) = layout.offsets(block, head);
+            match &mut self.numbers {
+                Numbers::Bf16(numbers) => {
+                    let column = key_start + slot / LANES * LANES * layout.key_depth() + 2 * (slot % LANES);
+                    for (pair, halves) in key.chunks(2).enumerate() {
+                        for (half, number) in halves.iter().enumerate() {
+                            numbers[column + pair * 2 * LANES + half] = rounded(*number);
+                        }
+                    }
+                    let row = value_start + slot / 2 * 2 * LANES + slot % 2;
+                    for (block, lanes) in value.chunks(LANES).enumerate() {
+                        for (lane, number) in lanes.iter().enumerate() {
+                            numbers[row + block * LANES * BLOCK_TOKENS + 2 * lane] = rounded(*number);
+                        }
+                    }
+                }
+                Numbers::F32(numbers) => {
+                    let column = key_start + slot / LANES * LANES * layout.key_depth() + slot % LANES;
+                    for (index, number) in key.iter().enumerate() {
+                        numbers[column + index * LANES] = *number;
+                    }
+                    let row = value_start + slot * LANES;
+                    for (block, lanes) in value.chunks(LANES).enumerate() {
+                        numbers[row + block * LANES * BLOCK_TOKENS..][..lanes.len()].copy_from_slice(lanes);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The arithmetic of the CPU backend: the one place where code is `unsafe`.
+//!
+//! Owns instruction sets, threads and memory layouts. Its functions check what they are given (shapes, lengths) and
+//! are safe to call; refuses to know models, sequences or files.
+//!
+//! # Bitwise reproducible
+//! Every number that comes out is a function of the numbers that it is made of and of the [`KernelSet`], never of
+//! where a row stands in a batch, of how many rows there are, or of how many threads share the work: each output
+//! element is accumulated by one thread in one order, and rows never meet.
+
+#![allow(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
+
+mod attention;
+mod elementwise;
+mod exp;
+mod gemm;
+mod instructions;
+mod kv;
+mod packed;
+mod parts;
+mod pool;
+mod vector;
+
+pub(crate) use attention::{Attention, AttentionQuery, attend};
+pub(crate) use elementwise::{add_scaled, gated_silu, head_norm, rms_norm, rotate};
+pub(crate) use gemm::multiply;
+pub(crate) use instructions::KernelSet;
+pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
+pub(crate) use packed::{Operand, Packed, Precision};
+pub(crate) use pool::Pool;
+
+/// Columns of a packed block, and lanes of the widest vector.
+const LANES: usize = 16;

@@ -1,0 +1,349 @@
+//! Matrices as the kernels read them: weights in blocks of 16 columns, activations in rows.
+
+use half::bf16;
+use parking_lot::Mutex;
+
+use super::{KernelSet, LANES, Pool, instructions::Vectorized, parts::Parts};
+use crate::engine::native::weights::{Rows, WeightsError};
+
+/// The type of weights, of what they are multiplied with, and of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Precision {
+    /// bfloat16, accumulated in f32.
+    Bf16,
+    /// float32.
+    F32,
+}
+
+impl Precision {
+    /// Rows of the inner dimension that are read at once; the inner dimension is padded to a multiple of it.
+    pub(super) fn step(self) -> usize {
+        match self {
+            Self::Bf16 => 32,
+            Self::F32 => 1,
+        }
+    }
+}
+
+/// Numbers of either precision.
+#[derive(Debug, Clone)]
+pub(crate) enum Numbers {
+    /// The bits of bfloat16.
+    Bf16(Vec<u16>),
+    /// float32.
+    F32(Vec<f32>),
+}
+
+impl Numbers {
+    pub(super) fn zeros(precision: Precision, len: usize) -> Self {
+        match precision {
+            Precision::Bf16 => Self::Bf16(vec![0; len]),
+            Precision::F32 => Self::F32(vec![0.0; len]),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bf16(numbers) => numbers.len(),
+            Self::F32(numbers) => numbers.len(),
+        }
+    }
+
+    pub(super) fn resize(&mut self, len: usize) {
+        match self {
+            Self::Bf16(numbers) => numbers.resize(len, 0),
+            Self::F32(numbers) => numbers.resize(len, 0.0),
+        }
+    }
+}
+
+/// The left side of a product: `rows` of `columns` numbers, each row padded with zeros to `stride`.
+#[derive(Debug, Clone)]
+pub(crate) struct Operand {
+    pub(super) numbers: Numbers,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) stride: usize,
+}
+
+impl Operand {
+    /// No rows yet.
+    pub(crate) fn new(precision: Precision) -> Self {
+        Self { numbers: Numbers::zeros(precision, 0), rows: 0, columns: 0, stride: 0 }
+    }
+
+    /// Makes room for `rows` of `columns` numbers, to be written whole; the padding is zero.
+    pub(crate) fn reshape(&mut self, rows: usize, columns: usize) {
+        let stride = columns.next_multiple_of(self.precision().step());
+        if stride != self.stride || columns != self.columns {
+            // What was a row's number may be padding now.
+            self.numbers.resize(0);
+        }
+        self.numbers.resize(rows * stride);
+        (self.rows, self.columns, self.stride) = (rows, columns, stride);
+    }
+
+    /// Of its numbers.
+    pub(crate) fn precision(&self) -> Precision {
+        match self.numbers {
+            Numbers::Bf16(_) => Precision::Bf16,
+            Numbers::F32(_) => Precision::F32,
+        }
+    }
+
+    /// The number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Copies the rows of `source` that `picks` lists, in its order.
+    pub(crate) fn gather(&mut self, source: &Self, picks: &[usize]) {
+        self.reshape(picks.len(), source.columns);
+        let stride = self.stride;
+        match (&mut self.numbers, &source.numbers) {
+            (Numbers::Bf16(to), Numbers::Bf16(from)) => copy_rows(to, from, stride, picks),
+            (Numbers::F32(to), Numbers::F32(from)) => copy_rows(to, from, stride, picks),
+            _ => panic!("both operands have the backend's precision"),
+        }
+    }
+}
+
+fn copy_rows<T: Copy>(to: &mut [T], from: &[T], stride: usize, picks: &[usize]) {
+    for (row, &pick) in to.chunks_exact_mut(stride).zip(picks) {
+        row.copy_from_slice(&from[pick * stride..][..stride]);
+    }
+}
+
+/// The right side of a product: a weight matrix of `outputs` rows of `inputs` numbers, transposed and packed.
+///
+/// Blocks of 16 outputs; within a block, inputs in order: 16 numbers for each input (f32), or 16 pairs for each two
+/// (bf16, which is the order that tiles and dot products of pairs read). Padding is zero.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    pub(super) numbers: Numbers,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+    /// `inputs`, padded to the precision's step.
+    pub(super) depth: usize,
+}
+
+impl Packed {
+    /// Zeros, to be filled by [`Packed::write_rows`].
+    pub(crate) fn zeros(precision: Precision, outputs: usize, inputs: usize) -> Self {
+        let depth = inputs.next_multiple_of(precision.step());
+        let numbers = Numbers::zeros(precision, outputs.next_multiple_of(LANES) * depth);
+        Self { numbers, outputs, inputs, depth }
+    }
+
+    /// The number of rows of the unpacked matrix.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// The number of columns of the unpacked matrix.
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Of its numbers.
+    pub(crate) fn precision(&self) -> Precision {
+        match self.numbers {
+            Numbers::Bf16(_) => Precision::Bf16,
+            Numbers::F32(_) => Precision::F32,
+        }
+    }
+
+    /// Its size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.numbers.len() * if self.precision() == Precision::Bf16 { 2 } else { 4 }
+    }
+
+    pub(super) fn block_len(&self) -> usize {
+        LANES * self.depth
+    }
+
+    /// Overwrites rows of the unpacked matrix, from `first` on, with all of `rows`; rounds to the nearest even.
+    ///
+    /// # Panics
+    /// If the rows have another length, or go beyond the last one.
+    pub(crate) fn write_rows(&mut self, pool: &mut Pool, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
+        let (inputs, block_len, count) = (self.inputs, self.block_len(), rows.rows());
+        assert_eq!(rows.columns(), inputs, "rows of as many numbers");
+        assert!(first + count <= self.outputs, "{} rows", self.outputs);
+        let blocks = first / LANES..(first + count).div_ceil(LANES);
+        let failure = Mutex::new(None);
+        let numbers = NumbersOf::new(&mut self.numbers);
+        pool.for_each(blocks.len(), &|index| {
+            let block = blocks.start + index;
+            let range = (block * LANES).max(first)..((block + 1) * LANES).min(first + count);
+            let mut values = Vec::with_capacity(range.len() * inputs);
+            if let Err(error) = rows.read(range.start - first..range.end - first, &mut values) {
+                *failure.lock() = Some(error);
+                return;
+            }
+            let lanes = range.map(|row| row % LANES);
+            // SAFETY: a block is worked on once.
+            unsafe { numbers.pack(block * block_len, block_len, lanes.zip(values.chunks_exact(inputs))) };
+        });
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Reads one row of the unpacked matrix, as an embedding does.
+    ///
+    /// # Panics
+    /// If there is no such row, or `row` has another length than `inputs`.
+    pub(crate) fn read_row(&self, index: usize, row: &mut [f32]) {
+        assert!(index < self.outputs, "{} rows", self.outputs);
+        assert_eq!(row.len(), self.inputs, "a whole row");
+        let (start, lane) = (index / LANES * self.block_len(), index % LANES);
+        match &self.numbers {
+            Numbers::Bf16(numbers) => {
+                let block = &numbers[start..][..self.block_len()];
+                for (input, value) in row.iter_mut().enumerate() {
+                    *value = bf16::from_bits(block[input / 2 * 2 * LANES + 2 * lane + input % 2]).to_f32();
+                }
+            }
+            Numbers::F32(numbers) => {
+                let block = &numbers[start..][..self.block_len()];
+                for (value, lanes) in row.iter_mut().zip(block.chunks_exact(LANES)) {
+                    *value = lanes[lane];
+                }
+            }
+        }
+    }
+}
+
+/// Packed numbers, of which several threads write different blocks.
+enum NumbersOf<'a> {
+    Bf16(Parts<'a, u16>),
+    F32(Parts<'a, f32>),
+}
+
+impl<'a> NumbersOf<'a> {
+    fn new(numbers: &'a mut Numbers) -> Self {
+        match numbers {
+            Numbers::Bf16(numbers) => Self::Bf16(Parts::new(numbers)),
+            Numbers::F32(numbers) => Self::F32(Parts::new(numbers)),
+        }
+    }
+
+    /// # Safety
+    /// No two threads write the same block.
+    unsafe fn pack<'r>(&self, start: usize, len: usize, rows: impl Iterator<Item = (usize, &'r [f32])>) {
+        match self {
+            Self::Bf16(parts) => {
+                let packed = unsafe { parts.part(start, len) };
+                for (lane, values) in rows {
+                    for (lanes, pair) in packed.chunks_exact_mut(2 * LANES).zip(values.chunks(2)) {
+                        for (half, value) in pair.iter().enumerate() {
+                            lanes[2 * lane + half] = rounded(*value);
+                        }
+                    }
+                }
+            }
+            Self::F32(parts) => {
+                let packed = unsafe { parts.part(start, len) };
+                for (lane, values) in rows {
+                    for (lanes, value) in packed.chunks_exact_mut(LANES).zip(values) {
+                        lanes[lane] = *value;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rounds to bf16, to the nearest even; what is not finite stays so.
+pub(super) struct RoundToBf16<'a> {
+    pub(super) from: &'a [f32],
+    pub(super) to: &'a mut [u16],
+}
+
+impl Vectorized for RoundToBf16<'_> {
+    type Output = ();
+
+    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+    #[inline(always)]
+    fn run(self) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to = rounded(*from);
+        }
+    }
+}
+
+/// The bits of the nearest bf16, the even one of two; branch-free, so that it is vectorised.
+#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
+#[inline(always)]
+pub(super) fn rounded(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    // A NaN could round to infinity.
+    let quiet = (bits >> 16) | 0x40;
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half was shifted down")]
+    let half = if value.is_nan() { quiet } else { nearest } as u16;
+    half
+}
+
+impl Operand {
+    /// Writes one row, rounded to the operand's precision.
+    pub(super) fn write_row(&mut self, set: KernelSet, row: usize, values: &[f32]) {
+        let (from, columns) = (row * self.stride, self.columns);
+        assert_eq!(values.len(), columns, "a whole row");
+        match &mut self.numbers {
+            Numbers::Bf16(numbers) => {
+                set.vectorize(RoundToBf16 { from: values, to: &mut numbers[from..][..columns] });
+            }
+            Numbers::F32(numbers) => numbers[from..][..columns].copy_from_slice(values),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::native::weights::{Given, NumberType};
+
+    #[test]
+    fn rounding_agrees_with_the_half_crate() {
+        for bits in (0..=u32::MAX).step_by(9_973) {
+            let value = f32::from_bits(bits);
+            assert_eq!(rounded(value), bf16::from_f32(value).to_bits(), "{bits:x}");
+        }
+    }
+
+    #[test]
+    fn rows_that_were_written_are_read_back() {
+        let mut pool = Pool::new(2, &[]).unwrap();
+        for precision in [Precision::Bf16, Precision::F32] {
+            for (outputs, inputs) in [(1, 1), (16, 32), (35, 7), (50, 33)] {
+                let mut packed = Packed::zeros(precision, outputs, inputs);
+                let value = |row: usize, column: usize| f32::from(u8::try_from((row * 7 + column) % 256).unwrap());
+                for (first, count) in [(0, outputs / 2), (outputs / 2, outputs - outputs / 2)] {
+                    let bytes: Vec<u8> = (first..first + count)
+                        .flat_map(|row| (0..inputs).flat_map(move |column| value(row, column).to_le_bytes()))
+                        .collect();
+                    let shape = [count, inputs];
+                    let rows = Given { name: "rows", shape: &shape, number_type: NumberType::F32, bytes: &bytes };
+                    packed.write_rows(&mut pool, first, &&rows).unwrap();
+                }
+                let mut row = vec![0.0; inputs];
+                for index in 0..outputs {
+                    packed.read_row(index, &mut row);
+                    assert!(row.iter().enumerate().all(|(column, read)| *read == value(index, column)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_operand_that_changes_its_shape_has_zeros_for_padding() {
+        let mut operand = Operand::new(Precision::Bf16);
+        operand.reshape(2, 64);
+        for row in 0..2 {
+            operand.write_row(KernelSet::Portable, row, &[1.0; 64]);
+        }
+        operand.reshape(2, 33);
+        let Numbers::Bf16(numbers) = &operand.numbers else { unreachable!() };
+        assert!(numbers.iter().all(|bits| *bits == 0));
+    }
+}

@@ -1,0 +1,233 @@
+//! The threads that compute: parked while there is nothing to do, and awake between the loops of a step.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use super::parts::Parts;
+
+/// How long a thread looks for the next loop before it parks. A step's loops follow each other within microseconds;
+/// between two steps, the sampled tokens are handed on.
+const SPIN: Duration = Duration::from_micros(100);
+/// Spins between two looks at the clock.
+const SPINS_PER_LOOK: u32 = 64;
+
+/// What all threads run: called once on each, with the thread's number.
+type Task<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// A fixed set of threads; the caller of [`Pool::run`] is one of them.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// The loop to run, valid while `unfinished` is over 0.
+    task: AtomicPtr<&'static Task<'static>>,
+    /// Grows by one with each loop.
+    round: AtomicU64,
+    /// Workers that still run the loop.
+    unfinished: AtomicUsize,
+    parked: Vec<AtomicBool>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    stop: AtomicBool,
+}
+
+impl Pool {
+    /// A pool of `threads` threads, the caller among them; worker `i` is pinned to `cores[i]` where that is given.
+    pub(crate) fn new(threads: usize, cores: &[core_affinity::CoreId]) -> std::io::Result<Self> {
+        let workers = threads.saturating_sub(1);
+        let shared = Arc::new(Shared {
+            task: AtomicPtr::new(std::ptr::null_mut()),
+            round: AtomicU64::new(0),
+            unfinished: AtomicUsize::new(0),
+            parked: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            panic: Mutex::new(None),
+            stop: AtomicBool::new(false),
+        });
+        let mut pool = Self { shared, workers: Vec::with_capacity(workers) };
+        for number in 1..=workers {
+            let shared = Arc::clone(&pool.shared);
+            let core = cores.get(number).copied();
+            let work = move || {
+                if let Some(core) = core {
+                    core_affinity::set_for_current(core);
+                }
+                shared.work(number);
+            };
+            pool.workers.push(thread::Builder::new().name(format!("compute-{number}")).spawn(work)?);
+        }
+        Ok(pool)
+    }
+
+    /// The number of threads, the caller's included.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `task` once on every thread, with the thread's number, and returns when all are done. A panic of any of
+    /// them goes on here.
+    pub(super) fn run(&mut self, task: &Task<'_>) {
+        if self.workers.is_empty() {
+            return task(0);
+        }
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime changes; every worker is done with it before this function returns or unwinds.
+        let mut task_for_workers: &'static Task<'static> =
+            unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
+        shared.task.store(&raw mut task_for_workers, Ordering::Relaxed);
+        shared.unfinished.store(self.workers.len(), Ordering::Relaxed);
+        shared.round.fetch_add(1, Ordering::SeqCst);
+        for (parked, worker) in shared.parked.iter().zip(&self.workers) {
+            if parked.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+        let own = catch_unwind(AssertUnwindSafe(|| task(0)));
+        let mut spins = 0_u32;
+        while shared.unfinished.load(Ordering::Acquire) > 0 {
+            spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(4096) { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        if let Err(panic) = own {
+            resume_unwind(panic);
+        }
+        if let Some(panic) = shared.panic.lock().take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Calls `work` with every index below `count`, on whichever thread is free.
+    pub(super) fn for_each(&mut self, count: usize, work: &(dyn Fn(usize) + Sync)) {
+        if count <= 1 || self.workers.is_empty() {
+            return (0..count).for_each(work);
+        }
+        let next = AtomicUsize::new(0);
+        self.run(&|_| {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count {
+                    break;
+                }
+                work(index);
+            }
+        });
+    }
+
+    /// Calls `work` with each item and its index, on whichever thread is free.
+    pub(crate) fn for_each_mut<T: Send>(&mut self, items: &mut [T], work: &(dyn Fn(usize, &mut T) + Sync)) {
+        let count = items.len();
+        let parts = Parts::new(items);
+        self.for_each(count, &|index| {
+            // SAFETY: every index is given out once.
+            let item = unsafe { parts.part(index, 1) };
+            work(index, &mut item[0]);
+        });
+    }
+}
+
+impl Shared {
+    fn work(&self, number: usize) {
+        let mut seen = 0;
+        while let Some(round) = self.next_round(seen, number) {
+            seen = round;
+            // SAFETY: the round was published after the task, and the task lives until `unfinished` is 0.
+            let task = unsafe { *self.task.load(Ordering::Relaxed) };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(number))) {
+                *self.panic.lock() = Some(panic);
+            }
+            self.unfinished.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Waits for a round after `seen`; `None` once the pool is gone.
+    fn next_round(&self, seen: u64, number: usize) -> Option<u64> {
+        let parked = &self.parked[number - 1];
+        let mut until = Instant::now() + SPIN;
+        loop {
+            for _ in 0..SPINS_PER_LOOK {
+                let round = self.round.load(Ordering::Acquire);
+                if round != seen {
+                    return Some(round);
+                }
+                std::hint::spin_loop();
+            }
+            if self.stop.load(Ordering::SeqCst) {
+                return None;
+            }
+            if Instant::now() >= until {
+                parked.store(true, Ordering::SeqCst);
+                // Looked at again, since whoever started a round before the line above did not see us parked.
+                if self.round.load(Ordering::SeqCst) == seen && !self.stop.load(Ordering::SeqCst) {
+                    thread::park();
+                }
+                parked.store(false, Ordering::SeqCst);
+                until = Instant::now() + SPIN;
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            Thread::unpark(worker.thread());
+            // A worker only ends by `stop`; its panics were handed on.
+            let _ = worker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_is_worked_on_once_whatever_the_number_of_threads() {
+        for threads in 1..=4 {
+            let mut pool = Pool::new(threads, &[]).unwrap();
+            for count in [0, 1, 2, 7, 1000] {
+                let mut items = vec![0_usize; count];
+                pool.for_each_mut(&mut items, &|index, item| *item += index + 1);
+                assert!(items.iter().enumerate().all(|(index, item)| *item == index + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_goes_on() {
+        let mut pool = Pool::new(3, &[]).unwrap();
+        for number in 0..3 {
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|thread| assert!(thread != number, "thread {number} panics"));
+            }));
+            assert!(result.is_err());
+        }
+        let calls = AtomicUsize::new(0);
+        pool.run(&|_| _ = calls.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(calls.into_inner(), 3);
+    }
+
+    #[test]
+    fn parked_threads_wake_for_the_next_loop() {
+        let mut pool = Pool::new(2, &[]).unwrap();
+        for _ in 0..3 {
+            while !pool.shared.parked[0].load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            let calls = AtomicUsize::new(0);
+            pool.run(&|_| _ = calls.fetch_add(1, Ordering::Relaxed));
+            assert_eq!(calls.into_inner(), 2);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What `config.json` says about a model's arithmetic.
+//!
+//! Every setting that changes the result is read or refused; none is skipped.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::rope::{RopeConfig, rope};
+
+/// Why a model is not one that this engine computes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The architecture is another one; a different engine may know it.
+    #[error("the native engine does not know the architecture {0}")]
+    Architecture(String),
+    /// A setting is missing, of the wrong type or out of range.
+    #[error("config.json: `{key}` {reason}")]
+    Setting {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ConfigError {
+    pub(super) fn setting(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Setting { key: key.into(), reason: reason.into() }
+    }
+}
+
+/// The models that are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Llama,
+    Mistral,
+    Qwen2,
+    Qwen3,
+    Qwen3Moe,
+    SmolLm3,
+}
+
+/// What a layer's feed-forward part is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum MlpShape {
+    /// One, of this width.
+    Dense {
+        /// Its inner width.
+        intermediate: usize,
+    },
+    /// A choice of experts for each token.
+    Sparse {
+        /// How many there are.
+        experts: usize,
+        /// How many a token goes through.
+        per_token: usize,
+        /// The inner width of each.
+        intermediate: usize,
+        /// Whether the weights of the chosen ones are made to sum to 1.
+        normalize: bool,
+    },
+}
+
+/// What differs between layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LayerShape {
+    /// Tokens that a query attends to; `None` for all.
+    pub(crate) window: Option<usize>,
+    /// Whether queries and keys are rotated.
+    pub(crate) rotary: bool,
+    /// The feed-forward part.
+    pub(crate) mlp: MlpShape,
+}
+
+/// The arithmetic of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ModelShape {
+    /// Numbers of a token's state.
+    pub(crate) hidden: usize,
+    /// Heads of queries.
+    pub(crate) heads: usize,
+    /// Heads of keys and values.
+    pub(crate) kv_heads: usize,
+    /// Numbers of a head.
+    pub(crate) head_dim: usize,
+    /// Rows of the embeddings.
+    pub(crate) vocab_size: usize,
+    /// Of all norms.
+    pub(crate) epsilon: f32,
+    /// Whether the embeddings are the head too.
+    pub(crate) tied: bool,
+    /// Biases on query, key and value.
+    pub(crate) qkv_bias: bool,
+    /// A bias on the output of attention.
+    pub(crate) output_bias: bool,
+    /// Biases in the feed-forward part.
+    pub(crate) mlp_bias: bool,
+    /// Norms of query and key heads.
+    pub(crate) head_norms: bool,
+    /// Of queries and keys.
+    pub(crate) rope: RopeConfig,
+    /// All layers.
+    pub(crate) layers: Vec<LayerShape>,
+}
+
+impl ModelShape {
+    /// Reads the content of config.json.
+    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, ConfigError> {
+        let family = family(config)?;
+        refuse_what_changes_the_result(config)?;
+        let settings = Settings(config);
+        let hidden = settings.size("hidden_size")?;
+        let heads = settings.size("num_attention_heads")?;
+        let kv_heads = match settings.get("num_key_value_heads")? {
+            None if family == Family::Llama => heads,
+            None => return Err(ConfigError::setting("num_key_value_heads", "is missing")),
+            Some(heads) => heads,
+        };
+        let head_dim = settings.get("head_dim")?.unwrap_or(hidden / heads);
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(ConfigError::setting("num_key_value_heads", format!("does not divide {heads} heads")));
+        }
+        if head_dim == 0 || !head_dim.is_multiple_of(2) {
+            return Err(ConfigError::setting("head_dim", "is not an even number"));
+        }
+        let attention_bias = settings.get("attention_bias")?.unwrap_or(false);
+        Ok(Self {
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab_size: settings.size("vocab_size")?,
+            epsilon: settings.get("rms_norm_eps")?.unwrap_or(1e-6),
+            tied: settings.get("tie_word_embeddings")?.unwrap_or(family == Family::SmolLm3),
+            qkv_bias: match family {
+                Family::Qwen2 => true,
+                Family::Mistral => false,
+                _ => attention_bias,
+            },
+            output_bias: attention_bias
+                && matches!(family, Family::Llama | Family::Qwen3 | Family::Qwen3Moe | Family::SmolLm3),
+            mlp_bias: matches!(family, Family::Llama | Family::SmolLm3) && settings.get("mlp_bias")?.unwrap_or(false),
+            head_norms: matches!(family, Family::Qwen3 | Family::Qwen3Moe),
+            rope: rope(config, head_dim, family == Family::Llama)?,
+            layers: layers(family, &settings)?,
+        })
+    }
+
+    /// Rows of the joined projection to queries, keys and values.
+    pub(crate) fn qkv_width(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+}
+
+fn family(config: &Map<String, Value>) -> Result<Family, ConfigError> {
+    let names = config.get("architectures").and_then(Value::as_array).map(Vec::as_slice);
+    let Some([Value::String(name)]) = names else {
+        return Err(ConfigError::setting("architectures", "does not name exactly one architecture"));
+    };
+    match name.as_str() {
+        "LlamaForCausalLM" => Ok(Family::Llama),
+        "MistralForCausalLM" => Ok(Family::Mistral),
+        "Qwen2ForCausalLM" => Ok(Family::Qwen2),
+        "Qwen3ForCausalLM" => Ok(Family::Qwen3),
+        "Qwen3MoeForCausalLM" => Ok(Family::Qwen3Moe),
+        "SmolLM3ForCausalLM" => Ok(Family::SmolLm3),
+        other => Err(ConfigError::Architecture(other.to_owned())),
+    }
+}
+
+/// Settings that some checkpoints of these families have and that this engine does not compute.
+fn refuse_what_changes_the_result(config: &Map<String, Value>) -> Result<(), ConfigError> {
+    let given = |key: &str| config.get(key).filter(|value| !value.is_null());
+    if given("quantization_config").is_some() {
+        return Err(ConfigError::setting(
+            "quantization_config",
+            "is not supported; pass the model in bf16, f16 or f32",
+        ));
+    }
+    if let Some(activation) = given("hidden_act")
+        && !matches!(activation.as_str(), Some("silu" | "swish"))
+    {
+        return Err(ConfigError::setting("hidden_act", format!("{activation} is not supported, silu is")));
+    }
+    if let Some(factor) = given("partial_rotary_factor")
+        && factor.as_f64() != Some(1.0)
+    {
+        return Err(ConfigError::setting("partial_rotary_factor", "is not supported"));
+    }
+    Ok(())
+}
+
+fn layers(family: Family, settings: &Settings<'_>) -> Result<Vec<LayerShape>, ConfigError> {
+    let count = settings.size("num_hidden_layers")?;
+    let windows = windows(family, settings, count)?;
+    let rotary = rotary(family, settings, count)?;
+    let layers = windows.into_iter().zip(rotary).enumerate();
+    layers
+        .map(|(layer, (window, rotary))| Ok(LayerShape { window, rotary, mlp: mlp(family, settings, layer)? }))
+        .collect()
+}
+
+fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
+    let window: Option<usize> = settings.get("sliding_window")?;
+    let used = match family {
+        Family::Llama => false,
+        Family::Mistral => true,
+        _ => settings.get("use_sliding_window")?.unwrap_or(false),
+    };
+    let Some(window) = window.filter(|_| used) else {
+        return Ok(vec![None; layers]);
+    };
+    if window == 0 {
+        return Err(ConfigError::setting("sliding_window", "is 0"));
+    }
+    if let Some(types) = settings.get::<Vec<String>>("layer_types")? {
+        if types.len() != layers {
+            return Err(ConfigError::setting("layer_types", format!("does not name {layers} layers")));
+        }
+        let window_of = |kind: &String| match kind.as_str() {
+            "full_attention" => Ok(None),
+            "sliding_attention" => Ok(Some(window)),
+            other => Err(ConfigError::setting("layer_types", format!("names {other}"))),
+        };
+        return types.iter().map(window_of).collect();
+    }
+    let first = match family {
+        Family::Qwen2 | Family::Qwen3 => settings.size("max_window_layers")?,
+        Family::SmolLm3 => return Err(ConfigError::setting("layer_types", "is missing")),
+        _ => 0,
+    };
+    Ok((0..layers).map(|layer| (layer >= first).then_some(window)).collect())
+}
+
+fn rotary(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    if family != Family::SmolLm3 {
+        return Ok(vec![true; layers]);
+    }
+    if let Some(listed) = settings.get::<Vec<u8>>("no_rope_layers")? {
+        if listed.len() != layers {
+            return Err(ConfigError::setting("no_rope_layers", format!("does not name {layers} layers")));
+        }
+        return Ok(listed.into_iter().map(|rotary| rotary != 0).collect());
+    }
+    let interval: usize = settings.get("no_rope_layer_interval")?.unwrap_or(4);
+    if interval == 0 {
+        return Err(ConfigError::setting("no_rope_layer_interval", "is 0"));
+    }
+    Ok((1..=layers).map(|layer| !layer.is_multiple_of(interval)).collect())
+}
+
+fn mlp(family: Family, settings: &Settings<'_>, layer: usize) -> Result<MlpShape, ConfigError> {
+    let dense = || Ok(MlpShape::Dense { intermediate: settings.size("intermediate_size")? });
+    if family != Family::Qwen3Moe {
+        return dense();
+    }
+    let only_dense: Vec<usize> = settings.get("mlp_only_layers")?.unwrap_or_default();
+    let step: usize = settings.get("decoder_sparse_step")?.unwrap_or(1);
+    if step == 0 {
+        return Err(ConfigError::setting("decoder_sparse_step", "is 0"));
+    }
+    if only_dense.contains(&layer) || !(layer + 1).is_multiple_of(step) {
+        return dense();
+    }
+    let (experts, per_token) = (settings.size("num_experts")?, settings.size("num_experts_per_tok")?);
+    if per_token > experts {
+        return Err(ConfigError::setting("num_experts_per_tok", format!("is more than {experts} experts")));
+    }
+    let normalize = settings.get("norm_topk_prob")?.unwrap_or(false);
+    let intermediate = settings.size("moe_intermediate_size")?;
+    Ok(MlpShape::Sparse { experts, per_token, intermediate, normalize })
+}
+
+/// Typed access; `null` is how these files leave a value out.
+pub(super) struct Settings<'a>(pub(super) &'a Map<String, Value>);
+
+impl Settings<'_> {
+    pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
+        let value = self.0.get(key).filter(|value| !value.is_null());
+        value
+            .map(|value| {
+                T::deserialize(value).map_err(|error| ConfigError::setting(key, format!("cannot be read: {error}")))
+            })
+            .transpose()
+    }
+
+    pub(super) fn require<T: DeserializeOwned>(&self, key: &str) -> Result<T, ConfigError> {
+        self.get(key)?.ok_or_else(|| ConfigError::setting(key, "is missing"))
+    }
+
+    /// A number over 0.
+    fn size(&self, key: &str) -> Result<usize, ConfigError> {
+        match self.require(key)? {
+            0 => Err(ConfigError::setting(key, "is 0")),
+            size => Ok(size),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(architecture: &str, settings: &Value) -> Result<ModelShape, ConfigError> {
+        let mut config = json!({
+            "architectures": [architecture], "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "vocab_size": 9, "intermediate_size": 16, "rope_theta": 10000.0,
+        });
+        config.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        ModelShape::read(config.as_object().unwrap())
+    }
+
+    fn windows_of(architecture: &str, settings: &Value) -> Vec<Option<usize>> {
+        read(architecture, settings).unwrap().layers.iter().map(|layer| layer.window).collect()
+    }
+
+    #[test]
+    fn windows_are_used_where_transformers_uses_them() {
+        assert_eq!(windows_of("LlamaForCausalLM", &json!({"sliding_window": 3})), [None; 4]);
+        assert_eq!(windows_of("MistralForCausalLM", &json!({"sliding_window": 3})), [Some(3); 4]);
+        assert_eq!(windows_of("MistralForCausalLM", &json!({"sliding_window": null})), [None; 4]);
+        let unused = json!({"sliding_window": 3, "use_sliding_window": false, "max_window_layers": 0});
+        assert_eq!(windows_of("Qwen2ForCausalLM", &unused), [None; 4]);
+        let used = json!({"sliding_window": 3, "use_sliding_window": true, "max_window_layers": 3});
+        assert_eq!(windows_of("Qwen2ForCausalLM", &used), [None, None, None, Some(3)]);
+    }
+
+    #[test]
+    fn smollm3_leaves_every_fourth_layer_unrotated_unless_listed() {
+        let rotary = |settings| -> Vec<bool> {
+            read("SmolLM3ForCausalLM", &settings).unwrap().layers.iter().map(|layer| layer.rotary).collect()
+        };
+        assert_eq!(rotary(json!({})), [true, true, true, false]);
+        assert_eq!(rotary(json!({"no_rope_layers": [0, 1, 1, 1]})), [false, true, true, true]);
+    }
+
+    #[test]
+    fn what_would_change_the_result_is_refused_by_name() {
+        for (key, value) in [
+            ("quantization_config", json!({"bits": 4})),
+            ("hidden_act", json!("gelu")),
+            ("partial_rotary_factor", json!(0.5)),
+            ("head_dim", json!(3)),
+            ("num_key_value_heads", json!(3)),
+            ("hidden_size", json!("wide")),
+            ("vocab_size", json!(0)),
+        ] {
+            let error = read("LlamaForCausalLM", &json!({key: value})).unwrap_err();
+            assert!(matches!(&error, ConfigError::Setting { key: named, .. } if named == key), "{error}");
+        }
+        assert_eq!(
+            read("GemmaForCausalLM", &json!({})).unwrap_err(),
+            ConfigError::Architecture("GemmaForCausalLM".to_owned())
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! One definition of all models: decoders with rotary embeddings, root-mean-square norms and gated feed-forward parts.
+//!
+//! Owns the order of operations. Refuses tensors, which are the backend's, and sequences, which are the scheduler's.
+
+mod config;
+mod rope;
+mod tensors;
+
+pub(crate) use config::{ConfigError, ModelShape};
+
+use std::ops::Range;
+
+use config::{LayerShape, MlpShape};
+
+use super::{
+    backend::{AttentionShape, Backend, Batch, CacheShape},
+    weights::{Weights, WeightsError},
+};
+
+/// Rows whose logits are there at a time.
+const LOGIT_ROWS: usize = 64;
+
+/// A model on a backend, with its cache of keys and values.
+pub(crate) struct Model<B: Backend> {
+    shape: ModelShape,
+    /// Taken out while an operation uses it beside a part of the model.
+    backend: Option<B>,
+    embedding: B::Matrix,
+    layers: Vec<Layer<B>>,
+    norm: B::Vector,
+    /// `None` where the embeddings are the head.
+    head: Option<B::Matrix>,
+    caches: Vec<B::Cache>,
+    workspace: Workspace<B>,
+}
+
+struct Layer<B: Backend> {
+    shape: LayerShape,
+    attention_norm: B::Vector,
+    /// Queries, keys and values.
+    qkv: B::Matrix,
+    qkv_bias: Option<B::Vector>,
+    query_norm: Option<B::Vector>,
+    key_norm: Option<B::Vector>,
+    output: B::Matrix,
+    output_bias: Option<B::Vector>,
+    mlp_norm: B::Vector,
+    mlp: Mlp<B>,
+}
+
+enum Mlp<B: Backend> {
+    Dense(Dense<B>),
+    Sparse { router: B::Matrix, experts: Vec<Dense<B>>, per_token: usize, normalize: bool },
+}
+
+struct Dense<B: Backend> {
+    intermediate: usize,
+    gate_up: B::Matrix,
+    gate_up_bias: Option<B::Vector>,
+    down: B::Matrix,
+    down_bias: Option<B::Vector>,
+}
+
+/// Buffers of a step.
+struct Workspace<B: Backend> {
+    hidden: B::States,
+    wide: B::States,
+    expert: B::States,
+    input: B::Operand,
+    picked: B::Operand,
+    attended: B::Operand,
+    gated: B::Operand,
+}
+
+impl<B: Backend> Model<B> {
+    /// Loads all of a model's weights; `progress` is called with the tensors that are there and their number.
+    pub(crate) fn load(
+        backend: B,
+        shape: ModelShape,
+        weights: &dyn Weights,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, WeightsError> {
+        let names = tensors::check(&shape, weights, true)?;
+        let mut model = Self::zeros(backend, shape);
+        for (done, name) in names.iter().enumerate() {
+            progress(done, names.len());
+            model.write(name, weights)?;
+        }
+        progress(names.len(), names.len());
+        Ok(model)
+    }
+
+    /// Overwrites some of the weights. Every tensor is checked before any is written.
+    pub(crate) fn replace(&mut self, weights: &dyn Weights) -> Result<(), WeightsError> {
+        let names = tensors::check(&self.shape, weights, false)?;
+        names.iter().try_for_each(|name| self.write(name, weights))
+    }
+
+    fn zeros(backend: B, shape: ModelShape) -> Self {
+        let layers = shape.layers.iter().map(|layer| Layer::zeros(&backend, &shape, layer)).collect();
+        let matrix = || backend.matrix(shape.vocab_size, shape.hidden);
+        Self {
+            embedding: matrix(),
+            layers,
+            norm: backend.vector(shape.hidden),
+            head: (!shape.tied).then(matrix),
+            caches: Vec::new(),
+            workspace: Workspace::new(&backend),
+            backend: Some(backend),
+            shape,
+        }
+    }
+
+    /// The arithmetic.
+    pub(crate) fn shape(&self) -> &ModelShape {
+        &self.shape
+    }
+
+    fn cache_shape(&self) -> CacheShape {
+        CacheShape { heads: self.shape.kv_heads, head_dim: self.shape.head_dim }
+    }
+
+    /// The memory of one block of all layers, in bytes.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.shape.layers.len() * self.backend().block_bytes(self.cache_shape())
+    }
+
+    /// Makes room for `blocks` blocks of keys and values; whatever was cached is gone.
+    pub(crate) fn allocate_cache(&mut self, blocks: usize) {
+        let shape = self.cache_shape();
+        self.caches = self.layers.iter().map(|_| self.backend().cache(shape, blocks)).collect();
+    }
+
+    fn backend(&self) -> &B {
+        self.backend.as_ref().expect("a model has its backend between two calls")
+    }
+
+    /// Copies blocks, `(from, to)`.
+    pub(crate) fn copy_blocks(&mut self, copies: &[(u32, u32)]) {
+        let Self { backend: Some(backend), caches, .. } = self else { return };
+        for (from, to) in copies {
+            for cache in &mut *caches {
+                backend.copy_block(cache, *from, *to);
+            }
+        }
+    }
+
+    /// Computes a batch; calls `with` with the logits of each row of `batch.logit_rows`, by its place there, on any
+    /// thread and in any order. The logits may be overwritten.
+    pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        let Self { shape, backend: Some(backend), embedding, layers, norm, head, caches, workspace } = self else {
+            return;
+        };
+        let positions: Vec<usize> =
+            batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
+        let angles = shape.rope.angles(positions.into_iter());
+        backend.embed(embedding, &batch.token_ids, &mut workspace.hidden);
+        for (layer, cache) in layers.iter().zip(caches) {
+            let Workspace { hidden, wide, input, attended, .. } = &mut *workspace;
+            backend.norm(hidden, &layer.attention_norm, shape.epsilon, input);
+            backend.linear(input, &layer.qkv, layer.qkv_bias.as_ref(), wide);
+            let (heads, kv_heads) = (shape.heads, shape.kv_heads);
+            if let (Some(query), Some(key)) = (&layer.query_norm, &layer.key_norm) {
+                backend.head_norm(wide, 0..heads, query, shape.epsilon);
+                backend.head_norm(wide, heads..heads + kv_heads, key, shape.epsilon);
+            }
+            if layer.shape.rotary {
+                backend.rotate(wide, heads + kv_heads, shape.head_dim, &angles);
+            }
+            backend.write_cache(wide, heads * shape.head_dim, batch, cache);
+            #[expect(clippy::cast_precision_loss, reason = "heads are small")]
+            let scale = 1.0 / (shape.head_dim as f32).sqrt();
+            let attention = AttentionShape { heads, scale, window: layer.shape.window };
+            backend.attend(wide, cache, attention, batch, attended);
+            backend.add_linear(attended, &layer.output, layer.output_bias.as_ref(), hidden);
+            backend.norm(hidden, &layer.mlp_norm, shape.epsilon, input);
+            layer.mlp.forward(backend, workspace);
+        }
+        if batch.logit_rows.is_empty() {
+            return;
+        }
+        let Workspace { hidden, input, picked, .. } = &mut *workspace;
+        backend.norm(hidden, norm, shape.epsilon, input);
+        backend.gather(input, &batch.logit_rows, picked);
+        let head = head.as_ref().unwrap_or(embedding);
+        for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {
+            let rows: Range<usize> = first..batch.logit_rows.len().min(first + LOGIT_ROWS);
+            backend.logits(picked, rows, head, &|row, logits| with(first + row, logits));
+        }
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    fn zeros(backend: &B, shape: &ModelShape, layer: &LayerShape) -> Self {
+        let (q, hidden) = (shape.heads * shape.head_dim, shape.hidden);
+        let bias = |given: bool, len| given.then(|| backend.vector(len));
+        let mlp = match layer.mlp {
+            MlpShape::Dense { intermediate } => Mlp::Dense(Dense::zeros(backend, shape, intermediate)),
+            MlpShape::Sparse { experts, per_token, intermediate, normalize } => Mlp::Sparse {
+                router: backend.matrix(experts, hidden),
+                experts: (0..experts).map(|_| Dense::zeros(backend, shape, intermediate)).collect(),
+                per_token,
+                normalize,
+            },
+        };
+        Self {
+            shape: layer.clone(),
+            attention_norm: backend.vector(hidden),
+            qkv: backend.matrix(shape.qkv_width(), hidden),
+            qkv_bias: bias(shape.qkv_bias, shape.qkv_width()),
+            query_norm: bias(shape.head_norms, shape.head_dim),
+            key_norm: bias(shape.head_norms, shape.head_dim),
+            output: backend.matrix(hidden, q),
+            output_bias: bias(shape.output_bias, hidden),
+            mlp_norm: backend.vector(hidden),
+            mlp,
+        }
+    }
+}
+
+impl<B: Backend> Dense<B> {
+    fn zeros(backend: &B, shape: &ModelShape, intermediate: usize) -> Self {
+        let bias = |len| shape.mlp_bias.then(|| backend.vector(len));
+        Self {
+            intermediate,
+            gate_up: backend.matrix(2 * intermediate, shape.hidden),
+            gate_up_bias: bias(2 * intermediate),
+            down: backend.matrix(shape.hidden, intermediate),
+            down_bias: bias(shape.hidden),
+        }
+    }
+}
+
+impl<B: Backend> Mlp<B> {
+    /// Adds its output for `input` to `hidden`.
+    fn forward(&self, backend: &mut B, workspace: &mut Workspace<B>) {
+        let Workspace { hidden, wide, expert: out, input, picked, gated, .. } = workspace;
+        match self {
+            Self::Dense(dense) => {
+                backend.linear(input, &dense.gate_up, dense.gate_up_bias.as_ref(), wide);
+                backend.gated_silu(wide, dense.intermediate, gated);
+                backend.add_linear(gated, &dense.down, dense.down_bias.as_ref(), hidden);
+            }
+            Self::Sparse { router, experts, per_token, normalize } => {
+                backend.linear(input, router, None, wide);
+                let scores = backend.read(wide, experts.len());
+                // Experts in their order: the sum of a token's experts does not depend on other tokens.
+                for (dense, picks) in experts.iter().zip(route(&scores, experts.len(), *per_token, *normalize)) {
+                    if picks.is_empty() {
+                        continue;
+                    }
+                    let rows: Vec<usize> = picks.iter().map(|(row, _)| *row).collect();
+                    backend.gather(input, &rows, picked);
+                    backend.linear(picked, &dense.gate_up, dense.gate_up_bias.as_ref(), wide);
+                    backend.gated_silu(wide, dense.intermediate, gated);
+                    backend.linear(gated, &dense.down, dense.down_bias.as_ref(), out);
+                    backend.add_scaled(out, &picks, hidden);
+                }
+            }
+        }
+    }
+}
+
+/// For each expert the rows that go through it, with the expert's weight.
+fn route(scores: &[f32], experts: usize, per_token: usize, normalize: bool) -> Vec<Vec<(usize, f32)>> {
+    let mut picks = vec![Vec::new(); experts];
+    for (row, scores) in scores.chunks_exact(experts).enumerate() {
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights: Vec<f32> = scores.iter().map(|score| (score - max).exp()).collect();
+        let total: f32 = weights.iter().sum();
+        let mut order: Vec<usize> = (0..experts).collect();
+        order.sort_by(|left, right| weights[*right].total_cmp(&weights[*left]).then(left.cmp(right)));
+        order.truncate(per_token);
+        let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
+        for expert in order {
+            picks[expert].push((row, weights[expert] / if normalize { chosen } else { total }));
+        }
+    }
+    picks
+}
+
+impl<B: Backend> Workspace<B> {
+    fn new(backend: &B) -> Self {
+        Self {
+            hidden: B::States::default(),
+            wide: B::States::default(),
+            expert: B::States::default(),
+            input: backend.operand(),
+            picked: backend.operand(),
+            attended: backend.operand(),
+            gated: backend.operand(),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Rotary embeddings: the angle of each pair of numbers at each position.
+//!
+//! As transformers computes them (`modeling_rope_utils.py`), in f32 where it does: a frequency times a position is
+//! rounded before its cosine is taken.
+
+use std::f64::consts::TAU;
+
+use serde_json::{Map, Value};
+
+use super::config::{ConfigError, Settings};
+use crate::engine::native::backend::Angles;
+
+/// Frequencies, and the factor of cosines and sines.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RopeConfig {
+    /// `head_dim / 2` of them, in radians for a position.
+    pub(crate) frequencies: Vec<f32>,
+    /// Multiplies cosines and sines; 1 but for YaRN.
+    pub(crate) factor: f32,
+}
+
+/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` in their place (transformers 5).
+pub(super) fn rope(
+    config: &Map<String, Value>,
+    head_dim: usize,
+    has_default_theta: bool,
+) -> Result<RopeConfig, ConfigError> {
+    let top = Settings(config);
+    let joined: Option<Map<String, Value>> = top.get("rope_parameters")?;
+    let scaling: Option<Map<String, Value>> = match &joined {
+        Some(joined) => Some(joined.clone()),
+        None => top.get("rope_scaling")?,
+    };
+    let scaling = scaling.unwrap_or_default();
+    if scaling.values().any(Value::is_object) {
+        return Err(ConfigError::setting("rope_parameters", "that differ between layers are not supported"));
+    }
+    let settings = Settings(&scaling);
+    if settings.get("partial_rotary_factor")?.is_some_and(|factor: f64| (factor - 1.0).abs() > f64::EPSILON) {
+        return Err(ConfigError::setting("partial_rotary_factor", "is not supported"));
+    }
+    let theta = match settings.get("rope_theta")?.map_or_else(|| top.get("rope_theta"), |theta| Ok(Some(theta)))? {
+        Some(theta) => theta,
+        None if has_default_theta => 10_000.0,
+        None => return Err(ConfigError::setting("rope_theta", "is missing")),
+    };
+    if !(theta > 1.0 && f64::is_finite(theta)) {
+        return Err(ConfigError::setting("rope_theta", "is not over 1"));
+    }
+    let plain = frequencies(theta, head_dim);
+    let kind: Option<String> = match settings.get("rope_type")? {
+        None => settings.get("type")?,
+        kind => kind,
+    };
+    let unscaled = |frequencies: Vec<f64>| RopeConfig { frequencies: rounded(&frequencies), factor: 1.0 };
+    match kind.as_deref() {
+        None if settings.0.contains_key("factor") => {
+            Err(ConfigError::setting("rope_scaling", "does not say of which type it is"))
+        }
+        None | Some("default") => Ok(unscaled(plain)),
+        Some("linear") => {
+            let factor = positive(&settings, "factor")?;
+            Ok(unscaled(plain.into_iter().map(|frequency| frequency / factor).collect()))
+        }
+        Some("llama3") => Ok(unscaled(llama3(&plain, &settings)?)),
+        Some("yarn") => yarn(&plain, theta, head_dim, &settings, &top),
+        Some(other) => Err(ConfigError::setting("rope_scaling", format!("of type {other} is not supported"))),
+    }
+}
+
+fn positive(settings: &Settings<'_>, key: &str) -> Result<f64, ConfigError> {
+    let value: f64 = settings.require(key)?;
+    if value > 0.0 && value.is_finite() { Ok(value) } else { Err(ConfigError::setting(key, "is not over 0")) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the one rounding of a frequency")]
+fn rounded(frequencies: &[f64]) -> Vec<f32> {
+    frequencies.iter().map(|frequency| *frequency as f32).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "heads are small")]
+fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
+    (0..head_dim / 2).map(|pair| theta.powf(-((2 * pair) as f64) / head_dim as f64)).collect()
+}
+
+/// Long waves are stretched, short ones kept, those between blended.
+fn llama3(plain: &[f64], settings: &Settings<'_>) -> Result<Vec<f64>, ConfigError> {
+    let factor = positive(settings, "factor")?;
+    let (low, high) = (positive(settings, "low_freq_factor")?, positive(settings, "high_freq_factor")?);
+    let original = positive(settings, "original_max_position_embeddings")?;
+    if high <= low {
+        return Err(ConfigError::setting("high_freq_factor", "is not over `low_freq_factor`"));
+    }
+    let scaled = |frequency: &f64| {
+        let turns = original * frequency / TAU;
+        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        (1.0 - kept) * frequency / factor + kept * frequency
+    };
+    Ok(plain.iter().map(scaled).collect())
+}
+
+/// Pairs that turn often keep their frequency, those that turn seldom are stretched, with a ramp over the pairs between.
+fn yarn(
+    plain: &[f64],
+    theta: f64,
+    head_dim: usize,
+    settings: &Settings<'_>,
+    top: &Settings<'_>,
+) -> Result<RopeConfig, ConfigError> {
+    let factor = positive(settings, "factor")?;
+    let original = match settings.get("original_max_position_embeddings")? {
+        Some(original) => original,
+        None => positive(top, "max_position_embeddings")?,
+    };
+    let (fast, slow) = (settings.get("beta_fast")?.unwrap_or(32.0), settings.get("beta_slow")?.unwrap_or(1.0));
+    #[expect(clippy::cast_precision_loss, reason = "heads are small")]
+    let dim = head_dim as f64;
+    let pair_of = |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * theta.ln());
+    let (mut low, mut high) = (pair_of(fast), pair_of(slow));
+    if settings.get("truncate")?.unwrap_or(true) {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    (low, high) = (low.max(0.0), high.min(dim - 1.0));
+    if (high - low).abs() < f64::EPSILON {
+        high += 0.001;
+    }
+    let mut pair = -1.0;
+    let scaled = plain.iter().map(|frequency| {
+        pair += 1.0;
+        let stretched = ((pair - low) / (high - low)).clamp(0.0, 1.0);
+        frequency / factor * stretched + frequency * (1.0 - stretched)
+    });
+    let scaled: Vec<f64> = scaled.collect();
+    Ok(RopeConfig { frequencies: rounded(&scaled), factor: yarn_factor(factor, settings)? })
+}
+
+fn yarn_factor(factor: f64, settings: &Settings<'_>) -> Result<f32, ConfigError> {
+    let scale = |mscale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
+    let (mscale, all): (Option<f64>, Option<f64>) = (settings.get("mscale")?, settings.get("mscale_all_dim")?);
+    let given: Option<f64> = settings.get("attention_factor")?;
+    let factor = match (given, mscale.filter(|scale| *scale != 0.0), all.filter(|scale| *scale != 0.0)) {
+        (Some(given), ..) => given,
+        (None, Some(mscale), Some(all)) => scale(mscale) / scale(all),
+        (None, ..) => scale(1.0),
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "the one rounding of the factor")]
+    let factor = factor as f32;
+    Ok(factor)
+}
+
+impl RopeConfig {
+    /// The angles of some positions, in their order.
+    pub(crate) fn angles(&self, positions: impl ExactSizeIterator<Item = usize>) -> Angles {
+        let mut angles = Angles::default();
+        for position in positions {
+            for frequency in &self.frequencies {
+                #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
+                let angle = position as f32 * frequency;
+                let (sine, cosine) = f64::from(angle).sin_cos();
+                #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a cosine")]
+                let (sine, cosine) = (sine as f32, cosine as f32);
+                angles.cosines.push(cosine * self.factor);
+                angles.sines.push(sine * self.factor);
+            }
+        }
+        angles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(config: &Value) -> Result<RopeConfig, ConfigError> {
+        rope(config.as_object().unwrap(), 8, false)
+    }
+
+    #[test]
+    fn both_spellings_give_the_same_frequencies() {
+        let old = json!({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 4.0}});
+        let new = json!({"rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 4.0}});
+        assert_eq!(read(&old).unwrap(), read(&new).unwrap());
+        assert_eq!(read(&new).unwrap().frequencies, [0.25, 0.025, 0.0025, 0.000_25]);
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused() {
+        for config in [
+            json!({}),
+            json!({"rope_theta": 0.5}),
+            json!({"rope_theta": 1e4, "rope_scaling": {"rope_type": "longrope", "factor": 2.0}}),
+            json!({"rope_theta": 1e4, "rope_scaling": {"factor": 2.0}}),
+            json!({"rope_theta": 1e4, "rope_scaling": {"rope_type": "linear"}}),
+            json!({"rope_theta": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 0}}),
+            json!({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}),
+            json!({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
+        ] {
+            assert!(read(&config).is_err(), "{config}");
+        }
+    }
+
+    #[test]
+    fn a_position_turns_every_pair_by_its_frequency() {
+        let rope = read(&json!({"rope_theta": 1e4})).unwrap();
+        let angles = rope.angles([0, 3].into_iter());
+        assert_eq!(angles.cosines[..4], [1.0; 4]);
+        assert_eq!(angles.sines[..4], [0.0; 4]);
+        assert!((f64::from(angles.cosines[4]) - 3.0_f64.cos()).abs() < 1e-7);
+        assert!((f64::from(angles.sines[5]) - 0.3_f64.sin()).abs() < 1e-7);
+    }
+}

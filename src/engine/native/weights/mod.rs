@@ -1,0 +1,136 @@
+//! Tensors by name, wherever they come from.
+//!
+//! Owns reading and widening. Refuses to know which tensors a model has, and how a backend keeps them.
+
+mod given;
+mod safetensors;
+
+use std::{ops::Range, path::PathBuf};
+
+pub(crate) use given::Given;
+pub(crate) use safetensors::SafetensorsFiles;
+
+/// Why weights could not be read or used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WeightsError {
+    /// A file cannot be opened or read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is not what its name says.
+    #[error("{} is not a usable safetensors file: {reason}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The model has tensors that the files do not hold.
+    #[error("the weights lack {}", names(.0))]
+    Missing(Vec<String>),
+    /// The files hold tensors that the model does not have.
+    #[error("the model does not have {}", names(.0))]
+    Unknown(Vec<String>),
+    /// A tensor has another shape than the model gives it.
+    #[error("tensor {name} has the shape {found:?}, not {expected:?}")]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The model's.
+        expected: Vec<usize>,
+    },
+    /// A tensor's numbers are of a type that is not read.
+    #[error("tensor {name} is of type {dtype}; BF16, F16 and F32 are read")]
+    Dtype {
+        /// The tensor.
+        name: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// A tensor holds numbers that are not finite.
+    #[error("tensor {name} holds a number that is not finite")]
+    NotFinite {
+        /// The tensor.
+        name: String,
+    },
+}
+
+/// The first few names, and how many there are.
+fn names(all: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// A type of numbers in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumberType {
+    /// bfloat16.
+    Bf16,
+    /// IEEE half precision.
+    F16,
+    /// IEEE single precision.
+    F32,
+}
+
+impl NumberType {
+    /// Bytes of a number.
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+
+    /// Widens little-endian numbers, exactly.
+    pub(crate) fn widen(self, bytes: &[u8], out: &mut Vec<f32>) {
+        match self {
+            Self::Bf16 => {
+                out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::bf16::from_le_bytes(*two).to_f32()));
+            }
+            Self::F16 => {
+                out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::f16::from_le_bytes(*two).to_f32()));
+            }
+            Self::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four))),
+        }
+    }
+}
+
+/// A tensor as rows: its first dimension, of all the others. A vector is one row.
+pub(crate) trait Rows: Sync {
+    /// How many rows there are.
+    fn rows(&self) -> usize;
+
+    /// Numbers of a row.
+    fn columns(&self) -> usize;
+
+    /// Appends some rows to `out`.
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError>;
+}
+
+/// Tensors by name.
+pub(crate) trait Weights {
+    /// The names and shapes of all tensors.
+    fn tensors(&self) -> Vec<(&str, &[usize])>;
+
+    /// A tensor of those.
+    fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError>;
+}
+
+/// Rows and columns of a shape.
+pub(crate) fn as_rows(shape: &[usize]) -> (usize, usize) {
+    match shape {
+        [] => (1, 1),
+        [columns] => (1, *columns),
+        [rows, rest @ ..] => (*rows, rest.iter().product()),
+    }
+}

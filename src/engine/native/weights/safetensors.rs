@@ -1,0 +1,220 @@
+//! Directories of safetensors: one file, or shards with an index.
+//!
+//! Read by position from several threads at once rather than mapped: the same pages of the system's cache, and a file
+//! that shrinks while it is read is an error here instead of a signal that ends the process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+
+use super::{NumberType, Rows, Weights, WeightsError, as_rows};
+
+/// No header is longer.
+const MOST_HEADER_BYTES: u64 = 100_000_000;
+
+/// The tensors of a directory.
+#[derive(Debug)]
+pub(crate) struct SafetensorsFiles {
+    files: Vec<(PathBuf, File)>,
+    tensors: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    file: usize,
+    /// Of the first byte, in the file.
+    offset: u64,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl SafetensorsFiles {
+    /// Opens `model.safetensors`, or what `model.safetensors.index.json` names.
+    pub(crate) fn open(directory: &Path) -> Result<Self, WeightsError> {
+        let index = directory.join("model.safetensors.index.json");
+        let names: BTreeSet<String> = if index.exists() {
+            let text = std::fs::read_to_string(&index).map_err(read_error(&index))?;
+            let index: Index = serde_json::from_str(&text).map_err(|error| format_error(&index, error.to_string()))?;
+            index.weight_map.into_values().collect()
+        } else {
+            BTreeSet::from(["model.safetensors".to_owned()])
+        };
+        let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        for name in names {
+            if Path::new(&name).components().count() != 1 {
+                return Err(format_error(&index, format!("it names {name}, which is not a file beside it")));
+            }
+            files.add(directory.join(name))?;
+        }
+        Ok(files)
+    }
+
+    fn add(&mut self, path: PathBuf) -> Result<(), WeightsError> {
+        let file = File::open(&path).map_err(read_error(&path))?;
+        let mut length = [0; 8];
+        file.read_exact_at(&mut length, 0).map_err(read_error(&path))?;
+        let length = u64::from_le_bytes(length);
+        if length > MOST_HEADER_BYTES {
+            return Err(format_error(&path, format!("a header of {length} bytes")));
+        }
+        let mut header = length.to_le_bytes().to_vec();
+        header.resize(8 + usize::try_from(length).unwrap_or(usize::MAX), 0);
+        file.read_exact_at(&mut header[8..], 8).map_err(read_error(&path))?;
+        let (_, metadata) =
+            SafeTensors::read_metadata(&header).map_err(|error| format_error(&path, error.to_string()))?;
+        let size = file.metadata().map_err(read_error(&path))?.len();
+        for (name, info) in metadata.tensors() {
+            let (start, end) = info.data_offsets;
+            if 8 + length + end as u64 > size {
+                return Err(format_error(&path, format!("it ends before tensor {name} does")));
+            }
+            let entry = Entry {
+                file: self.files.len(),
+                offset: 8 + length + start as u64,
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+            };
+            if self.tensors.insert(name.clone(), entry).is_some() {
+                return Err(format_error(&path, format!("tensor {name} is in another file too")));
+            }
+        }
+        self.files.push((path, file));
+        Ok(())
+    }
+}
+
+fn read_error(path: &Path) -> impl Fn(std::io::Error) -> WeightsError {
+    move |source| WeightsError::Read { path: path.to_owned(), source }
+}
+
+fn format_error(path: &Path, reason: String) -> WeightsError {
+    WeightsError::Format { path: path.to_owned(), reason }
+}
+
+impl Weights for SafetensorsFiles {
+    fn tensors(&self) -> Vec<(&str, &[usize])> {
+        self.tensors.iter().map(|(name, entry)| (name.as_str(), &entry.shape[..])).collect()
+    }
+
+    fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
+        let entry = self.tensors.get(name).ok_or_else(|| WeightsError::Missing(vec![name.to_owned()]))?;
+        let number_type = match entry.dtype {
+            Dtype::BF16 => NumberType::Bf16,
+            Dtype::F16 => NumberType::F16,
+            Dtype::F32 => NumberType::F32,
+            other => return Err(WeightsError::Dtype { name: name.to_owned(), dtype: format!("{other:?}") }),
+        };
+        let (path, file) = &self.files[entry.file];
+        let (rows, columns) = as_rows(&entry.shape);
+        Ok(Box::new(FileRows { path, file, offset: entry.offset, rows, columns, number_type }))
+    }
+}
+
+struct FileRows<'a> {
+    path: &'a Path,
+    file: &'a File,
+    offset: u64,
+    rows: usize,
+    columns: usize,
+    number_type: NumberType,
+}
+
+impl Rows for FileRows<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        let row = self.columns * self.number_type.size();
+        let mut bytes = vec![0; rows.len() * row];
+        let offset = self.offset + (rows.start * row) as u64;
+        self.file.read_exact_at(&mut bytes, offset).map_err(read_error(self.path))?;
+        self.number_type.widen(&bytes, out);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, header: &str, data: &[u8]) {
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(data);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    const ONE: &str = r#"{"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}"#;
+
+    fn refusal(directory: &Path) -> String {
+        SafetensorsFiles::open(directory).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn rows_are_read_by_position() {
+        let directory = tempfile::tempdir().unwrap();
+        let data: Vec<u8> = [1.5_f32, -2.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+        write(&directory.path().join("model.safetensors"), ONE, &data);
+        let files = SafetensorsFiles::open(directory.path()).unwrap();
+        let rows = files.rows("a").unwrap();
+        let mut out = Vec::new();
+        rows.read(1..2, &mut out).unwrap();
+        rows.read(0..2, &mut out).unwrap();
+        assert_eq!(out, [-2.0, 1.5, -2.0]);
+        assert!(matches!(files.rows("b"), Err(WeightsError::Missing(_))));
+    }
+
+    #[test]
+    fn damaged_files_are_refused_with_their_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.safetensors");
+        assert!(refusal(directory.path()).contains("model.safetensors: No such file"));
+        write(&path, ONE, &[0; 7]);
+        assert!(refusal(directory.path()).ends_with("it ends before tensor a does"));
+        write(&path, "{", &[0; 8]);
+        assert!(refusal(directory.path()).contains("is not a usable safetensors file"));
+        std::fs::write(&path, [255; 8]).unwrap();
+        assert!(refusal(directory.path()).contains("a header of"));
+        std::fs::write(directory.path().join("model.safetensors.index.json"), r#"{"weight_map":{"a":"../b"}}"#)
+            .unwrap();
+        assert!(refusal(directory.path()).contains("which is not a file beside it"));
+    }
+
+    #[test]
+    fn a_tensor_that_two_shards_hold_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["1.safetensors", "2.safetensors"] {
+            write(&directory.path().join(name), ONE, &[0; 8]);
+        }
+        let index = r#"{"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}"#;
+        std::fs::write(directory.path().join("model.safetensors.index.json"), index).unwrap();
+        assert!(refusal(directory.path()).ends_with("tensor a is in another file too"));
+    }
+
+    #[test]
+    fn numbers_of_other_types_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let header = r#"{"a":{"dtype":"I8","shape":[8],"data_offsets":[0,8]}}"#;
+        write(&directory.path().join("model.safetensors"), header, &[0; 8]);
+        let files = SafetensorsFiles::open(directory.path()).unwrap();
+        let error = files.rows("a").err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), Some("tensor a is of type I8; BF16, F16 and F32 are read"));
+    }
+}
