@@ -6,6 +6,8 @@ mod admission;
 mod check;
 #[cfg(feature = "mistralrs")]
 pub mod mistralrs;
+#[cfg_attr(not(test), expect(dead_code, reason = "no engine runs on the kernels yet"))]
+mod native;
 pub mod scripted;
 
 use std::{sync::Arc, time::Duration};

@@ -1,0 +1,3 @@
+//! The model's arithmetic on the processor.
+
+mod kernels;

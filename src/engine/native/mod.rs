@@ -1,0 +1,3 @@
+//! The engine of tito's own.
+
+mod cpu;
