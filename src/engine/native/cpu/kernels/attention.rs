@@ -199,7 +199,18 @@ impl<'a> Tile<'a> {
                         let accumulate = false;
                         gemm_bf16(
                             self.set,
-                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                            &Gemm {
+                                a,
+                                a_stride,
+                                rows,
+                                b,
+                                b_block_stride: b_stride,
+                                blocks,
+                                k: depth,
+                                c,
+                                c_stride,
+                                accumulate,
+                            },
                         );
                     }
                     (Numbers::F32(a), Numbers::F32(b)) => {
@@ -208,7 +219,18 @@ impl<'a> Tile<'a> {
                         let accumulate = false;
                         gemm_f32(
                             self.set,
-                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                            &Gemm {
+                                a,
+                                a_stride,
+                                rows,
+                                b,
+                                b_block_stride: b_stride,
+                                blocks,
+                                k: depth,
+                                c,
+                                c_stride,
+                                accumulate,
+                            },
                         );
                     }
                     _ => unreachable!("queries are made in the precision of the cache"),
@@ -257,7 +279,18 @@ impl<'a> Tile<'a> {
                         let b = b[values..][..blocks * b_stride].as_ptr();
                         gemm_bf16(
                             self.set,
-                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                            &Gemm {
+                                a,
+                                a_stride,
+                                rows,
+                                b,
+                                b_block_stride: b_stride,
+                                blocks,
+                                k: depth,
+                                c,
+                                c_stride,
+                                accumulate,
+                            },
                         );
                     }
                     (Numbers::F32(a), Numbers::F32(b)) => {
@@ -265,7 +298,18 @@ impl<'a> Tile<'a> {
                         let b = b[values..][..blocks * b_stride].as_ptr();
                         gemm_f32(
                             self.set,
-                            &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride, accumulate },
+                            &Gemm {
+                                a,
+                                a_stride,
+                                rows,
+                                b,
+                                b_block_stride: b_stride,
+                                blocks,
+                                k: depth,
+                                c,
+                                c_stride,
+                                accumulate,
+                            },
                         );
                     }
                     _ => unreachable!("weights are made in the precision of the cache"),

@@ -18,16 +18,19 @@ pub(super) struct Gemm<T> {
     pub(super) rows: usize,
     /// Blocks of 16 packed columns, `b_stride` numbers apart.
     pub(super) b: *const T,
-    pub(super) b_stride: usize,
+    pub(super) b_block_stride: usize,
     pub(super) blocks: usize,
-    /// A multiple of 32 for bf16.
-    pub(super) depth: usize,
+    /// The inner dimension; a multiple of 32 for bf16.
+    pub(super) k: usize,
     /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     /// Adds to what C holds rather than overwriting it.
     pub(super) accumulate: bool,
 }
+
+/// A product of bf16.
+pub(super) type Bf16Gemm = Gemm<u16>;
 
 /// Rows of activations that stay close to the processor while a panel of weights passes.
 const ROWS_AT_ONCE: usize = 128;
@@ -73,7 +76,18 @@ pub(crate) fn multiply(
                 unsafe {
                     gemm_bf16(
                         set,
-                        &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride: stride, accumulate },
+                        &Gemm {
+                            a,
+                            a_stride,
+                            rows,
+                            b,
+                            b_block_stride: b_stride,
+                            blocks,
+                            k: depth,
+                            c,
+                            c_stride: stride,
+                            accumulate,
+                        },
                     );
                 }
             }
@@ -86,7 +100,18 @@ pub(crate) fn multiply(
                 unsafe {
                     gemm_f32(
                         set,
-                        &Gemm { a, a_stride, rows, b, b_stride, blocks, depth, c, c_stride: stride, accumulate },
+                        &Gemm {
+                            a,
+                            a_stride,
+                            rows,
+                            b,
+                            b_block_stride: b_stride,
+                            blocks,
+                            k: depth,
+                            c,
+                            c_stride: stride,
+                            accumulate,
+                        },
                     );
                 }
             }
@@ -98,11 +123,13 @@ pub(crate) fn multiply(
 /// # Safety
 /// The pointers are valid for what [`Gemm`] says, and the set's instructions exist.
 pub(super) unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
-    debug_assert!(work.depth.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
+    debug_assert!(work.k.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
     unsafe {
         match set {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            KernelSet::Amx => super::amx::gemm(work),
             #[cfg(target_arch = "x86_64")]
-            KernelSet::Amx | KernelSet::Avx512Bf16 => avx512_bf16(work),
+            KernelSet::Avx512Bf16 => avx512_bf16(work),
             #[cfg(target_arch = "x86_64")]
             KernelSet::Avx512 => avx512_pairs(work),
             #[cfg(target_arch = "x86_64")]
@@ -266,12 +293,12 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
             }
         }
         let a = work.a.add(row * work.a_stride);
-        let b = work.b.add(block * work.b_stride);
+        let b = work.b.add(block * work.b_block_stride);
         let mut depth = 0;
-        while depth < work.depth {
+        while depth < work.k {
             let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
             for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
-                *lanes = T::lanes(b.add(n * work.b_stride + depth * LANES));
+                *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
             }
             for (r, sums) in sums.iter_mut().enumerate() {
                 let scalar = T::scalar(a.add(r * work.a_stride + depth));

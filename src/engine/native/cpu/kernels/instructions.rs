@@ -41,6 +41,9 @@ impl KernelSet {
     fn runs_here(self) -> bool {
         match self {
             // Beside the tiles, everything of the next set is used.
+            #[cfg(target_os = "linux")]
+            Self::Amx => Self::Avx512Bf16.runs_here() && super::amx::available(),
+            #[cfg(not(target_os = "linux"))]
             Self::Amx => false,
             Self::Avx512Bf16 => Self::Avx512.runs_here() && is_x86_feature_detected!("avx512bf16"),
             Self::Avx512 => {

@@ -10,6 +10,8 @@
 
 #![allow(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 mod attention;
 mod elementwise;
 mod exp;
@@ -23,6 +25,7 @@ mod vector;
 
 pub(crate) use attention::{Attention, AttentionQuery, attend};
 pub(crate) use elementwise::{add_scaled, gated_silu, head_norm, rms_norm, rotate};
+use gemm::Bf16Gemm;
 pub(crate) use gemm::multiply;
 pub(crate) use instructions::KernelSet;
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};

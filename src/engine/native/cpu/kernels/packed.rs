@@ -25,6 +25,18 @@ impl Precision {
     }
 }
 
+impl Precision {
+    /// Numbers from one row of activations to the next. Rows an odd number of cache lines apart do not compete for the
+    /// same places of a cache.
+    fn row_stride(self, columns: usize) -> usize {
+        let padded = columns.next_multiple_of(self.step());
+        match self {
+            Self::Bf16 if (padded / 32).is_multiple_of(2) => padded + 32,
+            Self::Bf16 | Self::F32 => padded,
+        }
+    }
+}
+
 /// Numbers of either precision.
 #[derive(Debug, Clone)]
 pub(crate) enum Numbers {
@@ -74,7 +86,7 @@ impl Operand {
 
     /// Makes room for `rows` of `columns` numbers, to be written whole; the padding is zero.
     pub(crate) fn reshape(&mut self, rows: usize, columns: usize) {
-        let stride = columns.next_multiple_of(self.precision().step());
+        let stride = self.precision().row_stride(columns);
         if stride != self.stride || columns != self.columns {
             // What was a row's number may be padding now.
             self.numbers.resize(0);

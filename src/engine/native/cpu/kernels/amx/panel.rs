@@ -1,0 +1,282 @@
+//! Up to 32 rows by 32 columns, or 16 rows by 64 columns, of C over the whole of K: one block of assembly each.
+//!
+//! Owns which tile holds what. Tiles are loaded, used and stored within one block; only the tile configuration has to
+//! outlast it.
+
+use core::{arch::asm, mem::offset_of};
+
+/// Bytes of a tile of B: 16 pairs of rows by 16 columns.
+pub(super) const B_TILE: usize = 1024;
+
+/// One panel of C and what it is computed from. Strides and distances are in bytes.
+#[repr(C)]
+pub(super) struct Panel {
+    pub(super) a: *const u16,
+    pub(super) a_stride: usize,
+    /// Tiles of one block lie behind each other.
+    pub(super) b: *const u16,
+    pub(super) b_block: usize,
+    pub(super) c: *mut f32,
+    pub(super) c_stride: usize,
+    /// 0 or 1.
+    pub(super) accumulate: usize,
+    /// Steps over K, 32 elements each, that fetch B `ahead` of themselves.
+    pub(super) steps: usize,
+    pub(super) ahead: usize,
+    /// The steps after these, which fetch B `last_ahead` of themselves.
+    pub(super) last_steps: usize,
+    pub(super) last_ahead: usize,
+}
+
+/// The configuration of the eight tiles, as LDTILECFG reads it.
+#[repr(C, align(64))]
+struct TileConfig {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Makes the tiles fit panels of this many rows, 1 to 32.
+///
+/// Up to 16 rows are for the `one_by_` kernels, more for the `two_by_` ones.
+///
+/// # Safety
+///
+/// AMX must be usable.
+pub(super) unsafe fn configure(height: u8) {
+    let (upper, lower) = (height.min(16), height.saturating_sub(16));
+    let heights = if lower == 0 {
+        [upper, upper, upper, upper, upper, 16, 16, 16]
+    } else {
+        [upper, upper, lower, lower, upper, lower, 16, 16]
+    };
+    let mut config = TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+    config.row_bytes[..8].fill(64);
+    config.rows[..8].copy_from_slice(&heights);
+    // SAFETY: reads the 64 bytes of `config`; that AMX is usable is the caller's promise.
+    unsafe {
+        asm!(
+            "ldtilecfg [{config}]",
+            config = in(reg) &raw const config,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+}
+
+/// Gives the tiles back, so that Linux need not save them when it switches threads.
+///
+/// # Safety
+///
+/// AMX must be usable.
+pub(super) unsafe fn release() {
+    // SAFETY: touches tiles only; that AMX is usable is the caller's promise.
+    unsafe {
+        asm!(
+            "tilerelease",
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+}
+
+/// Fetches the tile of B that the step `r13` bytes on reads.
+macro_rules! fetch {
+    ($block:literal) => {
+        fetch!($block; "0" "64" "128" "192" "256" "320" "384" "448" "512" "576" "640" "704" "768" "832" "896" "960")
+    };
+    ($block:literal; $($line:literal)+) => {
+        concat!($("prefetcht1 [", $block, " + r13 + ", $line, "]\n"),+)
+    };
+}
+
+/// A kernel whose accumulators are the tiles `c`, whose step over K is `step`, and which reads the blocks `b` of B.
+///
+/// | register | holds |
+/// | --- | --- |
+/// | rdi | the panel |
+/// | rsi, rdx, rcx | A from row 0, from row 16, its stride |
+/// | r8 to r11, rax | B from block 0 to 3, the stride of its tiles' rows |
+/// | r12, r13, r15 | steps left, how far ahead to fetch (0: not), steps to come with `last_ahead` |
+/// | r14, r15, rcx | outside of the loop: C from row 0, from row 16, its stride |
+macro_rules! kernel {
+    ($name:ident, c: [$($tile:literal at $place:literal),+], b: [$($block:literal),+], step: [$($step:literal),+]) => {
+        /// # Safety
+        ///
+        /// AMX must be usable, the tiles configured for the panel's height, and everything that the panel spans must
+        /// be readable; C writable too, and nobody else's.
+        pub(super) unsafe fn $name(panel: &Panel) {
+            // SAFETY: reads A, B and C and writes C within the panel, as the caller promises; prefetches do not fault.
+            unsafe {
+                asm!(
+                    "mov r14, [rdi + {c}]",
+                    "mov rcx, [rdi + {c_stride}]",
+                    "mov r15, rcx",
+                    "shl r15, 4",
+                    "add r15, r14",
+                    "cmp qword ptr [rdi + {accumulate}], 0",
+                    "jne 2f",
+                    $(concat!("tilezero ", $tile),)+
+                    "jmp 3f",
+                    "2:",
+                    $(concat!("tileloadd ", $tile, ", [", $place, "]"),)+
+                    "3:",
+                    "mov rcx, [rdi + {a_stride}]",
+                    "mov rsi, [rdi + {a}]",
+                    "mov rdx, rcx",
+                    "shl rdx, 4",
+                    "add rdx, rsi",
+                    "mov rax, [rdi + {b_block}]",
+                    "mov r8, [rdi + {b}]",
+                    "lea r9, [r8 + rax]",
+                    "lea r10, [r9 + rax]",
+                    "lea r11, [r10 + rax]",
+                    "mov eax, 64",
+                    "mov r12, [rdi + {steps}]",
+                    "mov r13, [rdi + {ahead}]",
+                    "mov r15, [rdi + {last_steps}]",
+                    "test r12, r12",
+                    "jz 6f",
+                    ".p2align 5",
+                    "4:",
+                    $($step,)+
+                    "test r13, r13",
+                    "jz 5f",
+                    $(fetch!($block),)+
+                    "5:",
+                    "add rsi, 64",
+                    "add rdx, 64",
+                    $(concat!("add ", $block, ", 1024"),)+
+                    "dec r12",
+                    "jnz 4b",
+                    "6:",
+                    "mov r12, r15",
+                    "xor r15d, r15d",
+                    "mov r13, [rdi + {last_ahead}]",
+                    "test r12, r12",
+                    "jnz 4b",
+                    "mov rcx, [rdi + {c_stride}]",
+                    "mov r15, rcx",
+                    "shl r15, 4",
+                    "add r15, r14",
+                    $(concat!("tilestored [", $place, "], ", $tile),)+
+                    a = const offset_of!(Panel, a),
+                    a_stride = const offset_of!(Panel, a_stride),
+                    b = const offset_of!(Panel, b),
+                    b_block = const offset_of!(Panel, b_block),
+                    c = const offset_of!(Panel, c),
+                    c_stride = const offset_of!(Panel, c_stride),
+                    accumulate = const offset_of!(Panel, accumulate),
+                    steps = const offset_of!(Panel, steps),
+                    ahead = const offset_of!(Panel, ahead),
+                    last_steps = const offset_of!(Panel, last_steps),
+                    last_ahead = const offset_of!(Panel, last_ahead),
+                    in("rdi") panel,
+                    out("rax") _, out("rcx") _, out("rdx") _, out("rsi") _,
+                    out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+                    out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+// 17 to 32 rows by 32 columns: four loads feed four products, and each accumulator has three products to settle.
+kernel!(
+    two_by_two,
+    c: [
+        "tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64",
+        "tmm2" at "r15 + rcx*1", "tmm3" at "r15 + rcx*1 + 64"
+    ],
+    b: ["r8", "r9"],
+    step: [
+        "tileloadd tmm6, [r8 + rax*1]",
+        "tileloadd tmm4, [rsi + rcx*1]",
+        "tdpbf16ps tmm0, tmm4, tmm6",
+        "tileloadd tmm7, [r9 + rax*1]",
+        "tdpbf16ps tmm1, tmm4, tmm7",
+        "tileloadd tmm5, [rdx + rcx*1]",
+        "tdpbf16ps tmm2, tmm5, tmm6",
+        "tdpbf16ps tmm3, tmm5, tmm7"
+    ]
+);
+
+kernel!(
+    two_by_one,
+    c: ["tmm0" at "r14 + rcx*1", "tmm2" at "r15 + rcx*1"],
+    b: ["r8"],
+    step: [
+        "tileloadd tmm6, [r8 + rax*1]",
+        "tileloadd tmm4, [rsi + rcx*1]",
+        "tdpbf16ps tmm0, tmm4, tmm6",
+        "tileloadd tmm5, [rdx + rcx*1]",
+        "tdpbf16ps tmm2, tmm5, tmm6"
+    ]
+);
+
+// Up to 16 rows: B is read once and never again, so that what counts is to have many of its lines under way.
+kernel!(
+    one_by_four,
+    c: [
+        "tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64",
+        "tmm2" at "r14 + rcx*1 + 128", "tmm3" at "r14 + rcx*1 + 192"
+    ],
+    b: ["r8", "r9", "r10", "r11"],
+    step: [
+        "tileloadd tmm4, [rsi + rcx*1]",
+        "tileloadd tmm5, [r8 + rax*1]",
+        "tdpbf16ps tmm0, tmm4, tmm5",
+        "tileloadd tmm6, [r9 + rax*1]",
+        "tdpbf16ps tmm1, tmm4, tmm6",
+        "tileloadd tmm7, [r10 + rax*1]",
+        "tdpbf16ps tmm2, tmm4, tmm7",
+        "tileloadd tmm5, [r11 + rax*1]",
+        "tdpbf16ps tmm3, tmm4, tmm5"
+    ]
+);
+
+kernel!(
+    one_by_three,
+    c: ["tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64", "tmm2" at "r14 + rcx*1 + 128"],
+    b: ["r8", "r9", "r10"],
+    step: [
+        "tileloadd tmm4, [rsi + rcx*1]",
+        "tileloadd tmm5, [r8 + rax*1]",
+        "tdpbf16ps tmm0, tmm4, tmm5",
+        "tileloadd tmm6, [r9 + rax*1]",
+        "tdpbf16ps tmm1, tmm4, tmm6",
+        "tileloadd tmm7, [r10 + rax*1]",
+        "tdpbf16ps tmm2, tmm4, tmm7"
+    ]
+);
+
+kernel!(
+    one_by_two,
+    c: ["tmm0" at "r14 + rcx*1", "tmm1" at "r14 + rcx*1 + 64"],
+    b: ["r8", "r9"],
+    step: [
+        "tileloadd tmm4, [rsi + rcx*1]",
+        "tileloadd tmm5, [r8 + rax*1]",
+        "tdpbf16ps tmm0, tmm4, tmm5",
+        "tileloadd tmm6, [r9 + rax*1]",
+        "tdpbf16ps tmm1, tmm4, tmm6"
+    ]
+);
+
+kernel!(
+    one_by_one,
+    c: ["tmm0" at "r14 + rcx*1"],
+    b: ["r8"],
+    step: [
+        "tileloadd tmm4, [rsi + rcx*1]",
+        "tileloadd tmm5, [r8 + rax*1]",
+        "tdpbf16ps tmm0, tmm4, tmm5"
+    ]
+);
