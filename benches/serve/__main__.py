@@ -5,6 +5,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 
 from . import modes, report, selftest
 from .client import BenchError, Client
@@ -60,7 +61,7 @@ def parse_options():
     add("--model", help="by default the first of /v1/models")
     add("--timeout", type=float, default=1800, metavar="SECONDS", help="for one answer")
     add("--temperature", type=float, default=1.0)
-    add("--seed", type=int, default=1, help="of prompts, and of samples")
+    add("--seed", type=int, default=int(time.time()), help="of prompts, and of samples; by default the time")
     add("--vocab", type=id_range, default=range(1000, 40000), metavar="FIRST:END", help="ids that prompts are made of")
     add("--prompt-text", action="store_true", help="send words instead of ids")
     add("--count-ids", action="store_true", help="ask for ids in every stream and count them, too")
@@ -96,27 +97,16 @@ def parse_options():
 
 
 async def bench(options):
-    """Everything, in order; the server that was started is killed whatever happens."""
+    """Everything, in order."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     figures = {"machine": report.machine()}
     print_machine(figures["machine"])
     if "bandwidth" in options.modes:
         figures["bandwidth"] = modes.bandwidth(options)
-    served = Served(options.serve, options.serve_log) if options.serve else None
-    try:
-        if served:
-            figures["server"] = {"command": served.command}
-            figures["server"]["ready_s"] = await served.ready(options.health, options.ready_timeout)
-            figures["server"]["memory_after_start"] = served.memory()
-        if options.modes != ["bandwidth"]:
-            await drive(options, served.url if served else options.url, figures)
-        if served:
-            served.check_alive()
-            figures["server"]["memory_after_load"] = served.memory()
-            print_server(figures["server"])
-    finally:
-        if served:
-            served.kill()
+    if options.serve:
+        await serve(options, figures)
+    elif options.url:
+        await drive(options, options.url, figures)
     if "bandwidth" in figures:
         modes.print_bandwidth(figures["bandwidth"], options, one_stream(figures))
     if options.json:
@@ -125,12 +115,31 @@ async def bench(options):
             file.write("\n")
 
 
+async def serve(options, figures):
+    """All modes against a server that is started here, and killed whatever happens."""
+    served = Served(options.serve, options.serve_log)
+    server = figures["server"] = {"command": served.command}
+    try:
+        server["ready_s"] = await served.ready(options.health, options.ready_timeout)
+        server["memory_after_start"] = served.memory()
+        await drive(options, served.url, figures)
+        server["memory_after_load"] = served.memory()
+    except (BenchError, OSError):
+        print(f"the server wrote:\n{served.log_tail()}", file=sys.stderr)
+        raise
+    finally:
+        served.kill()
+    print_server(server)
+
+
 async def drive(options, url, figures):
     """All modes that need a server."""
+    if options.modes == ["bandwidth"]:
+        return
     client = Client(url, options.timeout)
     try:
         target = await connect(options, client)
-        figures["target"] = {"url": url, "model": target.model, "temperature": target.temperature}
+        figures["target"] = {"url": url, "model": target.model, "temperature": target.temperature, "seed": options.seed}
         figures["target"] |= {"takes_ids": not target.prompts.as_text, "returns_ids": target.returns_ids}
         # Not measured: what a server does once, for its first long prompt and answer.
         await target.ask(target.prompts.ids(options.tokens_in), options.tokens_out)
@@ -157,11 +166,13 @@ async def connect(options, client):
         except (KeyError, IndexError, TypeError):
             raise BenchError(f"/v1/models names no model, --model is needed: {models}") from None
     prompts = Prompts(options.seed, options.vocab, options.prompt_text)
-    seeds = options.seed * 1_000_000
+    # llama.cpp's have 32 bits.
+    seeds = options.seed * 1000 % 2**30
     target = Target(client, prompts, model, options.temperature, options.min_share, options.count_ids, seeds=seeds)
     for line in await probe(target):
         print(f"\n**{line}**")
-    print(f"\nModel `{model}`, temperature {options.temperature}, prompts as {'text' if prompts.as_text else 'ids'}.")
+    kind = "words" if prompts.as_text else "ids"
+    print(f"\nModel `{model}`, temperature {options.temperature}, seed {options.seed}, prompts of {kind}.")
     return target
 
 

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from .wire import ResponseParser, TokenEvents, WireError
 
+BUFFER = 64 * 1024
+
 
 class BenchError(Exception):
     """Why there is no figure."""
@@ -56,8 +58,8 @@ class Reply:
             raise BenchError(f"no JSON in an answer of status {self.status}: {bytes(self.body[:300])!r}") from None
 
 
-class Connection(asyncio.Protocol):
-    """One connection; one request at a time."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection; one request at a time. Its own buffer spares an allocation of 256 KiB for each token."""
 
     def __init__(self):
         self.open = False
@@ -65,17 +67,21 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._reply = None
         self._waiter = None
+        self._buffer = memoryview(bytearray(BUFFER))
 
     def connection_made(self, transport):
         self._transport = transport
         self.open = True
 
-    def data_received(self, data):
+    def get_buffer(self, sizehint):
+        return self._buffer
+
+    def buffer_updated(self, nbytes):
         if self._waiter is None or self._waiter.done():
             self.close()
             return
         try:
-            if self._reply.feed(data):
+            if self._reply.feed(bytes(self._buffer[:nbytes])):
                 self.open = self._reply.parser.keep_alive
                 self._waiter.set_result(None)
         except WireError as error:

@@ -29,6 +29,7 @@ async def throughput(target, options):
     columns = ["streams", "requests", "out tok/s", "decode tok/s per stream", *TTFT]
     columns += ["gap p50, ms", "gap p99, ms", "events/token", "client CPU"]
     print(table(columns, [throughput_row(figure) for figure in figures]))
+    warn_of_cache(sum(figure["cached_tokens"] or 0 for figure in figures))
     return figures
 
 
@@ -65,12 +66,13 @@ def throughput_row(figure):
 
 async def prefill(target, options):
     """Time to the first token of one prompt alone, at some lengths."""
-    figures = []
+    figures, cached = [], 0
     for length in options.prefill:
         repeats = max((start, count) for start, count in PREFILL_REPEATS.items() if start <= length)[1]
         prompts = [target.prompts.ids(length) for _ in range(repeats)]
         run = await closed_loop(target, prompts, 1, 1)
         ttft = median(run.ttfts)
+        cached += run.cached or 0
         figures.append({
             "prompt_tokens": run.answers[0].prompt_tokens,
             "runs": repeats,
@@ -84,7 +86,14 @@ async def prefill(target, options):
         spread = [milliseconds(ttft[name]) for name in ("p50", "min", "max")]
         rows.append([number(figure["prompt_tokens"]), number(figure["runs"]), *spread, number(figure["tokens_per_s"])])
     print(table(["prompt tokens", "runs", "TTFT p50, ms", "min, ms", "max, ms", "prompt tok/s"], rows))
+    warn_of_cache(cached)
     return figures
+
+
+def warn_of_cache(tokens):
+    """Says that prompts were known which should not have been."""
+    if tokens:
+        print(f"\n**{tokens:,} prompt tokens came from a cache: use another --seed, or start the server anew.**")
 
 
 async def conversation(target, options):
@@ -119,7 +128,8 @@ async def multi_turn(target, options):
         })
     print(f"\n## Conversations of {options.turns} turns: {options.turn_in} in, {options.turn_out} out each\n")
     if not target.returns_ids:
-        print("**The server returns no ids: random ids stand in for its answers, which it has to read again.**\n")
+        why = "Prompts are words" if target.prompts.as_text else "The server returns no ids"
+        print(f"**{why}: random ones stand in for its answers, which it has to read again.**\n")
     print(table(*turn_table(figures, options.turns)))
     return figures
 

@@ -49,19 +49,15 @@ class Served:
         try:
             while True:
                 before = time.perf_counter()
-                self.check_alive()
+                if (code := self._process.poll()) is not None:
+                    raise BenchError(f"the server ended with status {code}")
                 if await healthy(client, request):
                     return time.perf_counter() - self._started
                 if before - self._started > timeout:
-                    raise BenchError(f"the server is not ready after {timeout} s:\n{self.log_tail()}")
+                    raise BenchError(f"the server is not ready after {timeout} s")
                 await asyncio.sleep(max(0.0, POLL - (time.perf_counter() - before)))
         finally:
             client.close()
-
-    def check_alive(self):
-        """Fails if the server has ended."""
-        if (code := self._process.poll()) is not None:
-            raise BenchError(f"the server ended with status {code}:\n{self.log_tail()}")
 
     def log_tail(self):
         """The last lines of what the server wrote."""

@@ -12,7 +12,7 @@ TOKENS = 3
 
 def event(text, finish=None, ids=None, **more):
     """One event of a completion, as compact JSON."""
-    choice = {"index": 0, "text": text, "finish_reason": finish, "prompt_token_ids": None, "token_ids": ids}
+    choice = {"index": 0, "text": text, "finish_reason": finish, "prompt_token_ids": [1, 2], "token_ids": ids}
     return b"data: " + json.dumps({"choices": [choice], **more}, separators=(",", ":")).encode() + b"\n\n"
 
 
