@@ -1,0 +1,1 @@
+"""A bench that drives a running server over HTTP; `benches/serve.py` starts it."""
