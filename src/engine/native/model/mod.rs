@@ -292,3 +292,6 @@ impl<B: Backend> Workspace<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ pub(crate) struct Given<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-impl Weights for [Given<'_>] {
+impl Weights for Vec<Given<'_>> {
     fn tensors(&self) -> Vec<(&str, &[usize])> {
         self.iter().map(|tensor| (tensor.name, tensor.shape)).collect()
     }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 
 use super::{NumberType, Rows, Weights, WeightsError, as_rows};
@@ -69,11 +69,10 @@ impl SafetensorsFiles {
         if length > MOST_HEADER_BYTES {
             return Err(format_error(&path, format!("a header of {length} bytes")));
         }
-        let mut header = length.to_le_bytes().to_vec();
-        header.resize(8 + usize::try_from(length).unwrap_or(usize::MAX), 0);
-        file.read_exact_at(&mut header[8..], 8).map_err(read_error(&path))?;
-        let (_, metadata) =
-            SafeTensors::read_metadata(&header).map_err(|error| format_error(&path, error.to_string()))?;
+        let mut header = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut header, 8).map_err(read_error(&path))?;
+        let metadata: Metadata =
+            serde_json::from_slice(&header).map_err(|error| format_error(&path, error.to_string()))?;
         let size = file.metadata().map_err(read_error(&path))?.len();
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;

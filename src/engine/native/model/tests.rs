@@ -1,0 +1,170 @@
+//! The models of `tests/golden/native` against what numpy made of them.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+
+use super::*;
+use crate::{
+    TokenId,
+    engine::native::{
+        backend::{BLOCK_TOKENS, Span},
+        cpu::{CpuBackend, KernelSet, Pool, Precision},
+        weights::{NumberType, SafetensorsFiles},
+    },
+    sampling::score_token,
+};
+
+const MODELS: [&str; 14] = [
+    "llama",
+    "llama_tied_bias",
+    "llama_llama3_rope",
+    "llama_linear_rope",
+    "llama_sharded",
+    "mistral",
+    "qwen2",
+    "qwen2_yarn",
+    "qwen2_window",
+    "qwen3",
+    "qwen3_yarn",
+    "qwen3_moe",
+    "qwen3_moe_plain",
+    "smollm3",
+];
+const TOLERANCE: f64 = 1e-4;
+const BLOCKS: usize = 6;
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native").join(name)
+}
+
+fn object(path: &Path) -> Map<String, Value> {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn model(name: &str, set: KernelSet, threads: usize, precision: Precision) -> Model<CpuBackend> {
+    let directory = directory(name);
+    let shape = ModelShape::read(&object(&directory.join("config.json"))).unwrap();
+    let weights = SafetensorsFiles::open(&directory).unwrap();
+    let backend = CpuBackend::new(set, Pool::new(threads, &[]).unwrap(), precision);
+    let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
+    model.allocate_cache(BLOCKS);
+    model
+}
+
+/// Logits of all rows of one span, which begins at `first`; blocks are out of order on purpose.
+fn logits(model: &mut Model<CpuBackend>, token_ids: &[TokenId], first: usize) -> Vec<Vec<f32>> {
+    let blocks = (0..(first + token_ids.len()).div_ceil(BLOCK_TOKENS)).map(|block| [4, 1, 5, 0, 3, 2][block]).collect();
+    let batch = Batch {
+        token_ids: token_ids.to_vec(),
+        spans: vec![Span { first_row: 0, tokens: token_ids.len(), first_position: first, blocks }],
+        logit_rows: (0..token_ids.len()).collect(),
+    };
+    let rows = Mutex::new(vec![Vec::new(); token_ids.len()]);
+    model.forward(&batch, &|row, logits| rows.lock()[row] = logits.to_vec());
+    rows.into_inner()
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+fn ids(value: &Value) -> Vec<TokenId> {
+    value.as_array().unwrap().iter().map(|id| TokenId::try_from(id.as_u64().unwrap()).unwrap()).collect()
+}
+
+fn compare(name: &str, model: &mut Model<CpuBackend>, tolerance: f64) {
+    let expected = object(&directory(name).join("expected.json"));
+    for prompt in expected["prompts"].as_array().unwrap() {
+        let token_ids = ids(&prompt["token_ids"]);
+        let rows = logits(model, &token_ids, 0);
+        let close = |found: f32, expected: f64, what: &str| {
+            let error = (f64::from(found) - expected).abs();
+            assert!(error < tolerance, "{name}: {what} of {} tokens is off by {error:e}", token_ids.len());
+        };
+        for ((row, next), expected) in rows.iter().zip(&token_ids[1..]).zip(floats(&prompt["next_log_probs"])) {
+            close(score_token(row, *next, 0).unwrap().logprob, expected, "a prompt log-prob");
+        }
+        for (id, expected) in (0..).zip(floats(&prompt["last_log_probs"])) {
+            close(score_token(rows.last().unwrap(), id, 0).unwrap().logprob, expected, "a log-prob");
+        }
+        let mut row = rows.into_iter().next_back().unwrap();
+        for (position, expected) in (token_ids.len()..).zip(ids(&prompt["greedy"])) {
+            let best = score_token(&row, 0, 1).unwrap().top_logprobs[0].id;
+            assert_eq!(best, expected, "{name}: the token at {position}");
+            row = logits(model, &[best], position).remove(0);
+        }
+    }
+}
+
+#[test]
+fn every_family_agrees_with_numpy_on_every_kernel_set() {
+    for set in KernelSet::available() {
+        for name in MODELS {
+            compare(name, &mut model(name, set, 2, Precision::F32), TOLERANCE);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_in_pieces_gives_the_same_bits_whatever_the_threads() {
+    for set in KernelSet::available() {
+        for name in MODELS {
+            for precision in [Precision::F32, Precision::Bf16] {
+                let token_ids: Vec<TokenId> = (0..90).map(|index| (index * 37 + 11) % 96).collect();
+                let whole = logits(&mut model(name, set, 1, precision), &token_ids, 0);
+                let mut model = model(name, set, 3, precision);
+                let mut first = 0;
+                for length in [1, 31, 33, 2, 23] {
+                    let piece = logits(&mut model, &token_ids[first..first + length], first);
+                    for (row, (piece, whole)) in piece.iter().zip(&whole[first..]).enumerate() {
+                        let same = piece.iter().zip(whole).all(|(piece, whole)| piece.to_bits() == whole.to_bits());
+                        assert!(same, "{name}, {set}, {precision:?}: position {}", first + row);
+                    }
+                    first += length;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_stays_close_to_f32() {
+    for set in KernelSet::available() {
+        for name in ["llama", "qwen3", "mistral"] {
+            let token_ids: Vec<TokenId> = (0..70).map(|index| (index * 29 + 5) % 96).collect();
+            let exact = logits(&mut model(name, set, 2, Precision::F32), &token_ids, 0);
+            let rounded = logits(&mut model(name, set, 2, Precision::Bf16), &token_ids, 0);
+            for (exact, rounded) in exact.iter().zip(&rounded) {
+                let worst = exact.iter().zip(rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(worst > 0.0 && worst < 0.3, "{name}, {set}: {worst}");
+            }
+        }
+    }
+}
+
+#[test]
+fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything_is_written() {
+    use crate::engine::native::weights::Given;
+    let mut model = model("llama", KernelSet::Portable, 1, Precision::F32);
+    let before = logits(&mut model, &[1, 2, 3], 0);
+    let ones: Vec<u8> = [1.5_f32; 64].iter().flat_map(|one| one.to_le_bytes()).collect();
+    let given = |name, shape| Given { name, shape, number_type: NumberType::F32, bytes: &ones };
+    let refused = vec![given("model.norm.weight", &[64]), given("model.layers.0.input_layernorm.weight", &[32])];
+    assert!(matches!(model.replace(&refused), Err(WeightsError::Shape { .. })));
+    let unknown = vec![given("model.norm.weight", &[64]), given("model.layers.9.input_layernorm.weight", &[64])];
+    assert!(matches!(model.replace(&unknown), Err(WeightsError::Unknown(_))));
+    assert_eq!(logits(&mut model, &[1, 2, 3], 0), before);
+    model.replace(&vec![given("model.norm.weight", &[64])]).unwrap();
+    assert_ne!(logits(&mut model, &[1, 2, 3], 0), before);
+}
+
+#[test]
+fn weights_that_lack_tensors_or_hold_others_are_refused_by_name() {
+    let weights = SafetensorsFiles::open(&directory("qwen2")).unwrap();
+    let shape = ModelShape::read(&object(&directory("llama").join("config.json"))).unwrap();
+    let backend = CpuBackend::new(KernelSet::Portable, Pool::new(1, &[]).unwrap(), Precision::F32);
+    let Err(error) = Model::load(backend, shape, &weights, &mut |_, _| ()) else { panic!("a Qwen2 is no Llama") };
+    assert!(error.to_string().contains("`model.layers.0.self_attn.k_proj.bias`"), "{error}");
+}
