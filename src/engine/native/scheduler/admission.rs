@@ -1,0 +1,150 @@
+//! Who of those that wait may run.
+
+use std::collections::HashSet;
+
+use super::{Plan, Scheduler, release, sequence::Sequence, work};
+use crate::engine::native::{
+    backend::BLOCK_TOKENS,
+    kv_cache::{BlockHash, BlockId},
+};
+
+/// What is there of a sequence before it runs.
+#[derive(Debug, Default)]
+struct Found {
+    /// Whole blocks, from the first one on.
+    blocks: Vec<BlockId>,
+    /// A block that begins as the next one does, and in how many tokens they agree; at least one token is left to
+    /// compute.
+    copy: Option<(BlockId, usize)>,
+}
+
+impl Found {
+    fn tokens(&self) -> usize {
+        self.blocks.len() * BLOCK_TOKENS + self.copy.map_or(0, |(_, tokens)| tokens)
+    }
+}
+
+impl Scheduler {
+    /// Admits sequences as far as the step's tokens, the seats and the blocks reach, in the order of arrival; only one
+    /// whose beginning is just being computed for another one lets others pass.
+    pub(super) fn admit(&mut self, plan: &mut Plan, budget: &mut usize) {
+        let mut pending = self.pending();
+        let mut index = 0;
+        while index < self.waiting.len() && *budget > 0 && self.running.len() < self.bounds.max_num_seqs {
+            let version = self.weight_version;
+            self.waiting[index].hash(version);
+            let found = self.find(&self.waiting[index]);
+            if self.is_pending(&self.waiting[index], &found, &pending) {
+                index += 1;
+                continue;
+            }
+            let Some(mut sequence) = self.waiting.remove(index) else { break };
+            if !self.start(&mut sequence, &found, plan, *budget) {
+                self.waiting.insert(index, sequence);
+                break;
+            }
+            let tokens = sequence.remaining().min(*budget);
+            *budget -= tokens;
+            pending.extend(hashes_to_come(&sequence));
+            plan.work.push(work(&sequence, tokens));
+            // A preempted sequence may be older than some that run.
+            let place = self.running.partition_point(|running| running.id < sequence.id);
+            self.running.insert(place, sequence);
+        }
+    }
+
+    /// The blocks that are being computed for the first time.
+    fn pending(&self) -> HashSet<BlockHash> {
+        if self.waiting.is_empty() {
+            return HashSet::new();
+        }
+        self.running.iter().filter(|sequence| sequence.is_prefilling()).flat_map(hashes_to_come).collect()
+    }
+
+    /// Whether the next block of the sequence is being computed for another one.
+    fn is_pending(&self, sequence: &Sequence, found: &Found, pending: &HashSet<BlockHash>) -> bool {
+        if sequence.scores_prompt || pending.is_empty() {
+            return false;
+        }
+        match sequence.hashes.get(found.blocks.len() + 1) {
+            Some(next) => pending.contains(next) && self.cache.find(next).is_none(),
+            None => found.copy.is_none() && sequence.tail_hash().is_some_and(|tail| pending.contains(&tail)),
+        }
+    }
+
+    /// Looks for what is computed already.
+    fn find(&self, sequence: &Sequence) -> Found {
+        let mut found = Found::default();
+        if sequence.scores_prompt {
+            return found;
+        }
+        // The last token is computed in any case: its logits are wanted.
+        let reusable = sequence.token_ids.len() - 1;
+        let whole = sequence.hashes[1..].iter().take(reusable / BLOCK_TOKENS);
+        found.blocks = whole.map_while(|hash| self.cache.find(hash)).collect();
+        let start = found.blocks.len() * BLOCK_TOKENS;
+        let wanted = &sequence.token_ids[start..reusable.min(start + BLOCK_TOKENS)];
+        if wanted.is_empty() {
+            return found;
+        }
+        found.copy = match sequence.hashes.get(found.blocks.len() + 1).and_then(|hash| self.cache.find(hash)) {
+            Some(block) => Some((block, wanted.len())),
+            None => self.find_running(sequence, found.blocks.len(), wanted),
+        };
+        found
+    }
+
+    /// Looks among the running sequences for one that went on from the same whole blocks with most of the same tokens.
+    fn find_running(&self, sequence: &Sequence, block: usize, wanted: &[crate::TokenId]) -> Option<(BlockId, usize)> {
+        let start = block * BLOCK_TOKENS;
+        let agreeing = self.running.iter().filter_map(|running| {
+            let computed = running.token_ids.get(start..running.computed)?;
+            if running.hashes.get(block)? != &sequence.hashes[block] {
+                return None;
+            }
+            let agree = computed.iter().zip(wanted).take_while(|(left, right)| left == right).count();
+            (agree > 0).then(|| (running.blocks[block], agree))
+        });
+        agreeing.max_by_key(|(_, agree)| *agree)
+    }
+
+    /// Gives a sequence what was found and the blocks that its first tokens need; `false`, with nothing changed, if
+    /// there are too few.
+    fn start(&mut self, sequence: &mut Sequence, found: &Found, plan: &mut Plan, budget: usize) -> bool {
+        let computed = found.tokens();
+        let tokens = (sequence.token_ids.len() - computed).min(budget);
+        let needed = (computed + tokens).div_ceil(BLOCK_TOKENS) - found.blocks.len();
+        let kept = found.blocks.iter().filter(|block| self.cache.is_kept(**block)).count();
+        if needed + kept > self.cache.available() {
+            return false;
+        }
+        for block in &found.blocks {
+            self.cache.hold(*block);
+        }
+        sequence.blocks.clone_from(&found.blocks);
+        for _ in 0..needed {
+            match self.cache.take() {
+                Some(block) => sequence.blocks.push(block),
+                None => {
+                    release(&mut self.cache, sequence);
+                    return false;
+                }
+            }
+        }
+        if let Some((from, _)) = found.copy {
+            plan.copies.push((from, sequence.blocks[found.blocks.len()]));
+        }
+        sequence.computed = computed;
+        if sequence.cached_tokens.is_none() {
+            sequence.cached_tokens = Some(computed);
+            plan.admitted.push((sequence.id, computed));
+        }
+        true
+    }
+}
+
+/// The hashes of the blocks that a sequence has yet to compute, and that of its tail.
+fn hashes_to_come(sequence: &Sequence) -> Vec<BlockHash> {
+    let next = (sequence.computed / BLOCK_TOKENS + 1).min(sequence.hashes.len());
+    sequence.hashes[next..].iter().copied().chain(sequence.tail_hash()).collect()
+}

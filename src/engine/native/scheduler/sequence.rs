@@ -1,0 +1,95 @@
+//! One sequence: its tokens, and how much of it is computed.
+
+use crate::{
+    TokenId,
+    engine::native::{
+        backend::BLOCK_TOKENS,
+        kv_cache::{BlockHash, BlockId},
+    },
+};
+
+/// Names a sequence; later ones have greater numbers.
+pub(crate) type SequenceId = u64;
+
+/// What a sequence is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct NewSequence {
+    /// See [`SequenceId`].
+    pub(crate) id: SequenceId,
+    /// At least one.
+    pub(crate) prompt_token_ids: Vec<TokenId>,
+    /// Tokens to sample at most.
+    pub(crate) max_tokens: usize,
+    /// Sequences share blocks only with those of the same salt.
+    pub(crate) salt: Option<Box<str>>,
+    /// Whether logits of all the prompt's positions are wanted, so that cached blocks are of no use.
+    pub(crate) scores_prompt: bool,
+}
+
+/// A sequence in the scheduler.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) id: SequenceId,
+    /// Prompt and output.
+    pub(super) token_ids: Vec<TokenId>,
+    pub(super) prompt_len: usize,
+    pub(super) salt: Option<Box<str>>,
+    pub(super) scores_prompt: bool,
+    /// Tokens whose keys and values are in the blocks.
+    pub(super) computed: usize,
+    pub(super) blocks: Vec<BlockId>,
+    /// Before the first block, then after each whole block of tokens; as far as it was needed.
+    pub(super) hashes: Vec<BlockHash>,
+    /// Positions of the prompt whose logits were handed out.
+    pub(super) scored: usize,
+    /// Set when it was first admitted: tokens of the prompt that were found in the cache.
+    pub(super) cached_tokens: Option<usize>,
+    pub(super) preemptions: usize,
+}
+
+impl Sequence {
+    pub(super) fn new(new: NewSequence) -> Self {
+        Self {
+            id: new.id,
+            prompt_len: new.prompt_token_ids.len(),
+            token_ids: new.prompt_token_ids,
+            salt: new.salt,
+            scores_prompt: new.scores_prompt,
+            computed: 0,
+            blocks: Vec::new(),
+            hashes: Vec::new(),
+            scored: 0,
+            cached_tokens: None,
+            preemptions: 0,
+        }
+    }
+
+    /// Tokens that are not computed yet, at least 1.
+    pub(super) fn remaining(&self) -> usize {
+        self.token_ids.len() - self.computed
+    }
+
+    /// Whether more than the newest token is to be computed.
+    pub(super) fn is_prefilling(&self) -> bool {
+        self.remaining() > 1
+    }
+
+    /// Hashes all whole blocks of tokens; the first hash is that of no block.
+    pub(super) fn hash(&mut self, weight_version: u64) {
+        if self.hashes.is_empty() {
+            self.hashes.push(BlockHash::root(weight_version, self.salt.as_deref()));
+        }
+        while self.hashes.len() * BLOCK_TOKENS <= self.token_ids.len() {
+            let block = self.hashes.len() - 1;
+            let tokens = &self.token_ids[block * BLOCK_TOKENS..][..BLOCK_TOKENS];
+            self.hashes.push(self.hashes[block].then(tokens));
+        }
+    }
+
+    /// The hash of the tokens behind the last whole block; `None` where there are none.
+    pub(super) fn tail_hash(&self) -> Option<BlockHash> {
+        let whole = self.token_ids.len() / BLOCK_TOKENS;
+        let tail = &self.token_ids[whole * BLOCK_TOKENS..];
+        (!tail.is_empty()).then(|| self.hashes[whole].then(tail))
+    }
+}

@@ -1,0 +1,286 @@
+//! The scheduler against blocks that remember what was computed into them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a slot holds: every token from the start of its sequence to its own, and the weights.
+type Content = (u64, Vec<TokenId>);
+
+/// Stands in for the model: refuses to compute on slots that hold anything but the sequence's own tokens.
+struct Memory {
+    slots: HashMap<(BlockId, usize), Content>,
+    weight_version: u64,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self { slots: HashMap::new(), weight_version: 0 }
+    }
+
+    fn run(&mut self, plan: &Plan, sequences: &BTreeMap<SequenceId, Vec<TokenId>>) {
+        for (from, to) in &plan.copies {
+            for slot in 0..BLOCK_TOKENS {
+                match self.slots.get(&(*from, slot)).cloned() {
+                    Some(content) => self.slots.insert((*to, slot), content),
+                    None => self.slots.remove(&(*to, slot)),
+                };
+            }
+        }
+        // All keys and values of a step are written before any is read.
+        for work in &plan.work {
+            let tokens = &sequences[&work.id];
+            assert_eq!(work.token_ids, tokens[work.first..][..work.token_ids.len()]);
+            for position in work.first..work.first + work.token_ids.len() {
+                let place = (work.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
+                self.slots.insert(place, (self.weight_version, tokens[..=position].to_vec()));
+            }
+        }
+        for work in &plan.work {
+            let tokens = &sequences[&work.id];
+            for position in 0..work.first + work.token_ids.len() {
+                let place = (work.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
+                let expected = (self.weight_version, tokens[..=position].to_vec());
+                assert_eq!(self.slots.get(&place), Some(&expected), "{work:?} at {position}");
+            }
+        }
+    }
+}
+
+fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_tokens: usize) -> Scheduler {
+    Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, blocks)
+}
+
+fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewSequence {
+    NewSequence { id, prompt_token_ids: prompt.to_vec(), max_tokens, salt: None, scores_prompt: false }
+}
+
+/// Plans, computes nothing, and samples token 7 where a token is due.
+fn step(scheduler: &mut Scheduler) -> Plan {
+    let plan = scheduler.plan();
+    scheduler.commit(&plan);
+    for work in plan.work.iter().filter(|work| work.samples) {
+        scheduler.push(work.id, 7);
+    }
+    plan
+}
+
+fn shares(plan: &Plan) -> Vec<(SequenceId, usize, usize)> {
+    plan.work.iter().map(|work| (work.id, work.first, work.token_ids.len())).collect()
+}
+
+fn prompt(length: usize) -> Vec<TokenId> {
+    (0..).take(length).collect()
+}
+
+#[test]
+fn a_long_prompt_is_computed_in_pieces_while_others_go_on() {
+    let mut scheduler = scheduler(20, 8, 16);
+    scheduler.add(new(0, &[1, 2], 9));
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 2)]);
+    scheduler.add(new(1, &prompt(40), 9));
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 2, 1), (1, 0, 15)]);
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 3, 1), (1, 15, 15)]);
+    let last = step(&mut scheduler);
+    assert_eq!(shares(&last), [(0, 4, 1), (1, 30, 10)]);
+    assert!(last.work[1].samples);
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 5, 1), (1, 40, 1)]);
+}
+
+#[test]
+fn the_samples_of_a_group_share_their_prompt_and_copy_its_last_block() {
+    let mut scheduler = scheduler(20, 8, 512);
+    for id in 0..3 {
+        scheduler.add(new(id, &prompt(70), 9));
+    }
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 70)]);
+    let second = step(&mut scheduler);
+    assert_eq!(shares(&second), [(0, 70, 1), (1, 69, 1), (2, 69, 1)]);
+    assert_eq!(second.admitted, [(1, 69), (2, 69)]);
+    let [first, others @ ..] = &second.work[..] else { panic!() };
+    for (other, copy) in others.iter().zip(&second.copies) {
+        assert_eq!(other.blocks[..2], first.blocks[..2]);
+        assert_ne!(other.blocks[2], first.blocks[2]);
+        assert_eq!(copy.1, other.blocks[2]);
+    }
+    assert_eq!(scheduler.held_blocks(), 5);
+}
+
+#[test]
+fn a_turn_pays_for_its_new_tokens_only() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(100), 9));
+    step(&mut scheduler);
+    scheduler.remove(0);
+    assert_eq!(scheduler.held_blocks(), 0);
+    scheduler.add(new(1, &prompt(130), 9));
+    let plan = step(&mut scheduler);
+    assert_eq!(shares(&plan), [(1, 96, 34)]);
+    assert_eq!(plan.admitted, [(1, 96)]);
+}
+
+#[test]
+fn the_same_whole_blocks_again_compute_one_token() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(64), 9));
+    step(&mut scheduler);
+    scheduler.remove(0);
+    scheduler.add(new(1, &prompt(64), 9));
+    let plan = step(&mut scheduler);
+    assert_eq!(shares(&plan), [(1, 63, 1)]);
+    assert_eq!(plan.copies.len(), 1);
+}
+
+#[test]
+fn salts_and_scored_prompts_share_nothing() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(64), 9));
+    step(&mut scheduler);
+    scheduler.add(NewSequence { salt: Some("a".into()), ..new(1, &prompt(64), 9) });
+    scheduler.add(NewSequence { scores_prompt: true, ..new(2, &prompt(64), 9) });
+    let plan = step(&mut scheduler);
+    assert_eq!(plan.admitted, [(1, 0), (2, 0)]);
+    let scores = &plan.work.iter().find(|work| work.id == 2).unwrap().scores;
+    assert_eq!(scores.len(), 63);
+    assert_eq!((scores[0], scores[62]), ((0, 1), (62, 63)));
+}
+
+#[test]
+fn the_latest_sequence_makes_room_and_comes_back_where_it_was() {
+    let mut scheduler = scheduler(4, 8, 512);
+    scheduler.add(new(0, &prompt(64), 32));
+    scheduler.add(new(1, &[9; 63], 32));
+    step(&mut scheduler);
+    let plan = step(&mut scheduler);
+    assert_eq!((shares(&plan), plan.preempted), (vec![(0, 64, 1)], 1));
+    assert_eq!((scheduler.load(), scheduler.preemptions(1)), ((1, 1), 1));
+    scheduler.remove(0);
+    let plan = step(&mut scheduler);
+    assert_eq!(shares(&plan), [(1, 32, 32)], "its first block was kept, the second one gave way");
+    assert!(plan.admitted.is_empty(), "it ran before");
+}
+
+#[test]
+fn what_new_weights_make_stale_is_computed_anew() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(64), 9));
+    step(&mut scheduler);
+    scheduler.change_weights(1);
+    assert_eq!((scheduler.held_blocks(), scheduler.load()), (0, (0, 1)));
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 65)]);
+    assert!(!scheduler.reset_prefix_cache());
+    scheduler.remove(0);
+    assert!(scheduler.reset_prefix_cache());
+    scheduler.add(new(1, &prompt(64), 9));
+    assert_eq!(shares(&step(&mut scheduler)), [(1, 0, 64)]);
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Add { prompt: usize, length: usize, max_tokens: usize, scores: bool },
+    Remove(usize),
+    ChangeWeights,
+    Reset,
+    Steps(usize),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (0..3_usize, 1..150_usize, 1..60_usize, prop::bool::weighted(0.1))
+            .prop_map(|(prompt, length, max_tokens, scores)| Action::Add { prompt, length, max_tokens, scores }),
+        1 => (0..20_usize).prop_map(Action::Remove),
+        1 => prop_oneof![9 => Just(Action::Reset), 1 => Just(Action::ChangeWeights)],
+        6 => (1..30_usize).prop_map(Action::Steps),
+    ]
+}
+
+/// A scheduler, its memory and what its sequences should be.
+struct Simulation {
+    scheduler: Scheduler,
+    memory: Memory,
+    tokens: BTreeMap<SequenceId, Vec<TokenId>>,
+    lengths: BTreeMap<SequenceId, usize>,
+    next: SequenceId,
+}
+
+impl Simulation {
+    fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Add { prompt, length, max_tokens, scores } => {
+                // Three families of prompts, so that many begin alike.
+                let token_ids: Vec<TokenId> =
+                    (0..).take(length).map(|id| if id < 40 { 0 } else { id * prompt as u32 }).collect();
+                let id = self.next;
+                self.next += 1;
+                self.scheduler.add(NewSequence { scores_prompt: scores, ..new(id, &token_ids, max_tokens) });
+                self.lengths.insert(id, length + max_tokens);
+                self.tokens.insert(id, token_ids);
+            }
+            Action::Remove(index) => {
+                if let Some(id) = self.tokens.keys().nth(index).copied() {
+                    self.end(id);
+                }
+            }
+            Action::ChangeWeights => {
+                self.memory.weight_version += 1;
+                self.scheduler.change_weights(self.memory.weight_version);
+            }
+            Action::Reset => _ = self.scheduler.reset_prefix_cache(),
+            Action::Steps(steps) => (0..steps).for_each(|_| _ = self.step()),
+        }
+    }
+
+    fn end(&mut self, id: SequenceId) {
+        assert!(self.scheduler.remove(id));
+        self.tokens.remove(&id);
+    }
+
+    fn step(&mut self) -> usize {
+        let plan = self.scheduler.plan();
+        self.memory.run(&plan, &self.tokens);
+        self.scheduler.commit(&plan);
+        for work in plan.work.iter().filter(|work| work.samples) {
+            let tokens = self.tokens.get_mut(&work.id).unwrap();
+            let token = (work.id % 3) as TokenId;
+            tokens.push(token);
+            if tokens.len() == self.lengths[&work.id] {
+                self.end(work.id);
+            } else {
+                self.scheduler.push(work.id, token);
+            }
+        }
+        plan.work.iter().map(|work| work.token_ids.len()).sum()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sequence_computes_on_its_own_tokens_only_and_ends(
+        actions in prop::collection::vec(action(), 1..40),
+        blocks in 7..16_usize,
+        max_num_seqs in 1..6_usize,
+        budget in 1..100_usize,
+    ) {
+        let scheduler = scheduler(blocks, max_num_seqs, budget);
+        let mut simulation = Simulation {
+            scheduler,
+            memory: Memory::new(),
+            tokens: BTreeMap::new(),
+            lengths: BTreeMap::new(),
+            next: 0,
+        };
+        for action in &actions {
+            simulation.act(action);
+        }
+        let mut idle = 0;
+        while !simulation.tokens.is_empty() {
+            idle = if simulation.step() == 0 { idle + 1 } else { 0 };
+            prop_assert!(idle < 3, "nothing moves");
+        }
+        prop_assert_eq!((simulation.scheduler.held_blocks(), simulation.scheduler.load()), (0, (0, 0)));
+    }
+}
