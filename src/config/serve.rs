@@ -41,7 +41,27 @@ pub struct ServeArgs {
     #[arg(long, default_value = "256", value_parser = human_readable_int, value_name = "N")]
     pub max_num_seqs: usize,
 
-    /// Type of weights and arithmetic; `auto` is float32 on a CPU and bfloat16 on a GPU.
+    /// Most tokens of a step, prompts and outputs of all sequences together.
+    #[arg(long, default_value = "512", value_parser = human_readable_int, value_name = "TOKENS")]
+    pub max_num_batched_tokens: usize,
+
+    /// Sequences that may wait for a seat; one more is answered with 503.
+    #[arg(long, default_value = "64K", value_parser = human_readable_int, value_name = "N")]
+    pub max_waiting: usize,
+
+    /// Memory for keys and values, such as `4G`. [default: a quarter of the free memory]
+    #[arg(long, value_parser = human_readable_size, value_name = "BYTES")]
+    pub kv_cache_memory: Option<u64>,
+
+    /// Threads that compute. [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+
+    /// Instructions that compute, for tests. [default: the fastest that the machine has]
+    #[arg(long, value_name = "SET", hide = true)]
+    pub kernels: Option<String>,
+
+    /// Type of weights and arithmetic; `auto` is that of the weights.
     #[arg(long, value_enum, default_value_t)]
     pub dtype: Dtype,
 
@@ -191,9 +211,11 @@ pub enum GgufWeights {
 /// What runs the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum EngineKind {
-    /// The best engine of this build.
+    /// tito's own where it knows the model, else mistral.rs.
     #[default]
     Auto,
+    /// tito's own.
+    Native,
     /// mistral.rs.
     Mistralrs,
     /// No model at all: deterministic nonsense for tests and benches.
@@ -246,6 +268,11 @@ fn human_readable_int(text: &str) -> Result<usize, String> {
         Ok(number) if number > 0 => Ok(number),
         _ => Err(error()),
     }
+}
+
+/// A number over 0.
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("expected a number over 0, got {text:?}"))
 }
 
 /// The same numbers, and 0.

@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
-use super::{logits_width, script};
+use super::{
+    logits_width, native,
+    progress::Progress,
+    script,
+    weights::{self, Weights},
+};
 use crate::{
     config::{EngineKind, ServeArgs},
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
@@ -19,11 +24,11 @@ pub(super) async fn load(
     tokenizer: &Tokenizer,
     eos: &EosTokens,
     max_model_len: usize,
+    progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
     if args.script.is_some() && args.engine != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
     }
-    let vocab_size = logits_width(files, tokenizer);
     match args.engine {
         EngineKind::Scripted => {
             let info = EngineInfo {
@@ -41,25 +46,57 @@ pub(super) async fn load(
             };
             Ok(Arc::new(engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs)))
         }
-        EngineKind::Auto | EngineKind::Mistralrs => mistralrs(args, files, vocab_size, max_model_len).await,
+        EngineKind::Native => {
+            let weights = prepare(args, files, progress)?;
+            let config = native::config(files, &weights)?;
+            native::load(args, config, weights, max_model_len, progress).await
+        }
+        EngineKind::Mistralrs => {
+            let weights = prepare(args, files, progress)?;
+            let vocab_size = logits_width(files, tokenizer);
+            mistralrs(args, weights, vocab_size, max_model_len, progress).await
+        }
+        EngineKind::Auto => {
+            let weights = prepare(args, files, progress)?;
+            let config = native::config(files, &weights)?;
+            match native::supports(args, &weights, &config) {
+                Ok(()) => native::load(args, config, weights, max_model_len, progress).await,
+                Err(reason) => {
+                    progress.say(&format!("not the native engine: {reason}"));
+                    let vocab_size = logits_width(files, tokenizer);
+                    mistralrs(args, weights, vocab_size, max_model_len, progress).await
+                }
+            }
+        }
     }
+}
+
+fn prepare(args: &ServeArgs, files: &ModelFiles, progress: &Progress) -> anyhow::Result<Weights> {
+    let step = progress.step("preparing the weights");
+    let weights = weights::prepare(&files.source, args.gguf_weights)?;
+    step.done();
+    Ok(weights)
 }
 
 #[cfg(feature = "mistralrs")]
 async fn mistralrs(
     args: &ServeArgs,
-    files: &ModelFiles,
+    weights: Weights,
     vocab_size: usize,
     max_model_len: usize,
+    progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
     use crate::{
         config::Dtype as Asked,
-        engine::mistralrs::{Dtype, LoadSpec, MistralRsEngine},
+        engine::mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
+        model::ModelSource,
     };
 
-    let weights = super::weights::prepare(&files.source, args.gguf_weights)?;
     let spec = LoadSpec {
-        source: weights.source.clone(),
+        source: match &weights.source {
+            ModelSource::Gguf { path } => WeightsSource::Gguf(path.clone()),
+            ModelSource::Directory { path } => WeightsSource::Directory(path.clone()),
+        },
         dtype: match args.dtype {
             Asked::Auto => Dtype::Auto,
             Asked::Float16 => Dtype::F16,
@@ -70,13 +107,14 @@ async fn mistralrs(
         vocab_size,
         seed: args.seed,
     };
-    Ok(Arc::new(MistralRsEngine::load(spec).await?))
+    let step = progress.step("loading the model into mistral.rs");
+    let engine = MistralRsEngine::load(spec).await?;
+    step.done();
+    Ok(Arc::new(engine))
 }
 
 #[cfg(not(feature = "mistralrs"))]
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
-async fn mistralrs(_: &ServeArgs, _: &ModelFiles, _: usize, _: usize) -> anyhow::Result<Arc<dyn Engine>> {
-    anyhow::bail!(
-        "this build has no engine for models; build it with the feature `mistralrs`, or pass --engine scripted"
-    )
+async fn mistralrs(_: &ServeArgs, _: Weights, _: usize, _: usize, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+    bail!("this build leaves the mistralrs engine out; build it with the feature `mistralrs`")
 }

@@ -3,9 +3,9 @@
 //! Owns the order of start-up and what a person sees of it. Refuses to know what any part does.
 
 mod engine;
+mod native;
 mod progress;
 mod script;
-#[cfg(feature = "mistralrs")]
 mod weights;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -45,9 +45,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let (templates, template_source) = templates(&args, &files)?;
     reading.done();
     let max_model_len = max_model_len(&args, &files)?;
-    let loading = progress.step("loading the model");
-    let engine = engine::load(&args, &files, &tokenizer, &eos, max_model_len).await?;
-    loading.done();
+    let engine = engine::load(&args, &files, &tokenizer, &eos, max_model_len, &progress).await?;
     let announcement = announce(&args, engine.info(), &template_source, address);
     let policy = sampling_policy(&args, &files, &eos)?;
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);

@@ -82,6 +82,14 @@ impl Progress {
         })
     }
 
+    /// Says something between two steps.
+    pub(super) fn say(&self, text: &str) {
+        match &self.bars {
+            Some(bars) => _ = bars.println(text),
+            None => line(text),
+        }
+    }
+
     /// Says the one thing that stays.
     pub(super) fn banner(&self, text: &str) {
         if let Some(bars) = &self.bars {

@@ -1,7 +1,8 @@
 //! Where the engine reads weights from: the model's files, or a widened copy of a GGUF file.
 //!
-//! mistral.rs rounds activations to 8 bits before it multiplies them with quantised weights, so a token's log-prob
-//! depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven times as long.
+//! What computes with quantised weights rounds activations to 8 bits before it multiplies them; in mistral.rs a
+//! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
+//! times as long.
 
 use std::path::Path;
 
@@ -10,7 +11,6 @@ use tempfile::TempDir;
 
 use crate::{
     config::GgufWeights,
-    engine::mistralrs::WeightsSource,
     gguf::{
         GgufFile,
         convert::{self, ConvertError},
@@ -20,17 +20,17 @@ use crate::{
 
 /// Weights to load; a widened copy goes away with this.
 pub(super) struct Weights {
-    pub(super) source: WeightsSource,
+    pub(super) source: ModelSource,
     _copy: Option<TempDir>,
 }
 
 /// Widens the weights of a GGUF file if that is wanted and possible.
 pub(super) fn prepare(source: &ModelSource, wanted: GgufWeights) -> anyhow::Result<Weights> {
     let path = match source {
-        ModelSource::Directory { path } => return Ok(as_is(WeightsSource::Directory(path.clone()))),
+        ModelSource::Directory { path } => return Ok(as_is(ModelSource::Directory { path: path.clone() })),
         ModelSource::Gguf { path } => path,
     };
-    let native = || Ok(as_is(WeightsSource::Gguf(path.clone())));
+    let native = || Ok(as_is(ModelSource::Gguf { path: path.clone() }));
     match wanted {
         GgufWeights::Native => native(),
         GgufWeights::Widened => Ok(widen(path)?),
@@ -51,7 +51,7 @@ pub(super) fn prepare(source: &ModelSource, wanted: GgufWeights) -> anyhow::Resu
     }
 }
 
-fn as_is(source: WeightsSource) -> Weights {
+fn as_is(source: ModelSource) -> Weights {
     Weights { source, _copy: None }
 }
 
@@ -60,7 +60,7 @@ fn widen(path: &Path) -> Result<Weights, ConvertError> {
     let copy = tempfile::Builder::new().prefix("tito-").tempdir().map_err(write)?;
     let directory = copy.path().join("model");
     convert::to_hugging_face(path, &directory, &mut |_, _| ())?;
-    Ok(Weights { source: WeightsSource::Directory(directory), _copy: Some(copy) })
+    Ok(Weights { source: ModelSource::Directory { path: directory }, _copy: Some(copy) })
 }
 
 /// Why widened weights, computed with in 32 bits, would not leave memory for anything else.
@@ -75,7 +75,7 @@ fn too_large(path: &Path) -> anyhow::Result<Option<String>> {
 }
 
 /// Bytes that the system could still give, where it says so.
-fn available_memory() -> Option<u64> {
+pub(super) fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -1,7 +1,267 @@
-//! tito's own engine.
-pub(crate) mod backend;
-pub(crate) mod cpu;
-pub(crate) mod kv_cache;
-pub(crate) mod model;
-pub(crate) mod scheduler;
-pub(crate) mod weights;
+//! tito's own engine: continuous batching over a cache of shared prefixes, the same bits whatever else is computed.
+//!
+//! Owns a thread with the model, and the way of requests to it and of tokens back. Refuses text and files other than
+//! weights.
+
+mod backend;
+mod cpu;
+mod executor;
+mod kv_cache;
+mod model;
+mod scheduler;
+mod settings;
+mod status;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Sender, channel},
+    },
+    task::{Context, Poll},
+    thread,
+    time::Duration,
+};
+
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
+use tokio::sync::mpsc;
+
+pub use self::settings::{Dtype, KernelSet, NativeSettings};
+use self::{
+    cpu::{CpuBackend, Pool, Precision},
+    executor::{Command, Executor},
+    model::{ConfigError, Model, ModelShape},
+    scheduler::{Bounds, Scheduler, SequenceId},
+    status::Status,
+    weights::{SafetensorsFiles, WeightsError},
+};
+use super::{Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream};
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The model is not one that this engine computes.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The weights cannot be read, or are not the model's.
+    #[error("{0}")]
+    Weights(String),
+    /// The memory for keys and values does not hold a single block.
+    #[error("a KV cache of {bytes} bytes is too small; one block takes {block_bytes} bytes")]
+    CacheTooSmall {
+        /// What was asked for.
+        bytes: u64,
+        /// What a block takes.
+        block_bytes: usize,
+    },
+    /// This machine does not have the instructions that were asked for.
+    #[error("this machine cannot run the kernels {asked}; it can run {available}")]
+    Kernels {
+        /// What was asked for.
+        asked: KernelSet,
+        /// What there is.
+        available: String,
+    },
+    /// The system refused a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl From<ConfigError> for LoadError {
+    fn from(error: ConfigError) -> Self {
+        Self::Unsupported(error.to_string())
+    }
+}
+
+impl From<WeightsError> for LoadError {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(error.to_string())
+    }
+}
+
+/// Whether this engine computes a model with this config.json; the reason if it does not.
+pub fn supports(config: &serde_json::Map<String, serde_json::Value>) -> Result<(), String> {
+    ModelShape::read(config).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// The engine.
+pub struct NativeEngine {
+    info: EngineInfo,
+    commands: Sender<Command>,
+    status: Arc<Status>,
+    next: AtomicU64,
+    seed: u64,
+    longest_sequence: usize,
+    most_sequences: usize,
+}
+
+impl NativeEngine {
+    /// Loads a model and starts the engine; `progress` is called with the tensors that are loaded and their number.
+    ///
+    /// Takes seconds and blocks: not for an async thread.
+    pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
+        let shape = ModelShape::read(&settings.config)?;
+        let weights = SafetensorsFiles::open(&settings.directory)?;
+        let set = kernels(settings.kernels)?;
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        let threads = settings.threads.unwrap_or(cores.len()).max(1);
+        let pool = Pool::new(threads, &[]).map_err(LoadError::Thread)?;
+        let precision = match settings.dtype {
+            Dtype::Bf16 => Precision::Bf16,
+            Dtype::F32 => Precision::F32,
+        };
+        let backend = CpuBackend::new(set, pool, precision);
+        let mut model = Model::load(backend, shape, &weights, progress)?;
+        let block_bytes = model.block_bytes();
+        let blocks = usize::try_from(settings.kv_cache_bytes).unwrap_or(usize::MAX) / block_bytes;
+        if blocks == 0 {
+            return Err(LoadError::CacheTooSmall { bytes: settings.kv_cache_bytes, block_bytes });
+        }
+        // More than every seat can fill is of use only to the prefix cache, and block numbers are 32 bits wide.
+        let blocks = blocks.min(u32::MAX as usize / 2);
+        model.allocate_cache(blocks);
+        let info = EngineInfo {
+            engine: "native",
+            device: format!("cpu ({set}, {threads} threads)"),
+            dtype: settings.dtype.name().to_owned(),
+            vocab_size: model.shape().vocab_size,
+            max_model_len: settings.max_model_len,
+        };
+        Self::start(settings, info, model, blocks)
+    }
+
+    fn start(
+        settings: &NativeSettings,
+        info: EngineInfo,
+        model: Model<CpuBackend>,
+        blocks: usize,
+    ) -> Result<Self, LoadError> {
+        let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
+        let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, blocks);
+        let longest_sequence = scheduler.longest_sequence();
+        let status = Arc::new(Status::new());
+        let (commands, received) = channel();
+        let executor = Executor::new(model, scheduler, received, Arc::clone(&status));
+        let work = move || executor.run();
+        thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(LoadError::Thread)?;
+        Ok(Self {
+            info,
+            commands,
+            status,
+            next: AtomicU64::new(0),
+            seed: settings.seed,
+            longest_sequence,
+            most_sequences: max_num_seqs.saturating_add(max_waiting),
+        })
+    }
+
+    fn begin(&self, request: GenerateRequest) -> Result<Outputs, EngineError> {
+        self.info.check(&request)?;
+        let length = request.prompt_token_ids.len() + request.sampling.max_tokens;
+        // The last token is sampled, not computed.
+        if length > self.longest_sequence + 1 {
+            let longest = self.longest_sequence;
+            return Err(EngineError::Unsupported(format!(
+                "prompt and max_tokens are {length} tokens together, more than the {longest} that the KV cache holds; \
+                 start the server with a larger --kv-cache-memory"
+            )));
+        }
+        self.status.enter(self.most_sequences)?;
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let outputs = Outputs { id, receiver, commands: self.commands.clone(), status: Arc::clone(&self.status) };
+        let seed = self.seed.wrapping_add(id);
+        let start = Command::Start { id, request, seed, outputs: sender };
+        self.commands.send(start).map_err(|_| EngineError::Failed("the engine's thread is gone".to_owned()))?;
+        Ok(outputs)
+    }
+
+    fn tell<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(tokio::sync::oneshot::Sender<T>) -> Command,
+    ) -> BoxFuture<'_, Result<T, EngineError>> {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let sent = self.commands.send(command(answer));
+        async move {
+            let gone = || EngineError::Failed("the engine's thread is gone".to_owned());
+            sent.map_err(|_| gone())?;
+            answered.await.map_err(|_| gone())
+        }
+        .boxed()
+    }
+}
+
+/// The fastest kernels, or those that were asked for.
+fn kernels(asked: Option<KernelSet>) -> Result<KernelSet, LoadError> {
+    let available = KernelSet::available();
+    match asked {
+        None => Ok(available[0]),
+        Some(asked) if available.contains(&asked) => Ok(asked),
+        Some(asked) => {
+            let names: Vec<&str> = available.into_iter().map(KernelSet::name).collect();
+            Err(LoadError::Kernels { asked, available: names.join(", ") })
+        }
+    }
+}
+
+/// What a sequence gives; dropping it aborts the sequence.
+struct Outputs {
+    id: SequenceId,
+    receiver: mpsc::UnboundedReceiver<Result<EngineOutput, EngineError>>,
+    commands: Sender<Command>,
+    status: Arc<Status>,
+}
+
+impl Stream for Outputs {
+    type Item = Result<EngineOutput, EngineError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.receiver.poll_recv(context)
+    }
+}
+
+impl Drop for Outputs {
+    fn drop(&mut self) {
+        self.status.leave();
+        // A thread that is gone has nothing to abort.
+        let _ = self.commands.send(Command::Abort(self.id));
+    }
+}
+
+impl Engine for NativeEngine {
+    fn generate(&self, request: GenerateRequest) -> TokenStream {
+        match self.begin(request) {
+            Ok(outputs) => outputs.boxed(),
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn load(&self) -> EngineLoad {
+        self.status.load()
+    }
+
+    fn health(&self) -> Result<(), EngineError> {
+        self.status.health()
+    }
+
+    fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {
+        self.status.close(None);
+        let _ = self.commands.send(Command::Stop);
+        self.status.ended(grace).boxed()
+    }
+}
+
+impl Drop for NativeEngine {
+    fn drop(&mut self) {
+        // The thread may outlive this: a stream that is still read holds a sender of commands.
+        let _ = self.commands.send(Command::Stop);
+    }
+}

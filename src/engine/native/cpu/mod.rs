@@ -2,7 +2,8 @@
 
 mod kernels;
 
-pub(crate) use kernels::{KernelSet, Pool, Precision};
+pub use kernels::KernelSet;
+pub(crate) use kernels::{Pool, Precision};
 
 use std::ops::Range;
 

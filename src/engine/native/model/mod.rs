@@ -90,6 +90,11 @@ impl<B: Backend> Model<B> {
         Ok(model)
     }
 
+    /// Compares tensors with the model's, by name and shape.
+    pub(crate) fn check(&self, weights: &dyn Weights) -> Result<(), WeightsError> {
+        tensors::check(&self.shape, weights, false).map(|_| ())
+    }
+
     /// Overwrites some of the weights. Every tensor is checked before any is written.
     pub(crate) fn replace(&mut self, weights: &dyn Weights) -> Result<(), WeightsError> {
         let names = tensors::check(&self.shape, weights, false)?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A set of kernels. Each gives its own last bits; within one, results never differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum KernelSet {
+pub enum KernelSet {
     /// Tiles of bf16 (Sapphire Rapids and later).
     Amx,
     /// Dot products of bf16 pairs in vectors of 512 bits (Cooper Lake, Zen 4 and later).
@@ -19,15 +19,15 @@ pub(crate) enum KernelSet {
 
 impl KernelSet {
     /// All sets, the fastest first.
-    pub(crate) const ALL: [Self; 5] = [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
+    pub const ALL: [Self; 5] = [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
 
     /// The sets that this machine can run, the fastest first; [`KernelSet::Portable`] is always among them.
-    pub(crate) fn available() -> Vec<Self> {
+    pub fn available() -> Vec<Self> {
         Self::ALL.into_iter().filter(|set| set.runs_here()).collect()
     }
 
     /// Its name, as `--kernels` takes it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Amx => "amx",
             Self::Avx512Bf16 => "avx512_bf16",

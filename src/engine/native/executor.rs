@@ -1,0 +1,271 @@
+//! The thread that owns the model: takes commands, plans, computes, samples, and hands tokens on.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc::Receiver},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    backend::{Backend, Batch, Span},
+    model::Model,
+    scheduler::{NewSequence, Plan, Scheduler, SequenceId},
+    status::Status,
+    weights::WeightsError,
+};
+use crate::{
+    TokenId,
+    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest},
+    sampling::{SampleError, SampledToken, SequenceSampler, Step, score_token},
+};
+
+/// Where a sequence's outputs go.
+pub(super) type Outputs = mpsc::UnboundedSender<Result<EngineOutput, EngineError>>;
+
+/// What the thread is told.
+pub(super) enum Command {
+    /// Generate; the seed is for requests without one.
+    Start { id: SequenceId, request: GenerateRequest, seed: u64, outputs: Outputs },
+    /// Nobody reads the sequence's outputs any more.
+    Abort(SequenceId),
+    /// Forget cached blocks; answers whether that was possible.
+    ResetPrefixCache(oneshot::Sender<bool>),
+    /// End.
+    Stop,
+}
+
+/// A sequence that is being generated.
+struct Active {
+    sampler: SequenceSampler,
+    outputs: Outputs,
+    prompt_logprobs: Option<usize>,
+    /// Of the prompt's tokens from the second one on, as far as they are computed.
+    scores: Vec<Option<SampledToken>>,
+}
+
+/// What is to be made of a row of logits.
+enum Job<'a> {
+    Sample(&'a mut SequenceSampler),
+    Score { id: TokenId, top: usize },
+}
+
+/// What was made of it.
+enum Made {
+    Step(Step),
+    Score(SampledToken),
+}
+
+/// The state of the thread.
+pub(super) struct Executor<B: Backend> {
+    model: Model<B>,
+    scheduler: Scheduler,
+    active: HashMap<SequenceId, Active>,
+    commands: Receiver<Command>,
+    status: Arc<Status>,
+    weight_version: u64,
+}
+
+impl<B: Backend> Executor<B> {
+    pub(super) fn new(model: Model<B>, scheduler: Scheduler, commands: Receiver<Command>, status: Arc<Status>) -> Self {
+        Self { model, scheduler, active: HashMap::new(), commands, status, weight_version: 0 }
+    }
+
+    /// Works until it is told to stop, or until nobody can tell it anything any more.
+    pub(super) fn run(mut self) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| while self.turn() {}));
+        let end = match outcome {
+            Ok(()) => Ok(EngineOutput::Finished(FinishReason::Abort)),
+            Err(_) => Err(EngineError::Failed("the engine's thread panicked".to_owned())),
+        };
+        self.status.close(end.as_ref().err().cloned());
+        for active in std::mem::take(&mut self.active).into_values() {
+            let _ = active.outputs.send(end.clone());
+        }
+        // What was sent but not read yet ends too.
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Start { outputs, .. } = command {
+                let _ = outputs.send(end.clone());
+            }
+        }
+        self.status.idle();
+    }
+
+    /// Reads commands and computes a step; `false` once it is time to end.
+    fn turn(&mut self) -> bool {
+        if self.active.is_empty() {
+            // Nothing to compute: sleeps until something comes.
+            let Ok(command) = self.commands.recv() else { return false };
+            if !self.obey(command) {
+                return false;
+            }
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            if !self.obey(command) {
+                return false;
+            }
+        }
+        let plan = self.scheduler.plan();
+        self.status.planned(&plan, &self.scheduler);
+        if !plan.work.is_empty() {
+            self.compute(&plan);
+        }
+        let (running, waiting) = self.scheduler.load();
+        self.status.set_load(running, waiting, self.scheduler.usage());
+        true
+    }
+
+    fn obey(&mut self, command: Command) -> bool {
+        match command {
+            Command::Start { id, request, seed, outputs } => self.start(id, request, seed, outputs),
+            Command::Abort(id) => {
+                self.active.remove(&id);
+                self.scheduler.remove(id);
+                self.status.left(id);
+            }
+            Command::ResetPrefixCache(answer) => _ = answer.send(self.scheduler.reset_prefix_cache()),
+            Command::Stop => return false,
+        }
+        let (running, waiting) = self.scheduler.load();
+        self.status.set_load(running, waiting, self.scheduler.usage());
+        true
+    }
+
+    fn start(&mut self, id: SequenceId, request: GenerateRequest, seed: u64, outputs: Outputs) {
+        let prompt = &request.prompt_token_ids;
+        self.scheduler.add(NewSequence {
+            id,
+            prompt_token_ids: prompt.to_vec(),
+            max_tokens: request.sampling.max_tokens,
+            salt: None,
+            scores_prompt: request.prompt_logprobs.is_some(),
+        });
+        let scores = if request.prompt_logprobs.is_some() { vec![None; prompt.len() - 1] } else { Vec::new() };
+        let sampler = SequenceSampler::new(request.sampling, request.prompt_token_ids, seed);
+        self.active.insert(id, Active { sampler, outputs, prompt_logprobs: request.prompt_logprobs, scores });
+    }
+
+    fn compute(&mut self, plan: &Plan) {
+        self.model.copy_blocks(&plan.copies);
+        let (batch, places) = batch(plan);
+        let made = self.forward(plan, &batch, &places);
+        self.scheduler.commit(plan);
+        let mut ended = Vec::new();
+        for ((work, position), made) in places.into_iter().zip(made) {
+            let id = plan.work[work].id;
+            // A sequence that ended in this step made its last output.
+            if ended.contains(&id) {
+                continue;
+            }
+            if !self.hand_on(id, position, made) {
+                ended.push(id);
+                self.active.remove(&id);
+                self.scheduler.remove(id);
+                self.status.left(id);
+            }
+        }
+    }
+
+    /// Computes the logits of a batch and what is to be made of each row.
+    fn forward(
+        &mut self,
+        plan: &Plan,
+        batch: &Batch,
+        places: &[(usize, Option<(usize, TokenId)>)],
+    ) -> Vec<Result<Made, SampleError>> {
+        let Self { model, active, .. } = self;
+        let mut samplers: HashMap<SequenceId, &mut Active> =
+            active.iter_mut().map(|(id, active)| (*id, active)).collect();
+        let mut jobs = Vec::with_capacity(places.len());
+        for (work, score) in places {
+            let id = plan.work[*work].id;
+            let job = match score {
+                Some((_, token)) => {
+                    samplers.get(&id).map(|active| Job::Score { id: *token, top: active.prompt_logprobs.unwrap_or(0) })
+                }
+                // A sequence samples once in a step, behind its scores.
+                None => samplers.remove(&id).map(|active| Job::Sample(&mut active.sampler)),
+            };
+            jobs.push(Mutex::new((job, None)));
+        }
+        model.forward(batch, &|row, logits| {
+            let mut slot = jobs[row].lock();
+            let made = match &mut slot.0 {
+                None => return,
+                Some(Job::Sample(sampler)) => sampler.step(logits).map(Made::Step),
+                Some(Job::Score { id, top }) => score_token(logits, *id, *top).map(Made::Score),
+            };
+            slot.1 = Some(made);
+        });
+        let made = jobs.into_iter().map(|job| job.into_inner().1);
+        made.map(|made| made.unwrap_or(Err(SampleError::NothingLeft))).collect()
+    }
+
+    /// Hands on what a row gave; `false` if the sequence ends.
+    fn hand_on(&mut self, id: SequenceId, score: Option<(usize, TokenId)>, made: Result<Made, SampleError>) -> bool {
+        let Some(active) = self.active.get_mut(&id) else { return false };
+        match (made, score) {
+            (Err(error), _) => {
+                let _ = active.outputs.send(Err(error.into()));
+                false
+            }
+            (Ok(Made::Score(score)), Some((index, _))) => {
+                active.scores[index] = Some(score);
+                if active.scores.iter().all(Option::is_some) { active.send_prompt() } else { true }
+            }
+            (Ok(Made::Step(step)), _) => {
+                let token = step.token.id;
+                if !active.send(EngineOutput::Token(step.token)) {
+                    return false;
+                }
+                if let Some(reason) = step.finish {
+                    active.send(EngineOutput::Finished(reason));
+                    return false;
+                }
+                self.scheduler.push(id, token);
+                true
+            }
+            (Ok(Made::Score(_)), None) => unreachable!("only a score has a place in the prompt"),
+        }
+    }
+}
+
+impl Active {
+    /// `false` if nobody listens.
+    fn send(&self, output: EngineOutput) -> bool {
+        self.outputs.send(Ok(output)).is_ok()
+    }
+
+    fn send_prompt(&mut self) -> bool {
+        let scores = std::mem::take(&mut self.scores);
+        self.send(EngineOutput::Prompt(scores.into_iter().flatten().collect()))
+    }
+}
+
+/// A plan as a batch, and for each row of logits: the work that it belongs to, and for a score the place among the
+/// prompt's log-probs and the token.
+fn batch(plan: &Plan) -> (Batch, Vec<(usize, Option<(usize, TokenId)>)>) {
+    let mut batch = Batch::default();
+    let mut places = Vec::new();
+    for (index, work) in plan.work.iter().enumerate() {
+        let first_row = batch.token_ids.len();
+        for (row, token) in &work.scores {
+            batch.logit_rows.push(first_row + row);
+            places.push((index, Some((work.first + row, *token))));
+        }
+        batch.token_ids.extend(&work.token_ids);
+        if work.samples {
+            batch.logit_rows.push(batch.token_ids.len() - 1);
+            places.push((index, None));
+        }
+        batch.spans.push(Span {
+            first_row,
+            tokens: work.token_ids.len(),
+            first_position: work.first,
+            blocks: work.blocks.clone(),
+        });
+    }
+    (batch, places)
+}

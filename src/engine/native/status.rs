@@ -1,0 +1,101 @@
+//! What others may know of the engine's thread without waiting for it.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::scheduler::{Plan, Scheduler, SequenceId};
+use crate::engine::{EngineError, EngineLoad};
+
+/// Shared between the engine and its thread.
+#[derive(Debug)]
+pub(super) struct Status {
+    load: Mutex<EngineLoad>,
+    /// Sequences from their request to their end.
+    present: AtomicUsize,
+    closed: AtomicBool,
+    failure: Mutex<Option<EngineError>>,
+    ended: watch::Sender<bool>,
+    weight_version: AtomicU64,
+}
+
+impl Status {
+    pub(super) fn new() -> Self {
+        Self {
+            load: Mutex::default(),
+            present: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            ended: watch::Sender::new(false),
+            weight_version: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a sequence in, unless there are `most` already.
+    pub(super) fn enter(&self, most: usize) -> Result<(), EngineError> {
+        self.health()?;
+        let counted = self
+            .present
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| (present < most).then_some(present + 1));
+        counted.map(|_| ()).map_err(|_| EngineError::Overloaded)
+    }
+
+    /// Counts a sequence out.
+    pub(super) fn leave(&self) {
+        self.present.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn load(&self) -> EngineLoad {
+        *self.load.lock()
+    }
+
+    pub(super) fn set_load(&self, running: usize, waiting: usize, _usage: f64) {
+        *self.load.lock() = EngineLoad { running, waiting };
+    }
+
+    pub(super) fn health(&self) -> Result<(), EngineError> {
+        if !self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let failure = self.failure.lock().clone();
+        Err(failure.unwrap_or_else(|| EngineError::Failed("the engine is shut down".to_owned())))
+    }
+
+    /// Nobody is admitted any more.
+    pub(super) fn close(&self, failure: Option<EngineError>) {
+        if failure.is_some() {
+            *self.failure.lock() = failure;
+        }
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// The thread computes nothing any more.
+    pub(super) fn idle(&self) {
+        self.set_load(0, 0, 0.0);
+        self.ended.send_replace(true);
+    }
+
+    /// Waits until the thread is idle, at most `grace`.
+    pub(super) async fn ended(&self, grace: Duration) {
+        let mut ended = self.ended.subscribe();
+        let _ = tokio::time::timeout(grace, ended.wait_for(|ended| *ended)).await;
+    }
+
+    pub(super) fn weight_version(&self) -> u64 {
+        self.weight_version.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_weight_version(&self, version: u64) {
+        self.weight_version.store(version, Ordering::Release);
+    }
+
+    #[expect(clippy::unused_self, reason = "to be metered")]
+    pub(super) fn planned(&self, _plan: &Plan, _scheduler: &Scheduler) {}
+
+    #[expect(clippy::unused_self, reason = "to be metered")]
+    pub(super) fn left(&self, _id: SequenceId) {}
+}

@@ -1,0 +1,241 @@
+//! The engine as its users see it, over the tiny models of `tests/golden/native`.
+
+use std::path::Path;
+
+use futures::future::join_all;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use rand_chacha::rand_core::RngCore;
+
+use super::*;
+use crate::{
+    TokenId,
+    engine::{FinishReason, SamplingParams},
+    sampling::{Logprobs, SampledToken},
+};
+
+const VOCABULARY: u32 = 128;
+
+fn settings(model: &str) -> NativeSettings {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native").join(model);
+    let config = serde_json::from_slice(&std::fs::read(directory.join("config.json")).unwrap()).unwrap();
+    NativeSettings {
+        directory,
+        config,
+        dtype: Dtype::Bf16,
+        max_model_len: 256,
+        seed: 1,
+        max_num_seqs: 64,
+        max_num_batched_tokens: 512,
+        max_waiting: 1_000,
+        kv_cache_bytes: 64 << 20,
+        threads: Some(1),
+        kernels: None,
+    }
+}
+
+fn engine(settings: &NativeSettings) -> NativeEngine {
+    NativeEngine::load(settings, &mut |_, _| ()).unwrap()
+}
+
+/// A number of blocks, as bytes.
+fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
+    let config = settings(model).config;
+    let size = |key: &str| config[key].as_u64().unwrap();
+    let bytes = if dtype == Dtype::Bf16 { 2 } else { 4 };
+    let head_dim = config.get("head_dim").and_then(serde_json::Value::as_u64).unwrap_or(16);
+    let padded = if dtype == Dtype::Bf16 { head_dim.next_multiple_of(32) } else { head_dim };
+    let per_token = size("num_key_value_heads") * (padded + head_dim.next_multiple_of(16)) * bytes;
+    blocks * 32 * per_token * size("num_hidden_layers")
+}
+
+fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
+    GenerateRequest { prompt_token_ids: prompt.into(), sampling: sampling.into(), prompt_logprobs: None }
+}
+
+fn params(max_tokens: usize) -> SamplingParams {
+    SamplingParams { max_tokens, seed: Some(7), logprobs: Some(Logprobs::Top(3)), ..SamplingParams::default() }
+}
+
+/// The prompt's log-probs, the sampled tokens, and the end.
+type Answer = (Vec<SampledToken>, Vec<SampledToken>, FinishReason);
+
+async fn answer(stream: TokenStream) -> Answer {
+    let (mut prompt, mut tokens, mut end) = (Vec::new(), Vec::new(), None);
+    for output in stream.collect::<Vec<_>>().await {
+        match output.unwrap() {
+            EngineOutput::Prompt(scores) => prompt = scores,
+            EngineOutput::Token(token) => tokens.push(token),
+            EngineOutput::Finished(reason) => assert_eq!(end.replace(reason), None),
+        }
+    }
+    (prompt, tokens, end.expect("a stream says how it ended"))
+}
+
+/// Bits rather than numbers: two zeros of different signs are different.
+fn bits(answer: &Answer) -> Vec<(TokenId, u32, Vec<(TokenId, u32)>)> {
+    let of = |token: &SampledToken| {
+        let top = token.top_logprobs.iter().map(|top| (top.id, top.logprob.to_bits())).collect();
+        (token.id, token.logprob.to_bits(), top)
+    };
+    answer.0.iter().chain(&answer.1).map(of).collect()
+}
+
+struct Random(TestRng);
+
+impl Random {
+    fn new() -> Self {
+        Self(TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+    }
+
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0.next_u32() % bound
+    }
+
+    /// Prompts of three families that begin alike, and of their own.
+    fn request(&mut self) -> GenerateRequest {
+        let (family, length) = (self.below(4), self.below(120) as usize + 1);
+        let prompt: Vec<TokenId> = (0..)
+            .take(length)
+            .map(|place| if family == 3 { self.below(96) } else { (place * 7 + family * 13) % 96 })
+            .collect();
+        let sampling = SamplingParams {
+            temperature: [0.0, 0.7, 1.0][self.below(3) as usize],
+            top_p: [1.0, 0.9][self.below(2) as usize],
+            top_k: [0, 20][self.below(2) as usize],
+            seed: Some(u64::from(self.below(1_000))),
+            ..params(self.below(24) as usize + 1)
+        };
+        GenerateRequest { prompt_logprobs: (self.below(10) == 0).then_some(2), ..request(&prompt, sampling) }
+    }
+}
+
+/// Each request alone, then all of them in company under other bounds.
+async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
+    let base = NativeSettings { dtype, kernels: Some(kernels), ..settings(model) };
+    let mut random = Random::new();
+    let requests: Vec<GenerateRequest> = (0..count).map(|_| random.request()).collect();
+    let alone = NativeSettings { max_num_seqs: 1, max_num_batched_tokens: 512, ..base.clone() };
+    let alone = engine(&alone);
+    let mut expected = Vec::new();
+    for request in &requests {
+        assert!(alone.tell(Command::ResetPrefixCache).await.unwrap());
+        expected.push(answer(alone.generate(request.clone())).await);
+    }
+    for (max_num_seqs, max_num_batched_tokens, threads, kv_blocks) in
+        [(64, 512, 1, 2_000), (8, 16, 2, 2_000), (3, 64, 3, 40), (64, 33, 2, 9), (5, 128, 1, 5)]
+    {
+        let settings = NativeSettings {
+            max_num_seqs,
+            max_num_batched_tokens,
+            threads: Some(threads),
+            kv_cache_bytes: blocks(model, kv_blocks, dtype),
+            ..base.clone()
+        };
+        let engine = engine(&settings);
+        let company = join_all(requests.iter().map(|request| answer(engine.generate(request.clone())))).await;
+        for (index, (found, expected)) in company.iter().zip(&expected).enumerate() {
+            assert_eq!(bits(found), bits(expected), "{model}, {kernels}, request {index}, {settings:?}");
+            assert_eq!(found.2, expected.2);
+        }
+    }
+}
+
+#[tokio::test]
+async fn company_cache_pieces_threads_and_preemption_change_no_bit() {
+    for kernels in KernelSet::available() {
+        for dtype in [Dtype::Bf16, Dtype::F32] {
+            for model in ["llama", "mistral", "qwen3_moe"] {
+                compare(model, dtype, kernels, 40).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn prompt_log_probs_are_those_of_the_generation_itself() {
+    let engine = engine(&settings("qwen3"));
+    let (_, tokens, _) = answer(engine.generate(request(&[5, 6, 7], params(40)))).await;
+    let whole: Vec<TokenId> = [5, 6, 7].into_iter().chain(tokens.iter().map(|token| token.id)).collect();
+    let asked = GenerateRequest { prompt_logprobs: Some(3), ..request(&whole, params(1)) };
+    let (scores, ..) = answer(engine.generate(asked)).await;
+    assert_eq!(scores.len(), 42);
+    assert_eq!(scores[2..], tokens);
+}
+
+#[tokio::test]
+async fn a_dropped_stream_frees_its_blocks() {
+    let engine = engine(&settings("llama"));
+    let mut streams: Vec<TokenStream> = (0..4)
+        .map(|id| engine.generate(request(&[id; 50], SamplingParams { ignore_eos: true, ..params(200) })))
+        .collect();
+    for stream in &mut streams {
+        assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Token(_)))));
+    }
+    drop(streams);
+    // Commands are obeyed in order: the reset is answered after the aborts.
+    assert!(engine.tell(Command::ResetPrefixCache).await.unwrap());
+    assert_eq!(engine.load(), EngineLoad::default());
+}
+
+#[tokio::test]
+async fn what_can_never_fit_is_refused_at_once_and_a_full_queue_too() {
+    let bounds = NativeSettings {
+        kv_cache_bytes: blocks("llama", 2, Dtype::Bf16),
+        max_num_seqs: 1,
+        max_waiting: 1,
+        ..settings("llama")
+    };
+    let engine = engine(&bounds);
+    let refused = engine.generate(request(&[1; 60], params(6))).next().await;
+    assert!(
+        matches!(&refused, Some(Err(EngineError::Unsupported(reason))) if reason.contains("--kv-cache-memory")),
+        "{refused:?}"
+    );
+    let fitting = engine.generate(request(&[1; 60], params(5)));
+    let waiting = engine.generate(request(&[2; 60], params(5)));
+    let one_too_many = engine.generate(request(&[3; 60], params(5))).next().await;
+    assert!(matches!(one_too_many, Some(Err(EngineError::Overloaded))), "{one_too_many:?}");
+    assert_eq!(answer(fitting).await.1.len(), 5);
+    assert_eq!(answer(waiting).await.1.len(), 5);
+    assert_eq!(answer(engine.generate(request(&[3; 60], params(5)))).await.1.len(), 5);
+}
+
+#[tokio::test]
+async fn shutdown_aborts_what_runs_and_what_waits_and_refuses_the_rest() {
+    let engine = engine(&NativeSettings { max_num_seqs: 1, ..settings("llama") });
+    let endless = SamplingParams { ignore_eos: true, ..params(200) };
+    let streams = [engine.generate(request(&[1; 50], endless.clone())), engine.generate(request(&[2; 50], endless))];
+    engine.shutdown(Duration::from_mins(1)).await;
+    for stream in streams {
+        assert_eq!(answer(stream).await.2, FinishReason::Abort);
+    }
+    let refused = engine.generate(request(&[1], params(1))).next().await;
+    assert!(matches!(refused, Some(Err(EngineError::Failed(_)))));
+    assert!(engine.health().is_err());
+}
+
+#[tokio::test]
+async fn requests_without_a_seed_differ_and_a_second_engine_repeats_them() {
+    let run = || async {
+        let engine = engine(&settings("llama"));
+        let unseeded = || request(&[5, 6], SamplingParams { seed: None, ..params(16) });
+        let ids = |answer: Answer| answer.1.iter().map(|token| token.id).collect::<Vec<_>>();
+        [ids(answer(engine.generate(unseeded())).await), ids(answer(engine.generate(unseeded())).await)]
+    };
+    let [first, second] = run().await;
+    assert_ne!(first, second);
+    assert!(first.iter().all(|id| *id < VOCABULARY));
+    assert_eq!(run().await, [first, second]);
+}
+
+#[test]
+fn what_cannot_be_loaded_says_why() {
+    let refusal = |settings: NativeSettings| NativeEngine::load(&settings, &mut |_, _| ()).err().unwrap().to_string();
+    let mut other = settings("llama");
+    other.config["architectures"] = serde_json::json!(["GemmaForCausalLM"]);
+    assert_eq!(refusal(other), "the native engine does not know the architecture GemmaForCausalLM");
+    let small = NativeSettings { kv_cache_bytes: 100, ..settings("llama") };
+    assert!(refusal(small).starts_with("a KV cache of 100 bytes is too small"));
+    let elsewhere = NativeSettings { directory: "/nowhere".into(), ..settings("llama") };
+    assert!(refusal(elsewhere).starts_with("cannot read /nowhere/model.safetensors"));
+}
