@@ -4,6 +4,8 @@
 
 mod admission;
 mod check;
+#[cfg_attr(not(test), expect(dead_code, reason = "for engines that have a cache of prefixes"))]
+mod meters;
 #[cfg(feature = "mistralrs")]
 pub mod mistralrs;
 pub mod native;
