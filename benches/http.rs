@@ -132,7 +132,12 @@ impl Server {
     /// The texts of the tokens do not matter to an engine: one byte for each.
     async fn poll_engine(&self) -> Vec<u8> {
         let GenerationRequest { prompt_token_ids, sampling, .. } = generation();
-        let mut outputs = self.engine.generate(GenerateRequest { prompt_token_ids, sampling, prompt_logprobs: None });
+        let mut outputs = self.engine.generate(GenerateRequest {
+            prompt_token_ids,
+            sampling,
+            prompt_logprobs: None,
+            cache_salt: None,
+        });
         let mut tokens = Vec::new();
         while let Some(output) = outputs.next().await {
             if let EngineOutput::Token(token) = output.expect("a working engine") {
@@ -221,6 +226,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
             return_tokens_as_token_ids: false,
         },
         tools: ToolPolicy::default(),
+        prompt_tokens_details: false,
         max_model_len: engine.info().max_model_len,
         utc_offset: time::UtcOffset::UTC,
     }
@@ -233,6 +239,7 @@ fn generation() -> GenerationRequest {
         prompt_token_ids: [1, 2, 3, 4, 5, 6, 7, 8].into(),
         sampling: Arc::new(sampling),
         prompt_logprobs: None,
+        cache_salt: None,
         text: Arc::new(TextOptions::default()),
     }
 }

@@ -311,6 +311,7 @@ fn routes(files: &ModelFiles) -> Router {
             vocab_size,
         ),
         tools: ToolPolicy::default(),
+        prompt_tokens_details: false,
         sampling: SamplingPolicy {
             defaults: GenerationConfig::default(),
             eos_token_id: eos.primary,

@@ -74,6 +74,7 @@ fn target() -> Target {
             return_tokens_as_token_ids: false,
         },
         tools: ToolPolicy::default(),
+        prompt_tokens_details: false,
         max_model_len,
         utc_offset: time::UtcOffset::UTC,
     };

@@ -2,6 +2,7 @@
 //!
 //! Owns wire shapes, the error table and server-sent events. Refuses logic that does not depend on a wire shape.
 
+mod cache_salt;
 mod capability;
 mod chat_completions;
 mod completions;
@@ -55,6 +56,8 @@ pub struct Api {
     pub sampling: SamplingPolicy,
     /// What the server decides about tool calls.
     pub tools: ToolPolicy,
+    /// Whether usage says how much of a prompt was cached.
+    pub prompt_tokens_details: bool,
     /// The longest sequence, prompt and output together.
     pub max_model_len: usize,
     /// The time zone of templates that print the date.
@@ -119,6 +122,7 @@ impl Api {
             prompt_token_ids: Arc::clone(prompt),
             sampling: params,
             prompt_logprobs: sampling.prompt_logprobs,
+            cache_salt: sampling.cache_salt.clone(),
             text: Arc::clone(&sampling.text),
         };
         sampling.sequences(room).map(|sequences| sequences.into_iter().map(request).collect())

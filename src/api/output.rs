@@ -31,20 +31,49 @@ impl Usage {
     }
 }
 
-/// Usage with the details that tito does not have, as vLLM spells them in JSON answers.
+/// What usage says about the prompt, with `--enable-prompt-tokens-details`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct PromptTokensDetails {
+    /// Tokens that were not computed again, because a cache had them.
+    pub cached_tokens: usize,
+}
+
+/// Usage with its details, as vLLM spells them in JSON answers.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(super) struct DetailedUsage {
     #[serde(flatten)]
     usage: Usage,
-    /// Always null.
-    prompt_tokens_details: Option<u8>,
+    /// Null unless the server reports it.
+    prompt_tokens_details: Option<PromptTokensDetails>,
     /// Always null.
     completion_tokens_details: Option<u8>,
 }
 
-impl From<Usage> for DetailedUsage {
+impl DetailedUsage {
+    pub(super) fn new(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
+        Self { usage, prompt_tokens_details, completion_tokens_details: None }
+    }
+}
+
+/// Usage in a stream: details are absent where there are none, and in all chunks but the last, as in vLLM.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(super) struct StreamedUsage {
+    #[serde(flatten)]
+    usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_tokens_details: Option<PromptTokensDetails>,
+}
+
+impl StreamedUsage {
+    /// Of all that was sampled, in the last chunk.
+    pub(super) fn last(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
+        Self { usage, prompt_tokens_details }
+    }
+}
+
+impl From<Usage> for StreamedUsage {
     fn from(usage: Usage) -> Self {
-        Self { usage, prompt_tokens_details: None, completion_tokens_details: None }
+        Self { usage, prompt_tokens_details: None }
     }
 }
 

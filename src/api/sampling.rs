@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::error::ApiError;
+use super::{cache_salt::cache_salt, error::ApiError};
 use crate::{
     TokenId,
     generation::{TextOptions, ToolCallOptions},
@@ -82,6 +82,9 @@ pub(super) struct SamplingFields {
     pub return_tokens_as_token_ids: Option<bool>,
     /// Report prompt and sampled token ids.
     pub return_token_ids: Option<bool>,
+    /// Share cached prefixes only with requests of the same salt: 1 to 128 characters without `@`, `/`, `\` and NUL.
+    #[schema(value_type = Option<String>)]
+    pub cache_salt: Option<Value>,
     #[serde(flatten)]
     refused: RefusedFields,
 }
@@ -170,6 +173,8 @@ pub(super) struct Sampling {
     pub tokens_as_ids: bool,
     /// Report token ids.
     pub return_token_ids: bool,
+    /// Who shares cached prefixes with the request.
+    pub cache_salt: Option<Arc<str>>,
 }
 
 impl SamplingFields {
@@ -210,6 +215,7 @@ impl SamplingFields {
             prompt_logprobs: self.prompt_logprobs(policy, vocab_size)?,
             tokens_as_ids: self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids),
             return_token_ids: self.return_token_ids.unwrap_or(false),
+            cache_salt: cache_salt(self.cache_salt.as_ref())?,
         })
     }
 

@@ -94,6 +94,10 @@ pub struct ServeArgs {
     #[arg(long, default_value = "auto", value_name = "auto|vllm|DIR")]
     pub generation_config: String,
 
+    /// Report in usage how many tokens of a prompt were cached.
+    #[arg(long)]
+    pub enable_prompt_tokens_details: bool,
+
     /// Spell log-prob tokens as `token_id:N` unless a request says otherwise.
     #[arg(long)]
     pub return_tokens_as_token_ids: bool,

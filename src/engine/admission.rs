@@ -115,7 +115,11 @@ impl Admission {
             // A receiver that is gone gives the seat back itself: `Place::drop` waits for this lock.
             let _ = call.send(());
         }
-        self.load.send_replace(EngineLoad { running: state.running.len(), waiting: state.waiting.len() });
+        self.load.send_replace(EngineLoad {
+            running: state.running.len(),
+            waiting: state.waiting.len(),
+            ..EngineLoad::default()
+        });
     }
 }
 
@@ -159,7 +163,7 @@ mod tests {
         let mut first = admission.enter().unwrap();
         let mut second = admission.enter().unwrap();
         let mut third = admission.enter().unwrap();
-        assert_eq!(admission.load(), EngineLoad { running: 1, waiting: 2 });
+        assert_eq!(admission.load(), EngineLoad { running: 1, waiting: 2, ..EngineLoad::default() });
         assert!(first.seated().await);
         drop(first);
         assert_eq!(third.seated().now_or_never(), None);
@@ -178,7 +182,7 @@ mod tests {
         drop(second);
         drop(first);
         assert!(third.seated().await);
-        assert_eq!(admission.load(), EngineLoad { running: 1, waiting: 0 });
+        assert_eq!(admission.load(), EngineLoad { running: 1, ..EngineLoad::default() });
     }
 
     #[tokio::test]

@@ -4,15 +4,22 @@
 
 mod admission;
 mod check;
+mod meters;
 #[cfg(feature = "mistralrs")]
 pub mod mistralrs;
 pub mod native;
 pub mod scripted;
+mod weights;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::stream::BoxStream;
+use futures::{
+    FutureExt,
+    future::{self, BoxFuture},
+    stream::BoxStream,
+};
 
+pub use self::weights::{WeightDtype, WeightTensor};
 pub use crate::sampling::{FinishReason, SampledToken, SamplingParams};
 use crate::{TokenId, sampling::SampleError};
 
@@ -25,13 +32,25 @@ pub struct GenerateRequest {
     pub sampling: Arc<SamplingParams>,
     /// Report the log-probs of the prompt with this many alternatives a position, before the first sampled token.
     pub prompt_logprobs: Option<usize>,
+    /// Requests share cached prefixes only with requests of the same salt.
+    pub cache_salt: Option<Arc<str>>,
+}
+
+/// What an engine says about a prompt once it has computed it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PromptOutput {
+    /// Tokens of the prompt that were not computed again, because a cache had them.
+    pub cached_tokens: usize,
+    /// Log-probs of the prompt's tokens from the second one on (the first has none), where they were asked for:
+    /// `prompt_token_ids.len() - 1` entries, else none.
+    pub logprobs: Vec<SampledToken>,
 }
 
 /// What a generation yields, in order: at most one `Prompt`, tokens, exactly one `Finished`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineOutput {
-    /// Log-probs of the prompt's tokens from the second one on (the first has none): `prompt_token_ids.len() - 1` entries.
-    Prompt(Vec<SampledToken>),
+    /// The prompt is computed. Always there where its log-probs were asked for; otherwise an engine may leave it out.
+    Prompt(PromptOutput),
     /// The next sampled token; stop tokens are reported too.
     Token(SampledToken),
     /// The end; nothing follows.
@@ -53,6 +72,12 @@ pub enum EngineError {
     /// The engine failed; the text is for the log.
     #[error("engine failure: {0}")]
     Failed(String),
+}
+
+impl EngineError {
+    fn not_supported(what: &str) -> Self {
+        Self::Unsupported(format!("{what} is not supported by this engine"))
+    }
 }
 
 impl From<SampleError> for EngineError {
@@ -83,12 +108,14 @@ pub struct EngineInfo {
 }
 
 /// What the engine is doing right now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct EngineLoad {
     /// Sequences being computed.
     pub running: usize,
     /// Sequences in the queue.
     pub waiting: usize,
+    /// The part of the cache of keys and values that is in use, from 0 to 1; 0 where there is no cache.
+    pub kv_cache_usage: f64,
 }
 
 /// Token-in/token-out inference.
@@ -106,5 +133,23 @@ pub trait Engine: Send + Sync + 'static {
     fn health(&self) -> Result<(), EngineError>;
 
     /// Aborts every sequence and waits, at most `grace`, until the engine is idle.
-    fn shutdown(&self, grace: Duration) -> futures::future::BoxFuture<'_, ()>;
+    fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()>;
+
+    /// Forgets all cached prefixes: `true` once everything is gone, `false` while sequences hold some of it.
+    fn reset_prefix_cache(&self) -> BoxFuture<'_, Result<bool, EngineError>> {
+        future::ready(Err(EngineError::not_supported("reset_prefix_cache"))).boxed()
+    }
+
+    /// How often the weights were replaced; 0 for those that were loaded.
+    fn weight_version(&self) -> u64 {
+        0
+    }
+
+    /// Replaces weights, named as in the Hugging Face checkpoint, and answers with the new version.
+    ///
+    /// All tensors are checked before any is written: an error leaves the model as it was.
+    fn update_weights(&self, tensors: Vec<WeightTensor>) -> BoxFuture<'_, Result<u64, EngineError>> {
+        drop(tensors);
+        future::ready(Err(EngineError::not_supported("update_weights"))).boxed()
+    }
 }

@@ -3,13 +3,17 @@
 use futures::{Stream, StreamExt};
 
 use super::{Event, Finish};
-use crate::{TokenId, engine::SampledToken, parser::ToolCall};
+use crate::{
+    TokenId,
+    engine::{PromptOutput, SampledToken},
+    parser::ToolCall,
+};
 
 /// A generation so far; whole once `finish` is set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Completion {
-    /// Log-probs of the prompt's tokens from the second one on, if they were asked for.
-    pub prompt: Option<Vec<SampledToken>>,
+    /// What the engine said about the prompt, if it did.
+    pub prompt: Option<PromptOutput>,
     /// Every sampled token.
     pub tokens: Vec<SampledToken>,
     /// The text of the tokens, without stop token and stop string unless they were asked for.
@@ -24,7 +28,7 @@ impl Completion {
     /// Adds the next event.
     pub fn push(&mut self, event: Event) {
         match event {
-            Event::Prompt(tokens) => self.prompt = Some(tokens),
+            Event::Prompt(prompt) => self.prompt = Some(prompt),
             Event::Delta(delta) => {
                 self.tokens.extend(delta.tokens);
                 self.text.push_str(&delta.text);

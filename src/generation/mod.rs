@@ -21,7 +21,9 @@ pub use tool_calls::ToolCallOptions;
 
 use crate::{
     TokenId,
-    engine::{Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, SampledToken, SamplingParams},
+    engine::{
+        Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, SamplingParams,
+    },
     parser::ToolCall,
     tokenizer::Tokenizer,
 };
@@ -35,6 +37,8 @@ pub struct GenerationRequest {
     pub sampling: Arc<SamplingParams>,
     /// Report the log-probs of the prompt, with this many alternatives a position.
     pub prompt_logprobs: Option<usize>,
+    /// Requests share cached prefixes only with requests of the same salt.
+    pub cache_salt: Option<Arc<str>>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
 }
@@ -68,8 +72,8 @@ impl From<FinishReason> for Finish {
 /// A piece of a generation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The log-probs of the prompt's tokens from the second one on; first of all events.
-    Prompt(Vec<SampledToken>),
+    /// What the engine says about the prompt; first of all events.
+    Prompt(PromptOutput),
     /// What one engine output added.
     Delta(Delta),
 }
@@ -112,7 +116,7 @@ impl Generator {
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
         let sampling = Arc::clone(&request.sampling);
         let tool_calls = request.text.tool_calls;
-        let mut meter = self.meters.start(request.prompt_token_ids.len());
+        let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens);
         let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
         let decoder = match decoder {
             Ok(decoder) => decoder,
@@ -125,11 +129,11 @@ impl Generator {
             prompt_token_ids: request.prompt_token_ids,
             sampling: request.sampling,
             prompt_logprobs: request.prompt_logprobs,
+            cache_salt: request.cache_salt,
         });
-        let counted = events(outputs, decoder, sampling).inspect_ok(move |event| {
-            if let Event::Delta(delta) = event {
-                meter.record(delta);
-            }
+        let counted = events(outputs, decoder, sampling).inspect_ok(move |event| match event {
+            Event::Prompt(prompt) => meter.prompt(prompt),
+            Event::Delta(delta) => meter.record(delta),
         });
         match tool_calls {
             Some(options) => tool_calls::read(counted.boxed(), options),
@@ -159,7 +163,7 @@ fn events(
     try_stream! {
         while let Some(output) = outputs.next().await {
             match output? {
-                EngineOutput::Prompt(tokens) => yield Event::Prompt(tokens),
+                EngineOutput::Prompt(prompt) => yield Event::Prompt(prompt),
                 EngineOutput::Finished(reason) => {
                     let delta = Delta { text: decoder.rest(), finish: Some(reason.into()), ..Delta::default() };
                     yield Event::Delta(delta);

@@ -45,13 +45,14 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let (templates, template_source) = templates(&args, &files)?;
     reading.done();
     let max_model_len = max_model_len(&args, &files)?;
+    let models = ServedModels::new(args.model.clone(), args.served_model_name.clone());
+    // Before the engine, which makes its handles while it loads.
+    let metrics = Metrics::install(models.name())?;
+    tokio::spawn(metrics.clone().upkeep());
     let engine = engine::load(&args, &files, &tokenizer, &eos, max_model_len, &progress).await?;
     let announcement = announce(&args, engine.info(), &template_source, address);
     let policy = sampling_policy(&args, &files, &eos)?;
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
-    let models = ServedModels::new(args.model.clone(), args.served_model_name.clone());
-    let metrics = Metrics::install(models.name())?;
-    tokio::spawn(metrics.clone().upkeep());
     let api = Arc::new(Api {
         renderer,
         generator: Generator::new(Arc::clone(&engine), tokenizer),
@@ -59,6 +60,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
         tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
+        prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,
     });

@@ -46,8 +46,11 @@ struct Recipe {
     scripts: Vec<Vec<TokenId>>,
     gate: Option<Gate>,
     seats: usize,
+    max_waiting: usize,
     policy: SamplingPolicy,
     tools: ToolPolicy,
+    cached_tokens: Option<usize>,
+    prompt_tokens_details: bool,
     keys: Vec<String>,
     names: Vec<String>,
     chat_template: Option<String>,
@@ -71,6 +74,7 @@ impl TestApp {
             scripts: Vec::new(),
             gate: None,
             seats: 256,
+            max_waiting: 65_536,
             policy: SamplingPolicy {
                 defaults: GenerationConfig::default(),
                 eos_token_id: Some(IM_END),
@@ -80,6 +84,8 @@ impl TestApp {
                 return_tokens_as_token_ids: false,
             },
             tools: ToolPolicy::default(),
+            cached_tokens: None,
+            prompt_tokens_details: false,
             keys: Vec::new(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
@@ -106,7 +112,10 @@ impl TestApp {
             [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
             scripts => ScriptedEngine::playing(info, scripts.to_vec()),
         };
-        engine = engine.with_max_num_seqs(recipe.seats);
+        engine = engine.with_seats(recipe.seats, recipe.max_waiting);
+        if let Some(tokens) = recipe.cached_tokens {
+            engine = engine.with_cached_tokens(tokens);
+        }
         if let Some(gate) = &recipe.gate {
             engine = engine.with_gate(gate.clone());
         }
@@ -122,6 +131,7 @@ impl TestApp {
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
             tools: recipe.tools,
+            prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
         };
@@ -154,6 +164,21 @@ impl TestApp {
     /// Sequences that run at a time.
     pub(crate) fn seats(self, seats: usize) -> Self {
         self.with(|recipe| recipe.seats = seats)
+    }
+
+    /// Sequences that may wait for a seat.
+    pub(crate) fn max_waiting(self, max_waiting: usize) -> Self {
+        self.with(|recipe| recipe.max_waiting = max_waiting)
+    }
+
+    /// Tokens that the engine says were cached of every prompt.
+    pub(crate) fn cached_tokens(self, tokens: usize) -> Self {
+        self.with(|recipe| recipe.cached_tokens = Some(tokens))
+    }
+
+    /// `--enable-prompt-tokens-details`.
+    pub(crate) fn prompt_tokens_details(self) -> Self {
+        self.with(|recipe| recipe.prompt_tokens_details = true)
     }
 
     /// What the server decides about sampling.
@@ -253,7 +278,7 @@ impl TestApp {
 
     /// Lets other tasks run until the engine's load is `running` and `waiting`.
     pub(crate) async fn until_load(&self, running: usize, waiting: usize) {
-        let wanted = EngineLoad { running, waiting };
+        let wanted = EngineLoad { running, waiting, ..EngineLoad::default() };
         for _ in 0..20_000_000 {
             if self.engine.load() == wanted {
                 return;

@@ -271,6 +271,17 @@ fn a_server_announces_itself_serves_and_ends_with_zero_on_sigterm_and_sigint() {
 }
 
 #[test]
+fn details_of_the_prompt_are_told_with_the_flag_only() {
+    // An engine that reports on a prompt reports on its cache too, which the scripted one does not have.
+    let request = json!({ "prompt": "hello", "max_tokens": 1, "prompt_logprobs": 0 });
+    let details = |flags: &[&str]| {
+        Server::start(flags).post("/v1/completions", &request)["usage"]["prompt_tokens_details"].clone()
+    };
+    assert_eq!(details(&["--enable-prompt-tokens-details"]), json!({ "cached_tokens": 0 }));
+    assert_eq!(details(&[]), Value::Null);
+}
+
+#[test]
 fn keys_come_from_the_flag_or_from_vllms_variable_and_are_not_shown() {
     let flags = Server::start(&["--api-key", "secret-1", "secret-2"]);
     let variable = Server::spawn(tito(&serve_arguments(TINY_MODEL, &[])).env("VLLM_API_KEY", "secret-1"));

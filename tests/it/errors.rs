@@ -5,6 +5,7 @@ use axum::{
     http::{Method, Request, header},
 };
 use serde_json::{Value, json};
+use tito::engine::scripted::Gate;
 
 use crate::app::{Answer, MODEL, TestApp, VOCAB_SIZE, posted};
 
@@ -356,12 +357,20 @@ async fn numbers_beyond_any_type_are_refused_or_clamped() {
 
 #[tokio::test]
 async fn a_full_queue_is_busy_and_says_when_to_come_again() {
-    // Scripted queues are long; the error's own shape is what matters here.
-    use axum::response::IntoResponse;
-    use tito::{api::ApiError, engine::EngineError};
-    let response = ApiError::from(EngineError::Overloaded).into_response();
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+    let app = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(1);
+    let asked = json!({ "prompt": "hello", "messages": [{ "role": "user", "content": "hello" }], "stream": true });
+    let _engaged = [app.open(COMPLETIONS, asked.clone()).await, app.open(COMPLETIONS, asked.clone()).await];
+    for path in [COMPLETIONS, CHAT] {
+        let mut body = asked.clone();
+        body["stream"] = json!(false);
+        let answer = app.post(path, body).await;
+        assert_eq!(answer.status, 503, "{path}: {}", answer.text);
+        assert_eq!(answer.headers[header::RETRY_AFTER], "1", "{path}");
+        let error = answer.error();
+        assert_eq!(error["type"], "Service Unavailable", "{path}");
+        // A stream has begun by then, as in vLLM; its only event says the same.
+        assert_eq!(app.post(path, asked.clone()).await.events(), [json!({ "error": error })], "{path}");
+    }
 }
 
 #[tokio::test]

@@ -31,10 +31,10 @@ async fn running_and_waiting_sequences_are_shown_under_vllms_names() {
 async fn requests_and_prompts_are_counted_by_route_and_outcome() {
     // The only test that installs a recorder: there is one a process, and each test is its own.
     let metrics = Metrics::install("tiny").unwrap();
-    let app = TestApp::new().says("hello");
+    let app = TestApp::new().says("hello").cached_tokens(3);
     app.get("/v1/nope/1").await;
     app.get("/v1/nope/2").await;
-    app.post("/v1/completions", json!({ "prompt": "hello" })).await.ok();
+    app.post("/v1/completions", json!({ "prompt": [5, 6, 7, 8, 9], "max_tokens": 7 })).await.ok();
     app.post("/v1/completions", json!({ "prompt": "" })).await;
     app.post("/tokenize", json!({ "messages": [{ "role": "user", "content": "hello" }] })).await.ok();
     let text = metrics.render(tito::engine::EngineLoad::default());
@@ -49,16 +49,38 @@ async fn requests_and_prompts_are_counted_by_route_and_outcome() {
     assert!(!text.contains("nope"), "{text}");
     assert_eq!(sample_with(&text, "tito:prefix_repair_total", "outcome=\"fresh\""), Some(1.0), "{text}");
     for (name, labels, value) in [
-        ("vllm:prompt_tokens_total", "model_name=\"tiny\"", 1.0),
         ("vllm:generation_tokens_total", "engine=\"0\"", 2.0),
         ("vllm:request_success_total", "finished_reason=\"stop\"", 1.0),
         ("vllm:time_to_first_token_seconds_count", "", 1.0),
         ("vllm:e2e_request_latency_seconds_count", "", 1.0),
         ("vllm:request_generation_tokens_sum", "", 2.0),
+        ("vllm:prompt_tokens_total", "", 5.0),
+        ("vllm:prompt_tokens_cached_total", "engine=\"0\"", 3.0),
+        ("vllm:request_prefill_kv_computed_tokens_sum", "", 2.0),
+        ("vllm:request_params_max_tokens_sum", "", 7.0),
+        ("vllm:request_params_max_tokens_bucket", "le=\"5\"", 0.0),
+        ("vllm:request_params_max_tokens_bucket", "le=\"10\"", 1.0),
+        ("vllm:request_time_per_output_token_seconds_count", "", 1.0),
+        ("vllm:request_time_per_output_token_seconds_bucket", "le=\"40\"", 1.0),
     ] {
         assert_eq!(sample_with(&text, name, labels), Some(value), "{name}: {text}");
     }
     assert!(text.contains("http_request_duration_seconds_bucket"), "{text}");
+    let about = "# HELP vllm:prompt_tokens_cached_total Prompt tokens that were not computed again.\n\
+                 # TYPE vllm:prompt_tokens_cached_total counter\n";
+    assert!(text.contains(about), "{text}");
+}
+
+#[test]
+fn every_gauge_of_the_load_is_explained_and_labelled() {
+    let load = tito::engine::EngineLoad { running: 3, waiting: 2, kv_cache_usage: 0.25 };
+    let text = Metrics::detached("tiny").unwrap().render(load);
+    for (name, value) in [("num_requests_running", "3"), ("num_requests_waiting", "2"), ("kv_cache_usage_perc", "0.25")]
+    {
+        assert!(text.contains(&format!("# HELP vllm:{name} ")), "{text}");
+        assert!(text.contains(&format!("# TYPE vllm:{name} gauge\n")), "{text}");
+        assert!(text.contains(&format!("vllm:{name}{{model_name=\"tiny\",engine=\"0\"}} {value}\n")), "{text}");
+    }
 }
 
 fn sample_with(text: &str, name: &str, labels: &str) -> Option<f64> {

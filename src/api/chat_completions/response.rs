@@ -12,14 +12,14 @@ use crate::{
         Api, Prompted,
         error::ApiError,
         output::{
-            FinishReason, SYSTEM_FINGERPRINT, StopReason, TokenSpelling, Usage, created, finish_fields,
-            prompt_logprobs, shown_alternatives,
+            DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT, StopReason, StreamedUsage,
+            TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
         sampling::Sampling,
         sse,
         token_continuity::TokenContinuity,
     },
-    engine::SampledToken,
+    engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish},
 };
 
@@ -32,6 +32,7 @@ fn ending(finish: &Finish, called: bool) -> (FinishReason, Option<StopReason>) {
 }
 
 /// What all parts of one answer have in common.
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of the request")]
 pub(super) struct Envelope {
     api: Arc<Api>,
     id: String,
@@ -43,6 +44,7 @@ pub(super) struct Envelope {
     return_token_ids: bool,
     logprobs: bool,
     top_logprobs: Option<usize>,
+    prompt_logprobs: bool,
     tokens_as_ids: bool,
 }
 
@@ -65,6 +67,7 @@ impl Envelope {
             return_token_ids: sampling.return_token_ids,
             logprobs: sampling.wants_logprobs(),
             top_logprobs,
+            prompt_logprobs: sampling.prompt_logprobs.is_some(),
             tokens_as_ids: sampling.tokens_as_ids,
             api,
         }
@@ -74,12 +77,20 @@ impl Envelope {
         Usage::new(self.prompt_token_ids.len(), sampled)
     }
 
+    /// What usage says about the prompt; of `n` sequences the first one tells, which met the cache as it was.
+    fn details(&self, prompt: Option<&PromptOutput>) -> Option<PromptTokensDetails> {
+        let details = |prompt: &PromptOutput| PromptTokensDetails { cached_tokens: prompt.cached_tokens };
+        prompt.filter(|_| self.api.prompt_tokens_details).map(details)
+    }
+
     /// The JSON answer.
     pub(super) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let tokenizer = self.api.renderer.tokenizer();
-        let prompt = completions.first().and_then(|completion| completion.prompt.as_deref());
-        let prompt_logprobs = prompt.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?;
+        let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
+        let usage = DetailedUsage::new(self.usage(sampled), self.details(prompt));
+        let scored = prompt.filter(|_| self.prompt_logprobs);
+        let prompt_logprobs = scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?;
         let choices = completions.into_iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(ChatCompletion {
             id: self.id.clone(),
@@ -89,7 +100,7 @@ impl Envelope {
             choices: choices.collect::<Result<_, _>>()?,
             service_tier: None,
             system_fingerprint: SYSTEM_FINGERPRINT,
-            usage: self.usage(sampled).into(),
+            usage,
             prompt_logprobs,
             prompt_token_ids: self.return_token_ids.then(|| self.prompt_token_ids.to_vec()),
             prompt_text: None,
@@ -177,16 +188,18 @@ pub(super) struct Chunks {
     reads_tool_calls: bool,
     /// Tokens sampled so far; `None` for a choice without output yet.
     sampled: Vec<Option<usize>>,
+    details: Option<PromptTokensDetails>,
 }
 
 impl Chunks {
     pub(super) fn new(envelope: Envelope, sampling: &Sampling, include_usage: bool, continuous_usage: bool) -> Self {
         let reads_tool_calls = sampling.text.tool_calls.is_some();
-        Self { envelope, include_usage, continuous_usage, reads_tool_calls, sampled: vec![None; sampling.n] }
+        let sampled = vec![None; sampling.n];
+        Self { envelope, include_usage, continuous_usage, reads_tool_calls, sampled, details: None }
     }
 
-    fn usage(&self, index: usize) -> Option<Usage> {
-        self.continuous_usage.then(|| self.envelope.usage(self.sampled[index].unwrap_or(0)))
+    fn usage(&self, index: usize) -> Option<StreamedUsage> {
+        self.continuous_usage.then(|| self.envelope.usage(self.sampled[index].unwrap_or(0)).into())
     }
 
     fn first(&self, index: usize) -> ChatCompletionChunk {
@@ -272,8 +285,16 @@ impl sse::Chunks for Chunks {
     type Chunk = ChatCompletionChunk;
 
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {
-        // Prompt log-probs are refused on streams.
-        let Event::Delta(delta) = event else { return Ok(Vec::new()) };
+        let delta = match event {
+            Event::Delta(delta) => delta,
+            // Its log-probs are refused on streams.
+            Event::Prompt(prompt) => {
+                if index == 0 {
+                    self.details = self.envelope.details(Some(&prompt));
+                }
+                return Ok(Vec::new());
+            }
+        };
         let mut chunks = Vec::with_capacity(2);
         if self.sampled[index].is_none() {
             self.sampled[index] = Some(0);
@@ -288,7 +309,7 @@ impl sse::Chunks for Chunks {
 
     fn last(&self) -> Option<ChatCompletionChunk> {
         self.include_usage.then(|| ChatCompletionChunk {
-            usage: Some(self.envelope.usage(self.sampled.iter().flatten().sum())),
+            usage: Some(StreamedUsage::last(self.envelope.usage(self.sampled.iter().flatten().sum()), self.details)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(Vec::new())
         })

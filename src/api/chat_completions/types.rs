@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::{
     TokenId,
     api::{
-        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, Usage},
+        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
         token_continuity::TokenContinuity,
     },
@@ -223,7 +223,7 @@ pub(super) struct ChatCompletionChunk {
     pub(super) model: String,
     pub(super) choices: Vec<ChunkChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<StreamedUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) system_fingerprint: Option<&'static str>,
     /// In the first chunk of a choice only; null unless asked for.

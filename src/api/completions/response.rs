@@ -14,11 +14,12 @@ use crate::{
         Api,
         error::ApiError,
         output::{
-            SYSTEM_FINGERPRINT, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+            DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, StreamedUsage, TokenSpelling, Usage, created,
+            finish_fields, prompt_logprobs, shown_alternatives,
         },
         sse,
     },
-    engine::SampledToken,
+    engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event},
 };
 
@@ -47,9 +48,21 @@ impl Envelope {
         self.turn.prompts.iter().map(|prompt| prompt.token_ids.len()).sum()
     }
 
+    /// What usage says about the prompts, given the cached tokens of each choice's.
+    ///
+    /// Usage counts a prompt once: the first of its choices tells, which met the cache as it was.
+    fn details(&self, cached_tokens: impl Iterator<Item = Option<usize>>) -> Option<PromptTokensDetails> {
+        let of_each_prompt = cached_tokens.step_by(self.turn.sampling.n).flatten();
+        let cached_tokens = of_each_prompt.reduce(|sum, tokens| sum + tokens);
+        let details = |cached_tokens| PromptTokensDetails { cached_tokens };
+        cached_tokens.filter(|_| self.api.prompt_tokens_details).map(details)
+    }
+
     /// The JSON answer.
     pub(super) fn answer(&self, completions: &[Completion]) -> Result<CompletionAnswer, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let cached = |completion: &Completion| completion.prompt.as_ref().map(|prompt| prompt.cached_tokens);
+        let details = self.details(completions.iter().map(cached));
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(CompletionAnswer {
             id: self.turn.id.clone(),
@@ -59,7 +72,7 @@ impl Envelope {
             choices: choices.collect::<Result<_, _>>()?,
             service_tier: None,
             system_fingerprint: SYSTEM_FINGERPRINT,
-            usage: Usage::new(self.prompt_tokens(), sampled).into(),
+            usage: DetailedUsage::new(Usage::new(self.prompt_tokens(), sampled), details),
             kv_transfer_params: None,
             ec_transfer_params: None,
             metrics: None,
@@ -70,7 +83,7 @@ impl Envelope {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let (finish_reason, stop_reason) = finish_fields(finish);
         let ids = self.turn.sampling.return_token_ids;
-        let prompt = completion.prompt.as_deref();
+        let prompt = completion.prompt.as_ref().map(|prompt| prompt.logprobs.as_slice());
         let tokenizer = self.api.renderer.tokenizer();
         let shown = prompt.filter(|_| self.turn.prompt_logprobs);
         let mut logprobs = Logprobs::default();
@@ -158,7 +171,7 @@ impl Logprobs {
 struct Progress {
     started: bool,
     sampled: usize,
-    prompt: Option<Vec<SampledToken>>,
+    prompt: Option<PromptOutput>,
     offset: usize,
 }
 
@@ -184,7 +197,8 @@ impl Chunks {
         progress.sampled += delta.tokens.len();
         let mut logprobs = Logprobs { lists: None, offset: progress.offset };
         if first {
-            envelope.add_echo(index, progress.prompt.take().as_deref(), &mut logprobs)?;
+            let scores = progress.prompt.as_mut().map(|prompt| std::mem::take(&mut prompt.logprobs));
+            envelope.add_echo(index, scores.as_deref(), &mut logprobs)?;
         }
         envelope.add(&delta.tokens, &mut logprobs)?;
         progress.offset = logprobs.offset;
@@ -206,7 +220,7 @@ impl Chunks {
         };
         let usage = Usage::new(prompt.token_ids.len(), progress.sampled);
         Ok(CompletionChunk {
-            usage: self.continuous_usage.then_some(usage),
+            usage: self.continuous_usage.then(|| usage.into()),
             system_fingerprint: (finished && !self.include_usage).then_some(SYSTEM_FINGERPRINT),
             ..envelope.chunk(vec![choice])
         })
@@ -218,8 +232,8 @@ impl sse::Chunks for Chunks {
 
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<CompletionChunk>, ApiError> {
         match event {
-            Event::Prompt(tokens) => {
-                self.progress[index].prompt = Some(tokens);
+            Event::Prompt(prompt) => {
+                self.progress[index].prompt = Some(prompt);
                 Ok(Vec::new())
             }
             Event::Delta(delta) => Ok(vec![self.delta(index, delta)?]),
@@ -228,8 +242,10 @@ impl sse::Chunks for Chunks {
 
     fn last(&self) -> Option<CompletionChunk> {
         let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
+        let cached = |progress: &Progress| progress.prompt.as_ref().map(|prompt| prompt.cached_tokens);
+        let details = self.envelope.details(self.progress.iter().map(cached));
         self.include_usage.then(|| CompletionChunk {
-            usage: Some(Usage::new(self.envelope.prompt_tokens(), sampled)),
+            usage: Some(StreamedUsage::last(Usage::new(self.envelope.prompt_tokens(), sampled), details)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(Vec::new())
         })

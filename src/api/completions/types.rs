@@ -8,7 +8,7 @@ use crate::{
     TokenId,
     api::{
         chat_completions::StreamOptions,
-        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, Usage},
+        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
     },
 };
@@ -112,7 +112,7 @@ pub(super) struct CompletionChunk {
     pub(super) model: String,
     pub(super) choices: Vec<CompletionChunkChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<Usage>,
+    pub(super) usage: Option<StreamedUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) system_fingerprint: Option<&'static str>,
 }

@@ -86,8 +86,12 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
     let (temperature, seed, max_tokens) = (1.5, Some(3), 8);
     let sampling =
         SamplingParams { temperature, seed, max_tokens, logprobs: Some(Logprobs::All), ..SamplingParams::default() };
-    let request =
-        GenerateRequest { prompt_token_ids: Arc::new(PROMPT), sampling: Arc::new(sampling), prompt_logprobs: None };
+    let request = GenerateRequest {
+        prompt_token_ids: Arc::new(PROMPT),
+        sampling: Arc::new(sampling),
+        prompt_logprobs: None,
+        cache_salt: None,
+    };
     let (outputs, mut tokens) = mpsc::channel(16);
     let recorder = Arc::new(Recorder { tap: Tap::new(request, 0, alphabet, outputs), seen: Mutex::default() });
     let responses = submit(&loaded.requests, PROMPT.to_vec(), max_tokens, recorder.clone()).await.unwrap();

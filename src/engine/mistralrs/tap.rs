@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::{alphabet::Alphabet, panic_text};
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, SampledToken},
+    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken},
     sampling::{SampleError, SequenceSampler, score_token},
 };
 
@@ -156,8 +156,9 @@ impl Sequence {
     }
 
     fn sample(&mut self) -> Result<TokenId, Ending> {
-        if let Some((_, scores)) = self.scores.take() {
-            self.send(EngineOutput::Prompt(scores))?;
+        if let Some((_, logprobs)) = self.scores.take() {
+            // Every prompt is computed as a whole.
+            self.send(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs }))?;
         }
         let step = self.sampler.step(&mut self.logits).map_err(|error| match EngineError::from(error) {
             EngineError::Unsampleable(error) => Ending::Unsampleable(error),
@@ -234,7 +235,12 @@ mod tests {
     fn request(prompt: &[TokenId], prompt_logprobs: Option<usize>, max_tokens: usize) -> GenerateRequest {
         let sampling =
             SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() };
-        GenerateRequest { prompt_token_ids: prompt.into(), sampling: Arc::new(sampling), prompt_logprobs }
+        GenerateRequest {
+            prompt_token_ids: prompt.into(),
+            sampling: Arc::new(sampling),
+            prompt_logprobs,
+            cache_salt: None,
+        }
     }
 
     fn tap(request: GenerateRequest) -> (Tap, Received) {
@@ -310,7 +316,7 @@ mod tests {
         let (tap, outputs) = tap(request(&prompt, Some(1), 2));
         assert_eq!(engine(&tap, &mut vec![5], 20), [3, EOS, 4, 5, END]);
         let outputs = received(outputs);
-        let EngineOutput::Prompt(scores) = &outputs[0] else { panic!("{outputs:?}") };
+        let EngineOutput::Prompt(PromptOutput { logprobs: scores, .. }) = &outputs[0] else { panic!("{outputs:?}") };
         assert_eq!(scores.iter().map(|score| score.id).collect::<Vec<_>>(), prompt[1..]);
         assert_eq!(scores.iter().map(|score| score.top_logprobs[0].id).collect::<Vec<_>>(), [6, 4, 3]);
         assert_eq!(ids(&outputs), [5, 6]);
@@ -320,7 +326,7 @@ mod tests {
     fn a_prompt_of_one_id_has_empty_scores() {
         let (tap, outputs) = tap(request(&[5], Some(1), 1));
         engine(&tap, &mut vec![5], 20);
-        assert_eq!(received(outputs)[0], EngineOutput::Prompt(Vec::new()));
+        assert_eq!(received(outputs)[0], EngineOutput::Prompt(PromptOutput::default()));
     }
 
     #[test]

@@ -67,7 +67,12 @@ fn engine(conduct: Conduct) -> MistralRsEngine {
 fn request(prompt: &[TokenId], max_tokens: usize) -> GenerateRequest {
     let sampling =
         SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() };
-    GenerateRequest { prompt_token_ids: prompt.into(), sampling: Arc::new(sampling), prompt_logprobs: None }
+    GenerateRequest {
+        prompt_token_ids: prompt.into(),
+        sampling: Arc::new(sampling),
+        prompt_logprobs: None,
+        cache_salt: None,
+    }
 }
 
 /// Ends after 90 000 tokens: never, for a test.
@@ -83,7 +88,7 @@ async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, Eng
         assert!(end.is_none(), "something follows the end");
         match output {
             Ok(EngineOutput::Token(token)) => ids.push(token.id),
-            Ok(EngineOutput::Prompt(scores)) => ids.extend(scores.iter().map(|score| score.id)),
+            Ok(EngineOutput::Prompt(prompt)) => ids.extend(prompt.logprobs.iter().map(|score| score.id)),
             Ok(EngineOutput::Finished(reason)) => end = Some(Ok(reason)),
             Err(error) => end = Some(Err(error)),
         }
@@ -95,7 +100,7 @@ async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, Eng
 async fn sequences_are_served_one_after_the_other() {
     let engine = engine(Conduct::Serve);
     let streams = [(5, 9), (7, 2), (1, 1)].map(|(id, max_tokens)| engine.generate(request(&[id], max_tokens)));
-    assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 2 });
+    assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 2, ..EngineLoad::default() });
     let [first, second, third] = streams.map(outcome);
     assert_eq!(third.await, (vec![2], Ok(FinishReason::Eos)));
     assert_eq!(second.await, (vec![0, 1], Ok(FinishReason::Length)));

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc::Receiver},
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -14,11 +15,14 @@ use super::{
     model::Model,
     scheduler::{NewSequence, Plan, Scheduler, SequenceId},
     status::Status,
-    weights::WeightsError,
+    weights::{Given, WeightsError},
 };
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest},
+    engine::{
+        EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput,
+        meters::{EngineMeters, RequestTimes},
+    },
     sampling::{SampleError, SampledToken, SequenceSampler, Step, score_token},
 };
 
@@ -33,6 +37,8 @@ pub(super) enum Command {
     Abort(SequenceId),
     /// Forget cached blocks; answers whether that was possible.
     ResetPrefixCache(oneshot::Sender<bool>),
+    /// Replace weights; answers with the new version.
+    UpdateWeights(Given, oneshot::Sender<Result<u64, EngineError>>),
     /// End.
     Stop,
 }
@@ -41,9 +47,43 @@ pub(super) enum Command {
 struct Active {
     sampler: SequenceSampler,
     outputs: Outputs,
+    prompt_tokens: usize,
     prompt_logprobs: Option<usize>,
+    times: Times,
     /// Of the prompt's tokens from the second one on, as far as they are computed.
     scores: Vec<Option<SampledToken>>,
+}
+
+/// When a sequence went on.
+struct Times {
+    arrived: Instant,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+    last_token: Option<Instant>,
+}
+
+impl Times {
+    fn new() -> Self {
+        Self { arrived: Instant::now(), started: None, first_token: None, last_token: None }
+    }
+
+    fn started(&mut self) {
+        self.started = Some(Instant::now());
+    }
+
+    fn sampled(&mut self) {
+        let now = Instant::now();
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+    }
+
+    fn ended(&self) -> RequestTimes {
+        let now = Instant::now();
+        let started = self.started.unwrap_or(now);
+        let first_token = self.first_token.unwrap_or(now);
+        let decode = self.last_token.map_or(Duration::ZERO, |last| last - first_token);
+        RequestTimes { queued: started - self.arrived, prefill: first_token.saturating_duration_since(started), decode }
+    }
 }
 
 /// What is to be made of a row of logits.
@@ -65,12 +105,21 @@ pub(super) struct Executor<B: Backend> {
     active: HashMap<SequenceId, Active>,
     commands: Receiver<Command>,
     status: Arc<Status>,
+    meters: EngineMeters,
     weight_version: u64,
 }
 
 impl<B: Backend> Executor<B> {
     pub(super) fn new(model: Model<B>, scheduler: Scheduler, commands: Receiver<Command>, status: Arc<Status>) -> Self {
-        Self { model, scheduler, active: HashMap::new(), commands, status, weight_version: 0 }
+        Self {
+            model,
+            scheduler,
+            active: HashMap::new(),
+            commands,
+            status,
+            meters: EngineMeters::new(),
+            weight_version: 0,
+        }
     }
 
     /// Works until it is told to stop, or until nobody can tell it anything any more.
@@ -108,8 +157,10 @@ impl<B: Backend> Executor<B> {
             }
         }
         let plan = self.scheduler.plan();
-        self.status.planned(&plan, &self.scheduler);
+        (0..plan.preempted).for_each(|_| self.meters.preempted());
+        self.admit(&plan);
         if !plan.work.is_empty() {
+            self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len()).sum());
             self.compute(&plan);
         }
         let (running, waiting) = self.scheduler.load();
@@ -120,12 +171,9 @@ impl<B: Backend> Executor<B> {
     fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Start { id, request, seed, outputs } => self.start(id, request, seed, outputs),
-            Command::Abort(id) => {
-                self.active.remove(&id);
-                self.scheduler.remove(id);
-                self.status.left(id);
-            }
+            Command::Abort(id) => self.end(id),
             Command::ResetPrefixCache(answer) => _ = answer.send(self.scheduler.reset_prefix_cache()),
+            Command::UpdateWeights(weights, answer) => _ = answer.send(self.update_weights(&weights)),
             Command::Stop => return false,
         }
         let (running, waiting) = self.scheduler.load();
@@ -134,17 +182,59 @@ impl<B: Backend> Executor<B> {
     }
 
     fn start(&mut self, id: SequenceId, request: GenerateRequest, seed: u64, outputs: Outputs) {
-        let prompt = &request.prompt_token_ids;
+        let GenerateRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, cache_salt } = request;
+        // A prompt of one token has nothing to score.
+        let prompt_logprobs = prompt_logprobs.filter(|_| prompt.len() > 1);
         self.scheduler.add(NewSequence {
             id,
             prompt_token_ids: prompt.to_vec(),
-            max_tokens: request.sampling.max_tokens,
-            salt: None,
-            scores_prompt: request.prompt_logprobs.is_some(),
+            max_tokens: sampling.max_tokens,
+            salt: cache_salt,
+            scores_prompt: prompt_logprobs.is_some(),
         });
-        let scores = if request.prompt_logprobs.is_some() { vec![None; prompt.len() - 1] } else { Vec::new() };
-        let sampler = SequenceSampler::new(request.sampling, request.prompt_token_ids, seed);
-        self.active.insert(id, Active { sampler, outputs, prompt_logprobs: request.prompt_logprobs, scores });
+        self.active.insert(
+            id,
+            Active {
+                scores: if prompt_logprobs.is_some() { vec![None; prompt.len() - 1] } else { Vec::new() },
+                prompt_tokens: prompt.len(),
+                sampler: SequenceSampler::new(sampling, prompt, seed),
+                outputs,
+                prompt_logprobs,
+                times: Times::new(),
+            },
+        );
+    }
+
+    /// Tells the sequences that run for the first time what was cached of them.
+    fn admit(&mut self, plan: &Plan) {
+        for (id, cached_tokens) in &plan.admitted {
+            let Some(active) = self.active.get_mut(id) else { continue };
+            active.times.started();
+            self.meters.prefix_cache(active.prompt_tokens, *cached_tokens);
+            if active.prompt_logprobs.is_none() {
+                // That nobody listens is seen with the first token.
+                active.send(EngineOutput::Prompt(PromptOutput { cached_tokens: *cached_tokens, logprobs: Vec::new() }));
+            }
+        }
+    }
+
+    /// Ends a sequence.
+    fn end(&mut self, id: SequenceId) {
+        let preemptions = self.scheduler.preemptions(id);
+        self.scheduler.remove(id);
+        if let Some(active) = self.active.remove(&id) {
+            self.meters.finished(active.times.ended(), preemptions);
+        }
+    }
+
+    fn update_weights(&mut self, weights: &Given) -> Result<u64, EngineError> {
+        let refused = |error: WeightsError| EngineError::Unsupported(error.to_string());
+        self.model.check(weights).map_err(refused)?;
+        self.weight_version += 1;
+        self.scheduler.change_weights(self.weight_version);
+        self.model.replace(weights).map_err(refused)?;
+        self.status.set_weight_version(self.weight_version);
+        Ok(self.weight_version)
     }
 
     fn compute(&mut self, plan: &Plan) {
@@ -161,9 +251,7 @@ impl<B: Backend> Executor<B> {
             }
             if !self.hand_on(id, position, made) {
                 ended.push(id);
-                self.active.remove(&id);
-                self.scheduler.remove(id);
-                self.status.left(id);
+                self.end(id);
             }
         }
     }
@@ -217,6 +305,7 @@ impl<B: Backend> Executor<B> {
             }
             (Ok(Made::Step(step)), _) => {
                 let token = step.token.id;
+                active.times.sampled();
                 if !active.send(EngineOutput::Token(step.token)) {
                     return false;
                 }
@@ -240,7 +329,8 @@ impl Active {
 
     fn send_prompt(&mut self) -> bool {
         let scores = std::mem::take(&mut self.scores);
-        self.send(EngineOutput::Prompt(scores.into_iter().flatten().collect()))
+        let logprobs = scores.into_iter().flatten().collect();
+        self.send(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs }))
     }
 }
 

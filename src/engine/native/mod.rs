@@ -37,9 +37,9 @@ use self::{
     model::{ConfigError, Model, ModelShape},
     scheduler::{Bounds, Scheduler, SequenceId},
     status::Status,
-    weights::{SafetensorsFiles, WeightsError},
+    weights::{Given, SafetensorsFiles, WeightsError},
 };
-use super::{Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream};
+use super::{Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream, WeightTensor};
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -250,6 +250,24 @@ impl Engine for NativeEngine {
 
     fn health(&self) -> Result<(), EngineError> {
         self.status.health()
+    }
+
+    fn reset_prefix_cache(&self) -> BoxFuture<'_, Result<bool, EngineError>> {
+        self.tell(Command::ResetPrefixCache)
+    }
+
+    fn weight_version(&self) -> u64 {
+        self.status.weight_version()
+    }
+
+    fn update_weights(&self, tensors: Vec<WeightTensor>) -> BoxFuture<'_, Result<u64, EngineError>> {
+        match Given::new(tensors) {
+            Ok(weights) => {
+                let updated = self.tell(|answer| Command::UpdateWeights(weights, answer));
+                async move { updated.await? }.boxed()
+            }
+            Err(error) => std::future::ready(Err(EngineError::Unsupported(error.to_string()))).boxed(),
+        }
     }
 
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {

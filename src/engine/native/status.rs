@@ -8,7 +8,6 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::scheduler::{Plan, Scheduler, SequenceId};
 use crate::engine::{EngineError, EngineLoad};
 
 /// Shared between the engine and its thread.
@@ -53,8 +52,8 @@ impl Status {
         *self.load.lock()
     }
 
-    pub(super) fn set_load(&self, running: usize, waiting: usize, _usage: f64) {
-        *self.load.lock() = EngineLoad { running, waiting };
+    pub(super) fn set_load(&self, running: usize, waiting: usize, kv_cache_usage: f64) {
+        *self.load.lock() = EngineLoad { running, waiting, kv_cache_usage };
     }
 
     pub(super) fn health(&self) -> Result<(), EngineError> {
@@ -92,10 +91,4 @@ impl Status {
     pub(super) fn set_weight_version(&self, version: u64) {
         self.weight_version.store(version, Ordering::Release);
     }
-
-    #[expect(clippy::unused_self, reason = "to be metered")]
-    pub(super) fn planned(&self, _plan: &Plan, _scheduler: &Scheduler) {}
-
-    #[expect(clippy::unused_self, reason = "to be metered")]
-    pub(super) fn left(&self, _id: SequenceId) {}
 }

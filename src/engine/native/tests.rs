@@ -51,7 +51,12 @@ fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
 }
 
 fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
-    GenerateRequest { prompt_token_ids: prompt.into(), sampling: sampling.into(), prompt_logprobs: None }
+    GenerateRequest {
+        prompt_token_ids: prompt.into(),
+        sampling: sampling.into(),
+        prompt_logprobs: None,
+        cache_salt: None,
+    }
 }
 
 fn params(max_tokens: usize) -> SamplingParams {
@@ -65,7 +70,7 @@ async fn answer(stream: TokenStream) -> Answer {
     let (mut prompt, mut tokens, mut end) = (Vec::new(), Vec::new(), None);
     for output in stream.collect::<Vec<_>>().await {
         match output.unwrap() {
-            EngineOutput::Prompt(scores) => prompt = scores,
+            EngineOutput::Prompt(output) => prompt = output.logprobs,
             EngineOutput::Token(token) => tokens.push(token),
             EngineOutput::Finished(reason) => assert_eq!(end.replace(reason), None),
         }
@@ -171,6 +176,7 @@ async fn a_dropped_stream_frees_its_blocks() {
         .map(|id| engine.generate(request(&[id; 50], SamplingParams { ignore_eos: true, ..params(200) })))
         .collect();
     for stream in &mut streams {
+        assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Prompt(_)))));
         assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Token(_)))));
     }
     drop(streams);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, SampledToken, admission::Place},
+    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, admission::Place},
     sampling::{SampleError, SequenceSampler, score_token},
 };
 
@@ -14,6 +14,8 @@ use crate::{
 pub(super) struct Generation {
     prompt: Arc<[TokenId]>,
     prompt_logprobs: Option<usize>,
+    /// What is said to be cached, if anything is said.
+    cached_tokens: Option<usize>,
     sampler: SequenceSampler,
     source: SequenceLogits,
     logits: Vec<f32>,
@@ -36,6 +38,7 @@ impl Generation {
             sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt), seed),
             prompt,
             prompt_logprobs: request.prompt_logprobs,
+            cached_tokens: None,
             source,
             logits: vec![0.0; vocab_size],
             gate: Gate::opened(),
@@ -47,6 +50,12 @@ impl Generation {
     pub(super) fn queued(mut self, place: Place, gate: Gate) -> Self {
         self.phase = Phase::Queued(place);
         self.gate = gate;
+        self
+    }
+
+    /// Says that the prompt's first tokens were cached, at most all but one: logits come from the last.
+    pub(super) fn cached(mut self, tokens: Option<usize>) -> Self {
+        self.cached_tokens = tokens.map(|tokens| tokens.min(self.prompt.len().saturating_sub(1)));
         self
     }
 
@@ -66,8 +75,10 @@ impl Generation {
                         Err(error) => return Some(Err(EngineError::Failed(error.to_string()))),
                     };
                     self.phase = Phase::Sampling(place);
-                    if let Some(scores) = scores {
-                        return Some(Ok(EngineOutput::Prompt(scores)));
+                    if scores.is_some() || self.cached_tokens.is_some() {
+                        let cached_tokens = self.cached_tokens.unwrap_or(0);
+                        let logprobs = scores.unwrap_or_default();
+                        return Some(Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, logprobs })));
                     }
                 }
                 Phase::Sampling(place) => {

@@ -16,6 +16,7 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use parking_lot::Mutex;
 
 pub use self::gate::Gate;
 use self::{generation::Generation, logits::LogitSource};
@@ -37,6 +38,8 @@ pub struct ScriptedEngine {
     requests: AtomicU64,
     admission: Arc<Admission>,
     gate: Gate,
+    cached_tokens: Option<usize>,
+    cache_salt: Mutex<Option<Arc<str>>>,
 }
 
 impl ScriptedEngine {
@@ -63,6 +66,8 @@ impl ScriptedEngine {
             requests: AtomicU64::new(0),
             admission: Arc::new(Admission::new(DEFAULT_MAX_NUM_SEQS, MAX_WAITING)),
             gate: Gate::opened(),
+            cached_tokens: None,
+            cache_salt: Mutex::default(),
         }
     }
 
@@ -75,9 +80,8 @@ impl ScriptedEngine {
 
     /// Sets how many sequences run at a time; the others wait in order.
     #[must_use]
-    pub fn with_max_num_seqs(mut self, max_num_seqs: usize) -> Self {
-        self.admission = Arc::new(Admission::new(max_num_seqs, MAX_WAITING));
-        self
+    pub fn with_max_num_seqs(self, max_num_seqs: usize) -> Self {
+        self.with_seats(max_num_seqs, MAX_WAITING)
     }
 
     /// Makes every token wait for `gate`.
@@ -87,13 +91,33 @@ impl ScriptedEngine {
         self
     }
 
+    /// Sets how many sequences run at a time and how many may wait for them; further ones are refused.
+    #[must_use]
+    pub fn with_seats(mut self, max_num_seqs: usize, max_waiting: usize) -> Self {
+        self.admission = Arc::new(Admission::new(max_num_seqs, max_waiting));
+        self
+    }
+
+    /// Reports that the first `tokens` of every prompt were cached, at most all but one.
+    #[must_use]
+    pub fn with_cached_tokens(mut self, tokens: usize) -> Self {
+        self.cached_tokens = Some(tokens);
+        self
+    }
+
+    /// The salt that the latest request came with.
+    pub fn latest_cache_salt(&self) -> Option<Arc<str>> {
+        self.cache_salt.lock().clone()
+    }
+
     fn start(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
         self.info.check(&request)?;
+        self.cache_salt.lock().clone_from(&request.cache_salt);
         let place = self.admission.enter()?;
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
         let generation = Generation::new(request, seed, source, self.info.vocab_size);
-        Ok(generation.queued(place, self.gate.clone()))
+        Ok(generation.cached(self.cached_tokens).queued(place, self.gate.clone()))
     }
 }
 
@@ -129,7 +153,7 @@ impl Engine for ScriptedEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{EngineOutput, FinishReason, SampledToken, SamplingParams};
+    use crate::engine::{EngineOutput, FinishReason, PromptOutput, SampledToken, SamplingParams};
 
     const EOS: TokenId = 2;
 
@@ -148,7 +172,12 @@ mod tests {
     }
 
     fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
-        GenerateRequest { prompt_token_ids: prompt.into(), sampling: sampling.into(), prompt_logprobs: None }
+        GenerateRequest {
+            prompt_token_ids: prompt.into(),
+            sampling: sampling.into(),
+            prompt_logprobs: None,
+            cache_salt: None,
+        }
     }
 
     async fn outputs(stream: TokenStream) -> Vec<Result<EngineOutput, EngineError>> {
@@ -221,12 +250,33 @@ mod tests {
         let engine = ScriptedEngine::hashed(info(), vec![EOS]);
         let asked = GenerateRequest { prompt_logprobs: Some(2), ..request(&[5, 6, 7], params(1)) };
         let outputs = outputs(engine.generate(asked)).await;
-        let Ok(EngineOutput::Prompt(scores)) = &outputs[0] else { panic!("{outputs:?}") };
+        let Ok(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs: scores })) = &outputs[0] else {
+            panic!("{outputs:?}")
+        };
         assert_eq!(
             scores.iter().map(|score| (score.id, score.top_logprobs.len())).collect::<Vec<_>>(),
             [(6, 2), (7, 2)]
         );
         assert!(matches!(outputs[1..], [Ok(EngineOutput::Token(_)), Ok(EngineOutput::Finished(_))]));
+    }
+
+    #[tokio::test]
+    async fn cached_tokens_are_reported_once_and_never_for_the_whole_prompt() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_cached_tokens(2);
+        for (prompt, cached_tokens) in [(&[5, 6, 7][..], 2), (&[5, 6], 1), (&[5], 0)] {
+            let outputs = outputs(engine.generate(request(prompt, params(1)))).await;
+            assert_eq!(outputs[0], Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, logprobs: Vec::new() })));
+            assert!(matches!(outputs[1..], [Ok(EngineOutput::Token(_)), Ok(EngineOutput::Finished(_))]));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_without_a_prefix_cache_says_that_it_has_none() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]);
+        let no = |what: &str| EngineError::Unsupported(format!("{what} is not supported by this engine"));
+        assert_eq!(engine.reset_prefix_cache().await, Err(no("reset_prefix_cache")));
+        assert_eq!(engine.update_weights(Vec::new()).await, Err(no("update_weights")));
+        assert_eq!(engine.weight_version(), 0);
     }
 
     #[tokio::test]
@@ -240,9 +290,9 @@ mod tests {
         assert!(matches!(running.next().await, Some(Ok(EngineOutput::Token(_)))));
         assert!(running.next().now_or_never().is_none());
         assert!(waiting.next().now_or_never().is_none());
-        assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 1 });
+        assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 1, ..EngineLoad::default() });
         drop(running);
-        assert_eq!(engine.load(), EngineLoad { running: 1, waiting: 0 });
+        assert_eq!(engine.load(), EngineLoad { running: 1, ..EngineLoad::default() });
         gate.open();
         assert_eq!(ids(waiting).await.len(), 1);
         assert_eq!(engine.load(), EngineLoad::default());

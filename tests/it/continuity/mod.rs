@@ -176,6 +176,7 @@ impl Model {
                 return_tokens_as_token_ids: false,
             },
             tools: ToolPolicy::default(),
+            prompt_tokens_details: false,
             max_model_len: 4096,
             utc_offset: time::UtcOffset::UTC,
         };

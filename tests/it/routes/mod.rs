@@ -1,5 +1,6 @@
 //! One file for each endpoint.
 
+mod cached_tokens;
 mod chat_completions;
 mod chat_sampling;
 mod chat_tools;

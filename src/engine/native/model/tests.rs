@@ -8,10 +8,13 @@ use serde_json::{Map, Value};
 use super::*;
 use crate::{
     TokenId,
-    engine::native::{
-        backend::{BLOCK_TOKENS, Span},
-        cpu::{CpuBackend, KernelSet, Pool, Precision},
-        weights::{NumberType, SafetensorsFiles},
+    engine::{
+        WeightDtype, WeightTensor,
+        native::{
+            backend::{BLOCK_TOKENS, Span},
+            cpu::{CpuBackend, KernelSet, Pool, Precision},
+            weights::{Given, SafetensorsFiles},
+        },
     },
     sampling::score_token,
 };
@@ -146,17 +149,23 @@ fn bf16_stays_close_to_f32() {
 
 #[test]
 fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything_is_written() {
-    use crate::engine::native::weights::Given;
     let mut model = model("llama", KernelSet::Portable, 1, Precision::F32);
     let before = logits(&mut model, &[1, 2, 3], 0);
-    let ones: Vec<u8> = [1.5_f32; 64].iter().flat_map(|one| one.to_le_bytes()).collect();
-    let given = |name, shape| Given { name, shape, number_type: NumberType::F32, bytes: &ones };
-    let refused = vec![given("model.norm.weight", &[64]), given("model.layers.0.input_layernorm.weight", &[32])];
-    assert!(matches!(model.replace(&refused), Err(WeightsError::Shape { .. })));
-    let unknown = vec![given("model.norm.weight", &[64]), given("model.layers.9.input_layernorm.weight", &[64])];
+    let given = |tensors: &[(&str, usize)]| {
+        let tensors = tensors.iter().map(|(name, length)| WeightTensor {
+            name: (*name).to_owned(),
+            dtype: WeightDtype::F32,
+            shape: vec![*length],
+            bytes: 1.5_f32.to_le_bytes().repeat(*length).into(),
+        });
+        Given::new(tensors.collect()).unwrap()
+    };
+    let misshapen = given(&[("model.norm.weight", 64), ("model.layers.0.input_layernorm.weight", 32)]);
+    assert!(matches!(model.replace(&misshapen), Err(WeightsError::Shape { .. })));
+    let unknown = given(&[("model.norm.weight", 64), ("model.layers.9.input_layernorm.weight", 64)]);
     assert!(matches!(model.replace(&unknown), Err(WeightsError::Unknown(_))));
     assert_eq!(logits(&mut model, &[1, 2, 3], 0), before);
-    model.replace(&vec![given("model.norm.weight", &[64])]).unwrap();
+    model.replace(&given(&[("model.norm.weight", 64)])).unwrap();
     assert_ne!(logits(&mut model, &[1, 2, 3], 0), before);
 }
 

@@ -104,7 +104,7 @@ impl Scheduler {
     }
 
     /// How often a sequence was preempted.
-    pub(crate) fn preemptions(&self, id: SequenceId) -> usize {
+    pub(crate) fn preemptions(&self, id: SequenceId) -> u32 {
         self.running.iter().chain(&self.waiting).find(|sequence| sequence.id == id).map_or(0, |found| found.preemptions)
     }
 

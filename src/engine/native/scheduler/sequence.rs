@@ -1,5 +1,7 @@
 //! One sequence: its tokens, and how much of it is computed.
 
+use std::sync::Arc;
+
 use crate::{
     TokenId,
     engine::native::{
@@ -21,7 +23,7 @@ pub(crate) struct NewSequence {
     /// Tokens to sample at most.
     pub(crate) max_tokens: usize,
     /// Sequences share blocks only with those of the same salt.
-    pub(crate) salt: Option<Box<str>>,
+    pub(crate) salt: Option<Arc<str>>,
     /// Whether logits of all the prompt's positions are wanted, so that cached blocks are of no use.
     pub(crate) scores_prompt: bool,
 }
@@ -33,7 +35,7 @@ pub(super) struct Sequence {
     /// Prompt and output.
     pub(super) token_ids: Vec<TokenId>,
     pub(super) prompt_len: usize,
-    pub(super) salt: Option<Box<str>>,
+    pub(super) salt: Option<Arc<str>>,
     pub(super) scores_prompt: bool,
     /// Tokens whose keys and values are in the blocks.
     pub(super) computed: usize,
@@ -44,7 +46,7 @@ pub(super) struct Sequence {
     pub(super) scored: usize,
     /// Set when it was first admitted: tokens of the prompt that were found in the cache.
     pub(super) cached_tokens: Option<usize>,
-    pub(super) preemptions: usize,
+    pub(super) preemptions: u32,
 }
 
 impl Sequence {

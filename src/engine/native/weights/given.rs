@@ -1,48 +1,86 @@
 //! Tensors that are in memory already.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
-use super::{NumberType, Rows, Weights, WeightsError, as_rows};
+use super::{Rows, Weights, WeightsError, as_rows, widen};
+use crate::engine::WeightTensor;
 
-/// One tensor.
+/// Tensors whose lengths were compared with their shapes.
 #[derive(Debug)]
-pub(crate) struct Given<'a> {
-    /// Its name.
-    pub(crate) name: &'a str,
-    /// Rows first.
-    pub(crate) shape: &'a [usize],
-    /// Of its numbers.
-    pub(crate) number_type: NumberType,
-    /// Little-endian, row by row; as many as the shape says.
-    pub(crate) bytes: &'a [u8],
+pub(crate) struct Given {
+    tensors: BTreeMap<String, WeightTensor>,
 }
 
-impl Weights for Vec<Given<'_>> {
+impl Given {
+    /// Refuses tensors that are not what they say, and names that are given twice.
+    pub(crate) fn new(tensors: Vec<WeightTensor>) -> Result<Self, WeightsError> {
+        let mut by_name = BTreeMap::new();
+        for tensor in tensors {
+            let numbers = tensor.shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+            let expected = numbers.and_then(|numbers| numbers.checked_mul(tensor.dtype.size()));
+            if expected != Some(tensor.bytes.len()) {
+                return Err(WeightsError::Length {
+                    name: tensor.name,
+                    found: tensor.bytes.len(),
+                    expected: expected.unwrap_or(usize::MAX),
+                });
+            }
+            let name = tensor.name.clone();
+            if by_name.insert(name.clone(), tensor).is_some() {
+                return Err(WeightsError::Repeated(name));
+            }
+        }
+        Ok(Self { tensors: by_name })
+    }
+}
+
+impl Weights for Given {
     fn tensors(&self) -> Vec<(&str, &[usize])> {
-        self.iter().map(|tensor| (tensor.name, tensor.shape)).collect()
+        self.tensors.iter().map(|(name, tensor)| (name.as_str(), &tensor.shape[..])).collect()
     }
 
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
-        let tensor = self.iter().find(|tensor| tensor.name == name);
-        let tensor = tensor.ok_or_else(|| WeightsError::Missing(vec![name.to_owned()]))?;
+        let tensor = self.tensors.get(name).ok_or_else(|| WeightsError::Missing(vec![name.to_owned()]))?;
         Ok(Box::new(tensor))
     }
 }
 
-impl Rows for &Given<'_> {
+impl Rows for &WeightTensor {
     fn rows(&self) -> usize {
-        as_rows(self.shape).0
+        as_rows(&self.shape).0
     }
 
     fn columns(&self) -> usize {
-        as_rows(self.shape).1
+        as_rows(&self.shape).1
     }
 
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        let row = self.columns() * self.number_type.size();
-        let bytes = self.bytes.get(rows.start * row..rows.end * row);
-        let bytes = bytes.ok_or_else(|| WeightsError::Missing(vec![self.name.to_owned()]))?;
-        self.number_type.widen(bytes, out);
+        let row = self.columns() * self.dtype.size();
+        widen(self.dtype, &self.bytes[rows.start * row..rows.end * row], out);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::WeightDtype;
+
+    fn tensor(name: &str, shape: &[usize], bytes: usize) -> WeightTensor {
+        WeightTensor {
+            name: name.to_owned(),
+            dtype: WeightDtype::Bf16,
+            shape: shape.to_vec(),
+            bytes: vec![0; bytes].into(),
+        }
+    }
+
+    #[test]
+    fn tensors_that_are_not_what_they_say_are_refused() {
+        let refusal = |tensors| Given::new(tensors).unwrap_err().to_string();
+        assert_eq!(refusal(vec![tensor("a", &[2, 3], 11)]), "tensor a has 11 bytes, not 12");
+        assert!(refusal(vec![tensor("a", &[usize::MAX, 3], 11)]).starts_with("tensor a has 11 bytes, not"));
+        assert_eq!(refusal(vec![tensor("a", &[1], 2), tensor("a", &[1], 2)]), "tensor a is given more than once");
+        assert!(Given::new(vec![tensor("a", &[2, 3], 12)]).is_ok());
     }
 }

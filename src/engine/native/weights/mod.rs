@@ -10,6 +10,8 @@ use std::{ops::Range, path::PathBuf};
 pub(crate) use given::Given;
 pub(crate) use safetensors::SafetensorsFiles;
 
+use crate::engine::WeightDtype;
+
 /// Why weights could not be read or used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WeightsError {
@@ -53,12 +55,19 @@ pub(crate) enum WeightsError {
         /// Its type.
         dtype: String,
     },
-    /// A tensor holds numbers that are not finite.
-    #[error("tensor {name} holds a number that is not finite")]
-    NotFinite {
+    /// A tensor has more or fewer bytes than its shape and type need.
+    #[error("tensor {name} has {found} bytes, not {expected}")]
+    Length {
         /// The tensor.
         name: String,
+        /// Its bytes.
+        found: usize,
+        /// What its shape and type need.
+        expected: usize,
     },
+    /// A tensor is given more than once.
+    #[error("tensor {0} is given more than once")]
+    Repeated(String),
 }
 
 /// The first few names, and how many there are.
@@ -71,37 +80,16 @@ fn names(all: &[String]) -> String {
     }
 }
 
-/// A type of numbers in a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NumberType {
-    /// bfloat16.
-    Bf16,
-    /// IEEE half precision.
-    F16,
-    /// IEEE single precision.
-    F32,
-}
-
-impl NumberType {
-    /// Bytes of a number.
-    pub(crate) fn size(self) -> usize {
-        match self {
-            Self::Bf16 | Self::F16 => 2,
-            Self::F32 => 4,
+/// Widens little-endian numbers, exactly.
+pub(crate) fn widen(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<f32>) {
+    match dtype {
+        WeightDtype::Bf16 => {
+            out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::bf16::from_le_bytes(*two).to_f32()));
         }
-    }
-
-    /// Widens little-endian numbers, exactly.
-    pub(crate) fn widen(self, bytes: &[u8], out: &mut Vec<f32>) {
-        match self {
-            Self::Bf16 => {
-                out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::bf16::from_le_bytes(*two).to_f32()));
-            }
-            Self::F16 => {
-                out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::f16::from_le_bytes(*two).to_f32()));
-            }
-            Self::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four))),
+        WeightDtype::F16 => {
+            out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::f16::from_le_bytes(*two).to_f32()));
         }
+        WeightDtype::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four))),
     }
 }
 

@@ -14,7 +14,8 @@ use std::{
 use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 
-use super::{NumberType, Rows, Weights, WeightsError, as_rows};
+use super::{Rows, Weights, WeightsError, as_rows, widen};
+use crate::engine::WeightDtype;
 
 /// No header is longer.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
@@ -109,15 +110,15 @@ impl Weights for SafetensorsFiles {
 
     fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
         let entry = self.tensors.get(name).ok_or_else(|| WeightsError::Missing(vec![name.to_owned()]))?;
-        let number_type = match entry.dtype {
-            Dtype::BF16 => NumberType::Bf16,
-            Dtype::F16 => NumberType::F16,
-            Dtype::F32 => NumberType::F32,
+        let dtype = match entry.dtype {
+            Dtype::BF16 => WeightDtype::Bf16,
+            Dtype::F16 => WeightDtype::F16,
+            Dtype::F32 => WeightDtype::F32,
             other => return Err(WeightsError::Dtype { name: name.to_owned(), dtype: format!("{other:?}") }),
         };
         let (path, file) = &self.files[entry.file];
         let (rows, columns) = as_rows(&entry.shape);
-        Ok(Box::new(FileRows { path, file, offset: entry.offset, rows, columns, number_type }))
+        Ok(Box::new(FileRows { path, file, offset: entry.offset, rows, columns, dtype }))
     }
 }
 
@@ -127,7 +128,7 @@ struct FileRows<'a> {
     offset: u64,
     rows: usize,
     columns: usize,
-    number_type: NumberType,
+    dtype: WeightDtype,
 }
 
 impl Rows for FileRows<'_> {
@@ -140,11 +141,11 @@ impl Rows for FileRows<'_> {
     }
 
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        let row = self.columns * self.number_type.size();
+        let row = self.columns * self.dtype.size();
         let mut bytes = vec![0; rows.len() * row];
         let offset = self.offset + (rows.start * row) as u64;
         self.file.read_exact_at(&mut bytes, offset).map_err(read_error(self.path))?;
-        self.number_type.widen(&bytes, out);
+        widen(self.dtype, &bytes, out);
         Ok(())
     }
 }

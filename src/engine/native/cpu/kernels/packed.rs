@@ -313,7 +313,7 @@ impl Operand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::native::weights::{Given, NumberType};
+    use crate::engine::{WeightDtype, WeightTensor};
 
     #[test]
     fn rounding_agrees_with_the_half_crate() {
@@ -331,11 +331,11 @@ mod tests {
                 let mut packed = Packed::zeros(precision, outputs, inputs);
                 let value = |row: usize, column: usize| f32::from(u8::try_from((row * 7 + column) % 256).unwrap());
                 for (first, count) in [(0, outputs / 2), (outputs / 2, outputs - outputs / 2)] {
-                    let bytes: Vec<u8> = (first..first + count)
+                    let bytes = (first..first + count)
                         .flat_map(|row| (0..inputs).flat_map(move |column| value(row, column).to_le_bytes()))
                         .collect();
-                    let shape = [count, inputs];
-                    let rows = Given { name: "rows", shape: &shape, number_type: NumberType::F32, bytes: &bytes };
+                    let (name, shape) = ("rows".to_owned(), vec![count, inputs]);
+                    let rows = WeightTensor { name, shape, dtype: WeightDtype::F32, bytes };
                     packed.write_rows(&mut pool, first, &&rows).unwrap();
                 }
                 let mut row = vec![0.0; inputs];
