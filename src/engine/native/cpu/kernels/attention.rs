@@ -3,13 +3,15 @@
 //! Each query goes over its keys from the first to the last in strides of [`STRIDE`], at fixed positions of the
 //! sequence, keeping a running maximum: how a prompt was cut, and what was cached, cannot show in the result.
 
+use std::ops::Range;
+
 use super::{
     KernelSet, KvStore, LANES, Operand, Pool,
     exp::exp_nonpositive,
     gemm::{Gemm, gemm_bf16, gemm_f32},
     instructions::Vectorized,
     kv::BLOCK_TOKENS,
-    packed::{Numbers, rounded},
+    packed::{Numbers, RoundToBf16},
     parts::Parts,
 };
 
@@ -84,10 +86,26 @@ pub(crate) fn attend(
         Numbers::Bf16(numbers) => Output::Bf16(Parts::new(numbers), stride),
         Numbers::F32(numbers) => Output::F32(Parts::new(numbers), stride),
     };
+    let threads = pool.threads();
     pool.for_each(shares.len(), &|index| {
         let share = shares[index];
+        if let Some(next) = shares.get(index + threads) {
+            prefetch_first(attention, &queries[next.query], next);
+        }
         Tile::new(set, attention, &queries[share.query], share).run(&out);
     });
+}
+
+/// Has the first keys and values of a share fetched, while another one is worked on.
+fn prefetch_first(attention: &Attention<'_>, query: &AttentionQuery<'_>, share: &Share) {
+    let layout = attention.store.layout;
+    let position = query.first_position + share.first;
+    let start = attention.window.map_or(0, |window| (position + 1).saturating_sub(window)) / STRIDE * STRIDE;
+    let end = (position + share.tokens).min(start + STRIDE);
+    for block in &query.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)] {
+        let (keys, values) = layout.offsets(*block, share.head);
+        attention.store.numbers.prefetch(keys..values + BLOCK_TOKENS * layout.value_width());
+    }
 }
 
 enum Output<'a> {
@@ -149,9 +167,7 @@ impl<'a> Tile<'a> {
             let from = &self.attention.states[token * self.attention.stride + head * head_dim..][..head_dim];
             match &mut self.queries {
                 Numbers::Bf16(numbers) => {
-                    for (to, from) in numbers[row * depth..].iter_mut().zip(from) {
-                        *to = rounded(*from);
-                    }
+                    self.set.vectorize(RoundToBf16 { from, to: &mut numbers[row * depth..][..head_dim] });
                 }
                 Numbers::F32(numbers) => numbers[row * depth..][..head_dim].copy_from_slice(from),
             }
@@ -174,12 +190,25 @@ impl<'a> Tile<'a> {
         while start < end {
             let first = start / BLOCK_TOKENS;
             let last = end.min(start + STRIDE).div_ceil(BLOCK_TOKENS);
+            let next = last..end.min(start + 2 * STRIDE).div_ceil(BLOCK_TOKENS);
+            self.prefetch(first..last, |_, values, end| values..end);
+            self.prefetch(next, |keys, values, _| keys..values);
             self.score(first, last);
             self.weigh(start, (last - first) * BLOCK_TOKENS);
             self.add_values(first, last);
             start += STRIDE;
         }
         self.write(out);
+    }
+
+    /// Has the memory of some blocks fetched: blocks lie anywhere, so the processor cannot guess the next one.
+    fn prefetch(&self, blocks: Range<usize>, part: impl Fn(usize, usize, usize) -> Range<usize>) {
+        let layout = self.attention.store.layout;
+        for block in &self.query.blocks[blocks] {
+            let (keys, values) = layout.offsets(*block, self.share.head);
+            let end = values + BLOCK_TOKENS * layout.value_width();
+            self.attention.store.numbers.prefetch(part(keys, values, end));
+        }
     }
 
     /// Queries times the keys of some blocks, into `scores`.
@@ -256,7 +285,7 @@ impl<'a> Tile<'a> {
             match &mut self.weights {
                 Numbers::Bf16(weights) => {
                     let to = &mut weights[row * STRIDE..][..keys];
-                    self.set.vectorize(super::packed::RoundToBf16 { from: scores, to });
+                    self.set.vectorize(RoundToBf16 { from: scores, to });
                 }
                 Numbers::F32(weights) => weights[row * STRIDE..][..keys].copy_from_slice(scores),
             }
@@ -318,24 +347,25 @@ impl<'a> Tile<'a> {
         }
     }
 
-    fn write(self, out: &Output<'_>) {
+    fn write(mut self, out: &Output<'_>) {
         let layout = self.attention.store.layout;
         let (width, head_dim) = (layout.value_width(), layout.head_dim);
         for row in 0..self.rows {
             let token = self.query.first_row + self.share.first + row / self.group;
             let column = (self.share.head * self.group + row % self.group) * head_dim;
             let factor = 1.0 / self.running[row].total;
-            let sums = self.sums[row * width..][..head_dim].iter().map(|sum| sum * factor);
+            let sums = &mut self.sums[row * width..][..head_dim];
+            sums.iter_mut().for_each(|sum| *sum *= factor);
             // SAFETY: each token and head of queries belongs to one share.
             unsafe {
                 match out {
                     Output::Bf16(parts, stride) => {
                         let to = parts.part(token * stride + column, head_dim);
-                        to.iter_mut().zip(sums).for_each(|(to, sum)| *to = rounded(sum));
+                        self.set.vectorize(RoundToBf16 { from: sums, to });
                     }
                     Output::F32(parts, stride) => {
                         let to = parts.part(token * stride + column, head_dim);
-                        to.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+                        to.copy_from_slice(sums);
                     }
                 }
             }

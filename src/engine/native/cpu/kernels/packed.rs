@@ -1,5 +1,7 @@
 //! Matrices as the kernels read them: weights in blocks of 16 columns, activations in rows.
 
+use std::ops::Range;
+
 use half::bf16;
 use parking_lot::Mutex;
 
@@ -61,12 +63,30 @@ impl Numbers {
         }
     }
 
+    /// Has some of them fetched into the caches.
+    pub(super) fn prefetch(&self, range: Range<usize>) {
+        match self {
+            Self::Bf16(numbers) => prefetch(&numbers[range]),
+            Self::F32(numbers) => prefetch(&numbers[range]),
+        }
+    }
+
     pub(super) fn resize(&mut self, len: usize) {
         match self {
             Self::Bf16(numbers) => numbers.resize(len, 0),
             Self::F32(numbers) => numbers.resize(len, 0.0),
         }
     }
+}
+
+fn prefetch<T>(numbers: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in numbers.chunks((64 / size_of::<T>()).max(1)) {
+        // SAFETY: a hint, which reads nothing.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = numbers;
 }
 
 /// The left side of a product: `rows` of `columns` numbers, each row padded with zeros to `stride`.
