@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// Loads the engine that the command line asks for.
+#[expect(clippy::too_many_arguments, reason = "an engine needs a bit of everything that was read")]
 pub(super) async fn load(
     args: &ServeArgs,
     files: &ModelFiles,

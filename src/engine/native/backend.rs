@@ -124,6 +124,7 @@ pub(crate) trait Backend: Send + 'static {
     /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
     fn write_cache(&mut self, states: &Self::States, first: usize, batch: &Batch, cache: &mut Self::Cache);
     /// Attention of every row, whose queries come first in it.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend(
         &mut self,
         states: &Self::States,

@@ -26,8 +26,8 @@ use crate::{
     sampling::{SampleError, SampledToken, SequenceSampler, Step, score_token},
 };
 
-/// Where a sequence's outputs go.
-pub(super) type Outputs = mpsc::UnboundedSender<Result<EngineOutput, EngineError>>;
+/// Where a sequence's outputs go; it has room for all of them.
+pub(super) type Outputs = mpsc::Sender<Result<EngineOutput, EngineError>>;
 
 /// What the thread is told.
 pub(super) enum Command {
@@ -131,12 +131,12 @@ impl<B: Backend> Executor<B> {
         };
         self.status.close(end.as_ref().err().cloned());
         for active in std::mem::take(&mut self.active).into_values() {
-            let _ = active.outputs.send(end.clone());
+            let _ = active.outputs.try_send(end.clone());
         }
         // What was sent but not read yet ends too.
         while let Ok(command) = self.commands.try_recv() {
             if let Command::Start { outputs, .. } = command {
-                let _ = outputs.send(end.clone());
+                let _ = outputs.try_send(end.clone());
             }
         }
         self.status.idle();
@@ -257,12 +257,7 @@ impl<B: Backend> Executor<B> {
     }
 
     /// Computes the logits of a batch and what is to be made of each row.
-    fn forward(
-        &mut self,
-        plan: &Plan,
-        batch: &Batch,
-        places: &[(usize, Option<(usize, TokenId)>)],
-    ) -> Vec<Result<Made, SampleError>> {
+    fn forward(&mut self, plan: &Plan, batch: &Batch, places: &[Place]) -> Vec<Result<Made, SampleError>> {
         let Self { model, active, .. } = self;
         let mut samplers: HashMap<SequenceId, &mut Active> =
             active.iter_mut().map(|(id, active)| (*id, active)).collect();
@@ -296,7 +291,7 @@ impl<B: Backend> Executor<B> {
         let Some(active) = self.active.get_mut(&id) else { return false };
         match (made, score) {
             (Err(error), _) => {
-                let _ = active.outputs.send(Err(error.into()));
+                let _ = active.outputs.try_send(Err(error.into()));
                 false
             }
             (Ok(Made::Score(score)), Some((index, _))) => {
@@ -324,7 +319,7 @@ impl<B: Backend> Executor<B> {
 impl Active {
     /// `false` if nobody listens.
     fn send(&self, output: EngineOutput) -> bool {
-        self.outputs.send(Ok(output)).is_ok()
+        self.outputs.try_send(Ok(output)).is_ok()
     }
 
     fn send_prompt(&mut self) -> bool {
@@ -334,9 +329,11 @@ impl Active {
     }
 }
 
-/// A plan as a batch, and for each row of logits: the work that it belongs to, and for a score the place among the
-/// prompt's log-probs and the token.
-fn batch(plan: &Plan) -> (Batch, Vec<(usize, Option<(usize, TokenId)>)>) {
+/// A row of logits: the work that it belongs to, and for a score the place among the prompt's log-probs and the token.
+type Place = (usize, Option<(usize, TokenId)>);
+
+/// A plan as a batch, with the places of its rows of logits.
+fn batch(plan: &Plan) -> (Batch, Vec<Place>) {
     let mut batch = Batch::default();
     let mut places = Vec::new();
     for (index, work) in plan.work.iter().enumerate() {

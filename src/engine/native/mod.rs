@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 
 pub use self::settings::{Dtype, KernelSet, NativeSettings};
 use self::{
-    cpu::{CpuBackend, Pool, Precision},
+    cpu::{CpuBackend, Pool, Precision, Processor},
     executor::{Command, Executor},
     model::{ConfigError, Model, ModelShape},
     scheduler::{Bounds, Scheduler, SequenceId},
@@ -40,6 +40,9 @@ use self::{
     weights::{Given, SafetensorsFiles, WeightsError},
 };
 use super::{Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream, WeightTensor};
+
+/// The prompt and the end.
+const OUTPUTS_BESIDE_TOKENS: usize = 2;
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +117,7 @@ impl NativeEngine {
             Dtype::Bf16 => Precision::Bf16,
             Dtype::F32 => Precision::F32,
         };
-        let backend = CpuBackend::new(set, pool, precision);
+        let backend = CpuBackend::new(Processor { set, pool }, precision);
         let mut model = Model::load(backend, shape, &weights, progress)?;
         let block_bytes = model.block_bytes();
         let blocks = usize::try_from(settings.kv_cache_bytes).unwrap_or(usize::MAX) / block_bytes;
@@ -172,7 +175,7 @@ impl NativeEngine {
         }
         self.status.enter(self.most_sequences)?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::channel(request.sampling.max_tokens.saturating_add(OUTPUTS_BESIDE_TOKENS));
         let outputs = Outputs { id, receiver, commands: self.commands.clone(), status: Arc::clone(&self.status) };
         let seed = self.seed.wrapping_add(id);
         let start = Command::Start { id, request, seed, outputs: sender };
@@ -211,7 +214,7 @@ fn kernels(asked: Option<KernelSet>) -> Result<KernelSet, LoadError> {
 /// What a sequence gives; dropping it aborts the sequence.
 struct Outputs {
     id: SequenceId,
-    receiver: mpsc::UnboundedReceiver<Result<EngineOutput, EngineError>>,
+    receiver: mpsc::Receiver<Result<EngineOutput, EngineError>>,
     commands: Sender<Command>,
     status: Arc<Status>,
 }

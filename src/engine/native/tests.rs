@@ -78,8 +78,11 @@ async fn answer(stream: TokenStream) -> Answer {
     (prompt, tokens, end.expect("a stream says how it ended"))
 }
 
+/// A token, its log-prob, and the alternatives.
+type Bits = (TokenId, u32, Vec<(TokenId, u32)>);
+
 /// Bits rather than numbers: two zeros of different signs are different.
-fn bits(answer: &Answer) -> Vec<(TokenId, u32, Vec<(TokenId, u32)>)> {
+fn bits(answer: &Answer) -> Vec<Bits> {
     let of = |token: &SampledToken| {
         let top = token.top_logprobs.iter().map(|top| (top.id, top.logprob.to_bits())).collect();
         (token.id, token.logprob.to_bits(), top)

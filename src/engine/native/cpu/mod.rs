@@ -3,13 +3,13 @@
 mod kernels;
 
 pub use kernels::KernelSet;
-pub(crate) use kernels::{Pool, Precision};
+pub(crate) use kernels::{Pool, Precision, Processor};
 
 use std::ops::Range;
 
 use kernels::{
-    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, add_scaled, attend, gated_silu, head_norm, multiply,
-    rms_norm, rotate,
+    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, States, add_scaled, attend, gated_silu, head_norm,
+    multiply, rms_norm, rotate,
 };
 
 use super::{
@@ -20,67 +20,30 @@ use crate::TokenId;
 
 const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks are the kernels'");
 
-/// Rows of states, padded to whole vectors.
-#[derive(Debug, Default)]
-pub(crate) struct States {
-    numbers: Vec<f32>,
-    rows: usize,
-    columns: usize,
-    stride: usize,
-}
-
-impl States {
-    /// Makes room for as many rows; what they hold is left over from before.
-    fn reshape(&mut self, rows: usize, columns: usize) {
-        let stride = columns.next_multiple_of(16);
-        self.numbers.resize(rows * stride, 0.0);
-        (self.rows, self.columns, self.stride) = (rows, columns, stride);
-    }
-
-    fn row_mut(&mut self, row: usize) -> &mut [f32] {
-        &mut self.numbers[row * self.stride..][..self.columns]
-    }
-}
-
 /// Threads, instructions and the precision of weights.
 pub(crate) struct CpuBackend {
-    set: KernelSet,
-    pool: Pool,
+    processor: Processor,
     precision: Precision,
     logits: States,
 }
 
 impl CpuBackend {
-    /// A backend on `pool` that computes with `set`.
-    pub(crate) fn new(set: KernelSet, pool: Pool, precision: Precision) -> Self {
-        Self { set, pool, precision, logits: States::default() }
+    /// A backend whose matrices and caches have this precision.
+    pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
+        Self { processor, precision, logits: States::default() }
     }
 
     fn layout(&self, CacheShape { heads, head_dim }: CacheShape) -> KvLayout {
         KvLayout { heads, head_dim, precision: self.precision }
     }
+}
 
-    fn product(
-        &mut self,
-        input: &Operand,
-        matrix: &Packed,
-        bias: Option<&Vec<f32>>,
-        out: &mut States,
-        accumulate: bool,
-    ) {
-        if let Some(bias) = bias {
-            for row in 0..out.rows {
-                let row = out.row_mut(row);
-                if accumulate {
-                    row.iter_mut().zip(bias).for_each(|(to, bias)| *to += bias);
-                } else {
-                    row.copy_from_slice(bias);
-                }
-            }
+/// Adds a bias to every row, or begins every row with it.
+fn put_bias(bias: &[f32], out: &mut States, accumulate: bool) {
+    for row in 0..out.rows() {
+        for (number, bias) in out.row_mut(row).iter_mut().zip(bias) {
+            *number = if accumulate { *number + bias } else { *bias };
         }
-        let accumulate = accumulate || bias.is_some();
-        let stride = out.stride;
-        multiply(self.set, &mut self.pool, input, matrix, &mut out.numbers, stride, accumulate);
     }
 }
 
@@ -96,7 +59,7 @@ impl Backend for CpuBackend {
     }
 
     fn write_rows(&mut self, matrix: &mut Packed, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
-        matrix.write_rows(&mut self.pool, first, rows)
+        matrix.write_rows(&mut self.processor.pool, first, rows)
     }
 
     fn vector(&self, len: usize) -> Vec<f32> {
@@ -131,31 +94,35 @@ impl Backend for CpuBackend {
     }
 
     fn norm(&mut self, states: &States, weight: &Vec<f32>, epsilon: f32, out: &mut Operand) {
-        rms_norm(self.set, &mut self.pool, &states.numbers, states.stride, weight, epsilon, out);
+        rms_norm(&mut self.processor, states, weight, epsilon, out);
     }
 
     fn head_norm(&mut self, states: &mut States, heads: Range<usize>, weight: &Vec<f32>, epsilon: f32) {
-        let (first, stride) = (heads.start * weight.len(), states.stride);
-        head_norm(self.set, &mut self.pool, &mut states.numbers, stride, first, heads.len(), weight, epsilon);
+        head_norm(&mut self.processor, states, heads, weight, epsilon);
     }
 
     fn linear(&mut self, input: &Operand, matrix: &Packed, bias: Option<&Vec<f32>>, out: &mut States) {
         out.reshape(input.rows(), matrix.outputs());
-        self.product(input, matrix, bias, out, false);
+        if let Some(bias) = bias {
+            put_bias(bias, out, false);
+        }
+        multiply(&mut self.processor, input, matrix, out, bias.is_some());
     }
 
     fn add_linear(&mut self, input: &Operand, matrix: &Packed, bias: Option<&Vec<f32>>, out: &mut States) {
-        self.product(input, matrix, bias, out, true);
+        if let Some(bias) = bias {
+            put_bias(bias, out, true);
+        }
+        multiply(&mut self.processor, input, matrix, out, true);
     }
 
     fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, angles: &Angles) {
-        let stride = states.stride;
         let angles = (&angles.cosines[..], &angles.sines[..]);
-        rotate(self.set, &mut self.pool, &mut states.numbers, stride, heads, head_dim, angles);
+        rotate(&mut self.processor, states, heads, head_dim, angles);
     }
 
     fn write_cache(&mut self, states: &States, first: usize, batch: &Batch, cache: &mut KvStore) {
-        let width = (states.columns - first) / 2;
+        let width = (states.columns() - first) / 2;
         for span in &batch.spans {
             for token in 0..span.tokens {
                 let position = span.first_position + token;
@@ -163,7 +130,7 @@ impl Backend for CpuBackend {
                 if slot == 0 {
                     cache.clear(block);
                 }
-                let row = &states.numbers[(span.first_row + token) * states.stride + first..][..2 * width];
+                let row = &states.row(span.first_row + token)[first..];
                 let (keys, values) = row.split_at(width);
                 cache.write(block, slot, keys, values);
             }
@@ -172,8 +139,7 @@ impl Backend for CpuBackend {
 
     fn attend(&mut self, states: &States, cache: &KvStore, shape: AttentionShape, batch: &Batch, out: &mut Operand) {
         let AttentionShape { heads, scale, window } = shape;
-        let attention =
-            Attention { states: &states.numbers, stride: states.stride, heads, store: cache, scale, window };
+        let attention = Attention { states, heads, store: cache, scale, window };
         let queries: Vec<AttentionQuery<'_>> = batch
             .spans
             .iter()
@@ -184,11 +150,11 @@ impl Backend for CpuBackend {
                 blocks: &span.blocks,
             })
             .collect();
-        attend(self.set, &mut self.pool, &attention, &queries, out);
+        attend(&mut self.processor, &attention, &queries, out);
     }
 
     fn gated_silu(&mut self, states: &States, width: usize, out: &mut Operand) {
-        gated_silu(self.set, &mut self.pool, &states.numbers, states.stride, width, out);
+        gated_silu(&mut self.processor, states, width, out);
     }
 
     fn gather(&mut self, input: &Operand, picks: &[usize], out: &mut Operand) {
@@ -196,12 +162,11 @@ impl Backend for CpuBackend {
     }
 
     fn add_scaled(&mut self, from: &States, picks: &[(usize, f32)], to: &mut States) {
-        let stride = to.stride;
-        add_scaled(self.set, &mut to.numbers, stride, &from.numbers, from.stride, picks);
+        add_scaled(self.processor.set, from, picks, to);
     }
 
     fn read(&mut self, states: &States, columns: usize) -> Vec<f32> {
-        states.numbers.chunks_exact(states.stride).flat_map(|row| &row[..columns]).copied().collect()
+        (0..states.rows()).flat_map(|row| &states.row(row)[..columns]).copied().collect()
     }
 
     fn logits(
@@ -215,10 +180,8 @@ impl Backend for CpuBackend {
         picked.gather(input, &rows.collect::<Vec<_>>());
         let mut logits = std::mem::take(&mut self.logits);
         logits.reshape(picked.rows(), matrix.outputs());
-        self.product(&picked, matrix, None, &mut logits, false);
-        let columns = logits.columns;
-        let mut each: Vec<&mut [f32]> = logits.numbers.chunks_exact_mut(logits.stride).collect();
-        self.pool.for_each_mut(&mut each, &|row, logits| with(row, &mut logits[..columns]));
+        multiply(&mut self.processor, &picked, matrix, &mut logits, false);
+        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| with(row, logits));
         self.logits = logits;
     }
 }

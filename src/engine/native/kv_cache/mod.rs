@@ -208,12 +208,11 @@ mod tests {
                 match action {
                     0 => {
                         let distinct: std::collections::BTreeSet<_> = held.iter().copied().collect();
-                        match cache.take() {
-                            Some(block) => {
-                                prop_assert!(!held.contains(&block));
-                                held.push(block);
-                            }
-                            None => prop_assert_eq!(distinct.len(), 6),
+                        if let Some(block) = cache.take() {
+                            prop_assert!(!held.contains(&block));
+                            held.push(block);
+                        } else {
+                            prop_assert_eq!(distinct.len(), 6);
                         }
                     }
                     1 if !held.is_empty() => cache.publish(held[number as usize % held.len()], hash(number)),

@@ -74,6 +74,7 @@ pub(crate) struct LayerShape {
 
 /// The arithmetic of a model.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "so many things a model has or has not")]
 pub(crate) struct ModelShape {
     /// Numbers of a token's state.
     pub(crate) hidden: usize,

@@ -15,7 +15,7 @@ use crate::engine::native::backend::Angles;
 pub(crate) struct RopeConfig {
     /// `head_dim / 2` of them, in radians for a position.
     pub(crate) frequencies: Vec<f32>,
-    /// Multiplies cosines and sines; 1 but for YaRN.
+    /// Multiplies cosines and sines; 1 but for `yarn`.
     pub(crate) factor: f32,
 }
 

@@ -6,7 +6,7 @@ use super::{Dense, Layer, Mlp, Model};
 use crate::engine::native::{
     backend::Backend,
     model::config::{MlpShape, ModelShape},
-    weights::{Weights, WeightsError, as_rows},
+    weights::{Weights, WeightsError},
 };
 
 /// Where a tensor goes.
@@ -186,9 +186,4 @@ impl<B: Backend> Dense<B> {
             _ => None,
         }
     }
-}
-
-/// The bytes that the expected tensors hold in files of two bytes a number; for progress only.
-pub(super) fn numbers(shape: &ModelShape) -> usize {
-    expected(shape).iter().map(|(_, dims)| as_rows(dims)).map(|(rows, columns)| rows * columns).sum()
 }

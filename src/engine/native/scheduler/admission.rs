@@ -123,13 +123,11 @@ impl Scheduler {
         }
         sequence.blocks.clone_from(&found.blocks);
         for _ in 0..needed {
-            match self.cache.take() {
-                Some(block) => sequence.blocks.push(block),
-                None => {
-                    release(&mut self.cache, sequence);
-                    return false;
-                }
-            }
+            let Some(block) = self.cache.take() else {
+                release(&mut self.cache, sequence);
+                return false;
+            };
+            sequence.blocks.push(block);
         }
         if let Some((from, _)) = found.copy {
             plan.copies.push((from, sequence.blocks[found.blocks.len()]));

@@ -179,7 +179,7 @@ fn what_new_weights_make_stale_is_computed_anew() {
 
 #[derive(Debug, Clone)]
 enum Action {
-    Add { prompt: usize, length: usize, max_tokens: usize, scores: bool },
+    Add { prompt: u32, length: usize, max_tokens: usize, scores: bool },
     Remove(usize),
     ChangeWeights,
     Reset,
@@ -188,7 +188,7 @@ enum Action {
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..3_usize, 1..150_usize, 1..60_usize, prop::bool::weighted(0.1))
+        4 => (0..3_u32, 1..150_usize, 1..60_usize, prop::bool::weighted(0.1))
             .prop_map(|(prompt, length, max_tokens, scores)| Action::Add { prompt, length, max_tokens, scores }),
         1 => (0..20_usize).prop_map(Action::Remove),
         1 => prop_oneof![9 => Just(Action::Reset), 1 => Just(Action::ChangeWeights)],
@@ -211,7 +211,7 @@ impl Simulation {
             Action::Add { prompt, length, max_tokens, scores } => {
                 // Three families of prompts, so that many begin alike.
                 let token_ids: Vec<TokenId> =
-                    (0..).take(length).map(|id| if id < 40 { 0 } else { id * prompt as u32 }).collect();
+                    (0..).take(length).map(|id| if id < 40 { 0 } else { id * prompt }).collect();
                 let id = self.next;
                 self.next += 1;
                 self.scheduler.add(NewSequence { scores_prompt: scores, ..new(id, &token_ids, max_tokens) });

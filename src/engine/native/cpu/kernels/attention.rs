@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{
-    KernelSet, KvStore, LANES, Operand, Pool,
+    KernelSet, KvStore, LANES, Operand, Processor, States,
     exp::exp_nonpositive,
     gemm::{Gemm, gemm_bf16, gemm_f32},
     instructions::Vectorized,
@@ -36,10 +36,8 @@ pub(crate) struct AttentionQuery<'a> {
 /// What all sequences of a batch share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attention<'a> {
-    /// Rows of `stride` numbers, which begin with the rotated queries: `heads * head_dim` numbers.
-    pub(crate) states: &'a [f32],
-    /// See `states`.
-    pub(crate) stride: usize,
+    /// Rows that begin with the rotated queries: `heads * head_dim` numbers.
+    pub(crate) states: &'a States,
     /// Heads of queries.
     pub(crate) heads: usize,
     /// Keys and values, the new tokens' among them.
@@ -61,15 +59,13 @@ struct Share {
 
 /// Attends, and writes one row for each new token to `out`: `heads * head_dim` numbers.
 pub(crate) fn attend(
-    set: KernelSet,
-    pool: &mut Pool,
+    Processor { set, pool }: &mut Processor,
     attention: &Attention<'_>,
     queries: &[AttentionQuery<'_>],
     out: &mut Operand,
 ) {
     let layout = attention.store.layout;
-    let rows = attention.states.len() / attention.stride;
-    out.reshape(rows, attention.heads * layout.head_dim);
+    out.reshape(attention.states.rows, attention.heads * layout.head_dim);
     let group = attention.heads / layout.heads;
     let tokens_at_once = (ROWS / group).max(1);
     let mut shares = Vec::new();
@@ -86,7 +82,7 @@ pub(crate) fn attend(
         Numbers::Bf16(numbers) => Output::Bf16(Parts::new(numbers), stride),
         Numbers::F32(numbers) => Output::F32(Parts::new(numbers), stride),
     };
-    let threads = pool.threads();
+    let (set, threads) = (*set, pool.threads());
     pool.for_each(shares.len(), &|index| {
         let share = shares[index];
         if let Some(next) = shares.get(index + threads) {
@@ -164,7 +160,7 @@ impl<'a> Tile<'a> {
         for row in 0..self.rows {
             let token = self.query.first_row + self.share.first + row / self.group;
             let head = self.share.head * self.group + row % self.group;
-            let from = &self.attention.states[token * self.attention.stride + head * head_dim..][..head_dim];
+            let from = &self.attention.states.row(token)[head * head_dim..][..head_dim];
             match &mut self.queries {
                 Numbers::Bf16(numbers) => {
                     self.set.vectorize(RoundToBf16 { from, to: &mut numbers[row * depth..][..head_dim] });
@@ -355,7 +351,9 @@ impl<'a> Tile<'a> {
             let column = (self.share.head * self.group + row % self.group) * head_dim;
             let factor = 1.0 / self.running[row].total;
             let sums = &mut self.sums[row * width..][..head_dim];
-            sums.iter_mut().for_each(|sum| *sum *= factor);
+            for sum in &mut *sums {
+                *sum *= factor;
+            }
             // SAFETY: each token and head of queries belongs to one share.
             unsafe {
                 match out {
@@ -386,7 +384,6 @@ struct Weigh<'a> {
 impl Vectorized for Weigh<'_> {
     type Output = ();
 
-    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
     #[inline(always)]
     fn run(self) {
         let Self { scores, seen: (first, end), scale, sums, running } = self;

@@ -1,7 +1,9 @@
 //! What is done number by number: norms, rotations, gates.
 
+use std::ops::Range;
+
 use super::{
-    KernelSet, LANES, Operand, Pool,
+    KernelSet, LANES, Operand, Pool, Processor, States,
     exp::silu,
     instructions::Vectorized,
     packed::{Numbers, RoundToBf16},
@@ -17,7 +19,6 @@ fn for_each_row(pool: &mut Pool, rows: usize, work: &(dyn Fn(usize) + Sync)) {
 }
 
 /// Sums in 16 lanes, then over the lanes: one order, whatever the vectors.
-#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 #[inline(always)]
 fn sum_of_squares(values: &[f32]) -> f32 {
     let (groups, rest) = values.as_chunks::<LANES>();
@@ -43,7 +44,6 @@ struct RmsNorm<'a> {
 impl Vectorized for RmsNorm<'_> {
     type Output = ();
 
-    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "rows are short")]
     fn run(self) {
@@ -55,45 +55,40 @@ impl Vectorized for RmsNorm<'_> {
     }
 }
 
-/// Writes the norm of every row of `states` (rows of `stride` numbers, of which `weight.len()` count) to `out`.
+/// Writes the norm of every row of `states` to `out`.
 pub(crate) fn rms_norm(
-    set: KernelSet,
-    pool: &mut Pool,
-    states: &[f32],
-    stride: usize,
+    Processor { set, pool }: &mut Processor,
+    states: &States,
     weight: &[f32],
     epsilon: f32,
     out: &mut Operand,
 ) {
-    let (rows, columns) = (states.len() / stride, weight.len());
-    out.reshape(rows, columns);
+    assert_eq!(states.columns, weight.len(), "a weight for each number");
+    out.reshape(states.rows, states.columns);
     let to = RowsOf::new(out);
-    for_each_row(pool, rows, &|index| {
-        let mut row = states[index * stride..][..columns].to_vec();
+    let set = *set;
+    for_each_row(pool, states.rows, &|index| {
+        let mut row = states.row(index).to_vec();
         set.vectorize(RmsNorm { row: &mut row, weight, epsilon });
         // SAFETY: a row is worked on once.
         unsafe { to.write(set, index, &row) };
     });
 }
 
-/// Norms each head of `heads` consecutive ones, which begin at number `first` of every row, in place.
-#[expect(clippy::too_many_arguments, reason = "a kernel")]
+/// Norms some heads of every row, in place.
 pub(crate) fn head_norm(
-    set: KernelSet,
-    pool: &mut Pool,
-    states: &mut [f32],
-    stride: usize,
-    first: usize,
-    heads: usize,
+    Processor { set, pool }: &mut Processor,
+    states: &mut States,
+    heads: Range<usize>,
     weight: &[f32],
     epsilon: f32,
 ) {
-    let head_dim = weight.len();
-    let rows = states.len() / stride;
-    let parts = Parts::new(states);
-    for_each_row(pool, rows, &|index| {
+    let (head_dim, stride) = (weight.len(), states.stride);
+    assert!(heads.end * head_dim <= states.columns, "the heads are in the row");
+    let parts = Parts::new(&mut states.numbers);
+    for_each_row(pool, states.rows, &|index| {
         // SAFETY: a row is worked on once.
-        let row = unsafe { parts.part(index * stride + first, heads * head_dim) };
+        let row = unsafe { parts.part(index * stride + heads.start * head_dim, heads.len() * head_dim) };
         for head in row.chunks_exact_mut(head_dim) {
             set.vectorize(RmsNorm { row: head, weight, epsilon });
         }
@@ -110,7 +105,6 @@ struct Rotate<'a> {
 impl Vectorized for Rotate<'_> {
     type Output = ();
 
-    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
     #[inline(always)]
     fn run(self) {
         let half = self.cosines.len();
@@ -126,18 +120,17 @@ impl Vectorized for Rotate<'_> {
 /// Rotates the first `heads` heads of every row by its angles: row `i` has the `head_dim / 2` cosines and sines from
 /// `i * head_dim / 2` on.
 pub(crate) fn rotate(
-    set: KernelSet,
-    pool: &mut Pool,
-    states: &mut [f32],
-    stride: usize,
+    Processor { set, pool }: &mut Processor,
+    states: &mut States,
     heads: usize,
     head_dim: usize,
     (cosines, sines): (&[f32], &[f32]),
 ) {
-    let (rows, half) = (states.len() / stride, head_dim / 2);
-    assert_eq!((cosines.len(), sines.len()), (rows * half, rows * half), "an angle for each pair");
-    let parts = Parts::new(states);
-    for_each_row(pool, rows, &|index| {
+    let (half, stride) = (head_dim / 2, states.stride);
+    assert!(heads * head_dim <= states.columns, "the heads are in the row");
+    assert_eq!((cosines.len(), sines.len()), (states.rows * half, states.rows * half), "an angle for each pair");
+    let parts = Parts::new(&mut states.numbers);
+    for_each_row(pool, states.rows, &|index| {
         // SAFETY: a row is worked on once.
         let heads = unsafe { parts.part(index * stride, heads * head_dim) };
         let range = index * half..(index + 1) * half;
@@ -155,7 +148,6 @@ struct GatedSilu<'a> {
 impl Vectorized for GatedSilu<'_> {
     type Output = ();
 
-    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
     #[inline(always)]
     fn run(self) {
         for ((out, gate), up) in self.out.iter_mut().zip(self.gate).zip(self.up) {
@@ -165,19 +157,12 @@ impl Vectorized for GatedSilu<'_> {
 }
 
 /// Writes `silu(gate) * up` of every row to `out`; a row holds `width` gates, then as many ups.
-pub(crate) fn gated_silu(
-    set: KernelSet,
-    pool: &mut Pool,
-    states: &[f32],
-    stride: usize,
-    width: usize,
-    out: &mut Operand,
-) {
-    let rows = states.len() / stride;
-    out.reshape(rows, width);
+pub(crate) fn gated_silu(Processor { set, pool }: &mut Processor, states: &States, width: usize, out: &mut Operand) {
+    out.reshape(states.rows, width);
     let to = RowsOf::new(out);
-    for_each_row(pool, rows, &|index| {
-        let (gate, up) = states[index * stride..][..2 * width].split_at(width);
+    let set = *set;
+    for_each_row(pool, states.rows, &|index| {
+        let (gate, up) = states.row(index)[..2 * width].split_at(width);
         let mut row = vec![0.0; width];
         set.vectorize(GatedSilu { gate, up, out: &mut row });
         // SAFETY: a row is worked on once.
@@ -195,7 +180,6 @@ struct AddScaled<'a> {
 impl Vectorized for AddScaled<'_> {
     type Output = ();
 
-    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
     #[inline(always)]
     fn run(self) {
         for (to, from) in self.to.iter_mut().zip(self.from) {
@@ -205,18 +189,10 @@ impl Vectorized for AddScaled<'_> {
 }
 
 /// Adds row `i` of `from`, times its weight, to row `picks[i].0` of `to`.
-pub(crate) fn add_scaled(
-    set: KernelSet,
-    to: &mut [f32],
-    to_stride: usize,
-    from: &[f32],
-    from_stride: usize,
-    picks: &[(usize, f32)],
-) {
-    let columns = to_stride.min(from_stride);
-    for (row, (pick, weight)) in from.chunks_exact(from_stride).zip(picks) {
-        let to = &mut to[pick * to_stride..][..columns];
-        set.vectorize(AddScaled { to, from: &row[..columns], weight: *weight });
+pub(crate) fn add_scaled(set: KernelSet, from: &States, picks: &[(usize, f32)], to: &mut States) {
+    assert_eq!((from.rows, from.columns), (picks.len(), to.columns), "a place for each row");
+    for (row, (pick, weight)) in picks.iter().enumerate() {
+        set.vectorize(AddScaled { to: to.row_mut(*pick), from: from.row(row), weight: *weight });
     }
 }
 

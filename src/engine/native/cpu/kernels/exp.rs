@@ -3,7 +3,6 @@
 //! Our own, for three reasons: it is vectorised, every instruction set gives the same bits, and so does every platform.
 
 /// `e^x` for `x` up to 0: exactly 1 for 0, 0 below -87, within 1.5 ulp elsewhere; NaN for NaN.
-#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 #[inline(always)]
 pub(super) fn exp_nonpositive(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves that integer in the low bits.
@@ -25,7 +24,6 @@ pub(super) fn exp_nonpositive(x: f32) -> f32 {
 }
 
 /// `x / (1 + e^-x)`.
-#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 #[inline(always)]
 pub(super) fn silu(x: f32) -> f32 {
     let exponential = exp_nonpositive(-x.abs());

@@ -1,7 +1,7 @@
 //! Products of activations with packed matrices.
 
 use super::{
-    KernelSet, LANES, Operand, Packed, Pool,
+    KernelSet, LANES, Operand, Packed, Processor, States,
     packed::Numbers,
     parts::Parts,
     vector::{Plain, Vector},
@@ -37,31 +37,27 @@ const ROWS_AT_ONCE: usize = 128;
 /// Blocks of a share of work: enough to make handing it out cheap.
 const BLOCKS_AT_ONCE: usize = 12;
 
-/// `out[r] (+)= matrix * input[r]` for every row. `out` has rows of `stride` numbers, at least the outputs padded to
-/// 16; the padding is overwritten with what is of no use.
+/// `out[r] (+)= matrix * input[r]` for every row.
 ///
 /// # Panics
 /// If shapes or precisions do not fit together.
 pub(crate) fn multiply(
-    set: KernelSet,
-    pool: &mut Pool,
+    Processor { set, pool }: &mut Processor,
     input: &Operand,
     matrix: &Packed,
-    out: &mut [f32],
-    stride: usize,
+    out: &mut States,
     accumulate: bool,
 ) {
-    let (rows, depth, block_len) = (input.rows, matrix.depth, matrix.block_len());
-    let blocks = matrix.outputs.div_ceil(LANES);
+    let (set, rows, depth, block_len) = (*set, input.rows, matrix.depth, matrix.block_len());
+    let (blocks, stride) = (matrix.outputs.div_ceil(LANES), out.stride);
     assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
-    assert!(stride >= blocks * LANES, "a row of the result has room for whole blocks");
-    assert_eq!(out.len(), rows * stride, "the result has as many rows as the input");
+    assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
     if rows == 0 {
         return;
     }
     let share = blocks.div_ceil(4 * pool.threads()).clamp(1, BLOCKS_AT_ONCE).next_multiple_of(3);
     let (shares, row_shares) = (blocks.div_ceil(share), rows.div_ceil(ROWS_AT_ONCE));
-    let out = Parts::new(out);
+    let out = Parts::new(&mut out.numbers);
     pool.for_each(shares * row_shares, &|index| {
         let (first_row, first_block) = (index / shares * ROWS_AT_ONCE, index % shares * share);
         let (rows, blocks) = (ROWS_AT_ONCE.min(rows - first_row), share.min(blocks - first_block));

@@ -8,7 +8,8 @@
 //! where a row stands in a batch, of how many rows there are, or of how many threads share the work: each output
 //! element is accumulated by one thread in one order, and rows never meet.
 
-#![allow(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
+#![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
+#![expect(clippy::inline_always, reason = "only what is inlined into a kernel uses the kernel's instructions")]
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
@@ -21,6 +22,7 @@ mod kv;
 mod packed;
 mod parts;
 mod pool;
+mod states;
 mod vector;
 
 pub(crate) use attention::{Attention, AttentionQuery, attend};
@@ -31,6 +33,7 @@ pub use instructions::KernelSet;
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
 pub(crate) use packed::{Operand, Packed, Precision};
 pub(crate) use pool::Pool;
+pub(crate) use states::{Processor, States};
 
 /// Columns of a packed block, and lanes of the widest vector.
 const LANES: usize = 16;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 use parking_lot::Mutex;
 
-use super::{KernelSet, LANES, Pool, instructions::Vectorized, parts::Parts};
+use super::{LANES, Pool, instructions::Vectorized, parts::Parts};
 use crate::engine::native::weights::{Rows, WeightsError};
 
 /// The type of weights, of what they are multiplied with, and of keys and values.
@@ -53,13 +53,6 @@ impl Numbers {
         match precision {
             Precision::Bf16 => Self::Bf16(vec![0; len]),
             Precision::F32 => Self::F32(vec![0.0; len]),
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Bf16(numbers) => numbers.len(),
-            Self::F32(numbers) => numbers.len(),
         }
     }
 
@@ -177,19 +170,6 @@ impl Packed {
         self.inputs
     }
 
-    /// Of its numbers.
-    pub(crate) fn precision(&self) -> Precision {
-        match self.numbers {
-            Numbers::Bf16(_) => Precision::Bf16,
-            Numbers::F32(_) => Precision::F32,
-        }
-    }
-
-    /// Its size in memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.numbers.len() * if self.precision() == Precision::Bf16 { 2 } else { 4 }
-    }
-
     pub(super) fn block_len(&self) -> usize {
         LANES * self.depth
     }
@@ -294,7 +274,6 @@ pub(super) struct RoundToBf16<'a> {
 impl Vectorized for RoundToBf16<'_> {
     type Output = ();
 
-    #[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
     #[inline(always)]
     fn run(self) {
         for (to, from) in self.to.iter_mut().zip(self.from) {
@@ -304,7 +283,6 @@ impl Vectorized for RoundToBf16<'_> {
 }
 
 /// The bits of the nearest bf16, the even one of two; branch-free, so that it is vectorised.
-#[expect(clippy::inline_always, reason = "only what is inlined uses the wider instructions")]
 #[inline(always)]
 pub(super) fn rounded(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -316,21 +294,8 @@ pub(super) fn rounded(value: f32) -> u16 {
     half
 }
 
-impl Operand {
-    /// Writes one row, rounded to the operand's precision.
-    pub(super) fn write_row(&mut self, set: KernelSet, row: usize, values: &[f32]) {
-        let (from, columns) = (row * self.stride, self.columns);
-        assert_eq!(values.len(), columns, "a whole row");
-        match &mut self.numbers {
-            Numbers::Bf16(numbers) => {
-                set.vectorize(RoundToBf16 { from: values, to: &mut numbers[from..][..columns] });
-            }
-            Numbers::F32(numbers) => numbers[from..][..columns].copy_from_slice(values),
-        }
-    }
-}
-
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "what is written is read back as it was")]
 mod tests {
     use super::*;
     use crate::engine::{WeightDtype, WeightTensor};
@@ -371,9 +336,8 @@ mod tests {
     fn an_operand_that_changes_its_shape_has_zeros_for_padding() {
         let mut operand = Operand::new(Precision::Bf16);
         operand.reshape(2, 64);
-        for row in 0..2 {
-            operand.write_row(KernelSet::Portable, row, &[1.0; 64]);
-        }
+        let Numbers::Bf16(numbers) = &mut operand.numbers else { unreachable!() };
+        numbers.fill(1);
         operand.reshape(2, 33);
         let Numbers::Bf16(numbers) = &operand.numbers else { unreachable!() };
         assert!(numbers.iter().all(|bits| *bits == 0));
