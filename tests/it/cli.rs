@@ -225,11 +225,25 @@ fn a_port_in_use_stops_the_start_before_the_model_is_read() {
     assert!(line.contains(&format!("127.0.0.1:{port}")) && line.contains("--port"), "{line}");
 }
 
+#[test]
+fn a_model_without_weights_says_which_file_is_missing() {
+    let line = failure(&["serve", TINY_MODEL, "--engine", "native", "--host", "127.0.0.1", "--port", "0"]);
+    assert!(line.contains("model.safetensors"), "{line}");
+}
+
 #[cfg(not(feature = "mistralrs"))]
 #[test]
-fn a_build_without_an_engine_says_how_to_get_one() {
-    let line = failure(&["serve", TINY_MODEL, "--host", "127.0.0.1", "--port", "0"]);
-    assert!(line.contains("--engine scripted"), "{line}");
+fn a_build_without_the_engine_for_a_model_says_how_to_get_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(std::path::Path::new(TINY_MODEL).join(file), directory.path().join(file)).unwrap();
+    }
+    let config = r#"{"architectures": ["GemmaForCausalLM"], "max_position_embeddings": 4096, "vocab_size": 326}"#;
+    std::fs::write(directory.path().join("config.json"), config).unwrap();
+    let run = run(&["serve", directory.path().to_str().unwrap(), "--host", "127.0.0.1", "--port", "0"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.err.contains("does not know the architecture GemmaForCausalLM"), "{}", run.err);
+    assert!(run.err.contains("build it with the feature `mistralrs`"), "{}", run.err);
 }
 
 #[test]
