@@ -12,7 +12,7 @@ use crate::{
     config::GgufWeights,
     engine::mistralrs::WeightsSource,
     gguf::{
-        GgufFile,
+        GgufError, GgufFile,
         convert::{self, ConvertError},
     },
     model::ModelSource,
@@ -41,7 +41,7 @@ pub(super) fn prepare(source: &ModelSource, wanted: GgufWeights) -> anyhow::Resu
             }
             match widen(path) {
                 Ok(weights) => Ok(weights),
-                Err(ConvertError::Unsupported(reason)) => {
+                Err(ConvertError::Gguf(GgufError::Unsupported(reason))) => {
                     tracing::warn!("keeping the quantised weights, which cannot be widened: {reason}");
                     native()
                 }

@@ -2,13 +2,14 @@
 //!
 //! Owns reading and widening. Refuses to know which tensors a model has, and how a backend keeps them.
 
+mod gguf;
 mod given;
 mod safetensors;
 
 use std::{ops::Range, path::PathBuf};
 
-pub(crate) use given::Given;
-pub(crate) use safetensors::SafetensorsFiles;
+pub(crate) use self::{gguf::GgufWeights, given::Given, safetensors::SafetensorsFiles};
+use crate::gguf::GgufError;
 
 /// Why weights could not be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,9 @@ pub(crate) enum WeightsError {
         /// What is wrong.
         reason: String,
     },
+    /// A GGUF file cannot be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// The model has tensors that the files do not hold.
     #[error("the weights lack {}", names(.0))]
     Missing(Vec<String>),
