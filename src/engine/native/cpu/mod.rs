@@ -7,8 +7,8 @@ pub(crate) use kernels::{KernelSet, Pool, Precision};
 use std::ops::Range;
 
 use kernels::{
-    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, add_scaled, attend, gated_silu, head_norm, multiply,
-    rms_norm, rotate,
+    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, Quantized, add_scaled, attend, gated_silu,
+    head_norm, multiply, rms_norm, rotate,
 };
 
 use super::{
@@ -41,18 +41,56 @@ impl States {
     }
 }
 
+/// A weight matrix.
+#[derive(Debug)]
+pub(crate) enum Matrix {
+    /// In the backend's precision.
+    Packed(Packed),
+    /// In the blocks of a GGUF file.
+    Quantized(Quantized),
+}
+
+impl Matrix {
+    fn outputs(&self) -> usize {
+        match self {
+            Self::Packed(packed) => packed.outputs(),
+            Self::Quantized(quantized) => quantized.outputs(),
+        }
+    }
+
+    fn inputs(&self) -> usize {
+        match self {
+            Self::Packed(packed) => packed.inputs(),
+            Self::Quantized(quantized) => quantized.inputs(),
+        }
+    }
+
+    fn read_row(&self, index: usize, row: &mut [f32]) {
+        match self {
+            Self::Packed(packed) => packed.read_row(index, row),
+            Self::Quantized(quantized) => quantized.read_row(index, row),
+        }
+    }
+}
+
 /// Threads, instructions and the precision of weights.
 pub(crate) struct CpuBackend {
     set: KernelSet,
     pool: Pool,
     precision: Precision,
+    keeps_blocks: bool,
     logits: States,
 }
 
 impl CpuBackend {
     /// A backend on `pool` that computes with `set`.
     pub(crate) fn new(set: KernelSet, pool: Pool, precision: Precision) -> Self {
-        Self { set, pool, precision, logits: States::default() }
+        Self { set, pool, precision, keeps_blocks: false, logits: States::default() }
+    }
+
+    /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
+    pub(crate) fn keeping_blocks(self) -> Self {
+        Self { keeps_blocks: true, ..self }
     }
 
     fn layout(&self, CacheShape { heads, head_dim }: CacheShape) -> KvLayout {
@@ -62,7 +100,7 @@ impl CpuBackend {
     fn product(
         &mut self,
         input: &Operand,
-        matrix: &Packed,
+        matrix: &Matrix,
         bias: Option<&Vec<f32>>,
         out: &mut States,
         accumulate: bool,
@@ -78,24 +116,45 @@ impl CpuBackend {
             }
         }
         let accumulate = accumulate || bias.is_some();
-        let stride = out.stride;
-        multiply(self.set, &mut self.pool, input, matrix, &mut out.numbers, stride, accumulate);
+        let (stride, out) = (out.stride, &mut out.numbers);
+        match matrix {
+            Matrix::Packed(packed) => multiply(self.set, &mut self.pool, input, packed, out, stride, accumulate),
+            Matrix::Quantized(quantized) => {
+                if !accumulate {
+                    out.fill(0.0);
+                }
+                quantized.add_product(&mut self.pool, input, out, stride);
+            }
+        }
     }
 }
 
 impl Backend for CpuBackend {
-    type Matrix = Packed;
+    type Matrix = Matrix;
     type Vector = Vec<f32>;
     type States = States;
     type Operand = Operand;
     type Cache = KvStore;
 
-    fn matrix(&self, outputs: usize, inputs: usize) -> Packed {
-        Packed::zeros(self.precision, outputs, inputs)
+    fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
+        if self.keeps_blocks {
+            return Matrix::Quantized(Quantized::zeros(outputs, inputs));
+        }
+        Matrix::Packed(Packed::zeros(self.precision, outputs, inputs))
     }
 
-    fn write_rows(&mut self, matrix: &mut Packed, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
-        matrix.write_rows(&mut self.pool, first, rows)
+    fn write_rows(&mut self, matrix: &mut Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
+        // The first rows decide: those that come without blocks are faster in the backend's precision.
+        if let Matrix::Quantized(quantized) = matrix
+            && quantized.is_empty()
+            && !Quantized::keeps(rows)
+        {
+            *matrix = Matrix::Packed(Packed::zeros(self.precision, quantized.outputs(), quantized.inputs()));
+        }
+        match matrix {
+            Matrix::Packed(packed) => packed.write_rows(&mut self.pool, first, rows),
+            Matrix::Quantized(quantized) => quantized.write_rows(first, rows),
+        }
     }
 
     fn vector(&self, len: usize) -> Vec<f32> {
@@ -122,7 +181,7 @@ impl Backend for CpuBackend {
         cache.copy(from, to);
     }
 
-    fn embed(&mut self, table: &Packed, token_ids: &[TokenId], out: &mut States) {
+    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], out: &mut States) {
         out.reshape(token_ids.len(), table.inputs());
         for (row, id) in token_ids.iter().enumerate() {
             table.read_row(*id as usize, out.row_mut(row));
@@ -138,12 +197,12 @@ impl Backend for CpuBackend {
         head_norm(self.set, &mut self.pool, &mut states.numbers, stride, first, heads.len(), weight, epsilon);
     }
 
-    fn linear(&mut self, input: &Operand, matrix: &Packed, bias: Option<&Vec<f32>>, out: &mut States) {
+    fn linear(&mut self, input: &Operand, matrix: &Matrix, bias: Option<&Vec<f32>>, out: &mut States) {
         out.reshape(input.rows(), matrix.outputs());
         self.product(input, matrix, bias, out, false);
     }
 
-    fn add_linear(&mut self, input: &Operand, matrix: &Packed, bias: Option<&Vec<f32>>, out: &mut States) {
+    fn add_linear(&mut self, input: &Operand, matrix: &Matrix, bias: Option<&Vec<f32>>, out: &mut States) {
         self.product(input, matrix, bias, out, true);
     }
 
@@ -207,7 +266,7 @@ impl Backend for CpuBackend {
         &mut self,
         input: &Operand,
         rows: Range<usize>,
-        matrix: &Packed,
+        matrix: &Matrix,
         with: &(dyn Fn(usize, &mut [f32]) + Sync),
     ) {
         let mut picked = self.operand();
@@ -221,3 +280,6 @@ impl Backend for CpuBackend {
         self.logits = logits;
     }
 }
+
+#[cfg(test)]
+mod tests;

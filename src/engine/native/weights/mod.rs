@@ -8,6 +8,8 @@ mod safetensors;
 
 use std::{ops::Range, path::PathBuf};
 
+use candle_core::quantized::GgmlDType;
+
 pub(crate) use self::{gguf::GgufWeights, given::Given, safetensors::SafetensorsFiles};
 use crate::gguf::GgufError;
 
@@ -119,6 +121,20 @@ pub(crate) trait Rows: Sync {
 
     /// Appends some rows to `out`.
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError>;
+
+    /// The same rows as they are stored, where that is another way.
+    fn blocks(&self) -> Option<&dyn BlockRows> {
+        None
+    }
+}
+
+/// Rows of a GGUF file, each of whole blocks.
+pub(crate) trait BlockRows: Sync {
+    /// Of the blocks.
+    fn dtype(&self) -> GgmlDType;
+
+    /// The blocks of some rows.
+    fn read(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError>;
 }
 
 /// Tensors by name.

@@ -21,6 +21,7 @@ mod kv;
 mod packed;
 mod parts;
 mod pool;
+mod quantized;
 mod vector;
 
 pub(crate) use attention::{Attention, AttentionQuery, attend};
@@ -31,6 +32,7 @@ pub(crate) use instructions::KernelSet;
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
 pub(crate) use packed::{Operand, Packed, Precision};
 pub(crate) use pool::Pool;
+pub(crate) use quantized::Quantized;
 
 /// Columns of a packed block, and lanes of the widest vector.
 const LANES: usize = 16;

@@ -4,7 +4,9 @@
 
 use std::ops::Range;
 
-use super::{Rows, Weights, WeightsError, as_rows};
+use candle_core::quantized::GgmlDType;
+
+use super::{BlockRows, Rows, Weights, WeightsError, as_rows};
 use crate::gguf::{GgufFile, GgufTensor, GgufTensors};
 
 /// The tensors of a file.
@@ -44,6 +46,20 @@ impl Rows for GgufTensor<'_> {
         // A vector may be many rows in the file, and is one here.
         let parts = GgufTensor::rows(self) / Rows::rows(self);
         Ok(GgufTensor::read(self, rows.start * parts..rows.end * parts, out)?)
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockRows> {
+        (self.shape().len() > 1).then_some(self)
+    }
+}
+
+impl BlockRows for GgufTensor<'_> {
+    fn dtype(&self) -> GgmlDType {
+        GgufTensor::dtype(self)
+    }
+
+    fn read(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {
+        Ok(self.read_blocks(rows)?)
     }
 }
 
