@@ -54,6 +54,17 @@ pub enum GgufError {
         /// What it should be.
         expected: &'static str,
     },
+    /// The model is one whose arithmetic config.json could not say exactly.
+    #[error("this GGUF file's model is not supported: {0}")]
+    Unsupported(String),
+    /// A tensor is missing, or cannot be used.
+    #[error("tensor {name}: {reason}")]
+    Tensor {
+        /// Its name in the file.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The vocabulary is not byte-level BPE.
     #[error(
         "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`); \

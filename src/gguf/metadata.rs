@@ -46,6 +46,16 @@ impl<'a> Metadata<'a> {
         self.get(key, "a 32-bit float", |value| value.to_f32().ok())
     }
 
+    /// A number of any type; a flag is 0 or 1.
+    pub(super) fn number(self, key: &str) -> Result<Option<f64>, GgufError> {
+        self.get(key, "a number", |value| match *value {
+            Value::F32(number) => Some(number.into()),
+            Value::F64(number) => Some(number),
+            Value::Bool(flag) => Some(f64::from(u8::from(flag))),
+            _ => i32::try_from(integer(value)?).ok().map(f64::from),
+        })
+    }
+
     pub(super) fn token_id(self, key: &str) -> Result<Option<TokenId>, GgufError> {
         self.get(key, "a token id", |value| TokenId::try_from(integer(value)?).ok())
     }
@@ -67,6 +77,14 @@ impl<'a> Metadata<'a> {
     pub(super) fn texts_below(self, prefix: &str) -> Vec<(&'a str, &'a str)> {
         let mut found: Vec<_> =
             self.values.iter().filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, text(value)?))).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Returns every key that begins with `prefix`, with its rest, sorted.
+    pub(super) fn keys_below(self, prefix: &str) -> Vec<(&'a str, &'a str)> {
+        let mut found: Vec<_> =
+            self.values.keys().filter_map(|key| Some((key.as_str(), key.strip_prefix(prefix)?))).collect();
         found.sort_unstable();
         found
     }

@@ -3,6 +3,7 @@
 //! What a Hugging Face directory says in JSON files is derived here from the metadata, so that a GGUF file and a
 //! directory are read by the same code. Refuses to guess: what the metadata does not say for sure is an error.
 
+mod architecture;
 pub mod convert;
 mod error;
 #[cfg(test)]
@@ -10,6 +11,7 @@ pub(crate) mod fixture;
 mod hugging_face;
 mod metadata;
 mod pre_tokenizer;
+mod tensors;
 mod tokenizer;
 
 use std::{
@@ -20,8 +22,9 @@ use std::{
 
 use candle_core::quantized::gguf_file::{Content, TensorInfo};
 pub use error::GgufError;
+pub(crate) use tensors::{GgufTensor, GgufTensors};
 
-use self::metadata::Metadata;
+use self::{architecture::Architecture, metadata::Metadata};
 
 /// The first bytes of every GGUF file of the usual, little-endian kind.
 const MAGIC: &[u8; 4] = b"GGUF";

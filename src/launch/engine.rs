@@ -4,12 +4,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
-use super::{
-    logits_width, native,
-    progress::Progress,
-    script,
-    weights::{self, Weights},
-};
+#[cfg(feature = "mistralrs")]
+use super::mistralrs::load as mistralrs;
+use super::{native, progress::Progress, script};
 use crate::{
     config::{EngineKind, ServeArgs},
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
@@ -47,75 +44,29 @@ pub(super) async fn load(
             };
             Ok(Arc::new(engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs)))
         }
-        EngineKind::Native => {
-            let weights = prepare(args, files, progress)?;
-            let config = native::config(files, &weights)?;
-            native::load(args, config, weights, max_model_len, progress).await
-        }
-        EngineKind::Mistralrs => {
-            let weights = prepare(args, files, progress)?;
-            let vocab_size = logits_width(files, tokenizer);
-            mistralrs(args, weights, vocab_size, max_model_len, progress).await
-        }
-        EngineKind::Auto => {
-            let weights = prepare(args, files, progress)?;
-            let config = native::config(files, &weights)?;
-            match native::supports(args, &weights, &config) {
-                Ok(()) => native::load(args, config, weights, max_model_len, progress).await,
-                Err(reason) => {
-                    progress.say(&format!("not the native engine: {reason}"));
-                    let vocab_size = logits_width(files, tokenizer);
-                    mistralrs(args, weights, vocab_size, max_model_len, progress).await
-                }
+        EngineKind::Native => match native::find(args, files)? {
+            Ok(found) => native::load(args, found, max_model_len, progress).await,
+            Err(reason) => bail!("the native engine does not serve this model: {reason}"),
+        },
+        EngineKind::Mistralrs => mistralrs(args, files, tokenizer, max_model_len, progress).await,
+        EngineKind::Auto => match native::find(args, files)? {
+            Ok(found) => native::load(args, found, max_model_len, progress).await,
+            Err(reason) => {
+                progress.say(&format!("not with the native engine: {reason}"));
+                mistralrs(args, files, tokenizer, max_model_len, progress).await
             }
-        }
+        },
     }
-}
-
-fn prepare(args: &ServeArgs, files: &ModelFiles, progress: &Progress) -> anyhow::Result<Weights> {
-    let step = progress.step("preparing the weights");
-    let weights = weights::prepare(&files.source, args.gguf_weights)?;
-    step.done();
-    Ok(weights)
-}
-
-#[cfg(feature = "mistralrs")]
-async fn mistralrs(
-    args: &ServeArgs,
-    weights: Weights,
-    vocab_size: usize,
-    max_model_len: usize,
-    progress: &Progress,
-) -> anyhow::Result<Arc<dyn Engine>> {
-    use crate::{
-        config::Dtype as Asked,
-        engine::mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
-        model::ModelSource,
-    };
-
-    let spec = LoadSpec {
-        source: match &weights.source {
-            ModelSource::Gguf { path } => WeightsSource::Gguf(path.clone()),
-            ModelSource::Directory { path } => WeightsSource::Directory(path.clone()),
-        },
-        dtype: match args.dtype {
-            Asked::Auto => Dtype::Auto,
-            Asked::Float16 => Dtype::F16,
-            Asked::Bfloat16 => Dtype::Bf16,
-            Asked::Float32 => Dtype::F32,
-        },
-        max_model_len,
-        vocab_size,
-        seed: args.seed,
-    };
-    let step = progress.step("loading the model into mistral.rs");
-    let engine = MistralRsEngine::load(spec).await?;
-    step.done();
-    Ok(Arc::new(engine))
 }
 
 #[cfg(not(feature = "mistralrs"))]
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
-async fn mistralrs(_: &ServeArgs, _: Weights, _: usize, _: usize, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+async fn mistralrs(
+    _: &ServeArgs,
+    _: &ModelFiles,
+    _: &Tokenizer,
+    _: usize,
+    _: &Progress,
+) -> anyhow::Result<Arc<dyn Engine>> {
     bail!("this build leaves the mistralrs engine out; build it with the feature `mistralrs`")
 }

@@ -3,6 +3,8 @@
 //! Owns the order of start-up and what a person sees of it. Refuses to know what any part does.
 
 mod engine;
+#[cfg(feature = "mistralrs")]
+mod mistralrs;
 mod native;
 mod progress;
 mod script;
@@ -25,7 +27,6 @@ use crate::{
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
     server::{self, ApiKeys, ServerConfig},
     telemetry::Metrics,
-    tokenizer::Tokenizer,
 };
 use progress::Progress;
 
@@ -174,9 +175,4 @@ fn announce(args: &ServeArgs, engine: &EngineInfo, template_source: &str, addres
         format!("http://{address}"),
     ];
     parts.join(" | ")
-}
-
-/// The vocabulary's width as the model has it, which may be wider than the tokenizer's.
-fn logits_width(files: &ModelFiles, tokenizer: &Tokenizer) -> usize {
-    files.config.vocab_size.unwrap_or(0).max(tokenizer.vocab_size())
 }

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::{Map, Value};
 
 use super::{
     progress::Progress,
-    weights::{Weights, available_memory},
+    weights::{self, available_memory},
 };
 use crate::{
     config::{Dtype as Asked, ServeArgs},
     engine::{
         Engine,
-        native::{self, Dtype, KernelSet, NativeEngine, NativeSettings},
+        native::{self, Dtype, KernelSet, NativeEngine, NativeSettings, WeightsSource},
     },
+    gguf::{GgufError, GgufFile},
     model::{ModelFiles, ModelSource},
 };
 
@@ -23,43 +24,43 @@ const KV_CACHE_SHARE: u64 = 4;
 /// What they may take where the system does not say how much memory is free.
 const KV_CACHE_BYTES: u64 = 4 << 30;
 
-/// The content of config.json; that of a widened copy where there is one.
-pub(super) fn config(files: &ModelFiles, weights: &Weights) -> anyhow::Result<Map<String, Value>> {
-    match (&files.source, &weights.source) {
-        (ModelSource::Gguf { .. }, ModelSource::Directory { path }) => {
-            let path = path.join("config.json");
-            let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
-        }
-        _ => Ok(files.config.raw.clone()),
-    }
+/// What the native engine is to load.
+pub(super) struct Found {
+    config: Map<String, Value>,
+    source: WeightsSource,
 }
 
-/// Whether the native engine serves this; the reason if it does not.
-pub(super) fn supports(args: &ServeArgs, weights: &Weights, config: &Map<String, Value>) -> Result<(), String> {
-    if matches!(weights.source, ModelSource::Gguf { .. }) {
-        return Err("it does not compute with quantised weights".to_owned());
-    }
+/// Looks whether the native engine serves this; the reason if it does not.
+pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Result<Found, String>> {
+    let (config, source) = match &files.source {
+        ModelSource::Directory { path } => (files.config.raw.clone(), WeightsSource::Directory(path.clone())),
+        ModelSource::Gguf { path } => {
+            let file = GgufFile::open(path)?;
+            let config = match file.model_config() {
+                Ok(config) => config,
+                Err(GgufError::Unsupported(reason)) => return Ok(Err(reason)),
+                Err(error) => return Err(error.into()),
+            };
+            let keep_blocks = weights::keep_blocks(path, args.gguf_weights)?;
+            (config, WeightsSource::Gguf { path: path.clone(), keep_blocks })
+        }
+    };
     if args.dtype == Asked::Float16 {
-        return Err("it does not compute in float16".to_owned());
+        return Ok(Err("it does not compute in float16; use bfloat16 or float32".to_owned()));
     }
-    native::supports(config)
+    Ok(native::supports(&config).map(|()| Found { config, source }))
 }
 
 /// Loads the engine.
 pub(super) async fn load(
     args: &ServeArgs,
-    config: Map<String, Value>,
-    weights: Weights,
+    Found { config, source }: Found,
     max_model_len: usize,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
-    let ModelSource::Directory { path } = &weights.source else {
-        bail!("the native engine reads quantised weights only when they are widened: --gguf-weights widened");
-    };
     let settings = NativeSettings {
-        directory: path.clone(),
-        dtype: dtype(args.dtype, &config)?,
+        source,
+        dtype: dtype(args.dtype, &config),
         config,
         max_model_len,
         seed: args.seed,
@@ -72,25 +73,23 @@ pub(super) async fn load(
         threads: args.threads,
         kernels: args.kernels.as_deref().map(kernels).transpose()?,
     };
-    let step = progress.step("loading the model");
-    let loaded = tokio::task::spawn_blocking(move || {
-        let mut report = |_, _| ();
-        let engine = NativeEngine::load(&settings, &mut report);
-        drop(weights);
-        engine
-    });
+    let step = Arc::new(progress.step("loading the model"));
+    let counted = Arc::clone(&step);
+    let loaded =
+        tokio::task::spawn_blocking(move || NativeEngine::load(&settings, &mut |done, all| counted.count(done, all)));
     let engine = loaded.await.context("loading the model panicked")??;
-    step.done();
+    if let Some(step) = Arc::into_inner(step) {
+        step.done();
+    }
     Ok(Arc::new(engine))
 }
 
 /// `auto` is the type of the weights; what bf16 cannot hold is widened to f32.
-fn dtype(asked: Asked, config: &Map<String, Value>) -> anyhow::Result<Dtype> {
+fn dtype(asked: Asked, config: &Map<String, Value>) -> Dtype {
     let stored = ["dtype", "torch_dtype"].into_iter().find_map(|key| config.get(key).and_then(Value::as_str));
     match (asked, stored) {
-        (Asked::Bfloat16, _) | (Asked::Auto, Some("bfloat16")) => Ok(Dtype::Bf16),
-        (Asked::Float32 | Asked::Auto, _) => Ok(Dtype::F32),
-        (Asked::Float16, _) => bail!("the native engine does not compute in float16; use bfloat16 or float32"),
+        (Asked::Bfloat16, _) | (Asked::Auto, Some("bfloat16")) => Dtype::Bf16,
+        _ => Dtype::F32,
     }
 }
 

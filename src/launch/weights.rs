@@ -1,4 +1,4 @@
-//! Where the engine reads weights from: the model's files, or a widened copy of a GGUF file.
+//! What becomes of the weights of a GGUF file, and the memory that decides it.
 //!
 //! What computes with quantised weights rounds activations to 8 bits before it multiplies them; in mistral.rs a
 //! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
@@ -6,65 +6,25 @@
 
 use std::path::Path;
 
-use anyhow::Context;
-use tempfile::TempDir;
+use crate::{config::GgufWeights, gguf::GgufFile};
 
-use crate::{
-    config::GgufWeights,
-    gguf::{
-        GgufFile,
-        convert::{self, ConvertError},
-    },
-    model::ModelSource,
-};
-
-/// Weights to load; a widened copy goes away with this.
-pub(super) struct Weights {
-    pub(super) source: ModelSource,
-    _copy: Option<TempDir>,
-}
-
-/// Widens the weights of a GGUF file if that is wanted and possible.
-pub(super) fn prepare(source: &ModelSource, wanted: GgufWeights) -> anyhow::Result<Weights> {
-    let path = match source {
-        ModelSource::Directory { path } => return Ok(as_is(ModelSource::Directory { path: path.clone() })),
-        ModelSource::Gguf { path } => path,
-    };
-    let native = || Ok(as_is(ModelSource::Gguf { path: path.clone() }));
+/// Whether weights of a GGUF file stay in their blocks.
+pub(super) fn keep_blocks(path: &Path, wanted: GgufWeights) -> anyhow::Result<bool> {
     match wanted {
-        GgufWeights::Native => native(),
-        GgufWeights::Widened => Ok(widen(path)?),
+        GgufWeights::Native => Ok(true),
+        GgufWeights::Widened => Ok(false),
         GgufWeights::Auto => {
-            if let Some(reason) = too_large(path)? {
+            let reason = too_large(path)?;
+            if let Some(reason) = &reason {
                 tracing::warn!("keeping the quantised weights: {reason}");
-                return native();
             }
-            match widen(path) {
-                Ok(weights) => Ok(weights),
-                Err(ConvertError::Unsupported(reason)) => {
-                    tracing::warn!("keeping the quantised weights, which cannot be widened: {reason}");
-                    native()
-                }
-                Err(error) => Err(error).context("cannot widen the weights; --gguf-weights native keeps them"),
-            }
+            Ok(reason.is_some())
         }
     }
 }
 
-fn as_is(source: ModelSource) -> Weights {
-    Weights { source, _copy: None }
-}
-
-fn widen(path: &Path) -> Result<Weights, ConvertError> {
-    let write = |source| ConvertError::Write { path: std::env::temp_dir(), source };
-    let copy = tempfile::Builder::new().prefix("tito-").tempdir().map_err(write)?;
-    let directory = copy.path().join("model");
-    convert::to_hugging_face(path, &directory, &mut |_, _| ())?;
-    Ok(Weights { source: ModelSource::Directory { path: directory }, _copy: Some(copy) })
-}
-
 /// Why widened weights, computed with in 32 bits, would not leave memory for anything else.
-fn too_large(path: &Path) -> anyhow::Result<Option<String>> {
+pub(super) fn too_large(path: &Path) -> anyhow::Result<Option<String>> {
     let needed = GgufFile::open(path)?.parameter_count() as u64 * 4;
     let Some(available) = available_memory() else { return Ok(None) };
     if needed <= available / 4 * 3 {

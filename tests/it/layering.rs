@@ -43,7 +43,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
-    ("engine", &["sampling"]),
+    ("engine", &["gguf", "sampling"]),
     ("model", &["gguf", "tokenizer"]),
     ("gguf", &["tokenizer"]),
     ("chat", &["json"]),
@@ -56,7 +56,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
 /// Names that only some files may write, by the beginning of their paths.
 const OWNED: [(&str, &[&str]); 12] = [
     ("mistralrs_core", &["src/engine/mistralrs/"]),
-    ("candle_core", &["src/engine/mistralrs/", "src/gguf/"]),
+    ("candle_core", &["src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
     ("minijinja", &["src/prompt/template/"]),

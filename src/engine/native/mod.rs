@@ -30,16 +30,17 @@ use std::{
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use tokio::sync::mpsc;
 
-pub use self::settings::{Dtype, KernelSet, NativeSettings};
+pub use self::settings::{Dtype, KernelSet, NativeSettings, WeightsSource};
 use self::{
     cpu::{CpuBackend, Pool, Precision, Processor},
     executor::{Command, Executor},
     model::{ConfigError, Model, ModelShape},
     scheduler::{Bounds, Scheduler, SequenceId},
     status::Status,
-    weights::{Given, SafetensorsFiles, WeightsError},
+    weights::{GgufWeights, Given, Rounded, SafetensorsFiles, Weights, WeightsError},
 };
 use super::{Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream, WeightTensor};
+use crate::gguf::GgufFile;
 
 /// The prompt and the end.
 const OUTPUTS_BESIDE_TOKENS: usize = 2;
@@ -108,7 +109,7 @@ impl NativeEngine {
     /// Takes seconds and blocks: not for an async thread.
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
         let shape = ModelShape::read(&settings.config)?;
-        let weights = SafetensorsFiles::open(&settings.directory)?;
+        let weights = open(&settings.source)?;
         let set = kernels(settings.kernels)?;
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let threads = settings.threads.unwrap_or(cores.len()).max(1);
@@ -117,8 +118,12 @@ impl NativeEngine {
             Dtype::Bf16 => Precision::Bf16,
             Dtype::F32 => Precision::F32,
         };
-        let backend = CpuBackend::new(Processor { set, pool }, precision);
-        let mut model = Model::load(backend, shape, &weights, progress)?;
+        let mut backend = CpuBackend::new(Processor { set, pool }, precision);
+        let keeps_blocks = matches!(settings.source, WeightsSource::Gguf { keep_blocks: true, .. });
+        if keeps_blocks {
+            backend = backend.keeping_blocks();
+        }
+        let mut model = Model::load(backend, shape, &*weights, progress)?;
         let block_bytes = model.block_bytes();
         let blocks = usize::try_from(settings.kv_cache_bytes).unwrap_or(usize::MAX) / block_bytes;
         if blocks == 0 {
@@ -130,7 +135,7 @@ impl NativeEngine {
         let info = EngineInfo {
             engine: "native",
             device: format!("cpu ({set}, {threads} threads)"),
-            dtype: settings.dtype.name().to_owned(),
+            dtype: format!("{}{}", settings.dtype.name(), if keeps_blocks { ", quantised weights" } else { "" }),
             vocab_size: model.shape().vocab_size,
             max_model_len: settings.max_model_len,
         };
@@ -195,6 +200,17 @@ impl NativeEngine {
             answered.await.map_err(|_| gone())
         }
         .boxed()
+    }
+}
+
+fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {
+    match source {
+        WeightsSource::Directory(path) => Ok(Box::new(SafetensorsFiles::open(path)?)),
+        WeightsSource::Gguf { path, keep_blocks } => {
+            let file = GgufFile::open(path).map_err(WeightsError::from)?;
+            let weights = GgufWeights::open(&file)?;
+            Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
+        }
     }
 }
 

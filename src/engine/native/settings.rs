@@ -25,11 +25,25 @@ impl Dtype {
     }
 }
 
+/// Where weights are, and what becomes of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WeightsSource {
+    /// A directory with safetensors.
+    Directory(PathBuf),
+    /// A GGUF file.
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// Compute with its quantised blocks, and activations rounded to 8 bits; else its numbers are rounded to bf16.
+        keep_blocks: bool,
+    },
+}
+
 /// What to load, and the bounds to keep.
 #[derive(Debug, Clone)]
 pub struct NativeSettings {
-    /// A directory with safetensors.
-    pub directory: PathBuf,
+    /// Where the weights are.
+    pub source: WeightsSource,
     /// The content of its config.json.
     pub config: Map<String, Value>,
     /// See [`Dtype`].

@@ -21,7 +21,7 @@ fn settings(model: &str) -> NativeSettings {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native").join(model);
     let config = serde_json::from_slice(&std::fs::read(directory.join("config.json")).unwrap()).unwrap();
     NativeSettings {
-        directory,
+        source: WeightsSource::Directory(directory),
         config,
         dtype: Dtype::Bf16,
         max_model_len: 256,
@@ -247,6 +247,6 @@ fn what_cannot_be_loaded_says_why() {
     assert_eq!(refusal(other), "the native engine does not know the architecture GemmaForCausalLM");
     let small = NativeSettings { kv_cache_bytes: 100, ..settings("llama") };
     assert!(refusal(small).starts_with("a KV cache of 100 bytes is too small"));
-    let elsewhere = NativeSettings { directory: "/nowhere".into(), ..settings("llama") };
+    let elsewhere = NativeSettings { source: WeightsSource::Directory("/nowhere".into()), ..settings("llama") };
     assert!(refusal(elsewhere).starts_with("cannot read /nowhere/model.safetensors"));
 }

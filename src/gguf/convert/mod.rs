@@ -1,36 +1,23 @@
-//! Widens a Llama GGUF file to a Hugging Face directory in bf16.
+//! Widens a GGUF file to a Hugging Face directory in bf16.
 //!
-//! Quantised weights are dequantised and rounded to the nearest even bf16, one tensor at a time. A model that the
+//! Quantised weights are dequantised and rounded to the nearest even bf16, a few rows at a time. A model that the
 //! directory could not describe exactly is refused.
 
-mod config;
 mod safetensors;
-mod tensors;
 
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::{GgufError, GgufFile};
+use super::{GgufError, GgufFile, GgufTensor, GgufTensors};
 use crate::tokenizer::TokenizerError;
 
 /// Why a GGUF file was not converted. Nothing is left at the destination.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// The source cannot be used.
-    #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// The model is not one that the converter writes.
+    /// The source cannot be used, or its model is not one that a directory could describe.
     #[error("cannot convert this GGUF file: {0}")]
-    Unsupported(String),
-    /// A tensor cannot be read or dequantised.
-    #[error("cannot convert tensor {name}: {reason}")]
-    Tensor {
-        /// Its name in the GGUF file.
-        name: String,
-        /// What went wrong.
-        reason: String,
-    },
+    Gguf(#[from] GgufError),
     /// The tokenizer cannot be written.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -55,15 +42,15 @@ pub enum ConvertError {
 /// `progress` is called with the number of tensors done and of all tensors. The directory appears at once, complete.
 pub fn to_hugging_face(gguf: &Path, out: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<(), ConvertError> {
     let file = GgufFile::open(gguf)?;
-    let config = config::llama(&file)?;
-    let tensors = tensors::plan(&file)?;
+    let config = file.model_config()?;
+    let tensors = GgufTensors::open(&file)?;
     let tokenizer = file.tokenizer()?.to_json()?;
     let staging = Staging::new(out)?;
     staging.write_json("config.json", &config)?;
     staging.write_json("generation_config.json", &file.generation_config()?)?;
     staging.write_json("tokenizer_config.json", &file.tokenizer_config()?)?;
     staging.write("tokenizer.json", &tokenizer)?;
-    safetensors::write(&file, &tensors, &staging.path.join("model.safetensors"), progress)?;
+    safetensors::write(&tensors, &staging.path.join("model.safetensors"), progress)?;
     staging.publish(out)
 }
 

@@ -94,16 +94,20 @@ fn what_the_directory_could_not_describe_is_refused() {
     };
     let reason = refused(&|gguf| gguf.add_tensor("rope_freqs.weight", &[4], GgmlDType::F32));
     assert!(reason.contains("rope_freqs.weight"), "{reason}");
-    let reason = refused(&|gguf| gguf.add_tensor("blk.0.attn_q.bias", &[32], GgmlDType::F32));
-    assert!(reason.contains("blk.0.attn_q.bias"), "{reason}");
+    let reason = refused(&|gguf| gguf.add_tensor("blk.0.attn_k.bias", &[16], GgmlDType::F32));
+    assert!(reason.contains("blk.0.attn_k.bias"), "{reason}");
     let reason = refused(&|gguf| drop(gguf.tensors.remove("blk.1.ffn_up.weight")));
     assert!(reason.contains("blk.1.ffn_up.weight"), "{reason}");
     let reason = refused(&|gguf| gguf.set("llama.expert_count", Value::U32(8)));
     assert!(reason.contains("mixture of experts"), "{reason}");
-    let reason = refused(&|gguf| gguf.set("llama.rope.scaling.type", Value::String("yarn".to_owned())));
-    assert!(reason.contains("rotary"), "{reason}");
-    let reason = refused(&|gguf| gguf.set("general.architecture", Value::String("qwen2".to_owned())));
-    assert!(reason.contains("qwen2"), "{reason}");
+    let reason = refused(&|gguf| gguf.set("llama.rope.scaling.type", Value::String("longrope".to_owned())));
+    assert!(reason.contains("longrope"), "{reason}");
+    let reason = refused(&|gguf| gguf.set("llama.logit_scale", Value::F32(0.5)));
+    assert!(reason.contains("llama.logit_scale"), "{reason}");
+    let reason = refused(&|gguf| gguf.set("llama.attention.causal", Value::Bool(false)));
+    assert!(reason.contains("llama.attention.causal"), "{reason}");
+    let reason = refused(&|gguf| gguf.set("general.architecture", Value::String("phi3".to_owned())));
+    assert!(reason.contains("phi3"), "{reason}");
 }
 
 #[test]

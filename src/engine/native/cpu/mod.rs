@@ -8,8 +8,8 @@ pub(crate) use kernels::{Pool, Precision, Processor};
 use std::ops::Range;
 
 use kernels::{
-    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, States, add_scaled, attend, gated_silu, head_norm,
-    multiply, rms_norm, rotate,
+    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, Quantized, States, add_scaled, attend, gated_silu,
+    head_norm, multiply, rms_norm, rotate,
 };
 
 use super::{
@@ -20,17 +20,62 @@ use crate::TokenId;
 
 const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks are the kernels'");
 
+/// A weight matrix.
+#[derive(Debug)]
+pub(crate) enum Matrix {
+    /// In the backend's precision.
+    Packed(Packed),
+    /// In the blocks of a GGUF file.
+    Quantized(Quantized),
+}
+
+impl Matrix {
+    fn outputs(&self) -> usize {
+        match self {
+            Self::Packed(packed) => packed.outputs(),
+            Self::Quantized(quantized) => quantized.outputs(),
+        }
+    }
+
+    fn inputs(&self) -> usize {
+        match self {
+            Self::Packed(packed) => packed.inputs(),
+            Self::Quantized(quantized) => quantized.inputs(),
+        }
+    }
+
+    fn multiply(&self, processor: &mut Processor, input: &Operand, out: &mut States, accumulate: bool) {
+        match self {
+            Self::Packed(packed) => multiply(processor, input, packed, out, accumulate),
+            Self::Quantized(quantized) => quantized.multiply(processor, input, out, accumulate),
+        }
+    }
+
+    fn read_row(&self, index: usize, row: &mut [f32]) {
+        match self {
+            Self::Packed(packed) => packed.read_row(index, row),
+            Self::Quantized(quantized) => quantized.read_row(index, row),
+        }
+    }
+}
+
 /// Threads, instructions and the precision of weights.
 pub(crate) struct CpuBackend {
     processor: Processor,
     precision: Precision,
+    keeps_blocks: bool,
     logits: States,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, logits: States::default() }
+        Self { processor, precision, keeps_blocks: false, logits: States::default() }
+    }
+
+    /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
+    pub(crate) fn keeping_blocks(self) -> Self {
+        Self { keeps_blocks: true, ..self }
     }
 
     fn layout(&self, CacheShape { heads, head_dim }: CacheShape) -> KvLayout {
@@ -48,18 +93,31 @@ fn put_bias(bias: &[f32], out: &mut States, accumulate: bool) {
 }
 
 impl Backend for CpuBackend {
-    type Matrix = Packed;
+    type Matrix = Matrix;
     type Vector = Vec<f32>;
     type States = States;
     type Operand = Operand;
     type Cache = KvStore;
 
-    fn matrix(&self, outputs: usize, inputs: usize) -> Packed {
-        Packed::zeros(self.precision, outputs, inputs)
+    fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
+        if self.keeps_blocks {
+            return Matrix::Quantized(Quantized::zeros(outputs, inputs));
+        }
+        Matrix::Packed(Packed::zeros(self.precision, outputs, inputs))
     }
 
-    fn write_rows(&mut self, matrix: &mut Packed, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
-        matrix.write_rows(&mut self.processor.pool, first, rows)
+    fn write_rows(&mut self, matrix: &mut Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
+        // The first rows decide: those that come without blocks are faster in the backend's precision.
+        if let Matrix::Quantized(quantized) = matrix
+            && quantized.is_empty()
+            && !Quantized::keeps(rows)
+        {
+            *matrix = Matrix::Packed(Packed::zeros(self.precision, quantized.outputs(), quantized.inputs()));
+        }
+        match matrix {
+            Matrix::Packed(packed) => packed.write_rows(&mut self.processor.pool, first, rows),
+            Matrix::Quantized(quantized) => quantized.write_rows(first, rows),
+        }
     }
 
     fn vector(&self, len: usize) -> Vec<f32> {
@@ -86,7 +144,7 @@ impl Backend for CpuBackend {
         cache.copy(from, to);
     }
 
-    fn embed(&mut self, table: &Packed, token_ids: &[TokenId], out: &mut States) {
+    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], out: &mut States) {
         out.reshape(token_ids.len(), table.inputs());
         for (row, id) in token_ids.iter().enumerate() {
             table.read_row(*id as usize, out.row_mut(row));
@@ -101,19 +159,19 @@ impl Backend for CpuBackend {
         head_norm(&mut self.processor, states, heads, weight, epsilon);
     }
 
-    fn linear(&mut self, input: &Operand, matrix: &Packed, bias: Option<&Vec<f32>>, out: &mut States) {
+    fn linear(&mut self, input: &Operand, matrix: &Matrix, bias: Option<&Vec<f32>>, out: &mut States) {
         out.reshape(input.rows(), matrix.outputs());
         if let Some(bias) = bias {
             put_bias(bias, out, false);
         }
-        multiply(&mut self.processor, input, matrix, out, bias.is_some());
+        matrix.multiply(&mut self.processor, input, out, bias.is_some());
     }
 
-    fn add_linear(&mut self, input: &Operand, matrix: &Packed, bias: Option<&Vec<f32>>, out: &mut States) {
+    fn add_linear(&mut self, input: &Operand, matrix: &Matrix, bias: Option<&Vec<f32>>, out: &mut States) {
         if let Some(bias) = bias {
             put_bias(bias, out, true);
         }
-        multiply(&mut self.processor, input, matrix, out, true);
+        matrix.multiply(&mut self.processor, input, out, true);
     }
 
     fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, angles: &Angles) {
@@ -173,15 +231,18 @@ impl Backend for CpuBackend {
         &mut self,
         input: &Operand,
         rows: Range<usize>,
-        matrix: &Packed,
+        matrix: &Matrix,
         with: &(dyn Fn(usize, &mut [f32]) + Sync),
     ) {
         let mut picked = self.operand();
         picked.gather(input, &rows.collect::<Vec<_>>());
         let mut logits = std::mem::take(&mut self.logits);
         logits.reshape(picked.rows(), matrix.outputs());
-        multiply(&mut self.processor, &picked, matrix, &mut logits, false);
+        matrix.multiply(&mut self.processor, &picked, &mut logits, false);
         self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| with(row, logits));
         self.logits = logits;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,7 +226,7 @@ fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec
         return types.iter().map(window_of).collect();
     }
     let first = match family {
-        Family::Qwen2 | Family::Qwen3 => settings.size("max_window_layers")?,
+        Family::Qwen2 | Family::Qwen3 => settings.require("max_window_layers")?,
         Family::SmolLm3 => return Err(ConfigError::setting("layer_types", "is missing")),
         _ => 0,
     };
@@ -326,6 +326,8 @@ mod tests {
         assert_eq!(windows_of("Qwen2ForCausalLM", &unused), [None; 4]);
         let used = json!({"sliding_window": 3, "use_sliding_window": true, "max_window_layers": 3});
         assert_eq!(windows_of("Qwen2ForCausalLM", &used), [None, None, None, Some(3)]);
+        let all = json!({"sliding_window": 3, "use_sliding_window": true, "max_window_layers": 0});
+        assert_eq!(windows_of("Qwen3ForCausalLM", &all), [Some(3); 4]);
     }
 
     #[test]

@@ -2,15 +2,17 @@
 //!
 //! Owns reading and widening. Refuses to know which tensors a model has, and how a backend keeps them.
 
+mod gguf;
 mod given;
+mod rounded;
 mod safetensors;
 
 use std::{ops::Range, path::PathBuf};
 
-pub(crate) use given::Given;
-pub(crate) use safetensors::SafetensorsFiles;
+use candle_core::quantized::GgmlDType;
 
-use crate::engine::WeightDtype;
+pub(crate) use self::{gguf::GgufWeights, given::Given, rounded::Rounded, safetensors::SafetensorsFiles};
+use crate::{engine::WeightDtype, gguf::GgufError};
 
 /// Why weights could not be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,9 @@ pub(crate) enum WeightsError {
         /// What is wrong.
         reason: String,
     },
+    /// A GGUF file cannot be used.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// The model has tensors that the files do not hold.
     #[error("the weights lack {}", names(.0))]
     Missing(Vec<String>),
@@ -103,6 +108,20 @@ pub(crate) trait Rows: Sync {
 
     /// Appends some rows to `out`.
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError>;
+
+    /// The same rows as they are stored, where that is another way.
+    fn blocks(&self) -> Option<&dyn BlockRows> {
+        None
+    }
+}
+
+/// Rows of a GGUF file, each of whole blocks.
+pub(crate) trait BlockRows: Sync {
+    /// Of the blocks.
+    fn dtype(&self) -> GgmlDType;
+
+    /// The blocks of some rows.
+    fn read(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError>;
 }
 
 /// Tensors by name.

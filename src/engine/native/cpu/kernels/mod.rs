@@ -22,6 +22,7 @@ mod kv;
 mod packed;
 mod parts;
 mod pool;
+mod quantized;
 mod states;
 mod vector;
 
@@ -33,6 +34,7 @@ pub use instructions::KernelSet;
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
 pub(crate) use packed::{Operand, Packed, Precision};
 pub(crate) use pool::Pool;
+pub(crate) use quantized::Quantized;
 pub(crate) use states::{Processor, States};
 
 /// Columns of a packed block, and lanes of the widest vector.

@@ -1,8 +1,14 @@
-//! What the JSON files of a Hugging Face directory would say.
+//! What a Hugging Face directory would say: its JSON files, and the names of its tensors.
+
+mod config;
+mod rope;
+mod shape;
+mod tensors;
 
 use serde_json::{Map, Value, json};
+pub(crate) use tensors::NamedTensor;
 
-use super::{GgufError, GgufFile};
+use super::{Architecture, GgufError, GgufFile};
 use crate::TokenId;
 
 impl GgufFile {
@@ -11,10 +17,12 @@ impl GgufFile {
         let metadata = self.metadata();
         let architecture = self.architecture()?;
         let mut config = Map::new();
-        if let Some(class) = class(architecture) {
-            config.insert("architectures".to_owned(), json!([class]));
+        let mut model_type = architecture;
+        if let Some(known) = Architecture::named(architecture) {
+            config.insert("architectures".to_owned(), json!([known.class()]));
+            model_type = known.model_type();
         }
-        config.insert("model_type".to_owned(), json!(architecture));
+        config.insert("model_type".to_owned(), json!(model_type));
         let context_length = metadata.required_size(&format!("{architecture}.context_length"))?;
         config.insert("max_position_embeddings".to_owned(), json!(context_length));
         config.insert("vocab_size".to_owned(), json!(self.vocab_size()?));
@@ -94,14 +102,5 @@ impl GgufFile {
         }
         let all = default.map(|template| ("default", template)).into_iter().chain(named);
         Ok(Some(all.map(|(name, template)| json!({"name": name, "template": template})).collect()))
-    }
-}
-
-fn class(architecture: &str) -> Option<&'static str> {
-    match architecture {
-        "llama" => Some("LlamaForCausalLM"),
-        "qwen2" => Some("Qwen2ForCausalLM"),
-        "qwen3" => Some("Qwen3ForCausalLM"),
-        _ => None,
     }
 }

@@ -1,0 +1,43 @@
+//! Tensors rounded to bf16, whatever they are computed with.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::{Rows, Weights, WeightsError};
+
+/// The numbers of other weights, rounded to the nearest bf16, the even one of two.
+///
+/// A GGUF file that is computed with in f32 so has the weights of the directory that `tito convert` writes.
+pub(crate) struct Rounded<W>(pub(crate) W);
+
+impl<W: Weights> Weights for Rounded<W> {
+    fn tensors(&self) -> Vec<(&str, &[usize])> {
+        self.0.tensors()
+    }
+
+    fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
+        Ok(Box::new(RoundedRows(self.0.rows(name)?)))
+    }
+}
+
+struct RoundedRows<'a>(Box<dyn Rows + 'a>);
+
+impl Rows for RoundedRows<'_> {
+    fn rows(&self) -> usize {
+        self.0.rows()
+    }
+
+    fn columns(&self) -> usize {
+        self.0.columns()
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        let first = out.len();
+        self.0.read(rows, out)?;
+        for number in &mut out[first..] {
+            *number = bf16::from_f32(*number).to_f32();
+        }
+        Ok(())
+    }
+}

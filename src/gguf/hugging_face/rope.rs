@@ -1,0 +1,189 @@
+//! Rotary embeddings: `rope_theta` and `rope_scaling`, from settings and from the tensor of factors.
+
+use std::f64::consts::TAU;
+
+use serde_json::{Value, json};
+
+use super::{
+    super::{Architecture, GgufError, GgufFile, tensors},
+    config::shortest,
+    shape::Shape,
+    tensors::ROPE_FACTORS,
+};
+
+/// What config.json says of rotary embeddings.
+pub(super) struct Rope {
+    pub(super) theta: f64,
+    /// `null` for none.
+    pub(super) scaling: Value,
+}
+
+pub(super) fn read(file: &GgufFile, shape: &Shape) -> Result<Rope, GgufError> {
+    let settings = Settings { file, architecture: shape.architecture };
+    let theta = settings.float("freq_base")?.unwrap_or(10_000.0);
+    let scaling = scaling(&settings)?;
+    let Some(factors) = factors(file, shape)? else { return Ok(Rope { theta, scaling }) };
+    if shape.architecture != Architecture::Llama {
+        let name = shape.architecture.name();
+        return Err(GgufError::Unsupported(format!("`{ROPE_FACTORS}` is not used by the architecture `{name}`")));
+    }
+    if !scaling.is_null() {
+        return Err(GgufError::Unsupported(format!("it scales its rotary embedding twice, once by `{ROPE_FACTORS}`")));
+    }
+    Ok(Rope { theta, scaling: llama3(theta, &factors)? })
+}
+
+/// Settings of the rotary embedding.
+struct Settings<'a> {
+    file: &'a GgufFile,
+    architecture: Architecture,
+}
+
+impl Settings<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.rope.{name}", self.architecture.name())
+    }
+
+    fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
+        Ok(self.file.metadata().float(&self.key(name))?.map(shortest))
+    }
+}
+
+fn scaling(settings: &Settings<'_>) -> Result<Value, GgufError> {
+    let key = settings.key("scaling.type");
+    let kind = settings.file.metadata().text(&key)?;
+    let factor = match settings.float("scaling.factor")? {
+        None => settings.float("scale_linear")?,
+        given => given,
+    };
+    // Linear is what a file means that gives nothing but a factor; factors of 0 and 1 are no scaling.
+    let factor =
+        factor.filter(|factor| *factor != 0.0 && (kind == Some("yarn") || (factor - 1.0).abs() > f64::EPSILON));
+    match (kind, factor) {
+        (Some("none"), _) | (None | Some("linear"), None) => Ok(Value::Null),
+        (None | Some("linear"), Some(factor)) => Ok(json!({"rope_type": "linear", "factor": factor})),
+        (Some("yarn"), Some(factor)) => yarn(settings, factor),
+        (Some("yarn"), None) => Err(GgufError::Missing(settings.key("scaling.factor"))),
+        (Some(other), _) => {
+            Err(GgufError::Unsupported(format!("it scales its rotary embedding by `{other}`, `{key}`")))
+        }
+    }
+}
+
+fn yarn(settings: &Settings<'_>, factor: f64) -> Result<Value, GgufError> {
+    let metadata = settings.file.metadata();
+    let original = match metadata.size(&settings.key("scaling.original_context_length"))? {
+        Some(original) => original,
+        None => metadata.required_size(&format!("{}.context_length", settings.architecture.name()))?,
+    };
+    let mut scaling = json!({"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original});
+    for (name, key) in [("beta_fast", "scaling.yarn_beta_fast"), ("beta_slow", "scaling.yarn_beta_slow")] {
+        if let Some(value) = settings.float(key)? {
+            scaling[name] = json!(value);
+        }
+    }
+    // The one is `attention_factor` of config.json; the other multiplies what would be computed without it.
+    let multiplier = settings.float("scaling.attn_factor")?.filter(|value| (value - 1.0).abs() > f64::EPSILON);
+    match (settings.float("scaling.yarn_attn_factor")?, multiplier) {
+        (None, None) => {}
+        (Some(factor), None) => scaling["attention_factor"] = json!(factor),
+        (None, Some(multiplier)) => {
+            scaling["attention_factor"] = json!(multiplier * (1.0 + 0.1 * factor.max(1.0).ln()));
+        }
+        (Some(_), Some(_)) => {
+            let keys = ["scaling.attn_factor", "scaling.yarn_attn_factor"].map(|name| settings.key(name));
+            return Err(GgufError::Unsupported(format!("both `{}` and `{}` are there", keys[0], keys[1])));
+        }
+    }
+    Ok(scaling)
+}
+
+/// What each frequency is divided by, if the file says.
+fn factors(file: &GgufFile, shape: &Shape) -> Result<Option<Vec<f64>>, GgufError> {
+    let pairs = shape.head_dim / 2;
+    let Some(info) = file.content.tensor_infos.get(ROPE_FACTORS) else { return Ok(None) };
+    if info.shape.dims() != [pairs] {
+        let reason = format!("its shape is {:?}, not [{pairs}]", info.shape.dims());
+        return Err(GgufError::Tensor { name: ROPE_FACTORS.to_owned(), reason });
+    }
+    Ok(Some(tensors::read_vector(file, ROPE_FACTORS)?.into_iter().map(f64::from).collect()))
+}
+
+/// What all models of Llama 3.1 and later have, but for the factor.
+const LOW: f64 = 1.0;
+const HIGH: f64 = 4.0;
+const ORIGINAL: f64 = 8192.0;
+
+/// Recovers the parameters of Llama 3's scaling by computing the factors with them.
+fn llama3(theta: f64, factors: &[f64]) -> Result<Value, GgufError> {
+    let is = |value: f64, expected: f64| (value - expected).abs() <= 1e-5 * expected;
+    if factors.iter().all(|value| is(*value, 1.0)) {
+        return Ok(Value::Null);
+    }
+    // The longest wave is stretched by the whole factor.
+    let factor = factors.last().copied().unwrap_or(1.0).round();
+    #[expect(clippy::cast_precision_loss, reason = "heads are small")]
+    let expected = (0..factors.len()).map(|pair| {
+        let frequency = theta.powf(-(pair as f64) / factors.len() as f64);
+        let kept = ((ORIGINAL * frequency / TAU - LOW) / (HIGH - LOW)).clamp(0.0, 1.0);
+        1.0 / ((1.0 - kept) / factor + kept)
+    });
+    if factor < 1.0 || !factors.iter().zip(expected).all(|(value, expected)| is(*value, expected)) {
+        return Err(GgufError::Unsupported(format!("`{ROPE_FACTORS}` is not the scaling of Llama 3.1 and later")));
+    }
+    Ok(json!({
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": LOW,
+        "high_freq_factor": HIGH,
+        "original_max_position_embeddings": 8192,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the converter of llama.cpp computes them, in f32.
+    fn factors(theta: f32, pairs: u16, factor: f32, original: f32) -> Vec<f64> {
+        let of_pair = |pair: u16| {
+            let frequency = 1.0 / theta.powf(f32::from(2 * pair) / f32::from(2 * pairs));
+            let wave = std::f32::consts::TAU / frequency;
+            let smooth = (original / wave - 1.0) / 3.0;
+            if wave < original / 4.0 {
+                1.0
+            } else if wave > original {
+                factor
+            } else {
+                1.0 / ((1.0 - smooth) / factor + smooth)
+            }
+        };
+        (0..pairs).map(of_pair).map(f64::from).collect()
+    }
+
+    #[test]
+    fn the_scaling_of_llama_3_is_recovered_from_its_factors() {
+        for (theta, pairs, factor) in [(500_000.0, 64, 8.0), (500_000.0, 32, 32.0)] {
+            let scaling = llama3(f64::from(theta), &factors(theta, pairs, factor, 8192.0)).unwrap();
+            assert_eq!(scaling["factor"], f64::from(factor));
+            assert_eq!(scaling["original_max_position_embeddings"], 8192);
+        }
+        assert_eq!(llama3(500_000.0, &[1.0; 64]).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn other_factors_are_refused() {
+        let good = factors(500_000.0, 64, 8.0, 8192.0);
+        let mut bent = good.clone();
+        bent[30] *= 1.001;
+        for (theta, factors) in [
+            (10_000.0, good),
+            (500_000.0, bent),
+            (500_000.0, factors(500_000.0, 64, 8.5, 8192.0)),
+            (500_000.0, factors(500_000.0, 64, 8.0, 4096.0)),
+            (500_000.0, vec![0.0; 64]),
+        ] {
+            assert!(llama3(theta, &factors).unwrap_err().to_string().contains(ROPE_FACTORS));
+        }
+    }
+}

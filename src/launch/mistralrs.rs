@@ -1,0 +1,100 @@
+//! mistral.rs: what it is told, and a widened copy of a GGUF file for it.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use super::{progress::Progress, weights::too_large};
+use crate::{
+    config::{Dtype as Asked, GgufWeights, ServeArgs},
+    engine::{
+        Engine,
+        mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
+    },
+    gguf::{
+        GgufError,
+        convert::{self, ConvertError},
+    },
+    model::{ModelFiles, ModelSource},
+    tokenizer::Tokenizer,
+};
+
+/// Weights to load; a widened copy goes away with this.
+struct Weights {
+    source: WeightsSource,
+    _copy: Option<TempDir>,
+}
+
+/// Loads the engine.
+pub(super) async fn load(
+    args: &ServeArgs,
+    files: &ModelFiles,
+    tokenizer: &Tokenizer,
+    max_model_len: usize,
+    progress: &Progress,
+) -> anyhow::Result<Arc<dyn Engine>> {
+    let step = progress.step("preparing the weights");
+    let weights = prepare(&files.source, args.gguf_weights)?;
+    step.done();
+    let spec = LoadSpec {
+        source: weights.source.clone(),
+        dtype: match args.dtype {
+            Asked::Auto => Dtype::Auto,
+            Asked::Float16 => Dtype::F16,
+            Asked::Bfloat16 => Dtype::Bf16,
+            Asked::Float32 => Dtype::F32,
+        },
+        max_model_len,
+        vocab_size: logits_width(files, tokenizer),
+        seed: args.seed,
+    };
+    let step = progress.step("loading the model into mistral.rs");
+    let engine = MistralRsEngine::load(spec).await?;
+    step.done();
+    Ok(Arc::new(engine))
+}
+
+/// Widens the weights of a GGUF file if that is wanted and possible.
+fn prepare(source: &ModelSource, wanted: GgufWeights) -> anyhow::Result<Weights> {
+    let path = match source {
+        ModelSource::Directory { path } => return Ok(as_is(WeightsSource::Directory(path.clone()))),
+        ModelSource::Gguf { path } => path,
+    };
+    let native = || Ok(as_is(WeightsSource::Gguf(path.clone())));
+    match wanted {
+        GgufWeights::Native => native(),
+        GgufWeights::Widened => Ok(widen(path)?),
+        GgufWeights::Auto => {
+            if let Some(reason) = too_large(path)? {
+                tracing::warn!("keeping the quantised weights: {reason}");
+                return native();
+            }
+            match widen(path) {
+                Ok(weights) => Ok(weights),
+                Err(ConvertError::Gguf(GgufError::Unsupported(reason))) => {
+                    tracing::warn!("keeping the quantised weights, which cannot be widened: {reason}");
+                    native()
+                }
+                Err(error) => Err(error).context("cannot widen the weights; --gguf-weights native keeps them"),
+            }
+        }
+    }
+}
+
+fn as_is(source: WeightsSource) -> Weights {
+    Weights { source, _copy: None }
+}
+
+fn widen(path: &Path) -> Result<Weights, ConvertError> {
+    let write = |source| ConvertError::Write { path: std::env::temp_dir(), source };
+    let copy = tempfile::Builder::new().prefix("tito-").tempdir().map_err(write)?;
+    let directory = copy.path().join("model");
+    convert::to_hugging_face(path, &directory, &mut |_, _| ())?;
+    Ok(Weights { source: WeightsSource::Directory(directory), _copy: Some(copy) })
+}
+
+/// The vocabulary's width as the model has it, which may be wider than the tokenizer's.
+fn logits_width(files: &ModelFiles, tokenizer: &Tokenizer) -> usize {
+    files.config.vocab_size.unwrap_or(0).max(tokenizer.vocab_size())
+}
