@@ -10,6 +10,8 @@ mod kv_cache;
 mod model;
 mod scheduler;
 mod settings;
+#[cfg(test)]
+mod soak;
 mod status;
 #[cfg(test)]
 mod tests;

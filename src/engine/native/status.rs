@@ -48,6 +48,12 @@ impl Status {
         self.present.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Sequences that were counted in and not out.
+    #[cfg(test)]
+    pub(super) fn present(&self) -> usize {
+        self.present.load(Ordering::Acquire)
+    }
+
     pub(super) fn load(&self) -> EngineLoad {
         *self.load.lock()
     }

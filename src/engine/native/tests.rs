@@ -9,7 +9,7 @@ use rand_chacha::rand_core::RngCore;
 use super::*;
 use crate::{
     TokenId,
-    engine::{FinishReason, SamplingParams},
+    engine::{FinishReason, SamplingParams, WeightDtype},
     sampling::{Logprobs, SampledToken},
 };
 
@@ -17,7 +17,7 @@ const VOCABULARY: u32 = 128;
 /// Unoptimised kernels take their time; the release build runs the whole.
 const REQUESTS: usize = if cfg!(debug_assertions) { 12 } else { 500 };
 
-fn settings(model: &str) -> NativeSettings {
+pub(super) fn settings(model: &str) -> NativeSettings {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native").join(model);
     let config = serde_json::from_slice(&std::fs::read(directory.join("config.json")).unwrap()).unwrap();
     NativeSettings {
@@ -35,12 +35,12 @@ fn settings(model: &str) -> NativeSettings {
     }
 }
 
-fn engine(settings: &NativeSettings) -> NativeEngine {
+pub(super) fn engine(settings: &NativeSettings) -> NativeEngine {
     NativeEngine::load(settings, &mut |_, _| ()).unwrap()
 }
 
 /// A number of blocks, as bytes.
-fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
+pub(super) fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
     let config = settings(model).config;
     let size = |key: &str| config[key].as_u64().unwrap();
     let bytes = if dtype == Dtype::Bf16 { 2 } else { 4 };
@@ -50,7 +50,7 @@ fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
     blocks * 32 * per_token * size("num_hidden_layers")
 }
 
-fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
+pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
     GenerateRequest {
         prompt_token_ids: prompt.into(),
         sampling: sampling.into(),
@@ -59,7 +59,7 @@ fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
     }
 }
 
-fn params(max_tokens: usize) -> SamplingParams {
+pub(super) fn params(max_tokens: usize) -> SamplingParams {
     SamplingParams { max_tokens, seed: Some(7), logprobs: Some(Logprobs::Top(3)), ..SamplingParams::default() }
 }
 
@@ -90,14 +90,16 @@ fn bits(answer: &Answer) -> Vec<Bits> {
     answer.0.iter().chain(&answer.1).map(of).collect()
 }
 
-struct Random(TestRng);
+pub(super) struct Random(TestRng);
 
 impl Random {
-    fn new() -> Self {
-        Self(TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+    pub(super) fn seeded(seed: u32) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&seed.to_le_bytes());
+        Self(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
     }
 
-    fn below(&mut self, bound: u32) -> u32 {
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
         self.0.next_u32() % bound
     }
 
@@ -122,7 +124,7 @@ impl Random {
 /// Each request alone, then all of them in company under other bounds.
 async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let base = NativeSettings { dtype, kernels: Some(kernels), ..settings(model) };
-    let mut random = Random::new();
+    let mut random = Random::seeded(0);
     let requests: Vec<GenerateRequest> = (0..count).map(|_| random.request()).collect();
     let alone = NativeSettings { max_num_seqs: 1, max_num_batched_tokens: 512, ..base.clone() };
     let alone = engine(&alone);
@@ -249,4 +251,59 @@ fn what_cannot_be_loaded_says_why() {
     assert!(refusal(small).starts_with("a KV cache of 100 bytes is too small"));
     let elsewhere = NativeSettings { source: WeightsSource::Directory("/nowhere".into()), ..settings("llama") };
     assert!(refusal(elsewhere).starts_with("cannot read /nowhere/model.safetensors"));
+}
+
+/// The tensors of the final norm, all numbers the same.
+fn norm(value: f32) -> Vec<WeightTensor> {
+    vec![WeightTensor {
+        name: "model.norm.weight".to_owned(),
+        dtype: WeightDtype::F32,
+        shape: vec![64],
+        bytes: value.to_le_bytes().repeat(64).into(),
+    }]
+}
+
+#[tokio::test]
+async fn new_weights_take_effect_at_once_and_old_blocks_are_not_used() {
+    let engine = engine(&settings("llama"));
+    let generate = || answer(engine.generate(request(&[9; 64], params(8))));
+    engine.update_weights(norm(1.0)).await.unwrap();
+    let first = generate().await;
+    assert_eq!(engine.update_weights(norm(0.5)).await, Ok(2));
+    let mut stream = engine.generate(request(&[9; 64], params(8)));
+    let Some(Ok(EngineOutput::Prompt(output))) = stream.next().await else { panic!("cached tokens come first") };
+    assert_eq!(output.cached_tokens, 0);
+    assert_ne!(bits(&answer(stream).await), bits(&first));
+    assert_eq!((engine.update_weights(norm(1.0)).await, engine.weight_version()), (Ok(3), 3));
+    assert_eq!(bits(&generate().await), bits(&first));
+}
+
+#[tokio::test]
+async fn weights_that_do_not_fit_are_refused_and_leave_the_model_as_it_was() {
+    let engine = engine(&settings("llama"));
+    let generate = || answer(engine.generate(request(&[9; 64], params(8))));
+    let before = generate().await;
+    let misshapen = WeightTensor { shape: vec![32, 2], ..norm(2.0).remove(0) };
+    let unknown = WeightTensor { name: "model.norm.bias".to_owned(), ..norm(2.0).remove(0) };
+    let short = WeightTensor { bytes: vec![0; 4].into(), ..norm(2.0).remove(0) };
+    for (tensor, what) in [(misshapen, "[32, 2]"), (unknown, "model.norm.bias"), (short, "4 bytes")] {
+        let mut tensors = norm(2.0);
+        tensors[0].name = "model.layers.0.input_layernorm.weight".to_owned();
+        tensors.push(tensor);
+        let refused = engine.update_weights(tensors).await;
+        assert!(matches!(&refused, Err(EngineError::Unsupported(reason)) if reason.contains(what)), "{refused:?}");
+    }
+    assert_eq!(engine.weight_version(), 0);
+    assert_eq!(bits(&generate().await), bits(&before));
+}
+
+#[tokio::test]
+async fn weights_change_under_a_running_generation_without_losing_it() {
+    let engine = engine(&settings("llama"));
+    let endless = SamplingParams { ignore_eos: true, ..params(150) };
+    let mut stream = engine.generate(request(&[9; 64], endless));
+    assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Prompt(_)))));
+    engine.update_weights(norm(0.5)).await.unwrap();
+    let (_, tokens, end) = answer(stream).await;
+    assert_eq!((tokens.len(), end), (150, FinishReason::Length));
 }
