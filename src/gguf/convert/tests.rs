@@ -102,6 +102,8 @@ fn what_the_directory_could_not_describe_is_refused() {
     assert!(reason.contains("mixture of experts"), "{reason}");
     let reason = refused(&|gguf| gguf.set("llama.rope.scaling.type", Value::String("longrope".to_owned())));
     assert!(reason.contains("longrope"), "{reason}");
+    let reason = refused(&|gguf| gguf.set("llama.block_count", Value::U32(u32::MAX)));
+    assert!(reason.contains("4294967295 layers"), "{reason}");
     let reason = refused(&|gguf| gguf.set("llama.logit_scale", Value::F32(0.5)));
     assert!(reason.contains("llama.logit_scale"), "{reason}");
     let reason = refused(&|gguf| gguf.set("llama.attention.causal", Value::Bool(false)));

@@ -142,7 +142,83 @@ fn llama3(theta: f64, factors: &[f64]) -> Result<Value, GgufError> {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::quantized::{GgmlDType, gguf_file::Value as Setting};
+
     use super::*;
+    use crate::gguf::fixture::Gguf;
+
+    fn scaling_with(settings: &[(&str, Setting)]) -> Result<Value, GgufError> {
+        let mut gguf = Gguf::tiny();
+        for (key, value) in settings {
+            gguf.set(&format!("llama.rope.{key}"), value.clone());
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        gguf.write(&path);
+        Ok(GgufFile::open(path)?.model_config()?["rope_scaling"].clone())
+    }
+
+    fn kind(name: &str) -> (&'static str, Setting) {
+        ("scaling.type", Setting::String(name.to_owned()))
+    }
+
+    #[test]
+    fn settings_say_how_positions_are_scaled() {
+        let factor = ("scaling.factor", Setting::F32(4.0));
+        let linear = json!({"rope_type": "linear", "factor": 4.0});
+        assert_eq!(scaling_with(std::slice::from_ref(&factor)).unwrap(), linear);
+        assert_eq!(scaling_with(&[("scale_linear", Setting::F32(4.0))]).unwrap(), linear);
+        assert_eq!(scaling_with(&[kind("none"), factor.clone()]).unwrap(), Value::Null);
+        assert_eq!(scaling_with(&[kind("linear"), ("scaling.factor", Setting::F32(1.0))]).unwrap(), Value::Null);
+        let mut yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512});
+        assert_eq!(scaling_with(&[kind("yarn"), factor.clone()]).unwrap(), yarn);
+        // What llama.cpp multiplies by it is 0.1 ln(4) + 1.
+        yarn["attention_factor"] = json!(0.5 * (1.0 + 0.1 * 4.0_f64.ln()));
+        let halved = [kind("yarn"), factor, ("scaling.attn_factor", Setting::F32(0.5))];
+        assert_eq!(scaling_with(&halved).unwrap(), yarn);
+    }
+
+    #[test]
+    fn scaling_that_config_json_cannot_say_is_refused_by_its_key() {
+        let factor = ("scaling.factor", Setting::F32(4.0));
+        for (named, settings) in [
+            ("rope.scaling.type", vec![kind("longrope")]),
+            ("rope.scaling.factor", vec![kind("yarn")]),
+            (
+                "yarn_log_multiplier",
+                vec![kind("yarn"), factor.clone(), ("scaling.yarn_log_multiplier", Setting::F32(0.1))],
+            ),
+            ("yarn_ext_factor", vec![kind("yarn"), factor.clone(), ("scaling.yarn_ext_factor", Setting::F32(0.5))]),
+            (
+                "both",
+                vec![
+                    kind("yarn"),
+                    factor,
+                    ("scaling.attn_factor", Setting::F32(0.5)),
+                    ("scaling.yarn_attn_factor", Setting::F32(0.5)),
+                ],
+            ),
+            ("rope.dimension_sections", vec![("dimension_sections", Setting::U32(1))]),
+        ] {
+            let error = scaling_with(&settings).unwrap_err().to_string();
+            assert!(error.contains(named), "{named}: {error}");
+        }
+    }
+
+    #[test]
+    fn factors_beside_another_scaling_or_of_another_length_are_refused() {
+        let mut gguf = Gguf::tiny();
+        gguf.add_tensor(ROPE_FACTORS, &[4], GgmlDType::F32);
+        gguf.set("llama.rope.scaling.factor", Setting::F32(4.0));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        gguf.write(&path);
+        assert!(GgufFile::open(&path).unwrap().model_config().unwrap_err().to_string().contains("twice"));
+        gguf.metadata.remove("llama.rope.scaling.factor");
+        gguf.add_tensor(ROPE_FACTORS, &[5], GgmlDType::F32);
+        gguf.write(&path);
+        assert!(GgufFile::open(&path).unwrap().model_config().unwrap_err().to_string().contains("[5], not [4]"));
+    }
 
     /// As the converter of llama.cpp computes them, in f32.
     fn factors(theta: f32, pairs: u16, factor: f32, original: f32) -> Vec<f64> {

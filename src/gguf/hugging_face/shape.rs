@@ -2,6 +2,9 @@
 
 use super::super::{Architecture, GgufError, GgufFile};
 
+/// No released model has a tenth of them.
+const MOST_EXPERTS: usize = 1 << 14;
+
 /// Sizes and options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -68,6 +71,11 @@ impl Shape {
             }),
             _ => None,
         };
+        let layers = size("block_count")?;
+        // What a header claims must not be believed before there is room for it: each has tensors of its own.
+        if layers > file.content.tensor_infos.len() || experts.is_some_and(|experts| experts.count > MOST_EXPERTS) {
+            return Err(GgufError::Unsupported(format!("{layers} layers, more than its tensors, or too many experts")));
+        }
         let kind = |layer: usize| match experts {
             Some(_) if has(&format!("blk.{layer}.ffn_gate_inp.weight")) => LayerKind::Sparse,
             _ => LayerKind::Dense,
@@ -90,7 +98,7 @@ impl Shape {
                 mlp: may_have_mlp_bias && has("blk.0.ffn_gate.bias"),
             },
             experts,
-            layers: (0..size("block_count")?).map(kind).collect(),
+            layers: (0..layers).map(kind).collect(),
         };
         shape.check(file)?;
         Ok(shape)
