@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Histogram, counter, gauge, histogram};
 
 /// Handles of the process's recorder; cheap to use for every step.
 #[derive(Clone)]
@@ -46,6 +46,12 @@ impl EngineMeters {
             inference_time: histogram!("vllm:request_inference_time_seconds"),
             request_preemptions: histogram!("vllm:request_num_preemptions"),
         }
+    }
+
+    /// The cache has `blocks` blocks of `block_size` tokens.
+    pub(crate) fn cache_config(block_size: usize, blocks: usize) {
+        let (block_size, blocks) = (block_size.to_string(), blocks.to_string());
+        gauge!("vllm:cache_config_info", "block_size" => block_size, "num_gpu_blocks" => blocks).set(1.0);
     }
 
     /// The cache was asked for `queries` tokens of a prompt and had `hits` of them.

@@ -18,6 +18,7 @@ mod tests;
 mod weights;
 
 use std::{
+    num::NonZero,
     pin::Pin,
     sync::{
         Arc,
@@ -29,6 +30,7 @@ use std::{
     time::Duration,
 };
 
+use core_affinity::CoreId;
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use tokio::sync::mpsc;
 
@@ -41,7 +43,10 @@ use self::{
     status::Status,
     weights::{GgufWeights, Given, Rounded, SafetensorsFiles, Weights, WeightsError},
 };
-use super::{Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream, WeightTensor};
+use super::{
+    Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream, WeightTensor,
+    meters::EngineMeters,
+};
 use crate::gguf::GgufFile;
 
 /// The prompt and the end.
@@ -113,9 +118,10 @@ impl NativeEngine {
         let shape = ModelShape::read(&settings.config)?;
         let weights = open(&settings.source)?;
         let set = kernels(settings.kernels)?;
-        let cores = core_affinity::get_core_ids().unwrap_or_default();
-        let threads = settings.threads.unwrap_or(cores.len()).max(1);
-        let pool = Pool::new(threads, &[]).map_err(LoadError::Thread)?;
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = settings.threads.unwrap_or(cores).max(1);
+        let pinned = pinned_to(threads);
+        let pool = Pool::new(threads, &pinned).map_err(LoadError::Thread)?;
         let precision = match settings.dtype {
             Dtype::Bf16 => Precision::Bf16,
             Dtype::F32 => Precision::F32,
@@ -134,6 +140,7 @@ impl NativeEngine {
         // More than every seat can fill is of use only to the prefix cache, and block numbers are 32 bits wide.
         let blocks = blocks.min(u32::MAX as usize / 2);
         model.allocate_cache(blocks);
+        EngineMeters::cache_config(backend::BLOCK_TOKENS, blocks);
         let info = EngineInfo {
             engine: "native",
             device: format!("cpu ({set}, {threads} threads)"),
@@ -141,22 +148,28 @@ impl NativeEngine {
             vocab_size: model.shape().vocab_size,
             max_model_len: settings.max_model_len,
         };
-        Self::start(settings, info, model, blocks)
+        Self::start(settings, info, model, &pinned)
     }
 
     fn start(
         settings: &NativeSettings,
         info: EngineInfo,
         model: Model<CpuBackend>,
-        blocks: usize,
+        pinned: &[CoreId],
     ) -> Result<Self, LoadError> {
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
-        let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, blocks);
+        let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.blocks());
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new());
         let (commands, received) = channel();
         let executor = Executor::new(model, scheduler, received, Arc::clone(&status));
-        let work = move || executor.run();
+        let core = pinned.first().copied();
+        let work = move || {
+            if let Some(core) = core {
+                core_affinity::set_for_current(core);
+            }
+            executor.run();
+        };
         thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(LoadError::Thread)?;
         Ok(Self {
             info,
@@ -203,6 +216,12 @@ impl NativeEngine {
         }
         .boxed()
     }
+}
+
+/// The cores that threads stay on: one each where every core has one, else none. Where other work shares the cores, the
+/// system knows better.
+fn pinned_to(threads: usize) -> Vec<CoreId> {
+    core_affinity::get_core_ids().filter(|cores| cores.len() == threads && threads > 1).unwrap_or_default()
 }
 
 fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {

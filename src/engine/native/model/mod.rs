@@ -31,6 +31,8 @@ pub(crate) struct Model<B: Backend> {
     /// `None` where the embeddings are the head.
     head: Option<B::Matrix>,
     caches: Vec<B::Cache>,
+    /// Of each cache.
+    blocks: usize,
     workspace: Workspace<B>,
 }
 
@@ -110,6 +112,7 @@ impl<B: Backend> Model<B> {
             norm: backend.vector(shape.hidden),
             head: (!shape.tied).then(matrix),
             caches: Vec::new(),
+            blocks: 0,
             workspace: Workspace::new(&backend),
             backend: Some(backend),
             shape,
@@ -134,6 +137,12 @@ impl<B: Backend> Model<B> {
     pub(crate) fn allocate_cache(&mut self, blocks: usize) {
         let shape = self.cache_shape();
         self.caches = self.layers.iter().map(|_| self.backend().cache(shape, blocks)).collect();
+        self.blocks = blocks;
+    }
+
+    /// The number of blocks that there is room for.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
     }
 
     fn backend(&self) -> &B {
@@ -153,7 +162,7 @@ impl<B: Backend> Model<B> {
     /// Computes a batch; calls `with` with the logits of each row of `batch.logit_rows`, by its place there, on any
     /// thread and in any order. The logits may be overwritten.
     pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) {
-        let Self { shape, backend: Some(backend), embedding, layers, norm, head, caches, workspace } = self else {
+        let Self { shape, backend: Some(backend), embedding, layers, norm, head, caches, workspace, .. } = self else {
             return;
         };
         let positions: Vec<usize> =
