@@ -103,7 +103,7 @@ fn compare(name: &str, model: &mut Model<CpuBackend>, tolerance: f64) {
 
 #[test]
 fn every_family_agrees_with_numpy_on_every_kernel_set() {
-    for set in KernelSet::available() {
+    for set in KernelSet::tested() {
         for name in MODELS {
             compare(name, &mut model(name, set, 2, Precision::F32), TOLERANCE);
         }
@@ -112,7 +112,7 @@ fn every_family_agrees_with_numpy_on_every_kernel_set() {
 
 #[test]
 fn a_prompt_in_pieces_gives_the_same_bits_whatever_the_threads() {
-    for set in KernelSet::available() {
+    for set in KernelSet::tested() {
         for name in MODELS {
             for precision in [Precision::F32, Precision::Bf16] {
                 let token_ids: Vec<TokenId> = (0..90).map(|index| (index * 37 + 11) % 96).collect();
@@ -134,7 +134,7 @@ fn a_prompt_in_pieces_gives_the_same_bits_whatever_the_threads() {
 
 #[test]
 fn bf16_stays_close_to_f32() {
-    for set in KernelSet::available() {
+    for set in KernelSet::tested() {
         for name in ["llama", "qwen3", "mistral"] {
             let token_ids: Vec<TokenId> = (0..70).map(|index| (index * 29 + 5) % 96).collect();
             let exact = logits(&mut model(name, set, 2, Precision::F32), &token_ids, 0);

@@ -25,7 +25,8 @@ pub(super) struct Gemm<T> {
     /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
-    /// Adds to what C holds rather than overwriting it.
+    /// Adds to what C holds rather than overwriting it. The products are summed first: to add them one by one to a
+    /// large number would round each of them at its last place.
     pub(super) accumulate: bool,
 }
 
@@ -123,6 +124,8 @@ pub(super) unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
     unsafe {
         match set {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            KernelSet::Amx if work.accumulate => add_amx(work),
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             KernelSet::Amx => super::amx::gemm(work),
             #[cfg(target_arch = "x86_64")]
             KernelSet::Avx512Bf16 => avx512_bf16(work),
@@ -131,6 +134,47 @@ pub(super) unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
             #[cfg(target_arch = "x86_64")]
             KernelSet::Avx2 => avx2_pairs(work),
             _ => walk::<Plain, u16, 4, 1>(work),
+        }
+    }
+}
+
+/// The tiles' own way to accumulate begins with C.
+///
+/// # Safety
+/// As of [`gemm_bf16`].
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+unsafe fn add_amx(work: &Bf16Gemm) {
+    thread_local! {
+        static SUMS: std::cell::RefCell<Vec<f32>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    let columns = work.blocks * LANES;
+    SUMS.with_borrow_mut(|sums| {
+        sums.resize(work.rows * columns, 0.0);
+        let into = Gemm { c: sums.as_mut_ptr(), c_stride: columns, accumulate: false, ..*work };
+        // SAFETY: the caller's promises; `sums` has a row for each row of C.
+        unsafe { super::amx::gemm(&into) };
+        for (row, sums) in sums.chunks_exact(columns.max(1)).take(work.rows).enumerate() {
+            // SAFETY: the caller's promise.
+            let c = unsafe { std::slice::from_raw_parts_mut(work.c.add(row * work.c_stride), columns) };
+            KernelSet::Amx.vectorize(Add { to: c, from: sums });
+        }
+    });
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+struct Add<'a> {
+    to: &'a mut [f32],
+    from: &'a [f32],
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+impl super::instructions::Vectorized for Add<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            *to += from;
         }
     }
 }
@@ -281,13 +325,6 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
     unsafe {
         let c = work.c.add(row * work.c_stride + block * LANES);
         let mut sums = [[V::zero(); BLOCKS]; ROWS];
-        if work.accumulate {
-            for (r, sums) in sums.iter_mut().enumerate() {
-                for (n, sum) in sums.iter_mut().enumerate() {
-                    *sum = V::load(c.add(r * work.c_stride + n * LANES));
-                }
-            }
-        }
         let a = work.a.add(row * work.a_stride);
         let b = work.b.add(block * work.b_block_stride);
         let mut depth = 0;
@@ -306,7 +343,8 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
         }
         for (r, sums) in sums.iter().enumerate() {
             for (n, sum) in sums.iter().enumerate() {
-                sum.store(c.add(r * work.c_stride + n * LANES));
+                let c = c.add(r * work.c_stride + n * LANES);
+                if work.accumulate { sum.add(V::load(c)).store(c) } else { sum.store(c) }
             }
         }
     }

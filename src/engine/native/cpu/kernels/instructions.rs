@@ -26,6 +26,17 @@ impl KernelSet {
         Self::ALL.into_iter().filter(|set| set.runs_here()).collect()
     }
 
+    /// The sets to test: all that run here, of which unoptimised builds, where each takes its time, try the first and the
+    /// last.
+    #[cfg(test)]
+    pub(crate) fn tested() -> Vec<Self> {
+        let mut sets = Self::available();
+        if cfg!(debug_assertions) {
+            sets.drain(1..sets.len() - 1);
+        }
+        sets
+    }
+
     /// Its name, as `--kernels` takes it.
     pub fn name(self) -> &'static str {
         match self {

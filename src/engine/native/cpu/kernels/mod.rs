@@ -24,6 +24,8 @@ mod parts;
 mod pool;
 mod quantized;
 mod states;
+#[cfg(test)]
+mod tests;
 mod vector;
 
 pub(crate) use attention::{Attention, AttentionQuery, attend};

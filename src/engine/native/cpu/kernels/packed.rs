@@ -295,6 +295,31 @@ pub(super) fn rounded(value: f32) -> u16 {
 }
 
 #[cfg(test)]
+impl Operand {
+    /// Writes one row, rounded to the operand's precision.
+    pub(super) fn write_row(&mut self, row: usize, values: &[f32]) {
+        let (from, columns) = (row * self.stride, self.columns);
+        match &mut self.numbers {
+            Numbers::F32(numbers) => numbers[from..][..columns].copy_from_slice(values),
+            Numbers::Bf16(numbers) => {
+                for (to, value) in numbers[from..].iter_mut().zip(values) {
+                    *to = rounded(*value);
+                }
+            }
+        }
+    }
+
+    /// Reads one row.
+    pub(super) fn read_row(&self, row: usize) -> Vec<f32> {
+        let numbers = row * self.stride..row * self.stride + self.columns;
+        match &self.numbers {
+            Numbers::F32(all) => all[numbers].to_vec(),
+            Numbers::Bf16(all) => all[numbers].iter().map(|bits| bf16::from_bits(*bits).to_f32()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
 #[expect(clippy::float_cmp, reason = "what is written is read back as it was")]
 mod tests {
     use super::*;

@@ -31,16 +31,21 @@ pub(crate) struct Pool {
 }
 
 struct Shared {
-    /// The loop to run, valid while `unfinished` is over 0.
+    /// The loop to run, valid for those who joined the round.
     task: AtomicPtr<&'static Task<'static>>,
-    /// Grows by one with each loop.
+    /// The number of the round, whether it is closed, and how many workers are in it.
     round: AtomicU64,
-    /// Workers that still run the loop.
-    unfinished: AtomicUsize,
     parked: Vec<AtomicBool>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
 }
+
+/// Of [`Shared::round`]: nobody may join any more.
+const CLOSED: u64 = 1 << 31;
+/// Of [`Shared::round`]: the number of workers in it.
+const JOINED: u64 = CLOSED - 1;
+/// Of [`Shared::round`]: where its number begins.
+const NUMBER: u32 = 32;
 
 impl Pool {
     /// A pool of `threads` threads, the caller among them; worker `i` is pinned to `cores[i]` where that is given.
@@ -48,8 +53,7 @@ impl Pool {
         let workers = threads.saturating_sub(1);
         let shared = Arc::new(Shared {
             task: AtomicPtr::new(std::ptr::null_mut()),
-            round: AtomicU64::new(0),
-            unfinished: AtomicUsize::new(0),
+            round: AtomicU64::new(CLOSED),
             parked: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -74,27 +78,26 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `task` once on every thread, with the thread's number, and returns when all are done. A panic of any of
-    /// them goes on here.
-    pub(super) fn run(&mut self, task: &Task<'_>) {
-        if self.workers.is_empty() {
-            return task(0);
-        }
+    /// Calls `task` here and on every worker that comes before that call is done, with the thread's number; returns
+    /// when all are done. A worker that the system keeps from coming is not waited for. A panic of any goes on here.
+    fn run(&mut self, task: &Task<'_>) {
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes; every worker is done with it before this function returns or unwinds.
+        // SAFETY: only the lifetime changes; whoever joined is done with it before this function returns or unwinds.
         let mut task_for_workers: &'static Task<'static> =
             unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
         shared.task.store(&raw mut task_for_workers, Ordering::Relaxed);
-        shared.unfinished.store(self.workers.len(), Ordering::Relaxed);
-        shared.round.fetch_add(1, Ordering::SeqCst);
+        let number = (shared.round.load(Ordering::Relaxed) >> NUMBER).wrapping_add(1);
+        // Nobody is in the last round, which is closed, so nobody else writes this now.
+        shared.round.store(number << NUMBER, Ordering::SeqCst);
         for (parked, worker) in shared.parked.iter().zip(&self.workers) {
             if parked.load(Ordering::SeqCst) {
                 worker.thread().unpark();
             }
         }
         let own = catch_unwind(AssertUnwindSafe(|| task(0)));
+        shared.round.fetch_or(CLOSED, Ordering::AcqRel);
         let mut spins = 0_u32;
-        while shared.unfinished.load(Ordering::Acquire) > 0 {
+        while shared.round.load(Ordering::Acquire) & JOINED > 0 {
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(4096) { thread::yield_now() } else { std::hint::spin_loop() }
         }
@@ -138,42 +141,59 @@ impl Pool {
 impl Shared {
     fn work(&self, number: usize) {
         let mut seen = 0;
-        while let Some(round) = self.next_round(seen, number) {
-            seen = round;
-            // SAFETY: the round was published after the task, and the task lives until `unfinished` is 0.
+        while self.join(&mut seen, number) {
+            // SAFETY: the task was stored before the round was opened, and lives as long as somebody is in the round.
             let task = unsafe { *self.task.load(Ordering::Relaxed) };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(number))) {
                 *self.panic.lock() = Some(panic);
             }
-            self.unfinished.fetch_sub(1, Ordering::Release);
+            self.round.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// Waits for a round after `seen`; `None` once the pool is gone.
-    fn next_round(&self, seen: u64, number: usize) -> Option<u64> {
+    /// Waits for a round after `seen` and joins it; `false` once the pool is gone.
+    fn join(&self, seen: &mut u64, number: usize) -> bool {
         let parked = &self.parked[number - 1];
         let mut until = Instant::now() + SPIN;
         loop {
             for _ in 0..SPINS_PER_LOOK {
-                let round = self.round.load(Ordering::Acquire);
-                if round != seen {
-                    return Some(round);
+                if self.try_join(seen) {
+                    return true;
                 }
                 std::hint::spin_loop();
             }
             if self.stop.load(Ordering::SeqCst) {
-                return None;
+                return false;
             }
             if Instant::now() >= until {
                 parked.store(true, Ordering::SeqCst);
-                // Looked at again, since whoever started a round before the line above did not see us parked.
-                if self.round.load(Ordering::SeqCst) == seen && !self.stop.load(Ordering::SeqCst) {
+                // Looked at again, since whoever opened a round before the line above did not see us parked.
+                let missed = self.round.load(Ordering::SeqCst) >> NUMBER != *seen;
+                if !missed && !self.stop.load(Ordering::SeqCst) {
                     thread::park();
                 }
                 parked.store(false, Ordering::SeqCst);
                 until = Instant::now() + SPIN;
             }
         }
+    }
+
+    /// Joins the round if it is a new one that is still open.
+    fn try_join(&self, seen: &mut u64) -> bool {
+        let round = self.round.load(Ordering::Acquire);
+        if round >> NUMBER == *seen {
+            return false;
+        }
+        if round & CLOSED > 0 {
+            *seen = round >> NUMBER;
+            return false;
+        }
+        // Fails where another worker joins at the same time; the next look tries again.
+        let joined = self.round.compare_exchange_weak(round, round + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if joined {
+            *seen = round >> NUMBER;
+        }
+        joined
     }
 }
 
@@ -190,6 +210,8 @@ impl Drop for Pool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
@@ -208,13 +230,21 @@ mod tests {
     fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_goes_on() {
         let mut pool = Pool::new(3, &[]).unwrap();
         for number in 0..3 {
+            // Keeps the round open until all threads are in it.
+            let all = Barrier::new(3);
             let result = catch_unwind(AssertUnwindSafe(|| {
-                pool.run(&|thread| assert!(thread != number, "thread {number} panics"));
+                pool.run(&|thread| {
+                    all.wait();
+                    assert!(thread != number, "thread {number} panics");
+                });
             }));
             assert!(result.is_err());
         }
-        let calls = AtomicUsize::new(0);
-        pool.run(&|_| _ = calls.fetch_add(1, Ordering::Relaxed));
+        let (all, calls) = (Barrier::new(3), AtomicUsize::new(0));
+        pool.run(&|_| {
+            all.wait();
+            calls.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(calls.into_inner(), 3);
     }
 
@@ -225,9 +255,18 @@ mod tests {
             while !pool.shared.parked[0].load(Ordering::SeqCst) {
                 thread::yield_now();
             }
-            let calls = AtomicUsize::new(0);
-            pool.run(&|_| _ = calls.fetch_add(1, Ordering::Relaxed));
-            assert_eq!(calls.into_inner(), 2);
+            let both = Barrier::new(2);
+            pool.run(&|_| _ = both.wait());
         }
+    }
+
+    #[test]
+    fn nothing_is_lost_when_rounds_follow_each_other_at_once() {
+        let mut pool = Pool::new(3, &[]).unwrap();
+        let mut items = [0_u32; 5];
+        for _ in 0..20_000 {
+            pool.for_each_mut(&mut items, &|_, item| *item += 1);
+        }
+        assert_eq!(items, [20_000; 5]);
     }
 }

@@ -296,16 +296,8 @@ mod tests {
     fn operand(precision: Precision, values: &[f32], columns: usize) -> Operand {
         let mut operand = Operand::new(precision);
         operand.reshape(values.len() / columns, columns);
-        let stride = operand.stride;
         for (row, values) in values.chunks_exact(columns).enumerate() {
-            match &mut operand.numbers {
-                Numbers::F32(numbers) => numbers[row * stride..][..columns].copy_from_slice(values),
-                Numbers::Bf16(numbers) => {
-                    for (to, value) in numbers[row * stride..].iter_mut().zip(values) {
-                        *to = bf16::from_f32(*value).to_bits();
-                    }
-                }
-            }
+            operand.write_row(row, values);
         }
         operand
     }

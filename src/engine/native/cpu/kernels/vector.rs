@@ -16,6 +16,8 @@ pub(super) trait Vector: Copy {
     unsafe fn load(from: *const f32) -> Self;
     /// Writes 16 numbers.
     unsafe fn store(self, to: *mut f32);
+    /// `self + other`.
+    unsafe fn add(self, other: Self) -> Self;
     /// `self + scalar * weights`.
     unsafe fn multiply_add(self, scalar: f32, weights: Self) -> Self;
     /// Reads 16 pairs.
@@ -59,6 +61,14 @@ impl Vector for Plain {
     }
 
     #[inline(always)]
+    unsafe fn add(mut self, other: Self) -> Self {
+        for (lane, other) in self.0.iter_mut().zip(other.0) {
+            *lane += other;
+        }
+        self
+    }
+
+    #[inline(always)]
     unsafe fn multiply_add(mut self, scalar: f32, weights: Self) -> Self {
         for (lane, weight) in self.0.iter_mut().zip(weights.0) {
             *lane += scalar * weight;
@@ -88,10 +98,11 @@ pub(super) mod x86 {
     //! The vectors of x86-64.
 
     use std::arch::x86_64::{
-        __m256, __m512, __m512bh, __m512i, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
-        _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps,
-        _mm512_and_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-        _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+        __m256, __m512, __m512bh, __m512i, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps,
+        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
+        _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+        _mm512_storeu_ps,
     };
 
     use super::{Vector, high, low};
@@ -127,6 +138,11 @@ pub(super) mod x86 {
                 _mm256_storeu_ps(to, self.0);
                 _mm256_storeu_ps(to.add(8), self.1);
             }
+        }
+
+        #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            unsafe { Self(_mm256_add_ps(self.0, other.0), _mm256_add_ps(self.1, other.1)) }
         }
 
         #[inline(always)]
@@ -174,6 +190,11 @@ pub(super) mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            unsafe { Self(_mm512_add_ps(self.0, other.0)) }
+        }
+
+        #[inline(always)]
         unsafe fn multiply_add(self, scalar: f32, weights: Self) -> Self {
             unsafe { Self(_mm512_fmadd_ps(_mm512_set1_ps(scalar), weights.0, self.0)) }
         }
@@ -210,6 +231,11 @@ pub(super) mod x86 {
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn add(self, other: Self) -> Self {
+            unsafe { Self(_mm512_add_ps(self.0, other.0)) }
         }
 
         #[inline(always)]

@@ -1,0 +1,228 @@
+//! Every kernel set against scalar arithmetic in f64, on shapes that fill no vector.
+
+use super::*;
+use crate::engine::{WeightDtype, WeightTensor};
+
+const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];
+
+/// Numbers between -1 and 1 that bf16 holds exactly, so that only sums are rounded.
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    let number = |index: usize| {
+        let hash = (index * 7_919 + seed * 104_729 + index * index * 31) % 255;
+        (f32::from(u8::try_from(hash).unwrap()) - 127.0) / 128.0
+    };
+    (0..count).map(number).collect()
+}
+
+fn processor(set: KernelSet, threads: usize) -> Processor {
+    Processor { set, pool: Pool::new(threads, &[]).unwrap() }
+}
+
+fn states(rows: usize, columns: usize, seed: usize) -> States {
+    let mut states = States::default();
+    states.reshape(rows, columns);
+    for (row, values) in numbers(rows * columns, seed).chunks_exact(columns).enumerate() {
+        states.row_mut(row).copy_from_slice(values);
+    }
+    states
+}
+
+/// The rows of states as an operand.
+fn operand(precision: Precision, rows: &States) -> Operand {
+    let mut operand = Operand::new(precision);
+    operand.reshape(rows.rows(), rows.columns());
+    for row in 0..rows.rows() {
+        operand.write_row(row, rows.row(row));
+    }
+    operand
+}
+
+fn packed(precision: Precision, outputs: usize, inputs: usize, seed: usize) -> (Packed, Vec<f32>) {
+    let values = numbers(outputs * inputs, seed);
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let (name, shape) = (String::new(), vec![outputs, inputs]);
+    let tensor = WeightTensor { name, shape, dtype: WeightDtype::F32, bytes: bytes.into() };
+    let mut packed = Packed::zeros(precision, outputs, inputs);
+    packed.write_rows(&mut Pool::new(1, &[]).unwrap(), 0, &&tensor).unwrap();
+    (packed, values)
+}
+
+fn dot(left: &[f32], right: &[f32]) -> f64 {
+    left.iter().zip(right).map(|(left, right)| f64::from(*left) * f64::from(*right)).sum()
+}
+
+#[test]
+fn products_of_every_shape_agree_with_f64_and_do_not_depend_on_company() {
+    let shapes = [(1, 1, 1), (1, 17, 33), (2, 48, 64), (7, 50, 31), (8, 16, 576), (9, 100, 40), (130, 65, 96)];
+    for set in KernelSet::tested() {
+        for precision in PRECISIONS {
+            for (rows, outputs, inputs) in shapes {
+                let (matrix, weights) = packed(precision, outputs, inputs, 3);
+                let input = states(rows, inputs, 5);
+                let operand = operand(precision, &input);
+                for accumulate in [false, true] {
+                    let mut out = states(rows, outputs, 7);
+                    multiply(&mut processor(set, 3), &operand, &matrix, &mut out, accumulate);
+                    let before = states(rows, outputs, 7);
+                    for row in 0..rows {
+                        for (output, weights) in weights.chunks_exact(inputs).enumerate() {
+                            let base = if accumulate { f64::from(before.row(row)[output]) } else { 0.0 };
+                            let error = (f64::from(out.row(row)[output]) - base - dot(weights, input.row(row))).abs();
+                            assert!(error < 3e-5, "{set} {precision:?} {rows}x{outputs}x{inputs}: off by {error:e}");
+                        }
+                    }
+                    let mut alone = states(rows, outputs, 7);
+                    let last = rows - 1;
+                    let mut picked = Operand::new(precision);
+                    picked.gather(&operand, &[last]);
+                    let base = alone.row(last).to_vec();
+                    alone.reshape(1, outputs);
+                    alone.row_mut(0).copy_from_slice(&base);
+                    multiply(&mut processor(set, 1), &picked, &matrix, &mut alone, accumulate);
+                    let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(alone.row(0)), bits(out.row(last)), "{set} {precision:?}");
+                }
+            }
+        }
+    }
+}
+
+/// What is attended to, number by number.
+struct Naive<'a> {
+    query: &'a [f32],
+    keys: &'a [Vec<f32>],
+    values: &'a [Vec<f32>],
+    scale: f64,
+}
+
+impl Naive<'_> {
+    fn attend(&self) -> Vec<f64> {
+        let scores: Vec<f64> = self.keys.iter().map(|key| dot(self.query, key) * self.scale).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let column = |index: usize| -> f64 {
+            self.values.iter().zip(&weights).map(|(value, weight)| f64::from(value[index]) * weight).sum()
+        };
+        (0..self.query.len()).map(|index| column(index) / total).collect()
+    }
+}
+
+#[test]
+fn attention_over_scattered_blocks_agrees_with_f64() {
+    for set in KernelSet::tested() {
+        for precision in PRECISIONS {
+            for (heads, kv_heads, head_dim) in [(4, 2, 16), (3, 1, 64), (2, 2, 40), (40, 1, 8)] {
+                for (before, tokens, window) in [
+                    (0, 1, None),
+                    (0, 70, None),
+                    (130, 1, None),
+                    (250, 33, None),
+                    (140, 40, Some(9)),
+                    (300, 2, Some(140)),
+                ] {
+                    let layout = KvLayout { heads: kv_heads, head_dim, precision };
+                    attention_case(set, layout, heads, (before, tokens, window));
+                }
+            }
+        }
+    }
+}
+
+fn attention_case(set: KernelSet, layout: KvLayout, heads: usize, case: (usize, usize, Option<usize>)) {
+    let (before, tokens, window) = case;
+    let KvLayout { heads: kv_heads, head_dim, precision } = layout;
+    let (width, all) = (kv_heads * head_dim, before + tokens);
+    let keys: Vec<Vec<f32>> = (0..all).map(|position| numbers(width, position)).collect();
+    let values: Vec<Vec<f32>> = (0..all).map(|position| numbers(width, position + 1_000)).collect();
+    let count = all.div_ceil(BLOCK_TOKENS);
+    // Blocks that hold others' numbers, then this sequence's in reverse order.
+    let mut store = KvStore::new(layout, 2 * count);
+    let blocks: Vec<u32> = (0..count).rev().map(|block| u32::try_from(2 * block).unwrap()).collect();
+    for (position, (key, value)) in keys.iter().zip(&values).enumerate() {
+        let (block, slot) = (blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
+        if slot == 0 {
+            (0..BLOCK_TOKENS).for_each(|slot| store.write(block, slot, &vec![f32::NAN; width], &vec![f32::NAN; width]));
+            store.clear(block);
+        }
+        store.write(block, slot, key, value);
+    }
+    let queries = states(tokens, heads * head_dim, 9);
+    #[expect(clippy::cast_precision_loss, reason = "heads are small")]
+    let scale = 1.0 / (head_dim as f32).sqrt();
+    let attention = Attention { states: &queries, heads, store: &store, scale, window };
+    let query = AttentionQuery { first_row: 0, tokens, first_position: before, blocks: &blocks };
+    let mut out = Operand::new(precision);
+    attend(&mut processor(set, 2), &attention, &[query], &mut out);
+    // Weights and results are rounded to bf16, one part in 256 each.
+    let tolerance = if precision == Precision::Bf16 { 8e-3 } else { 2e-6 };
+    for token in 0..tokens {
+        let first = window.map_or(0, |window| (before + token + 1).saturating_sub(window));
+        let found = out.read_row(token);
+        for head in 0..heads {
+            let at = head / (heads / kv_heads) * head_dim;
+            let cut = |rows: &[Vec<f32>]| -> Vec<Vec<f32>> {
+                rows[first..=before + token].iter().map(|row| row[at..at + head_dim].to_vec()).collect()
+            };
+            let (keys, values) = (cut(&keys), cut(&values));
+            let query = &queries.row(token)[head * head_dim..][..head_dim];
+            let expected = Naive { query, keys: &keys, values: &values, scale: f64::from(scale) }.attend();
+            for (found, expected) in found[head * head_dim..].iter().zip(expected) {
+                let error = (f64::from(*found) - expected).abs();
+                assert!(error < tolerance, "{set} {layout:?} {case:?}: off by {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_agree_with_f64() {
+    for set in KernelSet::tested() {
+        for (rows, columns) in [(1, 1), (3, 15), (2, 64), (20, 577)] {
+            let (input, weight) = (states(rows, columns, 1), numbers(columns, 2));
+            let mut out = Operand::new(Precision::F32);
+            rms_norm(&mut processor(set, 2), &input, &weight, 1e-5, &mut out);
+            for row in 0..rows {
+                #[expect(clippy::cast_precision_loss, reason = "rows are short")]
+                let mean = dot(input.row(row), input.row(row)) / columns as f64;
+                let found = out.read_row(row);
+                for ((found, value), weight) in found.iter().zip(input.row(row)).zip(&weight) {
+                    let expected = f64::from(*value) / (mean + 1e-5).sqrt() * f64::from(*weight);
+                    assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rotations_and_gates_agree_with_f64() {
+    for set in KernelSet::tested() {
+        let (rows, heads, head_dim) = (11, 3, 10);
+        let before = states(rows, heads * head_dim + 7, 4);
+        let mut after = states(rows, heads * head_dim + 7, 4);
+        let angles: Vec<f32> = numbers(rows * head_dim / 2, 6);
+        let cosines: Vec<f32> = angles.iter().map(|angle| angle.cos()).collect();
+        let sines: Vec<f32> = angles.iter().map(|angle| angle.sin()).collect();
+        rotate(&mut processor(set, 2), &mut after, heads, head_dim, (&cosines, &sines));
+        let mut gated = Operand::new(Precision::F32);
+        gated_silu(&mut processor(set, 2), &before, 18, &mut gated);
+        for row in 0..rows {
+            let (before, after) = (before.row(row), after.row(row));
+            assert_eq!(before[heads * head_dim..], after[heads * head_dim..]);
+            for index in 0..heads * head_dim {
+                let (start, place) = (index / head_dim * head_dim, index % head_dim);
+                let (pair, half) = (place % (head_dim / 2), head_dim / 2);
+                let (x, y) = (f64::from(before[start + pair]), f64::from(before[start + pair + half]));
+                let (sine, cosine) = f64::from(angles[row * half + pair]).sin_cos();
+                let expected = if place < half { x * cosine - y * sine } else { y * cosine + x * sine };
+                assert!((f64::from(after[index]) - expected).abs() < 1e-6, "{set}");
+            }
+            let found = gated.read_row(row);
+            for (index, found) in found.iter().enumerate() {
+                let (gate, up) = (f64::from(before[index]), f64::from(before[18 + index]));
+                assert!((f64::from(*found) - gate / (1.0 + (-gate).exp()) * up).abs() < 1e-6, "{set}");
+            }
+        }
+    }
+}
