@@ -80,7 +80,9 @@ class Server:
 
     def exchange(self, path, body):
         """The status and the text of the answer, whatever the status is."""
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         try:
             with urllib.request.urlopen(request, timeout=300) as response:
                 return response.status, response.read().decode()

@@ -80,4 +80,5 @@ def differences(recorded, answered, tolerance, at=""):
 
 def by_token(value):
     """Whether these are log-probs by token: numbers, or the objects of `prompt_logprobs`."""
-    return bool(value) and all(isinstance(item, float) or (isinstance(item, dict) and "rank" in item) for item in value.values())
+    listed = (isinstance(item, float) or (isinstance(item, dict) and "rank" in item) for item in value.values())
+    return bool(value) and all(listed)

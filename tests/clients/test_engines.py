@@ -17,7 +17,7 @@ LEFT_OUT = "this build leaves the mistralrs engine out"
 PROMPTS = 200
 LONGEST = 400
 OUTPUT = 24
-# In float32, log-probs may differ by this much, and a lead of twice that may be the other's.
+# In float32, log-probs may differ by this much, and a lead of less than twice that may be the other's.
 TOLERANCE = 1e-4
 NEAR_TIE = 2 * TOLERANCE
 # Prompts that may end at a near tie.
@@ -32,7 +32,16 @@ CODE = [
     "let total: u64 = lengths.iter().map(|&n| n as u64).sum();\n",
     '{"id": 17, "tags": ["a", "b"], "nested": {"ok": true, "none": null}}\n',
 ]
-UNICODE = ["naïve café", "Привет, мир", "東京は今日も雨", "שלום", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢", "👩‍👩‍👧 🇫🇷 🎉", "a\u0301e\u0300", "½ ≤ π² × ∞"]
+UNICODE = [
+    "naïve café",
+    "Привет, мир",
+    "東京は今日も雨",
+    "שלום",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢",
+    "👩‍👩‍👧 🇫🇷 🎉",
+    "a\u0301e\u0300",
+    "½ ≤ π² × ∞",
+]
 QUESTIONS = ["What is the capital of France?", "Write a haiku.", "Explain recursion to a child.", "2 + 2 * 3 = ?"]
 
 

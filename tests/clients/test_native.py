@@ -57,7 +57,9 @@ KNOWN = {
 }
 NOT_ASKED = {"plain/chat_extra_message_fields": "vLLM ignores ids on messages, tito continues from them on purpose"}
 
-WORDS = "river stone lantern copper seven quietly under market whale paints because northern glass often 12 λ ☂ and".split()
+WORDS = (
+    "river stone lantern copper seven quietly under market whale paints because northern glass often 12 λ ☂ and".split()
+)
 PARALLEL = 40
 
 
@@ -170,7 +172,7 @@ def test_neither_company_nor_a_warm_cache_changes_a_bit(caching):
     counts.append([cached for _, cached in again])
     note(f"cached tokens of {PARALLEL} prompts: {', '.join(str(sum(count)) for count in counts)} in three rounds")
     assert sum(counts[0]) < sum(counts[1])
-    # Whole blocks are cached, and the last token is always computed.
+    # The chats share a beginning, and have been asked before.
     assert all(cached > 0 for cached in counts[2][::2])
 
 
