@@ -21,6 +21,19 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATES = REPOSITORY / "tests" / "golden" / "template"
 START_SECONDS = 120
 STOP_SECONDS = 30
+notes = []
+
+
+def note(text):
+    """Has a line printed when the tests have ended, such as what was not compared and why."""
+    notes.append(text)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if notes:
+        terminalreporter.section("NOTES")
+        for text in notes:
+            terminalreporter.write_line(text)
 
 
 class Server:
@@ -61,13 +74,20 @@ class Server:
             return response.read().decode()
 
     def post(self, path, **body):
-        data = json.dumps({"model": "smollm2", **body}).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        status, text = self.exchange(path, {"model": "smollm2", **body})
+        assert status == 200, f"{path}: {status} {text}"
+        return json.loads(text)
+
+    def exchange(self, path, body):
+        """The status and the text of the answer, whatever the status is."""
+        request = urllib.request.Request(
+            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         try:
             with urllib.request.urlopen(request, timeout=300) as response:
-                return json.load(response)
+                return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from error
+            return error.code, error.read().decode()
 
     def gauge(self, name):
         """The value of an unsampled metric, over all its labels."""
