@@ -210,13 +210,13 @@ fn rotations_and_gates_agree_with_f64() {
         for row in 0..rows {
             let (before, after) = (before.row(row), after.row(row));
             assert_eq!(before[heads * head_dim..], after[heads * head_dim..]);
-            for index in 0..heads * head_dim {
+            for (index, found) in after[..heads * head_dim].iter().enumerate() {
                 let (start, place) = (index / head_dim * head_dim, index % head_dim);
                 let (pair, half) = (place % (head_dim / 2), head_dim / 2);
                 let (x, y) = (f64::from(before[start + pair]), f64::from(before[start + pair + half]));
                 let (sine, cosine) = f64::from(angles[row * half + pair]).sin_cos();
                 let expected = if place < half { x * cosine - y * sine } else { y * cosine + x * sine };
-                assert!((f64::from(after[index]) - expected).abs() < 1e-6, "{set}");
+                assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
             }
             let found = gated.read_row(row);
             for (index, found) in found.iter().enumerate() {
