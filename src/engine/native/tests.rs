@@ -173,6 +173,17 @@ async fn prompt_log_probs_are_those_of_the_generation_itself() {
 }
 
 #[tokio::test]
+async fn a_stream_whose_sender_is_gone_ends_with_an_error() {
+    let status = Arc::new(Status::new());
+    status.enter(1).unwrap();
+    let (sender, receiver) = mpsc::channel(1);
+    let mut outputs = Outputs { id: 0, receiver, commands: channel().0, status, ended: false };
+    drop(sender);
+    assert!(matches!(outputs.next().await, Some(Err(EngineError::Failed(_)))));
+    assert_eq!(outputs.next().await, None);
+}
+
+#[tokio::test]
 async fn a_dropped_stream_frees_its_blocks() {
     let engine = engine(&settings("llama"));
     let mut streams: Vec<TokenStream> = (0..4)
