@@ -25,7 +25,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc::{Sender, channel},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     thread,
     time::Duration,
 };
@@ -196,7 +196,8 @@ impl NativeEngine {
         self.status.enter(self.most_sequences)?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::channel(request.sampling.max_tokens.saturating_add(OUTPUTS_BESIDE_TOKENS));
-        let outputs = Outputs { id, receiver, commands: self.commands.clone(), status: Arc::clone(&self.status) };
+        let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
+        let outputs = Outputs { id, receiver, commands, status, ended: false };
         let seed = self.seed.wrapping_add(id);
         let start = Command::Start { id, request, seed, outputs: sender };
         self.commands.send(start).map_err(|_| EngineError::Failed("the engine's thread is gone".to_owned()))?;
@@ -254,13 +255,26 @@ struct Outputs {
     receiver: mpsc::Receiver<Result<EngineOutput, EngineError>>,
     commands: Sender<Command>,
     status: Arc<Status>,
+    /// Whether the last output was read.
+    ended: bool,
 }
 
 impl Stream for Outputs {
     type Item = Result<EngineOutput, EngineError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.receiver.poll_recv(context)
+        let output = ready!(self.receiver.poll_recv(context));
+        let output = match output {
+            // A request that is sent while the thread ends may be lost with the thread; its stream must not end as if
+            // all were well.
+            None if !self.ended => {
+                let gone = || EngineError::Failed("the engine's thread is gone".to_owned());
+                Some(Err(self.status.health().err().unwrap_or_else(gone)))
+            }
+            output => output,
+        };
+        self.ended |= matches!(output, Some(Ok(EngineOutput::Finished(_)) | Err(_)));
+        Poll::Ready(output)
     }
 }
 

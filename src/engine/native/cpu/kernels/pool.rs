@@ -101,10 +101,9 @@ impl Pool {
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(4096) { thread::yield_now() } else { std::hint::spin_loop() }
         }
-        if let Err(panic) = own {
-            resume_unwind(panic);
-        }
-        if let Some(panic) = shared.panic.lock().take() {
+        // Taken in any case: the next loop must not end with a panic of this one.
+        let of_a_worker = shared.panic.lock().take();
+        if let Some(panic) = own.err().or(of_a_worker) {
             resume_unwind(panic);
         }
     }
@@ -240,6 +239,14 @@ mod tests {
             }));
             assert!(result.is_err());
         }
+        let all = Barrier::new(3);
+        let everywhere = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(&|thread| {
+                all.wait();
+                panic!("thread {thread} panics");
+            });
+        }));
+        assert!(everywhere.is_err());
         let (all, calls) = (Barrier::new(3), AtomicUsize::new(0));
         pool.run(&|_| {
             all.wait();
