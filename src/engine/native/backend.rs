@@ -123,6 +123,7 @@ pub(crate) trait Backend: Send + 'static {
     fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, angles: &Angles);
     /// Writes the keys and values of all new tokens: those of a row begin at number `first`. Clears the flag in `finite`
     /// of each span with one that is NaN or infinite.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn write_cache(
         &mut self,
         states: &Self::States,

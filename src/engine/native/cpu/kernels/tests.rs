@@ -142,10 +142,12 @@ fn attention_case(set: KernelSet, layout: KvLayout, heads: usize, case: (usize, 
     for (position, (key, value)) in keys.iter().zip(&values).enumerate() {
         let (block, slot) = (blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
         if slot == 0 {
-            (0..BLOCK_TOKENS).for_each(|slot| store.write(block, slot, &vec![f32::NAN; width], &vec![f32::NAN; width]));
+            for slot in 0..BLOCK_TOKENS {
+                assert!(!store.write(block, slot, &vec![f32::NAN; width], &vec![f32::NAN; width]));
+            }
             store.clear(block);
         }
-        store.write(block, slot, key, value);
+        assert!(store.write(block, slot, key, value));
     }
     let queries = states(tokens, heads * head_dim, 9);
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
