@@ -121,8 +121,17 @@ pub(crate) trait Backend: Send + 'static {
     );
     /// Rotates the first `heads` heads of every row.
     fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, angles: &Angles);
-    /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
-    fn write_cache(&mut self, states: &Self::States, first: usize, batch: &Batch, cache: &mut Self::Cache);
+    /// Writes the keys and values of all new tokens: those of a row begin at number `first`. Clears the flag in `finite`
+    /// of each span with one that is NaN or infinite.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn write_cache(
+        &mut self,
+        states: &Self::States,
+        first: usize,
+        batch: &Batch,
+        cache: &mut Self::Cache,
+        finite: &mut [bool],
+    );
     /// Attention of every row, whose queries come first in it.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend(

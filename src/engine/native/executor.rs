@@ -240,9 +240,9 @@ impl<B: Backend> Executor<B> {
     fn compute(&mut self, plan: &Plan) {
         self.model.copy_blocks(&plan.copies);
         let (batch, places) = batch(plan);
-        let made = self.forward(plan, &batch, &places);
+        let (made, finite) = self.forward(plan, &batch, &places);
+        let mut ended = self.end_broken(plan, &finite);
         self.scheduler.commit(plan);
-        let mut ended = Vec::new();
         for ((work, position), made) in places.into_iter().zip(made) {
             let id = plan.work[work].id;
             // A sequence that ended in this step made its last output.
@@ -256,8 +256,23 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    /// Computes the logits of a batch and what is to be made of each row.
-    fn forward(&mut self, plan: &Plan, batch: &Batch, places: &[Place]) -> Vec<Result<Made, SampleError>> {
+    /// Ends sequences whose keys or values are not finite, before their blocks are shared; their logits, soon or late,
+    /// would not be numbers.
+    fn end_broken(&mut self, plan: &Plan, finite: &[bool]) -> Vec<SequenceId> {
+        let broken = plan.work.iter().zip(finite).filter(|(_, finite)| !**finite);
+        let broken: Vec<SequenceId> = broken.map(|(work, _)| work.id).collect();
+        for id in &broken {
+            if let Some(active) = self.active.get(id) {
+                let _ = active.outputs.try_send(Err(SampleError::NonFiniteLogits.into()));
+            }
+            self.end(*id);
+        }
+        broken
+    }
+
+    /// Computes the logits of a batch and what is to be made of each row; and for each sequence whether what is cached
+    /// of it is finite.
+    fn forward(&mut self, plan: &Plan, batch: &Batch, places: &[Place]) -> (Vec<Result<Made, SampleError>>, Vec<bool>) {
         let Self { model, active, .. } = self;
         let mut samplers: HashMap<SequenceId, &mut Active> =
             active.iter_mut().map(|(id, active)| (*id, active)).collect();
@@ -273,7 +288,7 @@ impl<B: Backend> Executor<B> {
             };
             jobs.push(Mutex::new((job, None)));
         }
-        model.forward(batch, &|row, logits| {
+        let finite = model.forward(batch, &|row, logits| {
             let mut slot = jobs[row].lock();
             let made = match &mut slot.0 {
                 None => return,
@@ -283,7 +298,7 @@ impl<B: Backend> Executor<B> {
             slot.1 = Some(made);
         });
         let made = jobs.into_iter().map(|job| job.into_inner().1);
-        made.map(|made| made.unwrap_or(Err(SampleError::NothingLeft))).collect()
+        (made.map(|made| made.unwrap_or(Err(SampleError::NothingLeft))).collect(), finite)
     }
 
     /// Hands on what a row gave; `false` if the sequence ends.

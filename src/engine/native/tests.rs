@@ -9,7 +9,7 @@ use rand_chacha::rand_core::RngCore;
 use super::*;
 use crate::{
     TokenId,
-    engine::{FinishReason, SamplingParams},
+    engine::{FinishReason, SamplingParams, WeightDtype},
     sampling::{Logprobs, SampledToken},
 };
 
@@ -170,6 +170,39 @@ async fn prompt_log_probs_are_those_of_the_generation_itself() {
     let (scores, ..) = answer(engine.generate(asked)).await;
     assert_eq!(scores.len(), 42);
     assert_eq!(scores[2..], tokens);
+}
+
+/// The embeddings of `llama`, those of token 95 not numbers.
+fn embeddings_without_the_last() -> WeightTensor {
+    let numbers = (0..96 * 64_u16).map(|place| if place < 95 * 64 { f32::from(place).sin() } else { f32::NAN });
+    WeightTensor {
+        name: "model.embed_tokens.weight".to_owned(),
+        dtype: WeightDtype::F32,
+        shape: vec![96, 64],
+        bytes: numbers.flat_map(f32::to_le_bytes).collect(),
+    }
+}
+
+#[tokio::test]
+async fn a_sequence_with_numbers_that_are_not_finite_spoils_no_other() {
+    for dtype in [Dtype::Bf16, Dtype::F32] {
+        let engine = engine(&NativeSettings { dtype, max_num_batched_tokens: 24, ..settings("llama") });
+        engine.update_weights(vec![embeddings_without_the_last()]).await.unwrap();
+        let healthy = || request(&(0..50).collect::<Vec<_>>(), params(5));
+        let expected = bits(&answer(engine.generate(healthy())).await);
+        // After whole blocks that are alike, and within a block whose beginning is copied while it is computed.
+        for place in [40, 20] {
+            assert!(engine.reset_prefix_cache().await.unwrap());
+            let mut prompt: Vec<TokenId> = (0..70).collect();
+            prompt[place] = 95;
+            let broken = engine.generate(request(&prompt, params(5)));
+            let company = engine.generate(healthy());
+            let (broken, company) = futures::join!(broken.collect::<Vec<_>>(), answer(company));
+            assert!(matches!(broken.last(), Some(Err(EngineError::Failed(_)))), "{broken:?}");
+            assert_eq!(bits(&company), expected);
+            assert_eq!(bits(&answer(engine.generate(healthy())).await), expected);
+        }
+    }
 }
 
 #[tokio::test]

@@ -179,9 +179,9 @@ impl Backend for CpuBackend {
         rotate(&mut self.processor, states, heads, head_dim, angles);
     }
 
-    fn write_cache(&mut self, states: &States, first: usize, batch: &Batch, cache: &mut KvStore) {
+    fn write_cache(&mut self, states: &States, first: usize, batch: &Batch, cache: &mut KvStore, finite: &mut [bool]) {
         let width = (states.columns() - first) / 2;
-        for span in &batch.spans {
+        for (span, finite) in batch.spans.iter().zip(finite) {
             for token in 0..span.tokens {
                 let position = span.first_position + token;
                 let (block, slot) = (span.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
@@ -190,7 +190,7 @@ impl Backend for CpuBackend {
                 }
                 let row = &states.row(span.first_row + token)[first..];
                 let (keys, values) = row.split_at(width);
-                cache.write(block, slot, keys, values);
+                *finite &= cache.write(block, slot, keys, values);
             }
         }
     }

@@ -152,9 +152,13 @@ impl<B: Backend> Model<B> {
 
     /// Computes a batch; calls `with` with the logits of each row of `batch.logit_rows`, by its place there, on any
     /// thread and in any order. The logits may be overwritten.
-    pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+    ///
+    /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
+    /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
+    pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) -> Vec<bool> {
+        let mut finite = vec![true; batch.spans.len()];
         let Self { shape, backend: Some(backend), embedding, layers, norm, head, caches, workspace } = self else {
-            return;
+            return finite;
         };
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
@@ -172,7 +176,7 @@ impl<B: Backend> Model<B> {
             if layer.shape.rotary {
                 backend.rotate(wide, heads + kv_heads, shape.head_dim, &angles);
             }
-            backend.write_cache(wide, heads * shape.head_dim, batch, cache);
+            backend.write_cache(wide, heads * shape.head_dim, batch, cache, &mut finite);
             #[expect(clippy::cast_precision_loss, reason = "heads are small")]
             let scale = 1.0 / (shape.head_dim as f32).sqrt();
             let attention = AttentionShape { heads, scale, window: layer.shape.window };
@@ -182,7 +186,7 @@ impl<B: Backend> Model<B> {
             layer.mlp.forward(backend, workspace);
         }
         if batch.logit_rows.is_empty() {
-            return;
+            return finite;
         }
         let Workspace { hidden, input, picked, .. } = &mut *workspace;
         backend.norm(hidden, norm, shape.epsilon, input);
@@ -192,6 +196,7 @@ impl<B: Backend> Model<B> {
             let rows: Range<usize> = first..batch.logit_rows.len().min(first + LOGIT_ROWS);
             backend.logits(picked, rows, head, &|row, logits| with(first + row, logits));
         }
+        finite
     }
 }
 

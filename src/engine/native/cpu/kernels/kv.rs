@@ -11,6 +11,9 @@ use super::{
 /// Tokens of a block: as many as a step of bf16 products takes.
 pub(crate) const BLOCK_TOKENS: usize = 32;
 
+/// Rounded to bf16, what is any larger is infinite: half a step over the largest bf16, less one bit.
+const LARGEST_IN_BF16: f32 = f32::from_bits(0x7f7f_7fff);
+
 /// The shape of a layer's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KvLayout {
@@ -87,14 +90,17 @@ impl KvStore {
         }
     }
 
-    /// Writes the key and value of one token, `heads * head_dim` numbers each.
+    /// Writes the key and value of one token, `heads * head_dim` numbers each; `false` if some of them are not finite
+    /// as they are stored.
     ///
     /// # Panics
     /// If there is no such block or slot, or the lengths are others.
-    pub(crate) fn write(&mut self, block: u32, slot: usize, keys: &[f32], values: &[f32]) {
+    pub(crate) fn write(&mut self, block: u32, slot: usize, keys: &[f32], values: &[f32]) -> bool {
         let layout = self.layout;
         assert!(slot < BLOCK_TOKENS, "a block has {BLOCK_TOKENS} slots");
         assert_eq!((keys.len(), values.len()), (layout.heads * layout.head_dim, layout.heads * layout.head_dim));
+        let largest = if layout.precision == Precision::Bf16 { LARGEST_IN_BF16 } else { f32::MAX };
+        let finite = keys.iter().chain(values).all(|number| number.abs() <= largest);
         let heads = keys.chunks_exact(layout.head_dim).zip(values.chunks_exact(layout.head_dim));
         for (head, (key, value)) in heads.enumerate() {
             let (key_start, value_start) = layout.offsets(block, head);
@@ -124,6 +130,26 @@ impl KvStore {
                     }
                 }
             }
+        }
+        finite
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_finite_once_they_are_stored_are_told() {
+        let next = f32::from_bits(LARGEST_IN_BF16.to_bits() + 1);
+        for (precision, largest) in [(Precision::Bf16, LARGEST_IN_BF16), (Precision::F32, f32::MAX)] {
+            let mut store = KvStore::new(KvLayout { heads: 1, head_dim: 2, precision }, 1);
+            assert!(store.write(0, 0, &[largest, 0.0], &[-largest, 1.0]));
+            for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                assert!(!store.write(0, 0, &[0.0, broken], &[0.0; 2]));
+                assert!(!store.write(0, 0, &[0.0; 2], &[broken, 0.0]));
+            }
+            assert_eq!(store.write(0, 0, &[next, 0.0], &[0.0; 2]), precision == Precision::F32);
         }
     }
 }
