@@ -68,7 +68,12 @@ impl Scheduler {
         }
         match sequence.hashes.get(found.blocks.len() + 1) {
             Some(next) => pending.contains(next) && self.cache.find(next).is_none(),
-            None => found.copy.is_none() && sequence.tail_hash().is_some_and(|tail| pending.contains(&tail)),
+            // Of a tail of one token nothing could be copied.
+            None => {
+                sequence.token_ids.len() % BLOCK_TOKENS > 1
+                    && found.copy.is_none()
+                    && sequence.tail_hash().is_some_and(|tail| pending.contains(&tail))
+            }
         }
     }
 

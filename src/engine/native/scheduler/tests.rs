@@ -109,6 +109,16 @@ fn the_samples_of_a_group_share_their_prompt_and_copy_its_last_block() {
 }
 
 #[test]
+fn prompts_whose_last_block_begins_with_their_last_token_do_not_wait_for_each_other() {
+    for length in [1, 33] {
+        let mut scheduler = scheduler(20, 8, 512);
+        (0..4).for_each(|id| scheduler.add(new(id, &prompt(length), 9)));
+        step(&mut scheduler);
+        assert_eq!(step(&mut scheduler).work.len(), 4, "{length}");
+    }
+}
+
+#[test]
 fn a_turn_pays_for_its_new_tokens_only() {
     let mut scheduler = scheduler(20, 8, 512);
     scheduler.add(new(0, &prompt(100), 9));
