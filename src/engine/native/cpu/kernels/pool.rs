@@ -98,10 +98,9 @@ impl Pool {
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(4096) { thread::yield_now() } else { std::hint::spin_loop() }
         }
-        if let Err(panic) = own {
-            resume_unwind(panic);
-        }
-        if let Some(panic) = shared.panic.lock().take() {
+        // Taken in any case: the next loop must not end with a panic of this one.
+        let of_a_worker = shared.panic.lock().take();
+        if let Some(panic) = own.err().or(of_a_worker) {
             resume_unwind(panic);
         }
     }
@@ -213,6 +212,8 @@ mod tests {
             }));
             assert!(result.is_err());
         }
+        let everywhere = catch_unwind(AssertUnwindSafe(|| pool.run(&|thread| panic!("thread {thread} panics"))));
+        assert!(everywhere.is_err());
         let calls = AtomicUsize::new(0);
         pool.run(&|_| _ = calls.fetch_add(1, Ordering::Relaxed));
         assert_eq!(calls.into_inner(), 3);
