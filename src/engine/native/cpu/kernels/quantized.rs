@@ -122,6 +122,10 @@ impl Quantized {
         for part in &self.parts {
             part.blocks.add_product(&mut processor.pool, input, &mut out.numbers[part.rows.start..], out.stride);
         }
+        // Rounded to 8 bits, what is not finite becomes some number, and a row of nothing else becomes zeros.
+        for row in (0..input.rows).filter(|row| !widened(input, *row).iter().all(|value| value.is_finite())) {
+            out.row_mut(row).fill(f32::NAN);
+        }
     }
 }
 
@@ -400,6 +404,22 @@ mod tests {
         sum.row_mut(0).fill(1.0);
         matrix.multiply(&mut processor(1), &input, &mut sum, true);
         assert_eq!(*sum.row(0), after.iter().map(|product| 1.0 + product).collect::<Vec<f32>>());
+    }
+
+    #[test]
+    fn activations_that_are_not_finite_give_no_numbers_and_spoil_no_other_row() {
+        for dtype in KEPT {
+            let mut matrix = Quantized::zeros(3, QK_K);
+            matrix.write_rows(0, &Stored::new(dtype, 3, QK_K, 0)).unwrap();
+            for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut activations = numbers(3 * QK_K, 5);
+                activations[QK_K + 7] = broken;
+                activations[2 * QK_K..].fill(broken);
+                let out = product(&matrix, &operand(Precision::F32, &activations, QK_K), 1);
+                assert!(out[..3].iter().all(|number| number.is_finite()), "{dtype:?}");
+                assert!(out[3..].iter().all(|number| number.is_nan()), "{dtype:?}: {out:?}");
+            }
+        }
     }
 
     #[test]
