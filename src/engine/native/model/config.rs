@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use super::rope::{RopeConfig, rope};
 
+/// The window of a model whose config.json has no `sliding_window` at all, as transformers has it.
+const DEFAULT_WINDOW: usize = 4096;
+
 /// Why a model is not one that this engine computes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
@@ -183,10 +186,13 @@ fn refuse_what_changes_the_result(config: &Map<String, Value>) -> Result<(), Con
     {
         return Err(ConfigError::setting("hidden_act", format!("{activation} is not supported, silu is")));
     }
-    if let Some(factor) = given("partial_rotary_factor")
-        && factor.as_f64() != Some(1.0)
-    {
-        return Err(ConfigError::setting("partial_rotary_factor", "is not supported"));
+    for key in ["partial_rotary_factor", "logit_scale"] {
+        if given(key).is_some_and(|factor| factor.as_f64() != Some(1.0)) {
+            return Err(ConfigError::setting(key, "is not supported"));
+        }
+    }
+    if given("is_causal").is_some_and(|causal| causal.as_bool() != Some(true)) {
+        return Err(ConfigError::setting("is_causal", "is not supported"));
     }
     Ok(())
 }
@@ -202,28 +208,35 @@ fn layers(family: Family, settings: &Settings<'_>) -> Result<Vec<LayerShape>, Co
 }
 
 fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
-    let window: Option<usize> = settings.get("sliding_window")?;
+    let kinds = kinds(settings, layers)?;
+    let window = match settings.get("sliding_window")? {
+        // To leave it out is not the same as `null`: these have one in transformers unless told otherwise.
+        None if family != Family::SmolLm3 && !settings.0.contains_key("sliding_window") => Some(DEFAULT_WINDOW),
+        given => given,
+    };
     let used = match family {
         Family::Llama => false,
         Family::Mistral => true,
         _ => settings.get("use_sliding_window")?.unwrap_or(false),
     };
+    // transformers gives all layers of these the same, vLLM what is listed.
+    let heeded = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::SmolLm3);
     let Some(window) = window.filter(|_| used) else {
-        return Ok(vec![None; layers]);
+        return match kinds {
+            Some(kinds) if !heeded && kinds.contains(&true) => {
+                Err(ConfigError::setting("layer_types", "names sliding_attention, which is not supported here"))
+            }
+            _ => Ok(vec![None; layers]),
+        };
     };
     if window == 0 {
         return Err(ConfigError::setting("sliding_window", "is 0"));
     }
-    if let Some(types) = settings.get::<Vec<String>>("layer_types")? {
-        if types.len() != layers {
-            return Err(ConfigError::setting("layer_types", format!("does not name {layers} layers")));
+    if let Some(kinds) = kinds {
+        if !heeded && kinds.contains(&false) {
+            return Err(ConfigError::setting("layer_types", "names full_attention, which is not supported here"));
         }
-        let window_of = |kind: &String| match kind.as_str() {
-            "full_attention" => Ok(None),
-            "sliding_attention" => Ok(Some(window)),
-            other => Err(ConfigError::setting("layer_types", format!("names {other}"))),
-        };
-        return types.iter().map(window_of).collect();
+        return Ok(kinds.into_iter().map(|slides| slides.then_some(window)).collect());
     }
     let first = match family {
         Family::Qwen2 | Family::Qwen3 => settings.require("max_window_layers")?,
@@ -231,6 +244,20 @@ fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec
         _ => 0,
     };
     Ok((0..layers).map(|layer| (layer >= first).then_some(window)).collect())
+}
+
+/// For each layer whether it has a window, where that is listed.
+fn kinds(settings: &Settings<'_>, layers: usize) -> Result<Option<Vec<bool>>, ConfigError> {
+    let Some(kinds) = settings.get::<Vec<String>>("layer_types")? else { return Ok(None) };
+    if kinds.len() != layers {
+        return Err(ConfigError::setting("layer_types", format!("does not name {layers} layers")));
+    }
+    let slides = |kind: &String| match kind.as_str() {
+        "full_attention" => Ok(false),
+        "sliding_attention" => Ok(true),
+        other => Err(ConfigError::setting("layer_types", format!("names {other}"))),
+    };
+    kinds.iter().map(slides).collect::<Result<_, _>>().map(Some)
 }
 
 fn rotary(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<bool>, ConfigError> {
@@ -331,6 +358,33 @@ mod tests {
     }
 
     #[test]
+    fn a_window_that_is_left_out_is_that_of_transformers() {
+        assert_eq!(windows_of("MistralForCausalLM", &json!({})), [Some(4096); 4]);
+        let used = json!({"use_sliding_window": true, "max_window_layers": 2});
+        assert_eq!(windows_of("Qwen2ForCausalLM", &used), [None, None, Some(4096), Some(4096)]);
+        assert_eq!(windows_of("Qwen2ForCausalLM", &json!({})), [None; 4]);
+        assert_eq!(windows_of("SmolLM3ForCausalLM", &json!({"use_sliding_window": true})), [None; 4]);
+    }
+
+    #[test]
+    fn kinds_of_layers_that_not_everyone_heeds_are_refused() {
+        let mixed = json!(["full_attention", "sliding_attention", "full_attention", "full_attention"]);
+        for (architecture, more) in [
+            ("LlamaForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
+            ("MistralForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
+            ("Qwen3ForCausalLM", json!({"layer_types": ["linear_attention", "", "", ""]})),
+            ("Qwen3ForCausalLM", json!({"layer_types": ["full_attention"]})),
+        ] {
+            let error = read(architecture, &more).unwrap_err().to_string();
+            assert!(error.contains("`layer_types`"), "{error}");
+        }
+        let full = json!({"layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]});
+        assert_eq!(windows_of("LlamaForCausalLM", &full), [None; 4]);
+        let unused = json!({"layer_types": mixed, "sliding_window": 3, "use_sliding_window": false});
+        assert_eq!(windows_of("Qwen3ForCausalLM", &unused), [None; 4]);
+    }
+
+    #[test]
     fn smollm3_leaves_every_fourth_layer_unrotated_unless_listed() {
         let rotary = |settings| -> Vec<bool> {
             read("SmolLM3ForCausalLM", &settings).unwrap().layers.iter().map(|layer| layer.rotary).collect()
@@ -345,6 +399,8 @@ mod tests {
             ("quantization_config", json!({"bits": 4})),
             ("hidden_act", json!("gelu")),
             ("partial_rotary_factor", json!(0.5)),
+            ("logit_scale", json!(0.5)),
+            ("is_causal", json!(false)),
             ("head_dim", json!(3)),
             ("num_key_value_heads", json!(3)),
             ("hidden_size", json!("wide")),
