@@ -26,16 +26,35 @@ pub(super) fn rope(
     has_default_theta: bool,
 ) -> Result<RopeConfig, ConfigError> {
     let top = Settings(config);
+    let read = |scaling: &Map<String, Value>| of_settings(scaling, &top, head_dim, has_default_theta);
     let joined: Option<Map<String, Value>> = top.get("rope_parameters")?;
-    let scaling: Option<Map<String, Value>> = match &joined {
-        Some(joined) => Some(joined.clone()),
-        None => top.get("rope_scaling")?,
+    let (joined, scaling) = match (joined, top.get::<Map<String, Value>>("rope_scaling")?) {
+        (Some(joined), Some(scaling)) => (joined, scaling),
+        (joined, scaling) => return read(&joined.or(scaling).unwrap_or_default()),
     };
-    let scaling = scaling.unwrap_or_default();
+    // Which of the two counts depends on the version of transformers. The older one says no `rope_theta`.
+    let mut completed = scaling;
+    if let Some(theta) = joined.get("rope_theta") {
+        completed.entry("rope_theta").or_insert_with(|| theta.clone());
+    }
+    let found = read(&joined)?;
+    if found == read(&completed)? {
+        Ok(found)
+    } else {
+        Err(ConfigError::setting("rope_scaling", "is another one than `rope_parameters`"))
+    }
+}
+
+fn of_settings(
+    scaling: &Map<String, Value>,
+    top: &Settings<'_>,
+    head_dim: usize,
+    has_default_theta: bool,
+) -> Result<RopeConfig, ConfigError> {
     if scaling.values().any(Value::is_object) {
         return Err(ConfigError::setting("rope_parameters", "that differ between layers are not supported"));
     }
-    let settings = Settings(&scaling);
+    let settings = Settings(scaling);
     if settings.get("partial_rotary_factor")?.is_some_and(|factor: f64| (factor - 1.0).abs() > f64::EPSILON) {
         return Err(ConfigError::setting("partial_rotary_factor", "is not supported"));
     }
@@ -63,7 +82,7 @@ pub(super) fn rope(
             Ok(unscaled(plain.into_iter().map(|frequency| frequency / factor).collect()))
         }
         Some("llama3") => Ok(unscaled(llama3(&plain, &settings)?)),
-        Some("yarn") => yarn(&plain, theta, head_dim, &settings, &top),
+        Some("yarn") => yarn(&plain, theta, head_dim, &settings, top),
         Some(other) => Err(ConfigError::setting("rope_scaling", format!("of type {other} is not supported"))),
     }
 }
@@ -107,6 +126,15 @@ fn yarn(
     settings: &Settings<'_>,
     top: &Settings<'_>,
 ) -> Result<RopeConfig, ConfigError> {
+    // vLLM reads these, transformers does not.
+    for key in ["attn_factor", "extrapolation_factor"] {
+        if settings.get(key)?.is_some_and(|factor: f64| (factor - 1.0).abs() > f64::EPSILON) {
+            return Err(ConfigError::setting(key, "is not supported"));
+        }
+    }
+    if settings.get("apply_yarn_scaling")? == Some(false) {
+        return Err(ConfigError::setting("apply_yarn_scaling", "is not supported"));
+    }
     let factor = positive(settings, "factor")?;
     let original = match settings.get("original_max_position_embeddings")? {
         Some(original) => original,
@@ -182,6 +210,9 @@ mod tests {
         let old = json!({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 4.0}});
         let new = json!({"rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 4.0}});
         assert_eq!(read(&old).unwrap(), read(&new).unwrap());
+        let mut both = old.clone();
+        both["rope_parameters"] = new["rope_parameters"].clone();
+        assert_eq!(read(&both).unwrap(), read(&new).unwrap());
         assert_eq!(read(&new).unwrap().frequencies, [0.25, 0.025, 0.0025, 0.000_25]);
     }
 
@@ -196,6 +227,12 @@ mod tests {
             json!({"rope_theta": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 0}}),
             json!({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}),
             json!({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
+            json!({
+                "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+                "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            }),
+            json!({"rope_theta": 1e4, "max_position_embeddings": 64,
+                "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attn_factor": 0.5}}),
         ] {
             assert!(read(&config).is_err(), "{config}");
         }
