@@ -94,8 +94,11 @@ fn read_header(path: &Path) -> Result<Option<(Content, u64)>, GgufError> {
 }
 
 fn size_bytes(tensor: &TensorInfo) -> u64 {
-    let blocks = tensor.shape.elem_count().div_ceil(tensor.ggml_dtype.block_size());
-    blocks.saturating_mul(tensor.ggml_dtype.type_size()) as u64
+    // No file is as long as a tensor whose numbers cannot be counted.
+    let numbers = tensor.shape.dims().iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+    numbers.map_or(u64::MAX, |numbers| {
+        numbers.div_ceil(tensor.ggml_dtype.block_size()).saturating_mul(tensor.ggml_dtype.type_size()) as u64
+    })
 }
 
 #[cfg(test)]

@@ -143,6 +143,39 @@ fn other_and_truncated_files_are_told_apart() {
 }
 
 #[test]
+fn a_tensor_larger_than_any_number_says_is_not_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    Gguf::tiny().write(&path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let name = b"token_embd.weight";
+    let place = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    // The name, the number of dimensions, the dimensions.
+    let dimensions = place + name.len() + 4;
+    bytes[dimensions..][..8].copy_from_slice(&(1_u64 << 33).to_le_bytes());
+    bytes[dimensions + 8..][..8].copy_from_slice(&(1_u64 << 33).to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    assert!(matches!(GgufFile::open(&path), Err(GgufError::Truncated { .. })));
+}
+
+#[test]
+fn sizes_that_no_file_has_are_refused_before_anything_is_made_of_them() {
+    let refusal = |changes: &[(&str, u64)]| {
+        let mut gguf = Gguf::tiny();
+        gguf.metadata.remove("llama.rope.dimension_count");
+        for (key, value) in changes {
+            gguf.set(&format!("llama.{key}"), Value::U64(*value));
+        }
+        open(&gguf).unwrap().named_tensors().unwrap_err().to_string()
+    };
+    let most = i64::MAX.cast_unsigned();
+    assert!(refusal(&[("block_count", most)]).contains("layers"));
+    assert!(refusal(&[("attention.key_length", 1 << 62)]).contains("heads"));
+    assert!(refusal(&[("attention.key_length", 8), ("attention.head_count_kv", most)]).contains("heads"));
+    assert!(refusal(&[("attention.key_length", 8), ("embedding_length", 0)]).contains("0 numbers"));
+}
+
+#[test]
 fn one_part_of_several_is_refused() {
     let mut gguf = Gguf::tiny();
     gguf.set("split.count", Value::U16(3));

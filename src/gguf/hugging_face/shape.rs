@@ -75,6 +75,10 @@ impl Shape {
         // A model has a bias in all layers or in none; the table of tensors is checked with the first layer's answer.
         let attention_bias = has("blk.0.attn_q.bias") && architecture != Architecture::Qwen2;
         let may_have_mlp_bias = matches!(architecture, Architecture::Llama | Architecture::SmolLm3);
+        let (layers, tensors) = (size("block_count")?, file.content.tensor_infos.len());
+        if layers > tensors {
+            return Err(GgufError::Unsupported(format!("{layers} layers cannot be of {tensors} tensors")));
+        }
         let shape = Self {
             architecture,
             hidden,
@@ -90,7 +94,7 @@ impl Shape {
                 mlp: may_have_mlp_bias && has("blk.0.ffn_gate.bias"),
             },
             experts,
-            layers: (0..size("block_count")?).map(kind).collect(),
+            layers: (0..layers).map(kind).collect(),
         };
         shape.check(file)?;
         Ok(shape)
@@ -101,6 +105,13 @@ impl Shape {
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) || self.kv_heads == 0 {
             return unsupported(format!("{} key-value heads of {} elements", self.kv_heads, self.head_dim));
         }
+        if self.hidden == 0 {
+            return unsupported("a token's state has 0 numbers".to_owned());
+        }
+        if [self.heads, self.kv_heads].iter().any(|heads| heads.checked_mul(self.head_dim).is_none()) {
+            return unsupported(format!("{} and {} heads of {}", self.heads, self.kv_heads, self.head_dim));
+        }
+        self.check_experts(file)?;
         for key in ["rope.dimension_count", "attention.value_length"] {
             let key = format!("{}.{key}", self.architecture.name());
             if file.metadata().size(&key)?.is_some_and(|value| value != self.head_dim) {
@@ -110,6 +121,20 @@ impl Shape {
         let count = format!("{}.expert_count", self.architecture.name());
         if self.experts.is_none() && file.metadata().size(&count)?.is_some_and(|experts| experts > 0) {
             return unsupported(format!("it is a mixture of experts, `{count}`"));
+        }
+        Ok(())
+    }
+    /// The table of tensors has a line for each expert, so that there must not be more than the file says elsewhere.
+    fn check_experts(&self, file: &GgufFile) -> Result<(), GgufError> {
+        let Some(Experts { count, .. }) = self.experts else { return Ok(()) };
+        let sparse = self.layers.iter().enumerate().filter(|(_, kind)| **kind == LayerKind::Sparse);
+        for (layer, _) in sparse {
+            let name = format!("blk.{layer}.ffn_gate_inp.weight");
+            let found = file.content.tensor_infos.get(&name).map_or(&[][..], |info| info.shape.dims());
+            let expected = [count, self.hidden];
+            if found != expected {
+                return Err(GgufError::Tensor { name, reason: format!("its shape is {found:?}, not {expected:?}") });
+            }
         }
         Ok(())
     }

@@ -181,6 +181,8 @@ fn what_the_table_of_names_does_not_have_is_refused_by_name() {
         gguf.add_tensor("blk.1.ffn_up_exps.weight", &[7, 24, 48], GgmlDType::F32);
     });
     assert!(refused.contains("[7, 24, 48], not [8, 24, 48]"), "{refused}");
+    let refused = refusal("qwen3_moe", &|gguf| gguf.set("qwen3moe.expert_count", Value::U64(1 << 60)));
+    assert!(refused.contains("ffn_gate_inp.weight"), "{refused}");
     let refused = refusal("llama", &|gguf| gguf.set("general.architecture", Value::String("gemma3".to_owned())));
     assert!(refused.contains("`gemma3`"), "{refused}");
     let weights = GgufWeights::open(&opened(&Gguf::tiny()).1).unwrap();
