@@ -311,7 +311,9 @@ impl<B: Backend> Executor<B> {
             }
             (Ok(Made::Score(score)), Some((index, _))) => {
                 active.scores[index] = Some(score);
-                if active.scores.iter().all(Option::is_some) { active.send_prompt() } else { true }
+                // The last one comes last: a look at all of them for each would take longer than the model.
+                let complete = active.scores.last().is_some_and(Option::is_some);
+                if complete && active.scores.iter().all(Option::is_some) { active.send_prompt() } else { true }
             }
             (Ok(Made::Step(step)), _) => {
                 let token = step.token.id;

@@ -136,11 +136,12 @@ fn yarn(
         return Err(ConfigError::setting("apply_yarn_scaling", "is not supported"));
     }
     let factor = positive(settings, "factor")?;
-    let original = match settings.get("original_max_position_embeddings")? {
-        Some(original) => original,
+    let or = |key, default: f64| settings.get::<f64>(key)?.map_or(Ok(default), |_| positive(settings, key));
+    let original = match settings.get::<f64>("original_max_position_embeddings")? {
+        Some(_) => positive(settings, "original_max_position_embeddings")?,
         None => positive(top, "max_position_embeddings")?,
     };
-    let (fast, slow) = (settings.get("beta_fast")?.unwrap_or(32.0), settings.get("beta_slow")?.unwrap_or(1.0));
+    let (fast, slow) = (or("beta_fast", 32.0)?, or("beta_slow", 1.0)?);
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
     let dim = head_dim as f64;
     let pair_of = |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * theta.ln());
@@ -233,6 +234,10 @@ mod tests {
             }),
             json!({"rope_theta": 1e4, "max_position_embeddings": 64,
                 "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attn_factor": 0.5}}),
+            json!({"rope_theta": 1e4,
+                "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 0}}),
+            json!({"rope_theta": 1e4, "max_position_embeddings": 64,
+                "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": -1}}),
         ] {
             assert!(read(&config).is_err(), "{config}");
         }

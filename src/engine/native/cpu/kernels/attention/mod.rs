@@ -419,3 +419,6 @@ impl Vectorized for Weigh<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Attention against sums in f64, over every way to cut a sequence and every shape that is awkward.
+
+use half::bf16;
+
+use super::*;
+use crate::engine::native::cpu::kernels::{KvLayout, Pool, Precision};
+
+const TOKENS: usize = 150;
+
+/// A shape, and what is attended to.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    window: Option<usize>,
+    precision: Precision,
+}
+
+/// Numbers between -1 and 1, in bf16 so that no precision rounds them.
+fn number(place: usize) -> f32 {
+    bf16::from_f32(f32::sin(f32::from(u16::try_from(place * 7919 % 65_521).unwrap()))).to_f32()
+}
+
+impl Case {
+    fn width(self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    fn row(self, token: usize) -> Vec<f32> {
+        (0..self.width()).map(|place| number(token * self.width() + place)).collect()
+    }
+
+    /// All rows of the result, computed in pieces that end at `cuts`, in blocks that held something else before.
+    fn attended(self, set: KernelSet, threads: usize, cuts: &[usize]) -> Vec<Vec<f32>> {
+        let Self { heads, kv_heads, head_dim, window, precision } = self;
+        let blocks: Vec<u32> = vec![3, 0, 4, 1, 2];
+        let mut store = KvStore::new(KvLayout { heads: kv_heads, head_dim, precision }, blocks.len());
+        let junk = vec![1e30; kv_heads * head_dim];
+        for place in 0..blocks.len() * BLOCK_TOKENS {
+            store.write(blocks[place / BLOCK_TOKENS], place % BLOCK_TOKENS, &junk, &junk);
+        }
+        let mut processor = Processor { set, pool: Pool::new(threads, &[]).unwrap() };
+        let (mut first, mut rows) = (0, Vec::new());
+        for cut in cuts {
+            let mut states = States::default();
+            states.reshape(cut - first, self.width());
+            for token in first..*cut {
+                let row = self.row(token);
+                let (block, slot) = (blocks[token / BLOCK_TOKENS], token % BLOCK_TOKENS);
+                if slot == 0 {
+                    store.clear(block);
+                }
+                let (keys, values) = row[heads * head_dim..].split_at(kv_heads * head_dim);
+                store.write(block, slot, keys, values);
+                states.row_mut(token - first).copy_from_slice(&row);
+            }
+            let attention = Attention { states: &states, heads, store: &store, scale: 0.3, window };
+            let query = AttentionQuery { first_row: 0, tokens: cut - first, first_position: first, blocks: &blocks };
+            let mut out = Operand::new(precision);
+            attend(&mut processor, &attention, &[query], &mut out);
+            for row in 0..cut - first {
+                let range = row * out.stride..row * out.stride + heads * head_dim;
+                rows.push(match &out.numbers {
+                    Numbers::Bf16(bits) => bits[range].iter().map(|bits| bf16::from_bits(*bits).to_f32()).collect(),
+                    Numbers::F32(numbers) => numbers[range].to_vec(),
+                });
+            }
+            first = *cut;
+        }
+        rows
+    }
+
+    fn exact(self, token: usize) -> Vec<f64> {
+        let Self { heads, kv_heads, head_dim, window, .. } = self;
+        let rows: Vec<Vec<f32>> = (0..=token).map(|token| self.row(token)).collect();
+        let mut out = Vec::new();
+        for head in 0..heads {
+            let kv_head = head / (heads / kv_heads);
+            let first = window.map_or(0, |window| (token + 1).saturating_sub(window));
+            let part = |row: &[f32], head: usize| -> Vec<f64> {
+                row[head * head_dim..][..head_dim].iter().map(|number| f64::from(*number)).collect()
+            };
+            let wanted = part(&rows[token], head);
+            let (mut total, mut sums) = (0.0, vec![0.0; head_dim]);
+            for row in &rows[first..] {
+                let score: f64 = part(row, heads + kv_head).iter().zip(&wanted).map(|(key, query)| key * query).sum();
+                let weight = (score * f64::from(0.3_f32)).exp();
+                total += weight;
+                for (sum, value) in sums.iter_mut().zip(part(row, heads + kv_heads + kv_head)) {
+                    *sum += weight * value;
+                }
+            }
+            out.extend(sums.iter().map(|sum| sum / total));
+        }
+        out
+    }
+}
+
+#[test]
+fn awkward_shapes_agree_with_f64_and_pieces_with_the_whole() {
+    let shapes = [(1, 1, 2), (3, 1, 6), (5, 5, 10), (40, 1, 16), (6, 2, 24), (4, 4, 80), (7, 1, 96), (2, 1, 256)];
+    let windows = [None, Some(1), Some(33), Some(128), Some(129)];
+    for (index, (heads, kv_heads, head_dim)) in shapes.into_iter().enumerate() {
+        let precision = if index % 2 == 0 { Precision::Bf16 } else { Precision::F32 };
+        let case = Case { heads, kv_heads, head_dim, window: windows[index % windows.len()], precision };
+        // The fastest, and what every machine has.
+        for set in [KernelSet::available()[0], KernelSet::Portable] {
+            let whole = case.attended(set, 1, &[TOKENS]);
+            let tolerance = if precision == Precision::Bf16 { 0.02 } else { 2e-5 };
+            for token in [0, 31, 128, TOKENS - 1] {
+                for (found, exact) in whole[token].iter().zip(case.exact(token)) {
+                    let error = (f64::from(*found) - exact).abs();
+                    assert!(error < tolerance, "{case:?}, {set}, token {token}: {found} is not {exact}");
+                }
+            }
+            let pieces = case.attended(set, 2, &[1, 2, 32, 33, 97, 128, 149, TOKENS]);
+            let bits = |rows: &[Vec<f32>]| rows.iter().flatten().map(|number| number.to_bits()).collect::<Vec<_>>();
+            assert!(bits(&pieces) == bits(&whole), "{case:?}, {set}");
+        }
+    }
+}
