@@ -1,6 +1,6 @@
-"""Two engines that share no code compute the same: 200 prompts, greedy, every log-prob of prompt and answer.
+"""Two engines that share no code compute the same: many prompts, greedy, every log-prob of prompt and answer.
 
-TITO_TEST_OTHER_ENGINE has the flags of the engine that native is compared with, if it is not mistral.rs.
+TITO_TEST_PROMPTS says how many (200 take some ten minutes, 40 are the default), and TITO_TEST_OTHER_ENGINE has the flags of the engine that native is compared with, if it is not mistral.rs.
 """
 
 import concurrent.futures
@@ -14,7 +14,8 @@ from conftest import Server, note
 
 OTHER = shlex.split(os.environ.get("TITO_TEST_OTHER_ENGINE", "--engine mistralrs"))
 LEFT_OUT = "this build leaves the mistralrs engine out"
-PROMPTS = 200
+
+PROMPTS = int(os.environ.get("TITO_TEST_PROMPTS", "40"))
 LONGEST = 400
 OUTPUT = 24
 # In float32, log-probs may differ by this much, and a lead of less than twice that may be the other's.

@@ -30,7 +30,6 @@ use std::{
     time::Duration,
 };
 
-use core_affinity::CoreId;
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use tokio::sync::mpsc;
 
@@ -120,8 +119,7 @@ impl NativeEngine {
         let set = kernels(settings.kernels)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let threads = settings.threads.unwrap_or(cores).max(1);
-        let pinned = pinned_to(threads);
-        let pool = Pool::new(threads, &pinned).map_err(LoadError::Thread)?;
+        let pool = Pool::new(threads).map_err(LoadError::Thread)?;
         let precision = match settings.dtype {
             Dtype::Bf16 => Precision::Bf16,
             Dtype::F32 => Precision::F32,
@@ -148,28 +146,17 @@ impl NativeEngine {
             vocab_size: model.shape().vocab_size,
             max_model_len: settings.max_model_len,
         };
-        Self::start(settings, info, model, &pinned)
+        Self::start(settings, info, model)
     }
 
-    fn start(
-        settings: &NativeSettings,
-        info: EngineInfo,
-        model: Model<CpuBackend>,
-        pinned: &[CoreId],
-    ) -> Result<Self, LoadError> {
+    fn start(settings: &NativeSettings, info: EngineInfo, model: Model<CpuBackend>) -> Result<Self, LoadError> {
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.blocks());
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new());
         let (commands, received) = channel();
         let executor = Executor::new(model, scheduler, received, Arc::clone(&status));
-        let core = pinned.first().copied();
-        let work = move || {
-            if let Some(core) = core {
-                core_affinity::set_for_current(core);
-            }
-            executor.run();
-        };
+        let work = move || executor.run();
         thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(LoadError::Thread)?;
         Ok(Self {
             info,
@@ -217,12 +204,6 @@ impl NativeEngine {
         }
         .boxed()
     }
-}
-
-/// The cores that threads stay on: one each where every core has one, else none. Where other work shares the cores, the
-/// system knows better.
-fn pinned_to(threads: usize) -> Vec<CoreId> {
-    core_affinity::get_core_ids().filter(|cores| cores.len() == threads && threads > 1).unwrap_or_default()
 }
 
 fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {

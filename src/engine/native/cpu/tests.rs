@@ -16,7 +16,7 @@ use crate::{
 const TOKENS: TokenId = 40;
 
 fn backend(threads: usize, precision: Precision) -> CpuBackend {
-    CpuBackend::new(Processor { set: KernelSet::available()[0], pool: Pool::new(threads, &[]).unwrap() }, precision)
+    CpuBackend::new(Processor { set: KernelSet::available()[0], pool: Pool::new(threads).unwrap() }, precision)
 }
 
 fn opened(class: &str, dtype: GgmlDType, other: GgmlDType) -> (tempfile::TempDir, GgufFile) {

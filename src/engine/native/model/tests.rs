@@ -50,7 +50,7 @@ fn model(name: &str, set: KernelSet, threads: usize, precision: Precision) -> Mo
     let directory = directory(name);
     let shape = ModelShape::read(&object(&directory.join("config.json"))).unwrap();
     let weights = SafetensorsFiles::open(&directory).unwrap();
-    let backend = CpuBackend::new(Processor { set, pool: Pool::new(threads, &[]).unwrap() }, precision);
+    let backend = CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision);
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
     model.allocate_cache(BLOCKS);
     model
@@ -173,8 +173,7 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
 fn weights_that_lack_tensors_or_hold_others_are_refused_by_name() {
     let weights = SafetensorsFiles::open(&directory("qwen2")).unwrap();
     let shape = ModelShape::read(&object(&directory("llama").join("config.json"))).unwrap();
-    let backend =
-        CpuBackend::new(Processor { set: KernelSet::Portable, pool: Pool::new(1, &[]).unwrap() }, Precision::F32);
+    let backend = CpuBackend::new(Processor { set: KernelSet::Portable, pool: Pool::new(1).unwrap() }, Precision::F32);
     let Err(error) = Model::load(backend, shape, &weights, &mut |_, _| ()) else { panic!("a Qwen2 is no Llama") };
     assert!(error.to_string().contains("`model.layers.0.self_attn.k_proj.bias`"), "{error}");
 }

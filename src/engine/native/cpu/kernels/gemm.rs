@@ -3,6 +3,7 @@
 use super::{
     KernelSet, LANES, Operand, Packed, Processor, States,
     packed::Numbers,
+    pages::Stored,
     parts::Parts,
     vector::{Plain, Vector},
 };
@@ -64,7 +65,7 @@ pub(crate) fn multiply(
         let (rows, blocks) = (ROWS_AT_ONCE.min(rows - first_row), share.min(blocks - first_block));
         let c = out.address(first_row * stride + first_block * LANES);
         match (&input.numbers, &matrix.numbers) {
-            (Numbers::Bf16(a), Numbers::Bf16(b)) => {
+            (Numbers::Bf16(a), Stored::Bf16(b)) => {
                 let a = &a[first_row * input.stride..][..rows * input.stride];
                 let b = &b[first_block * block_len..][..blocks * block_len];
                 let (a_stride, b_stride) = (input.stride, block_len);
@@ -88,7 +89,7 @@ pub(crate) fn multiply(
                     );
                 }
             }
-            (Numbers::F32(a), Numbers::F32(b)) => {
+            (Numbers::F32(a), Stored::F32(b)) => {
                 let a = &a[first_row * input.stride..][..rows * input.stride];
                 let b = &b[first_block * block_len..][..blocks * block_len];
                 let (a_stride, b_stride) = (input.stride, block_len);

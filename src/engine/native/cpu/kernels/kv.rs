@@ -3,10 +3,7 @@
 //! A block holds [`BLOCK_TOKENS`] tokens. Its keys are a packed matrix whose columns are the tokens, its values one
 //! whose columns are the numbers of a head, so that attention is made of the same products as everything else.
 
-use super::{
-    LANES, Precision,
-    packed::{Numbers, rounded},
-};
+use super::{LANES, Precision, packed::rounded, pages::Stored};
 
 /// Tokens of a block: as many as a step of bf16 products takes.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -60,13 +57,13 @@ impl KvLayout {
 #[derive(Debug)]
 pub(crate) struct KvStore {
     pub(super) layout: KvLayout,
-    pub(super) numbers: Numbers,
+    pub(super) numbers: Stored,
 }
 
 impl KvStore {
     /// Room for `blocks` blocks.
     pub(crate) fn new(layout: KvLayout, blocks: usize) -> Self {
-        Self { layout, numbers: Numbers::zeros(layout.precision, blocks * layout.block_len()) }
+        Self { layout, numbers: Stored::zeros(layout.precision, blocks * layout.block_len()) }
     }
 
     /// Overwrites a block with zeros. Done before its first token is written: what another sequence left behind is
@@ -75,8 +72,8 @@ impl KvStore {
         let len = self.layout.block_len();
         let start = block as usize * len;
         match &mut self.numbers {
-            Numbers::Bf16(numbers) => numbers[start..][..len].fill(0),
-            Numbers::F32(numbers) => numbers[start..][..len].fill(0.0),
+            Stored::Bf16(numbers) => numbers[start..][..len].fill(0),
+            Stored::F32(numbers) => numbers[start..][..len].fill(0.0),
         }
     }
 
@@ -85,8 +82,8 @@ impl KvStore {
         let len = self.layout.block_len();
         let (from, to) = (from as usize * len, to as usize * len);
         match &mut self.numbers {
-            Numbers::Bf16(numbers) => numbers.copy_within(from..from + len, to),
-            Numbers::F32(numbers) => numbers.copy_within(from..from + len, to),
+            Stored::Bf16(numbers) => numbers.copy_within(from..from + len, to),
+            Stored::F32(numbers) => numbers.copy_within(from..from + len, to),
         }
     }
 
@@ -105,7 +102,7 @@ impl KvStore {
         for (head, (key, value)) in heads.enumerate() {
             let (key_start, value_start) = layout.offsets(block, head);
             match &mut self.numbers {
-                Numbers::Bf16(numbers) => {
+                Stored::Bf16(numbers) => {
                     let column = key_start + slot / LANES * LANES * layout.key_depth() + 2 * (slot % LANES);
                     for (pair, halves) in key.chunks(2).enumerate() {
                         for (half, number) in halves.iter().enumerate() {
@@ -119,7 +116,7 @@ impl KvStore {
                         }
                     }
                 }
-                Numbers::F32(numbers) => {
+                Stored::F32(numbers) => {
                     let column = key_start + slot / LANES * LANES * layout.key_depth() + slot % LANES;
                     for (index, number) in key.iter().enumerate() {
                         numbers[column + index * LANES] = *number;

@@ -20,6 +20,7 @@ mod gemm;
 mod instructions;
 mod kv;
 mod packed;
+mod pages;
 mod parts;
 mod pool;
 mod quantized;

@@ -1,11 +1,9 @@
 //! Matrices as the kernels read them: weights in blocks of 16 columns, activations in rows.
 
-use std::ops::Range;
-
 use half::bf16;
 use parking_lot::Mutex;
 
-use super::{LANES, Pool, instructions::Vectorized, parts::Parts};
+use super::{LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts};
 use crate::engine::native::weights::{Rows, WeightsError};
 
 /// The type of weights, of what they are multiplied with, and of keys and values.
@@ -56,30 +54,12 @@ impl Numbers {
         }
     }
 
-    /// Has some of them fetched into the caches.
-    pub(super) fn prefetch(&self, range: Range<usize>) {
-        match self {
-            Self::Bf16(numbers) => prefetch(&numbers[range]),
-            Self::F32(numbers) => prefetch(&numbers[range]),
-        }
-    }
-
     pub(super) fn resize(&mut self, len: usize) {
         match self {
             Self::Bf16(numbers) => numbers.resize(len, 0),
             Self::F32(numbers) => numbers.resize(len, 0.0),
         }
     }
-}
-
-fn prefetch<T>(numbers: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in numbers.chunks((64 / size_of::<T>()).max(1)) {
-        // SAFETY: a hint, which reads nothing.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = numbers;
 }
 
 /// The left side of a product: `rows` of `columns` numbers, each row padded with zeros to `stride`.
@@ -145,7 +125,7 @@ fn copy_rows<T: Copy>(to: &mut [T], from: &[T], stride: usize, picks: &[usize]) 
 /// (bf16, which is the order that tiles and dot products of pairs read). Padding is zero.
 #[derive(Debug)]
 pub(crate) struct Packed {
-    pub(super) numbers: Numbers,
+    pub(super) numbers: Stored,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
     /// `inputs`, padded to the precision's step.
@@ -156,7 +136,7 @@ impl Packed {
     /// Zeros, to be filled by [`Packed::write_rows`].
     pub(crate) fn zeros(precision: Precision, outputs: usize, inputs: usize) -> Self {
         let depth = inputs.next_multiple_of(precision.step());
-        let numbers = Numbers::zeros(precision, outputs.next_multiple_of(LANES) * depth);
+        let numbers = Stored::zeros(precision, outputs.next_multiple_of(LANES) * depth);
         Self { numbers, outputs, inputs, depth }
     }
 
@@ -209,13 +189,13 @@ impl Packed {
         assert_eq!(row.len(), self.inputs, "a whole row");
         let (start, lane) = (index / LANES * self.block_len(), index % LANES);
         match &self.numbers {
-            Numbers::Bf16(numbers) => {
+            Stored::Bf16(numbers) => {
                 let block = &numbers[start..][..self.block_len()];
                 for (input, value) in row.iter_mut().enumerate() {
                     *value = bf16::from_bits(block[input / 2 * 2 * LANES + 2 * lane + input % 2]).to_f32();
                 }
             }
-            Numbers::F32(numbers) => {
+            Stored::F32(numbers) => {
                 let block = &numbers[start..][..self.block_len()];
                 for (value, lanes) in row.iter_mut().zip(block.chunks_exact(LANES)) {
                     *value = lanes[lane];
@@ -232,10 +212,10 @@ enum NumbersOf<'a> {
 }
 
 impl<'a> NumbersOf<'a> {
-    fn new(numbers: &'a mut Numbers) -> Self {
+    fn new(numbers: &'a mut Stored) -> Self {
         match numbers {
-            Numbers::Bf16(numbers) => Self::Bf16(Parts::new(numbers)),
-            Numbers::F32(numbers) => Self::F32(Parts::new(numbers)),
+            Stored::Bf16(numbers) => Self::Bf16(Parts::new(numbers)),
+            Stored::F32(numbers) => Self::F32(Parts::new(numbers)),
         }
     }
 
@@ -335,7 +315,7 @@ mod tests {
 
     #[test]
     fn rows_that_were_written_are_read_back() {
-        let mut pool = Pool::new(2, &[]).unwrap();
+        let mut pool = Pool::new(2).unwrap();
         for precision in [Precision::Bf16, Precision::F32] {
             for (outputs, inputs) in [(1, 1), (16, 32), (35, 7), (50, 33)] {
                 let mut packed = Packed::zeros(precision, outputs, inputs);

@@ -48,8 +48,11 @@ const JOINED: u64 = CLOSED - 1;
 const NUMBER: u32 = 32;
 
 impl Pool {
-    /// A pool of `threads` threads, the caller among them; worker `i` is pinned to `cores[i]` where that is given.
-    pub(crate) fn new(threads: usize, cores: &[core_affinity::CoreId]) -> std::io::Result<Self> {
+    /// A pool of `threads` threads, the caller among them.
+    ///
+    /// They are not pinned to cores: the threads that talk to clients need a moment of one now and then, and a pinned
+    /// thread waits for it while another core is free.
+    pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         let workers = threads.saturating_sub(1);
         let shared = Arc::new(Shared {
             task: AtomicPtr::new(std::ptr::null_mut()),
@@ -61,13 +64,7 @@ impl Pool {
         let mut pool = Self { shared, workers: Vec::with_capacity(workers) };
         for number in 1..=workers {
             let shared = Arc::clone(&pool.shared);
-            let core = cores.get(number).copied();
-            let work = move || {
-                if let Some(core) = core {
-                    core_affinity::set_for_current(core);
-                }
-                shared.work(number);
-            };
+            let work = move || shared.work(number);
             pool.workers.push(thread::Builder::new().name(format!("compute-{number}")).spawn(work)?);
         }
         Ok(pool)
@@ -216,7 +213,7 @@ mod tests {
     #[test]
     fn every_index_is_worked_on_once_whatever_the_number_of_threads() {
         for threads in 1..=4 {
-            let mut pool = Pool::new(threads, &[]).unwrap();
+            let mut pool = Pool::new(threads).unwrap();
             for count in [0, 1, 2, 7, 1000] {
                 let mut items = vec![0_usize; count];
                 pool.for_each_mut(&mut items, &|index, item| *item += index + 1);
@@ -227,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_panic_on_any_thread_reaches_the_caller_and_the_pool_goes_on() {
-        let mut pool = Pool::new(3, &[]).unwrap();
+        let mut pool = Pool::new(3).unwrap();
         for number in 0..3 {
             // Keeps the round open until all threads are in it.
             let all = Barrier::new(3);
@@ -257,7 +254,7 @@ mod tests {
 
     #[test]
     fn parked_threads_wake_for_the_next_loop() {
-        let mut pool = Pool::new(2, &[]).unwrap();
+        let mut pool = Pool::new(2).unwrap();
         for _ in 0..3 {
             while !pool.shared.parked[0].load(Ordering::SeqCst) {
                 thread::yield_now();
@@ -269,7 +266,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_when_rounds_follow_each_other_at_once() {
-        let mut pool = Pool::new(3, &[]).unwrap();
+        let mut pool = Pool::new(3).unwrap();
         let mut items = [0_u32; 5];
         for _ in 0..20_000 {
             pool.for_each_mut(&mut items, &|_, item| *item += 1);

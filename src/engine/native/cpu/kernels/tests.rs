@@ -15,7 +15,7 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 }
 
 fn processor(set: KernelSet, threads: usize) -> Processor {
-    Processor { set, pool: Pool::new(threads, &[]).unwrap() }
+    Processor { set, pool: Pool::new(threads).unwrap() }
 }
 
 fn states(rows: usize, columns: usize, seed: usize) -> States {
@@ -43,7 +43,7 @@ fn packed(precision: Precision, outputs: usize, inputs: usize, seed: usize) -> (
     let (name, shape) = (String::new(), vec![outputs, inputs]);
     let tensor = WeightTensor { name, shape, dtype: WeightDtype::F32, bytes: bytes.into() };
     let mut packed = Packed::zeros(precision, outputs, inputs);
-    packed.write_rows(&mut Pool::new(1, &[]).unwrap(), 0, &&tensor).unwrap();
+    packed.write_rows(&mut Pool::new(1).unwrap(), 0, &&tensor).unwrap();
     (packed, values)
 }
 

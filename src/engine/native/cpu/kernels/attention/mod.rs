@@ -12,6 +12,7 @@ use super::{
     instructions::Vectorized,
     kv::BLOCK_TOKENS,
     packed::{Numbers, RoundToBf16},
+    pages::Stored,
     parts::Parts,
 };
 
@@ -218,7 +219,7 @@ impl<'a> Tile<'a> {
             // SAFETY: the slices have the rows and blocks that the products read, `scores` has what they write.
             unsafe {
                 match (&self.queries, &self.attention.store.numbers) {
-                    (Numbers::Bf16(a), Numbers::Bf16(b)) => {
+                    (Numbers::Bf16(a), Stored::Bf16(b)) => {
                         let (a, b) = (a.as_ptr(), b[keys..values].as_ptr());
                         let a_stride = depth;
                         let accumulate = false;
@@ -238,7 +239,7 @@ impl<'a> Tile<'a> {
                             },
                         );
                     }
-                    (Numbers::F32(a), Numbers::F32(b)) => {
+                    (Numbers::F32(a), Stored::F32(b)) => {
                         let (a, b) = (a.as_ptr(), b[keys..values].as_ptr());
                         let a_stride = depth;
                         let accumulate = false;
@@ -299,7 +300,7 @@ impl<'a> Tile<'a> {
             // SAFETY: as in `score`.
             unsafe {
                 match (&self.weights, &self.attention.store.numbers) {
-                    (Numbers::Bf16(a), Numbers::Bf16(b)) => {
+                    (Numbers::Bf16(a), Stored::Bf16(b)) => {
                         let a = a[index * BLOCK_TOKENS..].as_ptr();
                         let b = b[values..][..blocks * b_stride].as_ptr();
                         gemm_bf16(
@@ -318,7 +319,7 @@ impl<'a> Tile<'a> {
                             },
                         );
                     }
-                    (Numbers::F32(a), Numbers::F32(b)) => {
+                    (Numbers::F32(a), Stored::F32(b)) => {
                         let a = a[index * BLOCK_TOKENS..].as_ptr();
                         let b = b[values..][..blocks * b_stride].as_ptr();
                         gemm_f32(

@@ -40,7 +40,7 @@ impl Case {
         for place in 0..blocks.len() * BLOCK_TOKENS {
             store.write(blocks[place / BLOCK_TOKENS], place % BLOCK_TOKENS, &junk, &junk);
         }
-        let mut processor = Processor { set, pool: Pool::new(threads, &[]).unwrap() };
+        let mut processor = Processor { set, pool: Pool::new(threads).unwrap() };
         let (mut first, mut rows) = (0, Vec::new());
         for cut in cuts {
             let mut states = States::default();
