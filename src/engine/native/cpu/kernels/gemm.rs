@@ -316,9 +316,6 @@ unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize
     }
 }
 
-/// The inner dimension is summed in segments, and these then: a long sum rounds every step at its own size.
-const SEGMENT: usize = 192;
-
 /// One tile, accumulated in registers over the whole inner dimension, in its order.
 #[inline(always)]
 unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
@@ -328,34 +325,25 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
 ) {
     unsafe {
         let c = work.c.add(row * work.c_stride + block * LANES);
+        let mut sums = [[V::zero(); BLOCKS]; ROWS];
         let a = work.a.add(row * work.a_stride);
         let b = work.b.add(block * work.b_block_stride);
-        let mut totals = [[V::zero(); BLOCKS]; ROWS];
         let mut depth = 0;
         while depth < work.k {
-            let end = work.k.min(depth + SEGMENT);
-            let mut sums = [[V::zero(); BLOCKS]; ROWS];
-            while depth < end {
-                let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
-                for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
-                    *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
-                }
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let scalar = T::scalar(a.add(r * work.a_stride + depth));
-                    for (sum, lanes) in sums.iter_mut().zip(lanes) {
-                        *sum = T::step(*sum, scalar, lanes);
-                    }
-                }
-                depth += T::DEPTH;
+            let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
+            for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
+                *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
             }
-            for (totals, sums) in totals.iter_mut().zip(sums) {
-                for (total, sum) in totals.iter_mut().zip(sums) {
-                    *total = total.add(sum);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let scalar = T::scalar(a.add(r * work.a_stride + depth));
+                for (sum, lanes) in sums.iter_mut().zip(lanes) {
+                    *sum = T::step(*sum, scalar, lanes);
                 }
             }
+            depth += T::DEPTH;
         }
-        for (r, totals) in totals.iter().enumerate() {
-            for (n, sum) in totals.iter().enumerate() {
+        for (r, sums) in sums.iter().enumerate() {
+            for (n, sum) in sums.iter().enumerate() {
                 let c = c.add(r * work.c_stride + n * LANES);
                 if work.accumulate { sum.add(V::load(c)).store(c) } else { sum.store(c) }
             }
