@@ -8,8 +8,8 @@ pub(crate) use kernels::{Pool, Precision, Processor};
 use std::ops::Range;
 
 use kernels::{
-    Attention, AttentionQuery, KvLayout, KvStore, Operand, Packed, Quantized, States, add_scaled, attend, gated_silu,
-    head_norm, multiply, rms_norm, rotate,
+    Attention, KvLayout, KvStore, Operand, Packed, Quantized, States, add_scaled, attend, gated_silu, head_norm,
+    multiply, rms_norm, rotate,
 };
 
 use super::{
@@ -198,17 +198,7 @@ impl Backend for CpuBackend {
     fn attend(&mut self, states: &States, cache: &KvStore, shape: AttentionShape, batch: &Batch, out: &mut Operand) {
         let AttentionShape { heads, scale, window } = shape;
         let attention = Attention { states, heads, store: cache, scale, window };
-        let queries: Vec<AttentionQuery<'_>> = batch
-            .spans
-            .iter()
-            .map(|span| AttentionQuery {
-                first_row: span.first_row,
-                tokens: span.tokens,
-                first_position: span.first_position,
-                blocks: &span.blocks,
-            })
-            .collect();
-        attend(&mut self.processor, &attention, &queries, out);
+        attend(&mut self.processor, &attention, &batch.spans, out);
     }
 
     fn gated_silu(&mut self, states: &States, width: usize, out: &mut Operand) {

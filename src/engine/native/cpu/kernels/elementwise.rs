@@ -3,10 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    KernelSet, LANES, Operand, Pool, Processor, States,
-    exp::silu,
-    instructions::Vectorized,
-    packed::{Numbers, RoundToBf16},
+    KernelSet, LANES, Operand, Pool, Processor, States, exp::silu, instructions::Vectorized, packed::NumberParts,
     parts::Parts,
 };
 
@@ -65,13 +62,13 @@ pub(crate) fn rms_norm(
 ) {
     assert_eq!(states.columns, weight.len(), "a weight for each number");
     out.reshape(states.rows, states.columns);
-    let to = RowsOf::new(out);
-    let set = *set;
+    let (set, stride) = (*set, out.stride);
+    let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
         let mut row = states.row(index).to_vec();
         set.vectorize(RmsNorm { row: &mut row, weight, epsilon });
         // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index, &row) };
+        unsafe { to.write(set, index * stride, &row) };
     });
 }
 
@@ -159,14 +156,14 @@ impl Vectorized for GatedSilu<'_> {
 /// Writes `silu(gate) * up` of every row to `out`; a row holds `width` gates, then as many ups.
 pub(crate) fn gated_silu(Processor { set, pool }: &mut Processor, states: &States, width: usize, out: &mut Operand) {
     out.reshape(states.rows, width);
-    let to = RowsOf::new(out);
-    let set = *set;
+    let (set, stride) = (*set, out.stride);
+    let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
         let (gate, up) = states.row(index)[..2 * width].split_at(width);
         let mut row = vec![0.0; width];
         set.vectorize(GatedSilu { gate, up, out: &mut row });
         // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index, &row) };
+        unsafe { to.write(set, index * stride, &row) };
     });
 }
 
@@ -193,35 +190,5 @@ pub(crate) fn add_scaled(set: KernelSet, from: &States, picks: &[(usize, f32)], 
     assert_eq!((from.rows, from.columns), (picks.len(), to.columns), "a place for each row");
     for (row, (pick, weight)) in picks.iter().enumerate() {
         set.vectorize(AddScaled { to: to.row_mut(*pick), from: from.row(row), weight: *weight });
-    }
-}
-
-/// The rows of an operand, written by several threads.
-enum RowsOf<'a> {
-    Bf16(Parts<'a, u16>, usize, usize),
-    F32(Parts<'a, f32>, usize, usize),
-}
-
-impl<'a> RowsOf<'a> {
-    fn new(operand: &'a mut Operand) -> Self {
-        let (columns, stride) = (operand.columns, operand.stride);
-        match &mut operand.numbers {
-            Numbers::Bf16(numbers) => Self::Bf16(Parts::new(numbers), columns, stride),
-            Numbers::F32(numbers) => Self::F32(Parts::new(numbers), columns, stride),
-        }
-    }
-
-    /// # Safety
-    /// No two threads write the same row.
-    unsafe fn write(&self, set: KernelSet, index: usize, row: &[f32]) {
-        match self {
-            Self::Bf16(parts, columns, stride) => {
-                let to = unsafe { parts.part(index * stride, *columns) };
-                set.vectorize(RoundToBf16 { from: row, to });
-            }
-            Self::F32(parts, columns, stride) => {
-                unsafe { parts.part(index * stride, *columns) }.copy_from_slice(row);
-            }
-        }
     }
 }

@@ -13,11 +13,11 @@ use super::vector::x86::{Avx2, Avx512, Avx512Bf16};
 
 /// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is `u16` (bf16) or `f32`.
 pub(super) struct Gemm<T> {
-    /// `rows` rows, `a_stride` numbers apart, of `depth` numbers.
+    /// `rows` rows, `a_stride` numbers apart, of `k` numbers.
     pub(super) a: *const T,
     pub(super) a_stride: usize,
     pub(super) rows: usize,
-    /// Blocks of 16 packed columns, `b_stride` numbers apart.
+    /// Blocks of 16 packed columns, `b_block_stride` numbers apart.
     pub(super) b: *const T,
     pub(super) b_block_stride: usize,
     pub(super) blocks: usize,
@@ -33,6 +33,50 @@ pub(super) struct Gemm<T> {
 
 /// A product of bf16.
 pub(super) type Bf16Gemm = Gemm<u16>;
+
+/// A product of either precision, with sides that know their lengths.
+pub(super) struct Product<'a> {
+    /// The numbers of A, and where its first row begins.
+    pub(super) a: (&'a Numbers, usize),
+    pub(super) a_stride: usize,
+    pub(super) rows: usize,
+    /// The numbers of B, and where its first block begins.
+    pub(super) b: (&'a Stored, usize),
+    pub(super) b_block_stride: usize,
+    pub(super) blocks: usize,
+    pub(super) k: usize,
+    pub(super) c_stride: usize,
+    pub(super) accumulate: bool,
+}
+
+impl Product<'_> {
+    /// Computes it into C, which begins at `c`.
+    ///
+    /// # Panics
+    /// If a side is too short, or they differ in precision.
+    ///
+    /// # Safety
+    /// `c` is valid for what [`Gemm`] says of C, nobody else uses that meanwhile, and the set's instructions exist.
+    pub(super) unsafe fn compute(&self, set: KernelSet, c: *mut f32) {
+        // SAFETY: `raw` looks at the lengths of both sides, the caller vouches for C.
+        unsafe {
+            match (self.a.0, self.b.0) {
+                (Numbers::Bf16(a), Stored::Bf16(b)) => gemm_bf16(set, &self.raw(a, b, c)),
+                (Numbers::F32(a), Stored::F32(b)) => gemm_f32(set, &self.raw(a, b, c)),
+                _ => panic!("both sides of a product have one precision"),
+            }
+        }
+    }
+
+    fn raw<T>(&self, a: &[T], b: &[T], c: *mut f32) -> Gemm<T> {
+        let Self { a_stride, rows, b_block_stride, blocks, k, c_stride, accumulate, .. } = *self;
+        let length =
+            |count: usize, stride: usize, last: usize| count.checked_sub(1).map_or(0, |gaps| gaps * stride + last);
+        let a = &a[self.a.1..][..length(rows, a_stride, k)];
+        let b = &b[self.b.1..][..length(blocks, b_block_stride, k * LANES)];
+        Gemm { a: a.as_ptr(), a_stride, rows, b: b.as_ptr(), b_block_stride, blocks, k, c, c_stride, accumulate }
+    }
+}
 
 /// Rows of activations that stay close to the processor while a panel of weights passes.
 const ROWS_AT_ONCE: usize = 128;
@@ -64,63 +108,25 @@ pub(crate) fn multiply(
         let (first_row, first_block) = (index / shares * ROWS_AT_ONCE, index % shares * share);
         let (rows, blocks) = (ROWS_AT_ONCE.min(rows - first_row), share.min(blocks - first_block));
         let c = out.address(first_row * stride + first_block * LANES);
-        match (&input.numbers, &matrix.numbers) {
-            (Numbers::Bf16(a), Stored::Bf16(b)) => {
-                let a = &a[first_row * input.stride..][..rows * input.stride];
-                let b = &b[first_block * block_len..][..blocks * block_len];
-                let (a_stride, b_stride) = (input.stride, block_len);
-                let (a, b) = (a.as_ptr(), b.as_ptr());
-                // SAFETY: the slices above have the rows and blocks, and shares of the result do not overlap.
-                unsafe {
-                    gemm_bf16(
-                        set,
-                        &Gemm {
-                            a,
-                            a_stride,
-                            rows,
-                            b,
-                            b_block_stride: b_stride,
-                            blocks,
-                            k: depth,
-                            c,
-                            c_stride: stride,
-                            accumulate,
-                        },
-                    );
-                }
-            }
-            (Numbers::F32(a), Stored::F32(b)) => {
-                let a = &a[first_row * input.stride..][..rows * input.stride];
-                let b = &b[first_block * block_len..][..blocks * block_len];
-                let (a_stride, b_stride) = (input.stride, block_len);
-                let (a, b) = (a.as_ptr(), b.as_ptr());
-                // SAFETY: as above.
-                unsafe {
-                    gemm_f32(
-                        set,
-                        &Gemm {
-                            a,
-                            a_stride,
-                            rows,
-                            b,
-                            b_block_stride: b_stride,
-                            blocks,
-                            k: depth,
-                            c,
-                            c_stride: stride,
-                            accumulate,
-                        },
-                    );
-                }
-            }
-            _ => panic!("activations have the precision of the weights"),
-        }
+        let product = Product {
+            a: (&input.numbers, first_row * input.stride),
+            a_stride: input.stride,
+            rows,
+            b: (&matrix.numbers, first_block * block_len),
+            b_block_stride: block_len,
+            blocks,
+            k: depth,
+            c_stride: stride,
+            accumulate,
+        };
+        // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap.
+        unsafe { product.compute(set, c) };
     });
 }
 
 /// # Safety
 /// The pointers are valid for what [`Gemm`] says, and the set's instructions exist.
-pub(super) unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
+unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
     debug_assert!(work.k.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
     unsafe {
         match set {
@@ -182,7 +188,7 @@ impl super::instructions::Vectorized for Add<'_> {
 
 /// # Safety
 /// As of [`gemm_bf16`].
-pub(super) unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
+unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
     unsafe {
         match set {
             #[cfg(target_arch = "x86_64")]

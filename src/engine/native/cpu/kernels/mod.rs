@@ -29,7 +29,7 @@ mod states;
 mod tests;
 mod vector;
 
-pub(crate) use attention::{Attention, AttentionQuery, attend};
+pub(crate) use attention::{Attention, attend};
 pub(crate) use elementwise::{add_scaled, gated_silu, head_norm, rms_norm, rotate};
 use gemm::Bf16Gemm;
 pub(crate) use gemm::multiply;

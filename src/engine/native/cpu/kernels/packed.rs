@@ -3,7 +3,7 @@
 use half::bf16;
 use parking_lot::Mutex;
 
-use super::{LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts};
+use super::{KernelSet, LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts};
 use crate::engine::native::weights::{Rows, WeightsError};
 
 /// The type of weights, of what they are multiplied with, and of keys and values.
@@ -23,9 +23,7 @@ impl Precision {
             Self::F32 => 1,
         }
     }
-}
 
-impl Precision {
     /// Numbers from one row of activations to the next. Rows an odd number of cache lines apart do not compete for the
     /// same places of a cache.
     fn row_stride(self, columns: usize) -> usize {
@@ -59,6 +57,43 @@ impl Numbers {
             Self::Bf16(numbers) => numbers.resize(len, 0),
             Self::F32(numbers) => numbers.resize(len, 0.0),
         }
+    }
+}
+
+/// Numbers, of which several threads write different parts.
+pub(super) enum NumberParts<'a> {
+    Bf16(Parts<'a, u16>),
+    F32(Parts<'a, f32>),
+}
+
+impl<'a> NumberParts<'a> {
+    pub(super) fn new(numbers: &'a mut Numbers) -> Self {
+        match numbers {
+            Numbers::Bf16(numbers) => Self::Bf16(Parts::new(numbers)),
+            Numbers::F32(numbers) => Self::F32(Parts::new(numbers)),
+        }
+    }
+
+    /// Writes `values` from a place on, rounded to the numbers' precision.
+    ///
+    /// # Safety
+    /// No two threads write the same place.
+    pub(super) unsafe fn write(&self, set: KernelSet, start: usize, values: &[f32]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Bf16(parts) => set.vectorize(RoundToBf16 { from: values, to: parts.part(start, values.len()) }),
+                Self::F32(parts) => parts.part(start, values.len()).copy_from_slice(values),
+            }
+        }
+    }
+}
+
+impl Numbers {
+    /// Writes `values` from a place on, rounded to the numbers' precision.
+    pub(super) fn write(&mut self, set: KernelSet, start: usize, values: &[f32]) {
+        // SAFETY: nobody else has them.
+        unsafe { NumberParts::new(self).write(set, start, values) };
     }
 }
 
@@ -246,9 +281,9 @@ impl<'a> NumbersOf<'a> {
 }
 
 /// Rounds to bf16, to the nearest even; what is not finite stays so.
-pub(super) struct RoundToBf16<'a> {
-    pub(super) from: &'a [f32],
-    pub(super) to: &'a mut [u16],
+struct RoundToBf16<'a> {
+    from: &'a [f32],
+    to: &'a mut [u16],
 }
 
 impl Vectorized for RoundToBf16<'_> {
@@ -278,15 +313,7 @@ pub(super) fn rounded(value: f32) -> u16 {
 impl Operand {
     /// Writes one row, rounded to the operand's precision.
     pub(super) fn write_row(&mut self, row: usize, values: &[f32]) {
-        let (from, columns) = (row * self.stride, self.columns);
-        match &mut self.numbers {
-            Numbers::F32(numbers) => numbers[from..][..columns].copy_from_slice(values),
-            Numbers::Bf16(numbers) => {
-                for (to, value) in numbers[from..].iter_mut().zip(values) {
-                    *to = rounded(*value);
-                }
-            }
-        }
+        self.numbers.write(KernelSet::Portable, row * self.stride, values);
     }
 
     /// Reads one row.

@@ -1,6 +1,7 @@
 //! Every kernel set against scalar arithmetic in f64, on shapes that fill no vector.
 
 use super::*;
+use crate::engine::native::backend::Span;
 use crate::engine::{WeightDtype, WeightTensor};
 
 const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];
@@ -153,9 +154,9 @@ fn attention_case(set: KernelSet, layout: KvLayout, heads: usize, case: (usize, 
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
     let scale = 1.0 / (head_dim as f32).sqrt();
     let attention = Attention { states: &queries, heads, store: &store, scale, window };
-    let query = AttentionQuery { first_row: 0, tokens, first_position: before, blocks: &blocks };
+    let span = Span { first_row: 0, tokens, first_position: before, blocks };
     let mut out = Operand::new(precision);
-    attend(&mut processor(set, 2), &attention, &[query], &mut out);
+    attend(&mut processor(set, 2), &attention, &[span], &mut out);
     // Weights and results are rounded to bf16, one part in 256 each.
     let tolerance = if precision == Precision::Bf16 { 8e-3 } else { 2e-6 };
     for token in 0..tokens {

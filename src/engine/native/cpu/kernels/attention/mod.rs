@@ -8,31 +8,17 @@ use std::ops::Range;
 use super::{
     KernelSet, KvStore, LANES, Operand, Processor, States,
     exp::exp_nonpositive,
-    gemm::{Gemm, gemm_bf16, gemm_f32},
+    gemm::Product,
     instructions::Vectorized,
     kv::BLOCK_TOKENS,
-    packed::{Numbers, RoundToBf16},
-    pages::Stored,
-    parts::Parts,
+    packed::{NumberParts, Numbers},
 };
+use crate::engine::native::backend::Span;
 
 /// Keys between two looks at the running maximum.
 const STRIDE: usize = 4 * BLOCK_TOKENS;
 /// Queries (tokens times the heads that share keys) that are worked on together.
 const ROWS: usize = 32;
-
-/// The new tokens of one sequence.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AttentionQuery<'a> {
-    /// The row of the first of them.
-    pub(crate) first_row: usize,
-    /// How many there are.
-    pub(crate) tokens: usize,
-    /// The position of the first of them.
-    pub(crate) first_position: usize,
-    /// The blocks of the sequence, from its first position on.
-    pub(crate) blocks: &'a [u32],
-}
 
 /// What all sequences of a batch share.
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +35,17 @@ pub(crate) struct Attention<'a> {
     pub(crate) window: Option<usize>,
 }
 
+impl Attention<'_> {
+    /// The first key that a token attends to.
+    fn first_key(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
 /// A share of the work: some tokens of a sequence, for one head of keys.
 #[derive(Debug, Clone, Copy)]
 struct Share {
-    query: usize,
+    span: usize,
     head: usize,
     first: usize,
     tokens: usize,
@@ -62,7 +55,7 @@ struct Share {
 pub(crate) fn attend(
     Processor { set, pool }: &mut Processor,
     attention: &Attention<'_>,
-    queries: &[AttentionQuery<'_>],
+    spans: &[Span],
     out: &mut Operand,
 ) {
     let layout = attention.store.layout;
@@ -70,51 +63,42 @@ pub(crate) fn attend(
     let group = attention.heads / layout.heads;
     let tokens_at_once = (ROWS / group).max(1);
     let mut shares = Vec::new();
-    for (query, AttentionQuery { tokens, first_position, blocks, .. }) in queries.iter().enumerate() {
+    for (span, Span { tokens, first_position, blocks, .. }) in spans.iter().enumerate() {
         assert!(blocks.len() * BLOCK_TOKENS >= first_position + tokens, "every token has a block");
         for first in (0..*tokens).step_by(tokens_at_once).rev() {
             let tokens = tokens_at_once.min(tokens - first);
-            shares.extend((0..layout.heads).map(|head| Share { query, head, first, tokens }));
+            shares.extend((0..layout.heads).map(|head| Share { span, head, first, tokens }));
         }
     }
-    let (columns, stride) = (out.columns, out.stride);
-    assert_eq!(columns, attention.heads * layout.head_dim);
-    let out = match &mut out.numbers {
-        Numbers::Bf16(numbers) => Output::Bf16(Parts::new(numbers), stride),
-        Numbers::F32(numbers) => Output::F32(Parts::new(numbers), stride),
-    };
+    let stride = out.stride;
+    let out = NumberParts::new(&mut out.numbers);
     let (set, threads) = (*set, pool.threads());
     pool.for_each(shares.len(), &|index| {
         let share = shares[index];
         if let Some(next) = shares.get(index + threads) {
-            prefetch_first(attention, &queries[next.query], next);
+            prefetch_first(attention, &spans[next.span], next);
         }
-        Tile::new(set, attention, &queries[share.query], share).run(&out);
+        Tile::new(set, attention, &spans[share.span], share).run(&out, stride);
     });
 }
 
 /// Has the first keys and values of a share fetched, while another one is worked on.
-fn prefetch_first(attention: &Attention<'_>, query: &AttentionQuery<'_>, share: &Share) {
+fn prefetch_first(attention: &Attention<'_>, span: &Span, share: &Share) {
     let layout = attention.store.layout;
-    let position = query.first_position + share.first;
-    let start = attention.window.map_or(0, |window| (position + 1).saturating_sub(window)) / STRIDE * STRIDE;
+    let position = span.first_position + share.first;
+    let start = attention.first_key(position) / STRIDE * STRIDE;
     let end = (position + share.tokens).min(start + STRIDE);
-    for block in &query.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)] {
+    for block in &span.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)] {
         let (keys, values) = layout.offsets(*block, share.head);
         attention.store.numbers.prefetch(keys..values + BLOCK_TOKENS * layout.value_width());
     }
-}
-
-enum Output<'a> {
-    Bf16(Parts<'a, u16>, usize),
-    F32(Parts<'a, f32>, usize),
 }
 
 /// Buffers and sizes of one share.
 struct Tile<'a> {
     set: KernelSet,
     attention: &'a Attention<'a>,
-    query: &'a AttentionQuery<'a>,
+    span: &'a Span,
     share: Share,
     /// Heads of queries to a head of keys.
     group: usize,
@@ -134,14 +118,14 @@ struct Running {
 }
 
 impl<'a> Tile<'a> {
-    fn new(set: KernelSet, attention: &'a Attention<'a>, query: &'a AttentionQuery<'a>, share: Share) -> Self {
+    fn new(set: KernelSet, attention: &'a Attention<'a>, span: &'a Span, share: Share) -> Self {
         let layout = attention.store.layout;
         let group = attention.heads / layout.heads;
         let rows = share.tokens * group;
         let mut tile = Self {
             set,
             attention,
-            query,
+            span,
             share,
             group,
             rows,
@@ -159,29 +143,24 @@ impl<'a> Tile<'a> {
         let layout = self.attention.store.layout;
         let (head_dim, depth) = (layout.head_dim, layout.key_depth());
         for row in 0..self.rows {
-            let token = self.query.first_row + self.share.first + row / self.group;
+            let token = self.span.first_row + self.share.first + row / self.group;
             let head = self.share.head * self.group + row % self.group;
             let from = &self.attention.states.row(token)[head * head_dim..][..head_dim];
-            match &mut self.queries {
-                Numbers::Bf16(numbers) => {
-                    self.set.vectorize(RoundToBf16 { from, to: &mut numbers[row * depth..][..head_dim] });
-                }
-                Numbers::F32(numbers) => numbers[row * depth..][..head_dim].copy_from_slice(from),
-            }
+            self.queries.write(self.set, row * depth, from);
         }
     }
 
     /// The position of a row's token.
     fn position(&self, row: usize) -> usize {
-        self.query.first_position + self.share.first + row / self.group
+        self.span.first_position + self.share.first + row / self.group
     }
 
     /// The first key that a row attends to.
     fn first_key(&self, row: usize) -> usize {
-        self.attention.window.map_or(0, |window| (self.position(row) + 1).saturating_sub(window))
+        self.attention.first_key(self.position(row))
     }
 
-    fn run(mut self, out: &Output<'_>) {
+    fn run(mut self, out: &NumberParts<'_>, stride: usize) {
         let end = self.position(self.rows - 1) + 1;
         let mut start = self.first_key(0) / STRIDE * STRIDE;
         while start < end {
@@ -195,13 +174,13 @@ impl<'a> Tile<'a> {
             self.add_values(first, last);
             start += STRIDE;
         }
-        self.write(out);
+        self.write(out, stride);
     }
 
     /// Has the memory of some blocks fetched: blocks lie anywhere, so the processor cannot guess the next one.
     fn prefetch(&self, blocks: Range<usize>, part: impl Fn(usize, usize, usize) -> Range<usize>) {
         let layout = self.attention.store.layout;
-        for block in &self.query.blocks[blocks] {
+        for block in &self.span.blocks[blocks] {
             let (keys, values) = layout.offsets(*block, self.share.head);
             let end = values + BLOCK_TOKENS * layout.value_width();
             self.attention.store.numbers.prefetch(part(keys, values, end));
@@ -212,56 +191,21 @@ impl<'a> Tile<'a> {
     fn score(&mut self, first: usize, last: usize) {
         let layout = self.attention.store.layout;
         let depth = layout.key_depth();
-        for (index, block) in self.query.blocks[first..last].iter().enumerate() {
-            let (keys, values) = layout.offsets(*block, self.share.head);
-            let c = self.scores[index * BLOCK_TOKENS..].as_mut_ptr();
-            let (rows, blocks, b_stride, c_stride) = (self.rows, BLOCK_TOKENS / LANES, LANES * depth, STRIDE);
-            // SAFETY: the slices have the rows and blocks that the products read, `scores` has what they write.
-            unsafe {
-                match (&self.queries, &self.attention.store.numbers) {
-                    (Numbers::Bf16(a), Stored::Bf16(b)) => {
-                        let (a, b) = (a.as_ptr(), b[keys..values].as_ptr());
-                        let a_stride = depth;
-                        let accumulate = false;
-                        gemm_bf16(
-                            self.set,
-                            &Gemm {
-                                a,
-                                a_stride,
-                                rows,
-                                b,
-                                b_block_stride: b_stride,
-                                blocks,
-                                k: depth,
-                                c,
-                                c_stride,
-                                accumulate,
-                            },
-                        );
-                    }
-                    (Numbers::F32(a), Stored::F32(b)) => {
-                        let (a, b) = (a.as_ptr(), b[keys..values].as_ptr());
-                        let a_stride = depth;
-                        let accumulate = false;
-                        gemm_f32(
-                            self.set,
-                            &Gemm {
-                                a,
-                                a_stride,
-                                rows,
-                                b,
-                                b_block_stride: b_stride,
-                                blocks,
-                                k: depth,
-                                c,
-                                c_stride,
-                                accumulate,
-                            },
-                        );
-                    }
-                    _ => unreachable!("queries are made in the precision of the cache"),
-                }
-            }
+        for (index, block) in self.span.blocks[first..last].iter().enumerate() {
+            let (keys, _) = layout.offsets(*block, self.share.head);
+            let product = Product {
+                a: (&self.queries, 0),
+                a_stride: depth,
+                rows: self.rows,
+                b: (&self.attention.store.numbers, keys),
+                b_block_stride: LANES * depth,
+                blocks: BLOCK_TOKENS / LANES,
+                k: depth,
+                c_stride: STRIDE,
+                accumulate: false,
+            };
+            // SAFETY: `scores` has a stride for each row, and a block is part of it.
+            unsafe { product.compute(self.set, self.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
         }
     }
 
@@ -279,76 +223,37 @@ impl<'a> Tile<'a> {
                 running: &mut self.running[row],
             });
             let scores = &self.scores[row * STRIDE..][..keys];
-            match &mut self.weights {
-                Numbers::Bf16(weights) => {
-                    let to = &mut weights[row * STRIDE..][..keys];
-                    self.set.vectorize(RoundToBf16 { from: scores, to });
-                }
-                Numbers::F32(weights) => weights[row * STRIDE..][..keys].copy_from_slice(scores),
-            }
+            self.weights.write(self.set, row * STRIDE, scores);
         }
     }
 
     /// Adds the weighed values of some blocks to the sums.
     fn add_values(&mut self, first: usize, last: usize) {
         let layout = self.attention.store.layout;
-        let (depth, c_stride) = (BLOCK_TOKENS, layout.value_width());
-        for (index, block) in self.query.blocks[first..last].iter().enumerate() {
+        let width = layout.value_width();
+        for (index, block) in self.span.blocks[first..last].iter().enumerate() {
             let (_, values) = layout.offsets(*block, self.share.head);
-            let (rows, a_stride, b_stride, blocks) = (self.rows, STRIDE, LANES * BLOCK_TOKENS, c_stride / LANES);
-            let (c, accumulate) = (self.sums.as_mut_ptr(), true);
-            // SAFETY: as in `score`.
-            unsafe {
-                match (&self.weights, &self.attention.store.numbers) {
-                    (Numbers::Bf16(a), Stored::Bf16(b)) => {
-                        let a = a[index * BLOCK_TOKENS..].as_ptr();
-                        let b = b[values..][..blocks * b_stride].as_ptr();
-                        gemm_bf16(
-                            self.set,
-                            &Gemm {
-                                a,
-                                a_stride,
-                                rows,
-                                b,
-                                b_block_stride: b_stride,
-                                blocks,
-                                k: depth,
-                                c,
-                                c_stride,
-                                accumulate,
-                            },
-                        );
-                    }
-                    (Numbers::F32(a), Stored::F32(b)) => {
-                        let a = a[index * BLOCK_TOKENS..].as_ptr();
-                        let b = b[values..][..blocks * b_stride].as_ptr();
-                        gemm_f32(
-                            self.set,
-                            &Gemm {
-                                a,
-                                a_stride,
-                                rows,
-                                b,
-                                b_block_stride: b_stride,
-                                blocks,
-                                k: depth,
-                                c,
-                                c_stride,
-                                accumulate,
-                            },
-                        );
-                    }
-                    _ => unreachable!("weights are made in the precision of the cache"),
-                }
-            }
+            let product = Product {
+                a: (&self.weights, index * BLOCK_TOKENS),
+                a_stride: STRIDE,
+                rows: self.rows,
+                b: (&self.attention.store.numbers, values),
+                b_block_stride: LANES * BLOCK_TOKENS,
+                blocks: width / LANES,
+                k: BLOCK_TOKENS,
+                c_stride: width,
+                accumulate: true,
+            };
+            // SAFETY: `sums` has a value's width for each row.
+            unsafe { product.compute(self.set, self.sums.as_mut_ptr()) };
         }
     }
 
-    fn write(mut self, out: &Output<'_>) {
+    fn write(mut self, out: &NumberParts<'_>, stride: usize) {
         let layout = self.attention.store.layout;
         let (width, head_dim) = (layout.value_width(), layout.head_dim);
         for row in 0..self.rows {
-            let token = self.query.first_row + self.share.first + row / self.group;
+            let token = self.span.first_row + self.share.first + row / self.group;
             let column = (self.share.head * self.group + row % self.group) * head_dim;
             let factor = 1.0 / self.running[row].total;
             let sums = &mut self.sums[row * width..][..head_dim];
@@ -356,18 +261,7 @@ impl<'a> Tile<'a> {
                 *sum *= factor;
             }
             // SAFETY: each token and head of queries belongs to one share.
-            unsafe {
-                match out {
-                    Output::Bf16(parts, stride) => {
-                        let to = parts.part(token * stride + column, head_dim);
-                        self.set.vectorize(RoundToBf16 { from: sums, to });
-                    }
-                    Output::F32(parts, stride) => {
-                        let to = parts.part(token * stride + column, head_dim);
-                        to.copy_from_slice(sums);
-                    }
-                }
-            }
+            unsafe { out.write(self.set, token * stride + column, sums) };
         }
     }
 }

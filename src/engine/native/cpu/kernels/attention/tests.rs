@@ -56,9 +56,9 @@ impl Case {
                 states.row_mut(token - first).copy_from_slice(&row);
             }
             let attention = Attention { states: &states, heads, store: &store, scale: 0.3, window };
-            let query = AttentionQuery { first_row: 0, tokens: cut - first, first_position: first, blocks: &blocks };
+            let span = Span { first_row: 0, tokens: cut - first, first_position: first, blocks: blocks.clone() };
             let mut out = Operand::new(precision);
-            attend(&mut processor, &attention, &[query], &mut out);
+            attend(&mut processor, &attention, &[span], &mut out);
             for row in 0..cut - first {
                 let range = row * out.stride..row * out.stride + heads * head_dim;
                 rows.push(match &out.numbers {
