@@ -1,84 +1,153 @@
 """Exchanges recorded from vLLM (tests/golden/vllm), and how an answer of tito is compared with one."""
 
+import http.client
 import json
 import pathlib
+import re
+import urllib.parse
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "vllm" / "exchanges.jsonl"
-# Other in each answer, or another server's name for itself. `prompt_text` is null in tito on purpose.
-VOLATILE = {"id", "created", "system_fingerprint", "prompt_text"}
-# Parts of a stream that are put together; the last value of any other field is the one that holds.
-JOINED = {"content", "text", "arguments", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset"}
+JSON_BODY = {"Content-Type": "application/json"}
+# What float32 of another program may differ by.
+TOLERANCE = 2e-3
+# Other in each answer, or each server's name for itself and for where its model lies.
+VOLATILE = {"created", "created_at", "completed_at", "system_fingerprint", "root"}
+# Random ids: of answers, tool calls and permissions.
+RANDOM_ID = re.compile(r"[0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Fields of tito's own, which vLLM's clients do not see where they do not look for them.
+OWN = {"prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_continuity"}
+GENERATING = ("/v1/completions", "/v1/chat/completions", "/inference/v1/generate")
+
+
+class Answer:
+    """A status, the media type, and what the body says: JSON, a text, or the frames of a stream."""
+
+    def __init__(self, status, content_type, text):
+        self.status = status
+        self.content_type = content_type
+        self.body = text
+        if content_type == "application/json" and text:
+            self.body = json.loads(text)
+        elif (content_type or "").startswith("text/event-stream"):
+            self.body = frames(text)
+
+
+class Exchange:
+    """A request to vLLM and its answer."""
+
+    def __init__(self, line):
+        recorded = json.loads(line)
+        request, response = recorded["request"], recorded["response"]
+        self.name = recorded["name"]
+        self.method, self.path = request["method"], request["path"]
+        self.headers = request.get("headers", JSON_BODY)
+        self.body = request.get("body")
+        raw = json.dumps(self.body) if "body" in request else ""
+        self.payload = request.get("raw_body", raw).encode()
+        text = response.get("sse", response.get("text"))
+        if "json" in response:
+            text = json.dumps(response["json"])
+        self.recorded = Answer(response["status"], response.get("content_type"), text or "")
+
+    @property
+    def group(self):
+        """How the server was started."""
+        return self.name.split("/")[0]
+
+    @property
+    def samples(self):
+        """Whether random numbers had a part in the answer: every server has its own."""
+        generates = self.path in GENERATING and isinstance(self.body, dict) and self.recorded.status == 200
+        return generates and self.body.get("temperature") != 0
+
+    def ask(self, url):
+        """Sends the request as it was recorded."""
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=300)
+        try:
+            connection.request(self.method, self.path, self.payload or None, self.headers)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers.get("Content-Type"), response.read().decode())
+        finally:
+            connection.close()
 
 
 def exchanges():
-    """Every recorded exchange: `name`, `path`, `body`, and `answer` or, of a stream, `events`."""
-    return [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    """Every recorded exchange."""
+    return [Exchange(line) for line in GOLDEN.read_text().splitlines()]
 
 
-def events_of(text):
-    """The data of each server-sent event: an object, or the word that ends the stream."""
-    data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-    return [word if word == "[DONE]" else json.loads(word) for word in data]
+def frames(text):
+    """The data of each server-sent event: an object, or the word that ends the stream. Nothing else may be there."""
+    assert text.endswith("\n\n"), "a stream ends with a whole frame"
+    read = []
+    for frame in text.removesuffix("\n\n").split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in frame.split("\n"))
+        data = lines.pop("data")
+        data = data if data == "[DONE]" else json.loads(data)
+        read.append({**lines, "data": data} if lines else data)
+    return read
 
 
-def joined(events):
-    """What a stream said once it is over, as one object; a choice has `delta` where an answer has `message`."""
-    assert events[-1] == "[DONE]", events[-1]
-    whole = {}
-    for event in events[:-1]:
-        join(whole, event)
-    return whole
+class Comparison:
+    """Finds what differs. Of an answer with random numbers in it, only kinds of values are compared."""
 
+    def __init__(self, exact=True):
+        self.exact = exact
+        self.found = []
 
-def join(whole, part):
-    """Adds a part of a stream to what came before it."""
-    for key, value in part.items():
-        if value is None:
-            whole.setdefault(key, None)
-        elif key in ("choices", "tool_calls"):
-            items = whole.setdefault(key, [])
-            for item in value:
-                join(numbered(items, item["index"]), item)
-        elif isinstance(value, dict):
-            whole[key] = whole.get(key) or {}
-            join(whole[key], value)
-        elif key in JOINED and whole.get(key) is not None:
-            whole[key] = whole[key] + value
+    def differs(self, at, what):
+        self.found.append((at, what))
+
+    def answers(self, recorded, answered):
+        if recorded.status != answered.status:
+            self.differs("status", f"{answered.status} instead of {recorded.status}: {answered.body}"[:600])
+        elif recorded.content_type != answered.content_type:
+            self.differs("content-type", f"{answered.content_type} instead of {recorded.content_type}")
         else:
-            whole[key] = value
+            self.values("", recorded.body, answered.body)
+        return self.found
 
+    def values(self, at, recorded, answered):
+        if isinstance(recorded, dict) and isinstance(answered, dict):
+            self.objects(at, recorded, answered)
+        elif isinstance(recorded, list) and isinstance(answered, list):
+            self.lists(at, recorded, answered)
+        elif isinstance(recorded, bool) or isinstance(answered, bool) or recorded is None or answered is None:
+            if recorded is not answered:
+                self.differs(at, f"{shown(answered)} instead of {shown(recorded)}")
+        elif isinstance(recorded, float) and isinstance(answered, (int, float)):
+            if self.exact and not abs(recorded - answered) <= TOLERANCE:
+                self.differs(at, f"{answered} instead of {recorded}")
+        elif type(recorded) is not type(answered):
+            self.differs(at, f"{shown(answered)} instead of {shown(recorded)}")
+        elif self.exact and masked(recorded) != masked(answered):
+            self.differs(at, f"{shown(answered)} instead of {shown(recorded)}")
 
-def numbered(items, index):
-    """The item with this index, a new one if it has not been seen."""
-    for item in items:
-        if item["index"] == index:
-            return item
-    items.append({"index": index})
-    return items[-1]
-
-
-def differences(recorded, answered, tolerance, at=""):
-    """Yields the place of every difference and what differs. Numbers with a fraction may be `tolerance` apart.
-
-    tito may have fields of its own, except among log-probs that are listed by their tokens.
-    """
-    if isinstance(recorded, dict) and isinstance(answered, dict):
-        if by_token(recorded) and recorded.keys() != answered.keys():
-            yield at, f"{sorted(answered)} instead of {sorted(recorded)}"
+    def objects(self, at, recorded, answered):
+        if not self.exact and at.endswith("top_logprobs[0]"):
             return
-        for key in recorded.keys() - VOLATILE:
-            yield from differences(recorded[key], answered.get(key), tolerance, f"{at}.{key}")
-    elif isinstance(recorded, list) and isinstance(answered, list) and len(recorded) == len(answered):
-        for index, pair in enumerate(zip(recorded, answered, strict=True)):
-            yield from differences(*pair, tolerance, f"{at}[{index}]")
-    elif isinstance(recorded, float) and isinstance(answered, (int, float)):
-        if not abs(recorded - answered) <= tolerance:
-            yield at, f"{answered} instead of {recorded}, {abs(recorded - answered):.1e} apart"
-    elif recorded != answered:
-        yield at, f"{answered!r} instead of {recorded!r}"
+        for key in recorded.keys() - answered.keys():
+            self.differs(f"{at}.{key}", "is missing")
+        for key in answered.keys() - recorded.keys() - OWN:
+            self.differs(f"{at}.{key}", f"is too much: {shown(answered[key])}")
+        for key in [key for key in recorded if key in answered and key not in VOLATILE]:
+            self.values(f"{at}.{key}", recorded[key], answered[key])
+
+    def lists(self, at, recorded, answered):
+        if self.exact and len(recorded) != len(answered):
+            self.differs(at, f"{len(answered)} entries instead of {len(recorded)}: {shown(answered)}")
+            return
+        if not self.exact and not (recorded and answered):
+            return
+        pairs = zip(recorded, answered, strict=True) if self.exact else [(recorded[0], answered[0])]
+        for index, (one, other) in enumerate(pairs):
+            self.values(f"{at}[{index}]", one, other)
 
 
-def by_token(value):
-    """Whether these are log-probs by token: numbers, or the objects of `prompt_logprobs`."""
-    listed = (isinstance(item, float) or (isinstance(item, dict) and "rank" in item) for item in value.values())
-    return bool(value) and all(listed)
+def masked(value):
+    return RANDOM_ID.sub("#", value) if isinstance(value, str) else value
+
+
+def shown(value):
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) < 300 else text[:300] + "…"

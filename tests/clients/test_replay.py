@@ -1,0 +1,80 @@
+"""Every exchange recorded from vLLM, sent to tito: status, JSON to the last key and null, framing, errors, and where
+nothing is random ids, texts and log-probs.
+
+The table at the end counts what is equal, what differs on purpose, and what is not served yet. Nothing else passes.
+"""
+
+import collections
+import re
+
+import pytest
+
+from conftest import REPOSITORY, Server, note
+from deviations import DEVIATIONS, NOT_SERVED
+from recorded import Comparison, exchanges
+
+EXCHANGES = exchanges()
+BASE = ["--engine", "native", "--dtype", "float32", "--max-model-len", "4096", "--continuity-cache-size", "0"]
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--trust-request-chat-template"]
+TOOLS += ["--enable-tokenizer-info-endpoint", "--enable-scale-out"]
+FLAGS = {
+    "plain": [],
+    "auth": ["--api-key", "sekret"],
+    "tools": TOOLS,
+    "extras": TOOLS,
+    "patched": TOOLS,
+    "nemo_real": [*TOOLS, "--return-tokens-as-token-ids"],
+}
+PAGE = REPOSITORY / "docs" / "vllm-compatibility.md"
+counts = collections.Counter()
+
+
+@pytest.fixture(scope="module")
+def servers():
+    """Servers by their flags, started when first asked for."""
+    started = {}
+
+    def server(group):
+        flags = tuple(FLAGS[group])
+        if flags not in started:
+            started[flags] = Server(*BASE, *flags)
+        return started[flags]
+
+    yield server
+    for server in started.values():
+        server.stop()
+    note("replayed: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
+
+
+def not_served(exchange):
+    return next((why for pattern, why in NOT_SERVED.items() if re.fullmatch(pattern, exchange.name)), None)
+
+
+def deviation(exchange):
+    """The places that may differ, by the sentence of the page that says why."""
+    return {why: places for why, names in DEVIATIONS.items() for name, places in names.items() if name == exchange.name}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.name)
+def test_tito_answers_as_vllm_answered(servers, exchange):
+    found = Comparison(exact=not exchange.samples).answers(exchange.recorded, exchange.ask(servers(exchange.group).url))
+    if why := not_served(exchange):
+        assert found, "served: take it from the list"
+        counts["not served yet"] += 1
+        pytest.skip(why)
+    allowed = deviation(exchange)
+    places = [place for places in allowed.values() for place in places]
+    for place in places:
+        assert any(re.fullmatch(place, at) for at, _ in found), f"{place} no longer differs: take it from the list"
+    wrong = [(at, what) for at, what in found if not any(re.fullmatch(place, at) for place in places)]
+    counts["wrong" if wrong else "deviations" if allowed else "equal"] += 1
+    assert not wrong, "\n".join(f"{at}: {what}" for at, what in wrong)
+
+
+def test_deviations_are_those_of_the_page():
+    """Each list of places has a row there that begins with the same words."""
+    page = PAGE.read_text()
+    names = {exchange.name for exchange in EXCHANGES}
+    for why, places in DEVIATIONS.items():
+        assert why in page, f"{PAGE.name} does not say: {why}"
+        assert places.keys() <= names, f"{places.keys() - names} were not recorded"
