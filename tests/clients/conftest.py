@@ -123,7 +123,8 @@ def server():
 @pytest.fixture(scope="session")
 def tool_server():
     """The model with a template that shows tools."""
-    server = Server("--chat-template", str(TEMPLATES / "hermes.jinja"))
+    parser = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    server = Server("--chat-template", str(TEMPLATES / "hermes.jinja"), *parser)
     yield server
     server.stop()
 
