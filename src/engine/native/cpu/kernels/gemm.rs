@@ -238,6 +238,8 @@ pub(super) trait Weight<V: Vector>: Copy {
     type Scalar: Copy;
     /// Numbers of a row that a step takes.
     const DEPTH: usize;
+    /// Numbers of a row that are summed before their sum joins the others: a long sum rounds each step at its own size.
+    const SEGMENT: usize;
 
     unsafe fn lanes(from: *const Self) -> Self::Lanes;
     unsafe fn scalar(from: *const Self) -> Self::Scalar;
@@ -248,6 +250,8 @@ impl<V: Vector> Weight<V> for u16 {
     type Lanes = V::Pairs;
     type Scalar = u32;
     const DEPTH: usize = 2;
+    // What bf16 rounded away before is far more.
+    const SEGMENT: usize = usize::MAX;
 
     #[inline(always)]
     unsafe fn lanes(from: *const Self) -> Self::Lanes {
@@ -269,6 +273,7 @@ impl<V: Vector> Weight<V> for f32 {
     type Lanes = V;
     type Scalar = f32;
     const DEPTH: usize = 1;
+    const SEGMENT: usize = 64;
 
     #[inline(always)]
     unsafe fn lanes(from: *const Self) -> V {
@@ -322,7 +327,7 @@ unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize
     }
 }
 
-/// One tile, accumulated in registers over the whole inner dimension, in its order.
+/// One tile, accumulated in registers over a segment of the inner dimension, in its order; then over the segments.
 #[inline(always)]
 unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
     work: &Gemm<T>,
@@ -331,25 +336,34 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
 ) {
     unsafe {
         let c = work.c.add(row * work.c_stride + block * LANES);
-        let mut sums = [[V::zero(); BLOCKS]; ROWS];
         let a = work.a.add(row * work.a_stride);
         let b = work.b.add(block * work.b_block_stride);
+        let mut totals = [[V::zero(); BLOCKS]; ROWS];
         let mut depth = 0;
         while depth < work.k {
-            let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
-            for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
-                *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
+            let end = work.k.min(depth.saturating_add(T::SEGMENT));
+            let mut sums = [[V::zero(); BLOCKS]; ROWS];
+            while depth < end {
+                let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
+                for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
+                    *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let scalar = T::scalar(a.add(r * work.a_stride + depth));
+                    for (sum, lanes) in sums.iter_mut().zip(lanes) {
+                        *sum = T::step(*sum, scalar, lanes);
+                    }
+                }
+                depth += T::DEPTH;
             }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let scalar = T::scalar(a.add(r * work.a_stride + depth));
-                for (sum, lanes) in sums.iter_mut().zip(lanes) {
-                    *sum = T::step(*sum, scalar, lanes);
+            for (totals, sums) in totals.iter_mut().zip(sums) {
+                for (total, sum) in totals.iter_mut().zip(sums) {
+                    *total = total.add(sum);
                 }
             }
-            depth += T::DEPTH;
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (n, sum) in sums.iter().enumerate() {
+        for (r, totals) in totals.iter().enumerate() {
+            for (n, sum) in totals.iter().enumerate() {
                 let c = c.add(r * work.c_stride + n * LANES);
                 if work.accumulate { sum.add(V::load(c)).store(c) } else { sum.store(c) }
             }
