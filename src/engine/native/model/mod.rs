@@ -23,17 +23,21 @@ const LOGIT_ROWS: usize = 64;
 /// A model on a backend, with its cache of keys and values.
 pub(crate) struct Model<B: Backend> {
     shape: ModelShape,
-    /// Taken out while an operation uses it beside a part of the model.
-    backend: Option<B>,
+    backend: B,
+    parameters: Parameters<B>,
+    caches: Vec<B::Cache>,
+    /// Of each cache.
+    blocks: usize,
+    workspace: Workspace<B>,
+}
+
+/// All that was learnt.
+struct Parameters<B: Backend> {
     embedding: B::Matrix,
     layers: Vec<Layer<B>>,
     norm: B::Vector,
     /// `None` where the embeddings are the head.
     head: Option<B::Matrix>,
-    caches: Vec<B::Cache>,
-    /// Of each cache.
-    blocks: usize,
-    workspace: Workspace<B>,
 }
 
 struct Layer<B: Backend> {
@@ -83,7 +87,14 @@ impl<B: Backend> Model<B> {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, WeightsError> {
         let names = tensors::check(&shape, weights, true)?;
-        let mut model = Self::zeros(backend, shape);
+        let mut model = Self {
+            parameters: Parameters::zeros(&backend, &shape),
+            caches: Vec::new(),
+            blocks: 0,
+            workspace: Workspace::new(&backend),
+            backend,
+            shape,
+        };
         for (done, name) in names.iter().enumerate() {
             progress(done, names.len());
             model.write(name, weights)?;
@@ -103,22 +114,6 @@ impl<B: Backend> Model<B> {
         names.iter().try_for_each(|name| self.write(name, weights))
     }
 
-    fn zeros(backend: B, shape: ModelShape) -> Self {
-        let layers = shape.layers.iter().map(|layer| Layer::zeros(&backend, &shape, layer)).collect();
-        let matrix = || backend.matrix(shape.vocab_size, shape.hidden);
-        Self {
-            embedding: matrix(),
-            layers,
-            norm: backend.vector(shape.hidden),
-            head: (!shape.tied).then(matrix),
-            caches: Vec::new(),
-            blocks: 0,
-            workspace: Workspace::new(&backend),
-            backend: Some(backend),
-            shape,
-        }
-    }
-
     /// The arithmetic.
     pub(crate) fn shape(&self) -> &ModelShape {
         &self.shape
@@ -130,13 +125,13 @@ impl<B: Backend> Model<B> {
 
     /// The memory of one block of all layers, in bytes.
     pub(crate) fn block_bytes(&self) -> usize {
-        self.shape.layers.len() * self.backend().block_bytes(self.cache_shape())
+        self.shape.layers.len() * self.backend.block_bytes(self.cache_shape())
     }
 
     /// Makes room for `blocks` blocks of keys and values; whatever was cached is gone.
     pub(crate) fn allocate_cache(&mut self, blocks: usize) {
         let shape = self.cache_shape();
-        self.caches = self.layers.iter().map(|_| self.backend().cache(shape, blocks)).collect();
+        self.caches = self.shape.layers.iter().map(|_| self.backend.cache(shape, blocks)).collect();
         self.blocks = blocks;
     }
 
@@ -145,16 +140,11 @@ impl<B: Backend> Model<B> {
         self.blocks
     }
 
-    fn backend(&self) -> &B {
-        self.backend.as_ref().expect("a model has its backend between two calls")
-    }
-
     /// Copies blocks, `(from, to)`.
     pub(crate) fn copy_blocks(&mut self, copies: &[(u32, u32)]) {
-        let Self { backend: Some(backend), caches, .. } = self else { return };
         for (from, to) in copies {
-            for cache in &mut *caches {
-                backend.copy_block(cache, *from, *to);
+            for cache in &mut self.caches {
+                self.backend.copy_block(cache, *from, *to);
             }
         }
     }
@@ -165,10 +155,9 @@ impl<B: Backend> Model<B> {
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
     pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) -> Vec<bool> {
+        let Self { shape, backend, parameters, caches, workspace, .. } = self;
+        let Parameters { embedding, layers, norm, head } = &*parameters;
         let mut finite = vec![true; batch.spans.len()];
-        let Self { shape, backend: Some(backend), embedding, layers, norm, head, caches, workspace, .. } = self else {
-            return finite;
-        };
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
         let angles = shape.rope.angles(positions.into_iter());
@@ -206,6 +195,18 @@ impl<B: Backend> Model<B> {
             backend.logits(picked, rows, head, &|row, logits| with(first + row, logits));
         }
         finite
+    }
+}
+
+impl<B: Backend> Parameters<B> {
+    fn zeros(backend: &B, shape: &ModelShape) -> Self {
+        let matrix = || backend.matrix(shape.vocab_size, shape.hidden);
+        Self {
+            embedding: matrix(),
+            layers: shape.layers.iter().map(|layer| Layer::zeros(backend, shape, layer)).collect(),
+            norm: backend.vector(shape.hidden),
+            head: (!shape.tied).then(matrix),
+        }
     }
 }
 

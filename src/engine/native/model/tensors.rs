@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dense, Layer, Mlp, Model};
+use super::{Dense, Layer, Mlp, Model, Parameters};
 use crate::engine::native::{
     backend::Backend,
     model::config::{MlpShape, ModelShape},
@@ -103,28 +103,28 @@ impl<B: Backend> Model<B> {
     /// Overwrites one of the model's tensors; its shape was compared.
     pub(super) fn write(&mut self, name: &str, weights: &dyn Weights) -> Result<(), WeightsError> {
         let rows = weights.rows(name)?;
-        let mut backend = self.backend.take().expect("a model has its backend between two calls");
-        let written = match self.target(name) {
+        match self.parameters.target(name, &self.shape) {
             None => Err(WeightsError::Unknown(vec![name.to_owned()])),
-            Some(Target::Rows(matrix, first)) => backend.write_rows(matrix, first, &*rows),
+            Some(Target::Rows(matrix, first)) => self.backend.write_rows(matrix, first, &*rows),
             Some(Target::Numbers(vector, first)) => {
                 let mut numbers = Vec::new();
-                rows.read(0..rows.rows(), &mut numbers).map(|()| backend.write_vector(vector, first, &numbers))
+                rows.read(0..rows.rows(), &mut numbers)?;
+                self.backend.write_vector(vector, first, &numbers);
+                Ok(())
             }
-        };
-        self.backend = Some(backend);
-        written
+        }
     }
+}
 
-    fn target(&mut self, name: &str) -> Option<Target<'_, B>> {
+impl<B: Backend> Parameters<B> {
+    fn target(&mut self, name: &str, shape: &ModelShape) -> Option<Target<'_, B>> {
         match name {
             "model.embed_tokens.weight" => Some(Target::Rows(&mut self.embedding, 0)),
             "model.norm.weight" => Some(Target::Numbers(&mut self.norm, 0)),
             "lm_head.weight" => self.head.as_mut().map(|head| Target::Rows(head, 0)),
             _ => {
                 let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
-                let q = self.shape.heads * self.shape.head_dim;
-                let kv = self.shape.kv_heads * self.shape.head_dim;
+                let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
                 self.layers.get_mut(layer.parse::<usize>().ok()?)?.target(rest, q, kv)
             }
         }
