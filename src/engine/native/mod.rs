@@ -187,7 +187,7 @@ impl NativeEngine {
         let outputs = Outputs { id, receiver, commands, status, ended: false };
         let seed = self.seed.wrapping_add(id);
         let start = Command::Start { id, request, seed, outputs: sender };
-        self.commands.send(start).map_err(|_| EngineError::Failed("the engine's thread is gone".to_owned()))?;
+        self.commands.send(start).map_err(|_| gone())?;
         Ok(outputs)
     }
 
@@ -198,12 +198,16 @@ impl NativeEngine {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let sent = self.commands.send(command(answer));
         async move {
-            let gone = || EngineError::Failed("the engine's thread is gone".to_owned());
             sent.map_err(|_| gone())?;
             answered.await.map_err(|_| gone())
         }
         .boxed()
     }
+}
+
+/// The thread ended without saying why.
+fn gone() -> EngineError {
+    EngineError::Failed("the engine's thread is gone".to_owned())
 }
 
 fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {
@@ -248,10 +252,7 @@ impl Stream for Outputs {
         let output = match output {
             // A request that is sent while the thread ends may be lost with the thread; its stream must not end as if
             // all were well.
-            None if !self.ended => {
-                let gone = || EngineError::Failed("the engine's thread is gone".to_owned());
-                Some(Err(self.status.health().err().unwrap_or_else(gone)))
-            }
+            None if !self.ended => Some(Err(self.status.health().err().unwrap_or_else(gone))),
             output => output,
         };
         self.ended |= matches!(output, Some(Ok(EngineOutput::Finished(_)) | Err(_)));

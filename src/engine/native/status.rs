@@ -57,8 +57,8 @@ impl Status {
         *self.load.lock()
     }
 
-    pub(super) fn set_load(&self, running: usize, waiting: usize, kv_cache_usage: f64) {
-        *self.load.lock() = EngineLoad { running, waiting, kv_cache_usage };
+    pub(super) fn set_load(&self, load: EngineLoad) {
+        *self.load.lock() = load;
     }
 
     pub(super) fn health(&self) -> Result<(), EngineError> {
@@ -74,7 +74,7 @@ impl Status {
 
     /// The thread computes nothing any more.
     pub(super) fn idle(&self) {
-        self.set_load(0, 0, 0.0);
+        self.set_load(EngineLoad::default());
         self.ended.send_replace(true);
     }
 

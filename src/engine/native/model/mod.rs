@@ -11,6 +11,7 @@ pub(crate) use config::{ConfigError, ModelShape};
 use std::ops::Range;
 
 use config::{LayerShape, MlpShape};
+use tensors::Checked;
 
 use super::{
     backend::{AttentionShape, Backend, Batch, CacheShape},
@@ -86,7 +87,7 @@ impl<B: Backend> Model<B> {
         weights: &dyn Weights,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, WeightsError> {
-        let names = tensors::check(&shape, weights, true)?;
+        let checked = Checked::new(&shape, weights, true)?;
         let mut model = Self {
             parameters: Parameters::zeros(&backend, &shape),
             caches: Vec::new(),
@@ -95,23 +96,18 @@ impl<B: Backend> Model<B> {
             backend,
             shape,
         };
-        for (done, name) in names.iter().enumerate() {
-            progress(done, names.len());
-            model.write(name, weights)?;
-        }
-        progress(names.len(), names.len());
+        model.write(checked, progress)?;
         Ok(model)
     }
 
     /// Compares tensors with the model's, by name and shape.
-    pub(crate) fn check(&self, weights: &dyn Weights) -> Result<(), WeightsError> {
-        tensors::check(&self.shape, weights, false).map(|_| ())
+    pub(crate) fn check<'a>(&self, weights: &'a dyn Weights) -> Result<Checked<'a>, WeightsError> {
+        Checked::new(&self.shape, weights, false)
     }
 
-    /// Overwrites some of the weights. Every tensor is checked before any is written.
-    pub(crate) fn replace(&mut self, weights: &dyn Weights) -> Result<(), WeightsError> {
-        let names = tensors::check(&self.shape, weights, false)?;
-        names.iter().try_for_each(|name| self.write(name, weights))
+    /// Overwrites some of the weights.
+    pub(crate) fn replace(&mut self, checked: Checked<'_>) -> Result<(), WeightsError> {
+        self.write(checked, &mut |_, _| ())
     }
 
     /// The arithmetic.
