@@ -14,7 +14,7 @@ use config::{LayerShape, MlpShape};
 use tensors::Checked;
 
 use super::{
-    backend::{AttentionShape, Backend, Batch, CacheShape},
+    backend::{AttentionShape, Backend, Batch, NoRoom},
     weights::{Weights, WeightsError},
 };
 
@@ -115,20 +115,17 @@ impl<B: Backend> Model<B> {
         &self.shape
     }
 
-    fn cache_shape(&self) -> CacheShape {
-        CacheShape { heads: self.shape.kv_heads, head_dim: self.shape.head_dim }
-    }
-
     /// The memory of one block of all layers, in bytes.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.shape.layers.len() * self.backend.block_bytes(self.cache_shape())
+    pub(crate) fn block_bytes(backend: &B, shape: &ModelShape) -> usize {
+        shape.layers.len() * backend.block_bytes(shape.cache_shape())
     }
 
     /// Makes room for `blocks` blocks of keys and values; whatever was cached is gone.
-    pub(crate) fn allocate_cache(&mut self, blocks: usize) {
-        let shape = self.cache_shape();
-        self.caches = self.shape.layers.iter().map(|_| self.backend.cache(shape, blocks)).collect();
+    pub(crate) fn allocate_cache(&mut self, blocks: usize) -> Result<(), NoRoom> {
+        let cache = |_| self.backend.cache(self.shape.cache_shape(), blocks);
+        self.caches = self.shape.layers.iter().map(cache).collect::<Result<_, _>>()?;
         self.blocks = blocks;
+        Ok(())
     }
 
     /// The number of blocks that there is room for.

@@ -52,7 +52,7 @@ fn model(name: &str, set: KernelSet, threads: usize, precision: Precision) -> Mo
     let weights = SafetensorsFiles::open(&directory).unwrap();
     let backend = CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision);
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
-    model.allocate_cache(BLOCKS);
+    model.allocate_cache(BLOCKS).unwrap();
     model
 }
 
