@@ -330,7 +330,7 @@ async fn lengths_that_no_number_holds_are_refused() {
 }
 
 /// The tensors of the final norm, all numbers the same.
-fn norm(value: f32) -> Vec<WeightTensor> {
+pub(super) fn norm(value: f32) -> Vec<WeightTensor> {
     vec![WeightTensor {
         name: "model.norm.weight".to_owned(),
         dtype: WeightDtype::F32,

@@ -262,6 +262,7 @@ impl Simulation {
 
     fn step(&mut self) -> usize {
         let plan = self.scheduler.plan();
+        assert!(self.scheduler.waiting.iter().is_sorted_by_key(|sequence| sequence.id), "nobody is overtaken");
         self.memory.run(&plan, &self.tokens);
         self.scheduler.commit(&plan);
         for work in plan.work.iter().filter(|work| work.samples) {
