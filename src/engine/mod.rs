@@ -95,7 +95,7 @@ pub type TokenStream = BoxStream<'static, Result<EngineOutput, EngineError>>;
 /// What is served, for people and for `/v1/models`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineInfo {
-    /// `mistralrs`, `scripted`.
+    /// `native`, `mistralrs`, `scripted`.
     pub engine: &'static str,
     /// `cpu`, `cuda:0`.
     pub device: String,

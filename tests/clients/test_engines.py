@@ -1,6 +1,7 @@
 """Two engines that share no code compute the same: many prompts, greedy, every log-prob of prompt and answer.
 
-TITO_TEST_PROMPTS says how many (200 take some ten minutes, 40 are the default), and TITO_TEST_OTHER_ENGINE has the flags of the engine that native is compared with, if it is not mistral.rs.
+TITO_TEST_PROMPTS says how many (200 take some ten minutes, 40 are the default), and TITO_TEST_OTHER_ENGINE has the
+flags of the engine that native is compared with, if it is not mistral.rs.
 """
 
 import concurrent.futures
@@ -18,8 +19,8 @@ LEFT_OUT = "this build leaves the mistralrs engine out"
 PROMPTS = int(os.environ.get("TITO_TEST_PROMPTS", "40"))
 LONGEST = 400
 OUTPUT = 24
-# In float32, log-probs may differ by this much, and a lead of less than twice that may be the other's. 9.0e-5 was seen, and
-# 1.1e-4 with sums in another order: room for the last bits of other processors.
+# In float32, log-probs may differ by this much, and a lead of less than twice that may be the other's. 9.0e-5 was seen,
+# and 1.1e-4 with sums in another order: room for the last bits of other processors.
 TOLERANCE = 1.5e-4
 NEAR_TIE = 2 * TOLERANCE
 # Prompts that may end at a near tie.

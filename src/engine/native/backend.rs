@@ -64,6 +64,11 @@ pub(crate) struct Angles {
     pub(crate) sines: Vec<f32>,
 }
 
+/// A device has no room for a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the system has no room for as much")]
+pub(crate) struct NoRoom;
+
 /// A device, and its memory.
 ///
 /// *States* are rows of numbers in f32; an *operand* is what matrices are multiplied with, rounded to their precision.
@@ -91,7 +96,7 @@ pub(crate) trait Backend: Send + 'static {
     /// An operand without rows.
     fn operand(&self) -> Self::Operand;
     /// Room for `blocks` blocks.
-    fn cache(&self, shape: CacheShape, blocks: usize) -> Self::Cache;
+    fn cache(&self, shape: CacheShape, blocks: usize) -> Result<Self::Cache, NoRoom>;
     /// The memory of a block of one layer, in bytes.
     fn block_bytes(&self, shape: CacheShape) -> usize;
     /// Copies a block.

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc::Receiver},
+    sync::{Arc, OnceLock, mpsc::Receiver},
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput,
+        EngineError, EngineLoad, EngineOutput, FinishReason, GenerateRequest, PromptOutput,
         meters::{EngineMeters, RequestTimes},
     },
     sampling::{SampleError, SampledToken, SequenceSampler, Step, score_token},
@@ -45,7 +45,8 @@ pub(super) enum Command {
 
 /// A sequence that is being generated.
 struct Active {
-    sampler: SequenceSampler,
+    /// Used by the thread that has the sequence's logits.
+    sampler: Mutex<SequenceSampler>,
     outputs: Outputs,
     prompt_tokens: usize,
     prompt_logprobs: Option<usize>,
@@ -88,11 +89,21 @@ impl Times {
 
 /// What is to be made of a row of logits.
 enum Job<'a> {
-    Sample(&'a mut SequenceSampler),
+    Sample(&'a Mutex<SequenceSampler>),
     Score { id: TokenId, top: usize },
 }
 
+impl Job<'_> {
+    fn run(&self, logits: &mut [f32]) -> Result<Made, SampleError> {
+        match self {
+            Self::Sample(sampler) => sampler.lock().step(logits).map(Made::Step),
+            Self::Score { id, top } => score_token(logits, *id, *top).map(Made::Score),
+        }
+    }
+}
+
 /// What was made of it.
+#[derive(Debug)]
 enum Made {
     Step(Step),
     Score(SampledToken),
@@ -106,20 +117,11 @@ pub(super) struct Executor<B: Backend> {
     commands: Receiver<Command>,
     status: Arc<Status>,
     meters: EngineMeters,
-    weight_version: u64,
 }
 
 impl<B: Backend> Executor<B> {
     pub(super) fn new(model: Model<B>, scheduler: Scheduler, commands: Receiver<Command>, status: Arc<Status>) -> Self {
-        Self {
-            model,
-            scheduler,
-            active: HashMap::new(),
-            commands,
-            status,
-            meters: EngineMeters::new(),
-            weight_version: 0,
-        }
+        Self { model, scheduler, active: HashMap::new(), commands, status, meters: EngineMeters::new() }
     }
 
     /// Works until it is told to stop, or until nobody can tell it anything any more.
@@ -163,8 +165,7 @@ impl<B: Backend> Executor<B> {
             self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len()).sum());
             self.compute(&plan);
         }
-        let (running, waiting) = self.scheduler.load();
-        self.status.set_load(running, waiting, self.scheduler.usage());
+        self.publish_load();
         true
     }
 
@@ -176,9 +177,13 @@ impl<B: Backend> Executor<B> {
             Command::UpdateWeights(weights, answer) => _ = answer.send(self.update_weights(&weights)),
             Command::Stop => return false,
         }
-        let (running, waiting) = self.scheduler.load();
-        self.status.set_load(running, waiting, self.scheduler.usage());
+        self.publish_load();
         true
+    }
+
+    fn publish_load(&self) {
+        let (running, waiting) = self.scheduler.load();
+        self.status.set_load(EngineLoad { running, waiting, kv_cache_usage: self.scheduler.usage() });
     }
 
     fn start(&mut self, id: SequenceId, request: GenerateRequest, seed: u64, outputs: Outputs) {
@@ -197,7 +202,7 @@ impl<B: Backend> Executor<B> {
             Active {
                 scores: if prompt_logprobs.is_some() { vec![None; prompt.len() - 1] } else { Vec::new() },
                 prompt_tokens: prompt.len(),
-                sampler: SequenceSampler::new(sampling, prompt, seed),
+                sampler: Mutex::new(SequenceSampler::new(sampling, prompt, seed)),
                 outputs,
                 prompt_logprobs,
                 times: Times::new(),
@@ -229,12 +234,13 @@ impl<B: Backend> Executor<B> {
 
     fn update_weights(&mut self, weights: &Given) -> Result<u64, EngineError> {
         let refused = |error: WeightsError| EngineError::Unsupported(error.to_string());
-        self.model.check(weights).map_err(refused)?;
-        self.weight_version += 1;
-        self.scheduler.change_weights(self.weight_version);
-        self.model.replace(weights).map_err(refused)?;
-        self.status.set_weight_version(self.weight_version);
-        Ok(self.weight_version)
+        let checked = self.model.check(weights).map_err(refused)?;
+        let version = self.status.weight_version() + 1;
+        // Before the first of them is written: whatever becomes of the rest, these are not the old weights any more.
+        self.status.set_weight_version(version);
+        self.scheduler.change_weights(version);
+        self.model.replace(checked).map_err(refused)?;
+        Ok(version)
     }
 
     fn compute(&mut self, plan: &Plan) {
@@ -274,31 +280,23 @@ impl<B: Backend> Executor<B> {
     /// of it is finite.
     fn forward(&mut self, plan: &Plan, batch: &Batch, places: &[Place]) -> (Vec<Result<Made, SampleError>>, Vec<bool>) {
         let Self { model, active, .. } = self;
-        let mut samplers: HashMap<SequenceId, &mut Active> =
-            active.iter_mut().map(|(id, active)| (*id, active)).collect();
-        let mut jobs = Vec::with_capacity(places.len());
-        for (work, score) in places {
-            let id = plan.work[*work].id;
-            let job = match score {
-                Some((_, token)) => {
-                    samplers.get(&id).map(|active| Job::Score { id: *token, top: active.prompt_logprobs.unwrap_or(0) })
-                }
-                // A sequence samples once in a step, behind its scores.
-                None => samplers.remove(&id).map(|active| Job::Sample(&mut active.sampler)),
-            };
-            jobs.push(Mutex::new((job, None)));
-        }
+        let jobs: Vec<(Job<'_>, OnceLock<_>)> = places
+            .iter()
+            .map(|(work, score)| {
+                let active = &active[&plan.work[*work].id];
+                let job = match score {
+                    Some((_, token)) => Job::Score { id: *token, top: active.prompt_logprobs.unwrap_or(0) },
+                    None => Job::Sample(&active.sampler),
+                };
+                (job, OnceLock::new())
+            })
+            .collect();
         let finite = model.forward(batch, &|row, logits| {
-            let mut slot = jobs[row].lock();
-            let made = match &mut slot.0 {
-                None => return,
-                Some(Job::Sample(sampler)) => sampler.step(logits).map(Made::Step),
-                Some(Job::Score { id, top }) => score_token(logits, *id, *top).map(Made::Score),
-            };
-            slot.1 = Some(made);
+            let (job, made) = &jobs[row];
+            made.set(job.run(logits)).expect("a row is computed once");
         });
-        let made = jobs.into_iter().map(|job| job.into_inner().1);
-        (made.map(|made| made.unwrap_or(Err(SampleError::NothingLeft))).collect(), finite)
+        let made = jobs.into_iter().map(|(_, made)| made.into_inner().expect("every row is computed"));
+        (made.collect(), finite)
     }
 
     /// Hands on what a row gave; `false` if the sequence ends.

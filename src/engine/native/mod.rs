@@ -35,6 +35,7 @@ use tokio::sync::mpsc;
 
 pub use self::settings::{Dtype, KernelSet, NativeSettings, WeightsSource};
 use self::{
+    backend::NoRoom,
     cpu::{CpuBackend, Pool, Precision, Processor},
     executor::{Command, Executor},
     model::{ConfigError, Model, ModelShape},
@@ -67,6 +68,12 @@ pub enum LoadError {
         bytes: u64,
         /// What a block takes.
         block_bytes: usize,
+    },
+    /// The system has no room for keys and values.
+    #[error("a KV cache of {bytes} bytes is too large: the system has no room for it")]
+    CacheTooLarge {
+        /// What was asked for.
+        bytes: u64,
     },
     /// This machine does not have the instructions that were asked for.
     #[error("this machine cannot run the kernels {asked}; it can run {available}")]
@@ -129,15 +136,10 @@ impl NativeEngine {
         if keeps_blocks {
             backend = backend.keeping_blocks();
         }
+        let bytes = settings.kv_cache_bytes;
+        let blocks = blocks(bytes, Model::block_bytes(&backend, &shape))?;
         let mut model = Model::load(backend, shape, &*weights, progress)?;
-        let block_bytes = model.block_bytes();
-        let blocks = usize::try_from(settings.kv_cache_bytes).unwrap_or(usize::MAX) / block_bytes;
-        if blocks == 0 {
-            return Err(LoadError::CacheTooSmall { bytes: settings.kv_cache_bytes, block_bytes });
-        }
-        // More than every seat can fill is of use only to the prefix cache, and block numbers are 32 bits wide.
-        let blocks = blocks.min(u32::MAX as usize / 2);
-        model.allocate_cache(blocks);
+        model.allocate_cache(blocks).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
         EngineMeters::cache_config(backend::BLOCK_TOKENS, blocks);
         let info = EngineInfo {
             engine: "native",
@@ -171,7 +173,7 @@ impl NativeEngine {
 
     fn begin(&self, request: GenerateRequest) -> Result<Outputs, EngineError> {
         self.info.check(&request)?;
-        let length = request.prompt_token_ids.len() + request.sampling.max_tokens;
+        let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
         // The last token is sampled, not computed.
         if length > self.longest_sequence + 1 {
             let longest = self.longest_sequence;
@@ -187,7 +189,7 @@ impl NativeEngine {
         let outputs = Outputs { id, receiver, commands, status, ended: false };
         let seed = self.seed.wrapping_add(id);
         let start = Command::Start { id, request, seed, outputs: sender };
-        self.commands.send(start).map_err(|_| EngineError::Failed("the engine's thread is gone".to_owned()))?;
+        self.commands.send(start).map_err(|_| gone())?;
         Ok(outputs)
     }
 
@@ -198,12 +200,16 @@ impl NativeEngine {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let sent = self.commands.send(command(answer));
         async move {
-            let gone = || EngineError::Failed("the engine's thread is gone".to_owned());
             sent.map_err(|_| gone())?;
             answered.await.map_err(|_| gone())
         }
         .boxed()
     }
+}
+
+/// The thread ended without saying why.
+fn gone() -> EngineError {
+    EngineError::Failed("the engine's thread is gone".to_owned())
 }
 
 fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {
@@ -214,6 +220,15 @@ fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {
             let weights = GgufWeights::open(&file)?;
             Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
         }
+    }
+}
+
+/// The blocks that there is memory for.
+fn blocks(bytes: u64, block_bytes: usize) -> Result<usize, LoadError> {
+    match usize::try_from(bytes).unwrap_or(usize::MAX) / block_bytes {
+        0 => Err(LoadError::CacheTooSmall { bytes, block_bytes }),
+        // More than every seat can fill is of use only to the prefix cache, and block numbers are 32 bits wide.
+        blocks => Ok(blocks.min(u32::MAX as usize / 2)),
     }
 }
 
@@ -248,10 +263,7 @@ impl Stream for Outputs {
         let output = match output {
             // A request that is sent while the thread ends may be lost with the thread; its stream must not end as if
             // all were well.
-            None if !self.ended => {
-                let gone = || EngineError::Failed("the engine's thread is gone".to_owned());
-                Some(Err(self.status.health().err().unwrap_or_else(gone)))
-            }
+            None if !self.ended => Some(Err(self.status.health().err().unwrap_or_else(gone))),
             output => output,
         };
         self.ended |= matches!(output, Some(Ok(EngineOutput::Finished(_)) | Err(_)));

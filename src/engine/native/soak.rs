@@ -3,7 +3,7 @@
 use futures::{StreamExt, stream};
 
 use super::{
-    tests::{Random, blocks, engine, params, request, settings},
+    tests::{Random, blocks, engine, norm, params, request, settings},
     *,
 };
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
 
 /// A day's worth in the release build.
 const REQUESTS: u32 = if cfg!(debug_assertions) { 600 } else { 200_000 };
+const ROUNDS: u32 = if cfg!(debug_assertions) { 3 } else { 300 };
 const AT_ONCE: usize = 100;
 /// What the process may have grown by, beyond what its first tenth took.
 const MOST_GROWTH_BYTES: u64 = 48 << 20;
@@ -52,6 +53,72 @@ async fn run(engine: &NativeEngine, number: u32) {
         Some(FinishReason::StopToken(_)) => assert!(tokens <= max_tokens),
         Some(other) => panic!("request {number}: {other:?}"),
         None => assert_ne!(patience, usize::MAX, "request {number} ended without a reason"),
+    }
+}
+
+/// Reads a stream to its end, which has to be told; calls `each` after each output.
+async fn read_to_the_end(mut stream: TokenStream, asked: &GenerateRequest, each: impl Fn()) {
+    let scores = asked.prompt_logprobs.map_or(0, |_| asked.prompt_token_ids.len() - 1);
+    let (mut prompts, mut tokens, mut end) = (0, 0, None);
+    while let Some(output) = stream.next().await {
+        each();
+        assert_eq!(end, None, "nothing follows the end");
+        match output.unwrap() {
+            EngineOutput::Prompt(output) => {
+                assert_eq!((prompts, tokens, output.logprobs.len()), (0, 0, scores));
+                assert!(output.cached_tokens < asked.prompt_token_ids.len());
+                prompts += 1;
+            }
+            EngineOutput::Token(_) => {
+                assert_eq!(prompts, 1);
+                tokens += 1;
+            }
+            EngineOutput::Finished(reason) => end = Some(reason),
+        }
+    }
+    match end {
+        Some(FinishReason::Length) => assert_eq!(tokens, asked.sampling.max_tokens),
+        Some(FinishReason::Abort) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A request that makes others give way, and nothing but its length or a shutdown ends.
+fn large_request(random: &mut Random) -> GenerateRequest {
+    let kinds = 2 + random.below(2);
+    let prompt: Vec<TokenId> = (0..=random.below(90)).map(|place| place % kinds).collect();
+    let sampling = SamplingParams { ignore_eos: true, ..params(random.below(60) as usize + 1) };
+    GenerateRequest { prompt_logprobs: (random.below(3) == 0).then_some(1), ..request(&prompt, sampling) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_stream_says_how_it_ended_whatever_is_done_meanwhile() {
+    for round in 0..ROUNDS {
+        let mut random = Random::seeded(round);
+        let engine = engine(&NativeSettings {
+            kv_cache_bytes: blocks("llama", 9, Dtype::Bf16),
+            max_num_seqs: 8,
+            max_num_batched_tokens: 40,
+            ..settings("llama")
+        });
+        let requests: Vec<GenerateRequest> = (0..16).map(|_| large_request(&mut random)).collect();
+        let streams: Vec<TokenStream> = requests.iter().map(|asked| engine.generate(asked.clone())).collect();
+        let (stop_after, seen) = (u64::from(random.below(700)), AtomicU64::new(0));
+        // Whoever reads an output does something to the engine.
+        let each = || {
+            let seen = seen.fetch_add(1, Ordering::Relaxed);
+            if seen % 70 == 7 {
+                drop(engine.update_weights(norm(1.0)));
+                drop(engine.reset_prefix_cache());
+            }
+            if seen == stop_after {
+                drop(engine.shutdown(Duration::ZERO));
+            }
+        };
+        let all = streams.into_iter().zip(&requests).map(|(stream, asked)| read_to_the_end(stream, asked, &each));
+        futures::future::join_all(all).await;
+        engine.shutdown(Duration::from_mins(1)).await;
+        assert_eq!((engine.load(), engine.status.present()), (EngineLoad::default(), 0));
     }
 }
 

@@ -1,7 +1,7 @@
 //! What others may know of the engine's thread without waiting for it.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -16,8 +16,8 @@ pub(super) struct Status {
     load: Mutex<EngineLoad>,
     /// Sequences from their request to their end.
     present: AtomicUsize,
-    closed: AtomicBool,
-    failure: Mutex<Option<EngineError>>,
+    /// Why nobody is admitted any more; `None` while the engine serves.
+    closed: Mutex<Option<EngineError>>,
     ended: watch::Sender<bool>,
     weight_version: AtomicU64,
 }
@@ -27,8 +27,7 @@ impl Status {
         Self {
             load: Mutex::default(),
             present: AtomicUsize::new(0),
-            closed: AtomicBool::new(false),
-            failure: Mutex::new(None),
+            closed: Mutex::new(None),
             ended: watch::Sender::new(false),
             weight_version: AtomicU64::new(0),
         }
@@ -58,29 +57,24 @@ impl Status {
         *self.load.lock()
     }
 
-    pub(super) fn set_load(&self, running: usize, waiting: usize, kv_cache_usage: f64) {
-        *self.load.lock() = EngineLoad { running, waiting, kv_cache_usage };
+    pub(super) fn set_load(&self, load: EngineLoad) {
+        *self.load.lock() = load;
     }
 
     pub(super) fn health(&self) -> Result<(), EngineError> {
-        if !self.closed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let failure = self.failure.lock().clone();
-        Err(failure.unwrap_or_else(|| EngineError::Failed("the engine is shut down".to_owned())))
+        self.closed.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Nobody is admitted any more.
+    /// Nobody is admitted any more. A failure is the reason from now on; without one, the first reason stays.
     pub(super) fn close(&self, failure: Option<EngineError>) {
-        if failure.is_some() {
-            *self.failure.lock() = failure;
-        }
-        self.closed.store(true, Ordering::Release);
+        let mut closed = self.closed.lock();
+        let reason = failure.or_else(|| closed.take());
+        *closed = Some(reason.unwrap_or_else(|| EngineError::Failed("the engine is shut down".to_owned())));
     }
 
     /// The thread computes nothing any more.
     pub(super) fn idle(&self) {
-        self.set_load(0, 0, 0.0);
+        self.set_load(EngineLoad::default());
         self.ended.send_replace(true);
     }
 
@@ -96,5 +90,24 @@ impl Status {
 
     pub(super) fn set_weight_version(&self, version: u64) {
         self.weight_version.store(version, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_the_reason_before_and_after_a_shutdown() {
+        let failure = || EngineError::Failed("the engine's thread panicked".to_owned());
+        for reasons in [[Some(failure()), None], [None, Some(failure())]] {
+            let status = Status::new();
+            assert_eq!(status.health(), Ok(()));
+            for reason in reasons {
+                status.close(reason);
+                assert!(status.health().is_err());
+            }
+            assert_eq!((status.health(), status.enter(1)), (Err(failure()), Err(failure())));
+        }
     }
 }

@@ -293,12 +293,44 @@ fn what_cannot_be_loaded_says_why() {
     assert_eq!(refusal(other), "the native engine does not know the architecture GemmaForCausalLM");
     let small = NativeSettings { kv_cache_bytes: 100, ..settings("llama") };
     assert!(refusal(small).starts_with("a KV cache of 100 bytes is too small"));
+    let threads = NativeSettings { threads: Some(usize::MAX), ..settings("llama") };
+    assert_eq!(refusal(threads), "cannot start a thread: 18446744073709551615 threads are more than 65536");
     let elsewhere = NativeSettings { source: WeightsSource::Directory("/nowhere".into()), ..settings("llama") };
     assert!(refusal(elsewhere).starts_with("cannot read /nowhere/model.safetensors"));
 }
 
+#[test]
+fn a_cache_that_is_too_small_is_refused_before_the_weights_are_read() {
+    let small = NativeSettings { kv_cache_bytes: 100, ..settings("llama") };
+    let mut read = 0;
+    assert!(NativeEngine::load(&small, &mut |done, _| read = read.max(done + 1)).is_err());
+    assert_eq!(read, 0);
+}
+
+#[tokio::test]
+async fn as_much_memory_as_can_be_asked_for_is_a_cache_or_a_clear_refusal() {
+    let endless = NativeSettings { kv_cache_bytes: u64::MAX, ..settings("llama") };
+    match NativeEngine::load(&endless, &mut |_, _| ()) {
+        Ok(engine) => assert_eq!(answer(engine.generate(request(&[1, 2], params(3)))).await.1.len(), 3),
+        Err(error) => {
+            let bytes = u64::MAX;
+            assert_eq!(
+                error.to_string(),
+                format!("a KV cache of {bytes} bytes is too large: the system has no room for it")
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn lengths_that_no_number_holds_are_refused() {
+    let engine = engine(&NativeSettings { max_model_len: usize::MAX, ..settings("llama") });
+    let refused = engine.generate(request(&[1, 2], params(usize::MAX))).next().await;
+    assert!(matches!(refused, Some(Err(EngineError::Unsupported(_)))), "{refused:?}");
+}
+
 /// The tensors of the final norm, all numbers the same.
-fn norm(value: f32) -> Vec<WeightTensor> {
+pub(super) fn norm(value: f32) -> Vec<WeightTensor> {
     vec![WeightTensor {
         name: "model.norm.weight".to_owned(),
         dtype: WeightDtype::F32,

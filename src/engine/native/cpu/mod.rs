@@ -13,7 +13,7 @@ use kernels::{
 };
 
 use super::{
-    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape},
+    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, NoRoom},
     weights::{Rows, WeightsError},
 };
 use crate::TokenId;
@@ -132,7 +132,7 @@ impl Backend for CpuBackend {
         Operand::new(self.precision)
     }
 
-    fn cache(&self, shape: CacheShape, blocks: usize) -> KvStore {
+    fn cache(&self, shape: CacheShape, blocks: usize) -> Result<KvStore, NoRoom> {
         KvStore::new(self.layout(shape), blocks)
     }
 

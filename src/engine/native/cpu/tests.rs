@@ -30,7 +30,7 @@ fn opened(class: &str, dtype: GgmlDType, other: GgmlDType) -> (tempfile::TempDir
 fn load(file: &GgufFile, backend: CpuBackend) -> Model<CpuBackend> {
     let shape = ModelShape::read(&file.model_config().unwrap()).unwrap();
     let mut model = Model::load(backend, shape, &GgufWeights::open(file).unwrap(), &mut |_, _| ()).unwrap();
-    model.allocate_cache(2);
+    model.allocate_cache(2).unwrap();
     model
 }
 
@@ -73,6 +73,16 @@ fn a_model_in_blocks_is_close_to_the_same_model_widened() {
         let error = square(&mut exact.iter().zip(&found).map(|(exact, found)| exact - found));
         let relative = (error / square(&mut exact.iter().copied())).sqrt();
         assert!(relative > 0.0 && relative < 0.02, "{class}: {relative}");
+    }
+}
+
+#[test]
+fn a_cache_for_which_there_are_no_addresses_is_refused() {
+    for precision in [Precision::Bf16, Precision::F32] {
+        for (heads, head_dim, blocks) in [(1 << 10, 1 << 10, 1 << 31), (1 << 16, 1 << 16, usize::MAX)] {
+            let cache = backend(1, precision).cache(CacheShape { heads, head_dim }, blocks);
+            assert_eq!(cache.err(), Some(NoRoom));
+        }
     }
 }
 

@@ -16,8 +16,11 @@ pub(crate) type BlockId = u32;
 /// All blocks.
 #[derive(Debug)]
 pub(crate) struct KvCache {
+    /// How many there are.
+    count: BlockId,
+    /// Those that were ever taken: the others take no memory, neither here nor where keys and values are.
     blocks: Vec<Block>,
-    /// Neither held nor kept; the last one is taken first, so that memory that was never touched stays so.
+    /// Of those, the ones that are neither held nor kept; the last one is taken first.
     free: Vec<BlockId>,
     /// Kept blocks, by when they were let go of.
     kept: BTreeMap<u64, BlockId>,
@@ -36,10 +39,10 @@ struct Block {
 impl KvCache {
     /// `blocks` free blocks.
     pub(crate) fn new(blocks: usize) -> Self {
-        let count = BlockId::try_from(blocks).expect("fewer than 2^32 blocks");
         Self {
-            blocks: vec![Block::default(); blocks],
-            free: (0..count).rev().collect(),
+            count: BlockId::try_from(blocks).expect("fewer than 2^32 blocks"),
+            blocks: Vec::new(),
+            free: Vec::new(),
             kept: BTreeMap::new(),
             by_hash: HashMap::new(),
             clock: 0,
@@ -48,12 +51,16 @@ impl KvCache {
 
     /// The number of all blocks.
     pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
+        self.count as usize
+    }
+
+    fn untouched(&self) -> usize {
+        self.len() - self.blocks.len()
     }
 
     /// The number of blocks that can be had: free or kept.
     pub(crate) fn available(&self) -> usize {
-        self.free.len() + self.kept.len()
+        self.untouched() + self.free.len() + self.kept.len()
     }
 
     /// The number of blocks that sequences hold.
@@ -84,10 +91,17 @@ impl KvCache {
     pub(crate) fn take(&mut self) -> Option<BlockId> {
         let block = match self.free.pop() {
             Some(block) => block,
+            None if self.untouched() > 0 => self.touch(),
             None => self.evict()?,
         };
         self.blocks[block as usize].holders = 1;
         Some(block)
+    }
+
+    fn touch(&mut self) -> BlockId {
+        let block = BlockId::try_from(self.blocks.len()).expect("fewer than 2^32 blocks");
+        self.blocks.push(Block::default());
+        block
     }
 
     fn evict(&mut self) -> Option<BlockId> {
@@ -196,6 +210,14 @@ mod tests {
         assert_eq!((cache.find(&hash(1)), cache.find(&hash(2)), cache.available()), (None, None, 1));
         cache.release(held);
         assert_eq!((cache.available(), cache.kept.len()), (2, 0));
+    }
+
+    #[test]
+    fn blocks_that_were_never_taken_take_no_memory() {
+        let mut cache = KvCache::new(u32::MAX as usize / 2);
+        assert_eq!((cache.take(), cache.take(), cache.held()), (Some(0), Some(1), 2));
+        cache.release(0);
+        assert_eq!((cache.take(), cache.available()), (Some(0), cache.len() - 2));
     }
 
     proptest! {

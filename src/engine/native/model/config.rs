@@ -6,9 +6,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::rope::{RopeConfig, rope};
+use crate::engine::native::backend::CacheShape;
 
 /// The window of a model whose config.json has no `sliding_window` at all, as transformers has it.
 const DEFAULT_WINDOW: usize = 4096;
+
+/// No model has longer rows or a larger vocabulary.
+const MOST: usize = 1 << 24;
+/// No model has more heads, or wider ones.
+const MOST_HEADS: usize = 1 << 16;
+/// No model is deeper.
+const MOST_LAYERS: usize = 1 << 12;
+/// No model has more experts, those of all layers counted.
+const MOST_EXPERTS: usize = 1 << 17;
 
 /// Why a model is not one that this engine computes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +39,10 @@ pub(crate) enum ConfigError {
 impl ConfigError {
     pub(super) fn setting(key: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Setting { key: key.into(), reason: reason.into() }
+    }
+
+    fn too_large(key: &str, size: usize) -> Self {
+        Self::setting(key, format!("is {size}, more than any model has"))
     }
 }
 
@@ -62,6 +76,16 @@ pub(crate) enum MlpShape {
         /// Whether the weights of the chosen ones are made to sum to 1.
         normalize: bool,
     },
+}
+
+impl MlpShape {
+    /// How many experts there are.
+    fn experts(&self) -> usize {
+        match self {
+            Self::Dense { .. } => 0,
+            Self::Sparse { experts, .. } => *experts,
+        }
+    }
 }
 
 /// What differs between layers.
@@ -113,8 +137,8 @@ impl ModelShape {
         let family = family(config)?;
         refuse_what_changes_the_result(config)?;
         let settings = Settings(config);
-        let hidden = settings.size("hidden_size")?;
-        let heads = settings.size("num_attention_heads")?;
+        let hidden = settings.size("hidden_size", MOST)?;
+        let heads = settings.size("num_attention_heads", MOST_HEADS)?;
         let kv_heads = match settings.get("num_key_value_heads")? {
             None if family == Family::Llama => heads,
             None => return Err(ConfigError::setting("num_key_value_heads", "is missing")),
@@ -127,13 +151,16 @@ impl ModelShape {
         if head_dim == 0 || !head_dim.is_multiple_of(2) {
             return Err(ConfigError::setting("head_dim", "is not an even number"));
         }
+        if head_dim > MOST_HEADS {
+            return Err(ConfigError::too_large("head_dim", head_dim));
+        }
         let attention_bias = settings.get("attention_bias")?.unwrap_or(false);
         Ok(Self {
             hidden,
             heads,
             kv_heads,
             head_dim,
-            vocab_size: settings.size("vocab_size")?,
+            vocab_size: settings.size("vocab_size", MOST)?,
             epsilon: settings.get("rms_norm_eps")?.unwrap_or(1e-6),
             tied: settings.get("tie_word_embeddings")?.unwrap_or(family == Family::SmolLm3),
             qkv_bias: match family {
@@ -148,6 +175,11 @@ impl ModelShape {
             rope: rope(config, head_dim, family == Family::Llama)?,
             layers: layers(family, &settings)?,
         })
+    }
+
+    /// Of every layer.
+    pub(crate) fn cache_shape(&self) -> CacheShape {
+        CacheShape { heads: self.kv_heads, head_dim: self.head_dim }
     }
 
     /// Rows of the joined projection to queries, keys and values.
@@ -198,13 +230,16 @@ fn refuse_what_changes_the_result(config: &Map<String, Value>) -> Result<(), Con
 }
 
 fn layers(family: Family, settings: &Settings<'_>) -> Result<Vec<LayerShape>, ConfigError> {
-    let count = settings.size("num_hidden_layers")?;
+    let count = settings.size("num_hidden_layers", MOST_LAYERS)?;
     let windows = windows(family, settings, count)?;
     let rotary = rotary(family, settings, count)?;
     let layers = windows.into_iter().zip(rotary).enumerate();
-    layers
+    let layers = layers
         .map(|(layer, (window, rotary))| Ok(LayerShape { window, rotary, mlp: mlp(family, settings, layer)? }))
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    let experts = layers.iter().map(|layer| layer.mlp.experts());
+    let (all, most) = (experts.clone().sum::<usize>(), experts.max().unwrap_or(0));
+    if all > MOST_EXPERTS { Err(ConfigError::too_large("num_experts", most)) } else { Ok(layers) }
 }
 
 fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
@@ -278,7 +313,7 @@ fn rotary(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<
 }
 
 fn mlp(family: Family, settings: &Settings<'_>, layer: usize) -> Result<MlpShape, ConfigError> {
-    let dense = || Ok(MlpShape::Dense { intermediate: settings.size("intermediate_size")? });
+    let dense = || Ok(MlpShape::Dense { intermediate: settings.size("intermediate_size", MOST)? });
     if family != Family::Qwen3Moe {
         return dense();
     }
@@ -290,12 +325,13 @@ fn mlp(family: Family, settings: &Settings<'_>, layer: usize) -> Result<MlpShape
     if only_dense.contains(&layer) || !(layer + 1).is_multiple_of(step) {
         return dense();
     }
-    let (experts, per_token) = (settings.size("num_experts")?, settings.size("num_experts_per_tok")?);
+    let (experts, per_token) =
+        (settings.size("num_experts", MOST_EXPERTS)?, settings.size("num_experts_per_tok", MOST_EXPERTS)?);
     if per_token > experts {
         return Err(ConfigError::setting("num_experts_per_tok", format!("is more than {experts} experts")));
     }
     let normalize = settings.get("norm_topk_prob")?.unwrap_or(false);
-    let intermediate = settings.size("moe_intermediate_size")?;
+    let intermediate = settings.size("moe_intermediate_size", MOST)?;
     Ok(MlpShape::Sparse { experts, per_token, intermediate, normalize })
 }
 
@@ -316,10 +352,12 @@ impl Settings<'_> {
         self.get(key)?.ok_or_else(|| ConfigError::setting(key, "is missing"))
     }
 
-    /// A number over 0.
-    fn size(&self, key: &str) -> Result<usize, ConfigError> {
+    /// A number over 0. Before anything is made of it that large: what no model has would take all memory, or no number
+    /// would hold it, long before the weights could be compared with it.
+    fn size(&self, key: &str, most: usize) -> Result<usize, ConfigError> {
         match self.require(key)? {
             0 => Err(ConfigError::setting(key, "is 0")),
+            size if size > most => Err(ConfigError::too_large(key, size)),
             size => Ok(size),
         }
     }
@@ -413,5 +451,27 @@ mod tests {
             read("GemmaForCausalLM", &json!({})).unwrap_err(),
             ConfigError::Architecture("GemmaForCausalLM".to_owned())
         );
+    }
+    #[test]
+    fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
+        for (key, value) in [
+            ("num_hidden_layers", 1_u64 << 60),
+            ("num_hidden_layers", 10_000),
+            ("num_attention_heads", 1 << 62),
+            ("head_dim", 1 << 62),
+            ("hidden_size", 1 << 62),
+            ("vocab_size", 1 << 62),
+            ("intermediate_size", u64::MAX),
+        ] {
+            let error = read("LlamaForCausalLM", &json!({key: value})).unwrap_err().to_string();
+            assert_eq!(error, format!("config.json: `{key}` is {value}, more than any model has"));
+        }
+        for (experts, layers) in [(1_u64 << 60, 4_u64), (1 << 16, 1 << 12)] {
+            let sparse = json!({
+                "num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "num_hidden_layers": layers,
+            });
+            let error = read("Qwen3MoeForCausalLM", &sparse).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("config.json: `num_experts` is {experts}, more than")), "{error}");
+        }
     }
 }

@@ -11,9 +11,10 @@ pub(crate) use config::{ConfigError, ModelShape};
 use std::ops::Range;
 
 use config::{LayerShape, MlpShape};
+use tensors::Checked;
 
 use super::{
-    backend::{AttentionShape, Backend, Batch, CacheShape},
+    backend::{AttentionShape, Backend, Batch, NoRoom},
     weights::{Weights, WeightsError},
 };
 
@@ -23,17 +24,21 @@ const LOGIT_ROWS: usize = 64;
 /// A model on a backend, with its cache of keys and values.
 pub(crate) struct Model<B: Backend> {
     shape: ModelShape,
-    /// Taken out while an operation uses it beside a part of the model.
-    backend: Option<B>,
+    backend: B,
+    parameters: Parameters<B>,
+    caches: Vec<B::Cache>,
+    /// Of each cache.
+    blocks: usize,
+    workspace: Workspace<B>,
+}
+
+/// All that was learnt.
+struct Parameters<B: Backend> {
     embedding: B::Matrix,
     layers: Vec<Layer<B>>,
     norm: B::Vector,
     /// `None` where the embeddings are the head.
     head: Option<B::Matrix>,
-    caches: Vec<B::Cache>,
-    /// Of each cache.
-    blocks: usize,
-    workspace: Workspace<B>,
 }
 
 struct Layer<B: Backend> {
@@ -82,41 +87,27 @@ impl<B: Backend> Model<B> {
         weights: &dyn Weights,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, WeightsError> {
-        let names = tensors::check(&shape, weights, true)?;
-        let mut model = Self::zeros(backend, shape);
-        for (done, name) in names.iter().enumerate() {
-            progress(done, names.len());
-            model.write(name, weights)?;
-        }
-        progress(names.len(), names.len());
+        let checked = Checked::new(&shape, weights, true)?;
+        let mut model = Self {
+            parameters: Parameters::zeros(&backend, &shape),
+            caches: Vec::new(),
+            blocks: 0,
+            workspace: Workspace::new(&backend),
+            backend,
+            shape,
+        };
+        model.write(checked, progress)?;
         Ok(model)
     }
 
     /// Compares tensors with the model's, by name and shape.
-    pub(crate) fn check(&self, weights: &dyn Weights) -> Result<(), WeightsError> {
-        tensors::check(&self.shape, weights, false).map(|_| ())
+    pub(crate) fn check<'a>(&self, weights: &'a dyn Weights) -> Result<Checked<'a>, WeightsError> {
+        Checked::new(&self.shape, weights, false)
     }
 
-    /// Overwrites some of the weights. Every tensor is checked before any is written.
-    pub(crate) fn replace(&mut self, weights: &dyn Weights) -> Result<(), WeightsError> {
-        let names = tensors::check(&self.shape, weights, false)?;
-        names.iter().try_for_each(|name| self.write(name, weights))
-    }
-
-    fn zeros(backend: B, shape: ModelShape) -> Self {
-        let layers = shape.layers.iter().map(|layer| Layer::zeros(&backend, &shape, layer)).collect();
-        let matrix = || backend.matrix(shape.vocab_size, shape.hidden);
-        Self {
-            embedding: matrix(),
-            layers,
-            norm: backend.vector(shape.hidden),
-            head: (!shape.tied).then(matrix),
-            caches: Vec::new(),
-            blocks: 0,
-            workspace: Workspace::new(&backend),
-            backend: Some(backend),
-            shape,
-        }
+    /// Overwrites some of the weights.
+    pub(crate) fn replace(&mut self, checked: Checked<'_>) -> Result<(), WeightsError> {
+        self.write(checked, &mut |_, _| ())
     }
 
     /// The arithmetic.
@@ -124,20 +115,17 @@ impl<B: Backend> Model<B> {
         &self.shape
     }
 
-    fn cache_shape(&self) -> CacheShape {
-        CacheShape { heads: self.shape.kv_heads, head_dim: self.shape.head_dim }
-    }
-
     /// The memory of one block of all layers, in bytes.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.shape.layers.len() * self.backend().block_bytes(self.cache_shape())
+    pub(crate) fn block_bytes(backend: &B, shape: &ModelShape) -> usize {
+        shape.layers.len() * backend.block_bytes(shape.cache_shape())
     }
 
     /// Makes room for `blocks` blocks of keys and values; whatever was cached is gone.
-    pub(crate) fn allocate_cache(&mut self, blocks: usize) {
-        let shape = self.cache_shape();
-        self.caches = self.layers.iter().map(|_| self.backend().cache(shape, blocks)).collect();
+    pub(crate) fn allocate_cache(&mut self, blocks: usize) -> Result<(), NoRoom> {
+        let cache = |_| self.backend.cache(self.shape.cache_shape(), blocks);
+        self.caches = self.shape.layers.iter().map(cache).collect::<Result<_, _>>()?;
         self.blocks = blocks;
+        Ok(())
     }
 
     /// The number of blocks that there is room for.
@@ -145,16 +133,11 @@ impl<B: Backend> Model<B> {
         self.blocks
     }
 
-    fn backend(&self) -> &B {
-        self.backend.as_ref().expect("a model has its backend between two calls")
-    }
-
     /// Copies blocks, `(from, to)`.
     pub(crate) fn copy_blocks(&mut self, copies: &[(u32, u32)]) {
-        let Self { backend: Some(backend), caches, .. } = self else { return };
         for (from, to) in copies {
-            for cache in &mut *caches {
-                backend.copy_block(cache, *from, *to);
+            for cache in &mut self.caches {
+                self.backend.copy_block(cache, *from, *to);
             }
         }
     }
@@ -165,10 +148,9 @@ impl<B: Backend> Model<B> {
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
     pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) -> Vec<bool> {
+        let Self { shape, backend, parameters, caches, workspace, .. } = self;
+        let Parameters { embedding, layers, norm, head } = &*parameters;
         let mut finite = vec![true; batch.spans.len()];
-        let Self { shape, backend: Some(backend), embedding, layers, norm, head, caches, workspace, .. } = self else {
-            return finite;
-        };
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
         let angles = shape.rope.angles(positions.into_iter());
@@ -206,6 +188,18 @@ impl<B: Backend> Model<B> {
             backend.logits(picked, rows, head, &|row, logits| with(first + row, logits));
         }
         finite
+    }
+}
+
+impl<B: Backend> Parameters<B> {
+    fn zeros(backend: &B, shape: &ModelShape) -> Self {
+        let matrix = || backend.matrix(shape.vocab_size, shape.hidden);
+        Self {
+            embedding: matrix(),
+            layers: shape.layers.iter().map(|layer| Layer::zeros(backend, shape, layer)).collect(),
+            norm: backend.vector(shape.hidden),
+            head: (!shape.tied).then(matrix),
+        }
     }
 }
 

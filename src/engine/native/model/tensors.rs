@@ -1,15 +1,58 @@
 //! The tensors of a model under the names that checkpoints give them, and where each goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dense, Layer, Mlp, Model};
+use super::{
+    Dense, Layer, Mlp, Model, Parameters,
+    config::{LayerShape, MlpShape, ModelShape},
+};
 use crate::engine::native::{
     backend::Backend,
-    model::config::{MlpShape, ModelShape},
     weights::{Weights, WeightsError},
 };
 
+/// One of a model's tensors.
+struct Tensor {
+    name: String,
+    shape: Vec<usize>,
+    place: Place,
+}
+
 /// Where a tensor goes.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Embedding,
+    Norm,
+    Head,
+    Layer(usize, InLayer),
+}
+
+/// Where a tensor of a layer goes; of several that share a place, from this row or number on.
+#[derive(Debug, Clone, Copy)]
+enum InLayer {
+    AttentionNorm,
+    Qkv(usize),
+    QkvBias(usize),
+    QueryNorm,
+    KeyNorm,
+    Output,
+    OutputBias,
+    MlpNorm,
+    Router,
+    Dense(InDense),
+    Expert(usize, InDense),
+}
+
+/// Where a tensor of a feed-forward part goes.
+#[derive(Debug, Clone, Copy)]
+enum InDense {
+    GateUp(usize),
+    GateUpBias(usize),
+    Down,
+    DownBias,
+}
+
+/// A tensor's place in a model.
 enum Target<'a, B: Backend> {
     /// Rows of a matrix, from this one on.
     Rows(&'a mut B::Matrix, usize),
@@ -17,55 +60,75 @@ enum Target<'a, B: Backend> {
     Numbers(&'a mut B::Vector, usize),
 }
 
-/// Every tensor of the model with its shape, in the order of the layers.
-pub(super) fn expected(shape: &ModelShape) -> Vec<(String, Vec<usize>)> {
-    let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![shape.vocab_size, shape.hidden])];
+/// Weights whose names and shapes are a model's, and where each of them goes.
+pub(crate) struct Checked<'a> {
+    weights: &'a dyn Weights,
+    places: Vec<(String, Place)>,
+}
+
+/// Every tensor of a model, in the order of its layers.
+fn expected(shape: &ModelShape) -> Vec<Tensor> {
+    let mut tensors = Vec::new();
+    let mut add = |name: &str, dims: &[usize], place: Place| {
+        tensors.push(Tensor { name: name.to_owned(), shape: dims.to_vec(), place });
+    };
+    add("model.embed_tokens.weight", &[shape.vocab_size, shape.hidden], Place::Embedding);
     for (index, layer) in shape.layers.iter().enumerate() {
-        let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
-        let mut add = |name: &str, dims: &[usize]| {
-            tensors.push((format!("model.layers.{index}.{name}"), dims.to_vec()));
-        };
-        add("input_layernorm.weight", &[shape.hidden]);
-        add("post_attention_layernorm.weight", &[shape.hidden]);
-        for (name, rows) in [("q", q), ("k", kv), ("v", kv)] {
-            add(&format!("self_attn.{name}_proj.weight"), &[rows, shape.hidden]);
-            if shape.qkv_bias {
-                add(&format!("self_attn.{name}_proj.bias"), &[rows]);
-            }
-        }
-        add("self_attn.o_proj.weight", &[shape.hidden, q]);
-        if shape.output_bias {
-            add("self_attn.o_proj.bias", &[shape.hidden]);
-        }
-        if shape.head_norms {
-            add("self_attn.q_norm.weight", &[shape.head_dim]);
-            add("self_attn.k_norm.weight", &[shape.head_dim]);
-        }
-        let mut add_mlp = |prefix: &str, intermediate: usize| {
-            for (name, dims) in [
-                ("gate", [intermediate, shape.hidden]),
-                ("up", [intermediate, shape.hidden]),
-                ("down", [shape.hidden, intermediate]),
-            ] {
-                add(&format!("{prefix}.{name}_proj.weight"), &dims);
-                if shape.mlp_bias {
-                    add(&format!("{prefix}.{name}_proj.bias"), &dims[..1]);
-                }
-            }
-        };
-        match layer.mlp {
-            MlpShape::Dense { intermediate } => add_mlp("mlp", intermediate),
-            MlpShape::Sparse { experts, intermediate, .. } => {
-                (0..experts).for_each(|expert| add_mlp(&format!("mlp.experts.{expert}"), intermediate));
-                add("mlp.gate.weight", &[experts, shape.hidden]);
-            }
-        }
+        expected_of_layer(shape, layer, &mut |name, dims, place| {
+            add(&format!("model.layers.{index}.{name}"), dims, Place::Layer(index, place));
+        });
     }
-    tensors.push(("model.norm.weight".to_owned(), vec![shape.hidden]));
+    add("model.norm.weight", &[shape.hidden], Place::Norm);
     if !shape.tied {
-        tensors.push(("lm_head.weight".to_owned(), vec![shape.vocab_size, shape.hidden]));
+        add("lm_head.weight", &[shape.vocab_size, shape.hidden], Place::Head);
     }
     tensors
+}
+
+fn expected_of_layer(shape: &ModelShape, layer: &LayerShape, add: &mut dyn FnMut(&str, &[usize], InLayer)) {
+    let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
+    add("input_layernorm.weight", &[shape.hidden], InLayer::AttentionNorm);
+    add("post_attention_layernorm.weight", &[shape.hidden], InLayer::MlpNorm);
+    for (name, rows, first) in [("q", q, 0), ("k", kv, q), ("v", kv, q + kv)] {
+        add(&format!("self_attn.{name}_proj.weight"), &[rows, shape.hidden], InLayer::Qkv(first));
+        if shape.qkv_bias {
+            add(&format!("self_attn.{name}_proj.bias"), &[rows], InLayer::QkvBias(first));
+        }
+    }
+    add("self_attn.o_proj.weight", &[shape.hidden, q], InLayer::Output);
+    if shape.output_bias {
+        add("self_attn.o_proj.bias", &[shape.hidden], InLayer::OutputBias);
+    }
+    if shape.head_norms {
+        add("self_attn.q_norm.weight", &[shape.head_dim], InLayer::QueryNorm);
+        add("self_attn.k_norm.weight", &[shape.head_dim], InLayer::KeyNorm);
+    }
+    match layer.mlp {
+        MlpShape::Dense { intermediate } => expected_of_dense(shape, intermediate, &mut |name, dims, place| {
+            add(&format!("mlp.{name}"), dims, InLayer::Dense(place));
+        }),
+        MlpShape::Sparse { experts, intermediate, .. } => {
+            for expert in 0..experts {
+                expected_of_dense(shape, intermediate, &mut |name, dims, place| {
+                    add(&format!("mlp.experts.{expert}.{name}"), dims, InLayer::Expert(expert, place));
+                });
+            }
+            add("mlp.gate.weight", &[experts, shape.hidden], InLayer::Router);
+        }
+    }
+}
+
+fn expected_of_dense(shape: &ModelShape, intermediate: usize, add: &mut dyn FnMut(&str, &[usize], InDense)) {
+    for (name, dims, weight, bias) in [
+        ("gate", [intermediate, shape.hidden], InDense::GateUp(0), InDense::GateUpBias(0)),
+        ("up", [intermediate, shape.hidden], InDense::GateUp(intermediate), InDense::GateUpBias(intermediate)),
+        ("down", [shape.hidden, intermediate], InDense::Down, InDense::DownBias),
+    ] {
+        add(&format!("{name}_proj.weight"), &dims, weight);
+        if shape.mlp_bias {
+            add(&format!("{name}_proj.bias"), &dims[..1], bias);
+        }
+    }
 }
 
 /// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
@@ -73,117 +136,100 @@ fn is_redundant(name: &str, shape: &ModelShape) -> bool {
     name.ends_with("rotary_emb.inv_freq") || (shape.tied && name == "lm_head.weight")
 }
 
-/// Compares what is there with what the model has. `complete` asks for all of it.
-pub(super) fn check(shape: &ModelShape, weights: &dyn Weights, complete: bool) -> Result<Vec<String>, WeightsError> {
-    let expected = expected(shape);
-    let found = weights.tensors();
-    let known: BTreeSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
-    let unknown: Vec<String> = found
-        .iter()
-        .filter(|(name, _)| !known.contains(name) && !is_redundant(name, shape))
-        .map(|(name, _)| (*name).to_owned())
-        .collect();
-    if !unknown.is_empty() {
-        return Err(WeightsError::Unknown(unknown));
-    }
-    let found: std::collections::BTreeMap<&str, &[usize]> = found.into_iter().collect();
-    let mut present = Vec::new();
-    let mut missing = Vec::new();
-    for (name, expected) in expected {
-        match found.get(name.as_str()) {
-            None => missing.push(name),
-            Some(shape) if **shape == *expected => present.push(name),
-            Some(shape) => return Err(WeightsError::Shape { name, found: shape.to_vec(), expected }),
+impl<'a> Checked<'a> {
+    /// Compares what is there with what the model has. `complete` asks for all of it.
+    pub(super) fn new(shape: &ModelShape, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
+        let expected = expected(shape);
+        let found = weights.tensors();
+        let known: BTreeSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
+        let unknown: Vec<String> = found
+            .iter()
+            .filter(|(name, _)| !known.contains(name) && !is_redundant(name, shape))
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
+        if !unknown.is_empty() {
+            return Err(WeightsError::Unknown(unknown));
         }
+        let found: BTreeMap<&str, &[usize]> = found.into_iter().collect();
+        let mut places = Vec::new();
+        let mut missing = Vec::new();
+        for Tensor { name, shape: expected, place } in expected {
+            match found.get(name.as_str()) {
+                None => missing.push(name),
+                Some(shape) if **shape == *expected => places.push((name, place)),
+                Some(shape) => return Err(WeightsError::Shape { name, found: shape.to_vec(), expected }),
+            }
+        }
+        if complete && !missing.is_empty() { Err(WeightsError::Missing(missing)) } else { Ok(Self { weights, places }) }
     }
-    if complete && !missing.is_empty() { Err(WeightsError::Missing(missing)) } else { Ok(present) }
 }
 
 impl<B: Backend> Model<B> {
-    /// Overwrites one of the model's tensors; its shape was compared.
-    pub(super) fn write(&mut self, name: &str, weights: &dyn Weights) -> Result<(), WeightsError> {
-        let rows = weights.rows(name)?;
-        let mut backend = self.backend.take().expect("a model has its backend between two calls");
-        let written = match self.target(name) {
-            None => Err(WeightsError::Unknown(vec![name.to_owned()])),
-            Some(Target::Rows(matrix, first)) => backend.write_rows(matrix, first, &*rows),
-            Some(Target::Numbers(vector, first)) => {
-                let mut numbers = Vec::new();
-                rows.read(0..rows.rows(), &mut numbers).map(|()| backend.write_vector(vector, first, &numbers))
+    /// Overwrites tensors; `progress` is called with those that are written and their number.
+    pub(super) fn write(
+        &mut self,
+        Checked { weights, places }: Checked<'_>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), WeightsError> {
+        for (done, (name, place)) in places.iter().enumerate() {
+            progress(done, places.len());
+            let rows = weights.rows(name)?;
+            match self.parameters.target(*place).expect("a model has a place for every tensor of its shape") {
+                Target::Rows(matrix, first) => self.backend.write_rows(matrix, first, &*rows)?,
+                Target::Numbers(vector, first) => {
+                    let mut numbers = Vec::new();
+                    rows.read(0..rows.rows(), &mut numbers)?;
+                    self.backend.write_vector(vector, first, &numbers);
+                }
             }
-        };
-        self.backend = Some(backend);
-        written
+        }
+        progress(places.len(), places.len());
+        Ok(())
     }
+}
 
-    fn target(&mut self, name: &str) -> Option<Target<'_, B>> {
-        match name {
-            "model.embed_tokens.weight" => Some(Target::Rows(&mut self.embedding, 0)),
-            "model.norm.weight" => Some(Target::Numbers(&mut self.norm, 0)),
-            "lm_head.weight" => self.head.as_mut().map(|head| Target::Rows(head, 0)),
-            _ => {
-                let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
-                let q = self.shape.heads * self.shape.head_dim;
-                let kv = self.shape.kv_heads * self.shape.head_dim;
-                self.layers.get_mut(layer.parse::<usize>().ok()?)?.target(rest, q, kv)
-            }
+impl<B: Backend> Parameters<B> {
+    fn target(&mut self, place: Place) -> Option<Target<'_, B>> {
+        match place {
+            Place::Embedding => Some(Target::Rows(&mut self.embedding, 0)),
+            Place::Norm => Some(Target::Numbers(&mut self.norm, 0)),
+            Place::Head => self.head.as_mut().map(|head| Target::Rows(head, 0)),
+            Place::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
         }
     }
 }
 
 impl<B: Backend> Layer<B> {
-    fn target(&mut self, name: &str, q: usize, kv: usize) -> Option<Target<'_, B>> {
-        let (block, rest) = name.split_once('.')?;
-        match (block, rest) {
-            ("input_layernorm", "weight") => Some(Target::Numbers(&mut self.attention_norm, 0)),
-            ("post_attention_layernorm", "weight") => Some(Target::Numbers(&mut self.mlp_norm, 0)),
-            ("mlp", _) => self.mlp.target(rest),
-            ("self_attn", _) => {
-                let (part, kind) = rest.split_once('.')?;
-                let first = match part {
-                    "q_proj" => 0,
-                    "k_proj" => q,
-                    "v_proj" => q + kv,
-                    "q_norm" => return self.query_norm.as_mut().map(|norm| Target::Numbers(norm, 0)),
-                    "k_norm" => return self.key_norm.as_mut().map(|norm| Target::Numbers(norm, 0)),
-                    "o_proj" if kind == "weight" => return Some(Target::Rows(&mut self.output, 0)),
-                    "o_proj" => return self.output_bias.as_mut().map(|bias| Target::Numbers(bias, 0)),
-                    _ => return None,
-                };
-                match kind {
-                    "weight" => Some(Target::Rows(&mut self.qkv, first)),
-                    _ => self.qkv_bias.as_mut().map(|bias| Target::Numbers(bias, first)),
-                }
-            }
-            _ => None,
-        }
-    }
-}
-
-impl<B: Backend> Mlp<B> {
-    fn target(&mut self, name: &str) -> Option<Target<'_, B>> {
-        match self {
-            Self::Dense(dense) => dense.target(name),
-            Self::Sparse { router, .. } if name == "gate.weight" => Some(Target::Rows(router, 0)),
-            Self::Sparse { experts, .. } => {
-                let (expert, rest) = name.strip_prefix("experts.")?.split_once('.')?;
-                experts.get_mut(expert.parse::<usize>().ok()?)?.target(rest)
-            }
+    fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
+        match (place, &mut self.mlp) {
+            (InLayer::AttentionNorm, _) => Some(Target::Numbers(&mut self.attention_norm, 0)),
+            (InLayer::Qkv(first), _) => Some(Target::Rows(&mut self.qkv, first)),
+            (InLayer::QkvBias(first), _) => numbers(&mut self.qkv_bias, first),
+            (InLayer::QueryNorm, _) => numbers(&mut self.query_norm, 0),
+            (InLayer::KeyNorm, _) => numbers(&mut self.key_norm, 0),
+            (InLayer::Output, _) => Some(Target::Rows(&mut self.output, 0)),
+            (InLayer::OutputBias, _) => numbers(&mut self.output_bias, 0),
+            (InLayer::MlpNorm, _) => Some(Target::Numbers(&mut self.mlp_norm, 0)),
+            (InLayer::Dense(place), Mlp::Dense(dense)) => dense.target(place),
+            (InLayer::Router, Mlp::Sparse { router, .. }) => Some(Target::Rows(router, 0)),
+            (InLayer::Expert(expert, place), Mlp::Sparse { experts, .. }) => experts.get_mut(expert)?.target(place),
+            (InLayer::Router | InLayer::Expert(..), Mlp::Dense(_)) | (InLayer::Dense(_), Mlp::Sparse { .. }) => None,
         }
     }
 }
 
 impl<B: Backend> Dense<B> {
-    fn target(&mut self, name: &str) -> Option<Target<'_, B>> {
-        let width = self.intermediate;
-        match name {
-            "gate_proj.weight" => Some(Target::Rows(&mut self.gate_up, 0)),
-            "up_proj.weight" => Some(Target::Rows(&mut self.gate_up, width)),
-            "down_proj.weight" => Some(Target::Rows(&mut self.down, 0)),
-            "gate_proj.bias" => self.gate_up_bias.as_mut().map(|bias| Target::Numbers(bias, 0)),
-            "up_proj.bias" => self.gate_up_bias.as_mut().map(|bias| Target::Numbers(bias, width)),
-            "down_proj.bias" => self.down_bias.as_mut().map(|bias| Target::Numbers(bias, 0)),
-            _ => None,
+    fn target(&mut self, place: InDense) -> Option<Target<'_, B>> {
+        match place {
+            InDense::GateUp(first) => Some(Target::Rows(&mut self.gate_up, first)),
+            InDense::GateUpBias(first) => numbers(&mut self.gate_up_bias, first),
+            InDense::Down => Some(Target::Rows(&mut self.down, 0)),
+            InDense::DownBias => numbers(&mut self.down_bias, 0),
         }
     }
+}
+
+/// A vector that not every model has.
+fn numbers<B: Backend>(vector: &mut Option<B::Vector>, first: usize) -> Option<Target<'_, B>> {
+    vector.as_mut().map(|vector| Target::Numbers(vector, first))
 }

@@ -52,7 +52,7 @@ fn model(name: &str, set: KernelSet, threads: usize, precision: Precision) -> Mo
     let weights = SafetensorsFiles::open(&directory).unwrap();
     let backend = CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision);
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
-    model.allocate_cache(BLOCKS);
+    model.allocate_cache(BLOCKS).unwrap();
     model
 }
 
@@ -161,11 +161,13 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
         Given::new(tensors.collect()).unwrap()
     };
     let misshapen = given(&[("model.norm.weight", 64), ("model.layers.0.input_layernorm.weight", 32)]);
-    assert!(matches!(model.replace(&misshapen), Err(WeightsError::Shape { .. })));
+    assert!(matches!(model.check(&misshapen), Err(WeightsError::Shape { .. })));
     let unknown = given(&[("model.norm.weight", 64), ("model.layers.9.input_layernorm.weight", 64)]);
-    assert!(matches!(model.replace(&unknown), Err(WeightsError::Unknown(_))));
+    assert!(matches!(model.check(&unknown), Err(WeightsError::Unknown(_))));
     assert_eq!(logits(&mut model, &[1, 2, 3], 0), before);
-    model.replace(&given(&[("model.norm.weight", 64)])).unwrap();
+    let norm = given(&[("model.norm.weight", 64)]);
+    let checked = model.check(&norm).unwrap();
+    model.replace(checked).unwrap();
     assert_ne!(logits(&mut model, &[1, 2, 3], 0), before);
 }
 

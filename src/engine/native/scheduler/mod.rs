@@ -151,7 +151,7 @@ impl Scheduler {
         true
     }
 
-    /// Sends a sequence back to the front of the queue, without its blocks.
+    /// Sends a sequence back to the queue, without its blocks.
     fn preempt(&mut self, index: usize, plan: &mut Plan, budget: &mut usize) {
         let mut sequence = self.running.remove(index);
         if let Some(at) = plan.work.iter().position(|work| work.id == sequence.id) {
@@ -160,7 +160,13 @@ impl Scheduler {
         release(&mut self.cache, &mut sequence);
         sequence.preemptions += 1;
         plan.preempted += 1;
-        self.waiting.push_front(sequence);
+        self.requeue(sequence);
+    }
+
+    /// Puts a sequence back among those that wait: some may be older, which others were let pass.
+    fn requeue(&mut self, sequence: Sequence) {
+        let place = self.waiting.partition_point(|waiting| waiting.id < sequence.id);
+        self.waiting.insert(place, sequence);
     }
 
     /// Takes note that a plan was computed: its blocks can be shared from now on.
@@ -210,7 +216,7 @@ impl Scheduler {
         self.weight_version = weight_version;
         while let Some(mut sequence) = self.running.pop() {
             release(&mut self.cache, &mut sequence);
-            self.waiting.push_front(sequence);
+            self.requeue(sequence);
         }
         for sequence in &mut self.waiting {
             sequence.hashes.clear();

@@ -173,6 +173,19 @@ fn the_latest_sequence_makes_room_and_comes_back_where_it_was() {
 }
 
 #[test]
+fn a_sequence_that_made_room_does_not_overtake_an_older_one() {
+    let mut scheduler = scheduler(4, 8, 64);
+    scheduler.add(new(0, &prompt(70), 50));
+    step(&mut scheduler);
+    scheduler.add(new(1, &prompt(70), 50));
+    scheduler.add(new(2, &[9; 10], 50));
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 64, 6), (2, 0, 10)], "1 waits for the end of its prompt");
+    while step(&mut scheduler).preempted == 0 {}
+    assert_eq!(scheduler.preemptions(2), 1);
+    assert_eq!(step(&mut scheduler).admitted, [(1, 69)], "one block is free, and 2 needs two");
+}
+
+#[test]
 fn what_new_weights_make_stale_is_computed_anew() {
     let mut scheduler = scheduler(20, 8, 512);
     scheduler.add(new(0, &prompt(64), 9));
@@ -249,6 +262,7 @@ impl Simulation {
 
     fn step(&mut self) -> usize {
         let plan = self.scheduler.plan();
+        assert!(self.scheduler.waiting.iter().is_sorted_by_key(|sequence| sequence.id), "nobody is overtaken");
         self.memory.run(&plan, &self.tokens);
         self.scheduler.commit(&plan);
         for work in plan.work.iter().filter(|work| work.samples) {

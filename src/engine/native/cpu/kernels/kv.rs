@@ -4,6 +4,7 @@
 //! whose columns are the numbers of a head, so that attention is made of the same products as everything else.
 
 use super::{LANES, Precision, packed::rounded, pages::Stored};
+use crate::engine::native::backend::NoRoom;
 
 /// Tokens of a block: as many as a step of bf16 products takes.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -62,8 +63,9 @@ pub(crate) struct KvStore {
 
 impl KvStore {
     /// Room for `blocks` blocks.
-    pub(crate) fn new(layout: KvLayout, blocks: usize) -> Self {
-        Self { layout, numbers: Stored::zeros(layout.precision, blocks * layout.block_len()) }
+    pub(crate) fn new(layout: KvLayout, blocks: usize) -> Result<Self, NoRoom> {
+        let numbers = blocks.checked_mul(layout.block_len()).ok_or(NoRoom)?;
+        Ok(Self { layout, numbers: Stored::zeros(layout.precision, numbers)? })
     }
 
     /// Overwrites a block with zeros. Done before its first token is written: what another sequence left behind is
@@ -140,7 +142,7 @@ mod tests {
     fn numbers_that_are_not_finite_once_they_are_stored_are_told() {
         let next = f32::from_bits(LARGEST_IN_BF16.to_bits() + 1);
         for (precision, largest) in [(Precision::Bf16, LARGEST_IN_BF16), (Precision::F32, f32::MAX)] {
-            let mut store = KvStore::new(KvLayout { heads: 1, head_dim: 2, precision }, 1);
+            let mut store = KvStore::new(KvLayout { heads: 1, head_dim: 2, precision }, 1).unwrap();
             assert!(store.write(0, 0, &[largest, 0.0], &[-largest, 1.0]));
             for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 assert!(!store.write(0, 0, &[0.0, broken], &[0.0; 2]));

@@ -169,9 +169,12 @@ pub(crate) struct Packed {
 
 impl Packed {
     /// Zeros, to be filled by [`Packed::write_rows`].
+    ///
+    /// # Panics
+    /// If the system has no address space left.
     pub(crate) fn zeros(precision: Precision, outputs: usize, inputs: usize) -> Self {
         let depth = inputs.next_multiple_of(precision.step());
-        let numbers = Stored::zeros(precision, outputs.next_multiple_of(LANES) * depth);
+        let numbers = Stored::zeros(precision, outputs.next_multiple_of(LANES) * depth).expect("room for a weight");
         Self { numbers, outputs, inputs, depth }
     }
 

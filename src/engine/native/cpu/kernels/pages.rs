@@ -6,6 +6,7 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use super::Precision;
+use crate::engine::native::backend::NoRoom;
 
 /// Numbers of one type, all of whose bit patterns are valid; zero at first.
 #[derive(Debug)]
@@ -27,10 +28,10 @@ pub(super) enum Stored {
 
 impl Stored {
     /// As many zeros.
-    pub(super) fn zeros(precision: Precision, len: usize) -> Self {
+    pub(super) fn zeros(precision: Precision, len: usize) -> Result<Self, NoRoom> {
         match precision {
-            Precision::Bf16 => Self::Bf16(Pages::zeros(len)),
-            Precision::F32 => Self::F32(Pages::zeros(len)),
+            Precision::Bf16 => Pages::zeros(len).map(Self::Bf16),
+            Precision::F32 => Pages::zeros(len).map(Self::F32),
         }
     }
 
@@ -70,20 +71,19 @@ struct Mapping {
 const HUGE: usize = 2 << 20;
 
 impl<T: Number> Pages<T> {
-    /// As many zeros.
-    ///
-    /// # Panics
-    /// If the system has no address space left.
+    /// As many zeros, if the system has addresses for them.
     #[cfg(target_os = "linux")]
-    pub(super) fn zeros(len: usize) -> Self {
-        let wanted = len.checked_mul(size_of::<T>()).expect("no buffer fills the address space");
+    pub(super) fn zeros(len: usize) -> Result<Self, NoRoom> {
+        let wanted = len.checked_mul(size_of::<T>()).ok_or(NoRoom)?;
         // Room to begin at a huge page and to end with one.
-        let bytes = wanted.next_multiple_of(HUGE) + HUGE;
+        let bytes = wanted.checked_next_multiple_of(HUGE).and_then(|whole| whole.checked_add(HUGE)).ok_or(NoRoom)?;
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
         // SAFETY: a mapping of its own.
         let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
-        assert!(mapped != libc::MAP_FAILED, "the system has no room for {bytes} bytes");
+        if mapped == libc::MAP_FAILED {
+            return Err(NoRoom);
+        }
         let address = mapped as usize;
         let start = address.next_multiple_of(HUGE);
         // Small buffers would waste most of a huge page.
@@ -93,15 +93,16 @@ impl<T: Number> Pages<T> {
         }
         // SAFETY: `len` numbers from `start` on are inside of the mapping, zero, and nobody else's until it is dropped.
         let numbers = unsafe { std::slice::from_raw_parts_mut(start as *mut T, len) };
-        Self { numbers, mapping: Mapping { address, bytes } }
+        Ok(Self { numbers, mapping: Mapping { address, bytes } })
     }
 
     /// As many zeros.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn zeros(len: usize) -> Self {
+    pub(super) fn zeros(len: usize) -> Result<Self, NoRoom> {
+        std::alloc::Layout::array::<T>(len).map_err(|_| NoRoom)?;
         // SAFETY: zero is a number of either type.
         let zeros = unsafe { Box::<[T]>::new_zeroed_slice(len).assume_init() };
-        Self { numbers: Box::leak(zeros) }
+        Ok(Self { numbers: Box::leak(zeros) })
     }
 }
 
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn pages_are_zero_and_hold_what_is_written() {
         for len in [0, 1, 1_000, 3_000_000] {
-            let mut pages = Pages::<u16>::zeros(len);
+            let mut pages = Pages::<u16>::zeros(len).unwrap();
             assert_eq!(pages.len(), len);
             assert!(pages.iter().all(|number| *number == 0));
             pages.fill(7);
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn room_that_is_not_touched_is_not_taken() {
         // As much as large machines have.
-        let mut pages = Pages::<f32>::zeros(1 << 36);
+        let mut pages = Pages::<f32>::zeros(1 << 36).unwrap();
         pages[1 << 35] = 1.0;
         assert_eq!(pages[(1 << 35) - 1].to_bits(), 0);
     }

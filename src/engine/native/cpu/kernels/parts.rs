@@ -9,7 +9,7 @@ pub(super) struct Parts<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: all access is through `part` and `start`, whose callers promise that parts do not overlap.
+// SAFETY: all access is through `part` and `address`, whose callers promise that parts do not overlap.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {

@@ -21,6 +21,9 @@ const SPIN: Duration = Duration::from_micros(100);
 /// Spins between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 64;
 
+/// More than any system runs; what follows makes room for as many.
+const MOST_THREADS: usize = 1 << 16;
+
 /// What all threads run: called once on each, with the thread's number.
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
 
@@ -53,6 +56,9 @@ impl Pool {
     /// They are not pinned to cores: the threads that talk to clients need a moment of one now and then, and a pinned
     /// thread waits for it while another core is free.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
+        if threads > MOST_THREADS {
+            return Err(std::io::Error::other(format!("{threads} threads are more than {MOST_THREADS}")));
+        }
         let workers = threads.saturating_sub(1);
         let shared = Arc::new(Shared {
             task: AtomicPtr::new(std::ptr::null_mut()),
@@ -219,6 +225,14 @@ mod tests {
                 pool.for_each_mut(&mut items, &|index, item| *item += index + 1);
                 assert!(items.iter().enumerate().all(|(index, item)| *item == index + 1));
             }
+        }
+    }
+
+    #[test]
+    fn more_threads_than_a_system_has_are_refused() {
+        for threads in [1 << 20, usize::MAX] {
+            let error = Pool::new(threads).err().unwrap().to_string();
+            assert_eq!(error, format!("{threads} threads are more than 65536"));
         }
     }
 

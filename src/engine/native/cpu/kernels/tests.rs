@@ -138,7 +138,7 @@ fn attention_case(set: KernelSet, layout: KvLayout, heads: usize, case: (usize, 
     let values: Vec<Vec<f32>> = (0..all).map(|position| numbers(width, position + 1_000)).collect();
     let count = all.div_ceil(BLOCK_TOKENS);
     // Blocks that hold others' numbers, then this sequence's in reverse order.
-    let mut store = KvStore::new(layout, 2 * count);
+    let mut store = KvStore::new(layout, 2 * count).unwrap();
     let blocks: Vec<u32> = (0..count).rev().map(|block| u32::try_from(2 * block).unwrap()).collect();
     for (position, (key, value)) in keys.iter().zip(&values).enumerate() {
         let (block, slot) = (blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);

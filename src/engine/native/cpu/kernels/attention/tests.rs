@@ -35,7 +35,7 @@ impl Case {
     fn attended(self, set: KernelSet, threads: usize, cuts: &[usize]) -> Vec<Vec<f32>> {
         let Self { heads, kv_heads, head_dim, window, precision } = self;
         let blocks: Vec<u32> = vec![3, 0, 4, 1, 2];
-        let mut store = KvStore::new(KvLayout { heads: kv_heads, head_dim, precision }, blocks.len());
+        let mut store = KvStore::new(KvLayout { heads: kv_heads, head_dim, precision }, blocks.len()).unwrap();
         let junk = vec![1e30; kv_heads * head_dim];
         for place in 0..blocks.len() * BLOCK_TOKENS {
             store.write(blocks[place / BLOCK_TOKENS], place % BLOCK_TOKENS, &junk, &junk);
