@@ -17,7 +17,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -54,12 +54,15 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let announcement = announce(&args, engine.info(), &template_source, address);
     let policy = sampling_policy(&args, &files, &eos)?;
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
+    let end = policy.eos_token_id.into_iter().chain(policy.extra_eos_token_ids.iter().copied());
+    let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end);
     let api = Arc::new(Api {
         renderer,
         generator: Generator::new(Arc::clone(&engine), tokenizer),
         models,
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
+        structured,
         tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -130,6 +130,7 @@ impl TestApp {
             models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
+            structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), [IM_END, ENDOFTEXT]),
             tools: recipe.tools,
             prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,

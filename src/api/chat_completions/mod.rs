@@ -91,8 +91,9 @@ async fn create_chat_completion_from_tokens(
 }
 
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
-    let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
+    let ChatTurn { id, prompt, mut sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
+    api.structured.constrain(&mut sampling).await?;
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
