@@ -47,7 +47,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("model", &["gguf", "tokenizer"]),
     ("gguf", &["tokenizer"]),
     ("chat", &["json"]),
-    ("parser", &["json"]),
+    ("parser", &["chat", "json"]),
     ("sampling", &[]),
     ("json", &[]),
     ("tokenizer", &[]),
