@@ -2,6 +2,10 @@
 
 pub(super) mod forced;
 mod hermes;
+mod llama3_json;
+mod mistral;
+mod mistral_list;
+pub(super) mod openai;
 mod until_end;
 
 use std::fmt;
@@ -19,6 +23,11 @@ pub(super) trait CallReader: Send + fmt::Debug {
 
     /// Takes the end of the text, and appends what is left.
     fn finish(&mut self, out: &mut Vec<Piece>);
+
+    /// Whether the text so far ends in reasoning, in formats that have it.
+    fn is_reasoning(&self) -> bool {
+        false
+    }
 }
 
 /// Makes the reader of a format for a request's tools.
@@ -62,7 +71,22 @@ impl Format {
 ///
 /// Those of vLLM's `parser/engine` trim and have null for silence; those without a `structural_tag_model` force JSON; those
 /// whose `adjust_request` does not say otherwise keep no special tokens.
-const FORMATS: &[Format] = &[Format::new("hermes", hermes::reader), Format::new("qwen3_json", hermes::reader)];
+const FORMATS: &[Format] = &[
+    Format::new("hermes", hermes::reader),
+    Format {
+        keeps_special_tokens: false,
+        needs: llama3_json::NEEDS,
+        ..Format::new("llama3_json", llama3_json::reader)
+    },
+    Format {
+        keeps_special_tokens: false,
+        needs: llama3_json::NEEDS,
+        ..Format::new("llama4_json", llama3_json::reader)
+    },
+    Format { needs: mistral::NEEDS, silence_is_null: true, ..Format::new("mistral", mistral::reader) },
+    Format { channels: true, ..Format::new("openai", openai::reader) },
+    Format::new("qwen3_json", hermes::reader),
+];
 
 /// A format of tool calls.
 #[derive(Debug, Clone, Copy)]
