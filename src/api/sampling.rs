@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 use super::{cache_salt::cache_salt, error::ApiError, structured::StructuredFields};
 use crate::{
     TokenId,
-    generation::{TextOptions, ToolCallOptions},
+    generation::TextOptions,
     model::GenerationConfig,
+    parser::OutputFormat,
     sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint},
     structured::Constraint,
     tokenizer::Tokenizer,
@@ -275,7 +276,7 @@ impl SamplingFields {
             stop,
             include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
-            tool_calls: None,
+            format: OutputFormat::default(),
         })
     }
 
@@ -323,11 +324,12 @@ impl SamplingFields {
 }
 
 impl Sampling {
-    /// Has tool calls read out of the text; their markers may be special tokens, so these stay in the text, as in vLLM.
-    pub(super) fn read_tool_calls(&mut self, options: ToolCallOptions) {
+    /// Has reasoning and tool calls read out of the text. Their marks may be special tokens, which then stay in it, as in
+    /// vLLM.
+    pub(super) fn read(&mut self, format: OutputFormat) {
         let text = Arc::make_mut(&mut self.text);
-        text.tool_calls = Some(options);
-        text.skip_special_tokens = false;
+        text.skip_special_tokens &= !format.keeps_special_tokens();
+        text.format = format;
     }
 
     /// Demands something of the output, whatever the fields say.

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use super::ToolCallOptions;
 use crate::{
     TokenId,
+    parser::OutputFormat,
     tokenizer::{IncrementalDecoder, Tokenizer, TokenizerError},
 };
 
 /// How sampled tokens become text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TextOptions {
     /// Strings that end the generation; none is empty.
     pub stop: Vec<String>,
@@ -20,13 +20,18 @@ pub struct TextOptions {
     pub include_stop_str_in_output: bool,
     /// Leave special tokens out of the text.
     pub skip_special_tokens: bool,
-    /// Read tool calls out of the text.
-    pub tool_calls: Option<ToolCallOptions>,
+    /// Read reasoning and tool calls out of the text.
+    pub format: OutputFormat,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true, tool_calls: None }
+        Self {
+            stop: Vec::new(),
+            include_stop_str_in_output: false,
+            skip_special_tokens: true,
+            format: OutputFormat::default(),
+        }
     }
 }
 

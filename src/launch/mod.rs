@@ -6,6 +6,7 @@ mod engine;
 #[cfg(feature = "mistralrs")]
 mod mistralrs;
 mod native;
+mod parsers;
 mod progress;
 mod script;
 mod weights;
@@ -17,7 +18,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -43,6 +44,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model))?;
     let tokenizer = Arc::new(tokenizer);
     let eos = files.eos(&tokenizer)?;
+    let tools = parsers::policy(&args, &tokenizer)?;
     let (templates, template_source) = templates(&args, &files)?;
     reading.done();
     let max_model_len = max_model_len(&args, &files)?;
@@ -63,7 +65,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
         structured,
-        tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
+        tools,
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,

@@ -189,7 +189,7 @@ impl TestApp {
 
     /// `--enable-auto-tool-choice --tool-call-parser hermes`.
     pub(crate) fn reads_tool_calls(self) -> Self {
-        self.tools(ToolPolicy { parser: Some(ToolParser::Hermes), auto: true })
+        self.tools(ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: None })
     }
 
     /// What the server decides about tool calls.

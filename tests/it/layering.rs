@@ -61,7 +61,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("model", &["gguf", "tokenizer"]),
     ("gguf", &["tokenizer"]),
     ("chat", &["json"]),
-    ("parser", &["json"]),
+    ("parser", &["chat", "json"]),
     ("sampling", &[]),
     ("json", &[]),
     ("tokenizer", &[]),

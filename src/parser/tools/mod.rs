@@ -1,0 +1,164 @@
+//! Text to calls: vLLM's names, and one file for each family of formats.
+
+pub(super) mod forced;
+mod hermes;
+mod llama3_json;
+mod mistral;
+mod mistral_list;
+pub(super) mod openai;
+mod until_end;
+
+use std::fmt;
+
+use super::Piece;
+use crate::chat::FunctionTool;
+
+/// Reads the calls of one generation, out of text that a reader of reasoning has left.
+///
+/// What was pushed in pieces gives what the whole text gives. [`Piece::Reasoning`] comes from formats only in which
+/// reasoning cannot be told from calls.
+pub(super) trait CallReader: Send + fmt::Debug {
+    /// Takes the next piece of text, and appends what became certain.
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>);
+
+    /// Takes the end of the text, and appends what is left.
+    fn finish(&mut self, out: &mut Vec<Piece>);
+
+    /// Whether the text so far ends in reasoning, in formats that have it.
+    fn is_reasoning(&self) -> bool {
+        false
+    }
+}
+
+/// Makes the reader of a format for a request's tools.
+type MakeReader = fn(&[FunctionTool]) -> Box<dyn CallReader>;
+
+/// What the rest of the server has to know about a format.
+#[derive(Debug)]
+struct Format {
+    name: &'static str,
+    reader: MakeReader,
+    /// Content in front of calls loses the white space behind it.
+    trims: bool,
+    /// Markers may be special tokens, so that these stay in the text.
+    keeps_special_tokens: bool,
+    /// A forced call is bare JSON instead of the format.
+    forces_json: bool,
+    /// An answer that neither says nor calls anything has null for content.
+    silence_is_null: bool,
+    /// Everything is in channels, reasoning too.
+    channels: bool,
+    /// Tokens without which vLLM refuses to start with this parser.
+    needs: &'static [&'static str],
+}
+
+impl Format {
+    const fn new(name: &'static str, reader: MakeReader) -> Self {
+        Self {
+            name,
+            reader,
+            trims: false,
+            keeps_special_tokens: true,
+            forces_json: false,
+            silence_is_null: false,
+            channels: false,
+            needs: &[],
+        }
+    }
+}
+
+/// The formats by vLLM's names.
+///
+/// Those of vLLM's `parser/engine` trim and have null for silence; those without a `structural_tag_model` force JSON; those
+/// whose `adjust_request` does not say otherwise keep no special tokens.
+const FORMATS: &[Format] = &[
+    Format::new("hermes", hermes::reader),
+    Format {
+        keeps_special_tokens: false,
+        needs: llama3_json::NEEDS,
+        ..Format::new("llama3_json", llama3_json::reader)
+    },
+    Format {
+        keeps_special_tokens: false,
+        needs: llama3_json::NEEDS,
+        ..Format::new("llama4_json", llama3_json::reader)
+    },
+    Format { needs: mistral::NEEDS, silence_is_null: true, ..Format::new("mistral", mistral::reader) },
+    Format { channels: true, ..Format::new("openai", openai::reader) },
+    Format::new("qwen3_json", hermes::reader),
+];
+
+/// A format of tool calls.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolParser(&'static Format);
+
+impl PartialEq for ToolParser {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for ToolParser {}
+
+impl ToolParser {
+    /// vLLM's names of the formats that are known here.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        FORMATS.iter().map(|format| format.name)
+    }
+
+    /// The format that vLLM calls so.
+    pub fn named(name: &str) -> Option<Self> {
+        FORMATS.iter().find(|format| format.name == name).map(Self)
+    }
+
+    /// vLLM's name of the format.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Whether special tokens must stay in the text, because markers are such.
+    pub fn keeps_special_tokens(self) -> bool {
+        self.0.keeps_special_tokens
+    }
+
+    /// Whether a forced call is written as bare JSON: a list of `{"name", "parameters"}` where one is required, the
+    /// arguments alone where it is named. The other formats are written as they are.
+    pub fn forces_json(self) -> bool {
+        self.0.forces_json
+    }
+
+    /// Tokens without which vLLM refuses to start with this parser.
+    pub fn needed_tokens(self) -> &'static [&'static str] {
+        self.0.needs
+    }
+
+    pub(super) fn silence_is_null(self) -> bool {
+        self.0.silence_is_null
+    }
+
+    pub(super) fn is_channels(self) -> bool {
+        self.0.channels
+    }
+
+    /// Whether content in front of calls loses the white space behind it.
+    pub(super) fn trims(self) -> bool {
+        self.0.trims
+    }
+
+    pub(super) fn reader(self, tools: &[FunctionTool]) -> Box<dyn CallReader> {
+        (self.0.reader)(tools)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_format_and_no_other_has() {
+        for name in ToolParser::names() {
+            assert_eq!(ToolParser::named(name).map(ToolParser::name), Some(name));
+        }
+        assert_eq!(ToolParser::named("Hermes"), None);
+    }
+}
