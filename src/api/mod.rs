@@ -19,6 +19,7 @@ mod stream_options;
 mod structured;
 mod token_continuity;
 mod tokenize;
+mod tool_grammar;
 mod tools;
 
 use std::sync::Arc;

@@ -13,7 +13,9 @@ use utoipa::ToSchema;
 use super::{error::ApiError, sampling::Sampling};
 use crate::{
     TokenId,
-    structured::{Constraint, Format, Grammars, JsonOptions, StructuredError},
+    generation::{OpenReasoning, open_reasoning},
+    sampling::SharedConstraint,
+    structured::{Constraint, Format, Grammars, JsonOptions, ReasoningEnd, StructuredError, after_reasoning},
     tokenizer::Tokenizer,
 };
 
@@ -244,6 +246,7 @@ fn parsed(value: &Value, field: &str) -> Result<Value, ApiError> {
 /// Compiles what requests ask for.
 #[derive(Debug)]
 pub struct StructuredOutputCompiler {
+    tokenizer: Arc<Tokenizer>,
     grammars: Arc<Grammars>,
     turns: Semaphore,
 }
@@ -251,12 +254,41 @@ pub struct StructuredOutputCompiler {
 impl StructuredOutputCompiler {
     /// `end` are the model's end-of-sequence tokens.
     pub fn new(tokenizer: Arc<Tokenizer>, end: impl IntoIterator<Item = TokenId>) -> Self {
-        Self { grammars: Arc::new(Grammars::new(tokenizer, end)), turns: Semaphore::new(COMPILATIONS) }
+        let grammars = Arc::new(Grammars::new(Arc::clone(&tokenizer), end));
+        Self { tokenizer, grammars, turns: Semaphore::new(COMPILATIONS) }
     }
 
     /// Compiles what `sampling` demands of the output, away from the threads that serve connections.
     pub(super) async fn constrain(&self, sampling: &mut Sampling) -> Result<(), ApiError> {
-        let Some(constraint) = sampling.take_constraint() else { return Ok(()) };
+        let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
+        sampling.set_compiled(compiled);
+        Ok(())
+    }
+
+    /// The same for an answer in which reasoning may come first: that is free, as in vLLM.
+    pub(super) async fn constrain_answer(
+        &self,
+        sampling: &mut Sampling,
+        prompt: &[TokenId],
+        vocab_size: usize,
+    ) -> Result<(), ApiError> {
+        let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
+        sampling.set_compiled(match open_reasoning(&sampling.text.format, &self.tokenizer, prompt) {
+            None => compiled,
+            Some(OpenReasoning { end: Some(end), call }) => {
+                after_reasoning(compiled, ReasoningEnd { end, call }, vocab_size)
+            }
+            Some(OpenReasoning { end: None, .. }) => {
+                return Err(ApiError::invalid_request(
+                    "structured outputs after reasoning need a token that ends reasoning, and the vocabulary has none",
+                ));
+            }
+        });
+        Ok(())
+    }
+
+    async fn compile(&self, sampling: &mut Sampling) -> Result<Option<SharedConstraint>, ApiError> {
+        let Some(constraint) = sampling.take_constraint() else { return Ok(None) };
         if !sampling.can_end() {
             return Err(ApiError::invalid_request(
                 "structured outputs need a token that ends them, and the model has none: pass `stop_token_ids`",
@@ -265,8 +297,7 @@ impl StructuredOutputCompiler {
         let _turn = self.turns.acquire().await.map_err(ApiError::internal)?;
         let grammars = Arc::clone(&self.grammars);
         let compiled = tokio::task::spawn_blocking(move || grammars.compile(&constraint)).await;
-        sampling.set_compiled(compiled.map_err(ApiError::internal)??);
-        Ok(())
+        Ok(Some(compiled.map_err(ApiError::internal)??))
     }
 }
 

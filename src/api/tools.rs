@@ -93,8 +93,6 @@ impl ToolFields<'_> {
                 return invalid(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"));
             }
         };
-        // A forced call needs a sampler that is told so: this line goes once there is one.
-        choice.is_forced().then(no_grammar).transpose()?;
         let forced = match &choice {
             ToolChoice::Required => Some(ForcedCall::Required),
             ToolChoice::Named(name) => Some(ForcedCall::Named(name.clone())),
@@ -135,13 +133,6 @@ impl ToolFields<'_> {
             }
         }
     }
-}
-
-fn no_grammar() -> Result<(), ApiError> {
-    invalid(
-        "a `tool_choice` that forces a call needs structured output, which this server does not have: pass \"auto\" and \
-         see whether the model calls",
-    )
 }
 
 /// The tool that `choice` names.

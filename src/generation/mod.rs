@@ -17,6 +17,7 @@ pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
 use meters::Meters;
+pub use parsed::{OpenReasoning, open_reasoning};
 
 use crate::{
     TokenId,

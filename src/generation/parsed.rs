@@ -30,6 +30,21 @@ pub(super) fn read(
     }))
 }
 
+/// The tokens that end the reasoning that a prompt leaves open; a vocabulary may lack them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenReasoning {
+    /// What follows it is the answer.
+    pub end: Option<TokenId>,
+    /// Ends it too, and belongs to the answer.
+    pub call: Option<TokenId>,
+}
+
+/// The reasoning that `prompt` leaves open; `None` where the answer begins at once, or in channels.
+pub fn open_reasoning(format: &OutputFormat, tokenizer: &Tokenizer, prompt: &[TokenId]) -> Option<OpenReasoning> {
+    let marks = MarkIds::new(format.reasoning?.marks()?, tokenizer);
+    (!marks.closed(tokenizer, prompt)).then_some(OpenReasoning { end: marks.end, call: marks.call })
+}
+
 struct Reader {
     parser: OutputParser,
     counter: Option<Counter>,

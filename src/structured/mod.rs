@@ -4,6 +4,7 @@
 //! grammars. Refuses what it could only approximate, and everything about HTTP. The only module that names
 //! `llguidance`.
 
+mod after_reasoning;
 mod ebnf;
 mod error;
 mod following;
@@ -16,6 +17,7 @@ mod tags;
 mod tests;
 mod vocabulary;
 
+pub use after_reasoning::{ReasoningEnd, after_reasoning};
 pub use error::StructuredError;
 pub use format::{Ends, Format, Tag};
 pub use grammars::Grammars;

@@ -263,6 +263,35 @@ fn a_special_token_among_fixed_text_is_the_token_and_never_text() {
 }
 
 #[test]
+fn reasoning_is_free_and_what_follows_its_end_is_constrained() {
+    let model = Model::new();
+    let ids = |text: &str| text.bytes().map(|byte| model.bytes[&byte]).collect::<Vec<_>>();
+    let [end, call] = [model.bytes[&b'#'], model.bytes[&b'<']];
+    let follow = |constraint: &Constraint, text: &str| {
+        let ends = ReasoningEnd { end, call: Some(call) };
+        let mut state = after_reasoning(model.compile(constraint), ends, model.tokenizer.vocab_size()).start();
+        let mut mask = TokenMask::default();
+        for id in ids(text) {
+            let _ = state.allow(&mut mask).unwrap();
+            if !mask.allows(id) {
+                return None;
+            }
+            state.accept(id).unwrap();
+        }
+        let may_end = state.allow(&mut mask).unwrap();
+        Some(may_end || mask.allows(IM_END))
+    };
+    let word = regex("ab");
+    assert_eq!(follow(&word, "thoughts#ab"), Some(true));
+    assert_eq!(follow(&word, "ab"), Some(true), "thoughts may be all that there is");
+    assert_eq!(follow(&word, "thoughts#a"), Some(false));
+    assert_eq!(follow(&word, "thoughts#x"), None);
+    assert_eq!(follow(&word, "thoughts<"), None, "no call can begin");
+    assert_eq!(follow(&regex("<a>"), "thoughts<a>"), Some(true));
+    assert_eq!(follow(&regex("<a>"), "thoughts<b"), None);
+}
+
+#[test]
 fn errors_say_what_is_wrong() {
     let model = Model::new();
     let expected = "Grammar error: at 1(8): invalid regex \"[0-9\" (in regex): regex parse error:\n    [0-9\n    ^\nerror: \

@@ -94,7 +94,7 @@ async fn create_chat_completion_from_tokens(
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, prompt, mut sampling, shown, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
-    api.structured.constrain(&mut sampling).await?;
+    api.structured.constrain_answer(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);

@@ -10,6 +10,7 @@ use crate::{
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
+        tool_grammar,
         tools::{ToolChoice, ToolFields},
     },
     sampling::Logprobs,
@@ -50,6 +51,11 @@ impl ChatTurn {
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
         let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
+        if let Some(format) = &tools.format
+            && let Some(constraint) = tool_grammar::constraint(format, tokenizer)?
+        {
+            sampling.demand(constraint);
+        }
         let shown =
             Shown { top_logprobs, tool_choice: tools.choice, reasoning: request.include_reasoning.unwrap_or(true) };
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {

@@ -270,9 +270,6 @@ async fn calls_are_read_where_the_request_leaves_them_to_the_model() {
     for (policy, choice, words) in [
         (parser, json!("auto"), auto),
         (parser, Value::Null, auto),
-        (both, json!("required"), "needs structured output"),
-        (both, named("weather"), "needs structured output"),
-        (parser, named("time"), "needs structured output"),
         (both, named("f"), "does not match any of the specified `tools`"),
         (both, named(""), "Invalid `name` in `function`"),
         (both, json!({ "type": "function" }), "Invalid value for `function`"),
