@@ -11,6 +11,8 @@ use crate::app::{MODEL, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
+/// Formats of which no grammar is known.
+const UNKNOWN: [&str; 1] = ["gemma4"];
 
 async fn chat(app: &TestApp, seed: u64, more: &Value) -> Value {
     let mut body = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "hello" }], "seed": seed,
@@ -143,27 +145,48 @@ fn tools(strict: bool) -> Value {
     json!([tool("weather"), tool("forecast")])
 }
 
+/// Asserts what a forced answer's calls are; `None` where it ran out of tokens.
+fn forced_calls(name: &str, choice: &Value) -> Option<Vec<String>> {
+    // Thoughts, which random logits may never end: the tiny vocabulary has no token for their end.
+    if name == "openai" && choice["finish_reason"] == "length" {
+        return None;
+    }
+    let calls = choice["message"]["tool_calls"].as_array().unwrap_or_else(|| panic!("{name}: {choice}"));
+    assert!(!calls.is_empty(), "{name}: {choice}");
+    let names = calls.iter().map(|call| {
+        let arguments = call["function"]["arguments"].as_str().unwrap();
+        assert!(is_person(&serde_json::from_str(arguments).unwrap()), "{name}: {call}");
+        call["function"]["name"].as_str().unwrap().to_owned()
+    });
+    Some(names.collect())
+}
+
 #[tokio::test]
 async fn every_format_can_be_forced_to_call_and_is_read_back() {
+    let named = json!({ "type": "function", "function": { "name": "forecast" } });
     for name in ToolParser::names() {
         let app = TestApp::new().tools(ToolPolicy { parser: ToolParser::named(name), auto: true, reasoning: None });
+        if UNKNOWN.contains(&name) {
+            let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "tools": tools(true),
+                "tool_choice": "required" });
+            let answer = app.post(CHAT, body).await;
+            assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("tool_choice")), "{name}");
+            continue;
+        }
+        let mut read = 0;
         for seed in 0..6 {
             let required = json!({ "tools": tools(true), "tool_choice": "required" });
-            let choice = chat(&app, seed, &required).await;
-            let calls = choice["message"]["tool_calls"].as_array().unwrap_or_else(|| panic!("{name}: {choice}"));
-            assert!(!calls.is_empty(), "{name}: {choice}");
-            for call in calls {
-                assert!(["weather", "forecast"].map(Value::from).contains(&call["function"]["name"]), "{name}: {call}");
-                let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
-                assert!(is_person(&arguments), "{name}: {call}");
+            if let Some(names) = forced_calls(name, &chat(&app, seed, &required).await) {
+                assert!(names.iter().all(|name| ["weather", "forecast"].contains(&name.as_str())), "{names:?}");
+                read += 1;
             }
-            let named = json!({ "tools": tools(true),
-                "tool_choice": { "type": "function", "function": { "name": "forecast" } } });
-            let choice = chat(&app, seed, &named).await;
-            let calls = choice["message"]["tool_calls"].as_array().unwrap_or_else(|| panic!("{name}: {choice}"));
-            assert_eq!(calls.len(), 1, "{name}: {choice}");
-            assert_eq!(calls[0]["function"]["name"], "forecast", "{name}");
+            let required = json!({ "tools": tools(true), "tool_choice": named });
+            if let Some(names) = forced_calls(name, &chat(&app, seed, &required).await) {
+                assert_eq!(names, ["forecast"], "{name}");
+                read += 1;
+            }
         }
+        assert!(read > 0, "{name}");
     }
 }
 
@@ -185,12 +208,10 @@ async fn a_strict_tool_holds_a_call_that_the_model_begins_by_itself() {
 }
 
 #[tokio::test]
-async fn a_vocabulary_that_cannot_end_reasoning_cannot_be_constrained_after_it() {
+async fn reasoning_is_free_and_the_answer_behind_it_is_constrained() {
     let policy = ToolPolicy { parser: None, auto: false, reasoning: ReasoningParser::named("qwen3") };
-    let app = TestApp::new().tools(policy);
-    let body = json!({ "messages": [{ "role": "user", "content": "hello" }],
-        "structured_outputs": { "choice": ["a"] } });
-    let answer = app.post(CHAT, body).await;
-    assert_eq!(answer.status, 400, "{}", answer.text);
-    assert!(answer.text.contains("need a token that ends reasoning"), "{}", answer.text);
+    let app = TestApp::new().tools(policy).says("hello world</think>zzzzzz");
+    let choice = chat(&app, 1, &json!({ "structured_outputs": { "choice": ["a", "b"] } })).await;
+    assert_eq!(choice["message"]["reasoning"], "hello world", "{choice}");
+    assert!(["a", "b"].contains(&said(&choice)), "{choice}");
 }
