@@ -1,8 +1,24 @@
 //! Text to calls: vLLM's names, and one file for each family of formats.
 
+mod deepseek;
 pub(super) mod forced;
+mod functiongemma;
+mod gemma4;
+mod glm45;
 mod hermes;
+mod kimi_k2;
+mod lexer;
+mod machine;
+mod minimax_m2;
+mod number;
+mod parameters;
+mod pythonic;
+mod qwen3_coder;
+mod schema;
 mod until_end;
+
+#[cfg(test)]
+mod every_format;
 
 use std::fmt;
 
@@ -56,13 +72,42 @@ impl Format {
             needs: &[],
         }
     }
+
+    /// One that vLLM reads with its `parser/engine`.
+    const fn engine(name: &'static str, reader: MakeReader) -> Self {
+        Self { trims: true, silence_is_null: true, ..Self::new(name, reader) }
+    }
+
+    /// One of text that a tokenizer has no special tokens for.
+    const fn plain(name: &'static str, reader: MakeReader) -> Self {
+        Self { keeps_special_tokens: false, ..Self::new(name, reader) }
+    }
+
+    const fn deepseek(name: &'static str, reader: MakeReader) -> Self {
+        Self { needs: &deepseek::NEEDED, ..Self::plain(name, reader) }
+    }
 }
 
 /// The formats by vLLM's names.
 ///
 /// Those of vLLM's `parser/engine` trim and have null for silence; those without a `structural_tag_model` force JSON; those
 /// whose `adjust_request` does not say otherwise keep no special tokens.
-const FORMATS: &[Format] = &[Format::new("hermes", hermes::reader), Format::new("qwen3_json", hermes::reader)];
+const FORMATS: &[Format] = &[
+    Format::new("hermes", hermes::reader),
+    Format::new("qwen3_json", hermes::reader),
+    Format::deepseek("deepseek_v3", deepseek::v3_reader),
+    Format::deepseek("deepseek_v31", deepseek::v31_reader),
+    Format { forces_json: true, trims: true, ..Format::new("functiongemma", functiongemma::reader) },
+    Format::engine("gemma4", gemma4::reader),
+    Format::engine("glm45", glm45::reader),
+    Format::engine("glm47", glm45::reader),
+    Format { trims: false, ..Format::engine("kimi_k2", kimi_k2::reader) },
+    Format { forces_json: true, ..Format::plain("llama4_pythonic", pythonic::llama4_reader) },
+    Format::engine("minimax_m2", minimax_m2::reader),
+    Format { forces_json: true, ..Format::plain("pythonic", pythonic::reader) },
+    Format::engine("qwen3_coder", qwen3_coder::reader),
+    Format::engine("qwen3_xml", qwen3_coder::reader),
+];
 
 /// A format of tool calls.
 #[derive(Debug, Clone, Copy)]
