@@ -44,7 +44,7 @@ impl Reader {
             Some(marks) if marks.end.is_some() => {
                 Counter::ByIds { marks, tokenizer: Arc::clone(tokenizer), open: !closed }
             }
-            _ => Counter::ByText,
+            _ => Counter::ByText { tokenizer: Arc::clone(tokenizer) },
         });
         Self { parser: OutputParser::new(format, closed), counter }
     }
@@ -102,15 +102,15 @@ impl MarkIds {
 enum Counter {
     /// Those between the marks, without special tokens.
     ByIds { marks: MarkIds, tokenizer: Arc<Tokenizer>, open: bool },
-    /// Those behind which the text is in reasoning: the marks are no tokens of the vocabulary.
-    ByText,
+    /// Those behind which the text is in reasoning: no tokens of the vocabulary mark it.
+    ByText { tokenizer: Arc<Tokenizer> },
 }
 
 impl Counter {
     fn count(&mut self, ids: impl Iterator<Item = TokenId>, text_is_open: bool) -> usize {
         let (marks, tokenizer, open) = match self {
             Self::ByIds { marks, tokenizer, open } => (marks, tokenizer, open),
-            Self::ByText => return if text_is_open { ids.count() } else { 0 },
+            Self::ByText { tokenizer } => return ids.filter(|&id| text_is_open && !tokenizer.is_special(id)).count(),
         };
         ids.filter(|&id| {
             let starts = Some(id) == marks.start;

@@ -11,6 +11,8 @@
 
 mod marker;
 mod output;
+#[cfg(test)]
+mod properties;
 mod reasoning;
 mod tools;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Piece, marker,
     reasoning::{ReasoningFormat, ReasoningReader},
-    tools::{CallReader, ToolParser, forced},
+    tools::{CallReader, ToolParser, forced, openai},
 };
 use crate::chat::FunctionTool;
 
@@ -93,11 +93,16 @@ impl OutputParser {
     /// A reader of no text yet; `closed` says that the prompt has ended the reasoning.
     pub fn new(format: &OutputFormat, closed: bool) -> Self {
         let tools = format.tools.as_ref();
+        let first_only = tools.is_some_and(|tools| tools.first_only);
+        if format.channels {
+            let channels = openai::channels(format.reasoning.is_some(), tools.is_some());
+            return Self { reasoning: None, tools: Some(channels), spacing: Spacing::none(), first_only };
+        }
         Self {
             reasoning: format.reasoning.and_then(|reasoning| reasoning.reader(closed)),
             tools: tools.map(ToolFormat::reader),
             spacing: Spacing::new(tools.is_some_and(|tools| tools.parser.trims())),
-            first_only: tools.is_some_and(|tools| tools.first_only),
+            first_only,
         }
     }
 
@@ -130,6 +135,7 @@ impl OutputParser {
     /// Whether the text so far ends in reasoning.
     pub fn is_reasoning(&self) -> bool {
         self.reasoning.as_ref().is_some_and(|reasoning| reasoning.is_reasoning())
+            || self.tools.as_ref().is_some_and(|tools| tools.is_reasoning())
     }
 
     fn read_calls(&mut self, pieces: Vec<Piece>) -> Vec<Piece> {
@@ -176,6 +182,11 @@ struct Spacing {
 impl Spacing {
     fn new(trims: bool) -> Self {
         Self { trims, held: String::new(), spoken: false, called: false }
+    }
+
+    /// Of formats in which white space is as good as any text.
+    fn none() -> Self {
+        Self { spoken: true, ..Self::new(false) }
     }
 
     fn content(&mut self, text: &str, out: &mut Vec<Piece>) {

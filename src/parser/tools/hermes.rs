@@ -10,7 +10,7 @@ const MARKER: &str = "<tool_call>";
 const END: &str = "</tool_call>";
 
 pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(UntilEnd::new(MARKER, calls))
+    Box::new(UntilEnd::new(&[MARKER], calls))
 }
 
 /// The calls of a text that begins with [`MARKER`]; `None` where one of them cannot be read.

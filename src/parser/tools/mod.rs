@@ -8,9 +8,13 @@ mod glm45;
 mod hermes;
 mod kimi_k2;
 mod lexer;
+mod llama3_json;
 mod machine;
 mod minimax_m2;
+mod mistral;
+mod mistral_list;
 mod number;
+pub(super) mod openai;
 mod parameters;
 mod pythonic;
 mod qwen3_coder;
@@ -35,6 +39,11 @@ pub(super) trait CallReader: Send + fmt::Debug {
 
     /// Takes the end of the text, and appends what is left.
     fn finish(&mut self, out: &mut Vec<Piece>);
+
+    /// Whether the text so far ends in reasoning, in formats that have it.
+    fn is_reasoning(&self) -> bool {
+        false
+    }
 }
 
 /// Makes the reader of a format for a request's tools.
@@ -94,7 +103,6 @@ impl Format {
 /// whose `adjust_request` does not say otherwise keep no special tokens.
 const FORMATS: &[Format] = &[
     Format::new("hermes", hermes::reader),
-    Format::new("qwen3_json", hermes::reader),
     Format::deepseek("deepseek_v3", deepseek::v3_reader),
     Format::deepseek("deepseek_v31", deepseek::v31_reader),
     Format { forces_json: true, trims: true, ..Format::new("functiongemma", functiongemma::reader) },
@@ -107,6 +115,19 @@ const FORMATS: &[Format] = &[
     Format { forces_json: true, ..Format::plain("pythonic", pythonic::reader) },
     Format::engine("qwen3_coder", qwen3_coder::reader),
     Format::engine("qwen3_xml", qwen3_coder::reader),
+    Format {
+        keeps_special_tokens: false,
+        needs: llama3_json::NEEDS,
+        ..Format::new("llama3_json", llama3_json::reader)
+    },
+    Format {
+        keeps_special_tokens: false,
+        needs: llama3_json::NEEDS,
+        ..Format::new("llama4_json", llama3_json::reader)
+    },
+    Format { needs: mistral::NEEDS, silence_is_null: true, ..Format::new("mistral", mistral::reader) },
+    Format { channels: true, ..Format::new("openai", openai::reader) },
+    Format::new("qwen3_json", hermes::reader),
 ];
 
 /// A format of tool calls.

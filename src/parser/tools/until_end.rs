@@ -6,18 +6,18 @@ use crate::parser::{Piece, ToolCall, marker};
 /// What stands before the first marker is content and goes out as it comes; the rest waits for the end.
 #[derive(Debug)]
 pub(super) struct UntilEnd {
-    marker: &'static str,
-    /// The calls of a text that begins with the marker; `None` where it makes none.
+    markers: &'static [&'static str],
+    /// The calls of a text that begins with a marker; `None` where it makes none.
     calls: fn(&str) -> Option<Vec<ToolCall>>,
     /// What was not given out.
     held: String,
-    /// Whether `held` begins with the marker.
+    /// Whether `held` begins with a marker.
     met: bool,
 }
 
 impl UntilEnd {
-    pub(super) fn new(marker: &'static str, calls: fn(&str) -> Option<Vec<ToolCall>>) -> Self {
-        Self { marker, calls, held: String::new(), met: false }
+    pub(super) fn new(markers: &'static [&'static str], calls: fn(&str) -> Option<Vec<ToolCall>>) -> Self {
+        Self { markers, calls, held: String::new(), met: false }
     }
 }
 
@@ -27,13 +27,9 @@ impl CallReader for UntilEnd {
         if self.met {
             return;
         }
-        let end = match self.held.find(self.marker) {
-            Some(at) => {
-                self.met = true;
-                at
-            }
-            None => self.held.len() - marker::begun(&self.held, &[self.marker]),
-        };
+        let found = marker::first(&self.held, self.markers);
+        self.met = found.is_some();
+        let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, self.markers), |(at, _)| at);
         let rest = self.held.split_off(end);
         let content = std::mem::replace(&mut self.held, rest);
         if !content.is_empty() {
