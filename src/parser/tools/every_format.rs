@@ -46,10 +46,9 @@ pub(super) fn folded<'t>(format: &str, tools: &[FunctionTool], texts: impl IntoI
     let mut folded = Folded::default();
     for piece in pieces(format, tools, texts) {
         match piece {
-            Piece::Content(text) => folded.0.push_str(&text),
+            // Only channels have reasoning, and the two are told apart elsewhere.
+            Piece::Content(text) | Piece::Reasoning(text) => folded.0.push_str(&text),
             Piece::Call(call) => folded.1.push((call.name, call.arguments)),
-            // Only channels have it, and nothing beside it is compared there.
-            Piece::Reasoning(text) => folded.0.push_str(&text),
         }
     }
     folded
@@ -65,8 +64,11 @@ pub(super) fn agreed(format: &str, tools: &[FunctionTool], text: &str) -> Folded
     whole
 }
 
+/// A text, and the content and the calls in it.
+pub(super) type Row<'t> = (&'t str, &'t str, &'t [(&'t str, &'t str)]);
+
 /// Checks a table of texts, and of the content and calls in them.
-pub(super) fn check(format: &str, table: &[(&str, &str, &[(&str, &str)])]) {
+pub(super) fn check(format: &str, table: &[Row<'_>]) {
     for (text, content, called) in table {
         assert_eq!(agreed(format, &tools(), text), ((*content).to_owned(), calls(called)), "{text:?}");
     }

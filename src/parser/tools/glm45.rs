@@ -40,9 +40,9 @@ impl Grammar for Glm45 {
         })
     }
 
-    fn read(mut draft: Draft, tools: &Signatures) -> Reading {
-        draft.name = marker::trim(&draft.name).to_owned();
-        machine::named(draft, tools, |name| tools.allow(name), arguments)
+    fn read(draft: Draft, tools: &Signatures) -> Reading {
+        let name = marker::trim(&draft.name).to_owned();
+        machine::named(Draft { name, ..draft }, tools, |name| tools.allow(name), arguments)
     }
 }
 

@@ -36,12 +36,11 @@ impl Grammar for KimiK2 {
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {
-            (State::Content, SECTION) => (State::Preamble, Act::Drop),
             (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
             (State::Name, ARGUMENTS) => (State::Arguments, Act::Drop),
             (State::Arguments, CALL_END) => (State::Between, Act::Close),
             (State::Arguments, SECTION_END) => (State::Preamble, Act::Close),
-            (State::Preamble | State::Between, SECTION_END) => (State::Preamble, Act::Drop),
+            (State::Content, SECTION) | (State::Preamble | State::Between, SECTION_END) => (State::Preamble, Act::Drop),
             _ => return None,
         })
     }

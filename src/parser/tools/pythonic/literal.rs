@@ -1,6 +1,8 @@
 //! Python's literals as JSON values, as vLLM's `get_parameter_value` takes them: numbers with signs, strings, lists,
 //! tuples, sets, dicts with constant keys, and JSON's `null`, `true` and `false` beside Python's.
 
+use std::cmp::Ordering;
+
 use super::{
     source::Source,
     string::{is_string, strings},
@@ -72,7 +74,8 @@ fn set_or_dict(source: &mut Source<'_>) -> Option<Value> {
         }
         constant.then_some(())?;
         let second = value(source)?;
-        dict.insert(first, second)
+        dict.insert(first, second);
+        Some(())
     })?;
     match (items.is_empty(), dict.0.is_empty()) {
         // Python has no comma on its own.
@@ -88,12 +91,11 @@ fn set_or_dict(source: &mut Source<'_>) -> Option<Value> {
 struct Dict(Vec<(Value, Value)>);
 
 impl Dict {
-    fn insert(&mut self, key: Value, value: Value) -> Option<()> {
+    fn insert(&mut self, key: Value, value: Value) {
         match self.0.iter_mut().find(|(known, _)| same_key(known, &key)) {
             Some((_, old)) => *old = value,
             None => self.0.push((key, value)),
         }
-        Some(())
     }
 
     /// The dict with its keys spelled as JSON's; none where two would be spelled alike.
@@ -110,8 +112,11 @@ impl Dict {
 }
 
 fn same_key(one: &Value, other: &Value) -> bool {
+    if let (Value::Int(one), Value::Int(other)) = (one, other) {
+        return one == other;
+    }
     match (worth(one), worth(other)) {
-        (Some(one), Some(other)) => one.total_cmp(&other).is_eq() || one == other,
+        (Some(one), Some(other)) => one.partial_cmp(&other).is_some_and(Ordering::is_eq),
         _ => one == other,
     }
 }

@@ -114,7 +114,7 @@ fn ends(rest: &str) -> bool {
     let behind = lines.next().unwrap_or("").trim_matches(SPACE);
     let first =
         behind.is_empty() || behind.strip_prefix(';').is_some_and(|rest| statements(rest.trim_start_matches(SPACE)));
-    first && lines.all(|line| statements(line))
+    first && lines.all(statements)
 }
 
 /// What is white space within a line.
