@@ -10,7 +10,7 @@ mod until_end;
 
 use std::fmt;
 
-use super::Piece;
+use super::{Piece, SpecialTokens};
 use crate::chat::FunctionTool;
 
 /// Reads the calls of one generation, out of text that a reader of reasoning has left.
@@ -42,6 +42,10 @@ struct Format {
     trims: bool,
     /// Markers may be special tokens, so that these stay in the text.
     keeps_special_tokens: bool,
+    /// All markers that may be special tokens.
+    marks: &'static [&'static str],
+    /// Special tokens that are no markers have no text.
+    drops_others: bool,
     /// A forced call is bare JSON instead of the format.
     forces_json: bool,
     /// An answer that neither says nor calls anything has null for content.
@@ -59,6 +63,8 @@ impl Format {
             reader,
             trims: false,
             keeps_special_tokens: true,
+            marks: &[],
+            drops_others: false,
             forces_json: false,
             silence_is_null: false,
             channels: false,
@@ -72,21 +78,28 @@ impl Format {
 /// Those of vLLM's `parser/engine` trim and have null for silence; those without a `structural_tag_model` force JSON; those
 /// whose `adjust_request` does not say otherwise keep no special tokens.
 const FORMATS: &[Format] = &[
-    Format::new("hermes", hermes::reader),
+    Format { marks: hermes::MARKS, ..Format::new("hermes", hermes::reader) },
+    llama("llama3_json"),
+    llama("llama4_json"),
     Format {
-        keeps_special_tokens: false,
-        needs: llama3_json::NEEDS,
-        ..Format::new("llama3_json", llama3_json::reader)
+        marks: mistral::MARKS,
+        drops_others: true,
+        needs: mistral::NEEDS,
+        silence_is_null: true,
+        ..Format::new("mistral", mistral::reader)
     },
-    Format {
-        keeps_special_tokens: false,
-        needs: llama3_json::NEEDS,
-        ..Format::new("llama4_json", llama3_json::reader)
-    },
-    Format { needs: mistral::NEEDS, silence_is_null: true, ..Format::new("mistral", mistral::reader) },
     Format { channels: true, ..Format::new("openai", openai::reader) },
-    Format::new("qwen3_json", hermes::reader),
+    Format { marks: hermes::MARKS, ..Format::new("qwen3_json", hermes::reader) },
 ];
+
+const fn llama(name: &'static str) -> Format {
+    Format {
+        keeps_special_tokens: false,
+        marks: llama3_json::NEEDS,
+        needs: llama3_json::NEEDS,
+        ..Format::new(name, llama3_json::reader)
+    }
+}
 
 /// A format of tool calls.
 #[derive(Debug, Clone, Copy)]
@@ -116,9 +129,18 @@ impl ToolParser {
         self.0.name
     }
 
-    /// Whether special tokens must stay in the text, because markers are such.
-    pub fn keeps_special_tokens(self) -> bool {
-        self.0.keeps_special_tokens
+    /// The markers that may be special tokens; none where they are not known.
+    pub(super) fn marks(self) -> &'static [&'static str] {
+        self.0.marks
+    }
+
+    /// Which special tokens have a text.
+    pub(super) fn special_tokens(self) -> SpecialTokens {
+        match self.0 {
+            Format { drops_others: true, marks, .. } => SpecialTokens::Only(marks.to_vec()),
+            Format { keeps_special_tokens: true, .. } => SpecialTokens::All,
+            _ => SpecialTokens::AsAsked,
+        }
     }
 
     /// Whether a forced call is written as bare JSON: a list of `{"name", "parameters"}` where one is required, the
