@@ -16,8 +16,9 @@ const CALL: &str = "<｜tool▁call▁begin｜>";
 const SEPARATOR: &str = "<｜tool▁sep｜>";
 const CALL_END: &str = "<｜tool▁call▁end｜>";
 
-/// Tokens without which vLLM does not start.
-pub(super) const NEEDED: [&str; 2] = [CALLS, CALLS_END];
+pub(super) const MARKS: &[&str] = &[CALLS, CALLS_END, CALL, SEPARATOR, CALL_END];
+/// What the tokenizer has to have.
+pub(super) const NEEDS: &[&str] = &[CALLS, CALLS_END];
 
 pub(super) fn v3_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Reader::new(Version::V3))

@@ -18,6 +18,7 @@ const START: &str = "<start_function_call>";
 const CALL: &str = "<start_function_call>call:";
 const END: &str = "}<end_function_call>";
 const ESCAPE: &str = "<escape>";
+pub(super) const MARKS: &[&str] = &[START, "<end_function_call>", ESCAPE];
 
 pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Reader { text: String::new(), given: 0, marked: false, called: false, read: 0 })

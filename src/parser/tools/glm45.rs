@@ -21,6 +21,9 @@ const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
+/// All that may be special tokens.
+pub(super) const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END];
+
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Glm45>(tools)
 }
@@ -29,7 +32,7 @@ pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 struct Glm45;
 
 impl Grammar for Glm45 {
-    const MARKERS: &'static [&'static str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END];
+    const MARKERS: &'static [&'static str] = MARKS;
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {

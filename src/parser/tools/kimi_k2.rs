@@ -24,6 +24,9 @@ const CALL: &str = "<|tool_call_begin|>";
 const CALL_END: &str = "<|tool_call_end|>";
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 
+/// All that may be special tokens.
+pub(super) const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS];
+
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<KimiK2>(tools)
 }
@@ -32,7 +35,7 @@ pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 struct KimiK2;
 
 impl Grammar for KimiK2 {
-    const MARKERS: &'static [&'static str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS];
+    const MARKERS: &'static [&'static str] = MARKS;
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {

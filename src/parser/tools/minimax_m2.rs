@@ -24,6 +24,23 @@ const NAME_END: [&str; 3] = ["\">", "'>", ">"];
 /// What is text everywhere, and holds a `>` that ends no name.
 const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter name=", "</parameter>"];
 
+/// All that may be special tokens.
+pub(super) const MARKS: &[&str] = &[
+    CALLS,
+    CALLS_END,
+    INVOKE[0],
+    INVOKE[1],
+    INVOKE[2],
+    INVOKE_END,
+    NAME_END[0],
+    NAME_END[1],
+    NAME_END[2],
+    TEXT[0],
+    TEXT[1],
+    TEXT[2],
+    TEXT[3],
+];
+
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<MinimaxM2>(tools)
 }
@@ -32,21 +49,7 @@ pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 struct MinimaxM2;
 
 impl Grammar for MinimaxM2 {
-    const MARKERS: &'static [&'static str] = &[
-        CALLS,
-        CALLS_END,
-        INVOKE[0],
-        INVOKE[1],
-        INVOKE[2],
-        INVOKE_END,
-        NAME_END[0],
-        NAME_END[1],
-        NAME_END[2],
-        TEXT[0],
-        TEXT[1],
-        TEXT[2],
-        TEXT[3],
-    ];
+    const MARKERS: &'static [&'static str] = MARKS;
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {

@@ -23,6 +23,10 @@ const NAME_END: &str = ">";
 /// What is text everywhere, and holds a `>` that ends no name.
 const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter=", "</parameter>"];
 
+/// All that may be special tokens.
+pub(super) const MARKS: &[&str] =
+    &[CALL, CALL_END, FUNCTION, FUNCTION_END, NAME_END, TEXT[0], TEXT[1], TEXT[2], TEXT[3]];
+
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Qwen3Coder>(tools)
 }
@@ -31,8 +35,7 @@ pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
 struct Qwen3Coder;
 
 impl Grammar for Qwen3Coder {
-    const MARKERS: &'static [&'static str] =
-        &[CALL, CALL_END, FUNCTION, FUNCTION_END, NAME_END, TEXT[0], TEXT[1], TEXT[2], TEXT[3]];
+    const MARKERS: &'static [&'static str] = MARKS;
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {

@@ -7,5 +7,6 @@ mod chat_tools;
 mod completions;
 mod health;
 mod models;
+mod reasoning;
 mod tokenize;
 mod tool_calls;

@@ -27,6 +27,8 @@ use crate::{
 
 const START: &str = "<|python_start|>";
 const END: &str = "<|python_end|>";
+/// What Llama 4 may put around a list.
+pub(super) const MARKS: &[&str] = &[START, END];
 
 pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Reader::boxed(false)
