@@ -324,12 +324,9 @@ impl SamplingFields {
 }
 
 impl Sampling {
-    /// Has reasoning and tool calls read out of the text. Their marks may be special tokens, which then stay in it, as in
-    /// vLLM.
+    /// Has reasoning and tool calls read out of the text.
     pub(super) fn read(&mut self, format: OutputFormat) {
-        let text = Arc::make_mut(&mut self.text);
-        text.skip_special_tokens &= !format.keeps_special_tokens();
-        text.format = format;
+        Arc::make_mut(&mut self.text).format = format;
     }
 
     /// Demands something of the output, whatever the fields say.

@@ -14,9 +14,11 @@ mod output;
 #[cfg(test)]
 mod properties;
 mod reasoning;
+#[cfg(test)]
+mod recorded;
 mod tools;
 
-pub use output::{ForcedCall, OutputFormat, OutputParser, ToolFormat};
+pub use output::{ForcedCall, OutputFormat, OutputParser, SpecialTokens, ToolFormat};
 pub use reasoning::{ReasoningFormat, ReasoningMarks, ReasoningParser};
 pub use tools::ToolParser;
 

@@ -40,6 +40,17 @@ impl ToolFormat {
     }
 }
 
+/// Which special tokens have a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// Those that the request wants.
+    AsAsked,
+    /// All of them.
+    All,
+    /// These, whatever the request wants.
+    Only(Vec<&'static str>),
+}
+
 /// What is read out of a text, and how.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OutputFormat {
@@ -65,11 +76,23 @@ impl OutputFormat {
         self.reasoning.is_none() && self.tools.is_none() && !self.channels
     }
 
-    /// Whether special tokens must stay in the text, whatever the request says.
-    pub fn keeps_special_tokens(&self) -> bool {
-        self.channels
-            || self.reasoning.is_some_and(ReasoningFormat::keeps_special_tokens)
-            || self.tools.as_ref().is_some_and(|tools| tools.parser.keeps_special_tokens())
+    /// Which special tokens have a text, since marks may be such.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        if self.channels {
+            return SpecialTokens::All;
+        }
+        let tools = self.tools.as_ref().map(|tools| tools.parser);
+        match (self.reasoning.and_then(ReasoningFormat::only_marks), tools) {
+            (Some(marks), None) => SpecialTokens::Only(marks),
+            (Some(mut marks), Some(tools))
+                if tools.special_tokens() == SpecialTokens::AsAsked || !tools.marks().is_empty() =>
+            {
+                marks.extend(tools.marks());
+                SpecialTokens::Only(marks)
+            }
+            (_, Some(tools)) => tools.special_tokens(),
+            (None, None) => SpecialTokens::AsAsked,
+        }
     }
 
     /// Whether an answer that says nothing and calls nothing has null for content.

@@ -110,26 +110,26 @@ fn tool() -> FunctionTool {
     }
 }
 
-/// All that can be asked for: every reader of calls, every reader of reasoning, and some of both.
+/// Every reader of calls, every reader of reasoning, and some of both.
 fn formats() -> Vec<OutputFormat> {
-    let variables = |text: &str| Value::parse(text).unwrap().as_object().unwrap().clone();
-    let thinking = [Object::new(), variables(r#"{"thinking": true, "force_nonempty_content": true}"#)];
-    let reasoning = ReasoningParser::names().flat_map(|name| {
-        let parser = ReasoningParser::named(name).unwrap();
-        thinking.iter().map(move |variables| Some(parser.format(variables))).collect::<Vec<_>>()
-    });
-    let reasoning: Vec<_> = std::iter::once(None).chain(reasoning).collect();
-    let calls = ToolParser::names().flat_map(|name| {
+    let thinking = Value::parse(r#"{"thinking": true, "force_nonempty_content": true}"#).unwrap();
+    let thinking = thinking.as_object().unwrap();
+    let reasoning = |name| Some(ReasoningParser::named(name).unwrap().format(thinking));
+    let tools = |name, first_only| {
         let parser = ToolParser::named(name).unwrap();
-        [false, true].map(|first_only| Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only }))
-    });
-    let calls: Vec<_> = std::iter::once(None).chain(calls).collect();
-    let both = reasoning.iter().flat_map(|reasoning| calls.iter().map(move |calls| (*reasoning, calls.clone())));
-    both.map(|(reasoning, calls)| {
-        let parser = calls.as_ref().map(|calls| calls.parser);
-        OutputFormat::new(reasoning, calls, parser)
-    })
-    .collect()
+        Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only })
+    };
+    let mut pairs: Vec<_> = ReasoningParser::names().map(|name| (reasoning(name), None)).collect();
+    pairs.push((Some(ReasoningParser::named("nemotron_v3").unwrap().format(&Object::new())), None));
+    for name in ToolParser::names() {
+        let both = [(None, false), (None, true), (reasoning("glm45"), false)];
+        pairs.extend(both.map(|(reasoning, first_only)| (reasoning, tools(name, first_only))));
+    }
+    let format = |(reasoning, tools): (_, Option<ToolFormat>)| {
+        let parser = tools.as_ref().map(|tools| tools.parser);
+        OutputFormat::new(reasoning, tools, parser)
+    };
+    pairs.into_iter().map(format).collect()
 }
 
 /// Reasoning, content, and names and arguments of the calls.
@@ -169,7 +169,7 @@ fn texts() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_pieces_of_a_text_give_what_the_whole_gives_in_every_format(

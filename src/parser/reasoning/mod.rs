@@ -182,12 +182,14 @@ impl ReasoningFormat {
         }
     }
 
-    /// Whether special tokens must stay in the text, whatever the request says.
-    pub fn keeps_special_tokens(self) -> bool {
+    /// The marks that have a text even if they are special tokens, where no other special token has one (vLLM's
+    /// `parser/engine`); `None` where the request decides.
+    pub(super) fn only_marks(self) -> Option<Vec<&'static str>> {
         match &self.parser.0.style {
-            Style::Tags(tags) => !tags.first_only,
-            Style::AppendThink => false,
-            Style::Channels => true,
+            Style::Tags(tags) if !tags.first_only => {
+                Some([tags.start, tags.end].into_iter().chain(tags.call).collect())
+            }
+            _ => None,
         }
     }
 

@@ -3,6 +3,7 @@
 //! What deviates on purpose:
 //! - `deepseek_r1` keeps what stands in front of `<think>`, unless it is white space; vLLM's JSON answers lose it, and
 //!   take a `<think>` behind the end for the start.
+//! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
 
 use super::ReasoningReader;
 use crate::parser::{Piece, marker};

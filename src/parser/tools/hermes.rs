@@ -8,6 +8,7 @@ use crate::{chat::FunctionTool, json::Value, parser::ToolCall};
 
 const MARKER: &str = "<tool_call>";
 const END: &str = "</tool_call>";
+pub(super) const MARKS: &[&str] = &[MARKER, END];
 
 pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(UntilEnd::new(&[MARKER], calls))

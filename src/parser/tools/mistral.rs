@@ -15,6 +15,7 @@ use crate::{
 
 pub(super) const MARKER: &str = "[TOOL_CALLS]";
 const ARGS: &str = "[ARGS]";
+pub(super) const MARKS: &[&str] = &[MARKER, ARGS];
 
 /// What the tokenizer has to have.
 pub(super) const NEEDS: &[&str] = &[MARKER];

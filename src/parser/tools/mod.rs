@@ -1,16 +1,32 @@
 //! Text to calls: vLLM's names, and one file for each family of formats.
 
+mod deepseek;
 pub(super) mod forced;
+mod functiongemma;
+mod gemma4;
+mod glm45;
 mod hermes;
+mod kimi_k2;
+mod lexer;
 mod llama3_json;
+mod machine;
+mod minimax_m2;
 mod mistral;
 mod mistral_list;
+mod number;
 pub(super) mod openai;
+mod parameters;
+mod pythonic;
+mod qwen3_coder;
+mod schema;
 mod until_end;
+
+#[cfg(test)]
+mod every_format;
 
 use std::fmt;
 
-use super::Piece;
+use super::{Piece, SpecialTokens};
 use crate::chat::FunctionTool;
 
 /// Reads the calls of one generation, out of text that a reader of reasoning has left.
@@ -42,6 +58,10 @@ struct Format {
     trims: bool,
     /// Markers may be special tokens, so that these stay in the text.
     keeps_special_tokens: bool,
+    /// All markers that may be special tokens.
+    marks: &'static [&'static str],
+    /// Special tokens that are no markers have no text.
+    drops_others: bool,
     /// A forced call is bare JSON instead of the format.
     forces_json: bool,
     /// An answer that neither says nor calls anything has null for content.
@@ -59,11 +79,26 @@ impl Format {
             reader,
             trims: false,
             keeps_special_tokens: true,
+            marks: &[],
+            drops_others: false,
             forces_json: false,
             silence_is_null: false,
             channels: false,
             needs: &[],
         }
+    }
+
+    /// One that vLLM reads with its `parser/engine`.
+    const fn engine(name: &'static str, reader: MakeReader, marks: &'static [&'static str]) -> Self {
+        Self { trims: true, silence_is_null: true, marks, drops_others: true, ..Self::new(name, reader) }
+    }
+
+    const fn deepseek(name: &'static str, reader: MakeReader) -> Self {
+        Self { keeps_special_tokens: false, marks: deepseek::MARKS, needs: deepseek::NEEDS, ..Self::new(name, reader) }
+    }
+
+    const fn pythonic(name: &'static str, reader: MakeReader) -> Self {
+        Self { keeps_special_tokens: false, forces_json: true, ..Self::new(name, reader) }
     }
 }
 
@@ -72,21 +107,45 @@ impl Format {
 /// Those of vLLM's `parser/engine` trim and have null for silence; those without a `structural_tag_model` force JSON; those
 /// whose `adjust_request` does not say otherwise keep no special tokens.
 const FORMATS: &[Format] = &[
-    Format::new("hermes", hermes::reader),
+    Format { marks: hermes::MARKS, ..Format::new("hermes", hermes::reader) },
+    Format::deepseek("deepseek_v3", deepseek::v3_reader),
+    Format::deepseek("deepseek_v31", deepseek::v31_reader),
     Format {
-        keeps_special_tokens: false,
-        needs: llama3_json::NEEDS,
-        ..Format::new("llama3_json", llama3_json::reader)
+        marks: functiongemma::MARKS,
+        forces_json: true,
+        trims: true,
+        ..Format::new("functiongemma", functiongemma::reader)
     },
+    Format::engine("gemma4", gemma4::reader, gemma4::MARKS),
+    Format::engine("glm45", glm45::reader, glm45::MARKS),
+    Format::engine("glm47", glm45::reader, glm45::MARKS),
+    Format { trims: false, ..Format::engine("kimi_k2", kimi_k2::reader, kimi_k2::MARKS) },
+    llama("llama3_json"),
+    llama("llama4_json"),
+    Format { marks: pythonic::MARKS, ..Format::pythonic("llama4_pythonic", pythonic::llama4_reader) },
+    Format::engine("minimax_m2", minimax_m2::reader, minimax_m2::MARKS),
     Format {
-        keeps_special_tokens: false,
-        needs: llama3_json::NEEDS,
-        ..Format::new("llama4_json", llama3_json::reader)
+        marks: mistral::MARKS,
+        drops_others: true,
+        needs: mistral::NEEDS,
+        silence_is_null: true,
+        ..Format::new("mistral", mistral::reader)
     },
-    Format { needs: mistral::NEEDS, silence_is_null: true, ..Format::new("mistral", mistral::reader) },
     Format { channels: true, ..Format::new("openai", openai::reader) },
-    Format::new("qwen3_json", hermes::reader),
+    Format::pythonic("pythonic", pythonic::reader),
+    Format::engine("qwen3_coder", qwen3_coder::reader, qwen3_coder::MARKS),
+    Format { marks: hermes::MARKS, ..Format::new("qwen3_json", hermes::reader) },
+    Format::engine("qwen3_xml", qwen3_coder::reader, qwen3_coder::MARKS),
 ];
+
+const fn llama(name: &'static str) -> Format {
+    Format {
+        keeps_special_tokens: false,
+        marks: llama3_json::NEEDS,
+        needs: llama3_json::NEEDS,
+        ..Format::new(name, llama3_json::reader)
+    }
+}
 
 /// A format of tool calls.
 #[derive(Debug, Clone, Copy)]
@@ -116,9 +175,18 @@ impl ToolParser {
         self.0.name
     }
 
-    /// Whether special tokens must stay in the text, because markers are such.
-    pub fn keeps_special_tokens(self) -> bool {
-        self.0.keeps_special_tokens
+    /// The markers that may be special tokens; none where they are not known.
+    pub(super) fn marks(self) -> &'static [&'static str] {
+        self.0.marks
+    }
+
+    /// Which special tokens have a text.
+    pub(super) fn special_tokens(self) -> SpecialTokens {
+        match self.0 {
+            Format { drops_others: true, marks, .. } => SpecialTokens::Only(marks.to_vec()),
+            Format { keeps_special_tokens: true, .. } => SpecialTokens::All,
+            _ => SpecialTokens::AsAsked,
+        }
     }
 
     /// Whether a forced call is written as bare JSON: a list of `{"name", "parameters"}` where one is required, the
