@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
@@ -225,6 +225,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
         },
+        structured: StructuredOutputCompiler::new(Arc::clone(tokenizer), eos.primary),
         tools: ToolPolicy::default(),
         prompt_tokens_details: false,
         max_model_len: engine.info().max_model_len,

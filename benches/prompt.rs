@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
@@ -301,7 +301,7 @@ fn routes(files: &ModelFiles) -> Router {
     let vocab_size = info.vocab_size;
     let api = Api {
         renderer: renderer(files, &tokenizer, TEMPLATES[0].1),
-        generator: Generator::new(Arc::new(ScriptedEngine::hashed(info, Vec::new())), tokenizer),
+        generator: Generator::new(Arc::new(ScriptedEngine::hashed(info, Vec::new())), Arc::clone(&tokenizer)),
         models: ServedModels::new("bench", Vec::new()),
         continuity: Continuity::new(
             ContinuityPolicy {
@@ -310,6 +310,7 @@ fn routes(files: &ModelFiles) -> Router {
             },
             vocab_size,
         ),
+        structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), eos.primary),
         tools: ToolPolicy::default(),
         prompt_tokens_details: false,
         sampling: SamplingPolicy {

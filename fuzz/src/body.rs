@@ -11,7 +11,7 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -73,6 +73,7 @@ fn target() -> Target {
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
         },
+        structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), eos.primary),
         tools: ToolPolicy::default(),
         prompt_tokens_details: false,
         max_model_len,

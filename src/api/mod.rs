@@ -16,8 +16,10 @@ mod output;
 mod sampling;
 mod sse;
 mod stream_options;
+mod structured;
 mod token_continuity;
 mod tokenize;
+mod tool_grammar;
 mod tools;
 
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use error::ApiError;
 pub use models::ServedModels;
 pub use sampling::SamplingPolicy;
+pub use structured::StructuredOutputCompiler;
 pub use tools::ToolPolicy;
 
 use crate::{
@@ -54,6 +57,8 @@ pub struct Api {
     pub continuity: Continuity,
     /// What the server decides about sampling.
     pub sampling: SamplingPolicy,
+    /// What outputs must be, as grammars.
+    pub structured: StructuredOutputCompiler,
     /// What the server decides about tool calls.
     pub tools: ToolPolicy,
     /// Whether usage says how much of a prompt was cached.

@@ -45,35 +45,55 @@ pub(super) struct DetailedUsage {
     usage: Usage,
     /// Null unless the server reports it.
     prompt_tokens_details: Option<PromptTokensDetails>,
-    /// Always null.
-    completion_tokens_details: Option<u8>,
+    /// Null unless the server reads reasoning.
+    completion_tokens_details: Option<CompletionTokensDetails>,
 }
 
 impl DetailedUsage {
     pub(super) fn new(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
         Self { usage, prompt_tokens_details, completion_tokens_details: None }
     }
+
+    /// With what was sampled in detail, where reasoning is read.
+    pub(super) fn detailed(self, completion_tokens_details: Option<CompletionTokensDetails>) -> Self {
+        Self { completion_tokens_details, ..self }
+    }
 }
 
-/// Usage in a stream: details are absent where there are none, and in all chunks but the last, as in vLLM.
+/// What usage says about what was sampled, with `--reasoning-parser`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct CompletionTokensDetails {
+    /// Tokens of reasoning, over all choices.
+    pub reasoning_tokens: usize,
+}
+
+/// Usage in a stream: details are absent where there are none, and those of the prompt in all chunks but the
+/// last, as in vLLM.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(super) struct StreamedUsage {
     #[serde(flatten)]
     usage: Usage,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_tokens_details: Option<PromptTokensDetails>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_tokens_details: Option<CompletionTokensDetails>,
 }
 
 impl StreamedUsage {
     /// Of all that was sampled, in the last chunk.
     pub(super) fn last(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
-        Self { usage, prompt_tokens_details }
+        Self { usage, prompt_tokens_details, completion_tokens_details: None }
+    }
+
+    /// With what was sampled in detail, where reasoning is read.
+    pub(super) fn detailed(self, completion_tokens_details: Option<CompletionTokensDetails>) -> Self {
+        Self { completion_tokens_details, ..self }
     }
 }
 
 impl From<Usage> for StreamedUsage {
     fn from(usage: Usage) -> Self {
-        Self { usage, prompt_tokens_details: None }
+        Self::last(usage, None)
     }
 }
 

@@ -8,12 +8,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{cache_salt::cache_salt, error::ApiError};
+use super::{cache_salt::cache_salt, error::ApiError, structured::StructuredFields};
 use crate::{
     TokenId,
-    generation::{TextOptions, ToolCallOptions},
+    generation::TextOptions,
     model::GenerationConfig,
-    sampling::{Logprobs, LogprobsMode, SamplingParams},
+    parser::OutputFormat,
+    sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint},
+    structured::Constraint,
     tokenizer::Tokenizer,
 };
 
@@ -86,14 +88,14 @@ pub(super) struct SamplingFields {
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<Value>,
     #[serde(flatten)]
+    structured: StructuredFields,
+    #[serde(flatten)]
     refused: RefusedFields,
 }
 
 /// Fields of vLLM that change what is generated and that tito does not have: refused, never ignored.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 struct RefusedFields {
-    response_format: Option<Value>,
-    structured_outputs: Option<Value>,
     use_beam_search: Option<Value>,
     truncate_prompt_tokens: Option<Value>,
     repetition_detection: Option<Value>,
@@ -106,11 +108,7 @@ struct RefusedFields {
 
 impl RefusedFields {
     fn check(&self) -> Result<(), ApiError> {
-        if self.response_format.as_ref().is_some_and(|format| !is_plain_text(format)) {
-            return Err(refuse("response_format"));
-        }
         let fields = [
-            ("structured_outputs", &self.structured_outputs),
             ("use_beam_search", &self.use_beam_search),
             ("truncate_prompt_tokens", &self.truncate_prompt_tokens),
             ("repetition_detection", &self.repetition_detection),
@@ -125,14 +123,6 @@ impl RefusedFields {
             Some((name, _)) => Err(refuse(name)),
             None => Ok(()),
         }
-    }
-}
-
-fn is_plain_text(format: &Value) -> bool {
-    match format {
-        Value::Null => true,
-        Value::Object(format) => format.get("type").and_then(Value::as_str) == Some("text"),
-        _ => false,
     }
 }
 
@@ -161,6 +151,8 @@ pub struct SamplingPolicy {
 #[derive(Debug, Clone)]
 pub(super) struct Sampling {
     params: SamplingParams,
+    /// What the output must be, not compiled yet.
+    constraint: Option<Constraint>,
     /// Sequences to generate.
     pub n: usize,
     /// Tokens to generate, if the request or the model says so.
@@ -210,6 +202,7 @@ impl SamplingFields {
         Ok(Sampling {
             n: self.n(params.is_greedy())?,
             params,
+            constraint: self.structured.resolve()?,
             max_tokens,
             text: Arc::new(self.text()?),
             prompt_logprobs: self.prompt_logprobs(policy, vocab_size)?,
@@ -283,7 +276,7 @@ impl SamplingFields {
             stop,
             include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
-            tool_calls: None,
+            format: OutputFormat::default(),
         })
     }
 
@@ -331,11 +324,30 @@ impl SamplingFields {
 }
 
 impl Sampling {
-    /// Has tool calls read out of the text; their markers may be special tokens, so these stay in the text, as in vLLM.
-    pub(super) fn read_tool_calls(&mut self, options: ToolCallOptions) {
-        let text = Arc::make_mut(&mut self.text);
-        text.tool_calls = Some(options);
-        text.skip_special_tokens = false;
+    /// Has reasoning and tool calls read out of the text.
+    pub(super) fn read(&mut self, format: OutputFormat) {
+        Arc::make_mut(&mut self.text).format = format;
+    }
+
+    /// Demands something of the output, whatever the fields say.
+    pub(super) fn demand(&mut self, constraint: Constraint) {
+        self.constraint = Some(constraint);
+    }
+
+    /// What the output must be, to be compiled.
+    pub(super) fn take_constraint(&mut self) -> Option<Constraint> {
+        self.constraint.take()
+    }
+
+    /// What was compiled.
+    pub(super) fn set_compiled(&mut self, constraint: SharedConstraint) {
+        self.params.constraint = Some(constraint);
+    }
+
+    /// Whether there is a token that ends an output.
+    pub(super) fn can_end(&self) -> bool {
+        let SamplingParams { eos_token_id, extra_eos_token_ids, stop_token_ids, .. } = &self.params;
+        eos_token_id.is_some() || !extra_eos_token_ids.is_empty() || !stop_token_ids.is_empty()
     }
 
     /// Request stop tokens, which may also close a message.

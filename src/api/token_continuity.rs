@@ -103,6 +103,7 @@ impl TokenContinuity {
 #[derive(Default)]
 struct Answer {
     text: String,
+    reasoning: Option<String>,
     tool_calls: Vec<ToolCall>,
     token_ids: Vec<TokenId>,
 }
@@ -117,7 +118,7 @@ impl Answer {
             extras: Object::new(),
         };
         let tool_calls = Some(self.tool_calls.into_iter().map(call).collect());
-        let message = Message { tool_calls, ..Message::text("assistant", self.text) };
+        let message = Message { tool_calls, reasoning: self.reasoning, ..Message::text("assistant", self.text) };
         (message, self.token_ids)
     }
 }
@@ -133,6 +134,9 @@ pub(super) fn recorded<E>(
         let (Some(recorder), Event::Delta(delta)) = (&recorder, event) else { return };
         let answer = &mut answers[*index];
         answer.text.push_str(&delta.text);
+        if let Some(reasoning) = &delta.reasoning {
+            answer.reasoning.get_or_insert_default().push_str(reasoning);
+        }
         answer.tool_calls.extend(delta.tool_calls.iter().cloned());
         answer.token_ids.extend(delta.tokens.iter().map(|token| token.id));
         if delta.finish.is_some() {

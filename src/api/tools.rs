@@ -2,15 +2,35 @@
 //! `chat_completion/protocol.py`, `renderers/online_renderer.py`).
 
 use super::error::ApiError;
-use crate::{chat::FunctionTool, generation::ToolCallOptions, json::Value, parser::ToolParser};
+use crate::{
+    chat::FunctionTool,
+    json::Value,
+    parser::{ForcedCall, OutputFormat, ReasoningParser, ToolFormat, ToolParser},
+    prompt::ChatPrompt,
+};
 
-/// What the server, not the request, decides about tool calls.
+/// What the server, not the request, decides about how answers are read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ToolPolicy {
     /// The format that the model writes calls in (`--tool-call-parser`).
     pub parser: Option<ToolParser>,
     /// Whether requests may leave it to the model to call (`--enable-auto-tool-choice`).
     pub auto: bool,
+    /// How the model writes what it thinks (`--reasoning-parser`).
+    pub reasoning: Option<ReasoningParser>,
+}
+
+impl ToolPolicy {
+    /// Whether answers are read at all.
+    pub(super) fn reads(self) -> bool {
+        self.parser.is_some() || self.reasoning.is_some()
+    }
+
+    /// How the answer to `prompt` is read.
+    pub(super) fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
+        let reasoning = self.reasoning.map(|parser| parser.format(&prompt.template_variables()));
+        OutputFormat::new(reasoning, tools, self.parser)
+    }
 }
 
 /// The fields of a request.
@@ -21,43 +41,73 @@ pub(super) struct ToolFields<'a> {
 }
 
 /// Whether the model calls.
-enum Choice<'a> {
-    Never,
-    Freely,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ToolChoice {
+    /// It does not, or nobody looks.
+    None,
+    /// As it likes.
+    Auto,
+    /// At least once.
     Required,
-    Named(&'a str),
+    /// This function, once.
+    Named(String),
+}
+
+impl ToolChoice {
+    /// Whether the model has no choice.
+    pub(super) fn is_forced(&self) -> bool {
+        matches!(self, Self::Required | Self::Named(_))
+    }
+}
+
+/// What is to become of a request's tools.
+#[derive(Debug)]
+pub(super) struct ToolUse {
+    /// What the sampler has to see to.
+    pub(super) choice: ToolChoice,
+    /// How calls are read; `None` where the answer is text whatever it says.
+    pub(super) format: Option<ToolFormat>,
 }
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, ApiError> {
     Err(ApiError::invalid("tool_choice", message))
 }
 
-impl<'a> ToolFields<'a> {
-    /// Checks the fields; `None` where the answer is text whatever it says.
-    pub(super) fn resolve(&self, policy: ToolPolicy) -> Result<Option<ToolCallOptions>, ApiError> {
-        let first_only = self.parallel_tool_calls == Some(false);
-        match (self.choice()?, policy) {
-            (Choice::Never, _) => Ok(None),
-            (Choice::Freely, ToolPolicy { parser: Some(parser), auto: true }) => {
-                Ok(Some(ToolCallOptions { parser, first_only }))
+impl ToolFields<'_> {
+    /// Checks the fields.
+    pub(super) fn resolve(&self, policy: ToolPolicy) -> Result<ToolUse, ApiError> {
+        let choice = self.choice()?;
+        let may = policy.auto || choice.is_forced();
+        let parser = match (&choice, policy.parser.filter(|_| may)) {
+            (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None }),
+            (_, Some(parser)) => parser,
+            (ToolChoice::Auto, None) => {
+                return invalid(
+                    "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set",
+                );
             }
-            (Choice::Freely, _) => {
-                invalid("\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set")
+            (ToolChoice::Required, None) => {
+                return invalid("tool_choice=\"required\" requires --tool-call-parser to be set");
             }
-            (Choice::Required, ToolPolicy { parser: None, .. }) => {
-                invalid("tool_choice=\"required\" requires --tool-call-parser to be set")
+            (ToolChoice::Named(name), None) => {
+                return invalid(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"));
             }
-            (Choice::Named(name), ToolPolicy { parser: None, .. }) => {
-                invalid(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"))
-            }
-            (Choice::Required | Choice::Named(_), _) => invalid(
-                "a `tool_choice` that forces a call needs structured output, which this server does not have: pass \
-                 \"auto\" and see whether the model calls",
-            ),
-        }
+        };
+        let forced = match &choice {
+            ToolChoice::Required => Some(ForcedCall::Required),
+            ToolChoice::Named(name) => Some(ForcedCall::Named(name.clone())),
+            ToolChoice::None | ToolChoice::Auto => None,
+        };
+        let format = ToolFormat {
+            parser,
+            tools: self.tools.unwrap_or_default().into(),
+            forced,
+            first_only: self.parallel_tool_calls == Some(false),
+        };
+        Ok(ToolUse { choice, format: Some(format) })
     }
 
-    fn choice(&self) -> Result<Choice<'a>, ApiError> {
+    fn choice(&self) -> Result<ToolChoice, ApiError> {
         if self.tools.is_some_and(<[_]>::is_empty) {
             let message = "`tools` must not be an empty array. Either provide at least one tool or omit the field \
                            entirely.";
@@ -65,13 +115,15 @@ impl<'a> ToolFields<'a> {
         }
         let choice = self.tool_choice.filter(|choice| !choice.is_null());
         match (choice, self.tools) {
-            (None, None) => Ok(Choice::Never),
-            (Some(Value::String(choice)), _) if choice == "none" => Ok(Choice::Never),
+            (None, None) => Ok(ToolChoice::None),
+            (Some(Value::String(choice)), _) if choice == "none" => Ok(ToolChoice::None),
             (Some(_), None) => invalid("When using `tool_choice`, `tools` must be set."),
-            (None, Some(_)) => Ok(Choice::Freely),
-            (Some(Value::String(choice)), _) if choice == "auto" => Ok(Choice::Freely),
-            (Some(Value::String(choice)), _) if choice == "required" => Ok(Choice::Required),
-            (Some(choice @ Value::Object(_)), Some(tools)) => named(choice, tools).map(Choice::Named),
+            (None, Some(_)) => Ok(ToolChoice::Auto),
+            (Some(Value::String(choice)), _) if choice == "auto" => Ok(ToolChoice::Auto),
+            (Some(Value::String(choice)), _) if choice == "required" => Ok(ToolChoice::Required),
+            (Some(choice @ Value::Object(_)), Some(tools)) => {
+                named(choice, tools).map(|name| ToolChoice::Named(name.to_owned()))
+            }
             (Some(choice), _) => {
                 let shown = choice.as_str().map_or_else(|| choice.to_json_string(), str::to_owned);
                 invalid(format!(
@@ -95,5 +147,28 @@ fn named<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiEr
         Some(None | Some("")) => invalid(format!("Invalid `name` in `function` in `tool_choice`! {USAGE}")),
         Some(Some(name)) if tools.iter().any(|tool| tool.name == name) => Ok(name),
         Some(Some(_)) => invalid("The tool specified in `tool_choice` does not match any of the specified `tools`"),
+    }
+}
+
+/// Counts what readers of calls find, under vLLM's name (`parser/metrics.py`): once a JSON answer, once a delta of a
+/// stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ParserCounter {
+    /// Of `/v1/chat/completions`.
+    Chat,
+}
+
+impl ParserCounter {
+    /// Takes note of one reading.
+    pub(super) fn count(self, mode: &'static str, called: bool) {
+        let request_type = match self {
+            Self::Chat => "chat_completions",
+        };
+        let outcome = if called { "tool_call" } else { "no_tool_call" };
+        metrics::counter!(
+            "vllm:tool_call_parser_invocations_total",
+            "mode" => mode, "outcome" => outcome, "request_type" => request_type
+        )
+        .increment(1);
     }
 }

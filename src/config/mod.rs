@@ -61,6 +61,6 @@ mod tests {
         let Command::Serve(serve) = arguments.command else { panic!("not serve") };
         assert_eq!(serve.served_model_name, ["a", "b"]);
         assert_eq!((serve.max_model_len, serve.max_logprobs, serve.dtype), (Some(4000), -1, Dtype::Float32));
-        assert_eq!((serve.enable_auto_tool_choice, serve.tool_call_parser), (true, Some(ToolParser::Hermes)));
+        assert_eq!((serve.enable_auto_tool_choice, serve.tool_call_parser), (true, ToolParser::named("hermes")));
     }
 }

@@ -9,7 +9,7 @@ use clap::{
 
 use crate::{
     continuity::{ContinuityPolicy, MemoryBounds},
-    parser::ToolParser,
+    parser::{ReasoningParser, ToolParser},
     prompt::OnUnprovable,
     sampling::LogprobsMode,
 };
@@ -88,6 +88,10 @@ pub struct ServeArgs {
     /// Format in which the model writes tool calls.
     #[arg(long, value_name = "NAME", value_parser = tool_parser())]
     pub tool_call_parser: Option<ToolParser>,
+
+    /// Format in which the model writes what it thinks.
+    #[arg(long, value_name = "NAME", value_parser = reasoning_parser())]
+    pub reasoning_parser: Option<ReasoningParser>,
 
     /// Where sampling defaults come from: `auto` (the model), `vllm` (none), or a directory with
     /// `generation_config.json`.
@@ -249,7 +253,13 @@ impl From<LogprobsModeArg> for LogprobsMode {
 
 /// vLLM's names of formats.
 fn tool_parser() -> impl TypedValueParser<Value = ToolParser> {
-    PossibleValuesParser::new(ToolParser::NAMES).try_map(|name| ToolParser::named(&name).ok_or("no such parser"))
+    PossibleValuesParser::new(ToolParser::names()).try_map(|name| ToolParser::named(&name).ok_or("no such parser"))
+}
+
+/// vLLM's names of ways to think.
+fn reasoning_parser() -> impl TypedValueParser<Value = ReasoningParser> {
+    PossibleValuesParser::new(ReasoningParser::names())
+        .try_map(|name| ReasoningParser::named(&name).ok_or("no such parser"))
 }
 
 /// vLLM's numbers: `1k` is 1000, `1K` is 1024, likewise m, M, g, G; `25.6k` is 25600.

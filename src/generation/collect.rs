@@ -18,6 +18,10 @@ pub struct Completion {
     pub tokens: Vec<SampledToken>,
     /// The text of the tokens, without stop token and stop string unless they were asked for.
     pub text: String,
+    /// What the model thought, if that was read out of the text.
+    pub reasoning: Option<String>,
+    /// How many of the tokens were reasoning.
+    pub reasoning_tokens: usize,
     /// The calls that were read out of the text, if they were asked for.
     pub tool_calls: Vec<ToolCall>,
     /// How it ended.
@@ -32,6 +36,10 @@ impl Completion {
             Event::Delta(delta) => {
                 self.tokens.extend(delta.tokens);
                 self.text.push_str(&delta.text);
+                if let Some(reasoning) = delta.reasoning {
+                    self.reasoning.get_or_insert_default().push_str(&reasoning);
+                }
+                self.reasoning_tokens += delta.reasoning_tokens;
                 self.tool_calls.extend(delta.tool_calls);
                 self.finish = delta.finish.or(self.finish.take());
             }

@@ -5,28 +5,33 @@
 
 use std::sync::Arc;
 
-use super::ToolCallOptions;
 use crate::{
     TokenId,
+    parser::{OutputFormat, SpecialTokens},
     tokenizer::{IncrementalDecoder, Tokenizer, TokenizerError},
 };
 
 /// How sampled tokens become text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TextOptions {
     /// Strings that end the generation; none is empty.
     pub stop: Vec<String>,
     /// Leave the stop string or stop token in the text.
     pub include_stop_str_in_output: bool,
-    /// Leave special tokens out of the text.
+    /// Leave special tokens out of the text, unless `format` needs them.
     pub skip_special_tokens: bool,
-    /// Read tool calls out of the text.
-    pub tool_calls: Option<ToolCallOptions>,
+    /// Read reasoning and tool calls out of the text.
+    pub format: OutputFormat,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true, tool_calls: None }
+        Self {
+            stop: Vec::new(),
+            include_stop_str_in_output: false,
+            skip_special_tokens: true,
+            format: OutputFormat::default(),
+        }
     }
 }
 
@@ -50,6 +55,8 @@ pub(super) struct TextDecoder {
     /// Bytes of `held` that stood there before stop strings counted (`min_tokens`).
     unchecked: usize,
     longest_stop: usize,
+    /// The special tokens that have a text; `None` where the decoder decides for all of them.
+    shown: Option<Vec<TokenId>>,
 }
 
 impl TextDecoder {
@@ -60,7 +67,15 @@ impl TextDecoder {
         min_tokens: usize,
     ) -> Result<Self, TokenizerError> {
         let known = prompt_token_ids.iter().rposition(|&id| !tokenizer.contains(id)).map_or(0, |last| last + 1);
-        let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], options.skip_special_tokens)?;
+        // Marks of reasoning and calls may be special tokens, which then stay in the text, as in vLLM.
+        let (skips, shown) = match options.format.special_tokens() {
+            SpecialTokens::AsAsked => (options.skip_special_tokens, None),
+            SpecialTokens::All => (false, None),
+            SpecialTokens::Only(marks) => {
+                (false, Some(marks.into_iter().filter_map(|mark| tokenizer.id_of(mark)).collect()))
+            }
+        };
+        let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], skips)?;
         let longest_stop = options.stop.iter().map(String::len).max().unwrap_or(0);
         Ok(Self {
             tokenizer: Arc::clone(tokenizer),
@@ -71,6 +86,7 @@ impl TextDecoder {
             held: String::new(),
             unchecked: 0,
             longest_stop,
+            shown,
         })
     }
 
@@ -81,7 +97,8 @@ impl TextDecoder {
             return Ok(Decoded { text: String::new(), stop: None });
         }
         // A model may be wider than its tokenizer; such an id has no text.
-        let text = if self.tokenizer.contains(id) { self.decoder.push(id)? } else { String::new() };
+        let has_text = self.tokenizer.contains(id) && !self.hides(id);
+        let text = if has_text { self.decoder.push(id)? } else { String::new() };
         self.held.push_str(&text);
         if self.pushed <= self.min_tokens {
             self.unchecked = self.held.len();
@@ -89,6 +106,11 @@ impl TextDecoder {
             return Ok(Decoded { text, stop: Some(stop) });
         }
         Ok(Decoded { text: self.take_certain(), stop: None })
+    }
+
+    /// Whether `id` is a special token that is not shown.
+    fn hides(&self, id: TokenId) -> bool {
+        self.shown.as_ref().is_some_and(|shown| self.tokenizer.is_special(id) && !shown.contains(&id))
     }
 
     /// What was held back, once the generation has ended.

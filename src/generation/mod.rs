@@ -1,12 +1,12 @@
 //! Sampled tokens to events: text, the end, and the tokens themselves, which are never derived again.
 //!
-//! Owns decoding, stop strings, the reading of tool calls and the fold of events into a finished answer. Refuses HTTP
-//! shapes.
+//! Owns decoding, stop strings, the reading of reasoning and tool calls, and the fold of events into a finished answer.
+//! Refuses HTTP shapes.
 
 mod collect;
 mod decode;
 mod meters;
-mod tool_calls;
+mod parsed;
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
 use meters::Meters;
-pub use tool_calls::ToolCallOptions;
+pub use parsed::{OpenReasoning, open_reasoning};
 
 use crate::{
     TokenId,
@@ -83,9 +83,13 @@ pub enum Event {
 pub struct Delta {
     /// Sampled tokens; none in the last delta of an aborted generation.
     pub tokens: Vec<SampledToken>,
-    /// Text that became certain; it may lag behind the tokens.
+    /// Text that became certain; it may lag behind the tokens. Without reasoning and calls, where these are read.
     pub text: String,
-    /// The calls that the text makes, where they are asked for; all in the last delta.
+    /// What the model thought, where that is read; it may be empty.
+    pub reasoning: Option<String>,
+    /// How many of the tokens were reasoning, where that is read.
+    pub reasoning_tokens: usize,
+    /// The calls that the text makes, where they are read.
     pub tool_calls: Vec<ToolCall>,
     /// Set in the last delta.
     pub finish: Option<Finish>,
@@ -115,7 +119,7 @@ impl Generator {
     /// Starts one generation.
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
         let sampling = Arc::clone(&request.sampling);
-        let tool_calls = request.text.tool_calls;
+        let (text, prompt) = (Arc::clone(&request.text), Arc::clone(&request.prompt_token_ids));
         let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens);
         let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
         let decoder = match decoder {
@@ -135,10 +139,7 @@ impl Generator {
             Event::Prompt(prompt) => meter.prompt(prompt),
             Event::Delta(delta) => meter.record(delta),
         });
-        match tool_calls {
-            Some(options) => tool_calls::read(counted.boxed(), options),
-            None => counted.boxed(),
-        }
+        parsed::read(counted.boxed(), &text, &self.tokenizer, &prompt)
     }
 
     /// Starts several generations at once; each event comes with the index of its request.

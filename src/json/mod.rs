@@ -45,6 +45,11 @@ impl Value {
         parse::parse(text)
     }
 
+    /// Reads the document that `text` begins with, and says where it ends, as Python's `raw_decode` does.
+    pub fn parse_start(text: &str) -> Result<(Self, usize), ParseError> {
+        parse::parse_start(text)
+    }
+
     /// Writes the value as Python's `json.dumps(value, ensure_ascii=False)` does.
     pub fn to_json_string(&self) -> String {
         self.to_json_string_with(&Format::default())

@@ -56,6 +56,12 @@ pub(super) fn parse(text: &str) -> Result<Value, ParseError> {
     Ok(value)
 }
 
+pub(super) fn parse_start(text: &str) -> Result<(Value, usize), ParseError> {
+    let mut parser = Parser { text, at: 0 };
+    let value = parser.value(0)?;
+    Ok((value, parser.at))
+}
+
 struct Parser<'a> {
     text: &'a str,
     /// Bytes read so far; never within a character.

@@ -6,6 +6,7 @@ mod engine;
 #[cfg(feature = "mistralrs")]
 mod mistralrs;
 mod native;
+mod parsers;
 mod progress;
 mod script;
 mod weights;
@@ -17,7 +18,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -43,6 +44,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model))?;
     let tokenizer = Arc::new(tokenizer);
     let eos = files.eos(&tokenizer)?;
+    let tools = parsers::policy(&args, &tokenizer)?;
     let (templates, template_source) = templates(&args, &files)?;
     reading.done();
     let max_model_len = max_model_len(&args, &files)?;
@@ -54,13 +56,16 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let announcement = announce(&args, engine.info(), &template_source, address);
     let policy = sampling_policy(&args, &files, &eos)?;
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
+    let end = policy.eos_token_id.into_iter().chain(policy.extra_eos_token_ids.iter().copied());
+    let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end);
     let api = Arc::new(Api {
         renderer,
         generator: Generator::new(Arc::clone(&engine), tokenizer),
         models,
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
-        tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
+        structured,
+        tools,
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,

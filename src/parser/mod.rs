@@ -1,64 +1,54 @@
-//! The formats in which models write tool calls: text to calls, one file for each format.
+//! The formats in which models write: text to reasoning, content and calls, one file for each format.
 //!
-//! Names and results are those of vLLM 0.32 (`tool_parsers/`). Refuses ids, and to know which request wants calls.
+//! Names and results are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`). Refuses ids, and to know what a
+//! request is. An [`OutputParser`] reads one generation: a reader of reasoning first, and what it leaves goes to a reader
+//! of calls. The crates `reasoning-parser` and `tool-parser` are not used: they spell arguments as `serde_json` does where
+//! vLLM spells them as Python's `json.dumps`, and keep calls of a text whose other calls cannot be read.
 //!
 //! What deviates on purpose:
-//! - A stream gives what the whole text gives: from the first marker on, text is kept back until the generation ends.
+//! - A stream gives what the whole text gives, whatever the pieces are: what a later text could still change is kept back.
 //!   vLLM reads streams by other rules than whole answers, and sends calls that it does not find in the whole text.
 
-mod hermes;
-mod stream;
+mod marker;
+mod output;
+#[cfg(test)]
+mod properties;
+mod reasoning;
+#[cfg(test)]
+mod recorded;
+mod tools;
 
-pub use stream::ToolCallStream;
+pub use output::{ForcedCall, OutputFormat, OutputParser, SpecialTokens, ToolFormat};
+pub use reasoning::{ReasoningFormat, ReasoningMarks, ReasoningParser};
+pub use tools::ToolParser;
+
+/// What a text turned out to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// What the model thinks. An empty one says that it thought, and nothing.
+    Reasoning(String),
+    /// What it says.
+    Content(String),
+    /// A call that it makes.
+    Call(ToolCall),
+}
 
 /// A call as a model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// What the answer to the call refers to: random, nobody can guess it.
+    /// What the answer to the call refers to: random, or the model's own.
     pub id: String,
     /// The function's name.
     pub name: String,
-    /// The arguments as JSON text, in Python's spelling.
+    /// The arguments as JSON text, in Python's spelling where they were read.
     pub arguments: String,
 }
 
 impl ToolCall {
-    fn new(name: String, arguments: String) -> Self {
-        Self { id: format!("chatcmpl-tool-{}", uuid::Uuid::new_v4().simple()), name, arguments }
-    }
-}
-
-/// A format of tool calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolParser {
-    /// JSON objects between `<tool_call>` and `</tool_call>`: Hermes, Qwen 2.5, Qwen 3.
-    Hermes,
-}
-
-impl ToolParser {
-    /// vLLM's names of the formats that are known here.
-    pub const NAMES: [&str; 2] = ["hermes", "qwen3_json"];
-
-    /// The format that vLLM calls so.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "hermes" | "qwen3_json" => Some(Self::Hermes),
-            _ => None,
-        }
-    }
-
-    /// Where calls begin.
-    fn marker(self) -> &'static str {
-        match self {
-            Self::Hermes => hermes::MARKER,
-        }
-    }
-
-    /// The calls of a text that begins with the marker; `None` where one of them cannot be read.
-    fn calls(self, text: &str) -> Option<Vec<ToolCall>> {
-        match self {
-            Self::Hermes => hermes::calls(text),
-        }
+    /// A call with a random id in vLLM's spelling.
+    pub(crate) fn new(name: String, arguments: String) -> Self {
+        let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
+        Self { id: format!("chatcmpl-tool-{random:016x}"), name, arguments }
     }
 }
 
@@ -67,16 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_a_format_and_no_other_has() {
-        assert!(ToolParser::NAMES.iter().all(|name| ToolParser::named(name).is_some()));
-        assert_eq!(ToolParser::named("Hermes"), None);
-    }
-
-    #[test]
     fn ids_are_those_of_vllm_and_never_the_same() {
         let [one, other] = [(), ()].map(|()| ToolCall::new("f".to_owned(), "{}".to_owned()).id);
         assert_ne!(one, other);
         let digits = one.strip_prefix("chatcmpl-tool-").unwrap();
-        assert!(digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{one}");
+        assert!(digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{one}");
     }
 }

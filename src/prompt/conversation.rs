@@ -275,13 +275,21 @@ pub(super) fn common_prefix(left: &str, right: &str) -> usize {
     (0..=same).rev().find(|&length| left.is_char_boundary(length)).unwrap_or(0)
 }
 
-/// The template's variables: the request's kwargs, then the fields that vLLM lets override them.
-fn variables(prompt: &ChatPrompt) -> Object {
-    let mut variables = prompt.template_kwargs.clone();
-    if let Some(effort) = &prompt.reasoning_effort {
-        variables.entry("enable_thinking".to_owned()).or_insert(Value::Bool(effort != "none"));
-        variables.insert("reasoning_effort".to_owned(), Value::from(effort.as_str()));
+impl ChatPrompt {
+    /// The variables that a request sets of its template: its kwargs, and what vLLM makes of its effort.
+    pub fn template_variables(&self) -> Object {
+        let mut variables = self.template_kwargs.clone();
+        if let Some(effort) = &self.reasoning_effort {
+            variables.entry("enable_thinking".to_owned()).or_insert(Value::Bool(effort != "none"));
+            variables.insert("reasoning_effort".to_owned(), Value::from(effort.as_str()));
+        }
+        variables
     }
+}
+
+/// The template's variables: those of the request, then the fields that vLLM lets override them.
+fn variables(prompt: &ChatPrompt) -> Object {
+    let mut variables = prompt.template_variables();
     let list = |values: &[Value]| Value::Array(values.to_vec());
     let tools = prompt.tools.as_ref().map(|tools| tools.iter().map(template_tool).collect::<Vec<_>>());
     variables.insert("tools".to_owned(), tools.as_deref().map_or(Value::Null, list));

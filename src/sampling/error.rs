@@ -14,6 +14,9 @@ pub enum SampleError {
     /// The masks of the request, or the model itself, gave every token probability zero.
     #[error("no token is left to sample: every token is masked")]
     NothingLeft,
+    /// What a structured output must keep to could not be followed further.
+    #[error("the structured output cannot be followed: {0}")]
+    Unfollowable(&'static str),
     /// The token to score is not one that the model has a logit for.
     #[error("token id {id} is out of the model's vocabulary of {vocab_size}")]
     OutOfVocabulary {

@@ -15,6 +15,11 @@ impl<'a> Pool<'a> {
         Self { logits, ids: None }
     }
 
+    /// Some tokens, ascending, with their logits.
+    pub(super) fn of(logits: &'a [f32], ids: &'a [TokenId]) -> Self {
+        Self { logits, ids: Some(ids) }
+    }
+
     /// The token at an index into `logits`.
     pub(super) fn id(self, index: usize) -> TokenId {
         match self.ids {
@@ -57,6 +62,11 @@ impl AllowedTokens {
         ids.sort_unstable();
         ids.dedup();
         Self { ids, logits: Vec::new() }
+    }
+
+    /// The allowed tokens, ascending.
+    pub(super) fn ids(&self) -> &[TokenId] {
+        &self.ids
     }
 
     /// The logits of the allowed tokens; a token without a logit is left out.

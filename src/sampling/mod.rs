@@ -7,7 +7,7 @@
 //! That of vLLM's V1 sampler, which the documentation of [`Sampler`] lists and its `forward` follows:
 //!
 //! 1. raw log-probs, from the untouched logits
-//! 2. `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`
+//! 2. the constraint of a structured output, `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`
 //! 3. penalties: repetition over prompt and output, then frequency and presence over output
 //! 4. greedy: the best token, the lowest id among equals, and nothing below applies
 //! 5. temperature, `min_p`, `top_k` (logits that equal the `k`-th are all kept), `top_p`
@@ -29,6 +29,7 @@
 #![cfg_attr(test, expect(clippy::float_cmp, reason = "results are exact to the bit"))]
 
 mod best;
+mod constraint;
 mod draw;
 mod edits;
 mod error;
@@ -43,6 +44,7 @@ mod softmax;
 mod truncation;
 mod validation;
 
+pub use constraint::{ConstraintState, SharedConstraint, TokenConstraint, TokenMask};
 pub use error::SampleError;
 pub use log_probs::{SampledToken, TopLogprob, score_token};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};

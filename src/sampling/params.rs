@@ -1,6 +1,6 @@
 //! What a request asks of the sampler.
 
-use super::FinishReason;
+use super::{FinishReason, SharedConstraint};
 use crate::TokenId;
 
 /// Which log-probs accompany each sampled token.
@@ -46,6 +46,8 @@ pub struct SamplingParams {
     pub logit_bias: Vec<(TokenId, f32)>,
     /// Only these tokens may be sampled.
     pub allowed_token_ids: Option<Vec<TokenId>>,
+    /// What the output must keep to, and where it may end.
+    pub constraint: Option<SharedConstraint>,
     /// Sequences that the output may not complete; what of them stands in the prompt does not count.
     pub bad_words: Vec<Vec<TokenId>>,
     /// The same seed gives the same ids; `None` draws a fresh one.
@@ -81,6 +83,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             logit_bias: Vec::new(),
             allowed_token_ids: None,
+            constraint: None,
             bad_words: Vec::new(),
             seed: None,
             max_tokens: 16,

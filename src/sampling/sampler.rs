@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     FinishReason, LogprobsMode, SampleError, SampledToken, SamplingParams,
     best::BestTokens,
+    constraint::Constrained,
     draw::UniformStream,
     edits::Edits,
     log_probs::Distribution,
@@ -32,6 +33,7 @@ pub struct SequenceSampler {
     method: Method,
     penalties: Option<Penalties>,
     allowed: Option<AllowedTokens>,
+    constrained: Option<Constrained>,
     scratch: Scratch,
 }
 
@@ -72,6 +74,7 @@ impl SequenceSampler {
             method,
             penalties: Penalties::new(&params, &prompt_token_ids),
             allowed: params.allowed_token_ids.as_deref().map(AllowedTokens::new),
+            constrained: Constrained::new(&params),
             scratch: Scratch::default(),
             params,
         }
@@ -87,6 +90,9 @@ impl SequenceSampler {
         let chosen = self.choose(logits, raw_scale);
         self.scratch.edits.undo(logits);
         let (id, scale) = chosen?;
+        if let Some(constrained) = &mut self.constrained {
+            constrained.accept(id)?;
+        }
 
         let Scratch { raw, pool, best, processed, .. } = &mut self.scratch;
         let distribution = match self.params.logprobs_mode {
@@ -125,9 +131,14 @@ impl SequenceSampler {
 
     /// Takes the best of the edited logits or draws one of them; also gives the scale that makes them weights.
     fn choose(&mut self, logits: &[f32], raw_scale: Scale) -> Result<(TokenId, Scale), SampleError> {
-        let Self { params, method, allowed, scratch: Scratch { edits, raw, pool: sums, processed, .. }, .. } = self;
-        let untouched = allowed.is_none() && edits.is_empty();
-        let pool = allowed.as_mut().map_or(Pool::whole(logits), |allowed| allowed.gather(logits));
+        let Self { params, method, allowed, constrained, scratch, .. } = self;
+        let Scratch { edits, raw, pool: sums, processed, .. } = scratch;
+        let untouched = allowed.is_none() && constrained.is_none() && edits.is_empty();
+        let pool = match (constrained, allowed) {
+            (Some(constrained), allowed) => constrained.gather(logits, allowed.as_ref())?,
+            (None, Some(allowed)) => allowed.gather(logits),
+            (None, None) => Pool::whole(logits),
+        };
         let max = if untouched { raw_scale.max() } else { edited_max(pool.logits)? };
         let scale = Scale::new(max, if params.is_greedy() { 1.0 } else { params.temperature });
         let position = self.output.len();

@@ -58,7 +58,7 @@ pub(super) const HISTOGRAMS: &[Family] = &[
     family("vllm:time_to_first_token_seconds", "Seconds from a request to its first token.", FIRST_TOKEN_SECONDS),
 ];
 
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
     ("http_requests_total", "Requests by route, method and kind of status."),
     ("vllm:generation_tokens_total", "Tokens that were sampled."),
     ("vllm:num_preemptions_total", "Times that a sequence lost its cache to another one."),
@@ -67,6 +67,10 @@ const COUNTERS: [(&str, &str); 8] = [
     ("vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed again."),
     ("vllm:prompt_tokens_total", "Prompt tokens, cached ones included."),
     ("vllm:request_success_total", "Requests that ended, by what ended them."),
+    (
+        "vllm:tool_call_parser_invocations_total",
+        "Answers that were read for tool calls, and deltas of streams, by whether one was found.",
+    ),
 ];
 
 /// Tells the recorder that is installed now what the families are about.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -130,6 +130,7 @@ impl TestApp {
             models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
+            structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), [IM_END, ENDOFTEXT]),
             tools: recipe.tools,
             prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,
@@ -188,7 +189,7 @@ impl TestApp {
 
     /// `--enable-auto-tool-choice --tool-call-parser hermes`.
     pub(crate) fn reads_tool_calls(self) -> Self {
-        self.tools(ToolPolicy { parser: Some(ToolParser::Hermes), auto: true })
+        self.tools(ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: None })
     }
 
     /// What the server decides about tool calls.

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("main", &["api", "config", "launch", "telemetry"]),
     (
         "launch",
@@ -28,6 +28,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "prompt",
             "sampling",
             "server",
+            "structured",
             "telemetry",
             "tokenizer",
         ],
@@ -36,7 +37,19 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("telemetry", &["engine"]),
     (
         "api",
-        &["chat", "continuity", "engine", "generation", "json", "model", "parser", "prompt", "sampling", "tokenizer"],
+        &[
+            "chat",
+            "continuity",
+            "engine",
+            "generation",
+            "json",
+            "model",
+            "parser",
+            "prompt",
+            "sampling",
+            "structured",
+            "tokenizer",
+        ],
     ),
     // The flags name types of these.
     ("config", &["continuity", "parser", "prompt", "sampling"]),
@@ -44,22 +57,24 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
     ("engine", &["gguf", "sampling"]),
+    ("structured", &["sampling", "tokenizer"]),
     ("model", &["gguf", "tokenizer"]),
     ("gguf", &["tokenizer"]),
     ("chat", &["json"]),
-    ("parser", &["json"]),
+    ("parser", &["chat", "json"]),
     ("sampling", &[]),
     ("json", &[]),
     ("tokenizer", &[]),
 ];
 
 /// Names that only some files may write, by the beginning of their paths.
-const OWNED: [(&str, &[&str]); 12] = [
+const OWNED: [(&str, &[&str]); 13] = [
     ("mistralrs_core", &["src/engine/mistralrs/"]),
     ("candle_core", &["src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
     ("minijinja", &["src/prompt/template/"]),
+    ("llguidance", &["src/structured/"]),
     ("StatusCode", &["src/api/error.rs", "src/api/health.rs", "src/server/auth.rs", "src/model/hub/tests.rs"]),
     // Settings come from the environment in one place; where temporary files go is none, and a test asks where the
     // model is.

@@ -12,8 +12,9 @@ const COMPLETIONS: &str = "/v1/completions";
 #[derive(Debug, Default, PartialEq)]
 struct Whole {
     text: String,
-    /// Without their ids, which are random.
-    tool_calls: Vec<Value>,
+    reasoning: String,
+    /// Names and arguments; the ids are random.
+    tool_calls: Vec<[String; 2]>,
     token_ids: Vec<Value>,
     /// Entries of the log-prob lists, by the name of the list.
     logprobs: Map<String, Value>,
@@ -31,12 +32,25 @@ impl Whole {
         }
     }
 
+    /// Adds a piece of the call at `index`.
+    fn add_call(&mut self, index: usize, function: &Value) {
+        self.tool_calls.resize_with(self.tool_calls.len().max(index + 1), Default::default);
+        for (text, key) in self.tool_calls[index].iter_mut().zip(["name", "arguments"]) {
+            text.push_str(function[key].as_str().unwrap_or_default());
+        }
+    }
+
     fn add_piece(&mut self, piece: &Value) {
         assert_eq!(self.finish_reason, Value::Null, "a piece after the end: {piece}");
         let text = piece["delta"]["content"].as_str().or(piece["text"].as_str()).unwrap_or_default();
         self.text.push_str(text);
-        let calls = piece["delta"]["tool_calls"].as_array().or(piece["message"]["tool_calls"].as_array());
-        self.tool_calls.extend(calls.into_iter().flatten().map(|call| call["function"].clone()));
+        for message in ["delta", "message"] {
+            self.reasoning.push_str(piece[message]["reasoning"].as_str().unwrap_or_default());
+            for (at, call) in piece[message]["tool_calls"].as_array().into_iter().flatten().enumerate() {
+                let index = call["index"].as_u64().map_or(at, |index| usize::try_from(index).unwrap());
+                self.add_call(index, &call["function"]);
+            }
+        }
         self.token_ids.extend(piece["token_ids"].as_array().into_iter().flatten().cloned());
         self.add_logprobs(&piece["logprobs"]);
         self.finish_reason = piece["finish_reason"].clone();
@@ -61,7 +75,7 @@ fn of_answer(answer: &Value) -> (Vec<Whole>, Value) {
         whole
     });
     let usage = &answer["usage"];
-    (choices.collect(), json!([usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]]))
+    (choices.collect(), counts(usage))
 }
 
 /// The same of a stream with `include_usage`.
@@ -79,7 +93,13 @@ fn of_stream(events: &[Value], choices: usize) -> (Vec<Whole>, Value) {
     }
     assert_eq!(last["choices"], json!([]));
     let usage = &last["usage"];
-    (wholes, json!([usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]]))
+    (wholes, counts(usage))
+}
+
+/// What both ways say about usage.
+fn counts(usage: &Value) -> Value {
+    let reasoning = usage["completion_tokens_details"]["reasoning_tokens"].clone();
+    json!([usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"], reasoning])
 }
 
 /// Asks twice, each time a fresh server, and compares.

@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`.
 
+mod deltas;
 mod request;
 mod response;
 mod types;
@@ -91,13 +92,14 @@ async fn create_chat_completion_from_tokens(
 }
 
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
-    let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
+    let ChatTurn { id, prompt, mut sampling, shown, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
+    api.structured.constrain_answer(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let events = recorded(events, recorder, sampling.n);
-    let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, top_logprobs);
+    let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
         Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {

@@ -10,7 +10,8 @@ use crate::{
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
-        tools::ToolFields,
+        tool_grammar,
+        tools::{ToolChoice, ToolFields},
     },
     sampling::Logprobs,
 };
@@ -21,8 +22,17 @@ pub(super) struct ChatTurn {
     pub(super) id: String,
     pub(super) prompt: PromptTurn,
     pub(super) sampling: Sampling,
-    pub(super) top_logprobs: Option<usize>,
+    pub(super) shown: Shown,
     pub(super) delivery: Delivery,
+}
+
+/// What the answer shows of what was generated.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) top_logprobs: Option<usize>,
+    /// Whether the model could choose to call.
+    pub(super) tool_choice: ToolChoice,
+    pub(super) reasoning: bool,
 }
 
 impl ChatTurn {
@@ -37,13 +47,17 @@ impl ChatTurn {
             tool_choice: request.tool_choice.as_ref(),
             parallel_tool_calls: request.parallel_tool_calls,
         };
-        let tool_calls = tools.resolve(api.tools)?;
+        let tools = tools.resolve(api.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
         let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
-        if let Some(options) = tool_calls {
-            sampling.read_tool_calls(options);
+        if let Some(format) = &tools.format
+            && let Some(constraint) = tool_grammar::constraint(format, tokenizer)?
+        {
+            sampling.demand(constraint);
         }
+        let shown =
+            Shown { top_logprobs, tool_choice: tools.choice, reasoning: request.include_reasoning.unwrap_or(true) };
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
@@ -70,7 +84,8 @@ impl ChatTurn {
             stop_token_ids: sampling.stop_token_ids().to_vec(),
         };
         let prompt = conversation.into_turn(api, headers)?;
-        Ok(Self { id, prompt, sampling, top_logprobs, delivery })
+        sampling.read(api.tools.output_format(tools.format, &prompt.prompt));
+        Ok(Self { id, prompt, sampling, shown, delivery })
     }
 }
 

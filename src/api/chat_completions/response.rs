@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use super::types::{
-    AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice, ChunkDelta,
-    ChunkToolCall, NamedLogprob, TokenLogprob,
+use super::{
+    deltas,
+    request::Shown,
+    types::{
+        AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
+        ChunkDelta, NamedLogprob, TokenLogprob,
+    },
 };
 use crate::{
     TokenId,
@@ -12,22 +16,27 @@ use crate::{
         Api, Prompted,
         error::ApiError,
         output::{
-            DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT, StopReason, StreamedUsage,
-            TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+            CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT, StopReason,
+            StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
         sampling::Sampling,
         sse,
         token_continuity::TokenContinuity,
+        tools::{ParserCounter, ToolChoice},
     },
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish},
 };
 
-/// How a choice ended: that it calls counts more than what ended its tokens, in streams too, unless the server cut it
-/// off: more calls may have been meant.
-fn ending(finish: &Finish, called: bool) -> (FinishReason, Option<StopReason>) {
+/// How a choice ended, in streams too. That it calls counts more than what ended its tokens, unless the server cut it off:
+/// more calls may have been meant. Forced calls are there if the model ended them, and a named one is not worth telling.
+fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
     let (reason, stop_reason) = finish_fields(finish);
-    let calls = called && *finish != Finish::Abort;
+    let calls = match choice {
+        ToolChoice::None | ToolChoice::Named(_) => false,
+        ToolChoice::Auto => called && *finish != Finish::Abort,
+        ToolChoice::Required => reason == FinishReason::Stop,
+    };
     (if calls { FinishReason::ToolCalls } else { reason }, stop_reason)
 }
 
@@ -43,19 +52,18 @@ pub(super) struct Envelope {
     token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
     logprobs: bool,
-    top_logprobs: Option<usize>,
     prompt_logprobs: bool,
     tokens_as_ids: bool,
+    shown: Shown,
+    /// An answer that says nothing has null for content, not an empty text.
+    silence_is_null: bool,
+    /// The server reads reasoning, so that usage counts it.
+    counts_reasoning: bool,
+    calls_read: Option<ParserCounter>,
 }
 
 impl Envelope {
-    pub(super) fn new(
-        api: Arc<Api>,
-        id: String,
-        prompt: &Prompted,
-        sampling: &Sampling,
-        top_logprobs: Option<usize>,
-    ) -> Self {
+    pub(super) fn new(api: Arc<Api>, id: String, prompt: &Prompted, sampling: &Sampling, shown: Shown) -> Self {
         let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
         let token_continuity = (prompt.asks_for_continuity || asks_for_ids).then(|| prompt.verdict.clone());
         Self {
@@ -66,9 +74,12 @@ impl Envelope {
             token_continuity,
             return_token_ids: sampling.return_token_ids,
             logprobs: sampling.wants_logprobs(),
-            top_logprobs,
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
             tokens_as_ids: sampling.tokens_as_ids,
+            shown,
+            silence_is_null: sampling.text.format.silence_is_null(),
+            counts_reasoning: api.tools.reasoning.is_some(),
+            calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
             api,
         }
     }
@@ -83,12 +94,19 @@ impl Envelope {
         prompt.filter(|_| self.api.prompt_tokens_details).map(details)
     }
 
+    /// What usage says about what was sampled.
+    fn completion_details(&self, reasoning_tokens: usize) -> Option<CompletionTokensDetails> {
+        self.counts_reasoning.then_some(CompletionTokensDetails { reasoning_tokens })
+    }
+
     /// The JSON answer.
     pub(super) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let tokenizer = self.api.renderer.tokenizer();
         let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
-        let usage = DetailedUsage::new(self.usage(sampled), self.details(prompt));
+        let thought = completions.iter().map(|completion| completion.reasoning_tokens).sum();
+        let usage =
+            DetailedUsage::new(self.usage(sampled), self.details(prompt)).detailed(self.completion_details(thought));
         let scored = prompt.filter(|_| self.prompt_logprobs);
         let prompt_logprobs = scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?;
         let choices = completions.into_iter().enumerate().map(|(index, completion)| self.choice(index, completion));
@@ -113,7 +131,11 @@ impl Envelope {
 
     fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
-        let (finish_reason, stop_reason) = ending(finish, !completion.tool_calls.is_empty());
+        let called = !completion.tool_calls.is_empty();
+        let (finish_reason, stop_reason) = ending(finish, called, &self.shown.tool_choice);
+        if let Some(counter) = self.calls_read {
+            counter.count("non_streaming", called);
+        }
         let bundle = self.return_token_ids || (self.logprobs && self.tokens_as_ids);
         Ok(Choice {
             index,
@@ -129,15 +151,22 @@ impl Envelope {
                     generation_token_ids: completion.token_ids(),
                     generation_log_probs: completion.tokens.iter().map(|token| token.logprob).collect(),
                 }),
-                content: (!completion.text.is_empty() || completion.tool_calls.is_empty()).then_some(completion.text),
+                content: self.content(completion.text, called),
                 refusal: None,
                 annotations: None,
                 audio: None,
                 function_call: None,
                 tool_calls: completion.tool_calls.into_iter().map(Into::into).collect(),
-                reasoning: None,
+                reasoning: completion.reasoning.filter(|_| self.shown.reasoning),
             },
         })
+    }
+
+    /// The content of a message: forced calls have an empty one beside them, others have none.
+    fn content(&self, text: String, called: bool) -> Option<String> {
+        let forced = self.shown.tool_choice.is_forced();
+        let null = text.is_empty() && !forced && (called || self.silence_is_null);
+        (!null).then_some(text)
     }
 
     fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
@@ -150,7 +179,7 @@ impl Envelope {
 
     fn token_logprob(&self, token: &SampledToken) -> Result<TokenLogprob, ApiError> {
         let spelling = TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.tokens_as_ids };
-        let alternatives = shown_alternatives(token, self.top_logprobs).into_iter().map(|shown| {
+        let alternatives = shown_alternatives(token, self.shown.top_logprobs).into_iter().map(|shown| {
             let name = spelling.name(shown.id)?;
             Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: shown.logprob })
         });
@@ -185,27 +214,37 @@ pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
-    reads_tool_calls: bool,
     /// Tokens sampled so far; `None` for a choice without output yet.
     sampled: Vec<Option<usize>>,
+    /// How many of them were reasoning.
+    thought: Vec<usize>,
+    /// Calls sent so far.
+    called: Vec<usize>,
     details: Option<PromptTokensDetails>,
 }
 
 impl Chunks {
     pub(super) fn new(envelope: Envelope, sampling: &Sampling, include_usage: bool, continuous_usage: bool) -> Self {
-        let reads_tool_calls = sampling.text.tool_calls.is_some();
-        let sampled = vec![None; sampling.n];
-        Self { envelope, include_usage, continuous_usage, reads_tool_calls, sampled, details: None }
+        Self {
+            envelope,
+            include_usage,
+            continuous_usage,
+            sampled: vec![None; sampling.n],
+            thought: vec![0; sampling.n],
+            called: vec![0; sampling.n],
+            details: None,
+        }
     }
 
     fn usage(&self, index: usize) -> Option<StreamedUsage> {
-        self.continuous_usage.then(|| self.envelope.usage(self.sampled[index].unwrap_or(0)).into())
+        let usage = || StreamedUsage::from(self.envelope.usage(self.sampled[index].unwrap_or(0)));
+        self.continuous_usage.then(|| usage().detailed(self.envelope.completion_details(self.thought[index])))
     }
 
     fn first(&self, index: usize) -> ChatCompletionChunk {
         let choice = ChunkChoice {
             index,
-            delta: ChunkDelta { role: Some("assistant"), content: Some(String::new()), ..ChunkDelta::default() },
+            delta: ChunkDelta { role: Some("assistant"), content: Some(Some(String::new())), ..ChunkDelta::default() },
             logprobs: None,
             finish_reason: None,
             stop_reason: None,
@@ -221,47 +260,41 @@ impl Chunks {
         }
     }
 
-    /// The chunks of a delta: calls have one each, as OpenAI sends them, and the end comes behind them.
-    fn deltas(&self, index: usize, mut delta: Delta) -> Result<Vec<ChatCompletionChunk>, ApiError> {
-        let text = std::mem::take(&mut delta.text);
-        let calls = std::mem::take(&mut delta.tool_calls);
-        let (spoken, called, ended) = (!text.is_empty(), !calls.is_empty(), delta.finish.is_some());
-        if !(spoken || called || ended || self.shows_silence()) {
-            return Ok(Vec::new());
+    /// The chunks of a delta: what it says in front, and with the last of them its tokens and the end.
+    fn deltas(&mut self, index: usize, mut delta: Delta) -> Result<Vec<ChatCompletionChunk>, ApiError> {
+        if !self.envelope.shown.reasoning {
+            delta.reasoning = None;
         }
-        let content = ChunkDelta {
-            content: (spoken || !(ended || self.reads_tool_calls)).then_some(text),
-            ..ChunkDelta::default()
-        };
-        if !called {
-            return Ok(vec![self.piece(index, content, &delta, called)?]);
+        if let Some(counter) = self.envelope.calls_read {
+            counter.count("streaming", !delta.tool_calls.is_empty());
         }
-        let calls = calls.into_iter().enumerate().map(|(index, call)| ChunkDelta {
-            tool_calls: vec![ChunkToolCall { index, call: call.into() }],
-            ..ChunkDelta::default()
-        });
-        let before_the_end = spoken.then_some(content).into_iter().chain(calls);
+        let ended = delta.finish.is_some();
+        let mut messages = deltas::messages(&mut delta, &mut self.called[index]);
+        if messages.is_empty() {
+            if !(ended || self.shows_silence()) {
+                return Ok(Vec::new());
+            }
+            let reads = self.envelope.api.tools.reads();
+            let content = (!(ended || reads)).then(|| Some(String::new()));
+            messages.push(ChunkDelta { content, ..ChunkDelta::default() });
+        } else if ended && messages.iter().any(|message| !message.tool_calls.is_empty()) {
+            messages.push(ChunkDelta::default());
+        }
+        let last = messages.len() - 1;
         let nothing = Delta::default();
-        let mut chunks =
-            before_the_end.map(|piece| self.piece(index, piece, &nothing, called)).collect::<Result<Vec<_>, _>>()?;
-        chunks.push(self.piece(index, ChunkDelta::default(), &delta, called)?);
-        Ok(chunks)
+        let pieces = messages.into_iter().enumerate();
+        pieces.map(|(at, message)| self.piece(index, message, if at == last { &delta } else { &nothing })).collect()
     }
 
     /// Whether a delta that says nothing is sent: not while text is kept back, unless its tokens were asked for.
     fn shows_silence(&self) -> bool {
-        !self.reads_tool_calls || self.envelope.return_token_ids || self.envelope.logprobs
+        !self.envelope.api.tools.reads() || self.envelope.return_token_ids || self.envelope.logprobs
     }
 
     /// A chunk that says `message`, with the tokens and the end of `delta`.
-    fn piece(
-        &self,
-        index: usize,
-        message: ChunkDelta,
-        delta: &Delta,
-        called: bool,
-    ) -> Result<ChatCompletionChunk, ApiError> {
-        let finish = delta.finish.as_ref().map(|finish| ending(finish, called));
+    fn piece(&self, index: usize, message: ChunkDelta, delta: &Delta) -> Result<ChatCompletionChunk, ApiError> {
+        let ending = |finish| ending(finish, self.called[index] > 0, &self.envelope.shown.tool_choice);
+        let finish = delta.finish.as_ref().map(ending);
         let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), Some(stop)));
         let finished = finish_reason.is_some();
         let token_ids = || delta.tokens.iter().map(|token| token.id).collect();
@@ -303,13 +336,17 @@ impl sse::Chunks for Chunks {
         if let Some(sampled) = &mut self.sampled[index] {
             *sampled += delta.tokens.len();
         }
+        self.thought[index] += delta.reasoning_tokens;
         chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }
 
     fn last(&self) -> Option<ChatCompletionChunk> {
         self.include_usage.then(|| ChatCompletionChunk {
-            usage: Some(StreamedUsage::last(self.envelope.usage(self.sampled.iter().flatten().sum()), self.details)),
+            usage: Some(
+                StreamedUsage::last(self.envelope.usage(self.sampled.iter().flatten().sum()), self.details)
+                    .detailed(self.envelope.completion_details(self.thought.iter().sum())),
+            ),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(Vec::new())
         })

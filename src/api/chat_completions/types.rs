@@ -45,6 +45,8 @@ pub(super) struct ChatCompletionRequest {
     pub tool_choice: Option<Value>,
     /// False keeps the first call of an answer only (default true).
     pub parallel_tool_calls: Option<bool>,
+    /// False leaves reasoning out of the answer (default true); its tokens are reported all the same.
+    pub include_reasoning: Option<bool>,
     /// Documents that the template may show.
     #[schema(value_type = Option<Vec<Object>>)]
     pub documents: Option<Vec<Value>>,
@@ -256,16 +258,34 @@ pub(super) struct ChunkDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) content: Option<String>,
-    /// One call, complete.
+    pub(super) content: Nullable<String>,
+    /// What the model thought.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning: Option<String>,
+    /// The name of a call, or its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tool_calls: Vec<ChunkToolCall>,
 }
 
-/// A call and its place in the message.
+/// What a chunk says of a call: id, type and name first, then the arguments.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ChunkToolCall {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    /// Always `function`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(super) kind: Option<&'static str>,
+    /// The call's place in the message.
     pub(super) index: usize,
-    #[serde(flatten)]
-    pub(super) call: AnswerToolCall,
+    pub(super) function: ChunkFunction,
+}
+
+/// What a chunk says of the function of a call.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct ChunkFunction {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    /// JSON text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) arguments: Option<String>,
 }

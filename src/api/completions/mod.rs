@@ -55,7 +55,8 @@ async fn create_completion(
     headers: HeaderMap,
     JsonBody(request): JsonBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let turn = CompletionTurn::new(request, &headers, &api).await?;
+    let mut turn = CompletionTurn::new(request, &headers, &api).await?;
+    api.structured.constrain(&mut turn.sampling).await?;
     let requests = sequences(&turn, &api)?;
     let (choices, delivery, prompt_only) = (requests.len(), turn.delivery, turn.prompt_only);
     let events = api.generator.generate_all(requests).map(move |item| shown(item, prompt_only));

@@ -41,7 +41,7 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
@@ -175,6 +175,7 @@ impl Model {
                 logprobs_mode: LogprobsMode::Raw,
                 return_tokens_as_token_ids: false,
             },
+            structured: StructuredOutputCompiler::new(Arc::clone(&self.tokenizer), self.eos.primary),
             tools: ToolPolicy::default(),
             prompt_tokens_details: false,
             max_model_len: 4096,

@@ -124,9 +124,6 @@ async fn what_a_template_says_when_it_refuses_is_what_the_client_reads() {
 async fn fields_that_would_change_the_answer_are_refused_and_their_neutral_values_are_not() {
     let app = TestApp::new().says("hello");
     let refused = [
-        ("response_format", json!({ "type": "json_object" })),
-        ("response_format", json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": {} } })),
-        ("structured_outputs", json!({ "regex": "a" })),
         ("use_beam_search", json!(true)),
         ("truncate_prompt_tokens", json!(5)),
         ("repetition_detection", json!({ "max_pattern_size": 3 })),

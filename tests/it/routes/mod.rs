@@ -7,5 +7,7 @@ mod chat_tools;
 mod completions;
 mod health;
 mod models;
+mod reasoning;
+mod structured;
 mod tokenize;
 mod tool_calls;

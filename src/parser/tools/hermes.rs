@@ -3,14 +3,19 @@
 //! What deviates on purpose: arguments that nest deeper than our JSON parser goes, or that hold half of a surrogate
 //! pair, are no call. Python reads the latter, and vLLM then cannot send them.
 
-use super::ToolCall;
-use crate::json::Value;
+use super::{CallReader, until_end::UntilEnd};
+use crate::{chat::FunctionTool, json::Value, parser::ToolCall};
 
-pub(super) const MARKER: &str = "<tool_call>";
+const MARKER: &str = "<tool_call>";
 const END: &str = "</tool_call>";
+pub(super) const MARKS: &[&str] = &[MARKER, END];
+
+pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    Box::new(UntilEnd::new(&[MARKER], calls))
+}
 
 /// The calls of a text that begins with [`MARKER`]; `None` where one of them cannot be read.
-pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
+fn calls(text: &str) -> Option<Vec<ToolCall>> {
     bodies(text).into_iter().map(call).collect()
 }
 

@@ -1,0 +1,233 @@
+//! One generation's text to reasoning, content and calls: the readers behind one another.
+
+use std::sync::Arc;
+
+use super::{
+    Piece, marker,
+    reasoning::{ReasoningFormat, ReasoningReader},
+    tools::{CallReader, ToolParser, forced, openai},
+};
+use crate::chat::FunctionTool;
+
+/// A call that the model has to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForcedCall {
+    /// One or more of any function.
+    Required,
+    /// One of the function that has this name.
+    Named(String),
+}
+
+/// Which calls are read out of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolFormat {
+    /// The format that the model writes.
+    pub parser: ToolParser,
+    /// The tools of the request.
+    pub tools: Arc<[FunctionTool]>,
+    /// What the model was forced to, which says how it wrote it.
+    pub forced: Option<ForcedCall>,
+    /// Keep the first call only. All of them must be readable nevertheless.
+    pub first_only: bool,
+}
+
+impl ToolFormat {
+    fn reader(&self) -> Box<dyn CallReader> {
+        match &self.forced {
+            Some(forced) if self.parser.forces_json() => forced::reader(forced),
+            _ => self.parser.reader(&self.tools),
+        }
+    }
+}
+
+/// Which special tokens have a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// Those that the request wants.
+    AsAsked,
+    /// All of them.
+    All,
+    /// These, whatever the request wants.
+    Only(Vec<&'static str>),
+}
+
+/// What is read out of a text, and how.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OutputFormat {
+    /// How the model writes what it thinks.
+    pub reasoning: Option<ReasoningFormat>,
+    /// How it writes calls, where they are wanted.
+    pub tools: Option<ToolFormat>,
+    /// It writes channels, which hold all of this; those that are not wanted are dropped.
+    pub channels: bool,
+}
+
+impl OutputFormat {
+    /// What is read of an answer. A server whose parser of calls reads channels reads them whether or not the request has
+    /// tools.
+    pub fn new(reasoning: Option<ReasoningFormat>, tools: Option<ToolFormat>, parser: Option<ToolParser>) -> Self {
+        let channels =
+            reasoning.is_some_and(ReasoningFormat::is_channels) || parser.is_some_and(ToolParser::is_channels);
+        Self { reasoning, tools, channels }
+    }
+
+    /// Whether the text is content, whatever it says.
+    pub fn is_plain(&self) -> bool {
+        self.reasoning.is_none() && self.tools.is_none() && !self.channels
+    }
+
+    /// Which special tokens have a text, since marks may be such.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        if self.channels {
+            return SpecialTokens::All;
+        }
+        let tools = self.tools.as_ref().map(|tools| tools.parser);
+        match (self.reasoning.and_then(ReasoningFormat::only_marks), tools) {
+            (Some(marks), None) => SpecialTokens::Only(marks),
+            (Some(mut marks), Some(tools))
+                if tools.special_tokens() == SpecialTokens::AsAsked || !tools.marks().is_empty() =>
+            {
+                marks.extend(tools.marks());
+                SpecialTokens::Only(marks)
+            }
+            (_, Some(tools)) => tools.special_tokens(),
+            (None, None) => SpecialTokens::AsAsked,
+        }
+    }
+
+    /// Whether an answer that says nothing and calls nothing has null for content.
+    pub fn silence_is_null(&self) -> bool {
+        self.channels
+            || self.reasoning.is_some_and(ReasoningFormat::silence_is_null)
+            || self.tools.as_ref().is_some_and(|tools| tools.parser.silence_is_null())
+    }
+}
+
+/// Reads the text of one generation. What was pushed in pieces gives what the whole text gives.
+#[derive(Debug)]
+pub struct OutputParser {
+    reasoning: Option<Box<dyn ReasoningReader>>,
+    tools: Option<Box<dyn CallReader>>,
+    spacing: Spacing,
+    first_only: bool,
+}
+
+impl OutputParser {
+    /// A reader of no text yet; `closed` says that the prompt has ended the reasoning.
+    pub fn new(format: &OutputFormat, closed: bool) -> Self {
+        let tools = format.tools.as_ref();
+        let first_only = tools.is_some_and(|tools| tools.first_only);
+        if format.channels {
+            let channels = openai::channels(format.reasoning.is_some(), tools.is_some());
+            return Self { reasoning: None, tools: Some(channels), spacing: Spacing::none(), first_only };
+        }
+        Self {
+            reasoning: format.reasoning.and_then(|reasoning| reasoning.reader(closed)),
+            tools: tools.map(ToolFormat::reader),
+            spacing: Spacing::new(tools.is_some_and(|tools| tools.parser.trims())),
+            first_only,
+        }
+    }
+
+    /// Takes the next piece of text, and returns what became certain.
+    pub fn push(&mut self, text: &str) -> Vec<Piece> {
+        let mut read = Vec::new();
+        match &mut self.reasoning {
+            Some(reasoning) => reasoning.push(text, &mut read),
+            None => read.push(Piece::Content(text.to_owned())),
+        }
+        self.read_calls(read)
+    }
+
+    /// Takes the end of the text, and returns what is left.
+    pub fn finish(&mut self) -> Vec<Piece> {
+        let mut read = Vec::new();
+        if let Some(reasoning) = &mut self.reasoning {
+            reasoning.finish(&mut read);
+        }
+        let mut out = self.read_calls(read);
+        if let Some(tools) = &mut self.tools {
+            let mut read = Vec::new();
+            tools.finish(&mut read);
+            self.spaced(read, &mut out);
+            self.spacing.finish(&mut out);
+        }
+        out
+    }
+
+    /// Whether the text so far ends in reasoning.
+    pub fn is_reasoning(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(|reasoning| reasoning.is_reasoning())
+            || self.tools.as_ref().is_some_and(|tools| tools.is_reasoning())
+    }
+
+    fn read_calls(&mut self, pieces: Vec<Piece>) -> Vec<Piece> {
+        let Some(tools) = &mut self.tools else { return pieces };
+        let mut read = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Content(text) => tools.push(&text, &mut read),
+                piece => read.push(piece),
+            }
+        }
+        let mut out = Vec::new();
+        self.spaced(read, &mut out);
+        out
+    }
+
+    fn spaced(&mut self, pieces: Vec<Piece>, out: &mut Vec<Piece>) {
+        for piece in pieces {
+            match piece {
+                Piece::Content(text) => self.spacing.content(&text, out),
+                Piece::Call(_) if self.first_only && self.spacing.called => {}
+                Piece::Call(call) => {
+                    self.spacing.called = true;
+                    out.push(Piece::Call(call));
+                }
+                Piece::Reasoning(text) => out.push(Piece::Reasoning(text)),
+            }
+        }
+    }
+}
+
+/// The white space around content, of which calls take some away.
+///
+/// Content that is only white space is none where there are calls. Formats that trim lose that behind content too. What
+/// stands in front of it would be lost in vLLM's JSON answers and is not in its streams; it stays.
+#[derive(Debug)]
+struct Spacing {
+    trims: bool,
+    held: String,
+    spoken: bool,
+    called: bool,
+}
+
+impl Spacing {
+    fn new(trims: bool) -> Self {
+        Self { trims, held: String::new(), spoken: false, called: false }
+    }
+
+    /// Of formats in which white space is as good as any text.
+    fn none() -> Self {
+        Self { spoken: true, ..Self::new(false) }
+    }
+
+    fn content(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.held.push_str(text);
+        let spoken = marker::trim_end(&self.held).len();
+        let certain = if self.trims || (spoken == 0 && !self.spoken) { spoken } else { self.held.len() };
+        if certain == 0 {
+            return;
+        }
+        self.spoken = true;
+        let rest = self.held.split_off(certain);
+        out.push(Piece::Content(std::mem::replace(&mut self.held, rest)));
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let held = std::mem::take(&mut self.held);
+        if !held.is_empty() && !self.called {
+            out.push(Piece::Content(held));
+        }
+    }
+}

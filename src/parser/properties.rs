@@ -1,0 +1,241 @@
+//! What holds for every format: any pieces of a text give what the whole gives, and nothing is given twice.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser};
+use crate::{
+    chat::FunctionTool,
+    json::{Object, Value},
+};
+
+/// Texts that mean something to some format, and texts that nearly do.
+const PARTS: &[&str] = &[
+    "<think>",
+    "</think>",
+    "<think",
+    "</",
+    "<",
+    ">",
+    " ",
+    "\n",
+    "\u{1c}",
+    "so",
+    "é😀",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    "\\",
+    ",",
+    r#"{"name": "f", "arguments": {"a": 1}}"#,
+    r#"{"name": "f", "parameters": {"é": "😀"}}"#,
+    r#"{"a": "x"}"#,
+    "; ",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_call",
+    "<|python_tag|>",
+    "<|python",
+    "[TOOL_CALLS]",
+    "[TOOL_",
+    "[ARGS]",
+    "f",
+    "f{",
+    "[{",
+    "}]",
+    "<|channel|>",
+    "analysis",
+    "final",
+    "commentary",
+    " to=functions.f",
+    " json",
+    "<|message|>",
+    "<|constrain|>",
+    "<|end|>",
+    "<|start|>assistant",
+    "<|call|>",
+    "<|return|>",
+    "<|channel|>final<|message|>",
+    "<|channel|>commentary to=functions.f json<|message|>{\"a\": 1}<|call|>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_begin|>",
+    "functions.f:0",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+    "<minimax:tool_call>",
+    "</minimax:tool_call>",
+    "<invoke name=\"f\">",
+    "</invoke>",
+    "<parameter name=\"a\">",
+    "</parameter>",
+    "<function=f>",
+    "<parameter=a>",
+    "</function>",
+    "<arg_key>a</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "[f(a=1)]",
+    "f(a='b', c=[1, None])",
+    "[f(",
+    ")",
+    "<|python_start|>",
+    "<|python_end|>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>",
+    "function",
+    "<｜tool▁sep｜>",
+    "\n```json\n",
+    "\n```",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<start_function_call>",
+    "call:f{a:",
+    "<escape>",
+    "<end_function_call>",
+];
+
+fn tool() -> FunctionTool {
+    let schema = r#"{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}"#;
+    FunctionTool {
+        name: "f".to_owned(),
+        description: None,
+        parameters: Some(Value::parse(schema).unwrap()),
+        strict: None,
+        defer_loading: None,
+        outer_defer_loading: None,
+    }
+}
+
+/// Every reader of calls, every reader of reasoning, and some of both.
+fn formats() -> Vec<OutputFormat> {
+    let thinking = Value::parse(r#"{"thinking": true, "force_nonempty_content": true}"#).unwrap();
+    let thinking = thinking.as_object().unwrap();
+    let reasoning = |name| Some(ReasoningParser::named(name).unwrap().format(thinking));
+    let tools = |name, first_only| {
+        let parser = ToolParser::named(name).unwrap();
+        Some(ToolFormat { parser, tools: Arc::new([tool()]), forced: None, first_only })
+    };
+    let mut pairs: Vec<_> = ReasoningParser::names().map(|name| (reasoning(name), None)).collect();
+    pairs.push((Some(ReasoningParser::named("nemotron_v3").unwrap().format(&Object::new())), None));
+    for name in ToolParser::names() {
+        let both = [(None, false), (None, true), (reasoning("glm45"), false)];
+        pairs.extend(both.map(|(reasoning, first_only)| (reasoning, tools(name, first_only))));
+    }
+    let format = |(reasoning, tools): (_, Option<ToolFormat>)| {
+        let parser = tools.as_ref().map(|tools| tools.parser);
+        OutputFormat::new(reasoning, tools, parser)
+    };
+    pairs.into_iter().map(format).collect()
+}
+
+/// Reasoning, content, and names and arguments of the calls.
+type Read = (Option<String>, String, Vec<(String, String)>);
+
+fn read<'a>(format: &OutputFormat, closed: bool, pieces: impl IntoIterator<Item = &'a str>) -> Read {
+    let mut parser = OutputParser::new(format, closed);
+    let mut read: Vec<_> = pieces.into_iter().flat_map(|piece| parser.push(piece)).collect();
+    read.extend(parser.finish());
+    let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
+    for piece in read {
+        match piece {
+            Piece::Reasoning(text) => reasoning.get_or_insert_with(String::new).push_str(&text),
+            Piece::Content(text) => content.push_str(&text),
+            Piece::Call(call) => calls.push((call.name, call.arguments)),
+        }
+    }
+    (reasoning, content, calls)
+}
+
+/// `text` cut where `cuts` say.
+fn cut<'a>(text: &'a str, cuts: &[bool]) -> Vec<&'a str> {
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for (number, (at, _)) in text.char_indices().enumerate() {
+        if cuts[number % cuts.len()] {
+            pieces.push(&text[start..at]);
+            start = at;
+        }
+    }
+    pieces.push(&text[start..]);
+    pieces
+}
+
+fn texts() -> impl Strategy<Value = String> {
+    prop::collection::vec(proptest::sample::select(PARTS.to_vec()), 0..12).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_pieces_of_a_text_give_what_the_whole_gives_in_every_format(
+        text in texts(),
+        cuts in prop::collection::vec(any::<bool>(), 64),
+        closed in any::<bool>(),
+    ) {
+        for format in formats() {
+            let whole = read(&format, closed, [text.as_str()]);
+            prop_assert_eq!(read(&format, closed, cut(&text, &cuts)), whole.clone(), "{:?} {:?}", text, format);
+            prop_assert_eq!(read(&format, closed, cut(&text, &[true])), whole, "{:?} {:?}", text, format);
+        }
+    }
+
+    #[test]
+    fn plain_text_stays_as_it_is_in_every_format(words in "[a-z .,!?\n]{0,40}") {
+        for format in formats().into_iter().filter(|format| format.reasoning.is_none()) {
+            prop_assert_eq!(read(&format, false, [words.as_str()]), (None, words.clone(), Vec::new()), "{:?}", format);
+        }
+    }
+}
+
+#[test]
+fn one_call_is_kept_where_one_is_wanted() {
+    let text =
+        r#"<tool_call>{"name": "f", "arguments": {}}</tool_call><tool_call>{"name": "g", "arguments": {}}</tool_call>"#;
+    for (first_only, calls) in [(true, 1), (false, 2)] {
+        let parser = ToolParser::named("hermes").unwrap();
+        let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only };
+        let format = OutputFormat::new(None, Some(tools), None);
+        assert_eq!(read(&format, false, [text]).2.len(), calls);
+    }
+}
+
+#[test]
+fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
+    let call = r#"<tool_call>{"name": "f", "arguments": {}}</tool_call>"#;
+    let parser = ToolParser::named("hermes").unwrap();
+    let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false };
+    let format = |name: &str| {
+        let reasoning = ReasoningParser::named(name).unwrap().format(&Object::new());
+        OutputFormat::new(Some(reasoning), Some(tools.clone()), None)
+    };
+    let f = vec![("f".to_owned(), "{}".to_owned())];
+    let text = format!("<think>{call}</think>\n\n{call}");
+    assert_eq!(read(&format("deepseek_r1"), false, [text.as_str()]), (Some(call.to_owned()), String::new(), f.clone()));
+    let text = format!("<think>\na\n{call}");
+    assert_eq!(read(&format("qwen3"), false, [text.as_str()]), (Some("\na\n".to_owned()), String::new(), f));
+}
+
+#[test]
+fn content_and_reasoning_go_out_as_soon_as_they_are_certain() {
+    let parser = ToolParser::named("hermes").unwrap();
+    let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false };
+    let reasoning = ReasoningParser::named("qwen3").unwrap().format(&Object::new());
+    let mut parser = OutputParser::new(&OutputFormat::new(Some(reasoning), Some(tools), None), false);
+    let given: Vec<_> = ["a", "b<", "/thi", "nk>\n", "c", " ", "d<", "tool", "s> <", "<tool_call", ">{", "}"]
+        .map(|piece| {
+            let pieces = parser.push(piece).into_iter().map(|piece| match piece {
+                Piece::Reasoning(text) => format!("({text})"),
+                Piece::Content(text) => text,
+                Piece::Call(call) => panic!("{call:?}"),
+            });
+            pieces.collect::<String>()
+        })
+        .to_vec();
+    assert_eq!(given, ["(a)", "(b)", "", "", "\nc", " ", "d", "", "<tools> ", "<", "", ""]);
+    assert_eq!(parser.finish(), [Piece::Content("<tool_call>{}".to_owned())]);
+}

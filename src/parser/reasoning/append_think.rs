@@ -1,0 +1,33 @@
+//! `minimax_m2_append_think`: everything is content, behind the `<think>` that the prompt had.
+
+use super::ReasoningReader;
+use crate::parser::Piece;
+
+/// Puts the start in front of the text.
+#[derive(Debug, Default)]
+pub(super) struct AppendThink {
+    started: bool,
+}
+
+impl AppendThink {
+    fn start(&mut self, out: &mut Vec<Piece>) {
+        if !std::mem::replace(&mut self.started, true) {
+            out.push(Piece::Content("<think>".to_owned()));
+        }
+    }
+}
+
+impl ReasoningReader for AppendThink {
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.start(out);
+        out.push(Piece::Content(text.to_owned()));
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        self.start(out);
+    }
+
+    fn is_reasoning(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,252 @@
+//! Text to reasoning and the rest: vLLM's names, and one file for each way of telling them apart.
+//!
+//! What deviates on purpose:
+//! - Where the prompt has closed the reasoning of the turn already, everything is content. vLLM's JSON answers take it
+//!   for reasoning, its streams do not.
+
+mod append_think;
+mod tags;
+
+use std::fmt;
+
+use super::Piece;
+use crate::json::{Object, Value};
+use append_think::AppendThink;
+use tags::{TagReader, Tags};
+
+/// Reads the reasoning of one generation, ahead of a reader of calls.
+pub(super) trait ReasoningReader: Send + fmt::Debug {
+    /// Takes the next piece of text, and appends what became certain; never a call.
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>);
+
+    /// Takes the end of the text, and appends what is left.
+    fn finish(&mut self, out: &mut Vec<Piece>);
+
+    /// Whether the text so far ends in reasoning.
+    fn is_reasoning(&self) -> bool;
+}
+
+/// How the template's variables say whether the model thinks.
+#[derive(Debug, Clone, Copy)]
+enum Thinks {
+    /// Whatever they say.
+    Always,
+    /// If `thinking` or `enable_thinking` is true.
+    IfAsked,
+    /// Unless `enable_thinking` is there and not true.
+    UnlessTold,
+    /// If one of the two is true, or neither is there.
+    UnlessOff,
+}
+
+impl Thinks {
+    fn with(self, variables: &Object) -> bool {
+        let asked = ["thinking", "enable_thinking"].map(|name| variables.get(name));
+        let any = || asked.into_iter().flatten().any(is_true);
+        match self {
+            Self::Always => true,
+            Self::IfAsked => any(),
+            Self::UnlessTold => asked[1].is_none_or(is_true),
+            Self::UnlessOff => asked.into_iter().all(|value| value.is_none_or(Value::is_null)) || any(),
+        }
+    }
+}
+
+/// What Python's `bool` says.
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(object) => !object.is_empty(),
+        number => !matches!(number.to_json_string().as_str(), "0" | "0.0" | "-0.0"),
+    }
+}
+
+/// How a model writes what it thinks.
+#[derive(Debug)]
+enum Style {
+    Tags(Tags),
+    /// Not at all: the start that the prompt took from it is put back.
+    AppendThink,
+    /// Channels, which a reader of calls reads too.
+    Channels,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    thinks: Thinks,
+    style: Style,
+}
+
+const fn tags(name: &'static str, thinks: Thinks, tags: Tags) -> Entry {
+    Entry { name, thinks, style: Style::Tags(tags) }
+}
+
+const QWEN3: Tags = Tags { call: Some("<tool_call>"), ..Tags::THINK };
+const TRIMMED: Tags = Tags { trims: true, ..QWEN3 };
+
+/// The ways by vLLM's names.
+const ENTRIES: &[Entry] = &[
+    tags("deepseek_r1", Thinks::Always, Tags::DEEPSEEK_R1),
+    tags("deepseek_v3", Thinks::IfAsked, Tags::DEEPSEEK_R1),
+    tags("glm45", Thinks::UnlessOff, Tags { reopens: true, ..TRIMMED }),
+    tags("glm47", Thinks::UnlessOff, Tags { reopens: true, ..TRIMMED }),
+    tags("kimi_k2", Thinks::UnlessOff, Tags { call: Some("<|tool_calls_section_begin|>"), ..TRIMMED }),
+    tags("minimax_m2", Thinks::Always, Tags { call: Some("<minimax:tool_call>"), ..TRIMMED }),
+    Entry { name: "minimax_m2_append_think", thinks: Thinks::Always, style: Style::AppendThink },
+    tags("nemotron_v3", Thinks::UnlessTold, TRIMMED),
+    // Not vLLM's, but what people type.
+    tags("nemotron", Thinks::UnlessTold, TRIMMED),
+    Entry { name: "openai_gptoss", thinks: Thinks::Always, style: Style::Channels },
+    tags("qwen3", Thinks::UnlessTold, QWEN3),
+];
+
+/// A way of writing reasoning.
+#[derive(Debug, Clone, Copy)]
+pub struct ReasoningParser(&'static Entry);
+
+impl PartialEq for ReasoningParser {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for ReasoningParser {}
+
+impl ReasoningParser {
+    /// vLLM's names of the ways that are known here.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ENTRIES.iter().map(|entry| entry.name)
+    }
+
+    /// The way that vLLM calls so.
+    pub fn named(name: &str) -> Option<Self> {
+        ENTRIES.iter().find(|entry| entry.name == name).map(Self)
+    }
+
+    /// vLLM's name of it.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Tokens without which vLLM refuses to start with this parser.
+    pub fn needed_tokens(self) -> &'static [&'static str] {
+        // vLLM looks when it is certain that the model thinks.
+        match (&self.0.style, self.0.thinks) {
+            (Style::Tags(tags), Thinks::Always) if tags.first_only => &["<think>", "</think>"],
+            _ => &[],
+        }
+    }
+
+    /// How the answer to one request is read, of which the template's variables are known.
+    pub fn format(self, variables: &Object) -> ReasoningFormat {
+        let nemotron = self.0.name.starts_with("nemotron");
+        let forces_content = nemotron && variables.get("force_nonempty_content").and_then(Value::as_bool) == Some(true);
+        ReasoningFormat { parser: self, thinks: self.0.thinks.with(variables), forces_content }
+    }
+}
+
+/// How the reasoning of one answer is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReasoningFormat {
+    parser: ReasoningParser,
+    thinks: bool,
+    /// Reasoning that nothing follows is content.
+    forces_content: bool,
+}
+
+/// The marks by which ids tell where reasoning begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReasoningMarks {
+    /// Begins it.
+    pub start: &'static str,
+    /// Ends it.
+    pub end: &'static str,
+    /// Ends it too, and belongs to what follows.
+    pub call: Option<&'static str>,
+    /// Whether it may begin again.
+    pub reopens: bool,
+}
+
+impl ReasoningFormat {
+    /// The marks of reasoning; `None` where there is none to be found, or other means find it.
+    pub fn marks(self) -> Option<ReasoningMarks> {
+        match &self.parser.0.style {
+            Style::Tags(Tags { start, end, call, reopens, .. }) if self.thinks => {
+                Some(ReasoningMarks { start, end, call: *call, reopens: *reopens })
+            }
+            _ => None,
+        }
+    }
+
+    /// The marks that have a text even if they are special tokens, where no other special token has one (vLLM's
+    /// `parser/engine`); `None` where the request decides.
+    pub(super) fn only_marks(self) -> Option<Vec<&'static str>> {
+        match &self.parser.0.style {
+            Style::Tags(tags) if !tags.first_only => {
+                Some([tags.start, tags.end].into_iter().chain(tags.call).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an answer without a text has null for content.
+    pub(super) fn silence_is_null(self) -> bool {
+        self.thinks && !matches!(self.parser.0.style, Style::AppendThink)
+    }
+
+    pub(super) fn is_channels(self) -> bool {
+        matches!(self.parser.0.style, Style::Channels)
+    }
+
+    /// The reader of one generation; `closed` says that the prompt has ended the reasoning.
+    pub(super) fn reader(self, closed: bool) -> Option<Box<dyn ReasoningReader>> {
+        match &self.parser.0.style {
+            Style::Tags(tags) if self.thinks && !closed => Some(Box::new(TagReader::new(tags, self.forces_content))),
+            Style::AppendThink => Some(Box::new(AppendThink::default())),
+            Style::Tags(_) | Style::Channels => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thinks(name: &str, variables: &str) -> bool {
+        let variables = Value::parse(variables).unwrap();
+        ReasoningParser::named(name).unwrap().format(variables.as_object().unwrap()).thinks
+    }
+
+    #[test]
+    fn every_name_has_a_parser_and_no_other_has() {
+        for name in ReasoningParser::names() {
+            assert_eq!(ReasoningParser::named(name).map(ReasoningParser::name), Some(name));
+        }
+        assert_eq!(ReasoningParser::named("Qwen3"), None);
+    }
+
+    #[test]
+    fn templates_say_whether_the_model_thinks_as_vllm_reads_them() {
+        for (variables, deepseek_v3, qwen3, glm45) in [
+            ("{}", false, true, true),
+            (r#"{"thinking": true}"#, true, true, true),
+            (r#"{"thinking": false}"#, false, true, false),
+            (r#"{"thinking": null}"#, false, true, true),
+            (r#"{"enable_thinking": true}"#, true, true, true),
+            (r#"{"enable_thinking": false}"#, false, false, false),
+            (r#"{"enable_thinking": null}"#, false, false, true),
+            (r#"{"enable_thinking": 0}"#, false, false, false),
+            (r#"{"enable_thinking": "no"}"#, true, true, true),
+            (r#"{"enable_thinking": false, "thinking": true}"#, true, false, true),
+        ] {
+            assert_eq!(thinks("deepseek_v3", variables), deepseek_v3, "{variables}");
+            assert_eq!(thinks("qwen3", variables), qwen3, "{variables}");
+            assert_eq!(thinks("glm45", variables), glm45, "{variables}");
+            assert!(thinks("deepseek_r1", variables) && thinks("minimax_m2", variables), "{variables}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Reasoning between `<think>` and `</think>` (vLLM `reasoning/basic_parsers.py`, `parser/engine/`).
+//!
+//! What deviates on purpose:
+//! - `deepseek_r1` keeps what stands in front of `<think>`, unless it is white space; vLLM's JSON answers lose it, and
+//!   take a `<think>` behind the end for the start.
+//! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
+
+use super::ReasoningReader;
+use crate::parser::{Piece, marker};
+
+/// What marks reasoning, and what becomes of the marks.
+#[derive(Debug)]
+pub(super) struct Tags {
+    pub(super) start: &'static str,
+    pub(super) end: &'static str,
+    /// Ends reasoning too, and stays in the text.
+    pub(super) call: Option<&'static str>,
+    /// White space at the end of reasoning is dropped.
+    pub(super) trims: bool,
+    /// A start behind the end begins reasoning again.
+    pub(super) reopens: bool,
+    /// Only the first start and the first end are marks; the others are text. Reasoning is there even if it is empty.
+    pub(super) first_only: bool,
+}
+
+impl Tags {
+    pub(super) const THINK: Self =
+        Self { start: "<think>", end: "</think>", call: None, trims: false, reopens: false, first_only: false };
+    pub(super) const DEEPSEEK_R1: Self = Self { first_only: true, ..Self::THINK };
+}
+
+/// Tells reasoning from the rest.
+#[derive(Debug)]
+pub(super) struct TagReader {
+    tags: &'static Tags,
+    reasoning: bool,
+    /// The start of what may be a mark.
+    held: String,
+    /// White space that is reasoning only if more of it follows.
+    space: String,
+    /// Whether a start was met.
+    started: bool,
+    /// Whether reasoning was given out.
+    thought: bool,
+    /// Reasoning that is content if no other content comes, and the white space behind it; `None` where that is not so.
+    forced: Option<(String, String)>,
+}
+
+impl TagReader {
+    pub(super) fn new(tags: &'static Tags, forces_content: bool) -> Self {
+        Self {
+            tags,
+            reasoning: true,
+            held: String::new(),
+            space: String::new(),
+            started: false,
+            thought: false,
+            forced: forces_content.then(Default::default),
+        }
+    }
+
+    /// The marks that count now.
+    fn marks(&self) -> Vec<&'static str> {
+        let Tags { start, end, call, reopens, first_only, .. } = *self.tags;
+        match (self.reasoning, first_only) {
+            (true, true) if self.started => vec![end],
+            (true, _) => [start, end].into_iter().chain(call).collect(),
+            (false, true) => Vec::new(),
+            (false, false) if reopens => vec![start, end],
+            (false, false) => vec![end],
+        }
+    }
+
+    fn text(&mut self, text: &str, out: &mut Vec<Piece>) {
+        if text.is_empty() {
+        } else if self.reasoning {
+            self.think(text, out);
+        } else {
+            out.push(Piece::Content(text.to_owned()));
+        }
+    }
+
+    fn think(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.space.push_str(text);
+        // In front of a start that may come yet, white space is nothing.
+        let waits = self.tags.first_only && !self.started && !self.thought && marker::is_blank(&self.space);
+        let certain = match (waits, self.tags.trims) {
+            (true, _) => 0,
+            (false, true) => marker::trim_end(&self.space).len(),
+            (false, false) => self.space.len(),
+        };
+        let rest = self.space.split_off(certain);
+        let text = std::mem::replace(&mut self.space, rest);
+        self.thought |= !text.is_empty();
+        if !text.is_empty() {
+            out.push(Piece::Reasoning(text));
+        }
+    }
+
+    fn mark(&mut self, mark: &str, out: &mut Vec<Piece>) {
+        if mark == self.tags.start {
+            if self.tags.first_only && !self.thought {
+                self.space.clear();
+            }
+            self.started = true;
+            self.reasoning = true;
+            return;
+        }
+        if self.reasoning {
+            self.end(out);
+        }
+        if Some(mark) == self.tags.call {
+            out.push(Piece::Content(mark.to_owned()));
+        }
+    }
+
+    /// Ends reasoning, as a mark or the end of the text does. White space stays if reasoning may go on behind it.
+    fn end(&mut self, out: &mut Vec<Piece>) {
+        self.reasoning = false;
+        if !self.tags.trims {
+            let space = std::mem::take(&mut self.space);
+            if !space.is_empty() || (self.tags.first_only && !self.thought) {
+                self.thought = true;
+                out.push(Piece::Reasoning(space));
+            }
+        }
+    }
+
+    /// Takes note of reasoning that may be content after all.
+    fn force(&mut self, pieces: Vec<Piece>, out: &mut Vec<Piece>) {
+        for piece in pieces {
+            match (self.forced.as_mut(), piece) {
+                (Some((reasoning, _)), Piece::Reasoning(text)) => reasoning.push_str(&text),
+                (Some((_, space)), Piece::Content(text)) => {
+                    space.push_str(&text);
+                    if !marker::is_blank(space) {
+                        self.settle(false, out);
+                    }
+                }
+                (_, piece) => out.push(piece),
+            }
+        }
+    }
+
+    /// Gives out what was held back as reasoning and content, or, where there is no content, the other way round.
+    fn settle(&mut self, swapped: bool, out: &mut Vec<Piece>) {
+        let Some((mut reasoning, mut content)) = self.forced.take() else { return };
+        if swapped {
+            std::mem::swap(&mut reasoning, &mut content);
+        }
+        if !reasoning.is_empty() {
+            out.push(Piece::Reasoning(reasoning));
+        }
+        if !content.is_empty() {
+            out.push(Piece::Content(content));
+        }
+    }
+
+    fn read(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.held.push_str(text);
+        loop {
+            let marks = self.marks();
+            let found = marker::first(&self.held, &marks);
+            let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, &marks), |(at, _)| at);
+            let rest = self.held.split_off(end);
+            let text = std::mem::replace(&mut self.held, rest);
+            self.text(&text, out);
+            let Some((_, mark)) = found else { return };
+            self.held.drain(..mark.len());
+            self.mark(mark, out);
+        }
+    }
+}
+
+impl ReasoningReader for TagReader {
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        let mut pieces = Vec::new();
+        self.read(text, &mut pieces);
+        self.force(pieces, out);
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let mut pieces = Vec::new();
+        let held = std::mem::take(&mut self.held);
+        self.text(&held, &mut pieces);
+        if self.reasoning {
+            self.end(&mut pieces);
+        }
+        self.force(pieces, out);
+        self.settle(true, out);
+    }
+
+    fn is_reasoning(&self) -> bool {
+        self.reasoning
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        json::Value,
+        parser::{Piece, ReasoningParser},
+    };
+
+    /// Reasoning and content that `name` finds, with the template's variables.
+    fn read(name: &str, variables: &str, closed: bool, text: &str) -> (Option<String>, String) {
+        let variables = Value::parse(variables).unwrap();
+        let format = ReasoningParser::named(name).unwrap().format(variables.as_object().unwrap());
+        let Some(mut reader) = format.reader(closed) else { return (None, text.to_owned()) };
+        let mut pieces = Vec::new();
+        reader.push(text, &mut pieces);
+        reader.finish(&mut pieces);
+        let (mut reasoning, mut content) = (None, String::new());
+        for piece in pieces {
+            match piece {
+                Piece::Reasoning(text) => reasoning.get_or_insert_with(String::new).push_str(&text),
+                Piece::Content(text) => content.push_str(&text),
+                Piece::Call(call) => panic!("{call:?}"),
+            }
+        }
+        (reasoning, content)
+    }
+
+    #[track_caller]
+    fn check(name: &str, text: &str, reasoning: Option<&str>, content: &str) {
+        assert_eq!(
+            read(name, "{}", false, text),
+            (reasoning.map(str::to_owned), content.to_owned()),
+            "{name}: {text:?}"
+        );
+    }
+
+    #[test]
+    fn deepseek_r1_takes_the_first_marks_and_trims_nothing() {
+        let r1 = "deepseek_r1";
+        check(r1, "<think>\na\n</think>\n\nb", Some("\na\n"), "\n\nb");
+        check(r1, "a</think>b", Some("a"), "b");
+        check(r1, "a</think>", Some("a"), "");
+        check(r1, "<think></think>b", Some(""), "b");
+        check(r1, "a", Some("a"), "");
+        check(r1, "", Some(""), "");
+        check(r1, " \n<think>a</think>b", Some("a"), "b");
+        check(r1, " \na</think>b", Some(" \na"), "b");
+        check(r1, " \n", Some(" \n"), "");
+        check(r1, "<think>a<think>b</think>c</think>d<think>e", Some("a<think>b"), "c</think>d<think>e");
+        check(r1, "so <think>a</think>b", Some("so a"), "b");
+        check(r1, "a</thin", Some("a</thin"), "");
+        check(r1, "a<tool_call>b</think>c", Some("a<tool_call>b"), "c");
+    }
+
+    #[test]
+    fn qwen3_drops_all_marks_and_calls_end_it() {
+        let qwen3 = "qwen3";
+        check(qwen3, "<think>\na\n</think>\n\nb", Some("\na\n"), "\n\nb");
+        check(qwen3, "a</think>b</think>c<think>d", Some("a"), "bc<think>d");
+        check(qwen3, "<think></think>b", None, "b");
+        check(qwen3, "a", Some("a"), "");
+        check(qwen3, "", None, "");
+        check(qwen3, "a<think>b\n<tool_call>{}</tool_call>c</think>d", Some("ab\n"), "<tool_call>{}</tool_call>cd");
+        check(qwen3, "a</tool_call>b", Some("a</tool_call>b"), "");
+        check(qwen3, "a<tool_cal", Some("a<tool_cal"), "");
+    }
+
+    #[test]
+    fn others_drop_white_space_behind_reasoning() {
+        for (name, call) in [
+            ("glm45", "<tool_call>"),
+            ("kimi_k2", "<|tool_calls_section_begin|>"),
+            ("minimax_m2", "<minimax:tool_call>"),
+            ("nemotron_v3", "<tool_call>"),
+            ("nemotron", "<tool_call>"),
+        ] {
+            check(name, "<think>\na \n\n</think>\n\nb", Some("\na"), "\n\nb");
+            check(name, " \n</think>b", None, "b");
+            check(name, "a \n", Some("a"), "");
+            check(name, &format!("a\n{call}b"), Some("a"), &format!("{call}b"));
+        }
+        check("glm45", "a \n</think>b<think> c</think>d", Some("a \n c"), "bd");
+        check("kimi_k2", "a</think>b<think>c", Some("a"), "b<think>c");
+    }
+
+    #[test]
+    fn minimax_m2_append_think_gives_the_start_back() {
+        check("minimax_m2_append_think", "a</think>b", None, "<think>a</think>b");
+        check("minimax_m2_append_think", "", None, "<think>");
+    }
+
+    #[test]
+    fn nothing_is_reasoning_where_the_prompt_ended_it_or_the_model_does_not_think() {
+        for name in ["deepseek_r1", "qwen3", "glm45", "kimi_k2", "minimax_m2", "nemotron_v3"] {
+            assert_eq!(read(name, "{}", true, "a <b"), (None, "a <b".to_owned()), "{name}");
+        }
+        for name in ["deepseek_v3", "qwen3", "glm45", "kimi_k2", "nemotron_v3"] {
+            let text = "<think>a</think>b";
+            assert_eq!(read(name, r#"{"enable_thinking": false}"#, false, text), (None, text.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn reasoning_that_nothing_follows_is_content_if_the_request_wants_some() {
+        let forced = r#"{"force_nonempty_content": true}"#;
+        for (text, reasoning, content) in
+            [("a", None, "a"), ("a</think>\n", Some("\n"), "a"), ("a</think>\nb", Some("a"), "\nb"), ("", None, "")]
+        {
+            let expected = (reasoning.map(str::to_owned), content.to_owned());
+            assert_eq!(read("nemotron_v3", forced, false, text), expected, "{text:?}");
+        }
+    }
+}

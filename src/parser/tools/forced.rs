@@ -1,0 +1,102 @@
+//! Calls that the sampler forced into bare JSON, for formats that it cannot force (vLLM `parser/abstract_parser.py`).
+//!
+//! What deviates on purpose: nothing is lost. Where the JSON is not that of calls, as in a text that was cut, the text is
+//! content; vLLM's JSON answers have neither content nor calls then.
+
+use super::CallReader;
+use crate::{
+    json::Value,
+    parser::{ForcedCall, Piece, ToolCall, marker},
+};
+
+/// The reader of what `forced` made the model write.
+pub(in crate::parser) fn reader(forced: &ForcedCall) -> Box<dyn CallReader> {
+    let name = match forced {
+        ForcedCall::Required => None,
+        ForcedCall::Named(name) => Some(name.clone()),
+    };
+    Box::new(Forced { name, text: String::new() })
+}
+
+/// Takes the whole text for a list of calls, or for the arguments of the one that has a name.
+#[derive(Debug)]
+struct Forced {
+    name: Option<String>,
+    text: String,
+}
+
+impl CallReader for Forced {
+    fn push(&mut self, text: &str, _out: &mut Vec<Piece>) {
+        self.text.push_str(text);
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let text = std::mem::take(&mut self.text);
+        if marker::is_blank(&text) {
+            return;
+        }
+        match self.name.take() {
+            Some(name) => out.push(Piece::Call(ToolCall::new(name, text))),
+            None => match required(&text) {
+                Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
+                None => out.push(Piece::Content(text)),
+            },
+        }
+    }
+}
+
+/// The calls of `[{"name": …, "parameters": …}, …]`.
+fn required(text: &str) -> Option<Vec<ToolCall>> {
+    let value = Value::parse(text).ok()?;
+    value.as_array()?.iter().map(call).collect()
+}
+
+fn call(value: &Value) -> Option<ToolCall> {
+    let name = value.get("name")?.as_str()?.to_owned();
+    let arguments = match value.get("parameters") {
+        None => "null".to_owned(),
+        Some(arguments @ (Value::Null | Value::Object(_))) => arguments.to_json_string(),
+        Some(_) => return None,
+    };
+    Some(ToolCall::new(name, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(forced: &ForcedCall, text: &str) -> (Vec<(String, String)>, String) {
+        let (mut reader, mut pieces) = (reader(forced), Vec::new());
+        reader.push(text, &mut pieces);
+        reader.finish(&mut pieces);
+        let (mut calls, mut content) = (Vec::new(), String::new());
+        for piece in pieces {
+            match piece {
+                Piece::Call(call) => calls.push((call.name, call.arguments)),
+                Piece::Content(text) => content.push_str(&text),
+                Piece::Reasoning(text) => panic!("{text}"),
+            }
+        }
+        (calls, content)
+    }
+
+    #[test]
+    fn a_named_call_has_the_whole_text_for_arguments() {
+        let named = ForcedCall::Named("f".to_owned());
+        let call = |arguments: &str| (vec![("f".to_owned(), arguments.to_owned())], String::new());
+        assert_eq!(read(&named, r#"{"a":1}"#), call(r#"{"a":1}"#));
+        assert_eq!(read(&named, r#"{"a":"#), call(r#"{"a":"#));
+        assert_eq!(read(&named, " \n"), (Vec::new(), String::new()));
+    }
+
+    #[test]
+    fn required_calls_are_a_list_and_anything_else_is_content() {
+        let (calls, content) =
+            read(&ForcedCall::Required, r#"[{"name":"f","parameters":{"a":1}},{"name":"g","parameters":{}}]"#);
+        let both = [("f", r#"{"a": 1}"#), ("g", "{}")].map(|(name, arguments)| (name.to_owned(), arguments.to_owned()));
+        assert_eq!((calls, content.as_str()), (both.to_vec(), ""));
+        for text in [r#"[{"name":"f","para"#, r#"{"name":"f","parameters":{}}"#, r#"[{"parameters":{}}]"#, "so"] {
+            assert_eq!(read(&ForcedCall::Required, text), (Vec::new(), text.to_owned()), "{text}");
+        }
+    }
+}

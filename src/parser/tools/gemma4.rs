@@ -1,0 +1,203 @@
+//! Gemma 4: `<|tool_call>call:NAME{KEY:<|"|>VALUE<|"|>,…}<tool_call|>` (vLLM `parser/gemma4.py`, called `gemma4`).
+//!
+//! Values are text, objects or arrays; the tool's schema says what type a bare value has.
+
+use super::{
+    CallReader,
+    machine::{self, Act, Draft, Grammar, Reading, State},
+    schema::Signatures,
+};
+use crate::{
+    chat::FunctionTool,
+    json::{MAX_DEPTH, Object, Value},
+    parser::marker,
+};
+
+const CALL: &str = "<|tool_call>";
+const CALL_END: &str = "<tool_call|>";
+const PREFIX: &str = "call:";
+const COLON: &str = ":";
+const BRACE: &str = "{";
+const PARENTHESIS: &str = "(";
+const QUOTE: &str = "<|\"|>";
+pub(super) const MARKS: &[&str] = &[CALL, CALL_END, QUOTE];
+
+pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<Gemma4>(tools)
+}
+
+#[derive(Debug)]
+struct Gemma4;
+
+impl Grammar for Gemma4 {
+    const MARKERS: &'static [&'static str] = &[CALL, CALL_END, PREFIX, COLON, BRACE, PARENTHESIS];
+
+    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        Some(match (state, marker) {
+            (State::Content, CALL) => (State::Preamble, Act::Open),
+            (State::Content, CALL_END) => (State::Content, Act::Drop),
+            (State::Preamble | State::Name | State::Arguments, CALL_END) => (State::Content, Act::Close),
+            (State::Preamble, PREFIX | COLON) => (State::Name, Act::Drop),
+            (State::Name, BRACE | PARENTHESIS) => (State::Arguments, Act::Drop),
+            _ => return None,
+        })
+    }
+
+    fn read(draft: Draft, tools: &Signatures) -> Reading {
+        machine::named(draft, tools, |_| true, arguments)
+    }
+}
+
+/// The values of what stands behind the first brace.
+fn arguments(body: &str) -> Value {
+    let body = marker::trim(body);
+    let closes = |text: &&str| text.matches('(').count() < text.matches(')').count();
+    let inner = body.strip_suffix('}').or_else(|| Some(body).filter(closes)?.strip_suffix(')'));
+    Value::from(object(inner.unwrap_or(body), false, 0))
+}
+
+/// The pairs of an object. A part that the end cuts off keeps only what cannot change any more, if it is inside another.
+fn object(text: &str, partial: bool, depth: usize) -> Object {
+    let mut object = Object::new();
+    let mut rest = after_separators(text);
+    while let Some((key, after)) = rest.split_once(':') {
+        let key = unquoted(marker::trim(key)).to_owned();
+        let after = after.trim_start_matches([' ', '\n', '\t']);
+        if after.is_empty() {
+            if !partial {
+                object.insert(key, Value::from(""));
+            }
+            break;
+        }
+        let Some((value, next)) = value(after, &[',', '}', ']'], Cut { partial, quote: partial }, depth) else { break };
+        object.insert(key, value);
+        rest = after_separators(next);
+    }
+    object
+}
+
+fn array(text: &str, partial: bool, depth: usize) -> Vec<Value> {
+    let mut items = Vec::new();
+    let mut rest = after_separators(text);
+    while !rest.is_empty() {
+        let Some((item, next)) = value(rest, &[',', ']'], Cut { partial, quote: false }, depth) else { break };
+        items.push(item);
+        rest = after_separators(next);
+    }
+    items
+}
+
+/// What is done where the end cuts a value off.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// A bare value is dropped.
+    partial: bool,
+    /// A string loses what may be the start of its closing quote.
+    quote: bool,
+}
+
+/// The next value, and what comes then; none where there is none to be had.
+fn value<'t>(text: &'t str, ends: &[char], cut: Cut, depth: usize) -> Option<(Value, &'t str)> {
+    if let Some(string) = text.strip_prefix(QUOTE) {
+        return Some(match string.split_once(QUOTE) {
+            Some((string, rest)) => (Value::from(string), rest),
+            None if cut.quote => (Value::from(&string[..string.len() - begun_quote(string)]), ""),
+            None => (Value::from(string), ""),
+        });
+    }
+    for (open, close) in [('{', '}'), ('[', ']')] {
+        let Some(inside) = text.strip_prefix(open) else { continue };
+        let (inside, rest) = nested(inside, open, close);
+        let partial = rest.is_none();
+        let value = match open {
+            _ if depth >= MAX_DEPTH => return None,
+            '{' => Value::from(object(inside, partial, depth + 1)),
+            _ => Value::Array(array(inside, partial, depth + 1)),
+        };
+        return Some((value, rest.unwrap_or("")));
+    }
+    let end = text.find(ends);
+    let bare = &text[..end.unwrap_or(text.len())];
+    let unfinished = cut.partial && (end.is_none() || marker::trim(bare).ends_with('.'));
+    if bare.is_empty() || unfinished {
+        return None;
+    }
+    Some((Value::from(marker::trim(bare)), &text[bare.len()..]))
+}
+
+/// What is inside of brackets, quotes left alone, and what comes then, if they are closed.
+fn nested(text: &str, open: char, close: char) -> (&str, Option<&str>) {
+    let mut depth = 1;
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        if let Some(string) = text[at..].strip_prefix(QUOTE) {
+            at = text.len() - string.split_once(QUOTE).map_or(0, |(_, rest)| rest.len());
+            continue;
+        }
+        depth += usize::from(c == open);
+        depth -= usize::from(c == close);
+        if depth == 0 {
+            return (&text[..at], Some(&text[at + 1..]));
+        }
+        at += c.len_utf8();
+    }
+    (text, None)
+}
+
+fn after_separators(text: &str) -> &str {
+    text.trim_start_matches([' ', ',', '\n', '\t'])
+}
+
+fn unquoted(key: &str) -> &str {
+    if key == QUOTE {
+        return "";
+    }
+    let inner = key.strip_prefix(QUOTE).and_then(|key| key.strip_suffix(QUOTE));
+    inner.unwrap_or(key)
+}
+
+/// Bytes at the end of a string that may be the start of its closing quote.
+fn begun_quote(string: &str) -> usize {
+    marker::begun(string, &[QUOTE])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parser::tools::every_format::check;
+
+    #[test]
+    fn texts_give_what_vllm_gives() {
+        check(
+            "gemma4",
+            &[
+                (
+                    r#"I look. <|tool_call>call:f{integer:7,number:2.5,boolean:true,string:<|"|>é, {x}<|"|>,nullable:null}<tool_call|><|tool_call>call:g{}<tool_call|> done"#,
+                    "I look.",
+                    &[
+                        (
+                            "f",
+                            r#"{"integer": 7, "number": 2.5, "boolean": true, "string": "é, {x}", "nullable": null}"#,
+                        ),
+                        ("g", "{}"),
+                    ],
+                ),
+                (
+                    r#"<|tool_call>call:f{object:{b:[<|"|>x<|"|>,1,{c:2}],<|"|>d<|"|>:{}},array:[[1],[]],other:1}<tool_call|>"#,
+                    "",
+                    &[(
+                        "f",
+                        r#"{"object": {"b": ["x", "1", {"c": "2"}], "d": {}}, "array": [["1"], []], "other": "1"}"#,
+                    )],
+                ),
+                ("<|tool_call>:g{}<tool_call|>", "", &[("g", "{}")]),
+                ("<|tool_call>call:f(integer:7)<tool_call|>", "", &[("f", r#"{"integer": 7}"#)]),
+                (r#"<|tool_call>call:f{string:<|"|>cut"#, "", &[("f", r#"{"string": "cut"}"#)]),
+                ("<|tool_call>call:f{object:{a:1,b:2", "", &[("f", r#"{"object": {"a": "1"}}"#)]),
+                ("so <|tool_call>call:", "so ", &[]),
+                ("so <tool_call|> x", "so  x", &[]),
+                ("a: {b} (call: c)", "a: {b} (call: c)", &[]),
+                ("<|tool_call>call:h{a:1}<tool_call|>", "", &[("h", r#"{"a": "1"}"#)]),
+            ],
+        );
+    }
+}

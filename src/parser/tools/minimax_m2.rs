@@ -1,0 +1,173 @@
+//! MiniMax M2: `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>…` (vLLM
+//! `parser/minimax_m2.py`, called `minimax_m2`).
+//!
+//! Names may stand in either kind of quotes or in none. Only functions of the request are called. The tool's schema says
+//! what type a value has.
+
+use super::{
+    CallReader,
+    machine::{self, Act, Draft, Grammar, Reading, State},
+    parameters,
+    schema::Signatures,
+};
+use crate::{
+    chat::FunctionTool,
+    json::{Object, Value},
+    parser::marker,
+};
+
+const CALLS: &str = "<minimax:tool_call>";
+const CALLS_END: &str = "</minimax:tool_call>";
+const INVOKE: [&str; 3] = ["<invoke name=\"", "<invoke name='", "<invoke name="];
+const INVOKE_END: &str = "</invoke>";
+const NAME_END: [&str; 3] = ["\">", "'>", ">"];
+/// What is text everywhere, and holds a `>` that ends no name.
+const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter name=", "</parameter>"];
+
+/// All that may be special tokens.
+pub(super) const MARKS: &[&str] = &[
+    CALLS,
+    CALLS_END,
+    INVOKE[0],
+    INVOKE[1],
+    INVOKE[2],
+    INVOKE_END,
+    NAME_END[0],
+    NAME_END[1],
+    NAME_END[2],
+    TEXT[0],
+    TEXT[1],
+    TEXT[2],
+    TEXT[3],
+];
+
+pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<MinimaxM2>(tools)
+}
+
+#[derive(Debug)]
+struct MinimaxM2;
+
+impl Grammar for MinimaxM2 {
+    const MARKERS: &'static [&'static str] = MARKS;
+
+    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        Some(match (state, marker) {
+            (State::Content, CALLS) => (State::Preamble, Act::Drop),
+            (State::Content | State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
+            (State::Content | State::Preamble | State::Between, _) if INVOKE.contains(&marker) => {
+                (State::Name, Act::Open)
+            }
+            (State::Name, _) if NAME_END.contains(&marker) => (State::Arguments, Act::Drop),
+            (State::Arguments, INVOKE_END) => (State::Between, Act::Close),
+            _ => return None,
+        })
+    }
+
+    fn read(draft: Draft, tools: &Signatures) -> Reading {
+        machine::named(draft, tools, |name| tools.allow(name), arguments)
+    }
+}
+
+/// The values of `<parameter name="KEY">VALUE</parameter>`, of which the end may be missing where the next one begins.
+fn arguments(body: &str) -> Value {
+    let mut arguments = Object::new();
+    let mut rest = body;
+    while let Some((_, (key, value, next))) = starts(rest).find_map(|at| Some((at, parameter(&rest[at..])?))) {
+        let key = marker::trim(key);
+        if !key.is_empty() {
+            arguments.insert(key.to_owned(), Value::from(value));
+        }
+        rest = next;
+    }
+    Value::from(arguments)
+}
+
+fn starts(text: &str) -> impl Iterator<Item = usize> {
+    text.match_indices('<').map(|(at, _)| at)
+}
+
+/// A parameter at the start of `text`: its key, its value, and what comes then.
+fn parameter(text: &str) -> Option<(&str, &str, &str)> {
+    let after = opening(text)?.trim_start();
+    ["\"", "'", ""].iter().find_map(|quote| {
+        let (key, rest) = key(after, quote)?;
+        let value = rest.trim_start().strip_prefix('>')?;
+        let (end, next) = parameters::value_end(value, opening)?;
+        Some((key, &value[..end], next))
+    })
+}
+
+/// The text behind `<parameter name=`.
+fn opening(text: &str) -> Option<&str> {
+    let rest = parameters::tag(text, &["parameter"])?;
+    let named = rest.trim_start();
+    let spaced = named.len() < rest.len();
+    named.strip_prefix("name").filter(|_| spaced)?.trim_start().strip_prefix('=')
+}
+
+/// A key in the given quotes, and what comes behind it.
+fn key<'t>(text: &'t str, quote: &str) -> Option<(&'t str, &'t str)> {
+    if !quote.is_empty() {
+        return text.strip_prefix(quote)?.split_once(quote);
+    }
+    let end = text.find(|c: char| c == '>' || c.is_whitespace())?;
+    (end > 0).then(|| text.split_at(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parser::tools::every_format::check;
+
+    #[test]
+    fn texts_give_what_vllm_gives() {
+        check(
+            "minimax_m2",
+            &[
+                (
+                    "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"integer\">7</parameter>\n<parameter name=\"number\">2.0</parameter>\n<parameter name=\"boolean\">true</parameter>\n<parameter name=\"object\">{\"b\": [1.0, null]}</parameter>\n<parameter name=\"array\">[1]</parameter>\n<parameter name=\"string\">1</parameter>\n<parameter name=\"nullable\">null</parameter>\n<parameter name=\"other\">1</parameter>\n</invoke>\n</minimax:tool_call>",
+                    "",
+                    &[(
+                        "f",
+                        r#"{"integer": 7, "number": 2, "boolean": true, "object": {"b": [1.0, null]}, "array": [1], "string": "1", "nullable": null, "other": "1"}"#,
+                    )],
+                ),
+                (
+                    "I look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"integer\">1</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call> done",
+                    "I look.",
+                    &[("f", r#"{"integer": 1}"#), ("g", "{}")],
+                ),
+                ("a <minimax:tool_call>\n<invoke name=\"h\">\n</invoke>\n</minimax:tool_call> b", "a  b", &[]),
+                (
+                    "a <minimax:tool_call>\n<invoke name=\" g \">\n</invoke>\n</minimax:tool_call> b",
+                    "a  b",
+                    &[("g", "{}")],
+                ),
+                (
+                    "<invoke name='f'><parameter name='string'> é\n</parameter></invoke> x",
+                    "",
+                    &[("f", r#"{"string": " é\n"}"#)],
+                ),
+                (
+                    r#"<invoke name=f>< parameter  name = string >a<parameter name="integer">7</ parameter></invoke>"#,
+                    "",
+                    &[("f", r#"{"string": "a", "integer": 7}"#)],
+                ),
+                ("so <minimax:tool_call> x", "so ", &[]),
+                ("so </minimax:tool_call> x", "so  x", &[]),
+                (
+                    "<minimax:tool_call>\n<invoke name=\"f\"><parameter name=\"string\">a\n</minimax:tool_call>",
+                    "",
+                    &[("f", "{}")],
+                ),
+                (r#"<invoke name="f""#, "", &[]),
+                (
+                    "<minimax:tool_call>\n<invoke name=\"f\"><parameter name=\"a>b\">1</parameter><parameter name=\"\">2</parameter></invoke>\n</minimax:tool_call>",
+                    "",
+                    &[("f", r#"{"a>b": "1"}"#)],
+                ),
+                (r#"1 > 0 "> '>"#, r#"1 > 0 "> '>"#, &[]),
+            ],
+        );
+    }
+}

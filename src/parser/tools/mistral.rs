@@ -1,0 +1,314 @@
+//! Mistral: `[TOOL_CALLS]` and, before version 11 of its tokenizers, a JSON list of calls; since then the name, `[ARGS]`
+//! where the vocabulary has it, and the arguments (vLLM `parser/mistral.py`).
+//!
+//! What deviates on purpose:
+//! - The text says which of the two it is, not the vocabulary: a list or an object right behind the marker is the older.
+//! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
+//!   that, and the marker.
+
+use super::{CallReader, mistral_list};
+use crate::{
+    chat::FunctionTool,
+    json::Value,
+    parser::{Piece, ToolCall, marker},
+};
+
+pub(super) const MARKER: &str = "[TOOL_CALLS]";
+const ARGS: &str = "[ARGS]";
+pub(super) const MARKS: &[&str] = &[MARKER, ARGS];
+
+/// What the tokenizer has to have.
+pub(super) const NEEDS: &[&str] = &[MARKER];
+
+pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    Box::new(Mistral::default())
+}
+
+/// A call with the kind of id that Mistral's templates accept.
+pub(super) fn call(name: String, arguments: String) -> ToolCall {
+    const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    let mut random = uuid::Uuid::new_v4().as_u128();
+    let mut letter = || {
+        let at = usize::try_from(random % 62).expect("less than 62");
+        random /= 62;
+        char::from(LETTERS[at])
+    };
+    ToolCall { id: std::iter::repeat_with(&mut letter).take(9).collect(), name, arguments }
+}
+
+/// Where in its text the reader is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// Before the first marker.
+    #[default]
+    Content,
+    /// Behind it; which format comes is not known.
+    Marked,
+    /// In a list, or what should be one.
+    List,
+    /// In a name.
+    Name,
+    /// In arguments that have not ended.
+    Arguments,
+    /// Behind arguments, in text that is dropped.
+    Behind,
+}
+
+#[derive(Debug, Default)]
+struct Mistral {
+    state: State,
+    /// White space behind content, which a call of the newer format takes away.
+    space: String,
+    /// What was not given out.
+    held: String,
+    /// The name of the call whose arguments are read.
+    name: String,
+    braces: Braces,
+}
+
+impl Mistral {
+    /// Makes one step; false where more text is needed.
+    fn step(&mut self, out: &mut Vec<Piece>) -> bool {
+        match self.state {
+            State::Content => self.content(out),
+            State::Marked => self.marked(),
+            State::List => false,
+            State::Name => self.named(),
+            State::Arguments => self.arguments(out),
+            State::Behind => self.behind(),
+        }
+    }
+
+    /// Takes what stands before `end`.
+    fn take(&mut self, end: usize) -> String {
+        let rest = self.held.split_off(end);
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    fn content(&mut self, out: &mut Vec<Piece>) -> bool {
+        let found = self.held.find(MARKER);
+        let end = found.unwrap_or_else(|| self.held.len() - marker::begun(&self.held, &[MARKER]));
+        let text = self.take(end);
+        self.space.push_str(&text);
+        let rest = self.space.split_off(marker::trim_end(&self.space).len());
+        let content = std::mem::replace(&mut self.space, rest);
+        if !content.is_empty() {
+            out.push(Piece::Content(content));
+        }
+        if found.is_some() {
+            self.take(MARKER.len());
+            self.state = State::Marked;
+        }
+        found.is_some()
+    }
+
+    fn marked(&mut self) -> bool {
+        let mut rest = self.held.as_str();
+        loop {
+            rest = rest.trim_start_matches(marker::is_space);
+            let Some(behind) = rest.strip_prefix(MARKER) else { break };
+            rest = behind;
+        }
+        let open = [MARKER, ARGS].iter().any(|marker| marker.len() > rest.len() && marker.starts_with(rest));
+        if !open {
+            let list = rest.starts_with(['[', '{']) && !rest.starts_with(ARGS);
+            self.state = if list { State::List } else { State::Name };
+        }
+        !open
+    }
+
+    fn named(&mut self) -> bool {
+        let Some((at, mark)) = marker::first(&self.held, &[ARGS, "{"]) else { return false };
+        self.name = self.take(at);
+        if mark == ARGS {
+            self.take(ARGS.len());
+        }
+        self.braces = Braces::default();
+        self.state = State::Arguments;
+        true
+    }
+
+    fn arguments(&mut self, out: &mut Vec<Piece>) -> bool {
+        let next = self.held.find(MARKER);
+        let closed = self.braces.closed(&self.held[..next.unwrap_or(self.held.len())]);
+        let whole = closed.filter(|&end| Value::parse(&self.held[..end]).is_ok());
+        match (whole, next) {
+            (Some(end), _) => {
+                let arguments = self.take(end);
+                self.call(&arguments, out);
+                self.state = State::Behind;
+            }
+            (None, Some(next)) => {
+                let arguments = self.take(next);
+                self.call(&arguments, out);
+                self.take(MARKER.len());
+                self.state = State::Name;
+            }
+            (None, None) => return false,
+        }
+        true
+    }
+
+    fn behind(&mut self) -> bool {
+        let found = self.held.find(MARKER);
+        let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, &[MARKER]), |at| at + MARKER.len());
+        self.take(end);
+        if found.is_some() {
+            self.state = State::Name;
+        }
+        found.is_some()
+    }
+
+    /// Gives out the call whose arguments are known. One without name and arguments is none.
+    fn call(&mut self, arguments: &str, out: &mut Vec<Piece>) {
+        let name = std::mem::take(&mut self.name);
+        if name.is_empty() && arguments.is_empty() {
+            return;
+        }
+        self.space.clear();
+        out.push(Piece::Call(call(marker::trim(&name).to_owned(), first_value(arguments))));
+    }
+}
+
+/// The first JSON value of `text`, as it is written; all of it where there is none.
+fn first_value(text: &str) -> String {
+    let text = marker::trim(text);
+    let end = Value::parse_start(text).map_or(text.len(), |(_, end)| end);
+    if text.is_empty() { "{}".to_owned() } else { text[..end].to_owned() }
+}
+
+impl CallReader for Mistral {
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.held.push_str(text);
+        while self.step(out) {}
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let held = std::mem::take(&mut self.held);
+        match self.state {
+            State::Content => self.space.push_str(&held),
+            // As in vLLM, a call that has not begun is nothing.
+            State::Marked if marker::is_blank(&held) => {}
+            State::Marked => self.space.extend([MARKER, &held]),
+            State::List => match mistral_list::calls(&held) {
+                Some(calls) => {
+                    out.push(Piece::Content(std::mem::take(&mut self.space)));
+                    out.extend(calls.into_iter().map(Piece::Call));
+                }
+                None => self.space.extend([MARKER, &held]),
+            },
+            State::Name => {
+                self.name = held;
+                self.call("", out);
+            }
+            State::Arguments => self.call(&held, out),
+            State::Behind => {}
+        }
+        let content = std::mem::take(&mut self.space);
+        if !content.is_empty() {
+            out.push(Piece::Content(content));
+        }
+    }
+}
+
+/// Finds where an object that a text begins with is closed, looking at each byte once.
+#[derive(Debug, Default)]
+struct Braces {
+    looked: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Braces {
+    /// The end of the object in `text`, which only grows from one call to the next; `None` before it is there.
+    fn closed(&mut self, text: &str) -> Option<usize> {
+        let start = text.len() - text.trim_start_matches(marker::is_space).len();
+        if !text[start..].starts_with('{') {
+            return None;
+        }
+        for (at, byte) in text.bytes().enumerate().skip(self.looked) {
+            self.looked = at + 1;
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                b'{' if !self.in_string => self.depth += 1,
+                b'}' if !self.in_string => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return Some(at + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Content, and names and arguments.
+    fn read(text: &str) -> (String, Vec<(String, String)>) {
+        let (mut reader, mut pieces) = (Mistral::default(), Vec::new());
+        reader.push(text, &mut pieces);
+        reader.finish(&mut pieces);
+        let (mut content, mut calls) = (String::new(), Vec::new());
+        for piece in pieces {
+            match piece {
+                Piece::Content(text) => content.push_str(&text),
+                Piece::Call(call) => {
+                    assert!(call.id.len() == 9 && call.id.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+                    calls.push((call.name, call.arguments));
+                }
+                Piece::Reasoning(text) => panic!("{text}"),
+            }
+        }
+        (content, calls)
+    }
+
+    #[track_caller]
+    fn check(text: &str, content: &str, calls: &[(&str, &str)]) {
+        let calls = calls.iter().map(|&(name, arguments)| (name.to_owned(), arguments.to_owned())).collect();
+        assert_eq!(read(text), (content.to_owned(), calls), "{text}");
+    }
+
+    #[test]
+    fn lists_are_spelled_as_python_spells_them() {
+        check(r#"so [TOOL_CALLS] [{"name": "f", "arguments":{"a":1}}]"#, "so ", &[("f", r#"{"a": 1}"#)]);
+        check(r#"[TOOL_CALLS]{"name": "f", "arguments": "{\"a\":1}"}x"#, "", &[("f", r#"{"a":1}"#)]);
+        check(r#"[TOOL_CALLS][TOOL_CALLS][{"name": "f"}, 1, {"x": 1}]"#, "", &[("f", "{}")]);
+        check(r#"[TOOL_CALLS][{"name": 1, "arguments": null}] so [TOOL_CALLS]x"#, "", &[("", "{}")]);
+        check(r#"[TOOL_CALLS][x [{"name": "f", "arguments": []}]"#, "", &[("f", "[]")]);
+        for text in
+            ["so [TOOL_CALLS] []", "[TOOL_CALLS][{", "[TOOL_CALLS] {\"a\": 1}", "a [TOOL_CALLS][A", " [TOOL_", "so "]
+        {
+            check(text, text, &[]);
+        }
+    }
+
+    #[test]
+    fn names_come_with_their_arguments_to_the_letter() {
+        check(r#"so [TOOL_CALLS]f{"a":1}"#, "so", &[("f", r#"{"a":1}"#)]);
+        check(r#"[TOOL_CALLS]f[ARGS]{"a": "{"}[TOOL_CALLS]g [ARGS]{} so."#, "", &[("f", r#"{"a": "{"}"#), ("g", "{}")]);
+        check(r#"[TOOL_CALLS]f{"a": 1} {"b": 2}"#, "", &[("f", r#"{"a": 1}"#)]);
+        check(r#"[TOOL_CALLS]f{"a": 1,} x "#, "", &[("f", r#"{"a": 1,} x"#)]);
+        check(r#"[TOOL_CALLS]f{"a": "[TOOL_CALLS]g{}"#, "", &[("f", r#"{"a": ""#), ("g", "{}")]);
+        check("[TOOL_CALLS]f[ARGS] 5 x", "", &[("f", "5")]);
+        check("[TOOL_CALLS]f", "", &[("f", "{}")]);
+        check("[TOOL_CALLS][ARGS]{}", "", &[("", "{}")]);
+        check("so [TOOL_CALLS]", "so ", &[]);
+    }
+
+    #[test]
+    fn a_call_goes_out_as_soon_as_its_arguments_end() {
+        let (mut reader, mut pieces) = (Mistral::default(), Vec::new());
+        reader.push(r#"[TOOL_CALLS]f{"a": {}"#, &mut pieces);
+        assert_eq!(pieces.len(), 0);
+        reader.push("}", &mut pieces);
+        assert_eq!(pieces.len(), 1);
+    }
+}

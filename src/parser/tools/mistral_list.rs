@@ -1,0 +1,41 @@
+//! The calls that Mistral's older tokenizers write: a JSON list behind a marker.
+
+use super::mistral::{self, MARKER};
+use crate::{
+    json::Value,
+    parser::{ToolCall, marker},
+};
+
+/// The calls of what stands behind the first marker; `None` where there are none.
+pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
+    // Markers that nothing stands between are one, and what follows a later one is no list.
+    let list = text.split(MARKER).map(marker::trim).find(|part| !part.is_empty())?;
+    let parsed = Value::parse_start(list).map(|(value, _)| value).ok().or_else(|| embedded(list))?;
+    let calls: Vec<_> = match &parsed {
+        Value::Array(items) => items.iter().filter_map(call).collect(),
+        object => call(object).into_iter().collect(),
+    };
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// What `\[{.*}\]` finds.
+fn embedded(text: &str) -> Option<Value> {
+    let start = text.find("[{")?;
+    let end = text.rfind("}]")? + 2;
+    // The braces are two, also where only one stands in the text.
+    Value::parse(text.get(start..end).filter(|list| list.len() >= 4)?).ok()
+}
+
+fn call(entry: &Value) -> Option<ToolCall> {
+    let object = entry.as_object()?;
+    let (name, arguments) = (object.get("name"), object.get("arguments"));
+    if name.is_none() && arguments.is_none() {
+        return None;
+    }
+    let arguments = match arguments {
+        None | Some(Value::Null) => "{}".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_json_string(),
+    };
+    Some(mistral::call(name.and_then(Value::as_str).unwrap_or_default().to_owned(), arguments))
+}

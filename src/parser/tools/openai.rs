@@ -1,0 +1,312 @@
+//! gpt-oss: messages in channels, of which `analysis` is reasoning, `final` and `commentary` are content, and those for
+//! `functions.NAME` are calls (vLLM `parser/harmony.py` over the crate `openai-harmony`).
+//!
+//! Works on the text with its special tokens, where vLLM works on ids: what only looks like a special token counts as one.
+//!
+//! What deviates on purpose:
+//! - Nothing is lost: text that is no message, and messages whose header cannot be read, are content to the letter.
+//! - Where a message has been cut within its header, the header is content, as in vLLM, without the stop token.
+
+use super::CallReader;
+use crate::{
+    chat::FunctionTool,
+    json::{Format, Value},
+    parser::{Piece, ToolCall, marker},
+};
+
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const MESSAGE: &str = "<|message|>";
+const CONSTRAIN: &str = "<|constrain|>";
+/// What ends a message.
+const ENDS: &[&str] = &["<|end|>", "<|return|>", "<|call|>"];
+/// Tools that are not functions of the request.
+const BUILT_IN: &[&str] = &["python", "browser", "container"];
+
+/// A reader of which reasoning is not wanted.
+pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    channels(false, true)
+}
+
+/// A reader of all channels, which drops those that are not wanted.
+pub(in crate::parser) fn channels(reasoning: bool, calls: bool) -> Box<dyn CallReader> {
+    Box::new(Channels {
+        reasoning,
+        calls,
+        state: State::Header { known_role: true },
+        held: String::new(),
+        thought: false,
+        spoken: false,
+    })
+}
+
+/// What a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Reasoning,
+    Content,
+    Call {
+        name: String,
+        json: bool,
+    },
+    /// For a tool that the server would have to run, or from somebody else.
+    Ignored,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// In front of a message's text; the first header lacks the role, which the prompt has.
+    Header { known_role: bool },
+    /// In its text; `begun` says that some of it went out.
+    Text { kind: Kind, begun: bool },
+    /// Behind a message; `spoken` says that more than white space stands there.
+    Outside { spoken: bool },
+}
+
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "two are wishes, two are what was given out")]
+struct Channels {
+    reasoning: bool,
+    calls: bool,
+    state: State,
+    held: String,
+    /// Whether reasoning went out, and content.
+    thought: bool,
+    spoken: bool,
+}
+
+impl Channels {
+    /// Makes one step; false where more text is needed.
+    fn step(&mut self, out: &mut Vec<Piece>) -> bool {
+        match self.state.clone() {
+            State::Header { known_role } => {
+                let Some(end) = self.held.find(MESSAGE) else { return false };
+                let header = self.take(end + MESSAGE.len());
+                if let Some(kind) = kind(&header[..end], known_role) {
+                    self.state = State::Text { kind, begun: false };
+                } else {
+                    self.content(&header, out);
+                    self.state = State::Outside { spoken: true };
+                }
+                true
+            }
+            State::Text { kind, .. } => {
+                let found = marker::first(&self.held, ENDS);
+                let waits = matches!(kind, Kind::Call { .. });
+                let begun = if waits { self.held.len() } else { marker::begun(&self.held, ENDS) };
+                let end = found.map_or_else(|| self.held.len() - begun, |(at, _)| at);
+                let text = self.take(end);
+                self.text(&kind, &text, found.is_some(), out);
+                let Some((_, mark)) = found else { return false };
+                self.take(mark.len());
+                self.state = State::Outside { spoken: false };
+                true
+            }
+            State::Outside { spoken } => {
+                let found = self.held.find(START);
+                let end = found.unwrap_or_else(|| self.held.len() - marker::begun(&self.held, &[START]));
+                // White space between messages is nobody's.
+                let spoken = spoken || !marker::is_blank(&self.held[..end]);
+                if spoken {
+                    let text = self.take(end);
+                    self.content(&text, out);
+                    self.state = State::Outside { spoken };
+                }
+                if found.is_some() {
+                    self.take(START.len() + if spoken { 0 } else { end });
+                    self.state = State::Header { known_role: false };
+                }
+                found.is_some()
+            }
+        }
+    }
+
+    fn take(&mut self, end: usize) -> String {
+        let rest = self.held.split_off(end);
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    /// Gives out text of a message; that of a call is all of it.
+    fn text(&mut self, kind: &Kind, text: &str, ended: bool, out: &mut Vec<Piece>) {
+        if let Kind::Call { name, json } = kind {
+            if ended && self.calls {
+                let arguments = if *json { spelled(text) } else { text.to_owned() };
+                out.push(Piece::Call(ToolCall::new(name.clone(), arguments)));
+            }
+            return;
+        }
+        let State::Text { begun, .. } = &mut self.state else { return };
+        let first = !std::mem::replace(begun, *begun || !text.is_empty());
+        if text.is_empty() {
+            return;
+        }
+        match kind {
+            Kind::Reasoning if self.reasoning => {
+                // Messages of a kind are lines.
+                let line = if first && std::mem::replace(&mut self.thought, true) { "\n" } else { "" };
+                out.push(Piece::Reasoning(format!("{line}{text}")));
+            }
+            Kind::Content => {
+                let line = if first && std::mem::replace(&mut self.spoken, true) { "\n" } else { "" };
+                out.push(Piece::Content(format!("{line}{text}")));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives out what is no message.
+    fn content(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.spoken |= !text.is_empty();
+        if !text.is_empty() {
+            out.push(Piece::Content(text.to_owned()));
+        }
+    }
+}
+
+impl CallReader for Channels {
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.held.push_str(text);
+        while self.step(out) {}
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let held = std::mem::take(&mut self.held);
+        match self.state.clone() {
+            State::Text { kind, .. } => self.text(&kind, &held, true, out),
+            State::Outside { spoken: false } if marker::is_blank(&held) => {}
+            State::Header { .. } | State::Outside { .. } => self.content(&held, out),
+        }
+        self.state = State::Outside { spoken: false };
+    }
+
+    fn is_reasoning(&self) -> bool {
+        // As vLLM counts them: what is written for tools is reasoning too.
+        matches!(self.state, State::Text { kind: Kind::Reasoning | Kind::Call { .. } | Kind::Ignored, .. })
+    }
+}
+
+/// Arguments as Python writes them, beyond ASCII escaped; to the letter where they are no JSON.
+fn spelled(text: &str) -> String {
+    let format = Format { ensure_ascii: true, ..Format::default() };
+    Value::parse(text).map_or_else(|_| text.to_owned(), |value| value.to_json_string_with(&format))
+}
+
+/// What a header says its message is; `None` where it cannot be read.
+fn kind(header: &str, known_role: bool) -> Option<Kind> {
+    let (channel, rest) = channel(header)?;
+    let rest = rest.replace(CONSTRAIN, &format!(" {CONSTRAIN}"));
+    let mut parts: Vec<_> = rest.split_ascii_whitespace().collect();
+    if parts.first() == Some(&"assistant") {
+        parts.remove(0);
+    } else if !known_role {
+        // Somebody else speaks, or nobody.
+        let known = matches!(parts.first(), Some(&("user" | "system" | "developer" | "tool")));
+        return (known || parts.len() > 1).then_some(Kind::Ignored);
+    }
+    let last = parts.pop();
+    let (recipient, content_type) = match last {
+        Some(part) if part.starts_with("to=") || parts.is_empty() => (Some(part), None),
+        part => (parts.pop(), part),
+    };
+    if !parts.is_empty() {
+        return None;
+    }
+    let recipient = recipient.map(|recipient| recipient.strip_prefix("to=").unwrap_or(recipient));
+    let json = content_type.is_none_or(|content_type| content_type.contains("json"));
+    Some(match (channel.as_deref(), recipient.filter(|recipient| !recipient.starts_with(CONSTRAIN))) {
+        (_, Some(recipient)) if is_function(recipient) => {
+            let name = recipient.strip_prefix("functions.").unwrap_or(recipient).to_owned();
+            Kind::Call { name, json }
+        }
+        (Some("analysis"), _) => Kind::Reasoning,
+        (Some("final"), _) | (Some("commentary"), None) => Kind::Content,
+        _ => Kind::Ignored,
+    })
+}
+
+/// The channel of a header, and the header without it; `None` where the channel has no name.
+fn channel(header: &str) -> Option<(Option<String>, String)> {
+    let Some((before, after)) = header.split_once(CHANNEL) else { return Some((None, header.to_owned())) };
+    let end = after.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(after.len());
+    let (name, after) = after.split_at(end);
+    (!name.is_empty()).then(|| (Some(name.to_owned()), format!("{before}{after}")))
+}
+
+fn is_function(recipient: &str) -> bool {
+    if let Some(name) = recipient.strip_prefix("functions.") {
+        return !name.is_empty();
+    }
+    let first = recipient.split('.').next().unwrap_or_default();
+    !recipient.is_empty() && !recipient.starts_with("<|") && recipient != "assistant" && !BUILT_IN.contains(&first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reasoning, content, and names and arguments.
+    fn read(text: &str) -> (String, String, Vec<(String, String)>) {
+        let (mut reader, mut pieces) = (channels(true, true), Vec::new());
+        reader.push(text, &mut pieces);
+        reader.finish(&mut pieces);
+        let (mut reasoning, mut content, mut calls) = (String::new(), String::new(), Vec::new());
+        for piece in pieces {
+            match piece {
+                Piece::Reasoning(text) => reasoning.push_str(&text),
+                Piece::Content(text) => content.push_str(&text),
+                Piece::Call(call) => calls.push((call.name, call.arguments)),
+            }
+        }
+        (reasoning, content, calls)
+    }
+
+    #[track_caller]
+    fn check(text: &str, reasoning: &str, content: &str, calls: &[(&str, &str)]) {
+        let calls = calls.iter().map(|&(name, arguments)| (name.to_owned(), arguments.to_owned())).collect();
+        assert_eq!(read(text), (reasoning.to_owned(), content.to_owned(), calls), "{text}");
+    }
+
+    #[test]
+    fn channels_are_reasoning_content_and_calls() {
+        let text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi.<|return|>";
+        check(text, "hm", "Hi.", &[]);
+        check("<|channel|>analysis<|message|>hm", "hm", "", &[]);
+        check("<|channel|>final<|message|>Hi", "", "Hi", &[]);
+        let text = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>\
+                    <|start|>assistant<|channel|>commentary<|message|>c<|end|>\
+                    <|start|>assistant<|channel|>final<|message|>d";
+        check(text, "a\nb", "c\nd", &[]);
+        check("<|channel|>commentary to=python<|message|>x<|end|>", "", "", &[]);
+        check("<|channel|>analysis to=python code<|message|>x<|end|>", "x", "", &[]);
+    }
+
+    #[test]
+    fn calls_are_for_functions_however_their_header_is_written() {
+        for header in [
+            "<|channel|>commentary to=functions.f json",
+            "<|channel|>commentary to=functions.f <|constrain|>json",
+            "<|channel|>commentary to=functions.f<|constrain|>json",
+            "<|channel|>commentary to=functions.f",
+            " to=functions.f<|channel|>commentary json",
+            "<|channel|>commentary to=f json",
+            "<|channel|>analysis to=functions.f json",
+        ] {
+            for (begin, end) in
+                [("", ""), ("", "<|call|>"), ("<|channel|>final<|message|>a<|end|><|start|>assistant", "")]
+            {
+                let text = format!("{begin}{header}<|message|>{{\"a\":1, \"b\": \"é\"}}{end}");
+                check(&text, "", if begin.is_empty() { "" } else { "a" }, &[("f", r#"{"a": 1, "b": "\u00e9"}"#)]);
+            }
+        }
+        check("<|channel|>commentary to=functions.f json<|message|>{\"a\":", "", "", &[("f", r#"{"a":"#)]);
+        check("<|channel|>commentary to=functions.f text<|message|>{\"a\":1}", "", "", &[("f", r#"{"a":1}"#)]);
+    }
+
+    #[test]
+    fn what_is_no_message_is_content() {
+        check("Hello.", "", "Hello.", &[]);
+        check("<|channel|>ana", "", "<|channel|>ana", &[]);
+        check("<|channel|>final<|message|>a<|end|> and", "", "a and", &[]);
+        check("<|channel|><|message|>a<|end|>", "", "<|channel|><|message|>a<|end|>", &[]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Calls in Python: `[NAME(KEY=VALUE, …), …]` (vLLM `tool_parsers/pythonic_tool_parser.py` and
+//! `llama4_pythonic_tool_parser.py`, called `pythonic` and `llama4_pythonic`).
+//!
+//! The whole text is a list of calls, or it is content. Llama 4 may put it between `<|python_start|>` and `<|python_end|>`.
+//!
+//! What deviates on purpose:
+//! - Only what a list of calls is made of is read as Python. Behind the list there may be names and whole numbers, and
+//!   arguments without a key may be a name or a value; where vLLM takes more Python there, the text is content here.
+//! - `\N{…}`, half of a surrogate pair, and hexadecimal, octal and binary integers beyond 128 bits make content, too.
+//! - vLLM's check may run for long, and then gives up after a second. Ours looks at each character once.
+
+mod gate;
+mod literal;
+mod source;
+mod string;
+
+use self::{
+    gate::Gate,
+    source::{Source, is_name},
+};
+use super::CallReader;
+use crate::{
+    chat::FunctionTool,
+    json::{Object, Value},
+    parser::{Piece, ToolCall},
+};
+
+const START: &str = "<|python_start|>";
+const END: &str = "<|python_end|>";
+/// What Llama 4 may put around a list.
+pub(super) const MARKS: &[&str] = &[START, END];
+
+pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    Reader::boxed(false)
+}
+
+pub(super) fn llama4_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    Reader::boxed(true)
+}
+
+#[derive(Debug)]
+struct Reader {
+    /// Whether the list may stand between tokens.
+    wraps: bool,
+    /// What was not given out.
+    text: String,
+    gate: Gate,
+    /// Bytes of the text that the gate has seen.
+    seen: usize,
+    /// Whether the text is content.
+    decided: bool,
+}
+
+impl Reader {
+    fn boxed(wraps: bool) -> Box<dyn CallReader> {
+        Box::new(Self { wraps, text: String::new(), gate: Gate::new(), seen: 0, decided: false })
+    }
+
+    /// Whether the text may still turn out to begin with the token in front of a list.
+    fn may_be_wrapped(&self) -> bool {
+        self.wraps && (self.text.starts_with(START) || START.starts_with(&self.text))
+    }
+
+    fn give(&mut self, out: &mut Vec<Piece>) {
+        if !self.text.is_empty() {
+            out.push(Piece::Content(std::mem::take(&mut self.text)));
+        }
+    }
+}
+
+impl CallReader for Reader {
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.text.push_str(text);
+        if !self.decided && !self.may_be_wrapped() {
+            self.gate.push(&self.text[self.seen..]);
+            self.seen = self.text.len();
+            self.decided = self.gate.is_shut();
+        }
+        if self.decided {
+            self.give(out);
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let wrapped = self.text.strip_prefix(START).filter(|_| self.wraps).map(|text| text.replace(END, ""));
+        let calls = if self.decided { None } else { calls(wrapped.as_deref().unwrap_or(&self.text)) };
+        match calls {
+            Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
+            None => self.give(out),
+        }
+    }
+}
+
+/// The calls of a whole text; none where it is no list of calls.
+fn calls(text: &str) -> Option<Vec<ToolCall>> {
+    let mut gate = Gate::new();
+    gate.push(text);
+    if !gate.is_open() || text.contains('\0') {
+        return None;
+    }
+    // Python reads every kind of line end as this one.
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let mut source = Source::new(&text);
+    source.take('[').then_some(())?;
+    let mut calls = Vec::new();
+    source.items(']', |source| {
+        calls.push(call(source)?);
+        Some(())
+    })?;
+    ends(source.rest()).then_some(calls)
+}
+
+/// Whether nothing comes behind the list but what Python takes for statements: names, and whole numbers.
+fn ends(rest: &str) -> bool {
+    let mut lines = rest.split('\n').map(|line| line.split('#').next().unwrap_or(line));
+    let behind = lines.next().unwrap_or("").trim_matches(SPACE);
+    let first =
+        behind.is_empty() || behind.strip_prefix(';').is_some_and(|rest| statements(rest.trim_start_matches(SPACE)));
+    first && lines.all(statements)
+}
+
+/// What is white space within a line.
+const SPACE: [char; 3] = [' ', '\t', '\u{c}'];
+
+/// Whether a line is of statements with semicolons behind them, and does not begin with white space.
+fn statements(line: &str) -> bool {
+    let line = line.trim_end_matches(SPACE);
+    let mut statements = line.strip_suffix(';').unwrap_or(line).split(';').map(|text| text.trim_matches(SPACE));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_statement = |text: &str| text.split('.').all(is_name) || (is_number(text) && !text.starts_with('0'));
+    line.is_empty() || (!line.starts_with(SPACE) && statements.all(is_statement))
+}
+
+/// `NAME(KEY=VALUE, …)`. Arguments without a key are dropped, as vLLM does it.
+fn call(source: &mut Source<'_>) -> Option<ToolCall> {
+    let mut name = source.name()?.to_owned();
+    while source.take('.') {
+        name.push('.');
+        name.push_str(source.name()?);
+    }
+    source.take('(').then_some(())?;
+    let mut arguments = Object::new();
+    let mut keyed = false;
+    source.items(')', |source| {
+        if let Some(key) = source.keyword() {
+            keyed = true;
+            arguments.insert(key.to_owned(), literal::value(source)?);
+            return Some(());
+        }
+        // Behind a key, Python takes no argument without one.
+        if keyed {
+            return None;
+        }
+        literal::skip(source)
+    })?;
+    Some(ToolCall::new(name, Value::from(arguments).to_json_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Formats of which only the whole text says whether it makes calls: one that cannot be read spoils all.
+
+use super::CallReader;
+use crate::parser::{Piece, ToolCall, marker};
+
+/// What stands before the first marker is content and goes out as it comes; the rest waits for the end.
+#[derive(Debug)]
+pub(super) struct UntilEnd {
+    markers: &'static [&'static str],
+    /// The calls of a text that begins with a marker; `None` where it makes none.
+    calls: fn(&str) -> Option<Vec<ToolCall>>,
+    /// What was not given out.
+    held: String,
+    /// Whether `held` begins with a marker.
+    met: bool,
+}
+
+impl UntilEnd {
+    pub(super) fn new(markers: &'static [&'static str], calls: fn(&str) -> Option<Vec<ToolCall>>) -> Self {
+        Self { markers, calls, held: String::new(), met: false }
+    }
+}
+
+impl CallReader for UntilEnd {
+    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.held.push_str(text);
+        if self.met {
+            return;
+        }
+        let found = marker::first(&self.held, self.markers);
+        self.met = found.is_some();
+        let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, self.markers), |(at, _)| at);
+        let rest = self.held.split_off(end);
+        let content = std::mem::replace(&mut self.held, rest);
+        if !content.is_empty() {
+            out.push(Piece::Content(content));
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<Piece>) {
+        let held = std::mem::take(&mut self.held);
+        match self.met.then(|| (self.calls)(&held)).flatten() {
+            Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
+            None if held.is_empty() => {}
+            None => out.push(Piece::Content(held)),
+        }
+    }
+}

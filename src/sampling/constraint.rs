@@ -1,0 +1,358 @@
+//! Which tokens a structured output leaves at each position.
+//!
+//! Owns the seam: a grammar (`structured`) says what may come next, the sampler draws among that. Refuses to know what
+//! a grammar is, and when a sequence ends: end tokens are the sampler's.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    SampleError, SamplingParams,
+    masks::{AllowedTokens, Pool},
+};
+use crate::TokenId;
+
+/// What all sequences of a request must keep to.
+pub trait TokenConstraint: fmt::Debug + Send + Sync {
+    /// The beginning of one sequence's output.
+    fn start(&self) -> Box<dyn ConstraintState>;
+}
+
+/// What one sequence must keep to from here on.
+pub trait ConstraintState: fmt::Debug + Send {
+    /// Writes the tokens that may come next, and returns whether the output may also end here.
+    fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError>;
+
+    /// Takes in the next token, one of those that [`allow`](Self::allow) wrote.
+    fn accept(&mut self, id: TokenId) -> Result<(), SampleError>;
+}
+
+/// A [`TokenConstraint`] as a parameter; equal to itself only.
+#[derive(Debug, Clone)]
+pub struct SharedConstraint(Arc<dyn TokenConstraint>);
+
+impl SharedConstraint {
+    /// Shares a constraint among sequences.
+    pub fn new(constraint: Arc<dyn TokenConstraint>) -> Self {
+        Self(constraint)
+    }
+
+    /// The beginning of one sequence's output.
+    pub fn start(&self) -> Box<dyn ConstraintState> {
+        self.0.start()
+    }
+}
+
+impl PartialEq for SharedConstraint {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A set of tokens, a bit each.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct TokenMask {
+    words: Vec<u32>,
+}
+
+impl TokenMask {
+    /// Makes it empty.
+    pub fn clear(&mut self) {
+        self.words.clear();
+    }
+
+    /// Makes it the set of these bits, lowest first.
+    pub fn set(&mut self, words: &[u32]) {
+        self.words.clear();
+        self.words.extend_from_slice(words);
+    }
+
+    /// Makes it every token below `count`.
+    pub fn fill(&mut self, count: usize) {
+        self.words.clear();
+        self.words.resize(count / 32, u32::MAX);
+        if !count.is_multiple_of(32) {
+            self.words.push((1 << (count % 32)) - 1);
+        }
+    }
+
+    /// Adds a token.
+    pub fn allow(&mut self, id: TokenId) {
+        let word = (id / 32) as usize;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (id % 32);
+    }
+
+    /// Takes a token out.
+    pub fn forbid(&mut self, id: TokenId) {
+        if let Some(word) = self.words.get_mut((id / 32) as usize) {
+            *word &= !(1 << (id % 32));
+        }
+    }
+
+    /// Whether a token is in it.
+    pub fn allows(&self, id: TokenId) -> bool {
+        self.words.get((id / 32) as usize).is_some_and(|word| word & (1 << (id % 32)) != 0)
+    }
+
+    /// The tokens, ascending.
+    pub fn ids(&self) -> impl Iterator<Item = TokenId> {
+        (0..).step_by(32).zip(&self.words).flat_map(|(first, &word)| Bits(word).map(move |bit| first + bit))
+    }
+}
+
+/// The set bits of a word, lowest first.
+struct Bits(u32);
+
+impl Iterator for Bits {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.0 == 0 {
+            return None;
+        }
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+/// A sequence's constraint at work, with room for what it leaves.
+#[derive(Debug)]
+pub(super) struct Constrained {
+    constraint: SharedConstraint,
+    /// Begun at the first position, on the thread that samples.
+    state: Option<Box<dyn ConstraintState>>,
+    /// Tokens that end an output, added where it may end.
+    end: Vec<TokenId>,
+    /// An end token was sampled and did not end the sequence (`ignore_eos`): nothing but end tokens may follow.
+    ended: bool,
+    mask: TokenMask,
+    ids: Vec<TokenId>,
+    logits: Vec<f32>,
+}
+
+impl Constrained {
+    pub(super) fn new(params: &SamplingParams) -> Option<Self> {
+        Some(Self {
+            constraint: params.constraint.clone()?,
+            state: None,
+            end: params.end_token_ids().collect(),
+            ended: false,
+            mask: TokenMask::default(),
+            ids: Vec::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    /// The logits of the tokens that may come next, of `allowed` among them where there is such a list.
+    pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>) -> Result<Pool<'_>, SampleError> {
+        let may_end = if self.ended {
+            self.mask.clear();
+            true
+        } else {
+            self.state.get_or_insert_with(|| self.constraint.start()).allow(&mut self.mask)?
+        };
+        // Whether the token is the grammar's or ends the output is seen from what the grammar itself allowed.
+        let grammar = &self.mask;
+        self.ids.clear();
+        let ends = self.end.iter().copied().filter(|&id| may_end && !grammar.allows(id));
+        match allowed {
+            None => self.ids.extend(grammar.ids().chain(ends)),
+            Some(allowed) => {
+                let both = |&id: &TokenId| grammar.allows(id) || (may_end && self.end.contains(&id));
+                self.ids.extend(allowed.ids().iter().copied().filter(both));
+            }
+        }
+        self.ids.retain(|&id| (id as usize) < logits.len());
+        self.ids.sort_unstable();
+        self.ids.dedup();
+        self.logits.clear();
+        self.logits.extend(self.ids.iter().map(|&id| logits[id as usize]));
+        Ok(Pool::of(&self.logits, &self.ids))
+    }
+
+    /// Takes in the token that was chosen from what [`gather`](Self::gather) gave.
+    pub(super) fn accept(&mut self, id: TokenId) -> Result<(), SampleError> {
+        if !self.mask.allows(id) {
+            self.ended = true;
+            return Ok(());
+        }
+        match &mut self.state {
+            Some(state) => state.accept(id),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sampling::{FinishReason, Logprobs, LogprobsMode, SequenceSampler};
+
+    /// Allows one list of tokens after another, then only the end.
+    #[derive(Debug)]
+    struct Listed(Vec<Vec<TokenId>>);
+
+    #[derive(Debug)]
+    struct ListedState(std::vec::IntoIter<Vec<TokenId>>, Vec<TokenId>);
+
+    impl TokenConstraint for Listed {
+        fn start(&self) -> Box<dyn ConstraintState> {
+            let mut lists = self.0.clone().into_iter();
+            let first = lists.next().unwrap_or_default();
+            Box::new(ListedState(lists, first))
+        }
+    }
+
+    impl ConstraintState for ListedState {
+        fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
+            mask.clear();
+            self.1.iter().for_each(|&id| mask.allow(id));
+            Ok(self.1.is_empty())
+        }
+
+        fn accept(&mut self, id: TokenId) -> Result<(), SampleError> {
+            assert!(self.1.contains(&id), "{id} is not among {:?}", self.1);
+            self.1 = self.0.next().unwrap_or_default();
+            Ok(())
+        }
+    }
+
+    const EOS: TokenId = 7;
+
+    fn params(lists: &[&[TokenId]]) -> SamplingParams {
+        let lists = lists.iter().map(|list| list.to_vec()).collect();
+        SamplingParams {
+            constraint: Some(SharedConstraint::new(Arc::new(Listed(lists)))),
+            eos_token_id: Some(EOS),
+            max_tokens: 9,
+            ..SamplingParams::default()
+        }
+    }
+
+    fn sampler(params: SamplingParams) -> SequenceSampler {
+        SequenceSampler::new(Arc::new(params), Arc::new([]), 0)
+    }
+
+    fn sample(params: SamplingParams, logits: &[f32]) -> Result<(Vec<TokenId>, Option<FinishReason>), SampleError> {
+        let mut sampler = sampler(params);
+        let (mut ids, mut logits) = (Vec::new(), logits.to_vec());
+        loop {
+            let step = sampler.step(&mut logits)?;
+            ids.push(step.token.id);
+            if step.finish.is_some() {
+                return Ok((ids, step.finish));
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_the_constraint_leaves_is_sampled_and_the_end_only_where_it_may_be() {
+        let logits = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 90.0];
+        let greedy = SamplingParams { temperature: 0.0, ..params(&[&[1, 2], &[0], &[3, 5]]) };
+        assert_eq!(sample(greedy, &logits), Ok((vec![2, 0, 5, EOS], Some(FinishReason::Eos))));
+    }
+
+    #[test]
+    fn a_mask_wider_than_the_logits_is_cut() {
+        let greedy = SamplingParams { temperature: 0.0, ..params(&[&[1, 200]]) };
+        assert_eq!(sample(greedy, &[0.0; 8]).unwrap().0, [1, EOS]);
+    }
+
+    #[test]
+    fn a_request_stop_token_that_is_text_to_the_constraint_stays_text() {
+        let params = SamplingParams { temperature: 0.0, stop_token_ids: vec![1], ..params(&[&[1], &[2]]) };
+        assert_eq!(sample(params, &[0.0; 8]), Ok((vec![1], Some(FinishReason::StopToken(1)))));
+        let params = SamplingParams { temperature: 0.0, stop_token_ids: vec![4], ..self::params(&[&[2], &[5]]) };
+        assert_eq!(sample(params, &[0.0; 8]), Ok((vec![2, 5, 4], Some(FinishReason::StopToken(4)))));
+    }
+
+    #[test]
+    fn with_ignore_eos_a_finished_output_goes_on_with_end_tokens_only() {
+        let params = SamplingParams { ignore_eos: true, max_tokens: 5, ..params(&[&[3]]) };
+        assert_eq!(sample(params, &[0.0; 8]), Ok((vec![3, EOS, EOS, EOS, EOS], Some(FinishReason::Length))));
+    }
+
+    #[test]
+    fn other_masks_hold_too_and_where_nothing_is_left_that_is_said() {
+        let allowed = SamplingParams { allowed_token_ids: Some(vec![2, 4, EOS]), ..params(&[&[1, 2], &[4, 5]]) };
+        assert_eq!(sample(allowed, &[0.0; 8]).unwrap().0, [2, 4, EOS]);
+        let bad = SamplingParams { bad_words: vec![vec![2]], ..params(&[&[1, 2]]) };
+        assert_eq!(sample(bad, &[0.0; 8]).unwrap().0, [1, EOS]);
+        let nothing = SamplingParams { allowed_token_ids: Some(vec![0]), ..params(&[&[1, 2]]) };
+        assert_eq!(sample(nothing, &[0.0; 8]), Err(SampleError::NothingLeft));
+        let long = SamplingParams { min_tokens: 3, ..params(&[&[1]]) };
+        assert_eq!(sample(long, &[0.0; 8]), Err(SampleError::NothingLeft));
+        let biased = SamplingParams { temperature: 0.0, logit_bias: vec![(2, 9.0), (0, 99.0)], ..params(&[&[1, 2]]) };
+        assert_eq!(sample(biased, &[0.0; 8]).unwrap().0, [2, EOS]);
+    }
+
+    #[test]
+    fn raw_log_probs_know_nothing_of_the_constraint_and_processed_ones_are_among_what_it_leaves() {
+        let logits = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        let of = |mode| {
+            let params = SamplingParams { logprobs: Some(Logprobs::Top(2)), logprobs_mode: mode, ..params(&[&[1, 3]]) };
+            sampler(params).step(&mut logits.to_vec()).unwrap().token
+        };
+        let raw = of(LogprobsMode::Raw);
+        assert_eq!(raw.top_logprobs.iter().map(|top| top.id).collect::<Vec<_>>(), [7, 6]);
+        let processed = of(LogprobsMode::Processed);
+        assert_eq!(processed.top_logprobs.iter().map(|top| top.id).collect::<Vec<_>>(), [3, 1]);
+        let sum: f64 = processed.top_logprobs.iter().map(|top| f64::from(top.logprob).exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+        assert!(
+            (f64::from(processed.top_logprobs[0].logprob) + 2.0 - f64::from(processed.top_logprobs[1].logprob) - 4.0)
+                .abs()
+                < 1e-6
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn the_distribution_is_the_softmax_over_what_is_left(
+            logits in prop::collection::vec(-3.0_f32..3.0, 8),
+            left in prop::collection::btree_set(0_u32..7, 1..7),
+            seed in any::<u64>(),
+        ) {
+            const DRAWS: u32 = 4_000;
+            let left: Vec<TokenId> = left.into_iter().collect();
+            let total: f64 = left.iter().map(|&id| f64::from(logits[id as usize]).exp()).sum();
+            // Every position is constrained alike, so one sequence is many draws.
+            let lists = vec![left.clone(); DRAWS as usize];
+            let params = SamplingParams {
+                constraint: Some(SharedConstraint::new(Arc::new(Listed(lists)))),
+                seed: Some(seed),
+                max_tokens: DRAWS as usize,
+                ..SamplingParams::default()
+            };
+            let (ids, _) = sample(params, &logits).unwrap();
+            for &id in &left {
+                let expected = f64::from(logits[id as usize]).exp() / total;
+                let count = ids.iter().filter(|&&drawn| drawn == id).count();
+                let share = f64::from(u32::try_from(count).unwrap()) / f64::from(DRAWS);
+                // Six standard deviations.
+                let room = 6.0 * (expected * (1.0 - expected) / f64::from(DRAWS)).sqrt() + 1e-9;
+                prop_assert!((share - expected).abs() <= room, "{id}: {share} for {expected}");
+            }
+        }
+
+        #[test]
+        fn a_mask_gives_back_the_tokens_that_were_put_in(ids in prop::collection::btree_set(0_u32..2_000, 0..200)) {
+            let mut mask = TokenMask::default();
+            ids.iter().for_each(|&id| mask.allow(id));
+            prop_assert!(mask.ids().eq(ids.iter().copied()));
+            prop_assert!(ids.iter().all(|&id| mask.allows(id)));
+            let Some(&first) = ids.first() else { return Ok(()) };
+            mask.forbid(first);
+            prop_assert!(!mask.allows(first));
+            mask.fill(first as usize);
+            prop_assert!(mask.ids().eq(0..first));
+        }
+    }
+}

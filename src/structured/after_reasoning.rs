@@ -1,0 +1,80 @@
+//! A constraint that begins where reasoning ends: what a model thinks is free (vLLM: `should_fill_bitmask`).
+
+use std::sync::Arc;
+
+use crate::{
+    TokenId,
+    sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
+};
+
+/// The tokens that end reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReasoningEnd {
+    /// What follows it is constrained.
+    pub end: TokenId,
+    /// Ends reasoning too, and is itself constrained.
+    pub call: Option<TokenId>,
+}
+
+#[derive(Debug)]
+struct AfterReasoning {
+    inner: SharedConstraint,
+    end: ReasoningEnd,
+    vocab_size: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    inner: Box<dyn ConstraintState>,
+    end: ReasoningEnd,
+    vocab_size: usize,
+    open: bool,
+    /// Whether the output may begin with the token that also ends reasoning; asked once.
+    calls: Option<bool>,
+}
+
+/// The constraint from the end of reasoning on; until then any of `vocab_size` tokens may come.
+pub fn after_reasoning(inner: SharedConstraint, end: ReasoningEnd, vocab_size: usize) -> SharedConstraint {
+    SharedConstraint::new(Arc::new(AfterReasoning { inner, end, vocab_size }))
+}
+
+impl TokenConstraint for AfterReasoning {
+    fn start(&self) -> Box<dyn ConstraintState> {
+        let Self { inner, end, vocab_size } = self;
+        Box::new(State { inner: inner.start(), end: *end, vocab_size: *vocab_size, open: true, calls: None })
+    }
+}
+
+impl ConstraintState for State {
+    fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
+        if !self.open {
+            return self.inner.allow(mask);
+        }
+        let Some(call) = self.end.call else {
+            mask.fill(self.vocab_size);
+            return Ok(false);
+        };
+        if self.calls.is_none() {
+            let _ = self.inner.allow(mask)?;
+            self.calls = Some(mask.allows(call));
+        }
+        mask.fill(self.vocab_size);
+        if self.calls == Some(false) {
+            mask.forbid(call);
+        }
+        // End tokens are among them.
+        Ok(false)
+    }
+
+    fn accept(&mut self, id: TokenId) -> Result<(), SampleError> {
+        if !self.open {
+            return self.inner.accept(id);
+        }
+        self.open = id != self.end.end;
+        if self.end.call == Some(id) {
+            self.open = false;
+            return self.inner.accept(id);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! Structural tags: what an output is made of, text free or fixed, JSON, and what stands around it (xgrammar's
+//! `structural_tag`, as vLLM takes it in requests and as tool calls are written).
+//!
+//! Refuses fields and formats that it does not know, by name.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::error::StructuredError;
+
+/// A part of an output.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Format {
+    /// This text.
+    ConstString {
+        /// The text.
+        value: String,
+    },
+    /// JSON that a schema describes.
+    JsonSchema {
+        /// The schema, or `true`.
+        json_schema: Value,
+        /// How it is written; only `json` is known.
+        #[serde(default)]
+        style: Option<String>,
+    },
+    /// Text that a regular expression matches.
+    Regex {
+        /// The expression.
+        pattern: String,
+        /// Texts that it may not contain; none are known.
+        #[serde(default)]
+        excludes: Vec<String>,
+    },
+    /// Any text without these.
+    AnyText {
+        /// Texts that it may not contain.
+        #[serde(default)]
+        excludes: Vec<String>,
+    },
+    /// One after the other.
+    Sequence {
+        /// The parts.
+        elements: Vec<Format>,
+    },
+    /// One of them.
+    Or {
+        /// The choices.
+        elements: Vec<Format>,
+    },
+    /// Once or not at all.
+    Optional {
+        /// The part.
+        content: Box<Format>,
+    },
+    /// Any number of times.
+    Star {
+        /// The part.
+        content: Box<Format>,
+    },
+    /// Once or more.
+    Plus {
+        /// The part.
+        content: Box<Format>,
+    },
+    /// Something between a beginning and an end.
+    Tag(Tag),
+    /// Any text, in which a trigger begins a tag.
+    TriggeredTags {
+        /// What begins tags.
+        triggers: Vec<String>,
+        /// The tags; each begins with a trigger.
+        tags: Vec<Tag>,
+        /// The output begins with a tag.
+        #[serde(default)]
+        at_least_one: bool,
+        /// Nothing follows the first tag.
+        #[serde(default)]
+        stop_after_first: bool,
+        /// Texts that the text may not contain.
+        #[serde(default)]
+        excludes: Vec<String>,
+    },
+    /// Tags, and nothing but a separator between them.
+    TagsWithSeparator {
+        /// The tags.
+        tags: Vec<Tag>,
+        /// What stands between them.
+        separator: String,
+        /// There is a tag.
+        #[serde(default)]
+        at_least_one: bool,
+        /// There are no two.
+        #[serde(default)]
+        stop_after_first: bool,
+    },
+}
+
+/// Something between a beginning and an end.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tag {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    /// What it begins with.
+    pub begin: String,
+    /// What is in it.
+    pub content: Box<Format>,
+    /// What it ends with: one of these.
+    pub end: Ends,
+}
+
+/// One end or several to choose from.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Ends {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Ends {
+    pub(super) fn all(&self) -> &[String] {
+        match self {
+            Self::One(end) => std::slice::from_ref(end),
+            Self::Several(ends) => ends,
+        }
+    }
+}
+
+impl Tag {
+    /// A tag with one end.
+    pub fn new(begin: impl Into<String>, content: Format, end: impl Into<String>) -> Self {
+        Self { kind: None, begin: begin.into(), content: Box::new(content), end: Ends::One(end.into()) }
+    }
+}
+
+impl Format {
+    /// This text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::ConstString { value: text.into() }
+    }
+
+    /// JSON that a schema describes.
+    pub fn json(schema: Value) -> Self {
+        Self::JsonSchema { json_schema: schema, style: None }
+    }
+
+    /// Reads the `structural_tag` of a request: the present form with `format`, or the earlier one with `structures`
+    /// and `triggers`.
+    pub fn from_request(tag: &Value) -> Result<Self, StructuredError> {
+        let invalid = |error: &dyn std::fmt::Display| {
+            StructuredError::new(format!("Failed to transform structural tag into a grammar: {error}"))
+        };
+        let Some(fields) = tag.as_object() else { return Err(invalid(&"it is not an object")) };
+        if let Some(format) = fields.get("format") {
+            return serde_json::from_value(format.clone()).map_err(|error| invalid(&error));
+        }
+        let earlier: Structures = serde_json::from_value(tag.clone()).map_err(|error| invalid(&error))?;
+        let tags = earlier.structures.into_iter();
+        let tags = tags.map(|tag| Tag::new(tag.begin, Self::json(tag.schema), tag.end)).collect();
+        Ok(Self::TriggeredTags {
+            triggers: earlier.triggers,
+            tags,
+            at_least_one: false,
+            stop_after_first: false,
+            excludes: Vec::new(),
+        })
+    }
+}
+
+/// The earlier form.
+#[derive(Deserialize)]
+struct Structures {
+    structures: Vec<Structure>,
+    triggers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Structure {
+    begin: String,
+    #[serde(default = "anything")]
+    schema: Value,
+    end: String,
+}
+
+fn anything() -> Value {
+    Value::Bool(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read() {
+        let earlier = json!({"type": "structural_tag", "triggers": ["<f"],
+            "structures": [{"begin": "<f=a>", "schema": {}, "end": "</f>"}]});
+        let present = json!({"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<f"],
+            "tags": [{"begin": "<f=a>", "content": {"type": "json_schema", "json_schema": {}}, "end": "</f>"}]}});
+        assert_eq!(Format::from_request(&earlier), Format::from_request(&present));
+        let tag = json!({"format": {"type": "tag", "begin": "a", "content": {"type": "any_text"}, "end": ["b", "c"]}});
+        assert!(matches!(Format::from_request(&tag), Ok(Format::Tag(tag)) if tag.end.all().len() == 2));
+    }
+
+    #[test]
+    fn what_is_not_known_is_named() {
+        let refused = |tag: Value| Format::from_request(&tag).unwrap_err().message;
+        assert!(refused(json!({"format": {"type": "dance"}})).contains("dance"));
+        assert!(refused(json!({"format": {"type": "any_text", "mood": 1}})).contains("mood"));
+        assert!(refused(json!({"structures": []})).contains("triggers"));
+        assert!(refused(json!([])).contains("not an object"));
+    }
+}

@@ -1,0 +1,140 @@
+//! JSON schemas as `llguidance` takes them, with what vLLM's default backend reads into them.
+//!
+//! Where a schema names an object's properties and says nothing of others, there are no others: that is what a model
+//! should be held to, and what xgrammar does. White space is free between tokens of JSON, as in vLLM.
+//! Refuses numbers that it would have to round.
+
+use serde_json::{Map, Value, json};
+
+use super::error::StructuredError;
+
+/// How JSON may be written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct JsonOptions {
+    /// No white space but one blank after `,` and `:`.
+    pub compact: bool,
+    /// Objects have no properties but the named ones.
+    pub closed: bool,
+    /// What may stand between tokens of JSON, a regular expression.
+    pub whitespace: Option<String>,
+}
+
+/// Keywords that combine schemas, so that properties may be named by several of them.
+const COMBINING: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"];
+/// Maps of names to schemas.
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
+/// Schemas, or lists of schemas.
+const NESTED: [&str; 8] =
+    ["items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "oneOf", "contains", "propertyNames"];
+/// Integers from here on are not all floats.
+const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The schema with `options` in it, as an `%json` block or a grammar takes it.
+pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, StructuredError> {
+    let mut schema = match schema {
+        Value::Bool(true) => Value::Object(Map::new()),
+        Value::Bool(false) => return Err(StructuredError::grammar("Unsatisfiable schema: schema is false")),
+        Value::Object(_) => schema.clone(),
+        other => {
+            let message = format!("a JSON schema must be an object, got {}", shown(other));
+            return Err(StructuredError::new(message));
+        }
+    };
+    check_numbers(&schema)?;
+    if options.closed || !joins_objects(&schema) {
+        close(&mut schema, options.closed);
+    }
+    let given = schema.get("x-guidance").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut guidance = guidance(options);
+    guidance.extend(given);
+    if let Value::Object(schema) = &mut schema {
+        schema.insert("x-guidance".to_owned(), Value::Object(guidance));
+    }
+    Ok(schema)
+}
+
+/// The options in `llguidance`'s words.
+fn guidance(options: &JsonOptions) -> Map<String, Value> {
+    let mut guidance = Map::new();
+    if options.compact {
+        guidance.insert("whitespace_flexible".to_owned(), json!(false));
+        guidance.insert("item_separator".to_owned(), json!(", "));
+        guidance.insert("key_separator".to_owned(), json!(": "));
+    } else {
+        let whitespace = options.whitespace.as_deref().unwrap_or(WHITESPACE);
+        guidance.insert("whitespace_pattern".to_owned(), json!(whitespace));
+    }
+    guidance.insert("json_allow_general_unicode_escapes".to_owned(), json!(true));
+    guidance
+}
+
+/// xgrammar's: no carriage return.
+const WHITESPACE: &str = r"[\x20\x0A\x09]+";
+
+fn shown(value: &Value) -> String {
+    value.to_string().chars().take(64).collect()
+}
+
+/// Numbers outside of `f64` were rounded when the request was read.
+fn check_numbers(value: &Value) -> Result<(), StructuredError> {
+    match value {
+        Value::Number(number) => {
+            let rounded = !number.is_i64() && !number.is_u64();
+            let large = number.as_f64().is_some_and(|number| number.abs() >= LARGEST_EXACT && number.fract() == 0.0);
+            if rounded && large {
+                return Err(StructuredError::new(format!("{number} in a JSON schema is too large to be exact")));
+            }
+            Ok(())
+        }
+        Value::Array(items) => items.iter().try_for_each(check_numbers),
+        Value::Object(entries) => entries.values().try_for_each(check_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// Whether an object may get its properties from several schemas: closing each would leave nothing.
+fn joins_objects(schema: &Value) -> bool {
+    match schema {
+        Value::Array(items) => items.iter().any(joins_objects),
+        Value::Object(entries) => {
+            let several = entries.get("allOf").and_then(Value::as_array).is_some_and(|all| all.len() > 1);
+            let named = entries.contains_key("properties") || entries.contains_key("patternProperties");
+            let beside =
+                named && COMBINING.iter().any(|keyword| entries.get(*keyword).is_some_and(|v| !v.is_boolean()));
+            several || (beside && has_schema_there(entries)) || entries.values().any(joins_objects)
+        }
+        _ => false,
+    }
+}
+
+/// A property may be called `allOf`: only lists and objects are what the keywords take.
+fn has_schema_there(entries: &Map<String, Value>) -> bool {
+    let is_schema = |value: &Value| value.is_array() || value.is_object() || value.is_string();
+    COMBINING.iter().filter_map(|keyword| entries.get(*keyword)).any(is_schema)
+}
+
+/// Forbids further properties where properties are named; `all` also closes objects that combine schemas.
+fn close(schema: &mut Value, all: bool) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(|item| close(item, all)),
+        Value::Object(entries) => {
+            for keyword in NAMED {
+                if let Some(Value::Object(schemas)) = entries.get_mut(keyword) {
+                    schemas.values_mut().for_each(|schema| close(schema, all));
+                }
+            }
+            for keyword in NESTED.into_iter().chain(["allOf"]) {
+                if let Some(nested) = entries.get_mut(keyword) {
+                    close(nested, all);
+                }
+            }
+            let named = ["properties", "patternProperties"].iter().any(|keyword| entries.contains_key(*keyword));
+            let open = !entries.contains_key("additionalProperties") && !entries.contains_key("unevaluatedProperties");
+            if named && open {
+                entries.insert("additionalProperties".to_owned(), Value::Bool(false));
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,246 @@
+//! Reasoning that is read out of an answer's text, ahead of its calls, and the ids, which know nothing of it.
+
+use expect_test::expect;
+use serde_json::{Value, json};
+use tito::{
+    TokenId,
+    api::ToolPolicy,
+    parser::{ReasoningParser, ToolParser},
+};
+
+use crate::{
+    app::{IM_END, TestApp, redacted},
+    streaming::adds_up,
+};
+
+const PATH: &str = "/v1/chat/completions";
+const THOUGHT: &str = "<think>\nhello you\n</think>\n\n";
+const CALL: &str = r#"<tool_call>{"name": "weather", "arguments": {"city": "Køge"}}</tool_call>"#;
+
+fn asking(more: &Value) -> Value {
+    let mut body = json!({ "messages": [{ "role": "user", "content": "hello" }] });
+    body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+    body
+}
+
+fn with_tools(more: &Value) -> Value {
+    let tool = |name| json!({ "type": "function", "function": { "name": name, "parameters": { "type": "object" } } });
+    let mut body = asking(more);
+    body["tools"] = json!([tool("weather"), tool("time")]);
+    body
+}
+
+/// A server with these parsers, whose model writes one token for each character of `text`, and those of `marks` whole.
+fn spelled(reasoning: Option<&str>, tools: Option<&str>, text: &str) -> TestApp {
+    let policy = ToolPolicy {
+        parser: tools.map(|name| ToolParser::named(name).unwrap()),
+        auto: tools.is_some(),
+        reasoning: reasoning.map(|name| ReasoningParser::named(name).unwrap()),
+    };
+    let app = TestApp::new().tools(policy);
+    let mut ids: Vec<TokenId> = Vec::new();
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        let marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
+        let length = marks.iter().find(|mark| rest.starts_with(**mark)).map_or(letter.len_utf8(), |mark| mark.len());
+        ids.extend(app.ids(&rest[..length]));
+        rest = &rest[length..];
+    }
+    app.script(ids.into_iter().chain([IM_END]))
+}
+
+fn thinking(name: &str, text: &str) -> TestApp {
+    spelled(Some(name), None, text)
+}
+
+async fn answer(app: &TestApp, body: Value) -> Value {
+    app.post(PATH, body).await.ok()
+}
+
+async fn streamed(app: &TestApp, mut body: Value) -> Vec<Value> {
+    body["stream"] = json!(true);
+    app.post(PATH, body).await.events()
+}
+
+/// What the events say, in a line each.
+fn deltas(events: &[Value]) -> String {
+    let deltas = events.iter().filter_map(|event| Some(event["choices"].as_array()?.first()?["delta"].to_string()));
+    deltas.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn reasoning_stands_where_vllm_puts_it() {
+    let mut answer = answer(&thinking("qwen3", &format!("{THOUGHT}hi")), asking(&json!({}))).await;
+    expect![[r#"
+        {
+          "role": "assistant",
+          "content": "\n\nhi",
+          "refusal": null,
+          "annotations": null,
+          "audio": null,
+          "function_call": null,
+          "reasoning": "\nhello you\n"
+        }"#]]
+    .assert_eq(&format!("{:#}", answer["choices"][0]["message"].take()));
+    let details = json!({ "reasoning_tokens": "\nhello you\n".len() });
+    assert_eq!(answer["usage"]["completion_tokens_details"], details);
+    let plain = TestApp::new().says("hi").post(PATH, asking(&json!({}))).await.ok();
+    assert_eq!(plain["usage"]["completion_tokens_details"], Value::Null);
+    assert_eq!(plain["choices"][0]["message"]["reasoning"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_stream_gives_reasoning_then_content_then_calls() {
+    let app = spelled(Some("qwen3"), Some("hermes"), &format!("<think>ab</think>c{CALL}"));
+    let events: Vec<_> = streamed(&app, with_tools(&json!({}))).await.into_iter().map(redacted).collect();
+    expect![[r#"
+        {"role":"assistant","content":""}
+        {"reasoning":"a"}
+        {"reasoning":"b"}
+        {"content":"c"}
+        {"content":null,"tool_calls":[{"id":"chatcmpl-tool-","type":"function","index":0,"function":{"name":"weather"}}]}
+        {"content":null,"tool_calls":[{"index":0,"function":{"arguments":"{\"city\": \"Køge\"}"}}]}
+        {}"#]]
+    .assert_eq(&deltas(&events));
+    let body = asking(&json!({ "stream_options": { "include_usage": true, "continuous_usage_stats": true } }));
+    let events = streamed(&thinking("qwen3", "<think>ab</think>c"), body).await;
+    let counted: Vec<_> =
+        events.iter().map(|event| &event["usage"]["completion_tokens_details"]["reasoning_tokens"]).collect();
+    assert_eq!(json!(counted), json!([0, 1, 2, 2, 2, 2]));
+}
+
+#[tokio::test]
+async fn an_answer_that_only_thinks_or_says_nothing_has_no_content() {
+    for (name, text, reasoning) in [
+        ("qwen3", "<think>ab", json!("ab")),
+        ("qwen3", "<think>ab</think>", json!("ab")),
+        ("qwen3", "", Value::Null),
+        ("qwen3", "<think></think>", Value::Null),
+        ("deepseek_r1", "<think>ab", json!("ab")),
+        ("deepseek_r1", "<think></think>", json!("")),
+        ("glm45", "ab \n", json!("ab")),
+    ] {
+        let message = answer(&thinking(name, text), asking(&json!({}))).await["choices"][0]["message"].take();
+        assert_eq!((&message["reasoning"], &message["content"]), (&reasoning, &Value::Null), "{name}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn reasoning_that_is_not_wanted_is_left_out_and_its_tokens_are_not() {
+    let app = thinking("qwen3", "<think>ab</think>c");
+    let body = asking(&json!({ "include_reasoning": false, "return_token_ids": true, "logprobs": true }));
+    let choice = answer(&app, body.clone()).await["choices"][0].take();
+    assert_eq!((&choice["message"]["reasoning"], &choice["message"]["content"]), (&Value::Null, &json!("c")));
+    assert_eq!(choice["token_ids"].as_array().unwrap().len(), 6);
+    assert_eq!(choice["logprobs"]["content"].as_array().unwrap().len(), 6);
+    let events = streamed(&app, body).await;
+    assert!(events.iter().all(|event| event["choices"][0]["delta"]["reasoning"].is_null()), "{events:?}");
+    let ids = events.iter().filter_map(|event| event["choices"][0]["token_ids"].as_array()).flatten().count();
+    assert_eq!(ids, 6);
+    let events = streamed(&app, asking(&json!({ "include_reasoning": false }))).await;
+    assert_eq!(deltas(&events), "{\"role\":\"assistant\",\"content\":\"\"}\n{\"content\":\"c\"}\n{}");
+}
+
+#[tokio::test]
+async fn the_prompt_says_whether_the_model_still_thinks() {
+    let template = |end: &str| {
+        format!(
+            "{{{{ '<think>x</think>' }}}}{{% for m in messages %}}{{{{ '<|im_start|>' + m.content }}}}{{% endfor %}}{end}"
+        )
+    };
+    for (end, text, reasoning, content, tokens) in [
+        ("<|im_start|>", "<think>ab</think>c", json!("ab"), json!("c"), 2),
+        ("<|im_start|><think>\n", "ab</think>c", json!("ab"), json!("c"), 2),
+        ("<|im_start|><think>\n\n</think>\n\n", "abc", Value::Null, json!("abc"), 0),
+        ("<|im_start|><think>\n\n</think>\n\n", "ab</think>c", Value::Null, json!("ab</think>c"), 0),
+    ] {
+        for name in ["qwen3", "deepseek_r1", "nemotron_v3"] {
+            let app = thinking(name, text).chat_template(&template(end));
+            let mut answer = answer(&app, asking(&json!({}))).await;
+            let message = answer["choices"][0]["message"].take();
+            assert_eq!((&message["reasoning"], &message["content"]), (&reasoning, &content), "{name}: {end:?}");
+            assert_eq!(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], tokens, "{name}: {end:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_templates_variables_say_whether_the_model_thinks() {
+    for (more, thinks) in [
+        (json!({}), true),
+        (json!({ "chat_template_kwargs": { "enable_thinking": false } }), false),
+        (json!({ "reasoning_effort": "none" }), false),
+        (json!({ "reasoning_effort": "low" }), true),
+        (json!({ "reasoning_effort": "none", "chat_template_kwargs": { "enable_thinking": true } }), true),
+    ] {
+        let message = answer(&thinking("qwen3", "a</think>b"), asking(&more)).await["choices"][0]["message"].take();
+        assert_eq!(message["content"], if thinks { "b" } else { "a</think>b" }, "{more}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_is_read_streams_add_up_and_every_id_is_told_once() {
+    let texts = [
+        format!("{THOUGHT}hello {CALL}{CALL} so"),
+        format!("ab{CALL}"),
+        format!("{THOUGHT} {{\"name\": \"f\", \"parameters\": {{}}}}; {{"),
+        "hm</think> [TOOL_CALLS]f{\"a\": 1} so[TOOL_CALLS][ARGS]".to_owned(),
+        "[TOOL_CALLS] [{\"name\": \"f\"}]".to_owned(),
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}"
+            .to_owned(),
+    ];
+    let reasoning: Vec<_> = std::iter::once(None).chain(ReasoningParser::names().map(Some)).collect();
+    let tools: Vec<_> = std::iter::once(None).chain(ToolParser::names().map(Some)).collect();
+    let pairs = reasoning.iter().map(|reasoning| (*reasoning, None));
+    let pairs = pairs.chain(tools.iter().flat_map(|tools| [(None, *tools), (Some("qwen3"), *tools)]));
+    for (at, (reasoning, tools)) in pairs.enumerate() {
+        // Each pair of parsers meets two of the texts.
+        for text in texts.iter().skip(at % 3).step_by(3) {
+            let more = json!({ "return_token_ids": true, "logprobs": true });
+            let body = if tools.is_some() { with_tools(&more) } else { asking(&more) };
+            adds_up(|| spelled(reasoning, tools, text), PATH, body.clone()).await;
+            let choice = answer(&spelled(reasoning, tools, text), body).await["choices"][0].take();
+            let scored = choice["logprobs"]["content"].as_array().unwrap().len();
+            assert_eq!(choice["token_ids"].as_array().unwrap().len(), scored, "{reasoning:?} {tools:?} {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn special_tokens_that_mark_nothing_have_no_text_where_reasoning_is_read() {
+    for (name, tools, content) in [
+        ("qwen3", None, "b"),
+        ("qwen3", Some("hermes"), "b"),
+        ("deepseek_r1", None, "b"),
+        ("deepseek_r1", Some("hermes"), "<|im_start|>b"),
+    ] {
+        let app = spelled(Some(name), tools, "");
+        let ids = [app.ids("<think>a</think>"), vec![1], app.ids("b"), vec![IM_END]].concat();
+        let body = if tools.is_some() { with_tools(&json!({})) } else { asking(&json!({})) };
+        let app = spelled(Some(name), tools, "").script(ids.clone());
+        // The first script is that of no text.
+        answer(&app, body.clone()).await;
+        let message = answer(&app, body).await["choices"][0]["message"].take();
+        assert_eq!((&message["reasoning"], &message["content"]), (&json!("a"), &json!(content)), "{name} {tools:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_from_the_ids_whether_or_not_reasoning_comes_back() {
+    for keeps in [true, false] {
+        let app = thinking("qwen3", &format!("{THOUGHT}hi")).says("hello world");
+        let mut first = answer(&app, asking(&json!({ "return_token_ids": true }))).await;
+        let known = [first["prompt_token_ids"].take(), first["choices"][0]["token_ids"].take()];
+        let known: Vec<_> = known.iter().flat_map(|ids| ids.as_array().unwrap().clone()).collect();
+        let message = first["choices"][0]["message"].take();
+        let mut sent = json!({ "role": "assistant", "content": message["content"] });
+        if keeps {
+            sent["reasoning"] = message["reasoning"].clone();
+        }
+        let user = |content: &str| json!({ "role": "user", "content": content });
+        let body = json!({ "messages": [user("hello"), sent, user("you")], "return_token_ids": true });
+        let second = answer(&app, body).await;
+        let prompt = second["prompt_token_ids"].as_array().unwrap();
+        assert!(prompt.starts_with(&known), "{keeps}: {:?}", second["token_continuity"]);
+    }
+}
