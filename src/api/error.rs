@@ -22,6 +22,8 @@ enum Kind {
     Invalid,
     /// The request does not have the shape of a request.
     Malformed,
+    /// The body is no text at all; FastAPI answers this one itself.
+    Unreadable,
     /// The prompt does not fit the model.
     Overflow,
     UnknownModel,
@@ -33,7 +35,7 @@ enum Kind {
 impl Kind {
     fn status(self) -> StatusCode {
         match self {
-            Self::Invalid | Self::Malformed | Self::Overflow => StatusCode::BAD_REQUEST,
+            Self::Invalid | Self::Malformed | Self::Unreadable | Self::Overflow => StatusCode::BAD_REQUEST,
             Self::UnknownModel => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -44,7 +46,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::Invalid | Self::Overflow => "BadRequestError",
-            Self::Malformed => "Bad Request",
+            Self::Malformed | Self::Unreadable => "Bad Request",
             Self::UnknownModel => "NotFoundError",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
@@ -103,6 +105,12 @@ impl ApiError {
         Self::new(Kind::Invalid, Some(param.into()), message.into())
     }
 
+    /// The same in the form of vLLM's own validation errors, which end with the field and, where it shows it, the value.
+    pub fn refused(param: &str, message: impl Into<String>, value: Option<String>) -> Self {
+        let value = value.map_or_else(String::new, |value| format!(", value={value}"));
+        Self::invalid(param, format!("{} (parameter={param}{value})", message.into()))
+    }
+
     /// A request that asks for something that cannot be done, no single field being at fault.
     pub fn invalid_request(message: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, None, message.into())
@@ -111,6 +119,11 @@ impl ApiError {
     /// A body that is not a request; `place` is where, in pydantic's spelling (`body.messages.0.role`).
     pub fn malformed(place: Option<String>, message: impl Into<String>) -> Self {
         Self::new(Kind::Malformed, place, message.into())
+    }
+
+    /// A body that is not UTF-8.
+    pub fn unreadable() -> Self {
+        Self::new(Kind::Unreadable, None, "There was an error parsing the body".to_owned())
     }
 
     /// A prompt of `tokens` that leaves no room in a context of `max_model_len`.
@@ -155,6 +168,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        if self.kind == Kind::Unreadable {
+            return detail(self.kind.status(), &self.message);
+        }
         let mut response = (self.kind.status(), Json(self.body())).into_response();
         if self.kind == Kind::Overloaded {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
@@ -212,14 +228,19 @@ impl From<EngineError> for ApiError {
     }
 }
 
-/// `{"detail": "Not Found"}`, which is FastAPI's answer to an unknown path.
-pub(super) async fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, Json(serde_json::json!({ "detail": "Not Found" }))).into_response()
+/// The shape of the errors that FastAPI answers before vLLM is asked.
+fn detail(status: StatusCode, text: &str) -> Response {
+    (status, Json(serde_json::json!({ "detail": text }))).into_response()
 }
 
-/// `{"detail": "Method Not Allowed"}`, likewise.
+/// FastAPI's answer to an unknown path.
+pub(super) async fn not_found() -> Response {
+    detail(StatusCode::NOT_FOUND, "Not Found")
+}
+
+/// FastAPI's answer to an unknown method.
 pub(super) async fn method_not_allowed() -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, Json(serde_json::json!({ "detail": "Method Not Allowed" }))).into_response()
+    detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
 
 /// Nothing, or nothing with a 503: `/health`.

@@ -19,6 +19,7 @@ mod stream_options;
 mod token_continuity;
 mod tokenize;
 mod tools;
+mod validate;
 
 use std::sync::Arc;
 

@@ -24,6 +24,7 @@ use super::{
     sse,
     stream_options::Delivery,
     token_continuity::recorded,
+    validate::missing,
 };
 use crate::generation::collect;
 use request::ChatTurn;
@@ -84,8 +85,7 @@ async fn create_chat_completion_from_tokens(
     JsonBody(request): JsonBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
     if request.tokens.is_none() {
-        let place = "body.tokens".to_owned();
-        return Err(ApiError::malformed(Some(place), "1 validation error:\n  body.tokens: Field required"));
+        return Err(missing(&["tokens"]));
     }
     complete(api, headers, request).await
 }
