@@ -126,19 +126,29 @@ impl ApiError {
         Self::new(Kind::Unreadable, None, "There was an error parsing the body".to_owned())
     }
 
-    /// A prompt of `tokens` that leaves no room in a context of `max_model_len`.
-    pub fn prompt_too_long(tokens: usize, max_model_len: usize) -> Self {
-        let why = if tokens > max_model_len {
-            "exceeds this limit even without any output tokens"
-        } else {
-            "leaves no room for output tokens"
-        };
+    /// A prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops to encode a text that is too
+    /// long, and says so; it counts ids that came as ids.
+    pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
+        if tokens == max_model_len {
+            let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)".to_owned();
+            return Self::new(Kind::Overflow, Some("max_tokens".to_owned()), message);
+        }
+        let tokens = if encoded_here { max_model_len + 1 } else { tokens };
+        let at_least = if tokens == max_model_len + 1 { "at least " } else { "" };
         let message = format!(
-            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {tokens} \
-             input tokens, which {why}. Please reduce the length of the input prompt. (parameter=input_tokens, \
-             value={tokens})"
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains \
+             {at_least}{tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce \
+             the length of the input prompt. (parameter=input_tokens, value={tokens})"
         );
         Self::new(Kind::Overflow, Some("input_tokens".to_owned()), message)
+    }
+
+    /// A request for more tokens than the context has; `param` is the field that says so.
+    pub fn too_many_tokens(param: &str, asked: i64, max_model_len: usize) -> Self {
+        let message = format!(
+            "{param}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
+        );
+        Self::refused(param, message, Some(asked.to_string()))
     }
 
     /// A model that is not served here.
@@ -257,7 +267,9 @@ mod tests {
         let body = ApiError::malformed(Some("body.max_tokens".into()), "body.max_tokens: context length?").body();
         assert_eq!(body.error.message, "body.max_completion_tokens: context size?");
         assert_eq!(body.error.param.as_deref(), Some("body.max_completion_tokens"));
-        assert!(ApiError::prompt_too_long(9, 8).body().error.message.contains("maximum context length is 8 tokens"));
+        assert!(
+            ApiError::prompt_too_long(9, 8, true).body().error.message.contains("maximum context length is 8 tokens")
+        );
     }
 
     #[test]

@@ -29,7 +29,12 @@ enum Choice<'a> {
 }
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, ApiError> {
-    Err(ApiError::invalid("tool_choice", message))
+    Err(ApiError::refused("tool_choice", message, None))
+}
+
+/// What the server was not started for; vLLM names no field.
+fn unserved<T>(message: impl Into<String>) -> Result<T, ApiError> {
+    Err(ApiError::invalid_request(message))
 }
 
 impl<'a> ToolFields<'a> {
@@ -42,13 +47,13 @@ impl<'a> ToolFields<'a> {
                 Ok(Some(ToolCallOptions { parser, first_only }))
             }
             (Choice::Freely, _) => {
-                invalid("\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set")
+                unserved("\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set")
             }
             (Choice::Required, ToolPolicy { parser: None, .. }) => {
-                invalid("tool_choice=\"required\" requires --tool-call-parser to be set")
+                unserved("tool_choice=\"required\" requires --tool-call-parser to be set")
             }
             (Choice::Named(name), ToolPolicy { parser: None, .. }) => {
-                invalid(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"))
+                unserved(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"))
             }
             (Choice::Required | Choice::Named(_), _) => invalid(
                 "a `tool_choice` that forces a call needs structured output, which this server does not have: pass \
@@ -61,7 +66,7 @@ impl<'a> ToolFields<'a> {
         if self.tools.is_some_and(<[_]>::is_empty) {
             let message = "`tools` must not be an empty array. Either provide at least one tool or omit the field \
                            entirely.";
-            return Err(ApiError::invalid("tools", message));
+            return Err(ApiError::refused("tools", message, None));
         }
         let choice = self.tool_choice.filter(|choice| !choice.is_null());
         match (choice, self.tools) {

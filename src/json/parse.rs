@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
         for (word, value) in WORDS {
             if rest.starts_with(word) {
                 self.at += word.len();
-                return Ok(T::word(value, word));
+                return Ok(T::word(value, &rest[..word.len()]));
             }
         }
         for (word, value) in NUMBERS {

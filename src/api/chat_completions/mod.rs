@@ -93,6 +93,9 @@ async fn create_chat_completion_from_tokens(
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
+    if prompt.has_known_ids {
+        api.check_given(&prompt.token_ids)?;
+    }
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
