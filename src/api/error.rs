@@ -10,6 +10,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::sanitize::sanitized;
 use crate::{
     continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
     tokenizer::TokenizerError,
@@ -94,6 +95,7 @@ fn without_overflow_words(text: String) -> String {
 
 impl ApiError {
     fn new(kind: Kind, param: Option<String>, message: String) -> Self {
+        let message = sanitized(&message);
         if kind == Kind::Overflow {
             return Self { kind, message, param };
         }

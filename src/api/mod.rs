@@ -14,6 +14,7 @@ mod health;
 mod models;
 mod output;
 mod sampling;
+mod sanitize;
 mod sse;
 mod stream_options;
 mod token_continuity;
@@ -23,7 +24,13 @@ mod validate;
 
 use std::sync::Arc;
 
-use axum::{Router, http::HeaderMap};
+use axum::{
+    Router,
+    extract::Request,
+    http::{HeaderMap, Method},
+    middleware::{self, Next},
+    response::Response,
+};
 use time::UtcOffset;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -187,6 +194,14 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
+/// FastAPI's routes do not answer HEAD where they answer GET; its pages for people do.
+async fn refuse_head(request: Request, next: Next) -> Response {
+    let is_head = request.method() == Method::HEAD;
+    let is_page = matches!(request.uri().path(), "/docs" | "/openapi.json" | "/redoc");
+    let response = next.run(request).await;
+    if is_head && !is_page && response.status().is_success() { error::method_not_allowed().await } else { response }
+}
+
 /// All public routes.
 pub fn router(api: Arc<Api>) -> Router {
     let (routes, document) = routes().split_for_parts();
@@ -194,5 +209,6 @@ pub fn router(api: Arc<Api>) -> Router {
         .merge(docs::router(document))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(middleware::from_fn(refuse_head))
         .with_state(api)
 }

@@ -283,21 +283,23 @@ impl<'a> Parser<'a> {
 
     fn unicode_escape(&mut self, at: usize) -> Result<char, ParseError> {
         let lone = |parser: &Self| parser.limit("lone surrogate escapes cannot be represented", at);
-        let high = self.hex4(at)?;
+        let high = self.hex4()?;
         if !(0xd800..0xdc00).contains(&high) {
             return char::from_u32(high).ok_or_else(|| lone(self));
         }
         if !(self.take(b'\\') && self.take(b'u')) {
             return Err(lone(self));
         }
-        let low = self.hex4(at)?;
+        let low = self.hex4()?;
         if !(0xdc00..0xe000).contains(&low) {
             return Err(lone(self));
         }
         char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or_else(|| lone(self))
     }
 
-    fn hex4(&mut self, at: usize) -> Result<u32, ParseError> {
+    // Python points at the `u`, which has been read.
+    fn hex4(&mut self) -> Result<u32, ParseError> {
+        let at = self.at - 1;
         let mut code = 0;
         for _ in 0..4 {
             let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
@@ -342,6 +344,8 @@ mod tests {
             ("\"a", "Unterminated string starting at: line 1 column 1 (char 0)"),
             ("\"\n\"", "Invalid control character at: line 1 column 2 (char 1)"),
             ("\"\\x\"", "Invalid \\escape: line 1 column 2 (char 1)"),
+            ("\"\\u12\"", "Invalid \\uXXXX escape: line 1 column 3 (char 2)"),
+            ("\"\\ud83d\\uZ\"", "Invalid \\uXXXX escape: line 1 column 9 (char 8)"),
             ("é", "Expecting value: line 1 column 1 (char 0)"),
             ("nul", "Expecting value: line 1 column 1 (char 0)"),
         ] {

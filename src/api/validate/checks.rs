@@ -1,8 +1,10 @@
 //! What vLLM 0.32 checks in a body before it looks at the types of the fields; the last declared check runs first.
 
-use super::super::error::ApiError;
+use std::borrow::Cow;
+
+use super::{requests, walk::Walk};
 use crate::{
-    api::cache_salt,
+    api::{cache_salt, error::ApiError},
     json::{Items, Kind, Node},
 };
 
@@ -16,7 +18,7 @@ fn refuse(param: &str, message: impl Into<String>) -> Checked {
 }
 
 /// Of a chat completion.
-pub(super) fn chat(body: &Node<'_>) -> Checked {
+pub(super) fn chat(body: &mut Node<'_>) -> Checked {
     if let Some(messages) = body.get("messages") {
         iterable(messages)?;
     }
@@ -26,13 +28,13 @@ pub(super) fn chat(body: &Node<'_>) -> Checked {
     chat_logprobs(body)?;
     stream_options(body)?;
     response_format(body)?;
-    tool_calls_are_lists(body)?;
+    normalize_messages(body)?;
     cache_salt::check(body.get("cache_salt"))?;
     thinking_token_budget(body)
 }
 
 /// Of a text completion.
-pub(super) fn completion(body: &Node<'_>) -> Checked {
+pub(super) fn completion(body: &mut Node<'_>) -> Checked {
     prompt(body)?;
     stream_options(body)?;
     completion_logprobs(body)?;
@@ -43,11 +45,11 @@ pub(super) fn completion(body: &Node<'_>) -> Checked {
 }
 
 /// Of the ids of a conversation.
-pub(super) fn tokenize(body: &Node<'_>) -> Checked {
+pub(super) fn tokenize(body: &mut Node<'_>) -> Checked {
     generation_prompt(body)
 }
 
-pub(super) fn none(_body: &Node<'_>) -> Checked {
+pub(super) fn none(_body: &mut Node<'_>) -> Checked {
     Ok(())
 }
 
@@ -67,11 +69,34 @@ fn iterable(value: &Node<'_>) -> Checked {
     Err(ApiError::invalid_request(format!("'{}' object is not iterable", value.type_name())))
 }
 
-fn tool_calls_are_lists(body: &Node<'_>) -> Checked {
-    let Some(Kind::List(Items::Nodes(messages))) = body.get("messages").map(|messages| &messages.kind) else {
+/// Makes lists of `tool_calls`, as Python's `list` does, and `reasoning` of `reasoning_content` where there is none.
+fn normalize_messages(body: &mut Node<'_>) -> Checked {
+    let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
+    let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
         return Ok(());
     };
-    messages.iter().filter_map(|message| given(message, "tool_calls")).try_for_each(iterable)
+    for message in messages {
+        let Kind::Object(fields) = &mut message.kind else { continue };
+        if let Some(calls) = fields.get_mut("tool_calls").filter(|calls| !calls.is_null()) {
+            iterable(calls)?;
+            let items = match &calls.kind {
+                Kind::Object(entries) => entries.keys().cloned().collect(),
+                Kind::String(text) => text.chars().map(String::from).collect(),
+                _ => Vec::new(),
+            };
+            if !matches!(calls.kind, Kind::List(_)) {
+                let item = |item| Node { text: calls.text, kind: Kind::String(Cow::Owned(item)) };
+                calls.kind = Kind::List(Items::Nodes(items.into_iter().map(item).collect()));
+            }
+        }
+        let reasoning = fields.shift_remove("reasoning_content").filter(|reasoning| !reasoning.is_null());
+        if let Some(reasoning) = reasoning
+            && fields.get("reasoning").is_none_or(Node::is_null)
+        {
+            fields.insert("reasoning".to_owned(), reasoning);
+        }
+    }
+    Ok(())
 }
 
 fn generation_prompt(body: &Node<'_>) -> Checked {
@@ -130,13 +155,36 @@ fn named_tool(choice: &Node<'_>, tools: &Node<'_>) -> Checked {
         let message = format!("Invalid `name` in `function`: `{shown}` in `tool_choice`! {USAGE}");
         return refuse("tool_choice.function.name", message);
     };
-    // Tools that are no tools are the schema's to refuse.
-    let Kind::List(Items::Nodes(tools)) = &tools.kind else { return Ok(()) };
-    let name = |tool: &Node<'_>| tool.get("function")?.get("name")?.as_str().map(str::to_owned);
-    if tools.iter().any(|tool| name(tool).is_none_or(|name| name == wanted)) {
-        return Ok(());
+    iterable(tools)?;
+    let tools = match &tools.kind {
+        Kind::List(Items::Nodes(tools)) => tools.as_slice(),
+        Kind::List(Items::Ids(..)) => return Err(not_subscriptable("'int' object is not subscriptable")),
+        _ if tools.is_truthy() => return Err(not_subscriptable("string indices must be integers, not 'str'")),
+        _ => &[],
+    };
+    for tool in tools {
+        // vLLM itself stumbles over a tool without a function or a name; the schema knows what to say.
+        let Some(function) = subscript(tool, "function")? else { return Ok(()) };
+        let Some(name) = subscript(function, "name")? else { return Ok(()) };
+        if name.as_str() == Some(wanted) {
+            return Ok(());
+        }
     }
     refuse("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`")
+}
+
+fn not_subscriptable(message: &str) -> ApiError {
+    ApiError::invalid_request(message)
+}
+
+/// Python's `value[key]`; none where an object lacks the key.
+fn subscript<'n, 'a>(value: &'n Node<'a>, key: &str) -> Result<Option<&'n Node<'a>>, ApiError> {
+    match &value.kind {
+        Kind::Object(entries) => Ok(entries.get(key)),
+        Kind::List(_) => Err(not_subscriptable("list indices must be integers or slices, not str")),
+        Kind::String(_) => Err(not_subscriptable("string indices must be integers, not 'str'")),
+        _ => Err(not_subscriptable(&format!("'{}' object is not subscriptable", value.type_name()))),
+    }
 }
 
 fn structured_outputs(body: &Node<'_>, param: Option<&str>) -> Checked {
@@ -160,7 +208,11 @@ fn structured_outputs(body: &Node<'_>, param: Option<&str>) -> Checked {
 
 fn response_format(body: &Node<'_>) -> Checked {
     let is_schema = |format: &Node<'_>| format.get("type").and_then(Node::as_str) == Some("json_schema");
+    let is_tag = |format: &Node<'_>| format.get("type").and_then(Node::as_str) == Some("structural_tag");
     match given(body, "response_format") {
+        Some(format) if is_tag(format) && !Walk::new(body.text).fits(&requests::RESPONSE_FORMAT, format) => {
+            refuse("response_format", "Invalid response_format structural_tag specification.")
+        }
         Some(format) if is_schema(format) && given(format, "json_schema").is_none() => refuse(
             "response_format",
             "When response_format type is 'json_schema', the 'json_schema' field must be provided.",

@@ -36,7 +36,8 @@ pub(super) trait Body: DeserializeOwned {
 #[derive(Debug)]
 pub(super) struct Rules {
     schema: &'static Schema,
-    before: fn(&Node<'_>) -> Result<(), ApiError>,
+    /// Runs first, and may put the body into the form that the schema is for.
+    before: fn(&mut Node<'_>) -> Result<(), ApiError>,
     /// Whether an assistant's calls are looked at after everything else.
     checks_calls: bool,
     /// What the schema is a union of; the first that fits is taken.
@@ -102,10 +103,10 @@ pub(super) fn checked<'a>(text: &'a str, rules: &Rules) -> Result<Cow<'a, str>, 
     let document = parse(text)?;
     if document.repeats_keys() {
         let text = document.root.without_repeats();
-        let rewritten = settled(&parse(&text)?, &text, rules)?;
+        let rewritten = settled(parse(&text)?, &text, rules)?;
         return Ok(Cow::Owned(rewritten.unwrap_or(text)));
     }
-    Ok(settled(&document, text, rules)?.map_or(Cow::Borrowed(text), Cow::Owned))
+    Ok(settled(document, text, rules)?.map_or(Cow::Borrowed(text), Cow::Owned))
 }
 
 fn parse(text: &str) -> Result<Document<'_>, ApiError> {
@@ -117,14 +118,14 @@ fn parse(text: &str) -> Result<Document<'_>, ApiError> {
 }
 
 /// The text with its rewrites, if there are any.
-fn settled(document: &Document<'_>, text: &str, rules: &Rules) -> Result<Option<String>, ApiError> {
-    let root = &document.root;
-    if root.is_null() {
+fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Option<String>, ApiError> {
+    if document.root.is_null() {
         return Err(missing(&[]));
     }
-    if matches!(root.kind, Kind::Object(_)) {
-        (rules.before)(root)?;
+    if matches!(document.root.kind, Kind::Object(_)) {
+        (rules.before)(&mut document.root)?;
     }
+    let root = &document.root;
     let mut walk = Walk::new(text);
     match rules.alternatives.iter().find(|choice| root.get(choice.key).is_some() && walk.fits(choice.schema, root)) {
         Some(choice) => {

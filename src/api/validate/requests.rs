@@ -44,7 +44,8 @@ const REPETITION_DETECTION: Schema = Nullable(&Object(
     &[optional("max_pattern_size", Int), optional("min_pattern_size", Int), optional("min_count", Int)],
 ));
 
-const RESPONSE_FORMAT: Schema = Nullable(&Union(&[
+/// What an answer must look like.
+pub(super) static RESPONSE_FORMAT: Schema = Union(&[
     branch(Object(
         Model,
         &[
@@ -78,7 +79,7 @@ const RESPONSE_FORMAT: Schema = Nullable(&Union(&[
             required("triggers", List(&Str)),
         ],
     )),
-]));
+]);
 
 const STRUCTURED_OUTPUTS: Schema = Nullable(&Object(
     Dataclass("StructuredOutputsParams"),
@@ -142,7 +143,7 @@ pub(super) static CHAT: Schema = Object(
         optional("max_completion_tokens", NULLABLE_INT),
         optional("n", NULLABLE_INT),
         optional("presence_penalty", NULLABLE_FLOAT),
-        optional("response_format", RESPONSE_FORMAT),
+        optional("response_format", Nullable(&RESPONSE_FORMAT)),
         optional("seed", Nullable(&INT64)),
         optional("stop", STOP),
         optional("stream", NULLABLE_BOOL),
@@ -252,7 +253,7 @@ pub(super) static COMPLETION: Schema = Object(
         optional("bad_words", List(&Str)),
         optional("prompt_embeds", Nullable(&Union(&[branch(Bytes), branch(List(&Bytes))]))),
         optional("add_special_tokens", Bool),
-        optional("response_format", RESPONSE_FORMAT),
+        optional("response_format", Nullable(&RESPONSE_FORMAT)),
         optional("structured_outputs", STRUCTURED_OUTPUTS),
         optional("priority", INT64),
         optional("request_id", Str),

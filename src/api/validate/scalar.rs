@@ -6,6 +6,8 @@ use crate::json::{Integer, Kind, Node};
 /// A value that passes: as it stands, or as this text.
 pub(super) type Lax = Result<Option<String>, Complaint>;
 
+/// The first float that 64 bits cannot hold.
+const BEYOND_INT64: f64 = 9.223_372_036_854_775_8e18;
 /// Most digits that pydantic reads.
 const MOST_DIGITS: usize = 4300;
 
@@ -65,8 +67,9 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
                 _ => return Err(unclear()),
             }
         }
-        Kind::Float(value) if value.to_bits() == 1.0_f64.to_bits() => true,
+        Kind::Float(1.0) => true,
         Kind::Float(0.0) => false,
+        Kind::Float(value) if value.fract() == 0.0 && value.abs() < BEYOND_INT64 => return Err(unclear()),
         _ => return Err(Complaint::new("bool_type", "Input should be a valid boolean")),
     };
     Ok(Some(value.to_string()))
@@ -116,7 +119,7 @@ fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
             Err(Complaint::new("int_from_float", message))
         }
         #[expect(clippy::cast_possible_truncation, reason = "whole and within the range")]
-        Kind::Float(value) if value.abs() < 9.223_372_036_854_775_8e18 => Ok(Integer::from(*value as i64)),
+        Kind::Float(value) if value.abs() < BEYOND_INT64 => Ok(Integer::from(*value as i64)),
         Kind::Float(_) => Err(oversized()),
         Kind::String(text) => {
             let digits = integer_digits(text).ok_or_else(|| {
@@ -239,7 +242,9 @@ mod tests {
         for (text, value) in [("\"tRuE\"", "true"), ("\"off\"", "false"), ("1", "true"), ("0.0", "false")] {
             assert_eq!(with(text, boolean).ok(), Some(Some(value.to_owned())), "{text}");
         }
-        for (text, kind) in [("2", "bool_parsing"), ("\" true\"", "bool_parsing"), ("0.5", "bool_type")] {
+        for (text, kind) in
+            [("2", "bool_parsing"), ("\" true\"", "bool_parsing"), ("0.5", "bool_type"), ("2.0", "bool_parsing")]
+        {
             assert_eq!(with(text, boolean).err().map(|c| c.kind), Some(kind), "{text}");
         }
     }

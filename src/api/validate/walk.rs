@@ -1,6 +1,6 @@
 //! One pass over a document: what does not fit its schema is complained about, what fits only laxly is rewritten.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 
 use super::{
     issue::{Complaint, Context, Issues, Segment},
@@ -243,25 +243,14 @@ impl<'a> Walk<'a> {
 
     /// Checks the items of a list one by one, as Python does with an iterator, and stops behind the first that fails.
     pub(super) fn iterate(&mut self, item: &'static Schema, node: &Node<'_>) {
-        let items: Vec<Cow<'_, Node<'_>>> = match &node.kind {
-            Kind::List(items) => items.iter().collect(),
-            Kind::Object(entries) => entries.keys().map(|key| Cow::Owned(text_node(key))).collect(),
-            Kind::String(text) => {
-                text.char_indices().map(|(at, c)| Cow::Owned(text_node(&text[at..][..c.len_utf8()]))).collect()
-            }
-            _ => return,
-        };
+        let Kind::List(items) = &node.kind else { return };
         for (index, node) in items.iter().enumerate() {
-            self.step(Segment::Index(index), item, node);
+            self.step(Segment::Index(index), item, &node);
             if !self.issues.is_empty() {
                 return;
             }
         }
     }
-}
-
-fn text_node(text: &str) -> Node<'_> {
-    Node { text, kind: Kind::String(Cow::Borrowed(text)) }
 }
 
 /// Whether every plain list of ids passes.
