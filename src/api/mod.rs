@@ -27,9 +27,9 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::Request,
-    http::{HeaderMap, Method},
+    http::{HeaderMap, Method, header::ALLOW},
     middleware::{self, Next},
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use time::UtcOffset;
 use utoipa::OpenApi;
@@ -199,7 +199,10 @@ async fn refuse_head(request: Request, next: Next) -> Response {
     let is_head = request.method() == Method::HEAD;
     let is_page = matches!(request.uri().path(), "/docs" | "/openapi.json" | "/redoc");
     let response = next.run(request).await;
-    if is_head && !is_page && response.status().is_success() { error::method_not_allowed().await } else { response }
+    if is_head && !is_page && response.status().is_success() {
+        return ([(ALLOW, "GET")], error::method_not_allowed().await).into_response();
+    }
+    response
 }
 
 /// All public routes.

@@ -150,6 +150,16 @@ fn only_here(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
+async fn a_wrong_method_is_told_which_one_is_right() {
+    let app = TestApp::new();
+    for (method, path, right) in [("GET", "/v1/chat/completions", "POST"), ("HEAD", "/health", "GET")] {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let answer = app.request(request).await;
+        assert_eq!((answer.status, answer.headers[header::ALLOW].to_str().unwrap()), (405, right), "{method} {path}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_utf_8_is_answered_as_fastapi_does() {
     let request = posted("/v1/completions", vec![b'{', 0xff, b'}']);
     let answer = TestApp::new().request(request).await;

@@ -1,6 +1,6 @@
 //! Complaints about a request, in the words and the layout of vLLM's answer to a pydantic error.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use crate::{
     api::error::ApiError,
@@ -26,12 +26,12 @@ pub(super) enum Context {
 pub(super) struct Complaint {
     /// Pydantic's name of the error.
     pub(super) kind: &'static str,
-    message: String,
+    message: Cow<'static, str>,
     context: Vec<(&'static str, Context)>,
 }
 
 impl Complaint {
-    pub(super) fn new(kind: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(kind: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), context: Vec::new() }
     }
 
@@ -62,9 +62,18 @@ impl Issues {
         self.count == 0
     }
 
-    pub(super) fn add(&mut self, path: &[Segment], complaint: &Complaint, input: &Node<'_>) {
+    /// Whether further complaints are only counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.reported.len() >= MOST_REPORTED
+    }
+
+    pub(super) fn count(&mut self) {
         self.count += 1;
-        if self.reported.len() < MOST_REPORTED {
+    }
+
+    pub(super) fn add(&mut self, path: &[Segment], complaint: &Complaint, input: &Node<'_>) {
+        self.count();
+        if !self.is_full() {
             let place = place(path);
             self.reported.push(line(&place, complaint, &summary(input)));
             self.first_place.get_or_insert(place);

@@ -143,13 +143,17 @@ fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Opti
     if let Some(error) = walk.not_finite.iter().find_map(not_finite) {
         return Err(error);
     }
-    let rewritten = |at: usize| walk.rewrites.iter().any(|rewrite| rewrite.place.contains(&at));
+    walk.rewrites.sort_by_key(|rewrite| rewrite.place.start);
+    let rewritten = |at: usize| {
+        let behind = walk.rewrites.partition_point(|rewrite| rewrite.place.start <= at);
+        behind.checked_sub(1).is_some_and(|index| walk.rewrites[index].place.end > at)
+    };
     if let Some(&at) = document.not_finite().iter().find(|&&at| !rewritten(at)) {
         let complaint = Complaint::new("json_invalid", "JSON decode error")
             .with("error", Context::Text("NaN and Infinity are served in number fields only".to_owned()));
         return Err(issue::invalid_json(text[..at].chars().count(), &complaint));
     }
-    Ok(spliced(text, walk.rewrites))
+    Ok(spliced(text, &walk.rewrites))
 }
 
 /// vLLM checks calls when it unpacks them, message by message, and forgets where the message stood.
@@ -189,20 +193,17 @@ fn not_finite(number: &NotFinite) -> Option<ApiError> {
     params.validated(usize::MAX).err().map(ApiError::from)
 }
 
-fn spliced(text: &str, mut rewrites: Vec<Rewrite>) -> Option<String> {
+/// `rewrites` in the order of their places.
+fn spliced(text: &str, rewrites: &[Rewrite]) -> Option<String> {
     if rewrites.is_empty() {
         return None;
     }
-    rewrites.sort_by_key(|rewrite| rewrite.place.start);
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for rewrite in rewrites {
-        // What lies within a blanked value is gone with it.
-        if rewrite.place.start >= at {
-            out.push_str(&text[at..rewrite.place.start]);
-            out.push_str(&rewrite.text);
-            at = rewrite.place.end;
-        }
+        out.push_str(&text[at..rewrite.place.start]);
+        out.push_str(&rewrite.text);
+        at = rewrite.place.end;
     }
     out.push_str(&text[at..]);
     Some(out)

@@ -43,10 +43,12 @@ impl<'a> Walk<'a> {
         Self { text, path: Vec::new(), issues, rewrites, not_finite, trial: None }
     }
 
-    fn complain(&mut self, complaint: &Complaint, node: &Node<'_>) {
+    /// Words are only made where they will be read.
+    fn complain(&mut self, node: &Node<'_>, complaint: impl FnOnce() -> Complaint) {
         match &mut self.trial {
             Some(failed) => *failed = true,
-            None => self.issues.add(&self.path, complaint, node),
+            None if self.issues.is_full() => self.issues.count(),
+            None => self.issues.add(&self.path, &complaint(), node),
         }
     }
 
@@ -59,7 +61,7 @@ impl<'a> Walk<'a> {
         match outcome {
             Ok(None) => {}
             Ok(Some(text)) => self.rewrite(node, text),
-            Err(complaint) => self.complain(&complaint, node),
+            Err(complaint) => self.complain(node, || complaint),
         }
     }
 
@@ -80,13 +82,13 @@ impl<'a> Walk<'a> {
             Schema::Literal(values) => self.literal("literal_error", values, node),
             Schema::Member(values) => self.literal("enum", values, node),
             Schema::Bytes if node.as_str().is_some() => {}
-            Schema::Bytes => self.complain(&Complaint::new("bytes_type", "Input should be a valid bytes"), node),
+            Schema::Bytes => self.complain(node, || Complaint::new("bytes_type", "Input should be a valid bytes")),
             Schema::Nullable(_) if node.is_null() => {}
             Schema::Nullable(schema) => self.check(schema, node),
             Schema::List(item) => self.list(item, usize::MAX, node),
             Schema::ShortList(item, most) => self.list(item, *most, node),
             Schema::Iterable if matches!(node.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) => {}
-            Schema::Iterable => self.complain(&Complaint::new("iterable_type", "Input should be iterable"), node),
+            Schema::Iterable => self.complain(node, || Complaint::new("iterable_type", "Input should be iterable")),
             Schema::Dict(value) => self.dict(value, node),
             Schema::Object(shape, fields) => self.object(*shape, fields, node),
             Schema::Union(branches) => self.union(branches, node),
@@ -107,36 +109,31 @@ impl<'a> Walk<'a> {
                 self.not_finite.push(NotFinite { path, value });
                 self.rewrite(node, if value < 0.0 { "-1e300" } else { "1e300" }.to_owned());
             }
-            Err(complaint) => self.complain(&complaint, node),
+            Err(complaint) => self.complain(node, || complaint),
         }
     }
 
     fn literal(&mut self, kind: &'static str, values: &'static [&'static str], node: &Node<'_>) {
-        if node.as_str().is_some_and(|text| values.contains(&text)) || self.is_decided() {
+        if node.as_str().is_some_and(|text| values.contains(&text)) {
             return;
         }
-        let quoted: Vec<_> = values.iter().map(|value| format!("'{value}'")).collect();
-        let expected = match quoted.as_slice() {
-            [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
-            all => all.join(", "),
-        };
-        let complaint = Complaint::new(kind, format!("Input should be {expected}"));
-        self.complain(&complaint.with("expected", Context::Text(expected)), node);
+        self.complain(node, || {
+            let quoted: Vec<_> = values.iter().map(|value| format!("'{value}'")).collect();
+            let expected = match quoted.as_slice() {
+                [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+                all => all.join(", "),
+            };
+            let message = format!("Input should be {expected}");
+            Complaint::new(kind, message).with("expected", Context::Text(expected))
+        });
     }
 
     fn list(&mut self, item: &'static Schema, most: usize, node: &Node<'_>) {
         let Kind::List(items) = &node.kind else {
-            return self.complain(&Complaint::new("list_type", "Input should be a valid list"), node);
+            return self.complain(node, || Complaint::new("list_type", "Input should be a valid list"));
         };
         if items.len() > most {
-            let length = items.len();
-            let message = format!("List should have at most {most} items after validation, not {length}");
-            let int = |value: usize| Context::Int(i128::try_from(value).unwrap_or(i128::MAX));
-            let complaint = Complaint::new("too_long", message)
-                .with("field_type", Context::Text("List".to_owned()))
-                .with("max_length", int(most))
-                .with("actual_length", int(length));
-            return self.complain(&complaint, node);
+            return self.complain(node, || too_long(most, items.len()));
         }
         if matches!(items, Items::Ids(..)) && takes_ids(item) {
             return;
@@ -157,7 +154,7 @@ impl<'a> Walk<'a> {
 
     fn dict(&mut self, value: &'static Schema, node: &Node<'_>) {
         let Kind::Object(entries) = &node.kind else {
-            return self.complain(&Complaint::new("dict_type", "Input should be a valid dictionary"), node);
+            return self.complain(node, || Complaint::new("dict_type", "Input should be a valid dictionary"));
         };
         if matches!(value, Schema::Any) {
             return;
@@ -172,14 +169,14 @@ impl<'a> Walk<'a> {
 
     fn object(&mut self, shape: Shape, fields: &'static [Field], node: &Node<'_>) {
         let Kind::Object(entries) = &node.kind else {
-            return self.complain(&no_object(shape), node);
+            return self.complain(node, || no_object(shape));
         };
         for field in fields {
             match entries.get(field.name) {
                 Some(value) => self.step(Segment::Name(field.name), &field.schema, value),
                 None if field.required => {
                     self.path.push(Segment::Name(field.name));
-                    self.complain(&Complaint::new("missing", "Field required"), node);
+                    self.complain(node, || Complaint::new("missing", "Field required"));
                     self.path.pop();
                 }
                 None => {}
@@ -251,6 +248,15 @@ impl<'a> Walk<'a> {
             }
         }
     }
+}
+
+fn too_long(most: usize, length: usize) -> Complaint {
+    let message = format!("List should have at most {most} items after validation, not {length}");
+    let int = |value: usize| Context::Int(i128::try_from(value).unwrap_or(i128::MAX));
+    Complaint::new("too_long", message)
+        .with("field_type", Context::Text("List".to_owned()))
+        .with("max_length", int(most))
+        .with("actual_length", int(length))
 }
 
 /// Whether every plain list of ids passes.
