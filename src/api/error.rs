@@ -10,6 +10,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::sanitize::sanitized;
 use crate::{
     continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
     tokenizer::TokenizerError,
@@ -22,6 +23,8 @@ enum Kind {
     Invalid,
     /// The request does not have the shape of a request.
     Malformed,
+    /// The body is no text at all; FastAPI answers this one itself.
+    Unreadable,
     /// The prompt does not fit the model.
     Overflow,
     UnknownModel,
@@ -33,7 +36,7 @@ enum Kind {
 impl Kind {
     fn status(self) -> StatusCode {
         match self {
-            Self::Invalid | Self::Malformed | Self::Overflow => StatusCode::BAD_REQUEST,
+            Self::Invalid | Self::Malformed | Self::Unreadable | Self::Overflow => StatusCode::BAD_REQUEST,
             Self::UnknownModel => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
@@ -44,7 +47,7 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::Invalid | Self::Overflow => "BadRequestError",
-            Self::Malformed => "Bad Request",
+            Self::Malformed | Self::Unreadable => "Bad Request",
             Self::UnknownModel => "NotFoundError",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
@@ -92,6 +95,7 @@ fn without_overflow_words(text: String) -> String {
 
 impl ApiError {
     fn new(kind: Kind, param: Option<String>, message: String) -> Self {
+        let message = sanitized(&message);
         if kind == Kind::Overflow {
             return Self { kind, message, param };
         }
@@ -101,6 +105,12 @@ impl ApiError {
     /// A request that asks, in one field, for something that cannot be done.
     pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, Some(param.into()), message.into())
+    }
+
+    /// The same in the form of vLLM's own validation errors, which end with the field and, where it shows it, the value.
+    pub fn refused(param: &str, message: impl Into<String>, value: Option<String>) -> Self {
+        let value = value.map_or_else(String::new, |value| format!(", value={value}"));
+        Self::invalid(param, format!("{} (parameter={param}{value})", message.into()))
     }
 
     /// A request that asks for something that cannot be done, no single field being at fault.
@@ -113,19 +123,34 @@ impl ApiError {
         Self::new(Kind::Malformed, place, message.into())
     }
 
-    /// A prompt of `tokens` that leaves no room in a context of `max_model_len`.
-    pub fn prompt_too_long(tokens: usize, max_model_len: usize) -> Self {
-        let why = if tokens > max_model_len {
-            "exceeds this limit even without any output tokens"
-        } else {
-            "leaves no room for output tokens"
-        };
+    /// A body that is not UTF-8.
+    pub fn unreadable() -> Self {
+        Self::new(Kind::Unreadable, None, "There was an error parsing the body".to_owned())
+    }
+
+    /// A prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops to encode a text that is too
+    /// long, and says so; it counts ids that came as ids.
+    pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
+        if tokens == max_model_len {
+            let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)".to_owned();
+            return Self::new(Kind::Overflow, Some("max_tokens".to_owned()), message);
+        }
+        let tokens = if encoded_here { max_model_len + 1 } else { tokens };
+        let at_least = if tokens == max_model_len + 1 { "at least " } else { "" };
         let message = format!(
-            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {tokens} \
-             input tokens, which {why}. Please reduce the length of the input prompt. (parameter=input_tokens, \
-             value={tokens})"
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains \
+             {at_least}{tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce \
+             the length of the input prompt. (parameter=input_tokens, value={tokens})"
         );
         Self::new(Kind::Overflow, Some("input_tokens".to_owned()), message)
+    }
+
+    /// A request for more tokens than the context has; `param` is the field that says so.
+    pub fn too_many_tokens(param: &str, asked: i64, max_model_len: usize) -> Self {
+        let message = format!(
+            "{param}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
+        );
+        Self::refused(param, message, Some(asked.to_string()))
     }
 
     /// A model that is not served here.
@@ -155,6 +180,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        if self.kind == Kind::Unreadable {
+            return detail(self.kind.status(), &self.message);
+        }
         let mut response = (self.kind.status(), Json(self.body())).into_response();
         if self.kind == Kind::Overloaded {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
@@ -212,14 +240,19 @@ impl From<EngineError> for ApiError {
     }
 }
 
-/// `{"detail": "Not Found"}`, which is FastAPI's answer to an unknown path.
-pub(super) async fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, Json(serde_json::json!({ "detail": "Not Found" }))).into_response()
+/// The shape of the errors that FastAPI answers before vLLM is asked.
+fn detail(status: StatusCode, text: &str) -> Response {
+    (status, Json(serde_json::json!({ "detail": text }))).into_response()
 }
 
-/// `{"detail": "Method Not Allowed"}`, likewise.
+/// FastAPI's answer to an unknown path.
+pub(super) async fn not_found() -> Response {
+    detail(StatusCode::NOT_FOUND, "Not Found")
+}
+
+/// FastAPI's answer to an unknown method.
 pub(super) async fn method_not_allowed() -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, Json(serde_json::json!({ "detail": "Method Not Allowed" }))).into_response()
+    detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
 
 /// Nothing, or nothing with a 503: `/health`.
@@ -236,7 +269,9 @@ mod tests {
         let body = ApiError::malformed(Some("body.max_tokens".into()), "body.max_tokens: context length?").body();
         assert_eq!(body.error.message, "body.max_completion_tokens: context size?");
         assert_eq!(body.error.param.as_deref(), Some("body.max_completion_tokens"));
-        assert!(ApiError::prompt_too_long(9, 8).body().error.message.contains("maximum context length is 8 tokens"));
+        assert!(
+            ApiError::prompt_too_long(9, 8, true).body().error.message.contains("maximum context length is 8 tokens")
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod health;
 mod models;
 mod output;
 mod sampling;
+mod sanitize;
 mod sse;
 mod stream_options;
 mod structured;
@@ -21,10 +22,17 @@ mod token_continuity;
 mod tokenize;
 mod tool_grammar;
 mod tools;
+mod validate;
 
 use std::sync::Arc;
 
-use axum::{Router, http::HeaderMap};
+use axum::{
+    Router,
+    extract::Request,
+    http::{HeaderMap, Method, header::ALLOW},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
 use time::UtcOffset;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -39,7 +47,7 @@ use crate::{
     TokenId,
     continuity::{Continuity, Recorder},
     generation::{GenerationRequest, Generator},
-    prompt::{PromptError, PromptRenderer, RenderedPrompt},
+    prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
 };
 use conversation::PromptTurn;
 use sampling::Sampling;
@@ -75,6 +83,8 @@ struct Prompted {
     verdict: TokenContinuity,
     /// The client wants to see it, whether or not it wants ids.
     asks_for_continuity: bool,
+    /// Some of the ids are the client's own.
+    has_known_ids: bool,
     /// Remembers the answers.
     recorder: Option<Recorder>,
 }
@@ -97,9 +107,10 @@ impl Api {
                 }
             })?,
         };
+        let has_known_ids = !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_));
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
         let verdict = TokenContinuity::from(&verdict);
-        Ok(Prompted { token_ids: rendered.token_ids, verdict, asks_for_continuity, recorder })
+        Ok(Prompted { token_ids: rendered.token_ids, verdict, asks_for_continuity, has_known_ids, recorder })
     }
 
     /// Ids that the model knows, which may be more than the tokenizer's.
@@ -114,14 +125,32 @@ impl Api {
         Ok(encoded.map_err(ApiError::internal)??)
     }
 
+    /// Refuses ids of the client's own that are more than the context holds; what is encoded here is checked later.
+    fn check_given(&self, ids: &[TokenId]) -> Result<(), ApiError> {
+        if ids.len() > self.max_model_len {
+            return Err(ApiError::prompt_too_long(ids.len(), self.max_model_len, false));
+        }
+        Ok(())
+    }
+
+    /// Refuses a request for more tokens than there is context; `param` is the field that says so.
+    fn check_max_tokens(&self, param: &str, asked: Option<i64>) -> Result<(), ApiError> {
+        match asked {
+            Some(asked) if usize::try_from(asked).is_ok_and(|tokens| tokens > self.max_model_len) => {
+                Err(ApiError::too_many_tokens(param, asked, self.max_model_len))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The sequences to generate for a prompt that must leave room for output.
     fn sequences(&self, prompt: &Arc<[TokenId]>, sampling: &Sampling) -> Result<Vec<GenerationRequest>, ApiError> {
         if prompt.is_empty() {
-            return Err(ApiError::invalid("prompt", "The decoder prompt cannot be empty"));
+            return Err(ApiError::invalid_request("The decoder prompt cannot be empty"));
         }
         let room = self.max_model_len.saturating_sub(prompt.len());
         if room == 0 {
-            return Err(ApiError::prompt_too_long(prompt.len(), self.max_model_len));
+            return Err(ApiError::prompt_too_long(prompt.len(), self.max_model_len, true));
         }
         let request = |params| GenerationRequest {
             prompt_token_ids: Arc::clone(prompt),
@@ -170,6 +199,17 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
+/// FastAPI's routes do not answer HEAD where they answer GET; its pages for people do.
+async fn refuse_head(request: Request, next: Next) -> Response {
+    let is_head = request.method() == Method::HEAD;
+    let is_page = matches!(request.uri().path(), "/docs" | "/openapi.json" | "/redoc");
+    let response = next.run(request).await;
+    if is_head && !is_page && response.status().is_success() {
+        return ([(ALLOW, "GET")], error::method_not_allowed().await).into_response();
+    }
+    response
+}
+
 /// All public routes.
 pub fn router(api: Arc<Api>) -> Router {
     let (routes, document) = routes().split_for_parts();
@@ -177,5 +217,6 @@ pub fn router(api: Arc<Api>) -> Router {
         .merge(docs::router(document))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(middleware::from_fn(refuse_head))
         .with_state(api)
 }

@@ -12,6 +12,7 @@ use super::{cache_salt::cache_salt, error::ApiError, structured::StructuredField
 use crate::{
     TokenId,
     generation::TextOptions,
+    json::string_repr,
     model::GenerationConfig,
     parser::OutputFormat,
     sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint},
@@ -187,14 +188,14 @@ impl SamplingFields {
         let params = SamplingParams {
             eos_token_id: policy.eos_token_id,
             extra_eos_token_ids: policy.extra_eos_token_ids.clone(),
-            stop_token_ids: token_ids("stop_token_ids", self.stop_token_ids.as_deref().unwrap_or_default())?,
-            logit_bias: self.logit_bias()?,
+            stop_token_ids: token_ids("stop_token_ids", self.stop_token_ids.as_deref(), vocab_size)?,
+            logit_bias: self.logit_bias(vocab_size)?,
             allowed_token_ids: match &self.allowed_token_ids {
-                Some(ids) => Some(token_ids("allowed_token_ids", ids)?),
+                Some(ids) => Some(token_ids("allowed_token_ids", Some(ids), vocab_size)?),
                 None => None,
             },
             bad_words: bad_words(self.bad_words.as_deref().unwrap_or_default(), tokenizer)?,
-            logprobs: self.logprobs(logprobs, policy)?,
+            logprobs: self.logprobs(logprobs, policy, vocab_size)?,
             max_tokens: max_tokens.unwrap_or(usize::MAX),
             ..self.numbers(policy)?
         };
@@ -220,13 +221,13 @@ impl SamplingFields {
             -1 => 0,
             top_k => usize::try_from(top_k).map_err(|_| {
                 let message = format!("top_k must be 0 (disable), or at least 1, got {top_k}.");
-                ApiError::invalid("top_k", message)
+                ApiError::invalid_request(message)
             })?,
         };
         let min_tokens = self.min_tokens.unwrap_or(0);
         let min_tokens = usize::try_from(min_tokens).map_err(|_| {
             let message = format!("min_tokens must be greater than or equal to 0, got {min_tokens}.");
-            ApiError::invalid("min_tokens", message)
+            ApiError::invalid_request(message)
         })?;
         Ok(SamplingParams {
             temperature: pick(self.temperature, defaults.temperature, 1.0),
@@ -247,13 +248,16 @@ impl SamplingFields {
     fn n(&self, greedy: bool) -> Result<usize, ApiError> {
         let n = self.n.unwrap_or(1);
         if n < 1 {
-            return Err(ApiError::invalid("n", format!("n must be at least 1, got {n}.")));
+            return Err(ApiError::invalid_request(format!("n must be at least 1, got {n}.")));
         }
         if n > MAX_N {
-            return Err(ApiError::invalid("n", format!("n must be at most {MAX_N}, got {n}.")));
+            return Err(ApiError::invalid_request(format!(
+                "n must be at most {MAX_N}, got {n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment \
+                 variable."
+            )));
         }
         if n > 1 && greedy {
-            return Err(ApiError::invalid("n", format!("n must be 1 when using greedy sampling, got {n}.")));
+            return Err(ApiError::invalid_request(format!("n must be 1 when using greedy sampling, got {n}.")));
         }
         Ok(usize::try_from(n).expect("n is between 1 and MAX_N"))
     }
@@ -270,7 +274,7 @@ impl SamplingFields {
             return Err(ApiError::malformed(Some("body.stop".to_owned()), message));
         }
         if stop.iter().any(String::is_empty) {
-            return Err(ApiError::invalid("stop", "stop cannot contain an empty string."));
+            return Err(ApiError::invalid_request("stop cannot contain an empty string."));
         }
         Ok(TextOptions {
             stop,
@@ -280,30 +284,39 @@ impl SamplingFields {
         })
     }
 
-    fn logit_bias(&self) -> Result<Vec<(TokenId, f32)>, ApiError> {
+    fn logit_bias(&self, vocab_size: usize) -> Result<Vec<(TokenId, f32)>, ApiError> {
         let mut biases = Vec::new();
+        let keys = self.logit_bias.iter().flatten().map(|(key, _)| key);
+        let unusable: Vec<_> = keys.filter(|key| key.parse::<i64>().is_err()).map(|key| string_repr(key)).collect();
+        if !unusable.is_empty() {
+            let keys = format!("[{}]", unusable.join(", "));
+            let message = format!("logit_bias contains key(s) that cannot be converted to integer token IDs: {keys}");
+            return Err(ApiError::refused("logit_bias", message, Some(keys)));
+        }
         for (key, &bias) in self.logit_bias.iter().flatten() {
-            let id = key.parse::<i64>().map_err(|_| {
-                let message =
-                    format!("logit_bias contains key(s) that cannot be converted to integer token IDs: ['{key}']");
-                ApiError::invalid("logit_bias", message)
-            })?;
-            let id = token_ids("logit_bias", &[id])?[0];
+            let id = key.parse().expect("every key was seen to be an integer");
+            let id = token_ids("logit_bias", Some(&[id]), vocab_size)?[0];
             #[expect(clippy::cast_possible_truncation, reason = "logits are f32")]
             biases.push((id, bias as f32));
         }
         Ok(biases)
     }
 
-    fn logprobs(&self, asked: Option<Logprobs>, policy: &SamplingPolicy) -> Result<Option<Logprobs>, ApiError> {
+    fn logprobs(
+        &self,
+        asked: Option<Logprobs>,
+        policy: &SamplingPolicy,
+        vocab_size: usize,
+    ) -> Result<Option<Logprobs>, ApiError> {
         if let (Some(ids), Some(_)) = (&self.logprob_token_ids, &asked) {
-            return Ok(Some(Logprobs::Ids(token_ids("logprob_token_ids", ids)?)));
+            return Ok(Some(Logprobs::Ids(token_ids("logprob_token_ids", Some(ids), vocab_size)?)));
         }
         if self.logprob_token_ids.is_some() {
-            return Err(ApiError::invalid("logprob_token_ids", "logprob_token_ids needs logprobs to be asked for"));
+            let message = "when using `logprob_token_ids`, `logprobs` must be set to true.";
+            return Err(ApiError::refused("logprob_token_ids", message, None));
         }
         if let Some(asked) = &asked {
-            within_limit(asked, policy.max_logprobs)?;
+            within_limit("logprobs", asked, policy.max_logprobs, vocab_size)?;
         }
         Ok(asked)
     }
@@ -311,12 +324,15 @@ impl SamplingFields {
     fn prompt_logprobs(&self, policy: &SamplingPolicy, vocab_size: usize) -> Result<Option<usize>, ApiError> {
         match self.prompt_logprobs {
             None => Ok(None),
-            Some(-1) => within_limit(&Logprobs::All, policy.max_logprobs).map(|()| Some(vocab_size)),
+            Some(-1) => {
+                within_limit("prompt_logprobs", &Logprobs::All, policy.max_logprobs, vocab_size)?;
+                Ok(Some(vocab_size))
+            }
             Some(asked) => {
                 let top = usize::try_from(asked).map_err(|_| {
                     ApiError::invalid("prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
                 })?;
-                within_limit(&Logprobs::Top(top), policy.max_logprobs)?;
+                within_limit("prompt_logprobs", &Logprobs::Top(top), policy.max_logprobs, vocab_size)?;
                 Ok(Some(top))
             }
         }
@@ -378,10 +394,10 @@ impl Sampling {
         let max_tokens = self.max_tokens.map_or(room, |asked| asked.min(room));
         if self.params.min_tokens > max_tokens {
             let message = format!(
-                "min_tokens must be less than or equal to the number of tokens to generate, {max_tokens}, got {}.",
+                "min_tokens must be less than or equal to max_tokens={max_tokens}, got {}.",
                 self.params.min_tokens
             );
-            return Err(ApiError::invalid("min_tokens", message));
+            return Err(ApiError::invalid_request(message));
         }
         let sequence = |index: usize| {
             let seed = self.params.seed.map(|seed| seed.wrapping_add(index as u64));
@@ -395,51 +411,64 @@ fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Opt
     let Some(asked) = asked else { return Ok(policy.defaults.max_new_tokens) };
     match usize::try_from(asked) {
         Ok(tokens) if tokens > 0 => Ok(Some(tokens)),
-        // vLLM says "max_tokens must be …", which NeMo Gym would take for an overflow of the context.
-        _ => Err(ApiError::invalid(
-            "max_completion_tokens",
-            format!("the number of tokens to generate must be at least 1, got {asked}"),
-        )),
+        _ => {
+            let message = format!("max_tokens must be at least 1, got {asked}.");
+            Err(ApiError::refused("max_tokens", message, Some(asked.to_string())))
+        }
     }
 }
 
-fn within_limit(asked: &Logprobs, limit: Option<usize>) -> Result<(), ApiError> {
-    let (Some(limit), count) = (
-        limit,
-        match asked {
-            Logprobs::Top(count) => Some(*count),
-            Logprobs::All => None,
-            Logprobs::Ids(_) => Some(0),
-        },
-    ) else {
-        return Ok(());
+/// `field` is `logprobs` or `prompt_logprobs`.
+fn within_limit(
+    field: &'static str,
+    asked: &Logprobs,
+    limit: Option<usize>,
+    vocab_size: usize,
+) -> Result<(), ApiError> {
+    let count = match asked {
+        Logprobs::Top(count) => *count,
+        Logprobs::All => vocab_size,
+        Logprobs::Ids(_) => 0,
     };
-    if count.is_some_and(|count| count <= limit) {
+    let limit = limit.unwrap_or(vocab_size);
+    if count <= limit {
         return Ok(());
     }
-    let count = count.map_or_else(|| "-1".to_owned(), |count| count.to_string());
-    let message = format!(
-        "Requested sample logprobs of {count}, which is greater than max allowed: {limit} (parameter=logprobs, \
-         value={count})"
-    );
-    Err(ApiError::invalid("logprobs", message))
+    let whose = if field == "logprobs" { "sample" } else { "prompt" };
+    let message = format!("Requested {whose} logprobs of {count}, which is greater than max allowed: {limit}");
+    Err(ApiError::refused(field, message, Some(count.to_string())))
 }
 
-fn token_ids(field: &'static str, ids: &[i64]) -> Result<Vec<TokenId>, ApiError> {
-    let convert = |&id: &i64| {
-        TokenId::try_from(id).map_err(|_| ApiError::invalid(field, format!("Token id {id} is out of vocabulary")))
+/// The ids, unless the vocabulary lacks one of them.
+fn token_ids(field: &'static str, ids: Option<&[i64]>, vocab_size: usize) -> Result<Vec<TokenId>, ApiError> {
+    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < vocab_size);
+    let ids = ids.unwrap_or_default();
+    let unknown: Vec<_> = ids.iter().filter(|&&id| known(id).is_none()).collect();
+    if unknown.is_empty() {
+        return Ok(ids.iter().filter_map(|&id| known(id)).collect());
+    }
+    let message = if field == "allowed_token_ids" {
+        "allowed_token_ids contains out-of-vocab token id!".to_owned()
+    } else {
+        format!("token_id(s) {unknown:?} in {field} contain out-of-vocab token ids. Vocabulary size: {vocab_size}")
     };
-    ids.iter().map(convert).collect()
+    Err(ApiError::refused(field, message, Some(format!("{unknown:?}"))))
 }
 
 /// Each word with and without a space before it, as vLLM's `SamplingParams.update_from_tokenizer` encodes them.
 fn bad_words(words: &[String], tokenizer: &Tokenizer) -> Result<Vec<Vec<TokenId>>, ApiError> {
+    let shown = || format!("[{}]", words.iter().map(|word| string_repr(word)).collect::<Vec<_>>().join(", "));
+    if words.iter().any(String::is_empty) {
+        let message = format!("bad_words cannot contain an empty string. Got bad_words={}", shown());
+        return Err(ApiError::invalid_request(message));
+    }
     let mut sequences = Vec::new();
     for word in words {
         let word = word.trim_start();
         let plain = tokenizer.encode(word, false)?;
         if plain.is_empty() {
-            return Err(ApiError::invalid("bad_words", "bad_words cannot contain an empty string."));
+            let message = "bad_words entries must tokenize to at least one token.";
+            return Err(ApiError::refused("bad_words", message, Some(shown())));
         }
         let spaced = tokenizer.encode(&format!(" {word}"), false)?;
         if spaced.first() != plain.first() && spaced.len() == plain.len() {

@@ -18,6 +18,7 @@ use super::{
     error::{ApiError, ErrorBody},
     extract::JsonBody,
     token_continuity::TokenContinuity,
+    validate::{self, Body, Rules, missing},
 };
 use crate::{
     TokenId,
@@ -84,6 +85,10 @@ struct TokenizeRequest {
     return_token_strs: Option<bool>,
 }
 
+impl Body for TokenizeRequest {
+    const RULES: &'static Rules = &validate::TOKENIZE;
+}
+
 impl TokenizeRequest {
     fn into_conversation(self) -> Conversation {
         Conversation {
@@ -141,6 +146,10 @@ struct DetokenizeRequest {
     tokens: Vec<TokenId>,
 }
 
+impl Body for DetokenizeRequest {
+    const RULES: &'static Rules = &validate::DETOKENIZE;
+}
+
 /// Text.
 #[derive(Debug, Serialize, ToSchema)]
 struct DetokenizeResponse {
@@ -170,8 +179,7 @@ async fn tokenize(
             (api.encode(request.prompt.unwrap_or_default(), add_special_tokens).await?, None)
         }
         (false, None) => {
-            let message = "1 validation error:\n  body.prompt: Field required (or body.messages)";
-            return Err(ApiError::malformed(Some("body.prompt".to_owned()), message));
+            return Err(missing(&["prompt"]));
         }
     };
     let tokenizer = api.renderer.tokenizer();

@@ -70,7 +70,12 @@ pub(super) struct ToolUse {
 }
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, ApiError> {
-    Err(ApiError::invalid("tool_choice", message))
+    Err(ApiError::refused("tool_choice", message, None))
+}
+
+/// What the server was not started for; vLLM names no field.
+fn unserved<T>(message: impl Into<String>) -> Result<T, ApiError> {
+    Err(ApiError::invalid_request(message))
 }
 
 impl ToolFields<'_> {
@@ -82,15 +87,15 @@ impl ToolFields<'_> {
             (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None }),
             (_, Some(parser)) => parser,
             (ToolChoice::Auto, None) => {
-                return invalid(
+                return unserved(
                     "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set",
                 );
             }
             (ToolChoice::Required, None) => {
-                return invalid("tool_choice=\"required\" requires --tool-call-parser to be set");
+                return unserved("tool_choice=\"required\" requires --tool-call-parser to be set");
             }
             (ToolChoice::Named(name), None) => {
-                return invalid(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"));
+                return unserved(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"));
             }
         };
         let forced = match &choice {
@@ -111,7 +116,7 @@ impl ToolFields<'_> {
         if self.tools.is_some_and(<[_]>::is_empty) {
             let message = "`tools` must not be an empty array. Either provide at least one tool or omit the field \
                            entirely.";
-            return Err(ApiError::invalid("tools", message));
+            return Err(ApiError::refused("tools", message, None));
         }
         let choice = self.tool_choice.filter(|choice| !choice.is_null());
         match (choice, self.tools) {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{Content, TokenBundle, TokenIds, ToolCall};
+use super::{Content, InvalidTool, TokenBundle, TokenIds, ToolCall};
 use crate::json::Value;
 
 /// Who speaks. Templates decide which roles they know.
@@ -30,7 +30,7 @@ impl Role {
 
 /// One message; what vLLM drops before templating is not kept (vLLM 0.32 `renderers/chat_utils.py`).
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(from = "WireMessage")]
+#[serde(try_from = "WireMessage")]
 pub struct Message {
     /// Who speaks.
     #[schema(value_type = String)]
@@ -57,44 +57,66 @@ pub struct Message {
     pub tokens: TokenBundle,
 }
 
-/// The message as sent: `reasoning` and `reasoning_content` may both be there (NeMo Gym sends both).
+/// The message as sent: `reasoning` and `reasoning_content` may both be there (NeMo Gym sends both). Fields that vLLM
+/// reads from some roles only may be anything elsewhere.
 #[derive(Deserialize)]
 struct WireMessage {
     role: Role,
     #[serde(default)]
     content: Content,
     name: Option<Value>,
-    tool_calls: Option<Vec<ToolCall>>,
-    tool_call_id: Option<String>,
-    reasoning: Option<String>,
-    reasoning_content: Option<String>,
+    tool_calls: Option<Value>,
+    tool_call_id: Option<Value>,
+    reasoning: Option<Value>,
+    reasoning_content: Option<Value>,
     tools: Option<Value>,
     task: Option<Value>,
     prompt_token_ids: Option<TokenIds>,
     generation_token_ids: Option<TokenIds>,
 }
 
-impl From<WireMessage> for Message {
-    fn from(wire: WireMessage) -> Self {
-        // vLLM keeps `name` and `task` only when they are strings, and says nothing otherwise.
-        let string = |value| match value {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        };
-        Self {
+impl TryFrom<WireMessage> for Message {
+    type Error = InvalidTool;
+
+    fn try_from(wire: WireMessage) -> Result<Self, InvalidTool> {
+        let is_assistant = wire.role.is_assistant();
+        let reasoning = wire.reasoning.or(wire.reasoning_content).filter(|_| is_assistant);
+        if reasoning.as_ref().is_some_and(|text| text.as_str().is_none() && !text.is_null()) {
+            return Err(InvalidTool::new("`reasoning` must be a string"));
+        }
+        Ok(Self {
             role: wire.role,
             content: wire.content,
             name: string(wire.name),
-            tool_calls: wire.tool_calls,
-            tool_call_id: wire.tool_call_id,
-            reasoning: wire.reasoning.or(wire.reasoning_content),
+            tool_calls: wire.tool_calls.filter(|_| is_assistant).map_or(Ok(None), tool_calls)?,
+            tool_call_id: string(wire.tool_call_id),
+            reasoning: string(reasoning),
             tools: wire.tools,
             task: string(wire.task),
             tokens: TokenBundle {
                 prompt_token_ids: wire.prompt_token_ids,
                 generation_token_ids: wire.generation_token_ids,
             },
-        }
+        })
+    }
+}
+
+/// vLLM keeps what is a string, and says nothing otherwise.
+fn string(value: Option<Value>) -> Option<String> {
+    match value {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn tool_calls(value: Value) -> Result<Option<Vec<ToolCall>>, InvalidTool> {
+    match value {
+        Value::Array(calls) => calls.into_iter().map(ToolCall::try_from).collect::<Result<_, _>>().map(Some),
+        // Python makes an empty list of either.
+        Value::Object(calls) if calls.is_empty() => Ok(None),
+        Value::String(calls) if calls.is_empty() => Ok(None),
+        Value::Null => Ok(None),
+        _ => Err(InvalidTool::new("`tool_calls` must be a list")),
     }
 }
 

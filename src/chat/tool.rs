@@ -9,6 +9,12 @@ use crate::json::{Object, Value};
 #[error("{0}")]
 pub struct InvalidTool(String);
 
+impl InvalidTool {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
 /// A function that the model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionTool {

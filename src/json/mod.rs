@@ -4,14 +4,17 @@
 //! What cannot be kept (a lone surrogate has no UTF-8 form) or is unsafe (endless nesting) is refused, never changed.
 
 mod integer;
+mod node;
 mod parse;
 mod python;
+mod tree;
 mod wire;
 mod write;
 
 use indexmap::IndexMap;
 
 pub use integer::Integer;
+pub use node::{Document, Items, Kind, Node};
 pub use parse::{MAX_DEPTH, ParseError};
 pub use python::{float_repr, string_repr};
 pub use write::Format;

@@ -1,6 +1,10 @@
 //! `json.loads`: the grammar Python accepts, with its messages and positions.
 
-use super::{Integer, Object, Value};
+use std::borrow::Cow;
+
+use indexmap::IndexMap;
+
+use super::tree::Tree;
 
 /// How deeply arrays and objects may be nested. Python gives up near its recursion limit; this is well within a
 /// thread's stack.
@@ -26,6 +30,11 @@ impl ParseError {
         self.message
     }
 
+    /// Characters before the place.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
     /// Whether the document may be well-formed, and has something that cannot be kept: a lone surrogate, too many
     /// digits, too deep nesting. Python raises no `JSONDecodeError` for those.
     pub fn is_limit(&self) -> bool {
@@ -45,19 +54,32 @@ impl ParseError {
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Value, ParseError> {
-    let mut parser = Parser { text, at: 0 };
+pub(super) fn parse<'a, T: Tree<'a>>(text: &'a str) -> Result<T, ParseError> {
+    parse_noting(text).map(|(tree, _)| tree)
+}
+
+/// What a document has that a strict reader stumbles over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Oddities {
+    /// A key stands twice in one object.
+    pub(super) repeated_keys: bool,
+    /// Where `NaN` and `Infinity` stand.
+    pub(super) not_finite: Vec<usize>,
+}
+
+pub(super) fn parse_noting<'a, T: Tree<'a>>(text: &'a str) -> Result<(T, Oddities), ParseError> {
+    let mut parser = Parser { text, at: 0, oddities: Oddities::default() };
     parser.skip_space();
     let value = parser.value(0)?;
     parser.skip_space();
     if parser.at < text.len() {
         return Err(parser.error("Extra data", parser.at));
     }
-    Ok(value)
+    Ok((value, parser.oddities))
 }
 
-pub(super) fn parse_start(text: &str) -> Result<(Value, usize), ParseError> {
-    let mut parser = Parser { text, at: 0 };
+pub(super) fn parse_start<'a, T: Tree<'a>>(text: &'a str) -> Result<(T, usize), ParseError> {
+    let mut parser = Parser { text, at: 0, oddities: Oddities::default() };
     let value = parser.value(0)?;
     Ok((value, parser.at))
 }
@@ -66,9 +88,10 @@ struct Parser<'a> {
     text: &'a str,
     /// Bytes read so far; never within a character.
     at: usize,
+    oddities: Oddities,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -93,41 +116,50 @@ impl Parser<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, ParseError> {
+    fn value<T: Tree<'a>>(&mut self, depth: usize) -> Result<T, ParseError> {
         let start = self.at;
         if depth > MAX_DEPTH {
             return Err(self.limit("nesting is too deep", start));
         }
         if self.take(b'"') {
-            self.string(start).map(Value::String)
+            let string = self.string(start)?;
+            Ok(T::string(string, &self.text[start..self.at]))
         } else if self.take(b'{') {
-            self.object(depth).map(Value::Object)
+            let entries = self.object(depth)?;
+            Ok(T::object(entries, &self.text[start..self.at]))
+        } else if let Some((list, length)) = T::whole_list(&self.text[start..]) {
+            self.at += length;
+            Ok(list)
         } else if self.take(b'[') {
-            self.array(depth).map(Value::Array)
+            let items = self.array(depth)?;
+            Ok(T::array(items, &self.text[start..self.at]))
         } else {
             self.word(start)
         }
     }
 
-    fn word(&mut self, start: usize) -> Result<Value, ParseError> {
-        const WORDS: [(&str, Value); 6] = [
-            ("null", Value::Null),
-            ("true", Value::Bool(true)),
-            ("false", Value::Bool(false)),
-            ("NaN", Value::Float(f64::NAN)),
-            ("Infinity", Value::Float(f64::INFINITY)),
-            ("-Infinity", Value::Float(f64::NEG_INFINITY)),
-        ];
+    fn word<T: Tree<'a>>(&mut self, start: usize) -> Result<T, ParseError> {
+        const WORDS: [(&str, Option<bool>); 3] = [("null", None), ("true", Some(true)), ("false", Some(false))];
+        const NUMBERS: [(&str, f64); 3] =
+            [("NaN", f64::NAN), ("Infinity", f64::INFINITY), ("-Infinity", f64::NEG_INFINITY)];
+        let rest = &self.text[start..];
         for (word, value) in WORDS {
-            if self.text[start..].starts_with(word) {
+            if rest.starts_with(word) {
                 self.at += word.len();
-                return Ok(value);
+                return Ok(T::word(value, &rest[..word.len()]));
+            }
+        }
+        for (word, value) in NUMBERS {
+            if rest.starts_with(word) {
+                self.at += word.len();
+                self.oddities.not_finite.push(start);
+                return Ok(T::float(value, &rest[..word.len()]));
             }
         }
         self.number(start)
     }
 
-    fn number(&mut self, start: usize) -> Result<Value, ParseError> {
+    fn number<T: Tree<'a>>(&mut self, start: usize) -> Result<T, ParseError> {
         let rest = &self.text.as_bytes()[start..];
         let digits = |from: usize| rest[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
 
@@ -154,12 +186,13 @@ impl Parser<'_> {
             if whole > MAX_INTEGER_DIGITS {
                 return Err(self.limit("Exceeds the limit (4300 digits) for integer string conversion", start));
             }
-            return Integer::from_decimal(literal).map(Value::Int).ok_or_else(|| self.error("Expecting value", start));
+            return T::integer(literal).ok_or_else(|| self.error("Expecting value", start));
         }
-        literal.parse().map(Value::Float).map_err(|_| self.error("Expecting value", start))
+        let value = literal.parse::<f64>().map_err(|_| self.error("Expecting value", start))?;
+        Ok(T::float(value, literal))
     }
 
-    fn array(&mut self, depth: usize) -> Result<Vec<Value>, ParseError> {
+    fn array<T: Tree<'a>>(&mut self, depth: usize) -> Result<Vec<T>, ParseError> {
         let mut items = Vec::new();
         self.skip_space();
         if self.take(b']') {
@@ -179,10 +212,10 @@ impl Parser<'_> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Object, ParseError> {
+    fn object<T: Tree<'a>>(&mut self, depth: usize) -> Result<IndexMap<String, T>, ParseError> {
         const NO_KEY: &str = "Expecting property name enclosed in double quotes";
 
-        let mut object = Object::new();
+        let mut object = IndexMap::new();
         self.skip_space();
         if self.take(b'}') {
             return Ok(object);
@@ -192,7 +225,7 @@ impl Parser<'_> {
             if !self.take(b'"') {
                 return Err(self.error(NO_KEY, at));
             }
-            let key = self.string(at)?;
+            let key = self.string(at)?.into_owned();
             self.skip_space();
             let at = self.at;
             if !self.take(b':') {
@@ -200,7 +233,7 @@ impl Parser<'_> {
             }
             self.skip_space();
             let value = self.value(depth + 1)?;
-            object.insert(key, value);
+            self.oddities.repeated_keys |= object.insert(key, value).is_some();
             self.skip_space();
             if self.take(b'}') {
                 return Ok(object);
@@ -214,26 +247,30 @@ impl Parser<'_> {
     }
 
     // The opening quote, at `start`, has been read.
-    fn string(&mut self, start: usize) -> Result<String, ParseError> {
+    fn string(&mut self, start: usize) -> Result<Cow<'a, str>, ParseError> {
         const UNTERMINATED: &str = "Unterminated string starting at";
 
-        let mut text = String::new();
+        let mut read = String::new();
         loop {
             let rest = &self.text[self.at..];
             let plain = plain_prefix(rest.as_bytes());
             let plain = plain.ok_or_else(|| self.error(UNTERMINATED, start))?;
-            text.push_str(&rest[..plain]);
             self.at += plain;
             if self.take(b'"') {
-                return Ok(text);
+                if read.is_empty() {
+                    return Ok(Cow::Borrowed(&rest[..plain]));
+                }
+                read.push_str(&rest[..plain]);
+                return Ok(Cow::Owned(read));
             }
+            read.push_str(&rest[..plain]);
             let at = self.at;
             if !self.take(b'\\') {
                 return Err(self.error("Invalid control character at", at));
             }
             let escape = self.text[self.at..].chars().next().ok_or_else(|| self.error(UNTERMINATED, start))?;
             self.at += escape.len_utf8();
-            text.push(self.escape(escape, at)?);
+            read.push(self.escape(escape, at)?);
         }
     }
 
@@ -252,21 +289,23 @@ impl Parser<'_> {
 
     fn unicode_escape(&mut self, at: usize) -> Result<char, ParseError> {
         let lone = |parser: &Self| parser.limit("lone surrogate escapes cannot be represented", at);
-        let high = self.hex4(at)?;
+        let high = self.hex4()?;
         if !(0xd800..0xdc00).contains(&high) {
             return char::from_u32(high).ok_or_else(|| lone(self));
         }
         if !(self.take(b'\\') && self.take(b'u')) {
             return Err(lone(self));
         }
-        let low = self.hex4(at)?;
+        let low = self.hex4()?;
         if !(0xdc00..0xe000).contains(&low) {
             return Err(lone(self));
         }
         char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or_else(|| lone(self))
     }
 
-    fn hex4(&mut self, at: usize) -> Result<u32, ParseError> {
+    // Python points at the `u`, which has been read.
+    fn hex4(&mut self) -> Result<u32, ParseError> {
+        let at = self.at - 1;
         let mut code = 0;
         for _ in 0..4 {
             let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
@@ -291,6 +330,11 @@ fn plain_prefix(text: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Value;
+
+    fn read(text: &str) -> Result<Value, ParseError> {
+        parse(text)
+    }
 
     #[test]
     fn refuses_what_python_refuses_with_its_words() {
@@ -306,17 +350,19 @@ mod tests {
             ("\"a", "Unterminated string starting at: line 1 column 1 (char 0)"),
             ("\"\n\"", "Invalid control character at: line 1 column 2 (char 1)"),
             ("\"\\x\"", "Invalid \\escape: line 1 column 2 (char 1)"),
+            ("\"\\u12\"", "Invalid \\uXXXX escape: line 1 column 3 (char 2)"),
+            ("\"\\ud83d\\uZ\"", "Invalid \\uXXXX escape: line 1 column 9 (char 8)"),
             ("é", "Expecting value: line 1 column 1 (char 0)"),
             ("nul", "Expecting value: line 1 column 1 (char 0)"),
         ] {
-            assert_eq!(parse(text).unwrap_err().to_string(), message, "{text}");
+            assert_eq!(read(text).unwrap_err().to_string(), message, "{text}");
         }
     }
 
     #[test]
     fn escapes_are_read_and_surrogate_pairs_joined() {
         let text = r#""\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00""#;
-        assert_eq!(parse(text).unwrap(), Value::from("\"\\/\u{8}\u{c}\n\r\té😀"));
+        assert_eq!(read(text).unwrap(), Value::from("\"\\/\u{8}\u{c}\n\r\té😀"));
     }
 
     #[test]
@@ -324,42 +370,42 @@ mod tests {
         for length in 0..100 {
             let text = "é".repeat(length);
             for (end, rest) in [("", ""), ("\\n", "\n"), ("\\\"", "\"")] {
-                let value = parse(&format!("\"{text}{end}{text}\"")).unwrap();
+                let value = read(&format!("\"{text}{end}{text}\"")).unwrap();
                 assert_eq!(value, Value::from(format!("{text}{rest}{text}")));
             }
-            assert!(parse(&format!("\"{text}")).is_err());
-            assert!(parse(&format!("\"{text}\u{1f}\"")).is_err());
+            assert!(read(&format!("\"{text}")).is_err());
+            assert!(read(&format!("\"{text}\u{1f}\"")).is_err());
         }
     }
 
     #[test]
     fn lone_surrogates_are_refused() {
         for text in [r#""\ud83d""#, r#""\ude00""#, r#""\ud83dx""#, r#""\ud83d\ud83d""#, r#""\ud83d\n""#] {
-            assert_eq!(parse(text).unwrap_err().message(), "lone surrogate escapes cannot be represented", "{text}");
+            assert_eq!(read(text).unwrap_err().message(), "lone surrogate escapes cannot be represented", "{text}");
         }
     }
 
     #[test]
     fn nesting_has_a_limit_instead_of_a_stack_overflow() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(parse(&nested(MAX_DEPTH)).is_ok());
-        assert_eq!(parse(&nested(100_000)).unwrap_err().message(), "nesting is too deep");
+        assert!(read(&nested(MAX_DEPTH)).is_ok());
+        assert_eq!(read(&nested(100_000)).unwrap_err().message(), "nesting is too deep");
     }
 
     #[test]
     fn endless_integers_are_refused_as_in_python() {
-        assert!(parse(&"1".repeat(4300)).is_ok());
-        assert!(parse(&"1".repeat(4301)).is_err());
+        assert!(read(&"1".repeat(4300)).is_ok());
+        assert!(read(&"1".repeat(4301)).is_err());
     }
 
     #[test]
     fn what_cannot_be_kept_is_told_from_what_is_not_json() {
         let (deep, long) = ("[".repeat(300), "1".repeat(4301));
         for text in [r#""\ud83d""#, &deep, &long] {
-            assert!(parse(text).unwrap_err().is_limit(), "{text}");
+            assert!(read(text).unwrap_err().is_limit(), "{text}");
         }
         for text in ["", "nul", "[1", r#""\ud8""#] {
-            assert!(!parse(text).unwrap_err().is_limit(), "{text}");
+            assert!(!read(text).unwrap_err().is_limit(), "{text}");
         }
     }
 }

@@ -47,13 +47,13 @@ fn shared_refusals() -> Vec<Refusal> {
         wrong(json!({ "temperature": -1 }), "temperature", "temperature must be non-negative, got -1.0."),
         wrong(json!({ "top_p": 0 }), "top_p", "top_p must be in (0, 1], got 0.0. (parameter=top_p, value=0.0)"),
         wrong(json!({ "top_p": 1.1 }), "top_p", "top_p must be in (0, 1], got 1.1."),
-        wrong(json!({ "top_k": -2 }), "top_k", "top_k must be 0 (disable), or at least 1, got -2."),
+        unnamed(json!({ "top_k": -2 }), "top_k must be 0 (disable), or at least 1, got -2."),
         unnamed(json!({ "min_p": 2 }), "min_p must be in [0, 1], got 2.0."),
-        wrong(json!({ "n": 0 }), "n", "n must be at least 1, got 0."),
-        wrong(json!({ "n": 16_385 }), "n", "n must be at most 16384, got 16385."),
-        wrong(json!({ "n": 2, "temperature": 0 }), "n", "n must be 1 when using greedy sampling, got 2."),
-        wrong(json!({ "stop": [""] }), "stop", "stop cannot contain an empty string."),
-        wrong(json!({ "stop": "" }), "stop", "stop cannot contain an empty string."),
+        unnamed(json!({ "n": 0 }), "n must be at least 1, got 0."),
+        unnamed(json!({ "n": 16_385 }), "n must be at most 16384, got 16385."),
+        unnamed(json!({ "n": 2, "temperature": 0 }), "n must be 1 when using greedy sampling, got 2."),
+        unnamed(json!({ "stop": [""] }), "stop cannot contain an empty string."),
+        unnamed(json!({ "stop": "" }), "stop cannot contain an empty string."),
         malformed(json!({ "stop": 5 }), "body.stop"),
         malformed(json!({ "stop_token_ids": ["x"] }), "body.stop_token_ids.0"),
         wrong(
@@ -61,7 +61,7 @@ fn shared_refusals() -> Vec<Refusal> {
             "stop_token_ids",
             "out-of-vocab token ids. Vocabulary size: 326",
         ),
-        wrong(json!({ "stop_token_ids": [-1] }), "stop_token_ids", "Token id -1 is out of vocabulary"),
+        wrong(json!({ "stop_token_ids": [-1] }), "stop_token_ids", "token_id(s) [-1] in stop_token_ids contain"),
         wrong(json!({ "allowed_token_ids": [] }), "allowed_token_ids", "allowed_token_ids is not None and empty!"),
         wrong(json!({ "allowed_token_ids": [999] }), "allowed_token_ids", "contains out-of-vocab token id!"),
         wrong(json!({ "logit_bias": { "999999": 1 } }), "logit_bias", "token_id(s) [999999] in logit_bias contain"),
@@ -71,19 +71,22 @@ fn shared_refusals() -> Vec<Refusal> {
             "cannot be converted to integer token IDs: ['hello']",
         ),
         malformed(json!({ "logit_bias": { "5": "x" } }), "body.logit_bias.5"),
-        wrong(json!({ "bad_words": [""] }), "bad_words", "bad_words cannot contain an empty string."),
+        unnamed(json!({ "bad_words": [""] }), "bad_words cannot contain an empty string. Got bad_words=['']"),
         wrong(json!({ "prompt_logprobs": -2 }), "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1."),
-        wrong(json!({ "prompt_logprobs": 21 }), "logprobs", "greater than max allowed: 20"),
-        wrong(json!({ "prompt_logprobs": -1 }), "logprobs", "Requested sample logprobs of -1"),
-        wrong(json!({ "logprob_token_ids": [5] }), "logprob_token_ids", "needs logprobs"),
-        wrong(json!({ "min_tokens": -1 }), "min_tokens", "min_tokens must be greater than or equal to 0, got -1."),
+        wrong(json!({ "prompt_logprobs": 21 }), "prompt_logprobs", "greater than max allowed: 20"),
+        wrong(json!({ "prompt_logprobs": -1 }), "prompt_logprobs", "Requested prompt logprobs of 326"),
+        wrong(json!({ "logprob_token_ids": [5] }), "logprob_token_ids", "`logprobs` must be set"),
+        unnamed(json!({ "min_tokens": -1 }), "min_tokens must be greater than or equal to 0, got -1."),
         malformed(json!({ "temperature": "hot" }), "body.temperature"),
         malformed(json!({ "seed": "x" }), "body.seed"),
         malformed(json!({ "seed": 1.5 }), "body.seed"),
-        malformed(json!({ "ignore_eos": 1 }), "body.ignore_eos"),
-        malformed(json!({ "stream": "yes" }), "body.stream"),
-        malformed(json!({ "stream_options": 5 }), "body.stream_options"),
-        malformed(json!({ "stream_options": { "include_usage": 5 } }), "body.stream_options.include_usage"),
+        malformed(json!({ "ignore_eos": 2 }), "body.ignore_eos"),
+        malformed(json!({ "stream": "maybe" }), "body.stream"),
+        malformed(json!({ "stream": true, "stream_options": 5 }), "body.stream_options"),
+        malformed(
+            json!({ "stream": true, "stream_options": { "include_usage": 5 } }),
+            "body.stream_options.include_usage",
+        ),
         wrong(
             json!({ "stream_options": { "include_usage": true } }),
             "stream_options",
@@ -107,27 +110,36 @@ fn shared_refusals() -> Vec<Refusal> {
 fn chat_refusals() -> Vec<Refusal> {
     let message = |message: Value| json!({ "messages": [message] });
     vec![
-        malformed(json!({ "messages": null }), "body.messages"),
+        unnamed(json!({ "messages": null }), "'NoneType' object is not iterable"),
         malformed(json!({ "messages": "hello" }), "body.messages"),
-        malformed(json!({ "messages": [5] }), "body.messages.0"),
-        malformed(message(json!({ "content": "hello" })), "body.messages.0.role"),
-        malformed(message(json!({ "role": 5, "content": "hello" })), "body.messages.0.role"),
-        malformed(message(json!({ "role": "user", "content": 5 })), "body.messages.0.content"),
+        malformed(json!({ "messages": [5] }), "body.messages.0.ChatCompletionDeveloperMessageParam"),
+        malformed(message(json!({ "content": "hello" })), "body.messages.0.ChatCompletionDeveloperMessageParam.role"),
+        malformed(
+            message(json!({ "role": 5, "content": "hello" })),
+            "body.messages.0.ChatCompletionDeveloperMessageParam.role",
+        ),
+        malformed(
+            message(json!({ "role": "user", "content": null })),
+            "body.messages.0.ChatCompletionDeveloperMessageParam.content",
+        ),
         malformed(message(json!({ "role": "user", "content": [5] })), "body.messages.0.content"),
         malformed(message(json!({ "role": "user", "content": [{ "text": "hello" }] })), "body.messages.0.content"),
-        malformed(message(json!({ "role": "assistant", "tool_calls": [{ "id": 1 }] })), "body.messages.0.tool_calls.0"),
-        malformed(json!({ "tools": [{ "type": "function" }] }), "body.tools.0"),
+        malformed(
+            message(json!({ "role": "assistant", "tool_calls": [{ "id": 1 }] })),
+            "body.0.ChatCompletionMessageFunctionToolCallParam.id",
+        ),
+        malformed(json!({ "tools": [{ "type": "function" }] }), "body.tools.0.function"),
         malformed(json!({ "logprobs": 5 }), "body.logprobs"),
         unnamed(json!({ "messages": [] }), "Cannot apply chat template to an empty conversation."),
         unnamed(json!({ "continue_final_message": true, "add_generation_prompt": true }), "Cannot set both"),
         unnamed(json!({ "continue_final_message": true }), "are not compatible"),
-        wrong(json!({ "chat_template_kwargs": [] }), "chat_template_kwargs", "must be an object"),
+        malformed(json!({ "chat_template_kwargs": [] }), "body.chat_template_kwargs"),
         wrong(
             json!({ "logprobs": true, "top_logprobs": 21 }),
             "logprobs",
             "Requested sample logprobs of 21, which is greater than max allowed: 20",
         ),
-        wrong(json!({ "logprobs": true, "top_logprobs": -1 }), "logprobs", "Requested sample logprobs of -1"),
+        wrong(json!({ "logprobs": true, "top_logprobs": -1 }), "logprobs", "Requested sample logprobs of 326"),
         wrong(
             json!({ "logprobs": true, "top_logprobs": -3 }),
             "top_logprobs",
@@ -200,9 +212,8 @@ fn completion_refusals() -> Vec<Refusal> {
     vec![
         wrong(json!({ "logprobs": 100 }), "logprobs", "Requested sample logprobs of 100"),
         wrong(json!({ "logprobs": -2 }), "logprobs", "`logprobs` must be a positive value or -1."),
-        malformed(json!({ "logprobs": true }), "body.logprobs"),
-        malformed(json!({ "echo": "yes" }), "body.echo"),
-        wrong(json!({ "suffix": "max_tokens" }), "suffix", "not supported"),
+        malformed(json!({ "echo": "maybe" }), "body.echo"),
+        wrong(json!({ "suffix": "max_tokens" }), "suffix", "suffix is only supported for models with FIM"),
     ]
 }
 
@@ -311,7 +322,9 @@ async fn what_is_not_json_is_refused_without_a_panic() {
             let refused = app.request(posted(path, body.clone())).await;
             let start = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
             assert_eq!(refused.status, 400, "{path} {start}: {}", refused.text);
-            assert!(refused.error()["message"].is_string(), "{path} {start}: {}", refused.text);
+            let answer = refused.json();
+            let text = &answer.get("error").map_or(&answer["detail"], |error| &error["message"]);
+            assert!(text.is_string(), "{path} {start}: {}", refused.text);
             assert!(!sounds_like_overflow(&refused), "{path} {start}: {}", refused.text);
         }
     }
@@ -320,7 +333,7 @@ async fn what_is_not_json_is_refused_without_a_panic() {
 #[tokio::test]
 async fn malformed_json_names_its_place() {
     let refused = TestApp::new().request(posted("/tokenize", "{oops")).await;
-    assert_eq!(refused.error()["param"], "body.2");
+    assert_eq!(refused.error()["param"], "body.1");
     assert!(refused.error()["message"].as_str().unwrap().contains("JSON decode error"));
 }
 
@@ -328,7 +341,8 @@ async fn malformed_json_names_its_place() {
 async fn numbers_beyond_any_type_are_refused_or_clamped() {
     let app = TestApp::new().max_model_len(64);
     for (field, value, status) in [
-        ("max_tokens", json!(i64::MAX), 200),
+        ("max_tokens", json!(64), 200),
+        ("max_tokens", json!(i64::MAX), 400),
         ("max_tokens", json!(u64::MAX), 400),
         ("max_tokens", json!(i64::MIN), 400),
         ("min_tokens", json!(i64::MAX), 400),

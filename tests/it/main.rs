@@ -30,3 +30,5 @@ mod openapi;
 mod routes;
 /// A stream adds up to the JSON answer.
 mod streaming;
+/// Errors as vLLM words them.
+mod vllm_errors;

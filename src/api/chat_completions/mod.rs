@@ -25,6 +25,7 @@ use super::{
     sse,
     stream_options::Delivery,
     token_continuity::recorded,
+    validate::missing,
 };
 use crate::generation::collect;
 use request::ChatTurn;
@@ -85,8 +86,7 @@ async fn create_chat_completion_from_tokens(
     JsonBody(request): JsonBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
     if request.tokens.is_none() {
-        let place = "body.tokens".to_owned();
-        return Err(ApiError::malformed(Some(place), "1 validation error:\n  body.tokens: Field required"));
+        return Err(missing(&["tokens"]));
     }
     complete(api, headers, request).await
 }
@@ -94,6 +94,9 @@ async fn create_chat_completion_from_tokens(
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, prompt, mut sampling, shown, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
+    if prompt.has_known_ids {
+        api.check_given(&prompt.token_ids)?;
+    }
     api.structured.constrain_answer(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
     let recorder = prompt.recorder.take();

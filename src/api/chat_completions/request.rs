@@ -50,6 +50,8 @@ impl ChatTurn {
         let tools = tools.resolve(api.tools)?;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
+        let param = if request.max_completion_tokens.is_some() { "max_completion_tokens" } else { "max_tokens" };
+        api.check_max_tokens(param, max_tokens)?;
         let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
         if let Some(format) = &tools.format
             && let Some(constraint) = tool_grammar::constraint(format, tokenizer)?
@@ -60,7 +62,7 @@ impl ChatTurn {
             Shown { top_logprobs, tool_choice: tools.choice, reasoning: request.include_reasoning.unwrap_or(true) };
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::invalid("prompt_logprobs", message));
+            return Err(ApiError::refused("prompt_logprobs", message, None));
         }
         let conversation = Conversation {
             messages: request.messages,
@@ -98,13 +100,13 @@ fn refuse_unserved(request: &ChatCompletionRequest) -> Result<(), ApiError> {
 
 /// `top_logprobs`: null counts as 0, since a null that turned log-probs off has emptied training data before.
 fn logprobs(request: &ChatCompletionRequest) -> Result<(Option<Logprobs>, Option<usize>), ApiError> {
-    let invalid = |message: &str| Err(ApiError::invalid("top_logprobs", message));
+    let invalid = |message: &str, value| Err(ApiError::refused("top_logprobs", message, value));
     let asked = request.logprobs.unwrap_or(false);
     let top = request.top_logprobs.unwrap_or(0);
     match (asked, top) {
         (false, 0) => Ok((None, None)),
-        (_, ..=-2) => invalid("`top_logprobs` must be a positive value or -1."),
-        (false, _) => invalid("when using `top_logprobs`, `logprobs` must be set to true."),
+        (_, ..=-2) => invalid("`top_logprobs` must be a positive value or -1.", Some(top.to_string())),
+        (false, _) => invalid("when using `top_logprobs`, `logprobs` must be set to true.", None),
         (true, -1) => Ok((Some(Logprobs::All), None)),
         (true, top) => {
             let top = usize::try_from(top).unwrap_or(usize::MAX);

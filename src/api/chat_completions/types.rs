@@ -9,6 +9,7 @@ use crate::{
         output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
         token_continuity::TokenContinuity,
+        validate::{self, Body, Rules},
     },
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
@@ -86,6 +87,10 @@ pub(super) struct ChatCompletionRequest {
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
+}
+
+impl Body for ChatCompletionRequest {
+    const RULES: &'static Rules = &validate::CHAT;
 }
 
 /// What a stream reports besides choices.

@@ -51,21 +51,23 @@ pub(super) struct ShownLogprobs(pub(super) Option<usize>);
 impl CompletionTurn {
     pub(super) async fn new(request: CompletionRequest, headers: &HeaderMap, api: &Arc<Api>) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
-        if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-            return Err(ApiError::invalid("suffix", "`suffix` is not supported by this model"));
+        if request.suffix.is_some() {
+            let message = "suffix is only supported for models with FIM completion rendering";
+            return Err(ApiError::invalid("suffix", message));
         }
         let id = answer_id("cmpl", headers, request.request_id.as_deref());
         let delivery = delivery(request.stream, request.stream_options)?;
         let echo = request.echo.unwrap_or(false);
         let prompt_only = echo && request.max_tokens == Some(0);
         let max_tokens = if prompt_only { 1 } else { request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS) };
+        api.check_max_tokens("max_tokens", request.max_tokens)?;
         let (logprobs, shown) = logprobs(&request)?;
         let mut sampling =
             request.sampling.resolve(Some(max_tokens), logprobs.clone(), &api.sampling, api.renderer.tokenizer())?;
         let prompt_logprobs = sampling.prompt_logprobs.is_some();
         if delivery != Delivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::invalid("prompt_logprobs", message));
+            return Err(ApiError::refused("prompt_logprobs", message, None));
         }
         if echo {
             sampling.widen_prompt_logprobs(logprobs.as_ref(), api.renderer.tokenizer().vocab_size());
@@ -122,7 +124,7 @@ async fn prompts(
         }
     }
     if prompts.iter().any(|prompt| prompt.token_ids.is_empty()) {
-        return Err(empty());
+        return Err(ApiError::invalid_request("The decoder prompt cannot be empty"));
     }
     Ok(prompts)
 }
@@ -141,8 +143,9 @@ async fn of_text(text: String, add_special_tokens: bool, api: &Arc<Api>) -> Resu
 
 fn of_ids(ids: Vec<TokenId>, echo: bool, api: &Api) -> Result<Prompt, ApiError> {
     if let Some(id) = ids.iter().find(|&&id| id as usize >= api.vocab_size()) {
-        return Err(ApiError::invalid("prompt", format!("Token id {id} is out of vocabulary")));
+        return Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary")));
     }
+    api.check_given(&ids)?;
     let text = if echo { Some(api.renderer.tokenizer().decode(&ids, true)?) } else { None };
     Ok(Prompt { token_ids: ids.into(), text })
 }

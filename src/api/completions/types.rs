@@ -10,6 +10,7 @@ use crate::{
         chat_completions::StreamOptions,
         output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
+        validate::{self, Body, Rules},
     },
 };
 
@@ -56,6 +57,10 @@ pub(super) struct CompletionRequest {
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
+}
+
+impl Body for CompletionRequest {
+    const RULES: &'static Rules = &validate::COMPLETION;
 }
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.

@@ -65,12 +65,24 @@ async fn each_of_n_answers_has_the_seed_plus_its_index() {
 #[tokio::test]
 async fn tokens_to_generate_are_clamped_to_the_room_that_the_prompt_leaves() {
     let app = TestApp::new().max_model_len(32);
-    for asked in [json!({ "max_tokens": 9999 }), json!({}), json!({ "max_completion_tokens": 9999, "max_tokens": 1 })] {
+    for asked in [json!({ "max_tokens": 32 }), json!({}), json!({ "max_completion_tokens": 32, "max_tokens": 1 })] {
         let mut more = asked.clone();
         more["ignore_eos"] = json!(true);
         let answer = answer(&app, more).await;
         assert_eq!(answer["usage"]["total_tokens"], 32, "{asked}");
         assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    }
+}
+
+#[tokio::test]
+async fn more_tokens_than_the_context_has_are_refused_and_do_not_sound_like_an_overflow() {
+    let app = TestApp::new().max_model_len(32);
+    for field in ["max_tokens", "max_completion_tokens"] {
+        let body = json!({ "messages": [{ "role": "user", "content": "hello" }], field: 33 });
+        let refused = app.post(PATH, body).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("max_completion_tokens")));
+        let message = refused.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with("max_completion_tokens=33 cannot be greater than max_model_len=32."), "{message}");
     }
 }
 
@@ -82,9 +94,16 @@ async fn a_prompt_that_leaves_no_room_is_an_overflow_and_says_so() {
         let refused = app.post(PATH, body).await;
         let error = refused.error();
         assert_eq!((refused.status, &error["type"]), (400, &json!("BadRequestError")));
-        assert_eq!(error["param"], "input_tokens");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains(&format!("maximum context length is {max_model_len} tokens")), "{message}");
+        // The prompt has nine tokens.
+        if max_model_len == 9 {
+            assert_eq!(error["param"], "max_tokens");
+            assert!(message.contains("max_tokens must be at least 1, got 0."), "{message}");
+        } else {
+            assert_eq!(error["param"], "input_tokens");
+            assert!(message.contains(&format!("maximum context length is {max_model_len} tokens")), "{message}");
+            assert!(message.contains(&format!("at least {} input tokens", max_model_len + 1)), "{message}");
+        }
     }
 }
 

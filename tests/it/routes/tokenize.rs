@@ -167,7 +167,7 @@ async fn ids_that_are_none_do_not_become_text() {
         json!({}),
         json!({ "tokens": null }),
         json!({ "tokens": [-1] }),
-        json!({ "tokens": ["1"] }),
+        json!({ "tokens": ["x"] }),
         json!({ "tokens": [1.5] }),
     ];
     for body in malformed {

@@ -268,18 +268,19 @@ async fn calls_are_read_where_the_request_leaves_them_to_the_model() {
     let both = ToolPolicy { parser: ToolParser::named("hermes"), auto: true, reasoning: None };
     let parser = ToolPolicy { auto: false, ..both };
     let auto = "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set";
-    for (policy, choice, words) in [
-        (parser, json!("auto"), auto),
-        (parser, Value::Null, auto),
-        (both, named("f"), "does not match any of the specified `tools`"),
-        (both, named(""), "Invalid `name` in `function`"),
-        (both, json!({ "type": "function" }), "Invalid value for `function`"),
-        (both, json!({ "function": {} }), "Expected field `name`"),
-        (both, json!("weather"), "Invalid value for `tool_choice`: weather!"),
-        (both, json!(["auto"]), "Invalid value for `tool_choice`: [\"auto\"]!"),
+    let at = |place: &str| json!(place);
+    for (policy, choice, param, words) in [
+        (parser, json!("auto"), Value::Null, auto),
+        (parser, Value::Null, Value::Null, auto),
+        (both, named("f"), at("tool_choice"), "does not match any of the specified `tools`"),
+        (both, named(""), at("tool_choice.function.name"), "Invalid `name` in `function`"),
+        (both, json!({ "type": "function" }), at("tool_choice.function"), "Invalid value for `function`: `None`"),
+        (both, json!({ "function": {} }), at("tool_choice.function.name"), "Expected field `name`"),
+        (both, json!("weather"), at("tool_choice"), "Invalid value for `tool_choice`: weather!"),
+        (both, json!(["auto"]), at("tool_choice"), "Invalid value for `tool_choice`: ['auto']!"),
     ] {
         let refused = ask(&TestApp::new().tools(policy), json!({ "tools": tools, "tool_choice": choice })).await;
-        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("tool_choice")), "{choice}");
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &param), "{choice}");
         assert!(refused.error()["message"].as_str().unwrap().contains(words), "{choice}: {}", refused.text);
     }
 }

@@ -1,0 +1,279 @@
+//! One pass over a document: what does not fit its schema is complained about, what fits only laxly is rewritten.
+
+use std::ops::Range;
+
+use super::{
+    issue::{Complaint, Context, Issues, Segment},
+    scalar,
+    schema::{Branch, Field, Schema, Shape},
+};
+use crate::json::{Items, Kind, Node, float_repr};
+
+/// What is written differently for serde.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rewrite {
+    /// Where in the text.
+    pub(super) place: Range<usize>,
+    pub(super) text: String,
+}
+
+/// A number that is not finite, where one is allowed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NotFinite {
+    /// The keys that lead to it.
+    pub(super) path: Vec<String>,
+    pub(super) value: f64,
+}
+
+/// The pass.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    text: &'a str,
+    path: Vec<Segment>,
+    pub(super) issues: Issues,
+    pub(super) rewrites: Vec<Rewrite>,
+    pub(super) not_finite: Vec<NotFinite>,
+    /// Only whether there is an issue matters.
+    trial: Option<bool>,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let (issues, rewrites, not_finite) = (Issues::default(), Vec::new(), Vec::new());
+        Self { text, path: Vec::new(), issues, rewrites, not_finite, trial: None }
+    }
+
+    /// Words are only made where they will be read.
+    fn complain(&mut self, node: &Node<'_>, complaint: impl FnOnce() -> Complaint) {
+        match &mut self.trial {
+            Some(failed) => *failed = true,
+            None if self.issues.is_full() => self.issues.count(),
+            None => self.issues.add(&self.path, &complaint(), node),
+        }
+    }
+
+    /// Whether nothing that could still be found would matter.
+    fn is_decided(&self) -> bool {
+        self.trial == Some(true)
+    }
+
+    fn settle(&mut self, node: &Node<'_>, outcome: scalar::Lax) {
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(text)) => self.rewrite(node, text),
+            Err(complaint) => self.complain(node, || complaint),
+        }
+    }
+
+    fn rewrite(&mut self, node: &Node<'_>, text: String) {
+        let start = node.text.as_ptr() as usize - self.text.as_ptr() as usize;
+        self.rewrites.push(Rewrite { place: start..start + node.text.len(), text });
+    }
+
+    pub(super) fn check(&mut self, schema: &'static Schema, node: &Node<'_>) {
+        match schema {
+            Schema::Any => {}
+            Schema::Str => self.settle(node, scalar::string(node)),
+            Schema::Text(least, most) => self.settle(node, scalar::text(node, *least, *most)),
+            Schema::Bool => self.settle(node, scalar::boolean(node)),
+            Schema::Int => self.settle(node, scalar::integer(node, None, None)),
+            Schema::IntIn(least, most) => self.settle(node, scalar::integer(node, Some(*least), *most)),
+            Schema::Float => self.float(node),
+            Schema::Literal(values) => self.literal("literal_error", values, node),
+            Schema::Member(values) => self.literal("enum", values, node),
+            Schema::Bytes if node.as_str().is_some() => {}
+            Schema::Bytes => self.complain(node, || Complaint::new("bytes_type", "Input should be a valid bytes")),
+            Schema::Nullable(_) if node.is_null() => {}
+            Schema::Nullable(schema) => self.check(schema, node),
+            Schema::List(item) => self.list(item, usize::MAX, node),
+            Schema::ShortList(item, most) => self.list(item, *most, node),
+            Schema::Iterable if matches!(node.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) => {}
+            Schema::Iterable => self.complain(node, || Complaint::new("iterable_type", "Input should be iterable")),
+            Schema::Dict(value) => self.dict(value, node),
+            Schema::Object(shape, fields) => self.object(*shape, fields, node),
+            Schema::Union(branches) => self.union(branches, node),
+        }
+    }
+
+    fn float(&mut self, node: &Node<'_>) {
+        match scalar::float(node) {
+            Ok(None) => {}
+            Ok(Some(value)) if value.is_finite() => self.rewrite(node, float_repr(value)),
+            Ok(Some(value)) => {
+                let key = |segment: &Segment| match segment {
+                    Segment::Key(key) => Some(key.clone()),
+                    Segment::Name(name) => Some((*name).to_owned()),
+                    Segment::Index(_) => None,
+                };
+                let path = self.path.iter().filter_map(key).collect();
+                self.not_finite.push(NotFinite { path, value });
+                self.rewrite(node, if value < 0.0 { "-1e300" } else { "1e300" }.to_owned());
+            }
+            Err(complaint) => self.complain(node, || complaint),
+        }
+    }
+
+    fn literal(&mut self, kind: &'static str, values: &'static [&'static str], node: &Node<'_>) {
+        if node.as_str().is_some_and(|text| values.contains(&text)) {
+            return;
+        }
+        self.complain(node, || {
+            let quoted: Vec<_> = values.iter().map(|value| format!("'{value}'")).collect();
+            let expected = match quoted.as_slice() {
+                [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+                all => all.join(", "),
+            };
+            let message = format!("Input should be {expected}");
+            Complaint::new(kind, message).with("expected", Context::Text(expected))
+        });
+    }
+
+    fn list(&mut self, item: &'static Schema, most: usize, node: &Node<'_>) {
+        let Kind::List(items) = &node.kind else {
+            return self.complain(node, || Complaint::new("list_type", "Input should be a valid list"));
+        };
+        if items.len() > most {
+            return self.complain(node, || too_long(most, items.len()));
+        }
+        if matches!(items, Items::Ids(..)) && takes_ids(item) {
+            return;
+        }
+        for (index, node) in items.iter().enumerate() {
+            self.step(Segment::Index(index), item, &node);
+            if self.is_decided() {
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, segment: Segment, schema: &'static Schema, node: &Node<'_>) {
+        self.path.push(segment);
+        self.check(schema, node);
+        self.path.pop();
+    }
+
+    fn dict(&mut self, value: &'static Schema, node: &Node<'_>) {
+        let Kind::Object(entries) = &node.kind else {
+            return self.complain(node, || Complaint::new("dict_type", "Input should be a valid dictionary"));
+        };
+        if matches!(value, Schema::Any) {
+            return;
+        }
+        for (key, node) in entries {
+            self.step(Segment::Key(key.clone()), value, node);
+            if self.is_decided() {
+                return;
+            }
+        }
+    }
+
+    fn object(&mut self, shape: Shape, fields: &'static [Field], node: &Node<'_>) {
+        let Kind::Object(entries) = &node.kind else {
+            return self.complain(node, || no_object(shape));
+        };
+        for field in fields {
+            match entries.get(field.name) {
+                Some(value) => self.step(Segment::Name(field.name), &field.schema, value),
+                None if field.required => {
+                    self.path.push(Segment::Name(field.name));
+                    self.complain(node, || Complaint::new("missing", "Field required"));
+                    self.path.pop();
+                }
+                None => {}
+            }
+            if self.is_decided() {
+                return;
+            }
+        }
+    }
+
+    /// The first branch that takes the value as it is, or else the first that takes it, as pydantic's smart mode; where
+    /// none does, each complains.
+    fn union(&mut self, branches: &'static [Branch], node: &Node<'_>) {
+        let mut rewritten = None;
+        for branch in branches {
+            let (before, numbers) = (self.rewrites.len(), self.not_finite.len());
+            let outer = self.trial.replace(false);
+            self.check(&branch.schema, node);
+            let failed = std::mem::replace(&mut self.trial, outer) == Some(true);
+            let rewrites = self.rewrites.split_off(before);
+            let not_finite = self.not_finite.split_off(numbers);
+            match (failed, rewrites.is_empty()) {
+                (true, _) => {}
+                (false, true) => return,
+                (false, false) => {
+                    rewritten.get_or_insert((rewrites, not_finite));
+                }
+            }
+        }
+        if let Some((rewrites, not_finite)) = rewritten {
+            self.rewrites.extend(rewrites);
+            self.not_finite.extend(not_finite);
+            return;
+        }
+        if let Some(failed) = &mut self.trial {
+            *failed = true;
+            return;
+        }
+        for branch in branches {
+            self.path.extend(branch.label.map(Segment::Name));
+            self.check(&branch.schema, node);
+            self.path.truncate(self.path.len() - usize::from(branch.label.is_some()));
+        }
+    }
+
+    /// Whether nothing would be complained about.
+    pub(super) fn fits(&mut self, schema: &'static Schema, node: &Node<'_>) -> bool {
+        let (before, numbers) = (self.rewrites.len(), self.not_finite.len());
+        let outer = self.trial.replace(false);
+        self.check(schema, node);
+        let failed = std::mem::replace(&mut self.trial, outer) == Some(true);
+        self.rewrites.truncate(before);
+        self.not_finite.truncate(numbers);
+        !failed
+    }
+
+    /// Writes null in a value's place.
+    pub(super) fn blank(&mut self, node: &Node<'_>) {
+        self.rewrite(node, "null".to_owned());
+    }
+
+    /// Checks the items of a list one by one, as Python does with an iterator, and stops behind the first that fails.
+    pub(super) fn iterate(&mut self, item: &'static Schema, node: &Node<'_>) {
+        let Kind::List(items) = &node.kind else { return };
+        for (index, node) in items.iter().enumerate() {
+            self.step(Segment::Index(index), item, &node);
+            if !self.issues.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+fn too_long(most: usize, length: usize) -> Complaint {
+    let message = format!("List should have at most {most} items after validation, not {length}");
+    let int = |value: usize| Context::Int(i128::try_from(value).unwrap_or(i128::MAX));
+    Complaint::new("too_long", message)
+        .with("field_type", Context::Text("List".to_owned()))
+        .with("max_length", int(most))
+        .with("actual_length", int(length))
+}
+
+/// Whether every plain list of ids passes.
+fn takes_ids(schema: &Schema) -> bool {
+    matches!(schema, Schema::Any | Schema::Int | Schema::IntIn(..=0, None | Some(i64::MAX)))
+}
+
+fn no_object(shape: Shape) -> Complaint {
+    match shape {
+        Shape::TypedDict => Complaint::new("dict_type", "Input should be a valid dictionary"),
+        Shape::Model => {
+            let message = "Input should be a valid dictionary or object to extract fields from";
+            Complaint::new("model_attributes_type", message)
+        }
+        Shape::Dataclass(name) => {
+            let message = format!("Input should be a dictionary or an instance of {name}");
+            Complaint::new("dataclass_type", message).with("class_name", Context::Text(name.to_owned()))
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A document that points into its own text: what a request's checks look at before any of it is copied.
+//!
+//! Lists of token ids are most of a long request, so they are recognised and passed over, and read again only where
+//! someone wants to see an item.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use indexmap::IndexMap;
+
+use super::{
+    Integer, ParseError, float_repr,
+    parse::{Oddities, parse, parse_noting},
+    string_repr,
+    tree::Tree,
+};
+
+/// A value, and how it was written.
+#[derive(Debug, Clone)]
+pub struct Node<'a> {
+    /// The value's own text.
+    pub text: &'a str,
+    /// What it is.
+    pub kind: Kind<'a>,
+}
+
+/// What a value is.
+#[derive(Debug, Clone)]
+pub enum Kind<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number without fraction and exponent.
+    Int(Integer),
+    /// Any other number.
+    Float(f64),
+    /// A string.
+    String(Cow<'a, str>),
+    /// A list.
+    List(Items<'a>),
+    /// An object: keys in order of first appearance, the last value of each.
+    Object(IndexMap<String, Node<'a>>),
+}
+
+/// The items of a list.
+#[derive(Debug, Clone)]
+pub enum Items<'a> {
+    /// Non-negative integers below 10^18, in the text between the brackets, and how many.
+    Ids(&'a str, usize),
+    /// Anything.
+    Nodes(Vec<Node<'a>>),
+}
+
+/// A whole text, and what a strict reader would stumble over.
+#[derive(Debug)]
+pub struct Document<'a> {
+    /// The value.
+    pub root: Node<'a>,
+    oddities: Oddities,
+}
+
+impl<'a> Document<'a> {
+    /// Reads a text as Python's `json.loads` does.
+    pub fn parse(text: &'a str) -> Result<Self, ParseError> {
+        let (root, oddities) = parse_noting(text)?;
+        Ok(Self { root, oddities })
+    }
+
+    /// Whether an object has a key twice; Python takes the last, serde refuses.
+    pub fn repeats_keys(&self) -> bool {
+        self.oddities.repeated_keys
+    }
+
+    /// Where in the text `NaN` and `Infinity` stand.
+    pub fn not_finite(&self) -> &[usize] {
+        &self.oddities.not_finite
+    }
+}
+
+impl<'a> Node<'a> {
+    /// The value under a key; none if there is none, or this is no object.
+    pub fn get(&self, key: &str) -> Option<&Node<'a>> {
+        match &self.kind {
+            Kind::Object(entries) => entries.get(key),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it is `null`.
+    pub fn is_null(&self) -> bool {
+        matches!(self.kind, Kind::Null)
+    }
+
+    /// Whether Python takes it for true.
+    pub fn is_truthy(&self) -> bool {
+        match &self.kind {
+            Kind::Null => false,
+            Kind::Bool(value) => *value,
+            Kind::Int(value) => value.to_i128() != Some(0),
+            Kind::Float(value) => *value != 0.0,
+            Kind::String(text) => !text.is_empty(),
+            Kind::List(items) => items.len() > 0,
+            Kind::Object(entries) => !entries.is_empty(),
+        }
+    }
+
+    /// Python's name of its type.
+    pub fn type_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Null => "NoneType",
+            Kind::Bool(_) => "bool",
+            Kind::Int(_) => "int",
+            Kind::Float(_) => "float",
+            Kind::String(_) => "str",
+            Kind::List(_) => "list",
+            Kind::Object(_) => "dict",
+        }
+    }
+
+    /// Python's `str` of it.
+    pub fn python_str(&self) -> String {
+        self.as_str().map_or_else(|| self.python_repr(), str::to_owned)
+    }
+
+    /// Python's `repr` of it.
+    pub fn python_repr(&self) -> String {
+        match &self.kind {
+            Kind::Null => "None".to_owned(),
+            Kind::Bool(true) => "True".to_owned(),
+            Kind::Bool(false) => "False".to_owned(),
+            Kind::Int(value) => value.to_string(),
+            Kind::Float(value) => float_repr(*value),
+            Kind::String(text) => string_repr(text),
+            Kind::List(items) => {
+                let items: Vec<String> = items.iter().map(|item| item.python_repr()).collect();
+                format!("[{}]", items.join(", "))
+            }
+            Kind::Object(entries) => {
+                let entry =
+                    |(key, value): (&String, &Node<'_>)| format!("{}: {}", string_repr(key), value.python_repr());
+                format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// The text again, each key of an object once.
+    pub fn without_repeats(&self) -> String {
+        let mut text = String::with_capacity(self.text.len());
+        self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) {
+        match &self.kind {
+            Kind::Object(entries) => {
+                let mut before = '{';
+                for (key, value) in entries {
+                    let key = serde_json::Value::from(key.as_str());
+                    write!(out, "{before}{key}:").expect("a string takes any text");
+                    value.write(out);
+                    before = ',';
+                }
+                out.push_str(if entries.is_empty() { "{}" } else { "}" });
+            }
+            Kind::List(Items::Nodes(items)) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    item.write(out);
+                }
+                out.push(']');
+            }
+            _ => out.push_str(self.text),
+        }
+    }
+}
+
+impl<'a> Items<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Ids(_, count) => *count,
+            Self::Nodes(nodes) => nodes.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The items; those that were passed over are read.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = Cow<'_, Node<'a>>> + '_> {
+        match self {
+            Self::Nodes(nodes) => Box::new(nodes.iter().map(Cow::Borrowed)),
+            Self::Ids(text, _) => {
+                Box::new(text.split(',').filter_map(|id| parse(id.trim_ascii()).ok()).map(Cow::Owned))
+            }
+        }
+    }
+}
+
+impl<'a> Tree<'a> for Node<'a> {
+    fn word(value: Option<bool>, text: &'a str) -> Self {
+        Self { text, kind: value.map_or(Kind::Null, Kind::Bool) }
+    }
+
+    fn integer(text: &'a str) -> Option<Self> {
+        Some(Self { text, kind: Kind::Int(Integer::from_decimal(text)?) })
+    }
+
+    fn float(value: f64, text: &'a str) -> Self {
+        Self { text, kind: Kind::Float(value) }
+    }
+
+    fn string(value: Cow<'a, str>, text: &'a str) -> Self {
+        Self { text, kind: Kind::String(value) }
+    }
+
+    fn array(items: Vec<Self>, text: &'a str) -> Self {
+        Self { text, kind: Kind::List(Items::Nodes(items)) }
+    }
+
+    fn object(entries: IndexMap<String, Self>, text: &'a str) -> Self {
+        Self { text, kind: Kind::Object(entries) }
+    }
+
+    fn whole_list(text: &'a str) -> Option<(Self, usize)> {
+        let (length, count) = id_list(text.as_bytes())?;
+        let ids = Items::Ids(&text[1..length - 1], count);
+        Some((Self { text: &text[..length], kind: Kind::List(ids) }, length))
+    }
+}
+
+/// Length and count of the list of plain integers that a text starts with.
+fn id_list(text: &[u8]) -> Option<(usize, usize)> {
+    if text.first() != Some(&b'[') {
+        return None;
+    }
+    let (mut at, mut count) = (1, 0);
+    loop {
+        at += spaces(&text[at..]);
+        let digits = digits(&text[at..]);
+        if digits == 0 || digits > MOST_DIGITS || (digits > 1 && text[at] == b'0') {
+            return None;
+        }
+        at += digits;
+        count += 1;
+        at += spaces(&text[at..]);
+        match text.get(at)? {
+            b',' => at += 1,
+            b']' => return Some((at + 1, count)),
+            _ => return None,
+        }
+    }
+}
+
+/// Integers of so many digits fit every type that reads them.
+const MOST_DIGITS: usize = 18;
+
+fn spaces(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
+}
+
+/// How many digits a text starts with; eight are looked at together, since most ids are shorter.
+fn digits(text: &[u8]) -> usize {
+    const fn all(byte: u8) -> u64 {
+        u64::from_le_bytes([byte; 8])
+    }
+    if let Some(chunk) = text.first_chunk::<8>() {
+        let values = u64::from_le_bytes(*chunk) ^ all(b'0');
+        let above_nine = (((values & all(0x7F)) + all(0x7F - 9)) | values) & all(0x80);
+        if above_nine != 0 {
+            return above_nine.trailing_zeros() as usize / 8;
+        }
+    }
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(text: &str) -> Option<usize> {
+        match Document::parse(text).unwrap().root.kind {
+            Kind::List(Items::Ids(_, count)) => Some(count),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn lists_of_ids_are_passed_over_and_others_are_not() {
+        for (text, count) in [("[1]", 1), ("[ 1 ,23,\n 456 ]", 3), ("[123456789012345678, 0]", 2), ("[12345678,1]", 2)]
+        {
+            assert_eq!(ids(text), Some(count), "{text}");
+        }
+        for text in ["[]", "[-1]", "[1.0]", "[1,\"2\"]", "[1234567890123456789]", "[[1]]", "[1,null]"] {
+            assert_eq!(ids(text), None, "{text}");
+        }
+        for text in ["[01]", "[1,]", "[1 2]", "[1", "[,1]"] {
+            assert!(Document::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn items_are_read_on_demand() {
+        let document = Document::parse("[7, 89 ]").unwrap();
+        let Kind::List(items) = &document.root.kind else { unreachable!() };
+        let texts: Vec<_> = items.iter().map(|item| item.text.to_owned()).collect();
+        assert_eq!(texts, ["7", "89"]);
+    }
+
+    #[test]
+    fn repeats_are_noticed_and_the_last_value_stays_in_the_first_place() {
+        let document = Document::parse(r#"{"a": {"x":1}, "b\n": [2, {}], "a": {"y": "\u00e9", "y": NaN}}"#).unwrap();
+        assert!(document.repeats_keys());
+        assert_eq!(document.not_finite().len(), 1);
+        assert_eq!(document.root.without_repeats(), r#"{"a":{"y":NaN},"b\n":[2,{}]}"#);
+        assert!(!Document::parse(r#"{"a":{"b":1},"b":1}"#).unwrap().repeats_keys());
+    }
+
+    #[test]
+    fn values_are_written_as_python_prints_them() {
+        let document = Document::parse(r#"{"a": [1, -0, 2.50, true, null, "it's", [3,4]]}"#).unwrap();
+        assert_eq!(document.root.python_str(), r#"{'a': [1, 0, 2.5, True, None, "it's", [3, 4]]}"#);
+    }
+}

@@ -1,0 +1,53 @@
+//! What the parser builds: values that own what they hold, or nodes that point into the text.
+
+use std::borrow::Cow;
+
+use indexmap::IndexMap;
+
+use super::{Integer, Object, Value};
+
+/// What one document is read into. Both forms have one grammar.
+pub(super) trait Tree<'a>: Sized {
+    /// `null`, `true` or `false`.
+    fn word(value: Option<bool>, text: &'a str) -> Self;
+    /// An integer's literal.
+    fn integer(text: &'a str) -> Option<Self>;
+    /// A number with fraction or exponent, `NaN` or an infinity.
+    fn float(value: f64, text: &'a str) -> Self;
+    /// A string, and how it was written.
+    fn string(value: Cow<'a, str>, text: &'a str) -> Self;
+    /// A list.
+    fn array(items: Vec<Self>, text: &'a str) -> Self;
+    /// An object.
+    fn object(entries: IndexMap<String, Self>, text: &'a str) -> Self;
+    /// A list that need not be read item by item, if the text starts with one; how long it is.
+    fn whole_list(_text: &'a str) -> Option<(Self, usize)> {
+        None
+    }
+}
+
+impl<'a> Tree<'a> for Value {
+    fn word(value: Option<bool>, _text: &'a str) -> Self {
+        value.map_or(Self::Null, Self::Bool)
+    }
+
+    fn integer(text: &'a str) -> Option<Self> {
+        Integer::from_decimal(text).map(Self::Int)
+    }
+
+    fn float(value: f64, _text: &'a str) -> Self {
+        Self::Float(value)
+    }
+
+    fn string(value: Cow<'a, str>, _text: &'a str) -> Self {
+        Self::String(value.into_owned())
+    }
+
+    fn array(items: Vec<Self>, _text: &'a str) -> Self {
+        Self::Array(items)
+    }
+
+    fn object(entries: Object, _text: &'a str) -> Self {
+        Self::Object(entries)
+    }
+}
