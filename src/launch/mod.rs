@@ -17,7 +17,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ToolPolicy},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -38,7 +38,10 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     // With port 0 the system has chosen one.
     let address = socket.local_addr().unwrap_or(address);
     let progress = Progress::new();
-    let files = ModelFiles::resolve(&args.model, &hub_options(&args, &progress)).await?;
+    let mut files = ModelFiles::resolve(&args.model, &hub_options(&args, &progress)).await?;
+    if let Some(generation) = generation_config(&args)? {
+        files.generation = generation;
+    }
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model))?;
     let tokenizer = Arc::new(tokenizer);
@@ -61,6 +64,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
         tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
+        requests: RequestPolicy::default(),
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,
@@ -147,12 +151,22 @@ fn max_model_len(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<usize> 
     }
 }
 
-fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
-    let defaults = match args.generation_config.as_str() {
-        "auto" => files.generation.clone(),
-        "vllm" => GenerationConfig::default(),
+/// What `--generation-config` says instead of the model, its end tokens included.
+fn generation_config(args: &ServeArgs) -> anyhow::Result<Option<GenerationConfig>> {
+    match args.generation_config.as_str() {
+        "auto" | "vllm" => Ok(None),
         directory => GenerationConfig::read(Path::new(directory))
-            .with_context(|| format!("--generation-config {directory} is neither auto, vllm nor a usable directory"))?,
+            .map(Some)
+            .with_context(|| format!("--generation-config {directory} is neither auto, vllm nor a usable directory")),
+    }
+}
+
+fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
+    let (defaults, most_tokens) = match args.generation_config.as_str() {
+        "auto" => (files.generation.clone(), None),
+        "vllm" => (GenerationConfig::default(), None),
+        // As in vLLM, the tokens of a file that was named are no default but a limit.
+        _ => (files.generation.clone(), files.generation.max_new_tokens),
     };
     Ok(SamplingPolicy {
         defaults,
@@ -161,6 +175,7 @@ fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> any
         max_logprobs: usize::try_from(args.max_logprobs).ok(),
         logprobs_mode: args.logprobs_mode.into(),
         return_tokens_as_token_ids: args.return_tokens_as_token_ids,
+        most_tokens,
     })
 }
 
