@@ -55,7 +55,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     tokio::spawn(metrics.clone().upkeep());
     let engine = engine::load(&args, &files, &tokenizer, &eos, max_model_len, &progress).await?;
     let announcement = announce(&args, engine.info(), &template_source, address);
-    let policy = sampling_policy(&args, &files, &eos)?;
+    let policy = sampling_policy(&args, &files, &eos);
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
     let api = Arc::new(Api {
         renderer,
@@ -161,14 +161,14 @@ fn generation_config(args: &ServeArgs) -> anyhow::Result<Option<GenerationConfig
     }
 }
 
-fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
+fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> SamplingPolicy {
     let (defaults, most_tokens) = match args.generation_config.as_str() {
         "auto" => (files.generation.clone(), None),
         "vllm" => (GenerationConfig::default(), None),
         // As in vLLM, the tokens of a file that was named are no default but a limit.
         _ => (files.generation.clone(), files.generation.max_new_tokens),
     };
-    Ok(SamplingPolicy {
+    SamplingPolicy {
         defaults,
         eos_token_id: eos.primary,
         extra_eos_token_ids: eos.others.clone(),
@@ -176,7 +176,7 @@ fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> any
         logprobs_mode: args.logprobs_mode.into(),
         return_tokens_as_token_ids: args.return_tokens_as_token_ids,
         most_tokens,
-    })
+    }
 }
 
 fn announce(args: &ServeArgs, engine: &EngineInfo, template_source: &str, address: SocketAddr) -> String {

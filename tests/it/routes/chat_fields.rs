@@ -27,8 +27,8 @@ fn begun() -> Value {
     })
 }
 
-fn with(mut body: Value, more: Value) -> Value {
-    body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+fn with(mut body: Value, mut more: Value) -> Value {
+    body.as_object_mut().unwrap().append(more.as_object_mut().unwrap());
     body
 }
 
