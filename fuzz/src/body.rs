@@ -11,7 +11,7 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -72,9 +72,11 @@ fn target() -> Target {
             max_logprobs: Some(20),
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
+            most_tokens: None,
         },
         structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), eos.primary),
         tools: ToolPolicy::default(),
+        requests: RequestPolicy::default(),
         prompt_tokens_details: false,
         max_model_len,
         utc_offset: time::UtcOffset::UTC,

@@ -12,6 +12,9 @@ use crate::{TokenId, engine::SampledToken, generation::Finish, sampling::TopLogp
 /// Names the server and its version, as vLLM names itself.
 pub(super) const SYSTEM_FINGERPRINT: &str = concat!("tito-", env!("CARGO_PKG_VERSION"));
 
+/// A field that is null unless there is something to say, and absent where vLLM leaves it out.
+pub(super) type Nullable<T> = Option<Option<T>>;
+
 /// Tokens that a request used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the names are the wire's")]
@@ -75,25 +78,31 @@ pub(super) struct StreamedUsage {
     usage: Usage,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_tokens_details: Option<PromptTokensDetails>,
+    /// Null in the chunks of a chat without reasoning; absent in the last one then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    completion_tokens_details: Option<CompletionTokensDetails>,
+    completion_tokens_details: Nullable<CompletionTokensDetails>,
 }
 
 impl StreamedUsage {
+    /// Of what was sampled so far, in a chunk of a chat.
+    pub(super) fn so_far(usage: Usage, details: Option<CompletionTokensDetails>) -> Self {
+        Self { completion_tokens_details: Some(details), ..Self::from(usage) }
+    }
+
     /// Of all that was sampled, in the last chunk.
     pub(super) fn last(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
-        Self { usage, prompt_tokens_details, completion_tokens_details: None }
+        Self { prompt_tokens_details, ..Self::from(usage) }
     }
 
     /// With what was sampled in detail, where reasoning is read.
-    pub(super) fn detailed(self, completion_tokens_details: Option<CompletionTokensDetails>) -> Self {
-        Self { completion_tokens_details, ..self }
+    pub(super) fn detailed(self, details: Option<CompletionTokensDetails>) -> Self {
+        Self { completion_tokens_details: details.map(Some), ..self }
     }
 }
 
 impl From<Usage> for StreamedUsage {
     fn from(usage: Usage) -> Self {
-        Self::last(usage, None)
+        Self { usage, prompt_tokens_details: None, completion_tokens_details: None }
     }
 }
 
@@ -105,6 +114,8 @@ pub(super) enum FinishReason {
     Stop,
     /// The tokens to generate ran out.
     Length,
+    /// What was sampled went round in circles.
+    Repetition,
     /// The server ended it.
     Abort,
     /// The message makes tool calls, whatever ended it.
@@ -117,7 +128,7 @@ pub(super) enum FinishReason {
 pub(super) enum StopReason {
     /// A stop token other than the tokenizer's own end-of-sequence token.
     Token(TokenId),
-    /// A stop string.
+    /// A stop string, or the word for a loop.
     Text(String),
 }
 
@@ -128,6 +139,7 @@ pub(super) fn finish_fields(finish: &Finish) -> (FinishReason, Option<StopReason
         Finish::StopToken(id) => (FinishReason::Stop, Some(StopReason::Token(*id))),
         Finish::StopString(stop) => (FinishReason::Stop, Some(StopReason::Text(stop.clone()))),
         Finish::Length => (FinishReason::Length, None),
+        Finish::Repetition => (FinishReason::Repetition, Some(StopReason::Text("repetition_detected".to_owned()))),
         Finish::Abort => (FinishReason::Abort, None),
     }
 }

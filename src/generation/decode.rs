@@ -20,6 +20,8 @@ pub struct TextOptions {
     pub include_stop_str_in_output: bool,
     /// Leave special tokens out of the text, unless `format` needs them.
     pub skip_special_tokens: bool,
+    /// Where special tokens are in the text and follow each other, leave in what the tokenizer decodes between them.
+    pub spaces_between_special_tokens: bool,
     /// Read reasoning and tool calls out of the text.
     pub format: OutputFormat,
 }
@@ -30,6 +32,7 @@ impl Default for TextOptions {
             stop: Vec::new(),
             include_stop_str_in_output: false,
             skip_special_tokens: true,
+            spaces_between_special_tokens: true,
             format: OutputFormat::default(),
         }
     }
@@ -57,6 +60,8 @@ pub(super) struct TextDecoder {
     longest_stop: usize,
     /// The special tokens that have a text; `None` where the decoder decides for all of them.
     shown: Option<Vec<TokenId>>,
+    /// The token before was an added one.
+    after_added: bool,
 }
 
 impl TextDecoder {
@@ -87,6 +92,7 @@ impl TextDecoder {
             unchecked: 0,
             longest_stop,
             shown,
+            after_added: false,
         })
     }
 
@@ -98,7 +104,7 @@ impl TextDecoder {
         }
         // A model may be wider than its tokenizer; such an id has no text.
         let has_text = self.tokenizer.contains(id) && !self.hides(id);
-        let text = if has_text { self.decoder.push(id)? } else { String::new() };
+        let text = if has_text { self.text_of(id)? } else { String::new() };
         self.held.push_str(&text);
         if self.pushed <= self.min_tokens {
             self.unchecked = self.held.len();
@@ -111,6 +117,19 @@ impl TextDecoder {
     /// Whether `id` is a special token that is not shown.
     fn hides(&self, id: TokenId) -> bool {
         self.shown.as_ref().is_some_and(|shown| self.tokenizer.is_special(id) && !shown.contains(&id))
+    }
+
+    /// The text that a token adds. With no spaces between special tokens, an added token behind another one is its own
+    /// content, whatever the tokenizer's decoder puts in front of it.
+    fn text_of(&mut self, id: TokenId) -> Result<String, TokenizerError> {
+        let text = self.decoder.push(id)?;
+        if self.options.skip_special_tokens || self.options.spaces_between_special_tokens {
+            return Ok(text);
+        }
+        let added = self.tokenizer.added_tokens();
+        let found = added.binary_search_by_key(&id, |token| token.id).ok().map(|place| &added[place]);
+        let after_added = std::mem::replace(&mut self.after_added, found.is_some());
+        Ok(found.filter(|_| after_added).map_or(text, |token| token.content.clone()))
     }
 
     /// What was held back, once the generation has ended.
@@ -140,5 +159,42 @@ impl TextDecoder {
         let certain = std::mem::replace(&mut self.held, rest);
         self.unchecked = self.unchecked.saturating_sub(certain.len());
         certain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A decoder that puts a space before every word, and two special tokens, 1 and 2.
+    fn spaced() -> Arc<Tokenizer> {
+        let special = |id: u32, content: &str| {
+            json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                    "normalized": false, "special": true })
+        };
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "added_tokens": [special(1, "<s>"), special(2, "</s>")], "post_processor": null,
+            "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": false },
+            "model": { "type": "WordLevel", "vocab": { "<unk>": 0, "<s>": 1, "</s>": 2, "hello": 3 },
+                       "unk_token": "<unk>" },
+        });
+        Arc::new(Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap())
+    }
+
+    fn decoded(skip_special_tokens: bool, spaces_between_special_tokens: bool) -> String {
+        let options = TextOptions { skip_special_tokens, spaces_between_special_tokens, ..TextOptions::default() };
+        let mut decoder = TextDecoder::new(&spaced(), &[3], Arc::new(options), 0).unwrap();
+        let texts = [1, 2, 1, 3, 2].map(|id| decoder.push(id, false).unwrap().text);
+        texts.concat()
+    }
+
+    #[test]
+    fn spaces_between_special_tokens_are_left_out_where_the_request_says_so_and_only_there() {
+        assert_eq!(decoded(false, true), " <s> </s> <s> hello </s>");
+        assert_eq!(decoded(false, false), " <s></s><s> hello </s>");
+        assert_eq!(decoded(true, false), " hello");
     }
 }

@@ -105,6 +105,7 @@ impl Meter {
         let reason = match finish {
             Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => "stop",
             Finish::Length => "length",
+            Finish::Repetition => "repetition",
             Finish::Abort => "abort",
         };
         counter!("vllm:request_success_total", "finished_reason" => reason).increment(1);

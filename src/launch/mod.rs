@@ -18,7 +18,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -39,7 +39,10 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     // With port 0 the system has chosen one.
     let address = socket.local_addr().unwrap_or(address);
     let progress = Progress::new();
-    let files = ModelFiles::resolve(&args.model, &hub_options(&args, &progress)).await?;
+    let mut files = ModelFiles::resolve(&args.model, &hub_options(&args, &progress)).await?;
+    if let Some(generation) = generation_config(&args)? {
+        files.generation = generation;
+    }
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model))?;
     let tokenizer = Arc::new(tokenizer);
@@ -54,7 +57,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     tokio::spawn(metrics.clone().upkeep());
     let engine = engine::load(&args, &files, &tokenizer, &eos, max_model_len, &progress).await?;
     let announcement = announce(&args, engine.info(), &template_source, address);
-    let policy = sampling_policy(&args, &files, &eos)?;
+    let policy = sampling_policy(&args, &files, &eos);
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
     let end = policy.eos_token_id.into_iter().chain(policy.extra_eos_token_ids.iter().copied());
     let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end);
@@ -66,6 +69,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         sampling: policy,
         structured,
         tools,
+        requests: RequestPolicy::default(),
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,
@@ -152,21 +156,32 @@ fn max_model_len(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<usize> 
     }
 }
 
-fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
-    let defaults = match args.generation_config.as_str() {
-        "auto" => files.generation.clone(),
-        "vllm" => GenerationConfig::default(),
+/// What `--generation-config` says instead of the model, its end tokens included.
+fn generation_config(args: &ServeArgs) -> anyhow::Result<Option<GenerationConfig>> {
+    match args.generation_config.as_str() {
+        "auto" | "vllm" => Ok(None),
         directory => GenerationConfig::read(Path::new(directory))
-            .with_context(|| format!("--generation-config {directory} is neither auto, vllm nor a usable directory"))?,
+            .map(Some)
+            .with_context(|| format!("--generation-config {directory} is neither auto, vllm nor a usable directory")),
+    }
+}
+
+fn sampling_policy(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> SamplingPolicy {
+    let (defaults, most_tokens) = match args.generation_config.as_str() {
+        "auto" => (files.generation.clone(), None),
+        "vllm" => (GenerationConfig::default(), None),
+        // As in vLLM, the tokens of a file that was named are no default but a limit.
+        _ => (files.generation.clone(), files.generation.max_new_tokens),
     };
-    Ok(SamplingPolicy {
+    SamplingPolicy {
         defaults,
         eos_token_id: eos.primary,
         extra_eos_token_ids: eos.others.clone(),
         max_logprobs: usize::try_from(args.max_logprobs).ok(),
         logprobs_mode: args.logprobs_mode.into(),
         return_tokens_as_token_ids: args.return_tokens_as_token_ids,
-    })
+        most_tokens,
+    }
 }
 
 fn announce(args: &ServeArgs, engine: &EngineInfo, template_source: &str, address: SocketAddr) -> String {

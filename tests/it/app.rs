@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -51,6 +51,7 @@ struct Recipe {
     tools: ToolPolicy,
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
+    requests: RequestPolicy,
     keys: Vec<String>,
     names: Vec<String>,
     chat_template: Option<String>,
@@ -82,10 +83,12 @@ impl TestApp {
                 max_logprobs: Some(20),
                 logprobs_mode: LogprobsMode::Raw,
                 return_tokens_as_token_ids: false,
+                most_tokens: None,
             },
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
+            requests: RequestPolicy::default(),
             keys: Vec::new(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
@@ -132,6 +135,7 @@ impl TestApp {
             sampling: recipe.policy.clone(),
             structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), [IM_END, ENDOFTEXT]),
             tools: recipe.tools,
+            requests: recipe.requests.clone(),
             prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
@@ -180,6 +184,11 @@ impl TestApp {
     /// `--enable-prompt-tokens-details`.
     pub(crate) fn prompt_tokens_details(self) -> Self {
         self.with(|recipe| recipe.prompt_tokens_details = true)
+    }
+
+    /// What the server decides about conversations and their answers.
+    pub(crate) fn requests(self, change: impl FnOnce(&mut RequestPolicy)) -> Self {
+        self.with(|recipe| change(&mut recipe.requests))
     }
 
     /// What the server decides about sampling.

@@ -3,6 +3,7 @@
 mod deltas;
 mod request;
 mod response;
+mod shown;
 mod types;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use super::{
     error::{ApiError, ErrorBody},
     extract::JsonBody,
     sse,
+    stream_interval::batched,
     stream_options::Delivery,
     token_continuity::recorded,
     validate::missing,
@@ -92,7 +94,8 @@ async fn create_chat_completion_from_tokens(
 }
 
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
-    let ChatTurn { id, prompt, mut sampling, shown, delivery } = ChatTurn::new(request, &headers, &api)?;
+    let ChatTurn { id, prompt, mut sampling, shown, stream_interval, delivery } =
+        ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
@@ -106,6 +109,7 @@ async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequ
     let response = match delivery {
         Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {
+            let events = batched(events, stream_interval, sampling.n);
             sse::respond(events, Chunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     deltas,
-    request::Shown,
+    shown::Shown,
     types::{
         AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
         ChunkDelta, NamedLogprob, TokenLogprob,
@@ -48,6 +48,8 @@ pub(super) struct Envelope {
     created: u64,
     model: String,
     prompt_token_ids: Arc<[TokenId]>,
+    /// Where it is asked for and there is one.
+    prompt_text: Option<String>,
     /// Where ids are asked for.
     token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
@@ -71,6 +73,7 @@ impl Envelope {
             created: created(),
             model: api.models.name().to_owned(),
             prompt_token_ids: Arc::clone(&prompt.token_ids),
+            prompt_text: prompt.text.clone(),
             token_continuity,
             return_token_ids: sampling.return_token_ids,
             logprobs: sampling.wants_logprobs(),
@@ -121,7 +124,7 @@ impl Envelope {
             usage,
             prompt_logprobs,
             prompt_token_ids: self.return_token_ids.then(|| self.prompt_token_ids.to_vec()),
-            prompt_text: None,
+            prompt_text: self.prompt_text.clone(),
             kv_transfer_params: None,
             ec_transfer_params: None,
             metrics: None,
@@ -145,7 +148,7 @@ impl Envelope {
             token_ids: self.return_token_ids.then(|| completion.token_ids()),
             routed_experts: None,
             message: AnswerMessage {
-                role: "assistant",
+                role: self.shown.role.clone(),
                 tokens: bundle.then(|| AnswerTokens {
                     prompt_token_ids: self.prompt_token_ids.to_vec(),
                     generation_token_ids: completion.token_ids(),
@@ -164,6 +167,9 @@ impl Envelope {
 
     /// The content of a message: forced calls have an empty one beside them, others have none.
     fn content(&self, text: String, called: bool) -> Option<String> {
+        if let Some(echo) = &self.shown.echo {
+            return Some(echo.clone() + &text);
+        }
         let forced = self.shown.tool_choice.is_forced();
         let null = text.is_empty() && !forced && (called || self.silence_is_null);
         (!null).then_some(text)
@@ -179,9 +185,9 @@ impl Envelope {
 
     fn token_logprob(&self, token: &SampledToken) -> Result<TokenLogprob, ApiError> {
         let spelling = TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.tokens_as_ids };
-        let alternatives = shown_alternatives(token, self.shown.top_logprobs).into_iter().map(|shown| {
-            let name = spelling.name(shown.id)?;
-            Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: shown.logprob })
+        let alternatives = shown_alternatives(token, self.shown.top_logprobs).into_iter().map(|other| {
+            let name = spelling.name(other.id)?;
+            Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: other.logprob })
         });
         Ok(TokenLogprob {
             token: NamedLogprob {
@@ -210,12 +216,15 @@ impl Envelope {
 }
 
 /// Turns the events of `n` choices into chunks.
+#[expect(clippy::struct_excessive_bools, reason = "three are wishes of the request, one is progress")]
 pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
-    /// Tokens sampled so far; `None` for a choice without output yet.
-    sampled: Vec<Option<usize>>,
+    /// The first chunks are out.
+    started: bool,
+    /// Tokens sampled so far, of each choice.
+    sampled: Vec<usize>,
     /// How many of them were reasoning.
     thought: Vec<usize>,
     /// Calls sent so far.
@@ -229,7 +238,8 @@ impl Chunks {
             envelope,
             include_usage,
             continuous_usage,
-            sampled: vec![None; sampling.n],
+            started: false,
+            sampled: vec![0; sampling.n],
             thought: vec![0; sampling.n],
             called: vec![0; sampling.n],
             details: None,
@@ -237,14 +247,18 @@ impl Chunks {
     }
 
     fn usage(&self, index: usize) -> Option<StreamedUsage> {
-        let usage = || StreamedUsage::from(self.envelope.usage(self.sampled[index].unwrap_or(0)));
-        self.continuous_usage.then(|| usage().detailed(self.envelope.completion_details(self.thought[index])))
+        let details = self.envelope.completion_details(self.thought[index]);
+        self.continuous_usage.then(|| StreamedUsage::so_far(self.envelope.usage(self.sampled[index]), details))
     }
 
     fn first(&self, index: usize) -> ChatCompletionChunk {
         let choice = ChunkChoice {
             index,
-            delta: ChunkDelta { role: Some("assistant"), content: Some(Some(String::new())), ..ChunkDelta::default() },
+            delta: ChunkDelta {
+                role: Some(self.envelope.shown.role.clone()),
+                content: Some(Some(String::new())),
+                ..ChunkDelta::default()
+            },
             logprobs: None,
             finish_reason: None,
             stop_reason: None,
@@ -254,10 +268,24 @@ impl Chunks {
         ChatCompletionChunk {
             usage: self.usage(index),
             prompt_token_ids: Some(prompt),
-            prompt_text: Some(None),
+            prompt_text: Some(self.envelope.prompt_text.clone()),
             token_continuity: self.envelope.token_continuity.clone(),
             ..self.envelope.chunk(vec![choice])
         }
+    }
+
+    /// What is put in front of a choice, with `echo`.
+    fn repeated(&self, index: usize) -> Option<ChatCompletionChunk> {
+        let echo = self.envelope.shown.echo.clone().filter(|echo| !echo.is_empty())?;
+        let choice = ChunkChoice {
+            index,
+            delta: ChunkDelta { content: Some(Some(echo)), ..ChunkDelta::default() },
+            logprobs: None,
+            finish_reason: None,
+            stop_reason: None,
+            token_ids: None,
+        };
+        Some(ChatCompletionChunk { usage: self.usage(index), ..self.envelope.chunk(vec![choice]) })
     }
 
     /// The chunks of a delta: what it says in front, and with the last of them its tokens and the end.
@@ -329,14 +357,12 @@ impl sse::Chunks for Chunks {
             }
         };
         let mut chunks = Vec::with_capacity(2);
-        if self.sampled[index].is_none() {
-            self.sampled[index] = Some(0);
-            chunks.push(self.first(index));
-        }
-        if let Some(sampled) = &mut self.sampled[index] {
-            *sampled += delta.tokens.len();
+        if !std::mem::replace(&mut self.started, true) {
+            chunks.extend((0..self.sampled.len()).map(|index| self.first(index)));
+            chunks.extend((0..self.sampled.len()).filter_map(|index| self.repeated(index)));
         }
         self.thought[index] += delta.reasoning_tokens;
+        self.sampled[index] += delta.tokens.len();
         chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }
@@ -344,7 +370,7 @@ impl sse::Chunks for Chunks {
     fn last(&self) -> Option<ChatCompletionChunk> {
         self.include_usage.then(|| ChatCompletionChunk {
             usage: Some(
-                StreamedUsage::last(self.envelope.usage(self.sampled.iter().flatten().sum()), self.details)
+                StreamedUsage::last(self.envelope.usage(self.sampled.iter().sum()), self.details)
                     .detailed(self.envelope.completion_details(self.thought.iter().sum())),
             ),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),

@@ -52,6 +52,16 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Compiles a template; special tokens are variables by their names, as in `bos_token`.
     pub fn new(source: &str, special_tokens: IndexMap<String, String>) -> Result<Self, TemplateError> {
+        let special_tokens = special_tokens.into_iter().map(|(name, token)| (name, Value::from(token))).collect();
+        Self::compile(source, special_tokens)
+    }
+
+    /// Compiles another template with the same special tokens.
+    pub fn with_source(&self, source: &str) -> Result<Self, TemplateError> {
+        Self::compile(source, self.special_tokens.clone())
+    }
+
+    fn compile(source: &str, special_tokens: IndexMap<String, Value>) -> Result<Self, TemplateError> {
         let normalised = source.replace("\r\n", "\n").replace('\r', "\n");
         let tags = scan::scan(&normalised)?;
         let rewritten = rewrite::rewrite(&normalised, &tags)?;
@@ -59,7 +69,6 @@ impl ChatTemplate {
 
         let mut environment = environment::environment();
         environment.add_template_owned(NAME, rewritten).map_err(|error| TemplateError::from_compiling(&error))?;
-        let special_tokens = special_tokens.into_iter().map(|(name, token)| (name, Value::from(token))).collect();
         Ok(Self { source: source.to_owned(), environment, special_tokens, content_format })
     }
 
