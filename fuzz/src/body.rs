@@ -11,7 +11,7 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, ServerLoad, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -77,6 +77,8 @@ fn target() -> Target {
         prompt_tokens_details: false,
         max_model_len,
         utc_offset: time::UtcOffset::UTC,
+        server_load: ServerLoad::default(),
+        tokenizer_info: None,
     };
     let metrics = Metrics::detached("tiny").expect("metrics");
     let router = server::app(Arc::new(api), ApiKeys::default(), metrics);

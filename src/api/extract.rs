@@ -36,7 +36,8 @@ fn require_json(request: &Request) -> Result<(), ApiError> {
     Err(ApiError::malformed(None, message))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+/// Reads JSON text as a body.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| complain(error, bytes))?;
     deserializer.end().map_err(|error| invalid_json(&error))?;

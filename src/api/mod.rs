@@ -5,24 +5,31 @@
 mod cache_salt;
 mod capability;
 mod chat_completions;
+mod complaints;
 mod completions;
 mod conversation;
+mod derender;
 mod docs;
 mod error;
 mod extract;
+mod generate;
 mod health;
+mod invocations;
 mod models;
 mod output;
+mod render;
 mod sampling;
+mod server_load;
 mod sse;
 mod stream_options;
 mod token_continuity;
 mod tokenize;
+mod tokenizer_info;
 mod tools;
 
 use std::sync::Arc;
 
-use axum::{Router, http::HeaderMap};
+use axum::{Router, http::HeaderMap, middleware};
 use time::UtcOffset;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,6 +37,8 @@ use utoipa_axum::router::OpenApiRouter;
 pub use error::ApiError;
 pub use models::ServedModels;
 pub use sampling::SamplingPolicy;
+pub use server_load::ServerLoad;
+pub use tokenizer_info::TokenizerInfo;
 pub use tools::ToolPolicy;
 
 use crate::{
@@ -62,6 +71,10 @@ pub struct Api {
     pub max_model_len: usize,
     /// The time zone of templates that print the date.
     pub utc_offset: UtcOffset,
+    /// Requests that are being served.
+    pub server_load: ServerLoad,
+    /// What `/tokenizer_info` answers, if it does.
+    pub tokenizer_info: Option<TokenizerInfo>,
 }
 
 /// A conversation in ids.
@@ -124,6 +137,7 @@ impl Api {
             prompt_logprobs: sampling.prompt_logprobs,
             cache_salt: sampling.cache_salt.clone(),
             text: Arc::clone(&sampling.text),
+            request_ids: Arc::default(),
         };
         sampling.sequences(room).map(|sequences| sequences.into_iter().map(request).collect())
     }
@@ -155,9 +169,13 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(chat_completions::router())
         .merge(capability::router())
         .merge(completions::router())
+        .merge(generate::router())
+        .merge(invocations::router())
         .merge(tokenize::router())
+        .merge(tokenizer_info::router())
         .merge(models::router())
         .merge(health::router())
+        .merge(server_load::router())
 }
 
 /// The OpenAPI document of all routes.
@@ -170,6 +188,7 @@ pub fn router(api: Arc<Api>) -> Router {
     let (routes, document) = routes().split_for_parts();
     routes
         .merge(docs::router(document))
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), server_load::track))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .with_state(api)

@@ -20,7 +20,7 @@ use crate::{
 /// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
 const MAX_STOP_STRINGS: usize = 4;
 /// Most sequences of one request (vLLM: `VLLM_MAX_N_SEQUENCES`).
-const MAX_N: i64 = 16_384;
+pub(super) const MAX_N: i64 = 16_384;
 
 /// One string or several.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -341,6 +341,16 @@ impl Sampling {
     /// Request stop tokens, which may also close a message.
     pub(super) fn stop_token_ids(&self) -> &[TokenId] {
         &self.params.stop_token_ids
+    }
+
+    /// Whether the most probable token is taken rather than drawn.
+    pub(super) fn is_greedy(&self) -> bool {
+        self.params.is_greedy()
+    }
+
+    /// Tokens before which nothing ends a sequence.
+    pub(super) fn min_tokens(&self) -> usize {
+        self.params.min_tokens
     }
 
     /// Whether log-probs were asked for.

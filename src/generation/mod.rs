@@ -6,6 +6,8 @@
 mod collect;
 mod decode;
 mod meters;
+mod replay;
+mod running;
 mod tool_calls;
 
 use std::sync::Arc;
@@ -17,12 +19,15 @@ pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
 use meters::Meters;
+pub use replay::Recording;
+pub use running::RunningRequests;
 pub use tool_calls::ToolCallOptions;
 
 use crate::{
     TokenId,
     engine::{
         Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, SamplingParams,
+        TokenStream,
     },
     parser::ToolCall,
     tokenizer::Tokenizer,
@@ -41,6 +46,17 @@ pub struct GenerationRequest {
     pub cache_salt: Option<Arc<str>>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
+    /// The ids by which it can be aborted.
+    pub request_ids: Arc<[Arc<str>]>,
+}
+
+impl GenerationRequest {
+    /// The same, to be aborted by any of `ids` too.
+    #[must_use]
+    pub fn named<I: Into<Arc<str>>>(self, ids: impl IntoIterator<Item = I>) -> Self {
+        let request_ids = self.request_ids.iter().cloned().chain(ids.into_iter().map(Into::into)).collect();
+        Self { request_ids, ..self }
+    }
 }
 
 /// What ended a generation, as clients see it.
@@ -99,17 +115,23 @@ pub struct Generator {
     engine: Arc<dyn Engine>,
     tokenizer: Arc<Tokenizer>,
     meters: Meters,
+    running: RunningRequests,
 }
 
 impl Generator {
     /// A generator for an engine whose ids `tokenizer` decodes; it counts in the recorder that is installed now.
     pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
-        Self { engine, tokenizer, meters: Meters::new() }
+        Self { engine, tokenizer, meters: Meters::new(), running: RunningRequests::default() }
     }
 
     /// The engine.
     pub fn engine(&self) -> &dyn Engine {
         self.engine.as_ref()
+    }
+
+    /// The generations that can be aborted by their ids.
+    pub fn running(&self) -> &RunningRequests {
+        &self.running
     }
 
     /// Starts one generation.
@@ -131,14 +153,13 @@ impl Generator {
             prompt_logprobs: request.prompt_logprobs,
             cache_salt: request.cache_salt,
         });
-        let counted = events(outputs, decoder, sampling).inspect_ok(move |event| match event {
+        let outputs = self.running.register(&request.request_ids, outputs);
+        let ends = move |id, sampled| sampling.finish_after(id, sampled);
+        let counted = events(outputs, decoder, ends).inspect_ok(move |event| match event {
             Event::Prompt(prompt) => meter.prompt(prompt),
             Event::Delta(delta) => meter.record(delta),
         });
-        match tool_calls {
-            Some(options) => tool_calls::read(counted.boxed(), options),
-            None => counted.boxed(),
-        }
+        parsed(counted.boxed(), tool_calls)
     }
 
     /// Starts several generations at once; each event comes with the index of its request.
@@ -154,10 +175,19 @@ impl Generator {
     }
 }
 
+/// Reads out of the text what is asked for.
+fn parsed(events: EventStream, tool_calls: Option<ToolCallOptions>) -> EventStream {
+    match tool_calls {
+        Some(options) => tool_calls::read(events, options),
+        None => events,
+    }
+}
+
+/// Decodes `outputs`; `ends` says whether a token, the n-th that was sampled, is the last one.
 fn events(
-    mut outputs: crate::engine::TokenStream,
+    mut outputs: TokenStream,
     mut decoder: TextDecoder,
-    sampling: Arc<SamplingParams>,
+    ends: impl Fn(TokenId, usize) -> Option<FinishReason> + Send + 'static,
 ) -> EventStream {
     let mut sampled = 0;
     try_stream! {
@@ -172,7 +202,7 @@ fn events(
                 EngineOutput::Token(token) => {
                     sampled += 1;
                     let mut finish = None;
-                    let ends = sampling.finish_after(token.id, sampled);
+                    let ends = ends(token.id, sampled);
                     // The engine reports the end right behind the last token; both go out as one delta.
                     if ends.is_some() && let Some(output) = outputs.next().await {
                         match output? {

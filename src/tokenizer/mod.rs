@@ -104,6 +104,13 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// Converts text to ids without adding any, and says where each token stands in the text, in characters.
+    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<TokenId>, Vec<(usize, usize)>), TokenizerError> {
+        let encoding =
+            self.inner.encode_char_offsets(text, false).map_err(|e| TokenizerError::Encode(e.to_string()))?;
+        Ok((encoding.get_ids().to_vec(), encoding.get_offsets().to_vec()))
+    }
+
     /// Converts ids to text; bytes that are not UTF-8 become U+FFFD. An id without a token is an error.
     pub fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, TokenizerError> {
         if let Some(&id) = ids.iter().find(|&&id| !self.contains(id)) {

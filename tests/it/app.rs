@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, ServerLoad, TokenizerInfo, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -51,6 +51,8 @@ struct Recipe {
     tools: ToolPolicy,
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
+    tracks_load: bool,
+    tokenizer_info: bool,
     keys: Vec<String>,
     names: Vec<String>,
     chat_template: Option<String>,
@@ -86,6 +88,8 @@ impl TestApp {
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
+            tracks_load: false,
+            tokenizer_info: false,
             keys: Vec::new(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
@@ -134,6 +138,10 @@ impl TestApp {
             prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
+            server_load: ServerLoad::new(recipe.tracks_load),
+            tokenizer_info: recipe
+                .tokenizer_info
+                .then(|| TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None)),
         };
         let metrics = Metrics::detached(MODEL).unwrap();
         let router = server::app(Arc::new(api), ApiKeys::new(recipe.keys.clone()), metrics);
@@ -179,6 +187,16 @@ impl TestApp {
     /// `--enable-prompt-tokens-details`.
     pub(crate) fn prompt_tokens_details(self) -> Self {
         self.with(|recipe| recipe.prompt_tokens_details = true)
+    }
+
+    /// `--enable-server-load-tracking`.
+    pub(crate) fn tracks_load(self) -> Self {
+        self.with(|recipe| recipe.tracks_load = true)
+    }
+
+    /// `--enable-tokenizer-info-endpoint`.
+    pub(crate) fn tokenizer_info(self) -> Self {
+        self.with(|recipe| recipe.tokenizer_info = true)
     }
 
     /// What the server decides about sampling.

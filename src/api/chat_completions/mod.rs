@@ -1,5 +1,8 @@
 //! `POST /v1/chat/completions`.
 
+mod batch;
+mod derender;
+mod render;
 mod request;
 mod response;
 mod types;
@@ -20,7 +23,7 @@ pub(super) use types::StreamOptions;
 use super::{
     Api,
     error::{ApiError, ErrorBody},
-    extract::JsonBody,
+    extract::{JsonBody, parse},
     sse,
     stream_options::Delivery,
     token_continuity::recorded,
@@ -31,7 +34,12 @@ use response::{Chunks, Envelope};
 use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(create_chat_completion)).routes(routes!(create_chat_completion_from_tokens))
+    OpenApiRouter::new()
+        .routes(routes!(create_chat_completion))
+        .routes(routes!(create_chat_completion_from_tokens))
+        .merge(batch::router())
+        .merge(render::router())
+        .merge(derender::router())
 }
 
 /// Continues a conversation.
@@ -90,10 +98,18 @@ async fn create_chat_completion_from_tokens(
     complete(api, headers, request).await
 }
 
+/// Answers a body, if it has the shape of a request.
+pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
+    let request = parse::<ChatCompletionRequest>(body).ok()?;
+    Some(complete(Arc::clone(api), headers.clone(), request).await)
+}
+
+/// Answers a request.
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
+    let requests = requests.into_iter().map(|request| request.named([id.as_str()])).collect::<Vec<_>>();
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let events = recorded(events, recorder, sampling.n);

@@ -25,7 +25,7 @@ use crate::{
 
 /// How a choice ended: that it calls counts more than what ended its tokens, in streams too, unless the server cut it
 /// off: more calls may have been meant.
-fn ending(finish: &Finish, called: bool) -> (FinishReason, Option<StopReason>) {
+pub(super) fn ending(finish: &Finish, called: bool) -> (FinishReason, Option<StopReason>) {
     let (reason, stop_reason) = finish_fields(finish);
     let calls = called && *finish != Finish::Abort;
     (if calls { FinishReason::ToolCalls } else { reason }, stop_reason)
@@ -73,6 +73,29 @@ impl Envelope {
         }
     }
 
+    /// Of ids that were sampled before; `logprobs` says whether theirs are shown, and how many alternatives.
+    pub(super) fn of_recording(
+        api: Arc<Api>,
+        id: String,
+        prompt_token_ids: Arc<[TokenId]>,
+        sampling: &Sampling,
+        (logprobs, top_logprobs): (bool, Option<usize>),
+    ) -> Self {
+        Self {
+            id,
+            created: created(),
+            model: api.models.name().to_owned(),
+            prompt_token_ids,
+            token_continuity: None,
+            return_token_ids: sampling.return_token_ids,
+            logprobs,
+            top_logprobs,
+            prompt_logprobs: false,
+            tokens_as_ids: sampling.tokens_as_ids,
+            api,
+        }
+    }
+
     fn usage(&self, sampled: usize) -> Usage {
         Usage::new(self.prompt_token_ids.len(), sampled)
     }
@@ -111,7 +134,26 @@ impl Envelope {
         })
     }
 
-    fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
+    /// The JSON answer to several requests, one choice each.
+    pub(super) fn answer_batch(envelopes: &[Self], completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
+        let first = envelopes.first().ok_or_else(|| ApiError::internal("a batch of nothing"))?;
+        let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
+        let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let choices = envelopes.iter().zip(completions).enumerate();
+        let choices = choices.map(|(index, (envelope, completion))| envelope.choice(index, completion));
+        let choices = choices.collect::<Result<_, _>>()?;
+        Ok(ChatCompletion {
+            choices,
+            usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
+            // There is no one prompt.
+            prompt_token_ids: None,
+            token_continuity: None,
+            ..first.answer(Vec::new())?
+        })
+    }
+
+    /// The choice that a generation is.
+    pub(super) fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let (finish_reason, stop_reason) = ending(finish, !completion.tool_calls.is_empty());
         let bundle = self.return_token_ids || (self.logprobs && self.tokens_as_ids);
@@ -140,7 +182,8 @@ impl Envelope {
         })
     }
 
-    fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
+    /// The log-probs of some tokens, if they are shown.
+    pub(super) fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
         if !self.logprobs {
             return Ok(None);
         }

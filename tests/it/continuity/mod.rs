@@ -41,7 +41,7 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, SamplingPolicy, ServedModels, ServerLoad, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
@@ -179,6 +179,8 @@ impl Model {
             prompt_tokens_details: false,
             max_model_len: 4096,
             utc_offset: time::UtcOffset::UTC,
+            server_load: ServerLoad::default(),
+            tokenizer_info: None,
         };
         let metrics = Metrics::detached("test").unwrap();
         Server { router: server::app(Arc::new(api), ApiKeys::default(), metrics) }
