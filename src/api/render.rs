@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Api, error::ApiError};
-use crate::TokenId;
+use crate::{TokenId, tokenizer::Offsets};
 
 /// Fields of a chat or text completion that only a render reads, or reads as they were sent.
 #[derive(Debug, Deserialize)]
@@ -69,7 +69,7 @@ impl RenderFields {
 }
 
 /// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
-pub(super) fn token_offsets(api: &Api, ids: &[TokenId]) -> Option<Vec<(usize, usize)>> {
+pub(super) fn token_offsets(api: &Api, ids: &[TokenId]) -> Option<Vec<Offsets>> {
     let tokenizer = api.renderer.tokenizer();
     let text = tokenizer.decode(ids, false).ok()?;
     let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;

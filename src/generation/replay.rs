@@ -16,6 +16,8 @@ use crate::{
     engine::{EngineOutput, FinishReason, SampledToken},
 };
 
+const CONTRADICTION: &str = "the tokens do not end as the finish and stop reasons say";
+
 /// What a generation gave.
 #[derive(Debug, Clone)]
 pub struct Recording {
@@ -62,11 +64,15 @@ impl Generator {
         let (mut before, mut after) = (Completion::default(), Completion::default());
         // Nothing is waited for: all tokens are there.
         while let Some(Some(event)) = events.next().now_or_never() {
-            let event = event.map_err(|error| error.to_string())?;
+            let event = event.map_err(|error| match &recording.finish {
+                // Only the text ends such a recording.
+                Some(Finish::StopString(_)) => CONTRADICTION.to_owned(),
+                _ => error.to_string(),
+            })?;
             if before.tokens.len() < from {
-                before.push(event)
+                before.push(event);
             } else {
-                after.push(event)
+                after.push(event);
             }
             if after.finish.is_some() || before.finish.is_some() {
                 break;
@@ -80,7 +86,7 @@ impl Generator {
         if finish == recording.finish.as_ref() {
             return Ok(after);
         }
-        Err("the tokens do not end as the finish and stop reasons say".to_owned())
+        Err(CONTRADICTION.to_owned())
     }
 
     fn replayed(&self, recording: &Recording) -> Result<EventStream, String> {

@@ -87,9 +87,10 @@ impl RunningRequests {
         let registration = Registration { shared: Arc::clone(&self.shared), ids: Arc::clone(ids), ticket };
         let end = stream::once(async move {
             // An engine that stops without a reason is not excused by this one.
-            match abort.is_aborted() {
-                true => Ok(EngineOutput::Finished(FinishReason::Abort)),
-                false => Err(EngineError::Failed("the generation ended without a reason".to_owned())),
+            if abort.is_aborted() {
+                Ok(EngineOutput::Finished(FinishReason::Abort))
+            } else {
+                Err(EngineError::Failed("the generation ended without a reason".to_owned()))
             }
         });
         // The engine's stream is dropped, and so aborted, before the end is said.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use serde_json::Value;
 
-use super::types::{GenerateRequest, OutputMode};
+use super::{
+    sampling_params::Shown,
+    types::{GenerateRequest, OutputMode},
+};
 use crate::{
     TokenId,
     api::{
@@ -24,8 +27,8 @@ pub(super) struct GenerateTurn {
     pub(super) id: String,
     pub(super) prompt_token_ids: Arc<[TokenId]>,
     pub(super) sampling: Sampling,
-    /// Log-probs are reported, with the best of so many alternatives; `None` is all.
-    pub(super) shown: Option<Option<usize>>,
+    /// Alternatives to show, where log-probs are reported.
+    pub(super) shown: Option<Shown>,
     pub(super) return_token_ids: bool,
     pub(super) output_mode: OutputMode,
     pub(super) delivery: Delivery,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     request::GenerateTurn,
+    sampling_params::Shown,
     types::{
         ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs, OutputMode,
         TextLogprob, TextLogprobs, WeightVersionSpan,
@@ -114,7 +115,7 @@ impl Envelope {
     }
 
     fn logprobs(&self, tokens: &[SampledToken]) -> Result<Option<GenerateLogprobs>, ApiError> {
-        let Some(shown) = self.turn.shown else { return Ok(None) };
+        let Some(Shown(shown)) = self.turn.shown else { return Ok(None) };
         Ok(Some(match self.turn.output_mode {
             OutputMode::Tokens => {
                 let content = tokens.iter().map(|token| by_id(token, shown)).collect();

@@ -21,9 +21,9 @@ use crate::{
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(super) struct SamplingParamsFields {
     /// Tokens to generate; absent and null are the room that the prompt leaves.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default)]
     #[schema(value_type = Option<i64>)]
-    pub max_tokens: Option<Option<i64>>,
+    pub max_tokens: MaxTokens,
     /// Report log-probs with this many alternatives; -1 is the whole vocabulary.
     pub logprobs: Option<i64>,
     /// False keeps stop strings and `output_mode` `text` from being asked for (default true).
@@ -39,17 +39,32 @@ pub(super) struct SamplingParamsFields {
     pub sampling: SamplingFields,
 }
 
-/// A field that is null is given all the same.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+/// Tokens to generate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum MaxTokens {
+    /// As many as the model's own limit and the room allow.
+    #[default]
+    Absent,
+    /// As many as are said; null is the room.
+    Given(Option<i64>),
 }
+
+impl<'de> Deserialize<'de> for MaxTokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::Given)
+    }
+}
+
+/// Alternatives to show at each position, the sampled token among them; `None` is all that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shown(pub(super) Option<usize>);
 
 /// Valid parameters, and how many alternatives are shown.
 #[derive(Debug)]
 pub(super) struct ResolvedParams {
     pub(super) sampling: Sampling,
-    /// Log-probs are reported, with the best of so many alternatives; `None` is all.
-    pub(super) shown: Option<Option<usize>>,
+    /// Alternatives to show, where log-probs are reported.
+    pub(super) shown: Option<Shown>,
 }
 
 impl SamplingParamsFields {
@@ -61,7 +76,6 @@ impl SamplingParamsFields {
     /// Checks the parameters.
     pub(super) fn resolve(mut self, api: &Api) -> Result<ResolvedParams, ApiError> {
         self.refuse_unserved()?;
-        let max_tokens = self.max_tokens;
         // The engine takes any number of stop strings; four are the limit of the other endpoints.
         let stops = match self.sampling.stop.take() {
             None => Vec::new(),
@@ -76,13 +90,16 @@ impl SamplingParamsFields {
             return Err(ApiError::invalid_request(message));
         }
         let (logprobs, shown) = self.logprobs()?;
-        let max_new_tokens = api.sampling.defaults.max_new_tokens.filter(|_| max_tokens.is_none());
+        let (max_tokens, max_new_tokens) = match self.max_tokens {
+            MaxTokens::Absent => (None, api.sampling.defaults.max_new_tokens),
+            MaxTokens::Given(asked) => (asked, None),
+        };
         let policy = SamplingPolicy {
             defaults: GenerationConfig { max_new_tokens, ..GenerationConfig::default() },
             ..api.sampling.clone()
         };
         let tokenizer = api.renderer.tokenizer();
-        let mut sampling = self.sampling.resolve(max_tokens.flatten(), logprobs, &policy, tokenizer)?;
+        let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, tokenizer)?;
         std::sync::Arc::make_mut(&mut sampling.text).stop = stops;
         Ok(ResolvedParams { sampling, shown })
     }
@@ -101,11 +118,11 @@ impl SamplingParamsFields {
     /// With k alternatives asked for k are shown, the sampled token first, and that one always.
     ///
     /// vLLM shows nothing for `logprob_token_ids` alone, which is what its own render asks for.
-    fn logprobs(&self) -> Result<(Option<Logprobs>, Option<Option<usize>>), ApiError> {
+    fn logprobs(&self) -> Result<(Option<Logprobs>, Option<Shown>), ApiError> {
         let chosen = self.sampling.logprob_token_ids.as_ref().map(Vec::len);
         match (self.logprobs, chosen) {
             (None, None) => Ok((None, None)),
-            (None, Some(_)) => Ok((Some(Logprobs::Top(0)), Some(None))),
+            (None, Some(_)) => Ok((Some(Logprobs::Top(0)), Some(Shown(None)))),
             (Some(asked), Some(count)) if i64::try_from(count) != Ok(asked) => {
                 let message = format!(
                     "When both logprobs and logprob_token_ids are set, logprobs must equal len(logprob_token_ids). Got \
@@ -113,8 +130,8 @@ impl SamplingParamsFields {
                 );
                 Err(ApiError::invalid("logprob_token_ids", message))
             }
-            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(Some(count.max(1))))),
-            (Some(-1), None) => Ok((Some(Logprobs::All), Some(None))),
+            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(Shown(Some(count.max(1)))))),
+            (Some(-1), None) => Ok((Some(Logprobs::All), Some(Shown(None)))),
             (Some(asked), None) => {
                 let top = usize::try_from(asked).map_err(|_| {
                     let message = format!(
@@ -122,7 +139,7 @@ impl SamplingParamsFields {
                     );
                     ApiError::invalid("logprobs", message)
                 })?;
-                Ok((Some(Logprobs::Top(top)), Some(Some(top.max(1)))))
+                Ok((Some(Logprobs::Top(top)), Some(Shown(Some(top.max(1))))))
             }
         }
     }

@@ -1,11 +1,19 @@
 //! One file for each endpoint.
 
+mod abort_requests;
 mod cached_tokens;
+mod chat_batch;
 mod chat_completions;
 mod chat_sampling;
 mod chat_tools;
 mod completions;
+mod derender;
+mod generate;
 mod health;
+mod invocations;
 mod models;
+mod render;
+mod server_load;
 mod tokenize;
+mod tokenizer_info;
 mod tool_calls;
