@@ -24,7 +24,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     tag = "generation",
     request_body(content = Object, description = "As for `/v1/chat/completions` or `/v1/completions`"),
     responses(
-        (status = 200, description = "As there", body = Object),
+        (status = 200, description = "As there", content(
+            (Object = "application/json"),
+            (Object = "text/event-stream"),
+        )),
         (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
         (status = 404, description = "The model is not served here", body = ErrorBody),
         (status = 501, description = "The engine cannot do what is asked", body = ErrorBody),

@@ -24,12 +24,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Api;
 
 /// The routes that make the model work.
-const COUNTED: [&str; 5] = [
+const COUNTED: [&str; 6] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
     "/v1/chat/completions/batch",
     "/v1/completions",
     "/inference/v1/generate",
+    "/invocations",
 ];
 
 /// Requests that are being served; counted with `--enable-server-load-tracking`, else always 0, as in vLLM.

@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    http::HeaderMap,
-    response::{IntoResponse, Response},
-};
+use axum::{Json, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -55,7 +50,15 @@ struct DerenderChatRequest {
     chat_request: Option<ChatCompletionRequest>,
 }
 
-/// An event of a chat completion's stream, and what the next one needs.
+/// A whole answer, or an event of one.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum DerenderedChat {
+    Whole(Box<ChatCompletion>),
+    Event(Box<DerenderedChatChunk>),
+}
+
+/// An event of a completion's stream, and what the next one needs.
 #[derive(Debug, Serialize, ToSchema)]
 struct DerenderedChatChunk {
     chunk: WholeChatChunk,
@@ -108,7 +111,7 @@ struct WholeDelta {
     tag = "tokens",
     request_body = DerenderChatRequest,
     responses(
-        (status = 200, description = "The answer; with `stream` an event of it and the state", body = ChatCompletion),
+        (status = 200, description = "The answer; with `stream` an event of it and the state", body = DerenderedChat),
         (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
         (status = 404, description = "The model is not served here", body = ErrorBody),
     )
@@ -116,7 +119,7 @@ struct WholeDelta {
 async fn derender_chat_completion(
     State(api): State<Arc<Api>>,
     JsonBody(mut request): JsonBody<DerenderChatRequest>,
-) -> Result<Response, ApiError> {
+) -> Result<Json<DerenderedChat>, ApiError> {
     api.models.check(request.model.as_deref())?;
     if api.tools.parser.is_some() && request.chat_request.is_none() {
         let message = "chat_request is required when a tool or reasoning parser is configured because plain \
@@ -126,8 +129,8 @@ async fn derender_chat_completion(
     let how = How::new(request.chat_request.take(), &api)?;
     // Decoding a long answer takes a while.
     tokio::task::spawn_blocking(move || match request.stream {
-        Some(true) => piece(&api, &how, request).map(|chunk| Json(chunk).into_response()),
-        _ => whole(&api, &how, request).map(|answer| Json(answer).into_response()),
+        Some(true) => piece(&api, &how, request).map(|chunk| Json(DerenderedChat::Event(Box::new(chunk)))),
+        _ => whole(&api, &how, request).map(|answer| Json(DerenderedChat::Whole(Box::new(answer)))),
     })
     .await
     .map_err(ApiError::internal)?

@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    http::HeaderMap,
-    response::{IntoResponse, Response},
-};
+use axum::{Json, extract::State, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -70,7 +65,15 @@ enum PromptIds {
     Each(Vec<Option<Vec<TokenId>>>),
 }
 
-/// An event of a text completion's stream, and what the next one needs.
+/// A whole answer, or an event of one.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum DerenderedCompletion {
+    Whole(Box<CompletionAnswer>),
+    Event(Box<DerenderedCompletionChunk>),
+}
+
+/// An event of a completion's stream, and what the next one needs.
 #[derive(Debug, Serialize, ToSchema)]
 struct DerenderedCompletionChunk {
     chunk: WholeCompletionChunk,
@@ -100,7 +103,7 @@ struct WholeCompletionChunk {
     tag = "tokens",
     request_body = DerenderCompletionRequest,
     responses(
-        (status = 200, description = "The answer; with `stream` an event of it and the state", body = CompletionAnswer),
+        (status = 200, description = "The answer; with `stream` an event of it and the state", body = DerenderedCompletion),
         (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
         (status = 404, description = "The model is not served here", body = ErrorBody),
     )
@@ -108,13 +111,13 @@ struct WholeCompletionChunk {
 async fn derender_completion(
     State(api): State<Arc<Api>>,
     JsonBody(mut request): JsonBody<DerenderCompletionRequest>,
-) -> Result<Response, ApiError> {
+) -> Result<Json<DerenderedCompletion>, ApiError> {
     api.models.check(request.model.as_deref())?;
     let turn = turn(request.completion_request.take(), &api).await?;
     // Decoding a long answer takes a while.
     tokio::task::spawn_blocking(move || match request.stream {
-        Some(true) => piece(&api, turn, request).map(|chunk| Json(chunk).into_response()),
-        _ => whole(&api, turn, request).map(|answer| Json(answer).into_response()),
+        Some(true) => piece(&api, turn, request).map(|chunk| Json(DerenderedCompletion::Event(Box::new(chunk)))),
+        _ => whole(&api, turn, request).map(|answer| Json(DerenderedCompletion::Whole(Box::new(answer)))),
     })
     .await
     .map_err(ApiError::internal)?
