@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
@@ -232,6 +232,8 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
         prompt_tokens_details: false,
         max_model_len: engine.info().max_model_len,
         utc_offset: time::UtcOffset::UTC,
+        server_load: ServerLoad::default(),
+        tokenizer_info: None,
     }
 }
 
@@ -244,6 +246,7 @@ fn generation() -> GenerationRequest {
         prompt_logprobs: None,
         cache_salt: None,
         text: Arc::new(TextOptions::default()),
+        request_ids: Arc::default(),
     }
 }
 

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
@@ -326,6 +326,8 @@ fn routes(files: &ModelFiles) -> Router {
         },
         max_model_len: 1 << 20,
         utc_offset: time::UtcOffset::UTC,
+        server_load: ServerLoad::default(),
+        tokenizer_info: None,
     };
     server::app(Arc::new(api), ApiKeys::default(), metrics)
 }

@@ -11,7 +11,7 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -80,6 +80,8 @@ fn target() -> Target {
         prompt_tokens_details: false,
         max_model_len,
         utc_offset: time::UtcOffset::UTC,
+        server_load: ServerLoad::default(),
+        tokenizer_info: None,
     };
     let metrics = Metrics::detached("tiny").expect("metrics");
     let router = server::app(Arc::new(api), ApiKeys::default(), metrics);

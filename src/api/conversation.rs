@@ -55,7 +55,8 @@ pub(super) struct CarrierFields {
     pub(super) return_token_continuity: Option<bool>,
 }
 
-const SESSION_HEADER: &str = "x-session-id";
+/// Names the conversation.
+pub(super) const SESSION_HEADER: &str = "x-session-id";
 
 impl CarrierFields {
     fn into_carriers(self, headers: &HeaderMap) -> Result<Carriers, ApiError> {

@@ -94,8 +94,8 @@ fn without_overflow_words(text: String) -> String {
 }
 
 impl ApiError {
-    fn new(kind: Kind, param: Option<String>, message: String) -> Self {
-        let message = sanitized(&message);
+    fn new(kind: Kind, param: Option<String>, message: impl AsRef<str>) -> Self {
+        let message = sanitized(message.as_ref());
         if kind == Kind::Overflow {
             return Self { kind, message, param };
         }
@@ -125,7 +125,7 @@ impl ApiError {
 
     /// A body that is not UTF-8.
     pub fn unreadable() -> Self {
-        Self::new(Kind::Unreadable, None, "There was an error parsing the body".to_owned())
+        Self::new(Kind::Unreadable, None, "There was an error parsing the body")
     }
 
     /// A prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops to encode a text that is too
@@ -162,7 +162,7 @@ impl ApiError {
     /// A fault of the server; `cause` is logged and not shown.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         tracing::error!(%cause, "request failed");
-        Self::new(Kind::Internal, None, "Internal server error".to_owned())
+        Self::new(Kind::Internal, None, "Internal server error")
     }
 
     /// The body.
@@ -233,7 +233,7 @@ impl From<EngineError> for ApiError {
             EngineError::Overloaded => {
                 let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
                                on a different instance.";
-                Self::new(Kind::Overloaded, None, message.to_owned())
+                Self::new(Kind::Overloaded, None, message)
             }
             EngineError::Failed(cause) => Self::internal(cause),
         }

@@ -5,12 +5,11 @@ use axum::{
     extract::{FromRequest, Request},
     http::header,
 };
-use serde::de::DeserializeOwned;
 
 use super::{
     error::ApiError,
     sampling::SamplingFields,
-    validate::{self, Body, Rules},
+    validate::{self, Body},
 };
 
 /// A JSON body; rejected in the shape of every other error.
@@ -25,7 +24,7 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
-        parse(&bytes, T::RULES).map(Self)
+        parse(&bytes).map(Self)
     }
 }
 
@@ -41,9 +40,10 @@ fn require_json(request: &Request) -> Result<(), ApiError> {
     Err(ApiError::malformed(None, message))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8], rules: &Rules) -> Result<T, ApiError> {
+/// Reads JSON text as a body.
+pub(super) fn parse<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::unreadable())?;
-    let text = validate::checked(text, rules)?;
+    let text = validate::checked(text, T::RULES)?;
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| complain(error, text.as_bytes()))
 }
@@ -92,8 +92,12 @@ mod tests {
         sampling: SamplingFields,
     }
 
+    impl Body for Fields {
+        const RULES: &'static validate::Rules = &validate::ANY;
+    }
+
     fn place(body: &str) -> String {
-        let body = parse::<Fields>(body.as_bytes(), &validate::ANY).unwrap_err().body();
+        let body = parse::<Fields>(body.as_bytes()).unwrap_err().body();
         assert_eq!(body.error.kind, "Bad Request");
         body.error.param.unwrap_or_default()
     }
@@ -112,6 +116,6 @@ mod tests {
         assert_eq!(place("{oops"), "body.1");
         assert_eq!(place("{\"é\":tru}"), "body.5");
         assert_eq!(place("{\"messages\":[]} x"), "body.16");
-        assert_eq!(parse::<Fields>(&[0xff], &validate::ANY).unwrap_err(), ApiError::unreadable());
+        assert_eq!(parse::<Fields>(&[0xff]).unwrap_err(), ApiError::unreadable());
     }
 }

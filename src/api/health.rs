@@ -1,4 +1,4 @@
-//! Whether the server lives and what it is: `/health`, `/ping`, `/version`.
+//! Whether the server lives and what it is: `/health`, `/ping`, `/version`, `/kv_event_sources`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{Api, error};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ping, ping_post)).routes(routes!(version))
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(ping, ping_post))
+        .routes(routes!(version))
+        .routes(routes!(kv_event_sources))
 }
 
 /// The server's version.
@@ -45,4 +49,14 @@ async fn ping_post(State(api): State<Arc<Api>>) -> StatusCode {
 #[utoipa::path(get, path = "/version", tag = "server", responses((status = 200, body = Version)))]
 async fn version() -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION") })
+}
+
+/// Who publishes what happens in the cache of keys and values.
+#[derive(Debug, Serialize, ToSchema)]
+struct KvEventSources {}
+
+/// Nobody: this server publishes no events of its cache.
+#[utoipa::path(get, path = "/kv_event_sources", tag = "server", responses((status = 200, body = KvEventSources)))]
+async fn kv_event_sources() -> Json<KvEventSources> {
+    Json(KvEventSources {})
 }

@@ -5,18 +5,24 @@
 mod cache_salt;
 mod capability;
 mod chat_completions;
+mod complaints;
 mod completions;
 mod conversation;
+mod derender;
 mod docs;
 mod error;
 mod extract;
+mod generate;
 mod health;
+mod invocations;
 mod models;
 mod output;
 mod policy;
+mod render;
 mod repetition;
 mod sampling;
 mod sanitize;
+mod server_load;
 mod sse;
 mod stream_interval;
 mod stream_options;
@@ -24,6 +30,7 @@ mod structured;
 mod thinking_budget;
 mod token_continuity;
 mod tokenize;
+mod tokenizer_info;
 mod tool_grammar;
 mod tools;
 mod truncation;
@@ -46,7 +53,9 @@ pub use error::ApiError;
 pub use models::ServedModels;
 pub use policy::RequestPolicy;
 pub use sampling::SamplingPolicy;
+pub use server_load::ServerLoad;
 pub use structured::StructuredOutputCompiler;
+pub use tokenizer_info::TokenizerInfo;
 pub use tools::ToolPolicy;
 
 use crate::{
@@ -84,6 +93,10 @@ pub struct Api {
     pub max_model_len: usize,
     /// The time zone of templates that print the date.
     pub utc_offset: UtcOffset,
+    /// Requests that are being served.
+    pub server_load: ServerLoad,
+    /// What `/tokenizer_info` answers, if it does.
+    pub tokenizer_info: Option<TokenizerInfo>,
 }
 
 /// A conversation in ids.
@@ -187,8 +200,13 @@ impl Api {
         }
     }
 
-    /// The sequences to generate for a prompt that must leave room for output.
-    fn sequences(&self, prompt: &Arc<[TokenId]>, sampling: &Sampling) -> Result<Vec<GenerationRequest>, ApiError> {
+    /// The sequences to generate for a prompt that must leave room for output; what the output must be is compiled.
+    async fn sequences(
+        &self,
+        prompt: &Arc<[TokenId]>,
+        sampling: &mut Sampling,
+    ) -> Result<Vec<GenerationRequest>, ApiError> {
+        self.structured.constrain(sampling, prompt, self.vocab_size()).await?;
         if prompt.is_empty() {
             return Err(ApiError::invalid_request("The decoder prompt cannot be empty"));
         }
@@ -202,6 +220,7 @@ impl Api {
             prompt_logprobs: sampling.prompt_logprobs,
             cache_salt: sampling.cache_salt.clone(),
             text: Arc::clone(&sampling.text),
+            request_ids: Arc::default(),
         };
         sampling.sequences(room).map(|sequences| sequences.into_iter().map(request).collect())
     }
@@ -233,9 +252,13 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(chat_completions::router())
         .merge(capability::router())
         .merge(completions::router())
+        .merge(generate::router())
+        .merge(invocations::router())
         .merge(tokenize::router())
+        .merge(tokenizer_info::router())
         .merge(models::router())
         .merge(health::router())
+        .merge(server_load::router())
 }
 
 /// The OpenAPI document of all routes.
@@ -259,6 +282,7 @@ pub fn router(api: Arc<Api>) -> Router {
     let (routes, document) = routes().split_for_parts();
     routes
         .merge(docs::router(document))
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), server_load::track))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn(refuse_head))

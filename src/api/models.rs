@@ -97,7 +97,8 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         parent: None,
         max_model_len: api.max_model_len,
         permission: vec![ModelPermission {
-            id: format!("modelperm-{}", uuid::Uuid::new_v4().simple()),
+            // As long as vLLM's.
+            id: format!("modelperm-{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),
             object: "model_permission",
             created: models.created,
             allow_create_engine: false,

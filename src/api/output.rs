@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use indexmap::IndexMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::error::ApiError;
@@ -123,7 +123,7 @@ pub(super) enum FinishReason {
 }
 
 /// What exactly ended a choice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum StopReason {
     /// A stop token other than the tokenizer's own end-of-sequence token.
@@ -189,7 +189,7 @@ pub(super) fn shown_alternatives(token: &SampledToken, asked: Option<usize>) -> 
 }
 
 /// One entry of `prompt_logprobs`.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(super) struct PromptLogprob {
     /// Natural logarithm.
     logprob: f32,

@@ -30,7 +30,7 @@ use crate::{
 /// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
 const MAX_STOP_STRINGS: usize = 4;
 /// Most sequences of one request (vLLM: `VLLM_MAX_N_SEQUENCES`).
-const MAX_N: i64 = 16_384;
+pub(super) const MAX_N: i64 = 16_384;
 
 /// One string or several.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -387,6 +387,11 @@ impl Sampling {
         self.params.constraint = Some(constraint);
     }
 
+    /// Whether the output must be something, once that is compiled.
+    pub(super) fn is_constrained(&self) -> bool {
+        self.params.constraint.is_some()
+    }
+
     /// Whether there is a token that ends an output.
     pub(super) fn can_end(&self) -> bool {
         let SamplingParams { eos_token_id, extra_eos_token_ids, stop_token_ids, .. } = &self.params;
@@ -396,6 +401,16 @@ impl Sampling {
     /// Request stop tokens, which may also close a message.
     pub(super) fn stop_token_ids(&self) -> &[TokenId] {
         &self.params.stop_token_ids
+    }
+
+    /// Whether the most probable token is taken rather than drawn.
+    pub(super) fn is_greedy(&self) -> bool {
+        self.params.is_greedy()
+    }
+
+    /// Tokens before which nothing ends a sequence.
+    pub(super) fn min_tokens(&self) -> usize {
+        self.params.min_tokens
     }
 
     /// Whether log-probs were asked for.

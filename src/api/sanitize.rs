@@ -41,16 +41,9 @@ fn replaced(text: &str, path: fn(&str) -> Option<usize>) -> Cow<'_, str> {
     while let Some(at) = rest.find('/') {
         let (before, found) = rest.split_at(at);
         out.push_str(before);
-        match path(found) {
-            Some(length) => {
-                out.push_str(PLACEHOLDER);
-                rest = &found[length..];
-            }
-            None => {
-                out.push('/');
-                rest = &found[1..];
-            }
-        }
+        let length = path(found);
+        out.push_str(if length.is_some() { PLACEHOLDER } else { "/" });
+        rest = &found[length.unwrap_or(1)..];
     }
     if out.is_empty() {
         return Cow::Borrowed(text);

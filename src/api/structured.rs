@@ -258,15 +258,9 @@ impl StructuredOutputCompiler {
         Self { tokenizer, grammars, turns: Semaphore::new(COMPILATIONS) }
     }
 
-    /// Compiles what `sampling` demands of the output, away from the threads that serve connections.
-    pub(super) async fn constrain(&self, sampling: &mut Sampling) -> Result<(), ApiError> {
-        let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
-        sampling.set_compiled(compiled);
-        Ok(())
-    }
-
-    /// The same for an answer in which reasoning may come first: that is free, as in vLLM.
-    pub(super) async fn constrain_answer(
+    /// Compiles what `sampling` demands of the output, away from the threads that serve connections. Reasoning that may
+    /// come first is free, as in vLLM.
+    pub(super) async fn constrain(
         &self,
         sampling: &mut Sampling,
         prompt: &[TokenId],

@@ -7,6 +7,8 @@ mod collect;
 mod decode;
 mod meters;
 mod parsed;
+mod replay;
+mod running;
 
 use std::sync::Arc;
 
@@ -18,11 +20,14 @@ use decode::TextDecoder;
 pub use decode::TextOptions;
 use meters::Meters;
 pub use parsed::{OpenReasoning, open_reasoning};
+pub use replay::Recording;
+pub use running::RunningRequests;
 
 use crate::{
     TokenId,
     engine::{
         Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, SamplingParams,
+        TokenStream,
     },
     parser::ToolCall,
     sampling::RepetitionDetection,
@@ -42,6 +47,17 @@ pub struct GenerationRequest {
     pub cache_salt: Option<Arc<str>>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
+    /// The ids by which it can be aborted.
+    pub request_ids: Arc<[Arc<str>]>,
+}
+
+impl GenerationRequest {
+    /// The same, to be aborted by any of `ids` too.
+    #[must_use]
+    pub fn named<I: Into<Arc<str>>>(self, ids: impl IntoIterator<Item = I>) -> Self {
+        let request_ids = self.request_ids.iter().cloned().chain(ids.into_iter().map(Into::into)).collect();
+        Self { request_ids, ..self }
+    }
 }
 
 /// What ended a generation, as clients see it.
@@ -121,17 +137,23 @@ pub struct Generator {
     engine: Arc<dyn Engine>,
     tokenizer: Arc<Tokenizer>,
     meters: Meters,
+    running: RunningRequests,
 }
 
 impl Generator {
     /// A generator for an engine whose ids `tokenizer` decodes; it counts in the recorder that is installed now.
     pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
-        Self { engine, tokenizer, meters: Meters::new() }
+        Self { engine, tokenizer, meters: Meters::new(), running: RunningRequests::default() }
     }
 
     /// The engine.
     pub fn engine(&self) -> &dyn Engine {
         self.engine.as_ref()
+    }
+
+    /// The generations that can be aborted by their ids.
+    pub fn running(&self) -> &RunningRequests {
+        &self.running
     }
 
     /// Starts one generation.
@@ -153,7 +175,10 @@ impl Generator {
             prompt_logprobs: request.prompt_logprobs,
             cache_salt: request.cache_salt,
         });
-        let counted = events(outputs, decoder, sampling).inspect_ok(move |event| match event {
+        let outputs = self.running.register(&request.request_ids, outputs);
+        let loops = Loops::new(&sampling);
+        let ends = move |id, sampled| sampling.finish_after(id, sampled);
+        let counted = events(outputs, decoder, loops, ends).inspect_ok(move |event| match event {
             Event::Prompt(prompt) => meter.prompt(prompt),
             Event::Delta(delta) => meter.record(delta),
         });
@@ -173,13 +198,14 @@ impl Generator {
     }
 }
 
+/// Decodes `outputs`; `ends` says whether a token, the n-th that was sampled, is the last one.
 fn events(
-    mut outputs: crate::engine::TokenStream,
+    mut outputs: TokenStream,
     mut decoder: TextDecoder,
-    sampling: Arc<SamplingParams>,
+    mut loops: Loops,
+    ends: impl Fn(TokenId, usize) -> Option<FinishReason> + Send + 'static,
 ) -> EventStream {
     let mut sampled = 0;
-    let mut loops = Loops::new(&sampling);
     try_stream! {
         while let Some(output) = outputs.next().await {
             match output? {
@@ -192,7 +218,7 @@ fn events(
                 EngineOutput::Token(token) => {
                     sampled += 1;
                     let mut finish = None;
-                    let ends = sampling.finish_after(token.id, sampled);
+                    let ends = ends(token.id, sampled);
                     // The engine reports the end right behind the last token; both go out as one delta.
                     if ends.is_some() && let Some(output) = outputs.next().await {
                         match output? {
@@ -228,6 +254,7 @@ fn events(
 }
 
 /// Watches a generation for loops, where that is asked for.
+#[derive(Default)]
 struct Loops {
     wanted: Option<RepetitionDetection>,
     min_tokens: usize,

@@ -18,7 +18,7 @@ use time::UtcOffset;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler},
     config::ServeArgs,
     continuity::Continuity,
     engine::EngineInfo,
@@ -73,6 +73,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,
+        server_load: ServerLoad::default(),
+        tokenizer_info: None,
     });
     let config = ServerConfig {
         api_keys: ApiKeys::new(args.api_key.into_iter().filter(|key| !key.is_empty())),

@@ -345,7 +345,9 @@ mod tests {
         #[test]
         fn a_mask_gives_back_the_tokens_that_were_put_in(ids in prop::collection::btree_set(0_u32..2_000, 0..200)) {
             let mut mask = TokenMask::default();
-            ids.iter().for_each(|&id| mask.allow(id));
+            for &id in ids.iter() {
+                mask.allow(id);
+            }
             prop_assert!(mask.ids().eq(ids.iter().copied()));
             prop_assert!(ids.iter().all(|&id| mask.allows(id)));
             let Some(&first) = ids.first() else { return Ok(()) };

@@ -22,6 +22,9 @@ use tokenizers::ModelWrapper;
 use self::decoding::Decoding;
 use crate::TokenId;
 
+/// Where a token starts in a text, and where it ends.
+pub type Offsets = (usize, usize);
+
 /// A model's tokenizer.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -102,6 +105,13 @@ impl Tokenizer {
         let encoding =
             self.inner.encode_fast(text, add_special_tokens).map_err(|e| TokenizerError::Encode(e.to_string()))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Converts text to ids without adding any, and says where each token stands in the text, in characters.
+    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<TokenId>, Vec<Offsets>), TokenizerError> {
+        let encoding =
+            self.inner.encode_char_offsets(text, false).map_err(|e| TokenizerError::Encode(e.to_string()))?;
+        Ok((encoding.get_ids().to_vec(), encoding.get_offsets().to_vec()))
     }
 
     /// Converts ids to text; bytes that are not UTF-8 become U+FFFD. An id without a token is an error.

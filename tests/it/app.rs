@@ -12,7 +12,10 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{
+        Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo,
+        ToolPolicy,
+    },
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -52,6 +55,8 @@ struct Recipe {
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
     requests: RequestPolicy,
+    tracks_load: bool,
+    tokenizer_info: bool,
     keys: Vec<String>,
     names: Vec<String>,
     chat_template: Option<String>,
@@ -89,6 +94,8 @@ impl TestApp {
             cached_tokens: None,
             prompt_tokens_details: false,
             requests: RequestPolicy::default(),
+            tracks_load: false,
+            tokenizer_info: false,
             keys: Vec::new(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
@@ -139,6 +146,10 @@ impl TestApp {
             prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
+            server_load: ServerLoad::new(recipe.tracks_load),
+            tokenizer_info: recipe
+                .tokenizer_info
+                .then(|| TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None)),
         };
         let metrics = Metrics::detached(MODEL).unwrap();
         let router = server::app(Arc::new(api), ApiKeys::new(recipe.keys.clone()), metrics);
@@ -189,6 +200,16 @@ impl TestApp {
     /// What the server decides about conversations and their answers.
     pub(crate) fn requests(self, change: impl FnOnce(&mut RequestPolicy)) -> Self {
         self.with(|recipe| change(&mut recipe.requests))
+    }
+
+    /// `--enable-server-load-tracking`.
+    pub(crate) fn tracks_load(self) -> Self {
+        self.with(|recipe| recipe.tracks_load = true)
+    }
+
+    /// `--enable-tokenizer-info-endpoint`.
+    pub(crate) fn tokenizer_info(self) -> Self {
+        self.with(|recipe| recipe.tokenizer_info = true)
     }
 
     /// What the server decides about sampling.

@@ -41,7 +41,7 @@ async fn the_served_document_is_the_same() {
 
 #[tokio::test]
 async fn every_route_of_the_document_answers() {
-    let app = TestApp::new();
+    let app = TestApp::new().tokenizer_info();
     for (method, path, operation) in operations(&document()) {
         let request = Request::builder().method(method.clone()).uri(&path);
         let request = request.header(header::CONTENT_TYPE, "application/json").body(Body::from("{}")).unwrap();

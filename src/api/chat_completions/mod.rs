@@ -1,6 +1,9 @@
 //! `POST /v1/chat/completions`.
 
+mod batch;
 mod deltas;
+mod derender;
+mod render;
 mod request;
 mod response;
 mod shown;
@@ -22,7 +25,7 @@ pub(super) use types::StreamOptions;
 use super::{
     Api,
     error::{ApiError, ErrorBody},
-    extract::JsonBody,
+    extract::{JsonBody, parse},
     sse,
     stream_interval::batched,
     stream_options::Delivery,
@@ -35,7 +38,12 @@ use response::{Chunks, Envelope};
 use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(create_chat_completion)).routes(routes!(create_chat_completion_from_tokens))
+    OpenApiRouter::new()
+        .routes(routes!(create_chat_completion))
+        .routes(routes!(create_chat_completion_from_tokens))
+        .merge(batch::router())
+        .merge(render::router())
+        .merge(derender::router())
 }
 
 /// Continues a conversation.
@@ -93,6 +101,13 @@ async fn create_chat_completion_from_tokens(
     complete(api, headers, request).await
 }
 
+/// Answers a body, if it has the shape of a request.
+pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
+    let request = parse::<ChatCompletionRequest>(body).ok()?;
+    Some(complete(Arc::clone(api), headers.clone(), request).await)
+}
+
+/// Answers a request.
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, prompt, mut sampling, shown, stream_interval, delivery } =
         ChatTurn::new(request, &headers, &api)?;
@@ -100,8 +115,8 @@ async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequ
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
     }
-    api.structured.constrain_answer(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
-    let requests = api.sequences(&prompt.token_ids, &sampling)?;
+    let requests = api.sequences(&prompt.token_ids, &mut sampling).await?;
+    let requests = requests.into_iter().map(|request| request.named([id.as_str()])).collect::<Vec<_>>();
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let events = recorded(events, recorder, sampling.n);

@@ -30,7 +30,7 @@ use crate::{
 
 /// How a choice ended, in streams too. That it calls counts more than what ended its tokens, unless the server cut it off:
 /// more calls may have been meant. Forced calls are there if the model ended them, and a named one is not worth telling.
-fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
+pub(super) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
     let (reason, stop_reason) = finish_fields(finish);
     let calls = match choice {
         ToolChoice::None | ToolChoice::Named(_) => false,
@@ -87,6 +87,33 @@ impl Envelope {
         }
     }
 
+    /// Of ids that were sampled before; `logprobs` says whether theirs are shown.
+    pub(super) fn of_recording(
+        api: Arc<Api>,
+        id: String,
+        prompt_token_ids: Arc<[TokenId]>,
+        sampling: &Sampling,
+        (logprobs, shown): (bool, Shown),
+    ) -> Self {
+        Self {
+            id,
+            created: created(),
+            model: api.models.name().to_owned(),
+            prompt_token_ids,
+            prompt_text: None,
+            token_continuity: None,
+            return_token_ids: sampling.return_token_ids,
+            logprobs,
+            prompt_logprobs: false,
+            tokens_as_ids: sampling.tokens_as_ids,
+            shown,
+            silence_is_null: sampling.text.format.silence_is_null(),
+            counts_reasoning: api.tools.reasoning.is_some(),
+            calls_read: None,
+            api,
+        }
+    }
+
     fn usage(&self, sampled: usize) -> Usage {
         Usage::new(self.prompt_token_ids.len(), sampled)
     }
@@ -132,7 +159,26 @@ impl Envelope {
         })
     }
 
-    fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
+    /// The JSON answer to several requests, one choice each.
+    pub(super) fn answer_batch(envelopes: &[Self], completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
+        let first = envelopes.first().ok_or_else(|| ApiError::internal("a batch of nothing"))?;
+        let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
+        let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let choices = envelopes.iter().zip(completions).enumerate();
+        let choices = choices.map(|(index, (envelope, completion))| envelope.choice(index, completion));
+        let choices = choices.collect::<Result<_, _>>()?;
+        Ok(ChatCompletion {
+            choices,
+            usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
+            // There is no one prompt.
+            prompt_token_ids: None,
+            token_continuity: None,
+            ..first.answer(Vec::new())?
+        })
+    }
+
+    /// The choice that a generation is.
+    pub(super) fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let called = !completion.tool_calls.is_empty();
         let (finish_reason, stop_reason) = ending(finish, called, &self.shown.tool_choice);
@@ -175,7 +221,8 @@ impl Envelope {
         (!null).then_some(text)
     }
 
-    fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
+    /// The log-probs of some tokens, if they are shown.
+    pub(super) fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
         if !self.logprobs {
             return Ok(None);
         }
@@ -216,7 +263,6 @@ impl Envelope {
 }
 
 /// Turns the events of `n` choices into chunks.
-#[expect(clippy::struct_excessive_bools, reason = "three are wishes of the request, one is progress")]
 pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// What an answer shows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shown {
     /// Alternatives of each token; `None` is all that there are.
     pub(super) top_logprobs: Option<usize>,
@@ -22,6 +22,12 @@ pub(super) struct Shown {
 }
 
 impl Shown {
+    /// What is shown where no request says what.
+    pub(super) fn plain(api: &Api) -> Self {
+        let role = api.requests.response_role.clone();
+        Self { top_logprobs: None, role, echo: None, tool_choice: ToolChoice::None, reasoning: true }
+    }
+
     pub(super) fn new(
         request: &ChatCompletionRequest,
         top_logprobs: Option<usize>,

@@ -295,6 +295,15 @@ pub(super) struct ChunkToolCall {
     pub(super) function: ChunkFunction,
 }
 
+impl ChunkToolCall {
+    /// A call in one piece.
+    pub(super) fn whole(index: usize, call: &ToolCall) -> Self {
+        let ToolCall { id, name, arguments } = call.clone();
+        let function = ChunkFunction { name: Some(name), arguments: Some(arguments) };
+        Self { id: Some(id), kind: Some("function"), index, function }
+    }
+}
+
 /// What a chunk says of the function of a call.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(super) struct ChunkFunction {

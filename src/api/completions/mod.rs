@@ -1,5 +1,7 @@
 //! `POST /v1/completions`.
 
+mod derender;
+mod render;
 mod request;
 mod response;
 mod types;
@@ -18,7 +20,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Api,
     error::{ApiError, ErrorBody},
-    extract::JsonBody,
+    extract::{JsonBody, parse},
     sse,
     stream_interval::batched,
     stream_options::Delivery,
@@ -29,7 +31,7 @@ use response::{Chunks, Envelope};
 use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(create_completion))
+    OpenApiRouter::new().routes(routes!(create_completion)).merge(render::router()).merge(derender::router())
 }
 
 /// Continues texts or token ids.
@@ -53,9 +55,19 @@ async fn create_completion(
     headers: HeaderMap,
     JsonBody(request): JsonBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
+    complete(api, headers, request).await
+}
+
+/// Answers a body, if it has the shape of a request.
+pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
+    let request = parse::<CompletionRequest>(body).ok()?;
+    Some(complete(Arc::clone(api), headers.clone(), request).await)
+}
+
+/// Answers a request.
+async fn complete(api: Arc<Api>, headers: HeaderMap, request: CompletionRequest) -> Result<Response, ApiError> {
     let mut turn = CompletionTurn::new(request, &headers, &api).await?;
-    api.structured.constrain(&mut turn.sampling).await?;
-    let requests = sequences(&turn, &api)?;
+    let requests = sequences(&mut turn, &api).await?;
     let (choices, delivery, stream_interval) = (requests.len(), turn.delivery, turn.stream_interval);
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let envelope = Envelope::new(Arc::clone(&api), turn);
@@ -68,10 +80,13 @@ async fn create_completion(
     }
 }
 
-fn sequences(turn: &CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>, ApiError> {
+async fn sequences(turn: &mut CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>, ApiError> {
     let mut requests = Vec::with_capacity(turn.prompts.len() * turn.sampling.n);
-    for prompt in &turn.prompts {
-        requests.extend(api.sequences(&prompt.token_ids, &turn.sampling)?);
+    for (index, prompt) in turn.prompts.iter().enumerate() {
+        // As in vLLM, where each prompt has an id of its own.
+        let ids = [turn.id.clone(), format!("{}-{index}", turn.id)];
+        let sequences = api.sequences(&prompt.token_ids, &mut turn.sampling).await?.into_iter();
+        requests.extend(sequences.map(|request| request.named(ids.clone())));
     }
     Ok(requests)
 }

@@ -79,7 +79,8 @@ impl Envelope {
         })
     }
 
-    fn choice(&self, index: usize, completion: &Completion) -> Result<CompletionChoice, ApiError> {
+    /// The choice that a generation is.
+    pub(super) fn choice(&self, index: usize, completion: &Completion) -> Result<CompletionChoice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let (finish_reason, stop_reason) = finish_fields(finish);
         let ids = self.turn.sampling.return_token_ids;
@@ -138,6 +139,17 @@ impl Envelope {
             out.push(spelling.name(token.id)?, Some(token.logprob), Some(alternatives));
         }
         Ok(())
+    }
+
+    /// The log-probs of some tokens that start behind `offset` characters, and where they end.
+    pub(super) fn logprobs(
+        &self,
+        tokens: &[SampledToken],
+        offset: usize,
+    ) -> Result<(Option<CompletionLogprobs>, usize), ApiError> {
+        let mut logprobs = Logprobs { lists: None, offset };
+        self.add(tokens, &mut logprobs)?;
+        Ok((logprobs.lists, logprobs.offset))
     }
 
     fn spelling(&self) -> TokenSpelling<'_> {

@@ -49,6 +49,7 @@ pub(super) fn tokenize(body: &mut Node<'_>) -> Checked {
     generation_prompt(body)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a check among others")]
 pub(super) fn none(_body: &mut Node<'_>) -> Checked {
     Ok(())
 }

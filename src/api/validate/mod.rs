@@ -14,6 +14,7 @@ mod walk;
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::error::ApiError;
 use crate::{
@@ -30,6 +31,11 @@ use walk::{NotFinite, Rewrite, Walk};
 pub(super) trait Body: DeserializeOwned {
     /// Its rules.
     const RULES: &'static Rules;
+}
+
+/// JSON text of any kind, for readers that look at parts of it.
+impl Body for Box<RawValue> {
+    const RULES: &'static Rules = &ANY;
 }
 
 /// What a body must be.
@@ -88,8 +94,7 @@ pub(super) static TOKENIZE: Rules = Rules {
 pub(super) static DETOKENIZE: Rules =
     Rules { schema: &requests::DETOKENIZE, before: checks::none, checks_calls: false, alternatives: &[] };
 
-/// A body whose fields are not vLLM's: only its JSON is checked.
-#[cfg(test)]
+/// A body that its reader checks: only its JSON is checked before.
 pub(super) static ANY: Rules =
     Rules { schema: &Schema::Any, before: checks::none, checks_calls: false, alternatives: &[] };
 
@@ -159,7 +164,7 @@ fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Opti
 /// vLLM checks calls when it unpacks them, message by message, and forgets where the message stood.
 fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
     let Some(Kind::List(messages)) = root.get("messages").map(|messages| &messages.kind) else { return };
-    for message in messages.iter() {
+    for message in messages.items() {
         let calls = message.get("tool_calls").filter(|calls| !calls.is_null());
         if let (Some("assistant"), Some(calls)) = (message.get("role").and_then(Node::as_str), calls) {
             walk.iterate(&messages::TOOL_CALL, calls);

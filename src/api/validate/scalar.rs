@@ -7,7 +7,7 @@ use crate::json::{Integer, Kind, Node};
 pub(super) type Lax = Result<Option<String>, Complaint>;
 
 /// The first float that 64 bits cannot hold.
-const BEYOND_INT64: f64 = 9.223_372_036_854_775_8e18;
+const BEYOND_INT64: f64 = 9.223_372_036_854_776e18;
 /// Most digits that pydantic reads.
 const MOST_DIGITS: usize = 4300;
 
@@ -77,13 +77,12 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
 
 /// Checked against `least` and `most`, where there are any.
 pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) -> Lax {
-    let (value, rewritten) = match &node.kind {
+    let (value, rewritten) = if let Kind::Int(value) = &node.kind {
         // serde reads "-0" as a float.
-        Kind::Int(value) => (value.clone(), (node.text == "-0").then(|| "0".to_owned())),
-        _ => {
-            let value = coerced(node)?;
-            (value.clone(), Some(value.to_string()))
-        }
+        (value.clone(), (node.text == "-0").then(|| "0".to_owned()))
+    } else {
+        let value = coerced(node)?;
+        (value.clone(), Some(value.to_string()))
     };
     let beyond = |limit: Option<i64>, sign: i128| {
         limit.is_some_and(|limit| match value.to_i128() {

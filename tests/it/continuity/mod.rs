@@ -41,7 +41,7 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, StructuredOutputCompiler, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
@@ -183,6 +183,8 @@ impl Model {
             prompt_tokens_details: false,
             max_model_len: 4096,
             utc_offset: time::UtcOffset::UTC,
+            server_load: ServerLoad::default(),
+            tokenizer_info: None,
         };
         let metrics = Metrics::detached("test").unwrap();
         Server { router: server::app(Arc::new(api), ApiKeys::default(), metrics) }

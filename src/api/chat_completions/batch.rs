@@ -1,0 +1,170 @@
+//! `POST /v1/chat/completions/batch`: several conversations, one choice each.
+//!
+//! Follows vLLM 0.32, `chat_completion/batch_serving.py`. Each conversation is served as a request of its own with the
+//! same fields, so that ids on its messages are continued as in chat.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    request::ChatTurn,
+    response::Envelope,
+    types::{ChatCompletion, ChatCompletionRequest},
+};
+use crate::{
+    api::{
+        Api, complaints,
+        conversation::SESSION_HEADER,
+        error::{ApiError, ErrorBody},
+        extract::{JsonBody, parse},
+        stream_options::Delivery,
+        token_continuity::recorded,
+    },
+    chat::Message,
+    generation::collect,
+    json::{Object, Value},
+};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(create_batch_chat_completion))
+}
+
+/// Conversations to be continued, with the fields of a chat request that apply to all of them.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "says what the body is; the body is read conversation by conversation")]
+struct BatchChatCompletionRequest {
+    /// The conversations; none is empty.
+    messages: Vec<Vec<Message>>,
+    /// One of the served names; absent or empty is any.
+    model: Option<String>,
+}
+
+/// Continues several conversations: one choice each, in order.
+///
+/// Takes the fields of `/v1/chat/completions`, but `stream`, `tools`, `use_beam_search` and an `n` over 1.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions/batch",
+    tag = "generation",
+    request_body = BatchChatCompletionRequest,
+    responses(
+        (status = 200, description = "The answer", body = ChatCompletion),
+        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
+        (status = 404, description = "The model is not served here", body = ErrorBody),
+        (status = 501, description = "The engine cannot do what is asked", body = ErrorBody),
+        (status = 503, description = "Too many requests wait already", body = ErrorBody),
+    )
+)]
+async fn create_batch_chat_completion(
+    State(api): State<Arc<Api>>,
+    mut headers: HeaderMap,
+    JsonBody(body): JsonBody<Box<RawValue>>,
+) -> Result<Response, ApiError> {
+    let requests = requests(body.get())?;
+    // It would name several conversations at once.
+    headers.remove(SESSION_HEADER);
+    let count = requests.len();
+    let mut envelopes = Vec::with_capacity(count);
+    let mut streams = Vec::with_capacity(count);
+    for (index, request) in requests.into_iter().enumerate() {
+        let mut turn = ChatTurn::new(request, &headers, &api)?;
+        if turn.delivery != Delivery::Json {
+            return Err(refuse("stream", "streaming"));
+        }
+        let mut prompt = api.prompt(turn.prompt).await?;
+        let id = turn.id;
+        let names = [id.clone(), format!("{id}_{index}")];
+        let sequences = api.sequences(&prompt.token_ids, &mut turn.sampling).await?;
+        let sequences = sequences.into_iter().map(move |sequence| sequence.named(names.iter().map(String::as_str)));
+        let sequences: Vec<_> = sequences.collect();
+        let recorder = prompt.recorder.take();
+        envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &turn.sampling, turn.shown));
+        streams.push((sequences, recorder));
+    }
+    // Nothing runs before every conversation is known to be servable.
+    let streams = streams.into_iter().enumerate().map(|(index, (sequences, recorder))| {
+        let events = api.generator.generate_all(sequences).map_err(ApiError::from);
+        recorded(events, recorder, 1).map_ok(move |(_, event)| (index, event)).boxed()
+    });
+    let completions = collect(stream::select_all(streams), count).await?;
+    Ok(Json(Envelope::answer_batch(&envelopes, completions)?).into_response())
+}
+
+fn refuse(field: &'static str, what: &str) -> ApiError {
+    ApiError::invalid(field, format!("Batch chat completions do not support {what}. (parameter={field})"))
+}
+
+/// The conversations as requests of their own.
+fn requests(body: &str) -> Result<Vec<ChatCompletionRequest>, ApiError> {
+    // Syntax is checked already; what Python reads and we do not is no request.
+    let body = Value::parse(body).map_err(|error| {
+        ApiError::malformed(Some("body".to_owned()), format!("1 validation error:\n  body: {error}"))
+    })?;
+    let Value::Object(mut fields) = body else {
+        return Err(ApiError::malformed(Some("body".to_owned()), "1 validation error:\n  body: expected an object"));
+    };
+    check(&fields)?;
+    let count = fields.len();
+    let conversations = list(fields.shift_remove("messages"), "body.messages", count)?;
+    let request = |(index, conversation): (usize, Value)| {
+        let messages = list(Some(conversation), &format!("body.messages.{index}"), count)?;
+        let mut fields = fields.clone();
+        fields.insert("messages".to_owned(), Value::Array(messages));
+        parse(Value::Object(fields).to_json_string().as_bytes())
+    };
+    conversations.into_iter().enumerate().map(request).collect()
+}
+
+/// A list that is not empty, at `place` of a body of `count` fields.
+fn list(value: Option<Value>, place: &str, count: usize) -> Result<Vec<Value>, ApiError> {
+    match value {
+        None => Err(complaints::missing(place, count)),
+        Some(Value::Array(items)) if items.is_empty() => Err(complaints::too_short(place)),
+        Some(Value::Array(items)) => Ok(items),
+        Some(Value::Object(fields)) => {
+            Err(complaints::not_a_list(place, &format!("'<dict of {} items>'", fields.len())))
+        }
+        Some(other) => Err(complaints::not_a_list(place, &format!("'{}'", other.to_json_string()))),
+    }
+}
+
+/// What a batch cannot have.
+fn check(fields: &Object) -> Result<(), ApiError> {
+    let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    if field("use_beam_search").is_some_and(|value| value.as_bool() != Some(false)) {
+        let message = "Batch chat completions do not support beam search. Please set `use_beam_search` to False. \
+                       (parameter=use_beam_search)";
+        return Err(ApiError::invalid("use_beam_search", message));
+    }
+    if field("kv_transfer_params").and_then(|params| params.get("prompt_token_ids")).is_some_and(|ids| !ids.is_null()) {
+        const PARAM: &str = "kv_transfer_params.prompt_token_ids";
+
+        let message = format!(
+            "Batch chat completions do not support `kv_transfer_params['prompt_token_ids']`: one pre-tokenized prompt \
+             cannot serve several conversations. (parameter={PARAM})"
+        );
+        return Err(ApiError::invalid(PARAM, message));
+    }
+    if let Some(n) = field("n").filter(|n| n.as_i64() != Some(1)) {
+        let n = n.to_json_string();
+        let message =
+            format!("Batch chat completions do not support `n > 1`. Please set `n` to 1. (parameter=n, value={n})");
+        return Err(ApiError::invalid("n", message));
+    }
+    // What names one prompt, one conversation or tools for all of them; vLLM ignores these.
+    let single = ["prompt_token_ids", "required_prefix_token_ids", "tokens", "session_id", "prompt_cache_key", "tools"];
+    match single.into_iter().find(|name| field(name).is_some()) {
+        Some(name) => Err(refuse(name, &format!("`{name}`"))),
+        None => Ok(()),
+    }
+}

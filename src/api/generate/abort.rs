@@ -1,0 +1,47 @@
+//! `POST /inference/v1/abort_requests`: ends requests of any generation endpoint by their ids.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::api::{
+    Api,
+    error::{ApiError, ErrorBody},
+    extract::JsonBody,
+    validate::{self, Body, Rules},
+};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(abort_requests))
+}
+
+/// Which requests to end.
+#[derive(Debug, Deserialize, ToSchema)]
+struct AbortRequest {
+    /// The ids of their answers (`generate-tokens-…`, `chatcmpl-…`, `cmpl-…`); those that do not run are ignored.
+    request_ids: Option<Vec<String>>,
+}
+
+impl Body for AbortRequest {
+    const RULES: &'static Rules = &validate::ANY;
+}
+
+/// Ends requests with what they have: they are answered with a 200, and their `finish_reason` is `abort`.
+#[utoipa::path(post, path = "/inference/v1/abort_requests", tag = "generation", request_body = AbortRequest, responses(
+    (status = 200, description = "Nothing: the requests end, as far as they run"),
+    (status = 400, description = "`request_ids` is missing or no list of ids", body = ErrorBody),
+))]
+async fn abort_requests(
+    State(api): State<Arc<Api>>,
+    JsonBody(request): JsonBody<AbortRequest>,
+) -> Result<(), ApiError> {
+    let Some(ids) = request.request_ids else {
+        return Err(ApiError::malformed(None, "Missing 'request_ids' in request body"));
+    };
+    let ended = api.generator.running().abort(ids.iter().map(String::as_str));
+    tracing::debug!(ended, "requests aborted");
+    Ok(())
+}

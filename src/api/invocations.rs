@@ -1,0 +1,52 @@
+//! `POST /invocations`, where `SageMaker` sends requests of any kind: what has the shape of a chat is one, everything
+//! else is a text completion if it can be.
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde_json::value::RawValue;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Api, chat_completions, completions,
+    error::{ApiError, ErrorBody},
+    extract::JsonBody,
+};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(invocations))
+}
+
+/// Continues a conversation, or else texts or token ids.
+#[utoipa::path(
+    post,
+    path = "/invocations",
+    tag = "generation",
+    request_body(content = Object, description = "As for `/v1/chat/completions` or `/v1/completions`"),
+    responses(
+        (status = 200, description = "As there", content(
+            (Object = "application/json"),
+            (Object = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
+        (status = 404, description = "The model is not served here", body = ErrorBody),
+        (status = 501, description = "The engine cannot do what is asked", body = ErrorBody),
+        (status = 503, description = "Too many requests wait already", body = ErrorBody),
+    )
+)]
+async fn invocations(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<Box<RawValue>>,
+) -> Result<Response, ApiError> {
+    let body = body.get().as_bytes();
+    if let Some(answer) = chat_completions::answer(&api, &headers, body).await {
+        return answer;
+    }
+    if let Some(answer) = completions::answer(&api, &headers, body).await {
+        return answer;
+    }
+    let message = "Cannot find suitable handler for request. Expected one of: ['ChatCompletionRequest', \
+                   'CompletionRequest']";
+    Err(ApiError::invalid_request(message))
+}

@@ -1,0 +1,85 @@
+//! What both render endpoints do: fields that only they read, and where tokens stand in a text.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Api,
+    error::ApiError,
+    validate::{self, Body, Rules},
+};
+use crate::{TokenId, tokenizer::Offsets};
+
+/// Fields of a chat or text completion that only a render reads, or reads as they were sent.
+#[derive(Debug, Deserialize)]
+pub(super) struct RenderFields {
+    pub(super) return_token_offsets: Option<bool>,
+    pub(super) priority: Option<i64>,
+    pub(super) use_beam_search: Option<Value>,
+    pub(super) tool_choice: Option<Value>,
+    response_format: Option<Value>,
+    structured_outputs: Option<Map<String, Value>>,
+}
+
+impl Body for RenderFields {
+    const RULES: &'static Rules = &validate::ANY;
+}
+
+/// The fields of `structured_outputs`, in vLLM's order, at their defaults.
+const CONSTRAINTS: [&str; 9] = [
+    "json",
+    "regex",
+    "choice",
+    "grammar",
+    "json_object",
+    "disable_any_whitespace",
+    "disable_additional_properties",
+    "whitespace_pattern",
+    "structural_tag",
+];
+
+impl RenderFields {
+    /// Refuses what cannot be written down as parameters.
+    pub(super) fn check(&self) -> Result<(), ApiError> {
+        if self.use_beam_search.as_ref().is_some_and(|value| *value != Value::Bool(false) && !value.is_null()) {
+            return Err(ApiError::invalid_request("Beam search is not supported by the render endpoint"));
+        }
+        let forces = |choice: &Value| choice.is_object() || choice.as_str() == Some("required");
+        if self.tool_choice.as_ref().is_some_and(forces) {
+            let message = "a `tool_choice` that forces a call cannot be rendered: pass \"auto\", or ask for the chat \
+                           completion itself";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        Ok(())
+    }
+
+    /// The constraint of the answer as the engine takes it; `response_format` adds to `structured_outputs`, as in vLLM.
+    pub(super) fn structured_outputs(&self) -> Option<Value> {
+        let mut given = self.structured_outputs.clone().unwrap_or_default();
+        let format = self.response_format.as_ref();
+        let kind = format.and_then(|format| format.get("type")).and_then(Value::as_str);
+        match (kind, format) {
+            (Some("json_object"), _) => _ = given.insert("json_object".to_owned(), json!(true)),
+            (Some("json_schema"), Some(format)) => {
+                let schema = format.pointer("/json_schema/schema").cloned();
+                given.insert("json".to_owned(), schema.unwrap_or(Value::Null));
+            }
+            (Some("structural_tag"), Some(format)) => {
+                given.insert("structural_tag".to_owned(), json!(format.to_string()));
+            }
+            _ if given.is_empty() => return None,
+            _ => {}
+        }
+        let default = |name: &str| if name.starts_with("disable") { json!(false) } else { Value::Null };
+        let field = |name: &str| (name.to_owned(), given.get(name).cloned().unwrap_or_else(|| default(name)));
+        Some(CONSTRAINTS.into_iter().map(field).collect::<Map<_, _>>().into())
+    }
+}
+
+/// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
+pub(super) fn token_offsets(api: &Api, ids: &[TokenId]) -> Option<Vec<Offsets>> {
+    let tokenizer = api.renderer.tokenizer();
+    let text = tokenizer.decode(ids, false).ok()?;
+    let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;
+    (encoded == ids).then_some(offsets)
+}

@@ -1,0 +1,110 @@
+//! `POST /inference/v1/abort_requests`: requests of every generation endpoint end with what they have.
+
+use axum::{body::Body, http::Response};
+use serde_json::{Value, json};
+use tito::{
+    TokenId,
+    engine::{Engine, EngineLoad, scripted::Gate},
+};
+use tokio::task::JoinHandle;
+use tower::Service;
+
+use crate::app::{TestApp, posted};
+
+const PATH: &str = "/inference/v1/abort_requests";
+
+fn spawned(app: &TestApp, path: &str, body: &Value) -> JoinHandle<Response<Body>> {
+    let mut router = app.router();
+    let request = posted(path, body.to_string());
+    tokio::spawn(async move { router.call(request).await.unwrap() })
+}
+
+async fn read(response: Response<Body>) -> Value {
+    assert_eq!(response.status(), 200);
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+/// Path, body, the ids that end it, and where the sampled ids are.
+fn endpoints() -> [(&'static str, Value, [&'static str; 2]); 4] {
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let chat = json!({ "messages": messages, "request_id": "a", "return_token_ids": true });
+    let text = json!({ "prompt": "hello", "max_tokens": 9, "request_id": "a", "return_token_ids": true });
+    let batch = json!({ "messages": [messages], "request_id": "a", "return_token_ids": true });
+    let ids = json!({ "token_ids": [5, 6], "sampling_params": {}, "request_id": "a" });
+    [
+        ("/v1/chat/completions", chat, ["chatcmpl-a", "chatcmpl-a"]),
+        ("/v1/completions", text, ["cmpl-a", "cmpl-a-0"]),
+        ("/v1/chat/completions/batch", batch, ["chatcmpl-a", "chatcmpl-a_0"]),
+        ("/inference/v1/generate", ids, ["generate-tokens-a", "generate-tokens-a"]),
+    ]
+}
+
+#[tokio::test]
+async fn a_request_that_is_aborted_is_answered_with_what_was_sampled() {
+    for (path, body, ids) in endpoints() {
+        for id in ids {
+            let gate = Gate::shut();
+            let app = TestApp::new();
+            let script: Vec<TokenId> = app.ids("hello world you the weather");
+            let app = app.script(script.clone()).gate(&gate);
+            let running = spawned(&app, path, &body);
+            app.until_load(1, 0).await;
+            let unknown = app.post(PATH, json!({ "request_ids": ["a", "unknown"] })).await;
+            assert_eq!((unknown.status, unknown.text.as_str()), (200, ""), "{path}");
+            assert_eq!(app.engine().load().running, 1, "{path}");
+            assert_eq!(app.post(PATH, json!({ "request_ids": [id] })).await.status, 200);
+            let answer = read(running.await.unwrap()).await;
+            let choice = &answer["choices"][0];
+            assert_eq!((&choice["finish_reason"], &choice["token_ids"]), (&json!("abort"), &json!([])), "{path} {id}");
+            assert_eq!(app.engine().load(), EngineLoad::default());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_aborted_ends_as_a_stream_does_with_the_tokens_that_it_had() {
+    let gate = Gate::shut();
+    let app = TestApp::new();
+    let script = app.ids("hello world you the weather");
+    let app = app.script(script.clone()).gate(&gate);
+    let body = json!({ "token_ids": [5], "sampling_params": {}, "request_id": "a", "stream": true });
+    let mut stream = app.open("/inference/v1/generate", body).await;
+    gate.pass(2);
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let event = stream.next().await.unwrap();
+        assert_eq!(event["choices"][0]["weight_versions"], Value::Null);
+        ids.extend(event["choices"][0]["token_ids"].as_array().unwrap().iter().cloned());
+    }
+    app.post(PATH, json!({ "request_ids": ["generate-tokens-a"] })).await;
+    let rest = stream.rest().await;
+    let [end] = rest.as_slice() else { panic!("{rest:?}") };
+    assert_eq!(end["choices"][0]["finish_reason"], "abort");
+    assert_eq!(end["choices"][0]["weight_versions"], json!([{ "version": "default", "start": 0, "end": 2 }]));
+    assert_eq!(json!(ids), json!(script[..2]));
+}
+
+#[tokio::test]
+async fn of_several_prompts_one_may_end_and_a_request_that_waits_ends_too() {
+    let gate = Gate::shut();
+    let app = TestApp::new().gate(&gate).seats(1);
+    let body = json!({ "prompt": ["hello", "world"], "request_id": "a", "max_tokens": 2, "ignore_eos": true });
+    let running = spawned(&app, "/v1/completions", &body);
+    app.until_load(1, 1).await;
+    assert_eq!(app.post(PATH, json!({ "request_ids": ["cmpl-a-1"] })).await.status, 200);
+    gate.open();
+    let answer = read(running.await.unwrap()).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["choices"][1]["finish_reason"], "abort");
+}
+
+#[tokio::test]
+async fn a_body_without_ids_is_refused() {
+    let app = TestApp::new();
+    let missing = app.post(PATH, json!({})).await;
+    let error = missing.error();
+    assert_eq!((missing.status, &error["type"], &error["param"]), (400, &json!("Bad Request"), &Value::Null));
+    assert_eq!(error["message"], "Missing 'request_ids' in request body");
+    assert_eq!(app.post(PATH, json!({ "request_ids": 5 })).await.status, 400);
+}

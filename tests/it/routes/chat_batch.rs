@@ -1,0 +1,94 @@
+//! `POST /v1/chat/completions/batch`: several conversations, one choice each.
+
+use serde_json::{Value, json};
+
+use crate::app::{TestApp, shape};
+
+const PATH: &str = "/v1/chat/completions/batch";
+const CHAT: &str = "/v1/chat/completions";
+
+fn conversation(text: &str) -> Value {
+    json!([{ "role": "user", "content": text }])
+}
+
+#[tokio::test]
+async fn each_conversation_has_the_choice_that_it_has_alone() {
+    let app = TestApp::new();
+    let more = json!({ "seed": 5, "max_tokens": 7, "logprobs": true, "return_token_ids": true, "request_id": "b" });
+    let texts = ["hello", "world you", "the weather"];
+    let mut body = more.clone();
+    body["messages"] = texts.iter().map(|text| conversation(text)).collect();
+    let batch = app.post(PATH, body).await.ok();
+    assert_eq!((&batch["id"], &batch["prompt_token_ids"]), (&json!("chatcmpl-b"), &Value::Null));
+    let choices = batch["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), texts.len());
+    let mut usage = [0, 0];
+    for (index, text) in texts.iter().enumerate() {
+        let mut body = more.clone();
+        body["messages"] = conversation(text);
+        let mut alone = app.post(CHAT, body).await.ok();
+        usage[0] += alone["usage"]["prompt_tokens"].as_u64().unwrap();
+        usage[1] += alone["usage"]["completion_tokens"].as_u64().unwrap();
+        alone["choices"][0]["index"] = json!(index);
+        assert_eq!(choices[index], alone["choices"][0], "{text}");
+        if index == 0 {
+            assert_eq!(
+                shape(&batch),
+                shape(&alone)
+                    .replace("token_continuity", "")
+                    .replace("{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}", "")
+                    .trim_end()
+            );
+        }
+    }
+    assert_eq!(json!(usage), json!([batch["usage"]["prompt_tokens"], batch["usage"]["completion_tokens"]]));
+}
+
+#[tokio::test]
+async fn ids_on_messages_are_continued() {
+    let app = TestApp::new().says("you");
+    let first = app.post(CHAT, json!({ "messages": conversation("hello"), "return_token_ids": true })).await.ok();
+    let mut messages = conversation("hello").as_array().unwrap().clone();
+    messages.push(first["choices"][0]["message"].clone());
+    messages.push(json!({ "role": "user", "content": "world" }));
+    let body = json!({ "messages": [messages, conversation("world")], "return_token_ids": true });
+    let batch = app.post(PATH, body).await.ok();
+    let seen = batch["choices"][0]["message"]["prompt_token_ids"].as_array().unwrap();
+    let known: Vec<Value> = ["prompt_token_ids", "generation_token_ids"]
+        .iter()
+        .flat_map(|field| first["choices"][0]["message"][field].as_array().unwrap().clone())
+        .collect();
+    assert!(seen.starts_with(&known));
+}
+
+#[tokio::test]
+async fn what_cannot_be_batched_is_refused() {
+    let app = TestApp::new();
+    let with = |field: &str, value: Value| {
+        let mut body = json!({ "messages": [conversation("hello")] });
+        body[field] = value;
+        body
+    };
+    let tool = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let cases = [
+        (with("n", json!(2)), "n", "Please set `n` to 1. (parameter=n, value=2)"),
+        (with("use_beam_search", json!(true)), "use_beam_search", "do not support beam search"),
+        (with("stream", json!(true)), "stream", "do not support streaming"),
+        (with("tools", tool), "tools", "do not support `tools`"),
+        (
+            with("kv_transfer_params", json!({ "prompt_token_ids": [1] })),
+            "kv_transfer_params.prompt_token_ids",
+            "one pre-tokenized prompt cannot serve several conversations",
+        ),
+        (with("prompt_token_ids", json!([1])), "prompt_token_ids", "do not support `prompt_token_ids`"),
+        (with("messages", json!([])), "body.messages", "List should have at least 1 item after validation, not 0"),
+        (with("messages", json!([[]])), "body.messages.0", "List should have at least 1 item after validation, not 0"),
+        (with("messages", json!({})), "body.messages", "Input should be a valid list"),
+        (json!({}), "body.messages", "Field required"),
+    ];
+    for (body, param, words) in cases {
+        let answer = app.post(PATH, body.clone()).await;
+        assert_eq!((answer.status, answer.error()["param"].clone()), (400, json!(param)), "{body}");
+        assert!(answer.error()["message"].as_str().unwrap().contains(words), "{}", answer.text);
+    }
+}

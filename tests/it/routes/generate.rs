@@ -1,0 +1,276 @@
+//! `POST /inference/v1/generate`: ids in, ids out, with the engine's own parameters.
+
+use expect_test::expect;
+use serde_json::{Value, json};
+use tito::TokenId;
+
+use crate::app::{ENDOFTEXT, IM_END, MODEL, TestApp, VOCAB_SIZE, redacted, shape};
+
+const PATH: &str = "/inference/v1/generate";
+
+fn body(ids: &[TokenId], params: &Value) -> Value {
+    json!({ "model": MODEL, "token_ids": ids, "sampling_params": params, "request_id": "r1" })
+}
+
+async fn generate(app: &TestApp, params: Value) -> Value {
+    app.post(PATH, body(&app.ids("hello world"), &params)).await.ok()
+}
+
+#[tokio::test]
+async fn an_answer_has_every_key_of_vllm_in_its_order() {
+    let app = TestApp::new().says("you");
+    let answer = generate(&app, json!({ "temperature": 0, "logprobs": 0 })).await;
+    expect![[r#"
+        {
+          "request_id": "generate-tokens-r1",
+          "model": "tiny",
+          "created": 0,
+          "usage": {
+            "prompt_tokens": 2,
+            "total_tokens": 4,
+            "completion_tokens": 2,
+            "prompt_tokens_details": null,
+            "completion_tokens_details": null
+          },
+          "prompt_logprobs": null,
+          "prompt_token_id_logprobs": null,
+          "prompt_token_ids": null,
+          "mm_placeholders": null,
+          "metrics": null,
+          "kv_transfer_params": null,
+          "ec_transfer_params": null,
+          "output_mode": "tokens",
+          "choices": [
+            {
+              "index": 0,
+              "finish_reason": "stop",
+              "stop_reason": null,
+              "token_ids": [
+                282,
+                2
+              ],
+              "routed_experts": null,
+              "sampling_mask": null,
+              "weight_versions": [
+                {
+                  "version": "default",
+                  "start": 0,
+                  "end": 2
+                }
+              ],
+              "logprobs": {
+                "content": [
+                  {
+                    "token_id": 282,
+                    "logprob": -2.220446e-15,
+                    "rank": 1,
+                    "top_logprobs": [
+                      {
+                        "token_id": 282,
+                        "logprob": -2.220446e-15,
+                        "rank": 1
+                      }
+                    ]
+                  },
+                  {
+                    "token_id": 2,
+                    "logprob": -1.7763568e-15,
+                    "rank": 1,
+                    "top_logprobs": [
+                      {
+                        "token_id": 2,
+                        "logprob": -1.7763568e-15,
+                        "rank": 1
+                      }
+                    ]
+                  }
+                ]
+              }
+            }
+          ]
+        }"#]]
+    .assert_eq(&format!("{:#}", redacted(answer)));
+}
+
+#[tokio::test]
+async fn text_comes_on_demand_with_log_probs_by_text() {
+    let app = TestApp::new().says("you");
+    let mut request = body(&app.ids("hello"), &json!({ "temperature": 0, "logprobs": 2 }));
+    request["output_mode"] = json!("text");
+    request["return_token_ids"] = json!(true);
+    let answer = app.post(PATH, request).await.ok();
+    let choice = &answer["choices"][0];
+    assert_eq!((&answer["output_mode"], &choice["text"]), (&json!("text"), &json!("you")));
+    assert_eq!(answer["prompt_token_ids"], json!(app.ids("hello")));
+    assert_eq!(
+        shape(choice),
+        "index finish_reason stop_reason token_ids routed_experts sampling_mask weight_versions[version start end] \
+         text logprobs{content[token logprob bytes top_logprobs[token logprob bytes]]}"
+    );
+    let first = &choice["logprobs"]["content"][0];
+    assert_eq!((&first["token"], &first["bytes"]), (&json!("you"), &json!(b"you")));
+    assert_eq!(first["top_logprobs"].as_array().unwrap().len(), 2);
+    assert_eq!(first["top_logprobs"][0]["token"], "you");
+}
+
+#[tokio::test]
+async fn a_stream_adds_up_to_the_answer() {
+    let app = TestApp::new();
+    let params = json!({ "seed": 7, "max_tokens": 9, "logprobs": 2, "n": 2, "ignore_eos": true });
+    let ids = app.ids("hello world");
+    let mut request = body(&ids, &params);
+    request["output_mode"] = json!("text");
+    request["return_token_ids"] = json!(true);
+    let whole = app.post(PATH, request.clone()).await.ok();
+    request["stream"] = json!(true);
+    request["stream_options"] = json!({ "include_usage": true, "continuous_usage_stats": true });
+    let mut events = app.post(PATH, request).await.events();
+    let last = events.pop().unwrap();
+    assert_eq!(shape(&last), "request_id usage{prompt_tokens total_tokens completion_tokens} output_mode choices");
+    assert_eq!((&last["choices"], &last["usage"]["completion_tokens"]), (&json!([]), &json!(18)));
+    assert_eq!(events[0]["prompt_token_ids"], json!(ids));
+    assert!(events[1..].iter().all(|event| event.get("prompt_token_ids").is_none()));
+    assert!(events.iter().all(|event| event["usage"]["prompt_tokens_details"] == Value::Null));
+    for choice in whole["choices"].as_array().unwrap() {
+        let pieces = events.iter().map(|event| &event["choices"][0]).filter(|piece| piece["index"] == choice["index"]);
+        let (mut token_ids, mut text, mut content) = (Vec::new(), String::new(), Vec::new());
+        let mut end = Value::Null;
+        for piece in pieces {
+            assert_eq!(end, Value::Null, "nothing follows the end");
+            token_ids.extend(piece["token_ids"].as_array().unwrap().iter().cloned());
+            text.push_str(piece["text"].as_str().unwrap());
+            content.extend(piece["logprobs"]["content"].as_array().unwrap().iter().cloned());
+            if piece["finish_reason"] != Value::Null {
+                end = piece.clone();
+            }
+        }
+        assert_eq!((&json!(token_ids), &json!(text)), (&choice["token_ids"], &choice["text"]));
+        assert_eq!(json!(content), choice["logprobs"]["content"]);
+        for field in ["finish_reason", "stop_reason", "weight_versions"] {
+            assert_eq!(end[field], choice[field], "{field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_models_defaults_do_not_apply_but_that_of_the_length() {
+    let greedy = TestApp::new().policy(|policy| {
+        policy.defaults.temperature = Some(0.0);
+        policy.defaults.max_new_tokens = Some(3);
+    });
+    let one = generate(&greedy, json!({ "ignore_eos": true, "seed": 1 })).await;
+    assert_eq!(one["usage"]["completion_tokens"], 3);
+    let more = generate(&greedy, json!({ "ignore_eos": true, "seed": 1, "max_tokens": 30 })).await;
+    let drawn = generate(&TestApp::new(), json!({ "ignore_eos": true, "seed": 1, "max_tokens": 30 })).await;
+    assert_eq!(more["choices"][0]["token_ids"], drawn["choices"][0]["token_ids"]);
+    let all = TestApp::new().max_model_len(20);
+    for params in [json!({ "ignore_eos": true }), json!({ "ignore_eos": true, "max_tokens": null })] {
+        let answer = generate(&all, params).await;
+        assert_eq!(
+            (&answer["usage"]["total_tokens"], &answer["choices"][0]["finish_reason"]),
+            (&json!(20), &json!("length"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn ends_are_told_as_in_chat() {
+    let app = TestApp::new();
+    let ids = app.ids("hello world you");
+    let app = app.script(ids.iter().copied().chain([ENDOFTEXT]));
+    let ended = generate(&app, json!({ "temperature": 0 })).await;
+    assert_eq!(ended["choices"][0]["stop_reason"], ENDOFTEXT);
+    let stopped = generate(&app, json!({ "temperature": 0, "stop": "world" })).await;
+    assert_eq!(stopped["choices"][0]["stop_reason"], "world");
+    assert_eq!(stopped["choices"][0]["token_ids"], json!(ids[..2]));
+    let many = json!({ "temperature": 0, "stop": ["a1", "b1", "c1", "d1", "world"] });
+    assert_eq!(generate(&app, many).await["choices"][0]["stop_reason"], "world");
+    let by_id = generate(&app, json!({ "temperature": 0, "stop_token_ids": [ids[0]] })).await;
+    assert_eq!(by_id["choices"][0]["stop_reason"], ids[0]);
+}
+
+#[tokio::test]
+async fn chosen_tokens_have_log_probs_even_if_only_they_are_asked_for() {
+    let app = TestApp::new().says("you");
+    for params in [json!({ "logprob_token_ids": [3, 4] }), json!({ "logprob_token_ids": [3, 4], "logprobs": 2 })] {
+        let answer = generate(&app, params.clone()).await;
+        let top = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"].as_array().unwrap().clone();
+        let ids: Vec<_> = top.iter().map(|entry| entry["token_id"].clone()).collect();
+        let wanted = if params.get("logprobs").is_some() { json!([282, 3]) } else { json!([282, 3, 4]) };
+        assert_eq!(json!(ids), wanted);
+    }
+    let odd = app.post(PATH, body(&[1], &json!({ "logprob_token_ids": [3, 4], "logprobs": 5 }))).await;
+    assert_eq!((odd.status, odd.error()["param"].clone()), (400, json!("logprob_token_ids")));
+}
+
+#[tokio::test]
+async fn a_prompt_is_scored_on_demand() {
+    let app = TestApp::new();
+    let ids = app.ids("hello world you");
+    let answer = app.post(PATH, body(&ids, &json!({ "prompt_logprobs": 1, "max_tokens": 1 }))).await.ok();
+    let scores = answer["prompt_logprobs"].as_array().unwrap();
+    assert_eq!((scores.len(), &scores[0]), (ids.len(), &Value::Null));
+    assert!(scores[1][ids[1].to_string()]["rank"].is_u64());
+    let mut streamed = body(&ids, &json!({ "prompt_logprobs": 1 }));
+    streamed["stream"] = json!(true);
+    assert_eq!(app.post(PATH, streamed).await.status, 400);
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_with_its_reason() {
+    let app = TestApp::new().max_model_len(8);
+    let params = json!({ "max_tokens": 1 });
+    let with = |field: &str, value: Value| {
+        let mut body = body(&[1, 2], &params);
+        body[field] = value;
+        body
+    };
+    let cases = [
+        (
+            with("token_ids", json!([])),
+            "Bad Request",
+            json!("body.token_ids"),
+            "at least 1 item after validation, not 0",
+        ),
+        (with("token_ids", json!([1, -1])), "Bad Request", json!("body.token_ids"), "must not contain negative values"),
+        (with("token_ids", json!([VOCAB_SIZE])), "BadRequestError", Value::Null, "Token id 326 is out of vocabulary"),
+        (with("token_ids", json!(vec![1; 8])), "BadRequestError", json!("input_tokens"), "maximum context length is 8"),
+        (with("features", json!({ "mm_hashes": {} })), "BadRequestError", json!("features"), "not supported"),
+        (with("content_parts", json!([{}])), "BadRequestError", json!("content_parts"), "not supported"),
+        (with("output_mode", json!("both")), "Bad Request", json!("body.output_mode"), "both"),
+        (with("cache_salt", json!("")), "BadRequestError", json!("cache_salt"), "non-empty string"),
+        (with("sampling_params", json!({ "logprobs": 21 })), "BadRequestError", json!("logprobs"), "max allowed: 20"),
+        (
+            with("sampling_params", json!({ "logprobs": -2 })),
+            "BadRequestError",
+            json!("logprobs"),
+            "non-negative or -1",
+        ),
+        (with("sampling_params", json!({ "stop": [""] })), "BadRequestError", Value::Null, "empty string"),
+        (
+            with("sampling_params", json!({ "stop": "a", "detokenize": false })),
+            "BadRequestError",
+            Value::Null,
+            "only supported when detokenize is True",
+        ),
+        (
+            with("sampling_params", json!({ "trace_decode_token_ids": [1] })),
+            "BadRequestError",
+            json!("trace_decode_token_ids"),
+            "not supported",
+        ),
+    ];
+    for (body, kind, param, words) in cases {
+        let answer = app.post(PATH, body.clone()).await;
+        let error = answer.error();
+        assert_eq!((answer.status, &error["type"], &error["param"]), (400, &json!(kind), &param), "{body} {error}");
+        assert!(error["message"].as_str().unwrap().contains(words), "{body} {error}");
+    }
+    let unknown = app.post(PATH, with("model", json!("other"))).await;
+    assert_eq!((unknown.status, unknown.error()["type"].clone()), (404, json!("NotFoundError")));
+    let missing = app.post(PATH, json!({ "token_ids": [1] })).await;
+    assert_eq!((missing.status, missing.error()["param"].clone()), (400, json!("body.sampling_params")));
+    assert_eq!(app.post(PATH, with("priority", json!(5))).await.status, 200);
+    let end = app.post(PATH, with("sampling_params", json!({ "bad_words": [], "stop_token_ids": [IM_END] }))).await;
+    assert_eq!(end.status, 200);
+}
