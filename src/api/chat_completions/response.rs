@@ -352,3 +352,26 @@ impl sse::Chunks for Chunks {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_choice_ends_with_depends_on_who_chose_to_call() {
+        let named = ToolChoice::Named("f".to_owned());
+        for (choice, called, finish, reason) in [
+            (&ToolChoice::None, false, Finish::Eos, FinishReason::Stop),
+            (&ToolChoice::Auto, false, Finish::Eos, FinishReason::Stop),
+            (&ToolChoice::Auto, true, Finish::Eos, FinishReason::ToolCalls),
+            (&ToolChoice::Auto, true, Finish::Length, FinishReason::ToolCalls),
+            (&ToolChoice::Auto, true, Finish::Abort, FinishReason::Abort),
+            (&ToolChoice::Required, true, Finish::StopToken(1), FinishReason::ToolCalls),
+            (&ToolChoice::Required, true, Finish::Length, FinishReason::Length),
+            (&named, true, Finish::Eos, FinishReason::Stop),
+            (&named, true, Finish::Length, FinishReason::Length),
+        ] {
+            assert_eq!(ending(&finish, called, choice).0, reason, "{choice:?} {called} {finish:?}");
+        }
+    }
+}
