@@ -262,11 +262,12 @@ impl Chunks {
 
     /// The chunks of a delta: what it says in front, and with the last of them its tokens and the end.
     fn deltas(&mut self, index: usize, mut delta: Delta) -> Result<Vec<ChatCompletionChunk>, ApiError> {
+        // Calls are looked for behind reasoning.
+        if let Some(counter) = self.envelope.calls_read.filter(|_| delta.reasoning.is_none()) {
+            counter.count("streaming", !delta.tool_calls.is_empty());
+        }
         if !self.envelope.shown.reasoning {
             delta.reasoning = None;
-        }
-        if let Some(counter) = self.envelope.calls_read {
-            counter.count("streaming", !delta.tool_calls.is_empty());
         }
         let ended = delta.finish.is_some();
         let mut messages = deltas::messages(&mut delta, &mut self.called[index]);
