@@ -345,7 +345,7 @@ mod tests {
         #[test]
         fn a_mask_gives_back_the_tokens_that_were_put_in(ids in prop::collection::btree_set(0_u32..2_000, 0..200)) {
             let mut mask = TokenMask::default();
-            for &id in ids.iter() {
+            for &id in &ids {
                 mask.allow(id);
             }
             prop_assert!(mask.ids().eq(ids.iter().copied()));
