@@ -77,19 +77,19 @@ impl ToolFields<'_> {
     /// Checks the fields.
     pub(super) fn resolve(&self, policy: ToolPolicy) -> Result<ToolUse, ApiError> {
         let choice = self.choice()?;
-        let parser = match (&choice, policy) {
+        let may = policy.auto || choice.is_forced();
+        let parser = match (&choice, policy.parser.filter(|_| may)) {
             (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None }),
-            (ToolChoice::Auto, ToolPolicy { parser: Some(parser), auto: true, .. }) => parser,
-            (ToolChoice::Auto, _) => {
+            (_, Some(parser)) => parser,
+            (ToolChoice::Auto, None) => {
                 return invalid(
                     "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set",
                 );
             }
-            (ToolChoice::Required | ToolChoice::Named(_), ToolPolicy { parser: Some(parser), .. }) => parser,
-            (ToolChoice::Required, _) => {
+            (ToolChoice::Required, None) => {
                 return invalid("tool_choice=\"required\" requires --tool-call-parser to be set");
             }
-            (ToolChoice::Named(name), _) => {
+            (ToolChoice::Named(name), None) => {
                 return invalid(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"));
             }
         };

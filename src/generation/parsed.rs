@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use super::{Delta, Event, EventStream, TextOptions};
 use crate::{
     TokenId,
-    parser::{OutputFormat, OutputParser, Piece, ReasoningMarks},
+    parser::{OutputFormat, OutputParser, Piece, ReasoningFormat, ReasoningMarks},
     tokenizer::Tokenizer,
 };
 
@@ -37,7 +37,7 @@ struct Reader {
 
 impl Reader {
     fn new(format: &OutputFormat, tokenizer: &Arc<Tokenizer>, prompt: &[TokenId]) -> Self {
-        let marks = format.reasoning.and_then(|reasoning| reasoning.marks());
+        let marks = format.reasoning.and_then(ReasoningFormat::marks);
         let marks = marks.map(|marks| MarkIds::new(marks, tokenizer));
         let closed = marks.as_ref().is_some_and(|marks| marks.closed(tokenizer, prompt));
         let counter = format.reasoning.is_some().then(|| match marks {

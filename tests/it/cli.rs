@@ -217,6 +217,17 @@ fn settings_that_contradict_the_model_stop_the_start() {
 }
 
 #[test]
+fn parsers_without_their_tokens_stop_the_start() {
+    for (flag, name, token) in
+        [("--tool-call-parser", "llama3_json", "<|python_tag|>"), ("--tool-call-parser", "mistral", "[TOOL_CALLS]")]
+    {
+        let line = failure(&serve_arguments(TINY_MODEL, &[flag, name]));
+        let said = format!("{flag} {name} cannot be used with the tokenizer of {TINY_MODEL}: it has no token {token}");
+        assert!(line.contains(&said), "{line}");
+    }
+}
+
+#[test]
 fn a_port_in_use_stops_the_start_before_the_model_is_read() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -262,11 +262,12 @@ impl Chunks {
 
     /// The chunks of a delta: what it says in front, and with the last of them its tokens and the end.
     fn deltas(&mut self, index: usize, mut delta: Delta) -> Result<Vec<ChatCompletionChunk>, ApiError> {
+        // Calls are looked for behind reasoning.
+        if let Some(counter) = self.envelope.calls_read.filter(|_| delta.reasoning.is_none()) {
+            counter.count("streaming", !delta.tool_calls.is_empty());
+        }
         if !self.envelope.shown.reasoning {
             delta.reasoning = None;
-        }
-        if let Some(counter) = self.envelope.calls_read {
-            counter.count("streaming", !delta.tool_calls.is_empty());
         }
         let ended = delta.finish.is_some();
         let mut messages = deltas::messages(&mut delta, &mut self.called[index]);
@@ -350,5 +351,28 @@ impl sse::Chunks for Chunks {
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(Vec::new())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_choice_ends_with_depends_on_who_chose_to_call() {
+        let named = ToolChoice::Named("f".to_owned());
+        for (choice, called, finish, reason) in [
+            (&ToolChoice::None, false, Finish::Eos, FinishReason::Stop),
+            (&ToolChoice::Auto, false, Finish::Eos, FinishReason::Stop),
+            (&ToolChoice::Auto, true, Finish::Eos, FinishReason::ToolCalls),
+            (&ToolChoice::Auto, true, Finish::Length, FinishReason::ToolCalls),
+            (&ToolChoice::Auto, true, Finish::Abort, FinishReason::Abort),
+            (&ToolChoice::Required, true, Finish::StopToken(1), FinishReason::ToolCalls),
+            (&ToolChoice::Required, true, Finish::Length, FinishReason::Length),
+            (&named, true, Finish::Eos, FinishReason::Stop),
+            (&named, true, Finish::Length, FinishReason::Length),
+        ] {
+            assert_eq!(ending(&finish, called, choice).0, reason, "{choice:?} {called} {finish:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! MiniMax M2 as its own training wants it back: everything is content, behind the `<think>` that the prompt had.
+//! `minimax_m2_append_think`: everything is content, behind the `<think>` that the prompt had.
 
 use super::ReasoningReader;
 use crate::parser::Piece;

@@ -76,7 +76,7 @@ mod tests {
             r#"{"name": 1, "parameters": {}}"#,
             r#"{"name": "f", "parameters": {}"#,
             r#"{"name": "f", "parameters": {}} and {x}"#,
-            r#"{'name': 'f', 'parameters': {}}"#,
+            r"{'name': 'f', 'parameters': {}}",
         ] {
             assert_eq!(read(text), None, "{text}");
         }

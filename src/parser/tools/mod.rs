@@ -51,6 +51,7 @@ type MakeReader = fn(&[FunctionTool]) -> Box<dyn CallReader>;
 
 /// What the rest of the server has to know about a format.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a property that formats have or have not")]
 struct Format {
     name: &'static str,
     reader: MakeReader,

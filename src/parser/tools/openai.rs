@@ -64,6 +64,7 @@ enum State {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "two are wishes, two are what was given out")]
 struct Channels {
     reasoning: bool,
     calls: bool,
@@ -81,12 +82,11 @@ impl Channels {
             State::Header { known_role } => {
                 let Some(end) = self.held.find(MESSAGE) else { return false };
                 let header = self.take(end + MESSAGE.len());
-                match kind(&header[..end], known_role) {
-                    Some(kind) => self.state = State::Text { kind, begun: false },
-                    None => {
-                        self.content(&header, out);
-                        self.state = State::Outside { spoken: true };
-                    }
+                if let Some(kind) = kind(&header[..end], known_role) {
+                    self.state = State::Text { kind, begun: false };
+                } else {
+                    self.content(&header, out);
+                    self.state = State::Outside { spoken: true };
                 }
                 true
             }
