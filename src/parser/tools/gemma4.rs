@@ -20,7 +20,7 @@ const COLON: &str = ":";
 const BRACE: &str = "{";
 const PARENTHESIS: &str = "(";
 const QUOTE: &str = "<|\"|>";
-pub(super) const MARKS: &[&str] = &[CALL, CALL_END, QUOTE];
+pub(super) const MARKS: &[&str] = &[CALL, CALL_END, QUOTE, "<|channel>", "<channel|>"];
 
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Gemma4>(tools)

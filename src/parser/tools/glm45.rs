@@ -22,7 +22,7 @@ const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
 /// All that may be special tokens.
-pub(super) const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END];
+pub(super) const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
 
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Glm45>(tools)

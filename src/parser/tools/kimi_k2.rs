@@ -25,7 +25,7 @@ const CALL_END: &str = "<|tool_call_end|>";
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 
 /// All that may be special tokens.
-pub(super) const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS];
+pub(super) const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, "<think>", "</think>"];
 
 pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<KimiK2>(tools)
