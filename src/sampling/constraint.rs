@@ -211,7 +211,9 @@ mod tests {
     impl ConstraintState for ListedState {
         fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
             mask.clear();
-            self.1.iter().for_each(|&id| mask.allow(id));
+            for &id in &self.1 {
+                mask.allow(id);
+            }
             Ok(self.1.is_empty())
         }
 
@@ -345,7 +347,9 @@ mod tests {
         #[test]
         fn a_mask_gives_back_the_tokens_that_were_put_in(ids in prop::collection::btree_set(0_u32..2_000, 0..200)) {
             let mut mask = TokenMask::default();
-            ids.iter().for_each(|&id| mask.allow(id));
+            for &id in &ids {
+                mask.allow(id);
+            }
             prop_assert!(mask.ids().eq(ids.iter().copied()));
             prop_assert!(ids.iter().all(|&id| mask.allows(id)));
             let Some(&first) = ids.first() else { return Ok(()) };

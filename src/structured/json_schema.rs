@@ -25,8 +25,17 @@ const COMBINING: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "e
 const NAMED: [&str; 6] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 /// Schemas, or lists of schemas.
-const NESTED: [&str; 8] =
-    ["items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "oneOf", "contains", "propertyNames"];
+const NESTED: [&str; 9] = [
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "contains",
+    "propertyNames",
+];
 /// Integers from here on are not all floats.
 const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -43,7 +52,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
     };
     check_numbers(&schema)?;
     if options.closed || !joins_objects(&schema) {
-        close(&mut schema, options.closed);
+        close(&mut schema);
     }
     let given = schema.get("x-guidance").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut guidance = guidance(options);
@@ -99,39 +108,36 @@ fn joins_objects(schema: &Value) -> bool {
         Value::Array(items) => items.iter().any(joins_objects),
         Value::Object(entries) => {
             let several = entries.get("allOf").and_then(Value::as_array).is_some_and(|all| all.len() > 1);
-            let named = entries.contains_key("properties") || entries.contains_key("patternProperties");
-            let beside =
-                named && COMBINING.iter().any(|keyword| entries.get(*keyword).is_some_and(|v| !v.is_boolean()));
-            several || (beside && has_schema_there(entries)) || entries.values().any(joins_objects)
+            let mut combining = COMBINING.iter().filter_map(|keyword| entries.get(*keyword));
+            // A boolean, say, is no place for properties.
+            let combines = combining.any(|value| value.is_array() || value.is_object() || value.is_string());
+            several || (names_properties(entries) && combines) || entries.values().any(joins_objects)
         }
         _ => false,
     }
 }
 
-/// A property may be called `allOf`: only lists and objects are what the keywords take.
-fn has_schema_there(entries: &Map<String, Value>) -> bool {
-    let is_schema = |value: &Value| value.is_array() || value.is_object() || value.is_string();
-    COMBINING.iter().filter_map(|keyword| entries.get(*keyword)).any(is_schema)
+fn names_properties(entries: &Map<String, Value>) -> bool {
+    ["properties", "patternProperties"].iter().any(|keyword| entries.contains_key(*keyword))
 }
 
-/// Forbids further properties where properties are named; `all` also closes objects that combine schemas.
-fn close(schema: &mut Value, all: bool) {
+/// Forbids further properties where properties are named.
+fn close(schema: &mut Value) {
     match schema {
-        Value::Array(items) => items.iter_mut().for_each(|item| close(item, all)),
+        Value::Array(items) => items.iter_mut().for_each(close),
         Value::Object(entries) => {
             for keyword in NAMED {
                 if let Some(Value::Object(schemas)) = entries.get_mut(keyword) {
-                    schemas.values_mut().for_each(|schema| close(schema, all));
+                    schemas.values_mut().for_each(close);
                 }
             }
-            for keyword in NESTED.into_iter().chain(["allOf"]) {
+            for keyword in NESTED {
                 if let Some(nested) = entries.get_mut(keyword) {
-                    close(nested, all);
+                    close(nested);
                 }
             }
-            let named = ["properties", "patternProperties"].iter().any(|keyword| entries.contains_key(*keyword));
             let open = !entries.contains_key("additionalProperties") && !entries.contains_key("unevaluatedProperties");
-            if named && open {
+            if names_properties(entries) && open {
                 entries.insert("additionalProperties".to_owned(), Value::Bool(false));
             }
         }
