@@ -41,7 +41,7 @@ pub(super) fn constraint(format: &ToolFormat, tokenizer: &Tokenizer) -> Result<O
         return bare_json(&tools, calls).map(Some);
     }
     match native(format.parser.name(), &tools, calls, tokenizer) {
-        Some(format) => Ok(Some(Constraint::Tags(format, JsonOptions::default()))),
+        Some(native) => Ok(Some(Constraint::Tags(native, spelling_of_json(format.parser.name())))),
         None if calls == Calls::Any => Ok(None),
         None => Err(ApiError::invalid(
             "tool_choice",
@@ -157,6 +157,12 @@ fn native(parser: &str, tools: &[Function<'_>], calls: Calls, tokenizer: &Tokeni
         }
         _ => return None,
     })
+}
+
+/// The readers of these formats, as vLLM's, find arguments on one line only.
+fn spelling_of_json(parser: &str) -> JsonOptions {
+    let whitespace = parser.starts_with("deepseek").then(|| " +".to_owned());
+    JsonOptions { whitespace, ..JsonOptions::default() }
 }
 
 /// Calls one after the other, or anywhere in a text where `trigger` begins one.

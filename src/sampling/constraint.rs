@@ -211,7 +211,9 @@ mod tests {
     impl ConstraintState for ListedState {
         fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
             mask.clear();
-            self.1.iter().for_each(|&id| mask.allow(id));
+            for &id in &self.1 {
+                mask.allow(id);
+            }
             Ok(self.1.is_empty())
         }
 
