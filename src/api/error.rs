@@ -89,17 +89,17 @@ pub struct ErrorDetail {
 /// empty answer, so no other error may contain them.
 const OVERFLOW_WORDS: [(&str, &str); 2] = [("max_tokens", "max_completion_tokens"), ("context length", "context size")];
 
-fn without_overflow_words(text: String) -> String {
-    OVERFLOW_WORDS.iter().fold(text, |text, (word, instead)| text.replace(word, instead))
+fn without_overflow_words(text: &str) -> String {
+    OVERFLOW_WORDS.iter().fold(text.to_owned(), |text, (word, instead)| text.replace(word, instead))
 }
 
 impl ApiError {
-    fn new(kind: Kind, param: Option<String>, message: String) -> Self {
-        let message = sanitized(&message);
+    fn new(kind: Kind, param: Option<String>, message: impl AsRef<str>) -> Self {
+        let message = sanitized(message.as_ref());
         if kind == Kind::Overflow {
             return Self { kind, message, param };
         }
-        Self { kind, message: without_overflow_words(message), param: param.map(without_overflow_words) }
+        Self { kind, message: without_overflow_words(&message), param: param.as_deref().map(without_overflow_words) }
     }
 
     /// A request that asks, in one field, for something that cannot be done.
@@ -125,14 +125,14 @@ impl ApiError {
 
     /// A body that is not UTF-8.
     pub fn unreadable() -> Self {
-        Self::new(Kind::Unreadable, None, "There was an error parsing the body".to_owned())
+        Self::new(Kind::Unreadable, None, "There was an error parsing the body")
     }
 
     /// A prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops to encode a text that is too
     /// long, and says so; it counts ids that came as ids.
     pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
         if tokens == max_model_len {
-            let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)".to_owned();
+            let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)";
             return Self::new(Kind::Overflow, Some("max_tokens".to_owned()), message);
         }
         let tokens = if encoded_here { max_model_len + 1 } else { tokens };
@@ -162,7 +162,7 @@ impl ApiError {
     /// A fault of the server; `cause` is logged and not shown.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         tracing::error!(%cause, "request failed");
-        Self::new(Kind::Internal, None, "Internal server error".to_owned())
+        Self::new(Kind::Internal, None, "Internal server error")
     }
 
     /// The body.
@@ -233,7 +233,7 @@ impl From<EngineError> for ApiError {
             EngineError::Overloaded => {
                 let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
                                on a different instance.";
-                Self::new(Kind::Overloaded, None, message.to_owned())
+                Self::new(Kind::Overloaded, None, message)
             }
             EngineError::Failed(cause) => Self::internal(cause),
         }

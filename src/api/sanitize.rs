@@ -41,16 +41,9 @@ fn replaced(text: &str, path: fn(&str) -> Option<usize>) -> Cow<'_, str> {
     while let Some(at) = rest.find('/') {
         let (before, found) = rest.split_at(at);
         out.push_str(before);
-        match path(found) {
-            Some(length) => {
-                out.push_str(PLACEHOLDER);
-                rest = &found[length..];
-            }
-            None => {
-                out.push('/');
-                rest = &found[1..];
-            }
-        }
+        let (shown, length) = path(found).map_or(("/", 1), |length| (PLACEHOLDER, length));
+        out.push_str(shown);
+        rest = &found[length..];
     }
     if out.is_empty() {
         return Cow::Borrowed(text);

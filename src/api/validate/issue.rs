@@ -96,12 +96,13 @@ impl Issues {
 
 /// A required field that is not there; without a place, the whole body.
 pub(in crate::api) fn missing(place: &[&'static str]) -> ApiError {
-    single(place.iter().copied().map(Segment::Name).collect(), &Complaint::new("missing", "Field required"), "None")
+    let path: Vec<_> = place.iter().copied().map(Segment::Name).collect();
+    single(&path, &Complaint::new("missing", "Field required"), "None")
 }
 
 /// A value that only this server refuses, and why.
-pub(in crate::api) fn value_error(place: Vec<String>, reason: &str) -> ApiError {
-    let path: Vec<_> = place.into_iter().map(Segment::Key).collect();
+pub(in crate::api) fn value_error(place: &[String], reason: &str) -> ApiError {
+    let path: Vec<_> = place.iter().cloned().map(Segment::Key).collect();
     let place = self::place(&path);
     let reason = string_repr(reason);
     let message = format!("1 validation error:\n  {{'type': 'value_error', 'loc': '{place}', 'msg': {reason}}}");
@@ -110,11 +111,11 @@ pub(in crate::api) fn value_error(place: Vec<String>, reason: &str) -> ApiError 
 
 /// A text that is not JSON, from some character on.
 pub(super) fn invalid_json(position: usize, complaint: &Complaint) -> ApiError {
-    single(vec![Segment::Index(position)], complaint, "<dict of 0 items>")
+    single(&[Segment::Index(position)], complaint, "<dict of 0 items>")
 }
 
-fn single(path: Vec<Segment>, complaint: &Complaint, input: &str) -> ApiError {
-    let place = place(&path);
+fn single(path: &[Segment], complaint: &Complaint, input: &str) -> ApiError {
+    let place = place(path);
     let message = format!("1 validation error:\n  {}", line(&place, complaint, input));
     ApiError::malformed(Some(place), message)
 }
