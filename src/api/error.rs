@@ -89,8 +89,8 @@ pub struct ErrorDetail {
 /// empty answer, so no other error may contain them.
 const OVERFLOW_WORDS: [(&str, &str); 2] = [("max_tokens", "max_completion_tokens"), ("context length", "context size")];
 
-fn without_overflow_words(text: String) -> String {
-    OVERFLOW_WORDS.iter().fold(text, |text, (word, instead)| text.replace(word, instead))
+fn without_overflow_words(text: &str) -> String {
+    OVERFLOW_WORDS.iter().fold(text.to_owned(), |text, (word, instead)| text.replace(word, instead))
 }
 
 impl ApiError {
@@ -99,7 +99,7 @@ impl ApiError {
         if kind == Kind::Overflow {
             return Self { kind, message, param };
         }
-        Self { kind, message: without_overflow_words(message), param: param.map(without_overflow_words) }
+        Self { kind, message: without_overflow_words(&message), param: param.as_deref().map(without_overflow_words) }
     }
 
     /// A request that asks, in one field, for something that cannot be done.
@@ -132,7 +132,7 @@ impl ApiError {
     /// long, and says so; it counts ids that came as ids.
     pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
         if tokens == max_model_len {
-            let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)".to_owned();
+            let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)";
             return Self::new(Kind::Overflow, Some("max_tokens".to_owned()), message);
         }
         let tokens = if encoded_here { max_model_len + 1 } else { tokens };

@@ -73,7 +73,7 @@ fn complain(error: Complaint, bytes: &[u8]) -> ApiError {
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
         place.push(field.to_owned());
     }
-    validate::value_error(place, reason.split(" at line ").next().unwrap_or_default())
+    validate::value_error(&place, reason.split(" at line ").next().unwrap_or_default())
 }
 
 #[cfg(test)]

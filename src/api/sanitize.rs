@@ -41,9 +41,9 @@ fn replaced(text: &str, path: fn(&str) -> Option<usize>) -> Cow<'_, str> {
     while let Some(at) = rest.find('/') {
         let (before, found) = rest.split_at(at);
         out.push_str(before);
-        let length = path(found);
-        out.push_str(if length.is_some() { PLACEHOLDER } else { "/" });
-        rest = &found[length.unwrap_or(1)..];
+        let (shown, length) = path(found).map_or(("/", 1), |length| (PLACEHOLDER, length));
+        out.push_str(shown);
+        rest = &found[length..];
     }
     if out.is_empty() {
         return Cow::Borrowed(text);

@@ -140,7 +140,7 @@ impl<'a> Node<'a> {
             Kind::Float(value) => float_repr(*value),
             Kind::String(text) => string_repr(text),
             Kind::List(items) => {
-                let items: Vec<String> = items.items().map(|item| item.python_repr()).collect();
+                let items: Vec<String> = items.nodes().map(|item| item.python_repr()).collect();
                 format!("[{}]", items.join(", "))
             }
             Kind::Object(entries) => {
@@ -200,7 +200,7 @@ impl<'a> Items<'a> {
     }
 
     /// The items; those that were passed over are read.
-    pub fn items(&self) -> Box<dyn Iterator<Item = Cow<'_, Node<'a>>> + '_> {
+    pub fn nodes(&self) -> Box<dyn Iterator<Item = Cow<'_, Node<'a>>> + '_> {
         match self {
             Self::Nodes(nodes) => Box::new(nodes.iter().map(Cow::Borrowed)),
             Self::Ids(text, _) => {
@@ -316,7 +316,7 @@ mod tests {
     fn items_are_read_on_demand() {
         let document = Document::parse("[7, 89 ]").unwrap();
         let Kind::List(items) = &document.root.kind else { unreachable!() };
-        let texts: Vec<_> = items.items().map(|item| item.text.to_owned()).collect();
+        let texts: Vec<_> = items.nodes().map(|item| item.text.to_owned()).collect();
         assert_eq!(texts, ["7", "89"]);
     }
 

@@ -49,11 +49,6 @@ pub(super) fn tokenize(body: &mut Node<'_>) -> Checked {
     generation_prompt(body)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "a check among others")]
-pub(super) fn none(_body: &mut Node<'_>) -> Checked {
-    Ok(())
-}
-
 fn is_true(body: &Node<'_>, key: &str) -> bool {
     body.get(key).is_some_and(Node::is_truthy)
 }

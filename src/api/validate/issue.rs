@@ -101,8 +101,8 @@ pub(in crate::api) fn missing(place: &[&'static str]) -> ApiError {
 }
 
 /// A value that only this server refuses, and why.
-pub(in crate::api) fn value_error(place: Vec<String>, reason: &str) -> ApiError {
-    let path: Vec<_> = place.into_iter().map(Segment::Key).collect();
+pub(in crate::api) fn value_error(place: &[String], reason: &str) -> ApiError {
+    let path: Vec<_> = place.iter().cloned().map(Segment::Key).collect();
     let place = self::place(&path);
     let reason = string_repr(reason);
     let message = format!("1 validation error:\n  {{'type': 'value_error', 'loc': '{place}', 'msg': {reason}}}");

@@ -38,12 +38,14 @@ impl Body for Box<RawValue> {
     const RULES: &'static Rules = &ANY;
 }
 
+type Before = fn(&mut Node<'_>) -> Result<(), ApiError>;
+
 /// What a body must be.
 #[derive(Debug)]
 pub(super) struct Rules {
     schema: &'static Schema,
     /// Runs first, and may put the body into the form that the schema is for.
-    before: fn(&mut Node<'_>) -> Result<(), ApiError>,
+    before: Option<Before>,
     /// Whether an assistant's calls are looked at after everything else.
     checks_calls: bool,
     /// What the schema is a union of; the first that fits is taken.
@@ -62,16 +64,16 @@ struct Alternative {
 
 /// `POST /v1/chat/completions`.
 pub(super) static CHAT: Rules =
-    Rules { schema: &requests::CHAT, before: checks::chat, checks_calls: true, alternatives: &[] };
+    Rules { schema: &requests::CHAT, before: Some(checks::chat), checks_calls: true, alternatives: &[] };
 
 /// `POST /v1/completions`.
 pub(super) static COMPLETION: Rules =
-    Rules { schema: &requests::COMPLETION, before: checks::completion, checks_calls: false, alternatives: &[] };
+    Rules { schema: &requests::COMPLETION, before: Some(checks::completion), checks_calls: false, alternatives: &[] };
 
 /// `POST /tokenize`.
 pub(super) static TOKENIZE: Rules = Rules {
     schema: &requests::TOKENIZE,
-    before: checks::tokenize,
+    before: Some(checks::tokenize),
     checks_calls: true,
     alternatives: &[
         Alternative { key: "messages", schema: &requests::TOKENIZE_CHAT_ONLY, foreign: &["prompt"] },
@@ -92,11 +94,10 @@ pub(super) static TOKENIZE: Rules = Rules {
 
 /// `POST /detokenize`.
 pub(super) static DETOKENIZE: Rules =
-    Rules { schema: &requests::DETOKENIZE, before: checks::none, checks_calls: false, alternatives: &[] };
+    Rules { schema: &requests::DETOKENIZE, before: None, checks_calls: false, alternatives: &[] };
 
 /// A body that its reader checks: only its JSON is checked before.
-pub(super) static ANY: Rules =
-    Rules { schema: &Schema::Any, before: checks::none, checks_calls: false, alternatives: &[] };
+pub(super) static ANY: Rules = Rules { schema: &Schema::Any, before: None, checks_calls: false, alternatives: &[] };
 
 /// Checks a body and returns it with every value as serde takes it.
 pub(super) fn checked<'a>(text: &'a str, rules: &Rules) -> Result<Cow<'a, str>, ApiError> {
@@ -127,8 +128,8 @@ fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Opti
     if document.root.is_null() {
         return Err(missing(&[]));
     }
-    if matches!(document.root.kind, Kind::Object(_)) {
-        (rules.before)(&mut document.root)?;
+    if let (Kind::Object(_), Some(before)) = (&document.root.kind, rules.before) {
+        before(&mut document.root)?;
     }
     let root = &document.root;
     let mut walk = Walk::new(text);
@@ -164,7 +165,7 @@ fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Opti
 /// vLLM checks calls when it unpacks them, message by message, and forgets where the message stood.
 fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
     let Some(Kind::List(messages)) = root.get("messages").map(|messages| &messages.kind) else { return };
-    for message in messages.items() {
+    for message in messages.nodes() {
         let calls = message.get("tool_calls").filter(|calls| !calls.is_null());
         if let (Some("assistant"), Some(calls)) = (message.get("role").and_then(Node::as_str), calls) {
             walk.iterate(&messages::TOOL_CALL, calls);

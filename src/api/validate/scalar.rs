@@ -7,7 +7,7 @@ use crate::json::{Integer, Kind, Node};
 pub(super) type Lax = Result<Option<String>, Complaint>;
 
 /// The first float that 64 bits cannot hold.
-const BEYOND_INT64: f64 = 9.223_372_036_854_776e18;
+const BEYOND_INT64: f64 = 9_223_372_036_854_775_808.0;
 /// Most digits that pydantic reads.
 const MOST_DIGITS: usize = 4300;
 
@@ -77,13 +77,10 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
 
 /// Checked against `least` and `most`, where there are any.
 pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) -> Lax {
-    let (value, rewritten) = if let Kind::Int(value) = &node.kind {
-        // serde reads "-0" as a float.
-        (value.clone(), (node.text == "-0").then(|| "0".to_owned()))
-    } else {
-        let value = coerced(node)?;
-        (value.clone(), Some(value.to_string()))
-    };
+    let value = coerced(node)?;
+    // serde reads "-0" as a float.
+    let stays = matches!(node.kind, Kind::Int(_)) && node.text != "-0";
+    let rewritten = (!stays).then(|| value.to_string());
     let beyond = |limit: Option<i64>, sign: i128| {
         limit.is_some_and(|limit| match value.to_i128() {
             Some(value) => value.saturating_mul(sign) > i128::from(limit) * sign,
@@ -104,11 +101,12 @@ pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) ->
     Ok(rewritten)
 }
 
-/// The integer that another value stands for.
+/// The integer that a value stands for.
 fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
     let oversized =
         || Complaint::new("int_parsing_size", "Unable to parse input string as an integer, exceeded maximum size");
     match &node.kind {
+        Kind::Int(value) => Ok(value.clone()),
         Kind::Bool(value) => Ok(Integer::from(i64::from(*value))),
         Kind::Float(value) if !value.is_finite() => {
             Err(Complaint::new("finite_number", "Input should be a finite number"))

@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
         if matches!(items, Items::Ids(..)) && takes_ids(item) {
             return;
         }
-        for (index, node) in items.items().enumerate() {
+        for (index, node) in items.nodes().enumerate() {
             self.step(Segment::Index(index), item, &node);
             if self.is_decided() {
                 return;
@@ -241,7 +241,7 @@ impl<'a> Walk<'a> {
     /// Checks the items of a list one by one, as Python does with an iterator, and stops behind the first that fails.
     pub(super) fn iterate(&mut self, item: &'static Schema, node: &Node<'_>) {
         let Kind::List(items) = &node.kind else { return };
-        for (index, node) in items.items().enumerate() {
+        for (index, node) in items.nodes().enumerate() {
             self.step(Segment::Index(index), item, &node);
             if !self.issues.is_empty() {
                 return;
