@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
-use meters::Meters;
+use meters::{Meters, Siblings};
 pub use tool_calls::ToolCallOptions;
 
 use crate::{
@@ -99,12 +99,27 @@ pub struct Generator {
     engine: Arc<dyn Engine>,
     tokenizer: Arc<Tokenizer>,
     meters: Meters,
+    log: Option<RequestLog>,
+}
+
+/// What is logged of every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestLog {
+    /// Most ids of a prompt in a line; prompts are shown at the level `debug` only.
+    pub max_ids: Option<usize>,
 }
 
 impl Generator {
     /// A generator for an engine whose ids `tokenizer` decodes; it counts in the recorder that is installed now.
     pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
-        Self { engine, tokenizer, meters: Meters::new() }
+        Self { engine, tokenizer, meters: Meters::new(), log: None }
+    }
+
+    /// Logs every request, if asked to.
+    #[must_use]
+    pub fn logging(mut self, log: Option<RequestLog>) -> Self {
+        self.log = log;
+        self
     }
 
     /// The engine.
@@ -114,9 +129,18 @@ impl Generator {
 
     /// Starts one generation.
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
+        self.start(request, Siblings::new(1))
+    }
+
+    fn start(&self, request: GenerationRequest, siblings: Arc<Siblings>) -> EventStream {
         let sampling = Arc::clone(&request.sampling);
         let tool_calls = request.text.tool_calls;
-        let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens);
+        let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens, siblings);
+        if let Some(log) = self.log {
+            let shown = log.max_ids.unwrap_or(usize::MAX).min(request.prompt_token_ids.len());
+            tracing::debug!(prompt_token_ids = ?&request.prompt_token_ids[..shown], "received");
+            meter = meter.logging(tracing::Span::current());
+        }
         let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
         let decoder = match decoder {
             Ok(decoder) => decoder,
@@ -131,10 +155,7 @@ impl Generator {
             prompt_logprobs: request.prompt_logprobs,
             cache_salt: request.cache_salt,
         });
-        let counted = events(outputs, decoder, sampling).inspect_ok(move |event| match event {
-            Event::Prompt(prompt) => meter.prompt(prompt),
-            Event::Delta(delta) => meter.record(delta),
-        });
+        let counted = events(outputs, decoder, sampling).inspect(move |event| meter.observe(event));
         match tool_calls {
             Some(options) => tool_calls::read(counted.boxed(), options),
             None => counted.boxed(),
@@ -146,10 +167,20 @@ impl Generator {
         &self,
         requests: impl IntoIterator<Item = GenerationRequest>,
     ) -> BoxStream<'static, Result<(usize, Event), EngineError>> {
-        let streams = requests
-            .into_iter()
-            .enumerate()
-            .map(|(index, request)| self.generate(request).map_ok(move |event| (index, event)).boxed());
+        let requests: Vec<GenerationRequest> = requests.into_iter().collect();
+        let mut streams = Vec::with_capacity(requests.len());
+        // Sequences of one prompt share it, and stand together.
+        let same_prompt = |one: &GenerationRequest, other: &GenerationRequest| {
+            Arc::ptr_eq(&one.prompt_token_ids, &other.prompt_token_ids)
+        };
+        for group in requests.chunk_by(same_prompt) {
+            let siblings = Siblings::new(group.len());
+            for request in group {
+                let index = streams.len();
+                let events = self.start(request.clone(), Arc::clone(&siblings));
+                streams.push(events.map_ok(move |event| (index, event)).boxed());
+            }
+        }
         futures::stream::select_all(streams).boxed()
     }
 }

@@ -23,7 +23,7 @@ use tito::{
     parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
-    server::{self, ApiKeys},
+    server::{self, ApiKeys, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -51,7 +51,7 @@ struct Recipe {
     tools: ToolPolicy,
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
-    keys: Vec<String>,
+    server: ServerConfig,
     names: Vec<String>,
     chat_template: Option<String>,
     max_model_len: usize,
@@ -86,7 +86,7 @@ impl TestApp {
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
-            keys: Vec::new(),
+            server: ServerConfig::default(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
             max_model_len: 4096,
@@ -135,8 +135,7 @@ impl TestApp {
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
         };
-        let metrics = Metrics::detached(MODEL).unwrap();
-        let router = server::app(Arc::new(api), ApiKeys::new(recipe.keys.clone()), metrics);
+        let router = server::app(Arc::new(api), &recipe.server, Metrics::detached(MODEL));
         Self { recipe, router, engine, tokenizer }
     }
 
@@ -196,9 +195,14 @@ impl TestApp {
         self.with(|recipe| recipe.tools = policy)
     }
 
-    /// Keys that open `/v1`.
+    /// Keys that open the API.
     pub(crate) fn keys(self, keys: &[&str]) -> Self {
-        self.with(|recipe| recipe.keys = keys.iter().map(ToString::to_string).collect())
+        self.server(|server| server.api_keys = ApiKeys::new(keys.iter().map(ToString::to_string)))
+    }
+
+    /// How the process serves.
+    pub(crate) fn server(self, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        self.with(|recipe| change(&mut recipe.server))
     }
 
     /// Served names.

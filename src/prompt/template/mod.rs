@@ -63,6 +63,13 @@ impl ChatTemplate {
         Ok(Self { source: source.to_owned(), environment, special_tokens, content_format })
     }
 
+    /// Takes a message's content for what the operator says, whatever the template looks like.
+    #[must_use]
+    pub fn with_content_format(mut self, format: Option<ContentFormat>) -> Self {
+        self.content_format = format.unwrap_or(self.content_format);
+        self
+    }
+
     /// Returns the source as given.
     pub fn source(&self) -> &str {
         &self.source

@@ -51,7 +51,7 @@ use tito::{
         template::ChatTemplate,
     },
     sampling::LogprobsMode,
-    server::{self, ApiKeys},
+    server::{self, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -180,8 +180,8 @@ impl Model {
             max_model_len: 4096,
             utc_offset: time::UtcOffset::UTC,
         };
-        let metrics = Metrics::detached("test").unwrap();
-        Server { router: server::app(Arc::new(api), ApiKeys::default(), metrics) }
+        let metrics = Metrics::detached("test");
+        Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }
     }
 }
 
