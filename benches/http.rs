@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
@@ -222,8 +222,10 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
             max_logprobs: Some(20),
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
+            most_tokens: None,
         },
         tools: ToolPolicy::default(),
+        requests: RequestPolicy::default(),
         prompt_tokens_details: false,
         max_model_len: engine.info().max_model_len,
         utc_offset: time::UtcOffset::UTC,

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ToolPolicy},
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
@@ -80,6 +80,7 @@ impl Body {
             documents: None,
             add_generation_prompt,
             continue_final_message: false,
+            template: None,
             template_kwargs: tito::json::Object::new(),
             reasoning_effort: None,
             add_special_tokens: false,
@@ -311,6 +312,7 @@ fn routes(files: &ModelFiles) -> Router {
             vocab_size,
         ),
         tools: ToolPolicy::default(),
+        requests: RequestPolicy::default(),
         prompt_tokens_details: false,
         sampling: SamplingPolicy {
             defaults: GenerationConfig::default(),
@@ -319,6 +321,7 @@ fn routes(files: &ModelFiles) -> Router {
             max_logprobs: None,
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
+            most_tokens: None,
         },
         max_model_len: 1 << 20,
         utc_offset: time::UtcOffset::UTC,

@@ -11,7 +11,7 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -72,8 +72,10 @@ fn target() -> Target {
             max_logprobs: Some(20),
             logprobs_mode: LogprobsMode::Raw,
             return_tokens_as_token_ids: false,
+            most_tokens: None,
         },
         tools: ToolPolicy::default(),
+        requests: RequestPolicy::default(),
         prompt_tokens_details: false,
         max_model_len,
         utc_offset: time::UtcOffset::UTC,

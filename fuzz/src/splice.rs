@@ -103,6 +103,7 @@ fn prompt(messages: &[Message], known: Option<KnownPrefix>) -> ChatPrompt {
         documents: None,
         add_generation_prompt: true,
         continue_final_message: false,
+        template: None,
         template_kwargs: Object::new(),
         reasoning_effort: None,
         add_special_tokens: false,

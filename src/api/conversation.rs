@@ -1,15 +1,17 @@
 //! The fields that decide a conversation's ids, as `/v1/chat/completions` and `/tokenize` share them.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
-use super::{Api, error::ApiError};
+use super::{Api, RequestPolicy, error::ApiError, truncation::Truncation};
 use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
     continuity::Carriers,
     json::{Object, Value},
-    prompt::{ChatPrompt, Checks},
+    prompt::{ChatPrompt, Checks, template::ChatTemplate},
 };
 
 /// A conversation as sent; both endpoints turn it into ids by the same rules.
@@ -34,6 +36,10 @@ pub(super) struct PromptTurn {
     pub(super) carriers: Carriers,
     /// The client wants to know what became of the ids, whatever it costs.
     pub(super) asks_for_continuity: bool,
+    /// How long the prompt may be.
+    pub(super) truncation: Option<Truncation>,
+    /// The client wants to see the prompt as text.
+    pub(super) wants_text: bool,
 }
 
 /// The fields that bring ids, or the name of the conversation that they belong to.
@@ -44,6 +50,7 @@ pub(super) struct CarrierFields {
     pub(super) tokens: Option<TokenIds>,
     pub(super) kv_transfer_params: Option<Value>,
     pub(super) session_id: Option<String>,
+    pub(super) vllm_xargs: Option<Value>,
     pub(super) prompt_cache_key: Option<String>,
     pub(super) return_token_continuity: Option<bool>,
 }
@@ -61,7 +68,10 @@ impl CarrierFields {
         ];
         let header = headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
         let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
-        let names = [header.map(str::to_owned), self.session_id, self.prompt_cache_key];
+        let argument =
+            self.vllm_xargs.as_ref().and_then(|arguments| arguments.get("session_id")).and_then(Value::as_str);
+        let argument = argument.map(str::to_owned);
+        let names = [header.map(str::to_owned), self.session_id, argument, self.prompt_cache_key];
         Ok(Carriers {
             whole_prompts: whole_prompts.into_iter().filter_map(|(name, ids)| Some((name, ids?))).collect(),
             required_prefix_token_ids: self.required_prefix_token_ids,
@@ -73,7 +83,8 @@ impl CarrierFields {
 impl Conversation {
     /// Checks the fields.
     pub(super) fn into_turn(self, api: &Api, headers: &HeaderMap) -> Result<PromptTurn, ApiError> {
-        refuse_template(self.chat_template.as_ref())?;
+        let policy = &api.requests;
+        let template = self.template(api)?;
         let (add_generation_prompt, continue_final_message) = self.ending()?;
         let asks_for_continuity = self.carriers.return_token_continuity.unwrap_or(false);
         let carriers = self.carriers.into_carriers(headers)?;
@@ -83,7 +94,8 @@ impl Conversation {
             documents: self.documents,
             add_generation_prompt,
             continue_final_message,
-            template_kwargs: template_kwargs(self.chat_template_kwargs)?,
+            template,
+            template_kwargs: template_kwargs(self.chat_template_kwargs, self.reasoning_effort.as_deref(), policy)?,
             reasoning_effort: self.reasoning_effort,
             add_special_tokens: self.add_special_tokens.unwrap_or(false),
             stop_token_ids: self.stop_token_ids,
@@ -91,7 +103,19 @@ impl Conversation {
             now: OffsetDateTime::now_utc().to_offset(api.utc_offset),
             checks: Checks::default(),
         };
-        Ok(PromptTurn { prompt, carriers, asks_for_continuity })
+        Ok(PromptTurn { prompt, carriers, asks_for_continuity, truncation: None, wants_text: false })
+    }
+
+    /// The template of the request, if it has one and may.
+    fn template(&self, api: &Api) -> Result<Option<Arc<ChatTemplate>>, ApiError> {
+        match &self.chat_template {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) if !api.requests.trust_request_chat_template => Err(untrusted_template()),
+            // vLLM takes an empty one for none.
+            Some(Value::String(source)) if source.is_empty() => Ok(None),
+            Some(Value::String(source)) => Ok(Some(api.renderer.compile(source)?)),
+            Some(_) => Err(ApiError::invalid("chat_template", "`chat_template` must be a string")),
+        }
     }
 
     /// `(add_generation_prompt, continue_final_message)`, by vLLM's rules.
@@ -116,30 +140,45 @@ impl Conversation {
 
 /// Names that the renderer sets itself.
 const RESERVED: [&str; 4] = ["messages", "tools", "tokenize", "chat_template"];
+/// What templates of thinking models read.
+const THINKS: &str = "enable_thinking";
 
-/// `chat_template_kwargs`, an object.
-fn template_kwargs(kwargs: Option<Value>) -> Result<Object, ApiError> {
+/// The variables of the template: the server's defaults, then those of the request, of which null and `auto` say
+/// nothing, then whether to think at all, which follows from `reasoning_effort` unless the request says it.
+fn template_kwargs(
+    kwargs: Option<Value>,
+    reasoning_effort: Option<&str>,
+    policy: &RequestPolicy,
+) -> Result<Object, ApiError> {
     let kwargs = match kwargs {
-        None | Some(Value::Null) => return Ok(Object::new()),
+        None | Some(Value::Null) => Object::new(),
         Some(Value::Object(kwargs)) => kwargs,
         Some(_) => return Err(ApiError::invalid("chat_template_kwargs", "`chat_template_kwargs` must be an object")),
     };
-    refuse_template(kwargs.get("chat_template"))?;
-    match RESERVED.iter().find(|name| kwargs.contains_key(**name)) {
-        Some(name) => {
-            let message = format!("`chat_template_kwargs` cannot set `{name}`");
-            Err(ApiError::invalid(format!("chat_template_kwargs.{name}"), message))
-        }
-        None => Ok(kwargs),
+    let template = kwargs.get("chat_template").is_some_and(|template| !template.is_null());
+    if template && !policy.trust_request_chat_template {
+        return Err(untrusted_template());
     }
+    if let Some(name) = RESERVED.iter().find(|name| kwargs.contains_key(**name)) {
+        let message = format!("`chat_template_kwargs` cannot set `{name}`");
+        return Err(ApiError::invalid(format!("chat_template_kwargs.{name}"), message));
+    }
+    let mut variables = policy.default_chat_template_kwargs.clone();
+    match reasoning_effort {
+        // Also where it is null: then nothing says that the model is to think.
+        Some(_) if kwargs.contains_key(THINKS) => drop(variables.entry(THINKS.to_owned()).or_insert(Value::Null)),
+        Some(effort) => drop(variables.insert(THINKS.to_owned(), Value::Bool(effort != "none"))),
+        None => {}
+    }
+    let says_something = |value: &Value| !value.is_null() && value.as_str() != Some("auto");
+    variables.extend(kwargs.into_iter().filter(|(_, value)| says_something(value)));
+    Ok(variables)
 }
 
-/// Templates come from the operator, not from requests.
-fn refuse_template(template: Option<&Value>) -> Result<(), ApiError> {
-    if template.is_none_or(Value::is_null) {
-        return Ok(());
-    }
-    let message = "Chat template is passed with request, but --trust-request-chat-template is not set. Refused request \
-                   with untrusted chat template.";
-    Err(ApiError::invalid_request(message))
+/// Templates come from the operator, unless the operator trusts requests with them.
+fn untrusted_template() -> ApiError {
+    ApiError::invalid_request(
+        "Chat template is passed with request, but --trust-request-chat-template is not set. Refused request with \
+         untrusted chat template.",
+    )
 }

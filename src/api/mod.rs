@@ -13,12 +13,17 @@ mod extract;
 mod health;
 mod models;
 mod output;
+mod policy;
+mod repetition;
 mod sampling;
 mod sse;
+mod stream_interval;
 mod stream_options;
+mod thinking_budget;
 mod token_continuity;
 mod tokenize;
 mod tools;
+mod truncation;
 
 use std::sync::Arc;
 
@@ -30,6 +35,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use docs::Docs;
 pub use error::ApiError;
 pub use models::ServedModels;
+pub use policy::RequestPolicy;
 pub use sampling::SamplingPolicy;
 pub use tools::ToolPolicy;
 
@@ -37,11 +43,12 @@ use crate::{
     TokenId,
     continuity::{Continuity, Recorder},
     generation::{GenerationRequest, Generator},
-    prompt::{PromptError, PromptRenderer, RenderedPrompt},
+    prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
 };
 use conversation::PromptTurn;
 use sampling::Sampling;
 use token_continuity::TokenContinuity;
+use truncation::Truncation;
 
 /// What every endpoint works with.
 pub struct Api {
@@ -57,6 +64,8 @@ pub struct Api {
     pub sampling: SamplingPolicy,
     /// What the server decides about tool calls.
     pub tools: ToolPolicy,
+    /// What the server decides about conversations and their answers.
+    pub requests: RequestPolicy,
     /// Whether usage says how much of a prompt was cached.
     pub prompt_tokens_details: bool,
     /// The longest sequence, prompt and output together.
@@ -71,6 +80,8 @@ struct Prompted {
     verdict: TokenContinuity,
     /// The client wants to see it, whether or not it wants ids.
     asks_for_continuity: bool,
+    /// The conversation as text, where `prompt_text` is asked for and there is one.
+    text: Option<String>,
     /// Remembers the answers.
     recorder: Option<Recorder>,
 }
@@ -83,9 +94,9 @@ impl Api {
     }
 
     fn prompt_blocking(&self, turn: PromptTurn) -> Result<Prompted, ApiError> {
-        let PromptTurn { mut prompt, carriers, asks_for_continuity } = turn;
+        let PromptTurn { mut prompt, carriers, asks_for_continuity, truncation, wants_text } = turn;
         let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
-        let rendered = match found.take_whole_prompt() {
+        let mut rendered = match found.take_whole_prompt() {
             Some(token_ids) => RenderedPrompt::given(token_ids),
             None => self.renderer.render(&prompt).inspect_err(|error| {
                 if let PromptError::Unprovable(reason) = error {
@@ -93,9 +104,42 @@ impl Api {
                 }
             })?,
         };
+        let cut = truncation.filter(|truncation| truncation.cuts(rendered.token_ids.len()));
+        if let Some(truncation) = cut {
+            self.truncate(&mut rendered, truncation, prompt.add_special_tokens)?;
+        }
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
         let verdict = TokenContinuity::from(&verdict);
-        Ok(Prompted { token_ids: rendered.token_ids, verdict, asks_for_continuity, recorder })
+        // Later turns start with the whole conversation, not with what was left of it for this one.
+        let recorder = recorder.filter(|_| cut.is_none());
+        let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
+        Ok(Prompted { token_ids: rendered.token_ids, verdict, asks_for_continuity, text, recorder })
+    }
+
+    /// Cuts a prompt that is too long; ids that the client or the cache vouches for are never cut.
+    fn truncate(
+        &self,
+        rendered: &mut RenderedPrompt,
+        truncation: Truncation,
+        add_special_tokens: bool,
+    ) -> Result<(), ApiError> {
+        if !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_)) {
+            let message = "`truncate_prompt_tokens` would cut token ids that this prompt has to start with";
+            return Err(ApiError::invalid("truncate_prompt_tokens", message));
+        }
+        let ids = rendered.token_ids.to_vec();
+        rendered.token_ids = truncation.of_encoded(ids, add_special_tokens, self.renderer.tokenizer())?.into();
+        Ok(())
+    }
+
+    /// The text of a prompt: what the template wrote or, with known ids in it, what all ids say. As in vLLM, a prompt
+    /// that came in ids has none.
+    fn prompt_text(&self, rendered: &mut RenderedPrompt) -> Result<Option<String>, ApiError> {
+        match (rendered.text.take(), rendered.provenance) {
+            (None, Provenance::Given) => Ok(None),
+            (Some(text), _) => Ok(Some(text)),
+            (None, _) => Ok(Some(self.renderer.tokenizer().decode(&rendered.token_ids, false)?)),
+        }
     }
 
     /// Ids that the model knows, which may be more than the tokenizer's.

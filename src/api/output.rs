@@ -62,18 +62,26 @@ pub(super) struct StreamedUsage {
     usage: Usage,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_tokens_details: Option<PromptTokensDetails>,
+    /// Null in the chunks of a chat, where vLLM may count thoughts; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_tokens_details: Option<Option<u8>>,
 }
 
 impl StreamedUsage {
+    /// Of what was sampled so far, in a chunk of a chat.
+    pub(super) fn so_far(usage: Usage) -> Self {
+        Self { completion_tokens_details: Some(None), ..Self::from(usage) }
+    }
+
     /// Of all that was sampled, in the last chunk.
     pub(super) fn last(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
-        Self { usage, prompt_tokens_details }
+        Self { prompt_tokens_details, ..Self::from(usage) }
     }
 }
 
 impl From<Usage> for StreamedUsage {
     fn from(usage: Usage) -> Self {
-        Self { usage, prompt_tokens_details: None }
+        Self { usage, prompt_tokens_details: None, completion_tokens_details: None }
     }
 }
 
@@ -85,6 +93,8 @@ pub(super) enum FinishReason {
     Stop,
     /// The tokens to generate ran out.
     Length,
+    /// What was sampled went round in circles.
+    Repetition,
     /// The server ended it.
     Abort,
     /// The message makes tool calls, whatever ended it.
@@ -97,7 +107,7 @@ pub(super) enum FinishReason {
 pub(super) enum StopReason {
     /// A stop token other than the tokenizer's own end-of-sequence token.
     Token(TokenId),
-    /// A stop string.
+    /// A stop string, or the word for a loop.
     Text(String),
 }
 
@@ -108,6 +118,7 @@ pub(super) fn finish_fields(finish: &Finish) -> (FinishReason, Option<StopReason
         Finish::StopToken(id) => (FinishReason::Stop, Some(StopReason::Token(*id))),
         Finish::StopString(stop) => (FinishReason::Stop, Some(StopReason::Text(stop.clone()))),
         Finish::Length => (FinishReason::Length, None),
+        Finish::Repetition => (FinishReason::Repetition, Some(StopReason::Text("repetition_detected".to_owned()))),
         Finish::Abort => (FinishReason::Abort, None),
     }
 }

@@ -8,7 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{cache_salt::cache_salt, error::ApiError};
+use super::{
+    cache_salt::cache_salt,
+    error::ApiError,
+    repetition::RepetitionFields,
+    thinking_budget::refuse_thinking_budget,
+    truncation::{Truncation, TruncationFields, TruncationSide},
+};
 use crate::{
     TokenId,
     generation::{TextOptions, ToolCallOptions},
@@ -72,7 +78,7 @@ pub(super) struct SamplingFields {
     pub min_tokens: Option<i64>,
     /// Leave special tokens out of the text (default true).
     pub skip_special_tokens: Option<bool>,
-    /// Only true is served: tokens are never joined with anything that was not sampled.
+    /// False joins special tokens that follow each other directly, where they are in the text (default true).
     pub spaces_between_special_tokens: Option<bool>,
     /// Report the log-probs of exactly these tokens instead of the most probable ones.
     pub logprob_token_ids: Option<Vec<i64>>,
@@ -85,6 +91,14 @@ pub(super) struct SamplingFields {
     /// Share cached prefixes only with requests of the same salt: 1 to 128 characters without `@`, `/`, `\` and NUL.
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<Value>,
+    /// Keep this many tokens of a prompt that is longer; -1 keeps what the context holds.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Which end of the prompt is cut off: `left` (the default) or `right`.
+    pub truncation_side: Option<TruncationSide>,
+    /// End a generation that goes round in circles.
+    pub repetition_detection: Option<RepetitionFields>,
+    /// Tokens of a chunk in the middle of a stream; the server's `--stream-interval` is the least.
+    pub stream_interval: Option<i64>,
     #[serde(flatten)]
     refused: RefusedFields,
 }
@@ -95,13 +109,8 @@ struct RefusedFields {
     response_format: Option<Value>,
     structured_outputs: Option<Value>,
     use_beam_search: Option<Value>,
-    truncate_prompt_tokens: Option<Value>,
-    repetition_detection: Option<Value>,
     thinking_token_budget: Option<Value>,
-    watermarking: Option<Value>,
     logits_processors: Option<Value>,
-    vllm_xargs: Option<Value>,
-    prompt_embeds: Option<Value>,
 }
 
 impl RefusedFields {
@@ -112,14 +121,9 @@ impl RefusedFields {
         let fields = [
             ("structured_outputs", &self.structured_outputs),
             ("use_beam_search", &self.use_beam_search),
-            ("truncate_prompt_tokens", &self.truncate_prompt_tokens),
-            ("repetition_detection", &self.repetition_detection),
-            ("thinking_token_budget", &self.thinking_token_budget),
-            ("watermarking", &self.watermarking),
             ("logits_processors", &self.logits_processors),
-            ("vllm_xargs", &self.vllm_xargs),
-            ("prompt_embeds", &self.prompt_embeds),
         ];
+        refuse_thinking_budget(self.thinking_token_budget.as_ref())?;
         let set = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
         match fields.into_iter().find(|(_, value)| set(value)) {
             Some((name, _)) => Err(refuse(name)),
@@ -155,6 +159,8 @@ pub struct SamplingPolicy {
     pub logprobs_mode: LogprobsMode,
     /// Whether log-prob `token` strings are `token_id:N` unless the request says otherwise.
     pub return_tokens_as_token_ids: bool,
+    /// Most tokens of any answer, whatever the request says.
+    pub most_tokens: Option<usize>,
 }
 
 /// A request's sampling, before the room for its output is known.
@@ -165,6 +171,8 @@ pub(super) struct Sampling {
     pub n: usize,
     /// Tokens to generate, if the request or the model says so.
     pub max_tokens: Option<usize>,
+    /// Most tokens that the server samples for anyone.
+    most_tokens: Option<usize>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
     /// Alternatives a position of the prompt.
@@ -187,9 +195,6 @@ impl SamplingFields {
         tokenizer: &Tokenizer,
     ) -> Result<Sampling, ApiError> {
         self.refused.check()?;
-        if self.spaces_between_special_tokens == Some(false) {
-            return Err(refuse("spaces_between_special_tokens"));
-        }
         let vocab_size = tokenizer.vocab_size();
         let max_tokens = checked_max_tokens(max_tokens, policy)?;
         let params = SamplingParams {
@@ -204,6 +209,7 @@ impl SamplingFields {
             bad_words: bad_words(self.bad_words.as_deref().unwrap_or_default(), tokenizer)?,
             logprobs: self.logprobs(logprobs, policy)?,
             max_tokens: max_tokens.unwrap_or(usize::MAX),
+            repetition_detection: self.repetition_detection.unwrap_or_default().resolve()?,
             ..self.numbers(policy)?
         };
         let params = params.validated(vocab_size)?;
@@ -211,6 +217,7 @@ impl SamplingFields {
             n: self.n(params.is_greedy())?,
             params,
             max_tokens,
+            most_tokens: policy.most_tokens,
             text: Arc::new(self.text()?),
             prompt_logprobs: self.prompt_logprobs(policy, vocab_size)?,
             tokens_as_ids: self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids),
@@ -283,8 +290,31 @@ impl SamplingFields {
             stop,
             include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
             skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            spaces_between_special_tokens: self.spaces_between_special_tokens.unwrap_or(true),
             tool_calls: None,
         })
+    }
+
+    /// How prompts are cut, in a context of `max_model_len` tokens of which the request wants `max_tokens` for output.
+    pub(super) fn truncation(
+        &self,
+        max_model_len: usize,
+        max_tokens: Option<i64>,
+    ) -> Result<Option<Truncation>, ApiError> {
+        let Self { truncate_prompt_tokens, truncation_side, .. } = *self;
+        TruncationFields { truncate_prompt_tokens, truncation_side }.resolve(max_model_len, max_tokens)
+    }
+
+    /// Tokens of a chunk in the middle of a stream, on a server that sends at least `least`.
+    pub(super) fn stream_interval(&self, least: usize) -> Result<usize, ApiError> {
+        let asked = self.stream_interval.unwrap_or(1);
+        match usize::try_from(asked) {
+            Ok(asked @ 1..) => Ok(asked.max(least)),
+            _ => {
+                let message = "1 validation error:\n  body.stream_interval: Input should be greater than or equal to 1";
+                Err(ApiError::malformed(Some("body.stream_interval".to_owned()), message))
+            }
+        }
     }
 
     fn logit_bias(&self) -> Result<Vec<(TokenId, f32)>, ApiError> {
@@ -303,10 +333,11 @@ impl SamplingFields {
     }
 
     fn logprobs(&self, asked: Option<Logprobs>, policy: &SamplingPolicy) -> Result<Option<Logprobs>, ApiError> {
-        if let (Some(ids), Some(_)) = (&self.logprob_token_ids, &asked) {
+        let ids = self.logprob_token_ids.as_ref().filter(|ids| !ids.is_empty());
+        if let (Some(ids), Some(_)) = (ids, &asked) {
             return Ok(Some(Logprobs::Ids(token_ids("logprob_token_ids", ids)?)));
         }
-        if self.logprob_token_ids.is_some() {
+        if ids.is_some() {
             return Err(ApiError::invalid("logprob_token_ids", "logprob_token_ids needs logprobs to be asked for"));
         }
         if let Some(asked) = &asked {
@@ -348,22 +379,29 @@ impl Sampling {
         self.params.logprobs.is_some()
     }
 
-    /// Asks for log-probs of the prompt too, as many as for sampled tokens: it is repeated in the answer.
-    pub(super) fn widen_prompt_logprobs(&mut self, logprobs: Option<&Logprobs>, vocab_size: usize) {
-        let wanted = match logprobs {
-            None => return,
-            Some(Logprobs::Top(top)) => *top,
-            Some(Logprobs::All) => vocab_size,
-            Some(Logprobs::Ids(_)) => 0,
-        };
-        self.prompt_logprobs = Some(self.prompt_logprobs.map_or(wanted, |top| top.max(wanted)));
+    /// Asks for log-probs of the prompt too, as many as for sampled tokens unless the request says how many: it is
+    /// repeated in the answer.
+    pub(super) fn report_prompt(
+        &mut self,
+        logprobs: Option<&Logprobs>,
+        policy: &SamplingPolicy,
+        vocab_size: usize,
+    ) -> Result<(), ApiError> {
+        let (None, Some(logprobs)) = (self.prompt_logprobs, logprobs) else { return Ok(()) };
+        within_limit(logprobs, policy.max_logprobs)?;
+        self.prompt_logprobs = Some(match logprobs {
+            Logprobs::Top(top) => *top,
+            Logprobs::All => vocab_size,
+            Logprobs::Ids(_) => 0,
+        });
+        Ok(())
     }
 
     /// The parameters of each of the `n` sequences, with `room` tokens left in the context.
     ///
     /// With a seed, each sequence gets its own: the seed plus its index, as in vLLM.
     pub(super) fn sequences(&self, room: usize) -> Result<Vec<Arc<SamplingParams>>, ApiError> {
-        let max_tokens = self.max_tokens.map_or(room, |asked| asked.min(room));
+        let max_tokens = [self.max_tokens, self.most_tokens].into_iter().flatten().fold(room, usize::min);
         if self.params.min_tokens > max_tokens {
             let message = format!(
                 "min_tokens must be less than or equal to the number of tokens to generate, {max_tokens}, got {}.",

@@ -72,7 +72,7 @@ struct TokenizeRequest {
     add_generation_prompt: Option<bool>,
     /// End inside the last message.
     continue_final_message: Option<bool>,
-    /// Refused: the server's own template is used.
+    /// The template to use, where the server trusts requests with it (`--trust-request-chat-template`).
     #[schema(value_type = Option<String>)]
     chat_template: Option<Value>,
     /// Further variables of the template.
@@ -94,6 +94,7 @@ impl TokenizeRequest {
                 tokens: None,
                 kv_transfer_params: self.kv_transfer_params,
                 session_id: self.session_id,
+                vllm_xargs: None,
                 prompt_cache_key: self.prompt_cache_key,
                 return_token_continuity: self.return_token_continuity,
             },

@@ -86,6 +86,7 @@ fn context(prompt: &ChatPrompt) -> Fingerprint {
     let mut digest = Digest::new(b"context");
     digest.some(prompt.tools.as_deref(), |digest, tools| digest.each(tools, Digest::tool));
     digest.some(prompt.documents.as_deref(), |digest, documents| digest.each(documents, Digest::value));
+    digest.some(prompt.template.as_deref(), |digest, template| digest.text(template.source()));
     digest.text(&Value::Object(prompt.template_kwargs.clone()).to_json_string());
     digest.some(prompt.reasoning_effort.as_deref(), Digest::text);
     digest.flag(prompt.add_special_tokens);

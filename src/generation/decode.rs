@@ -20,13 +20,21 @@ pub struct TextOptions {
     pub include_stop_str_in_output: bool,
     /// Leave special tokens out of the text.
     pub skip_special_tokens: bool,
+    /// Where special tokens are in the text and follow each other, leave in what the tokenizer decodes between them.
+    pub spaces_between_special_tokens: bool,
     /// Read tool calls out of the text.
     pub tool_calls: Option<ToolCallOptions>,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { stop: Vec::new(), include_stop_str_in_output: false, skip_special_tokens: true, tool_calls: None }
+        Self {
+            stop: Vec::new(),
+            include_stop_str_in_output: false,
+            skip_special_tokens: true,
+            spaces_between_special_tokens: true,
+            tool_calls: None,
+        }
     }
 }
 
@@ -50,6 +58,8 @@ pub(super) struct TextDecoder {
     /// Bytes of `held` that stood there before stop strings counted (`min_tokens`).
     unchecked: usize,
     longest_stop: usize,
+    /// The token before was an added one.
+    after_added: bool,
 }
 
 impl TextDecoder {
@@ -71,6 +81,7 @@ impl TextDecoder {
             held: String::new(),
             unchecked: 0,
             longest_stop,
+            after_added: false,
         })
     }
 
@@ -81,7 +92,7 @@ impl TextDecoder {
             return Ok(Decoded { text: String::new(), stop: None });
         }
         // A model may be wider than its tokenizer; such an id has no text.
-        let text = if self.tokenizer.contains(id) { self.decoder.push(id)? } else { String::new() };
+        let text = if self.tokenizer.contains(id) { self.text_of(id)? } else { String::new() };
         self.held.push_str(&text);
         if self.pushed <= self.min_tokens {
             self.unchecked = self.held.len();
@@ -89,6 +100,19 @@ impl TextDecoder {
             return Ok(Decoded { text, stop: Some(stop) });
         }
         Ok(Decoded { text: self.take_certain(), stop: None })
+    }
+
+    /// The text that a token adds. With no spaces between special tokens, an added token behind another one is its own
+    /// content, whatever the tokenizer's decoder puts in front of it.
+    fn text_of(&mut self, id: TokenId) -> Result<String, TokenizerError> {
+        let text = self.decoder.push(id)?;
+        if self.options.skip_special_tokens || self.options.spaces_between_special_tokens {
+            return Ok(text);
+        }
+        let added = self.tokenizer.added_tokens();
+        let found = added.binary_search_by_key(&id, |token| token.id).ok().map(|place| &added[place]);
+        let after_added = std::mem::replace(&mut self.after_added, found.is_some());
+        Ok(found.filter(|_| after_added).map_or(text, |token| token.content.clone()))
     }
 
     /// What was held back, once the generation has ended.

@@ -217,6 +217,7 @@ fn name(finish: &Finish) -> &'static str {
     match finish {
         Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => "stop",
         Finish::Length => "length",
+        Finish::Repetition => "repetition",
         Finish::Abort => "abort",
     }
 }

@@ -25,6 +25,7 @@ use crate::{
         Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, SamplingParams,
     },
     parser::ToolCall,
+    sampling::RepetitionDetection,
     tokenizer::Tokenizer,
 };
 
@@ -54,6 +55,8 @@ pub enum Finish {
     StopString(String),
     /// The tokens to generate ran out.
     Length,
+    /// What was sampled went round in circles.
+    Repetition,
     /// The server ended the generation; what was sampled is valid.
     Abort,
 }
@@ -89,6 +92,17 @@ pub struct Delta {
     pub tool_calls: Vec<ToolCall>,
     /// Set in the last delta.
     pub finish: Option<Finish>,
+}
+
+impl Delta {
+    /// Adds what the next engine output added.
+    pub fn push(&mut self, next: Self) {
+        let Self { tokens, text, tool_calls, finish } = next;
+        self.tokens.extend(tokens);
+        self.text.push_str(&text);
+        self.tool_calls.extend(tool_calls);
+        self.finish = finish.or(self.finish.take());
+    }
 }
 
 /// A running generation. Dropping it aborts the generation.
@@ -191,6 +205,7 @@ fn events(
     sampling: Arc<SamplingParams>,
 ) -> EventStream {
     let mut sampled = 0;
+    let mut loops = Loops::new(&sampling);
     try_stream! {
         while let Some(output) = outputs.next().await {
             match output? {
@@ -216,6 +231,10 @@ fn events(
                         EngineError::Failed(format!("cannot decode sampled token {}: {error}", token.id))
                     })?;
                     let mut text = piece.text;
+                    // As in vLLM: looked for behind every other end but a stop string, which is found later.
+                    if loops.after(token.id) && finish.is_none() {
+                        finish = Some(Finish::Repetition);
+                    }
                     if let Some(stop) = piece.stop {
                         finish = Some(Finish::StopString(stop));
                     } else if finish.is_some() {
@@ -232,6 +251,26 @@ fn events(
         Err(EngineError::Failed("the generation ended without a reason".to_owned()))?;
     }
     .boxed()
+}
+
+/// Watches a generation for loops, where that is asked for.
+struct Loops {
+    wanted: Option<RepetitionDetection>,
+    min_tokens: usize,
+    token_ids: Vec<TokenId>,
+}
+
+impl Loops {
+    fn new(sampling: &SamplingParams) -> Self {
+        Self { wanted: sampling.repetition_detection, min_tokens: sampling.min_tokens, token_ids: Vec::new() }
+    }
+
+    /// Whether the generation loops with its next token.
+    fn after(&mut self, id: TokenId) -> bool {
+        let Some(wanted) = self.wanted else { return false };
+        self.token_ids.push(id);
+        self.token_ids.len() >= self.min_tokens && wanted.found_in(&self.token_ids)
+    }
 }
 
 fn unexpected(output: &EngineOutput) -> EngineError {

@@ -35,7 +35,10 @@ use progress::Progress;
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
     let bound = listen::bind(&args.http).await?;
     let progress = Progress::new();
-    let files = files(&args, &progress).await?;
+    let mut files = files(&args, &progress).await?;
+    if let Some(generation) = policy::generation_config(&args)? {
+        files.generation = generation;
+    }
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model()))?;
     if let Some(width) = files.config.vocab_size.filter(|width| tokenizer.vocab_size() > *width) {
@@ -63,6 +66,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
         tools: ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice },
+        requests: policy::requests(&args),
         prompt_tokens_details: args.enable_prompt_tokens_details,
         max_model_len,
         utc_offset,

@@ -126,6 +126,12 @@ fn text_parts(index: usize, message: &Message, format: ContentFormat) -> Result<
     Ok(parts)
 }
 
+/// What a message says, its parts on a line each, as templates that know no parts see it.
+pub fn said(message: &Message) -> Result<String, PromptError> {
+    let parts = text_parts(0, message, ContentFormat::String)?;
+    Ok(parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n"))
+}
+
 /// The text of a part, `None` where vLLM skips the part because it has none.
 fn object_part(
     place: &str,

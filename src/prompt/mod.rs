@@ -28,7 +28,7 @@ use crate::{
 };
 use conversation::Conversation;
 pub use eos_count::replace_prefix_tokens;
-pub use messages::without_billing_header;
+pub use messages::{said, without_billing_header};
 use seams::Seams;
 use splice::{Joined, Splice};
 use template::{ChatTemplate, TemplateError};
@@ -46,6 +46,8 @@ pub struct ChatPrompt {
     pub add_generation_prompt: bool,
     /// End inside the last message.
     pub continue_final_message: bool,
+    /// Another template than the model's.
+    pub template: Option<Arc<ChatTemplate>>,
     /// Further variables of the template.
     pub template_kwargs: Object,
     /// How much to think, for templates that read it.
@@ -130,6 +132,8 @@ pub struct RenderedPrompt {
     pub token_ids: Arc<[TokenId]>,
     /// How they came about.
     pub provenance: Provenance,
+    /// The whole conversation as the template wrote it, where the ids are those of that text.
+    pub text: Option<String>,
     /// How the whole conversation would have been encoded, if that was asked.
     pub drift: Option<Drift>,
     /// Where the known ids say something else than the messages, as far as that was asked.
@@ -251,7 +255,7 @@ impl RenderedPrompt {
     }
 
     fn new(token_ids: Vec<TokenId>, provenance: Provenance) -> Self {
-        Self { token_ids: token_ids.into(), provenance, drift: None, edits: Edits::default() }
+        Self { token_ids: token_ids.into(), provenance, text: None, drift: None, edits: Edits::default() }
     }
 }
 
@@ -279,14 +283,29 @@ impl PromptRenderer {
         &self.tokenizer
     }
 
+    /// Compiles a template that a request brings, which may print the model's special tokens. One that is only a name
+    /// is the model's template of that name, as in transformers.
+    pub fn compile(&self, source: &str) -> Result<Arc<ChatTemplate>, PromptError> {
+        let Templates { default, tool_use } = &self.templates;
+        let named = match (source, tool_use, default) {
+            ("tool_use", Some(named), _) | ("default", Some(_), Some(named)) => Some(named),
+            _ => None,
+        };
+        let source = named.map_or(source, ChatTemplate::source);
+        let known = default.as_ref().or(tool_use.as_ref()).ok_or(PromptError::NoTemplate)?;
+        Ok(Arc::new(known.with_source(source)?))
+    }
+
     /// Renders a conversation and encodes what is not known. Blocking: milliseconds for long conversations.
     pub fn render(&self, prompt: &ChatPrompt) -> Result<RenderedPrompt, PromptError> {
         let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
-        let template = tool_use.or(self.templates.default.as_ref()).ok_or(PromptError::NoTemplate)?;
+        let own = tool_use.or(self.templates.default.as_ref());
+        let template = prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)?;
         let (conversation, text) = Conversation::render(template, prompt)?;
         let Some(known) = &prompt.known else {
             let rendered = self.encode(&text, prompt, Provenance::Rendered)?;
-            return Ok(RenderedPrompt { drift: prompt.checks.drift.then_some(Drift { position: None }), ..rendered });
+            let drift = prompt.checks.drift.then_some(Drift { position: None });
+            return Ok(RenderedPrompt { drift, text: Some(text), ..rendered });
         };
         let mut rendered = self.continued(&conversation, &text, prompt, known)?;
         let anchor = match rendered.provenance {
@@ -298,6 +317,9 @@ impl PromptRenderer {
         }
         if let Some(anchor) = anchor {
             rendered.edits = edits::find(&self.tokenizer, prompt, known, anchor, &text)?;
+        }
+        if matches!(rendered.provenance, Provenance::Retokenized(_)) {
+            rendered.text = Some(text);
         }
         Ok(rendered)
     }

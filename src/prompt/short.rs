@@ -116,6 +116,7 @@ mod tests {
             documents: None,
             add_generation_prompt: true,
             continue_final_message: false,
+            template: None,
             template_kwargs: crate::json::Object::new(),
             reasoning_effort: None,
             add_special_tokens: false,

@@ -2,7 +2,7 @@
 
 use super::{
     Logprobs, SampleError,
-    best::{BestTokens, Candidate, best_first},
+    best::{BestTokens, Candidate},
     softmax::{BlockSums, Scale, max_logit},
 };
 use crate::TokenId;
@@ -32,7 +32,7 @@ pub struct SampledToken {
     /// As vLLM reports it: the rank it has in `top_logprobs` or, when it is not there, the number of tokens that are at
     /// least as probable, itself among them. The two differ only where tokens are exactly equally probable.
     pub rank: u32,
-    /// In rank order, without the sampled token put first (that is presentation).
+    /// In rank order, or as they were asked for, without the sampled token put first (that is presentation).
     pub top_logprobs: Vec<TopLogprob>,
 }
 
@@ -76,13 +76,16 @@ impl<'a> Distribution<'a> {
         (1..).zip(listed).map(|(rank, &candidate)| self.ranked(candidate, rank)).collect()
     }
 
-    /// The given tokens, each once; a token without a logit is left out.
+    /// The given tokens in their order, each once; a token without a logit is left out.
     fn given(&self, ids: &[TokenId]) -> Vec<TopLogprob> {
-        let mut given: Vec<Candidate> =
-            ids.iter().filter_map(|&id| self.logits.get(id as usize).map(|&logit| (id, logit))).collect();
-        given.sort_unstable_by(best_first);
-        given.dedup();
-        given.into_iter().map(|candidate| self.ranked(candidate, self.rank(candidate.1))).collect()
+        let first = |&(place, id): &(usize, &TokenId)| !ids[..place].contains(id);
+        let given = ids.iter().enumerate().filter(first);
+        given
+            .filter_map(|(_, &id)| {
+                let &logit = self.logits.get(id as usize)?;
+                Some(self.ranked((id, logit), self.rank(logit)))
+            })
+            .collect()
     }
 
     /// Describes the token of one position; its id has a logit.
@@ -160,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn given_tokens_come_once_each_in_rank_order_with_their_ranks() {
+    fn given_tokens_come_once_each_in_their_own_order_with_their_ranks() {
         let logits = [1.0, 2.0, 2.0, 3.0];
         let scale = Scale::new(3.0, 1.0);
         let wanted = Logprobs::Ids(vec![0, 2, 9, 0]);
         let distribution = Distribution::new(&logits, scale, 1.0);
         let token = distribution.describe(3, Some(&wanted), &mut BestTokens::default());
-        assert_eq!(listed(&token), [(2, 3), (0, 4)]);
+        assert_eq!(listed(&token), [(0, 4), (2, 3)]);
         assert_eq!(token.rank, 1);
     }
 

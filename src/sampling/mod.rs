@@ -38,6 +38,7 @@ mod params;
 mod penalties;
 #[cfg(test)]
 mod properties;
+mod repetition;
 mod sampler;
 mod softmax;
 mod truncation;
@@ -46,6 +47,7 @@ mod validation;
 pub use error::SampleError;
 pub use log_probs::{SampledToken, TopLogprob, score_token};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};
+pub use repetition::RepetitionDetection;
 pub use sampler::{SequenceSampler, Step};
 pub use validation::SamplingError;
 

@@ -1,6 +1,6 @@
 //! What a request asks of the sampler.
 
-use super::FinishReason;
+use super::{FinishReason, RepetitionDetection};
 use crate::TokenId;
 
 /// Which log-probs accompany each sampled token.
@@ -10,7 +10,7 @@ pub enum Logprobs {
     Top(usize),
     /// Those of the whole vocabulary.
     All,
-    /// The sampled token's and those of the given tokens.
+    /// The sampled token's and those of the given tokens, in the given order.
     Ids(Vec<TokenId>),
 }
 
@@ -66,6 +66,8 @@ pub struct SamplingParams {
     pub logprobs: Option<Logprobs>,
     /// See [`LogprobsMode`].
     pub logprobs_mode: LogprobsMode,
+    /// A sequence that loops is ended; the sampler leaves that to `generation`.
+    pub repetition_detection: Option<RepetitionDetection>,
 }
 
 impl Default for SamplingParams {
@@ -91,6 +93,7 @@ impl Default for SamplingParams {
             stop_token_ids: Vec::new(),
             logprobs: None,
             logprobs_mode: LogprobsMode::Raw,
+            repetition_detection: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -52,6 +52,7 @@ struct Recipe {
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
     server: ServerConfig,
+    requests: RequestPolicy,
     names: Vec<String>,
     chat_template: Option<String>,
     max_model_len: usize,
@@ -82,11 +83,13 @@ impl TestApp {
                 max_logprobs: Some(20),
                 logprobs_mode: LogprobsMode::Raw,
                 return_tokens_as_token_ids: false,
+                most_tokens: None,
             },
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
             server: ServerConfig::default(),
+            requests: RequestPolicy::default(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
             max_model_len: 4096,
@@ -131,6 +134,7 @@ impl TestApp {
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
             tools: recipe.tools,
+            requests: recipe.requests.clone(),
             prompt_tokens_details: recipe.prompt_tokens_details,
             max_model_len: recipe.max_model_len,
             utc_offset: UtcOffset::UTC,
@@ -178,6 +182,11 @@ impl TestApp {
     /// `--enable-prompt-tokens-details`.
     pub(crate) fn prompt_tokens_details(self) -> Self {
         self.with(|recipe| recipe.prompt_tokens_details = true)
+    }
+
+    /// What the server decides about conversations and their answers.
+    pub(crate) fn requests(self, change: impl FnOnce(&mut RequestPolicy)) -> Self {
+        self.with(|recipe| change(&mut recipe.requests))
     }
 
     /// What the server decides about sampling.

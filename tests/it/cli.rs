@@ -157,6 +157,17 @@ fn help_and_version_are_on_standard_output() {
 }
 
 #[test]
+fn every_flag_is_in_the_docs() {
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flags.md")).unwrap();
+    let help = run(&["serve", "--help"]).out;
+    let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    let flags = flags.filter_map(|line| line.split([' ', ',']).next());
+    let missing: Vec<&str> = flags.filter(|flag| *flag != "config" && !docs.contains(&format!("`--{flag}"))).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    assert!(docs.contains("`--max-num-queued-reqs`"));
+}
+
+#[test]
 fn a_bad_command_line_exits_with_two() {
     for arguments in [
         &["serve", TINY_MODEL, "--no-such-flag"][..],

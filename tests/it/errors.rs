@@ -202,7 +202,7 @@ fn completion_refusals() -> Vec<Refusal> {
         wrong(json!({ "logprobs": -2 }), "logprobs", "`logprobs` must be a positive value or -1."),
         malformed(json!({ "logprobs": true }), "body.logprobs"),
         malformed(json!({ "echo": "yes" }), "body.echo"),
-        wrong(json!({ "suffix": "max_tokens" }), "suffix", "not supported"),
+        wrong(json!({ "suffix": "max_tokens" }), "suffix", "suffix is only supported for models with FIM completion"),
     ]
 }
 

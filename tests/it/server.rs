@@ -144,3 +144,33 @@ async fn docs_can_be_left_out() {
     }
     assert_eq!(app.get("/health").await.status, 200);
 }
+
+#[tokio::test]
+async fn streams_end_with_their_usage_if_the_server_says_so() {
+    let app = TestApp::new().says("hello").requests(|requests| requests.force_include_usage = true);
+    let body = json!({ "prompt": "hello", "stream": true });
+    let events = app.post("/v1/completions", body).await.events();
+    let last = events.last().unwrap();
+    assert_eq!((&last["choices"], &last["usage"]["completion_tokens"]), (&json!([]), &json!(2)));
+    let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "stream": true });
+    let events = app.post("/v1/chat/completions", body).await.events();
+    assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 2);
+}
+
+#[tokio::test]
+async fn tools_that_may_not_be_called_can_be_hidden() {
+    let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let prompt_tokens = async |app: &TestApp, more: serde_json::Value| {
+        let mut body = json!({ "messages": messages, "max_tokens": 1 });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        app.post("/v1/chat/completions", body).await.ok()["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    let shows = TestApp::new();
+    let hides = TestApp::new().requests(|requests| requests.exclude_tools_when_tool_choice_none = true);
+    let without = prompt_tokens(&shows, json!({})).await;
+    let none = json!({ "tools": tools, "tool_choice": "none" });
+    assert!(prompt_tokens(&shows, none.clone()).await > without);
+    assert_eq!(prompt_tokens(&hides, none).await, without);
+    assert!(prompt_tokens(&hides, json!({ "tools": tools, "tool_choice": null })).await > without);
+}

@@ -136,6 +136,10 @@ async fn a_scripted_stream_adds_up_to_the_json_answer() {
     for option in [
         json!({ "logprobs": true }),
         json!({ "logprobs": true, "top_logprobs": 3, "return_tokens_as_token_ids": true }),
+        json!({ "logprobs": true, "logprob_token_ids": [9, 3] }),
+        json!({ "echo": true, "add_generation_prompt": false }),
+        json!({ "repetition_detection": { "max_pattern_size": 1, "min_count": 2 } }),
+        json!({ "stream_interval": 3, "logprobs": true, "return_prompt_text": true }),
     ] {
         adds_up(wordy, CHAT, conversation(&option)).await;
     }
@@ -175,6 +179,7 @@ fn sampling_options() -> impl Strategy<Value = Value> {
                 "frequency_penalty": penalty, "repetition_penalty": repetition, "stop": stop,
                 "ignore_eos": flags[0], "skip_special_tokens": flags[1], "include_stop_str_in_output": flags[2],
                 "return_tokens_as_token_ids": flags[3], "echo": flags[4],
+                "stream_interval": 1 + seed % 4,
             })
         },
     )
@@ -194,7 +199,6 @@ proptest! {
             completions["prompt"] = json!(["hello world", "you"]);
             adds_up(TestApp::new, COMPLETIONS, prompt(&completions)).await;
             let mut chat = options;
-            chat["echo"] = json!(false);
             chat["top_logprobs"] = chat["logprobs"].clone();
             chat["logprobs"] = json!(chat["top_logprobs"] != json!(0));
             adds_up(TestApp::new, CHAT, conversation(&chat)).await;
@@ -217,13 +221,11 @@ async fn chat_chunks_have_the_keys_that_vllm_sends() {
     const FIRST: &str = "id object created model choices[index delta{role content} logprobs finish_reason] prompt_token_ids prompt_text";
     const NEXT: &str = "id object created model choices[index delta{content} logprobs finish_reason token_ids]";
     let ids = json!({ "return_token_ids": true });
-    let last = "id object created model choices[index delta{} logprobs finish_reason stop_reason token_ids] \
+    let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids] \
                 system_fingerprint";
     let verdict = "token_continuity{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}";
     assert_eq!(shapes(CHAT, conversation(&ids)).await, [&format!("{FIRST} {verdict}"), NEXT, last]);
     let length = json!({ "max_tokens": 2, "return_token_ids": false });
-    let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids] \
-                system_fingerprint";
     assert_eq!(shapes(CHAT, conversation(&length)).await, [FIRST, NEXT, last]);
     let usage = json!({ "max_tokens": 2, "stream_options": { "include_usage": true }, "return_token_ids": false });
     let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids]";

@@ -2,6 +2,7 @@
 
 mod request;
 mod response;
+mod shown;
 mod types;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::{
     error::{ApiError, ErrorBody},
     extract::JsonBody,
     sse,
+    stream_interval::batched,
     stream_options::Delivery,
     token_continuity::recorded,
 };
@@ -91,16 +93,17 @@ async fn create_chat_completion_from_tokens(
 }
 
 async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
-    let ChatTurn { id, prompt, sampling, top_logprobs, delivery } = ChatTurn::new(request, &headers, &api)?;
+    let ChatTurn { id, prompt, sampling, shown, stream_interval, delivery } = ChatTurn::new(request, &headers, &api)?;
     let mut prompt = api.prompt(prompt).await?;
     let requests = api.sequences(&prompt.token_ids, &sampling)?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let events = recorded(events, recorder, sampling.n);
-    let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, top_logprobs);
+    let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
         Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {
+            let events = batched(events, stream_interval, sampling.n);
             sse::respond(events, Chunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };

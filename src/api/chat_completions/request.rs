@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 
-use super::types::ChatCompletionRequest;
+use super::{shown::Shown, types::ChatCompletionRequest};
 use crate::{
     api::{
         Api, answer_id,
@@ -12,6 +12,7 @@ use crate::{
         stream_options::{Delivery, delivery},
         tools::ToolFields,
     },
+    json::Value,
     sampling::Logprobs,
 };
 
@@ -21,7 +22,9 @@ pub(super) struct ChatTurn {
     pub(super) id: String,
     pub(super) prompt: PromptTurn,
     pub(super) sampling: Sampling,
-    pub(super) top_logprobs: Option<usize>,
+    pub(super) shown: Shown,
+    /// Tokens of a chunk in the middle of a stream.
+    pub(super) stream_interval: usize,
     pub(super) delivery: Delivery,
 }
 
@@ -30,14 +33,16 @@ impl ChatTurn {
         api.models.check(request.model.as_deref())?;
         let tokenizer = api.renderer.tokenizer();
         let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
-        let delivery = delivery(request.stream, request.stream_options)?;
-        refuse_unserved(&request)?;
+        let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
+        refuse_media(&request)?;
         let tools = ToolFields {
             tools: request.tools.as_deref(),
             tool_choice: request.tool_choice.as_ref(),
             parallel_tool_calls: request.parallel_tool_calls,
         };
         let tool_calls = tools.resolve(api.tools)?;
+        let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
+        let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
         let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
@@ -48,6 +53,15 @@ impl ChatTurn {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
+        let shown = Shown::new(&request, top_logprobs, api)?;
+        // A stream has no place for them.
+        if shown.echo.is_some() && delivery == Delivery::Json {
+            let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
+            sampling.report_prompt(Some(&like_answer), &api.sampling, tokenizer.vocab_size())?;
+        }
+        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
+        let truncation = request.sampling.truncation(api.max_model_len, max_tokens)?;
+        let wants_text = request.return_prompt_text.unwrap_or(false);
         let conversation = Conversation {
             messages: request.messages,
             carriers: CarrierFields {
@@ -56,10 +70,11 @@ impl ChatTurn {
                 tokens: request.tokens,
                 kv_transfer_params: request.kv_transfer_params,
                 session_id: request.session_id,
+                vllm_xargs: request.vllm_xargs,
                 prompt_cache_key: request.prompt_cache_key,
                 return_token_continuity: request.return_token_continuity,
             },
-            tools: request.tools,
+            tools: request.tools.filter(|_| !hides_tools),
             documents: request.documents,
             reasoning_effort: request.reasoning_effort,
             add_generation_prompt: request.add_generation_prompt,
@@ -69,16 +84,34 @@ impl ChatTurn {
             chat_template_kwargs: request.chat_template_kwargs,
             stop_token_ids: sampling.stop_token_ids().to_vec(),
         };
-        let prompt = conversation.into_turn(api, headers)?;
-        Ok(Self { id, prompt, sampling, top_logprobs, delivery })
+        let prompt = PromptTurn { truncation, wants_text, ..conversation.into_turn(api, headers)? };
+        Ok(Self { id, prompt, sampling, shown, stream_interval, delivery })
     }
 }
 
-fn refuse_unserved(request: &ChatCompletionRequest) -> Result<(), ApiError> {
-    if request.echo == Some(true) {
-        return Err(ApiError::invalid("echo", "`echo` is not supported on chat completions by this server"));
+/// There are no media whose processing a request could change (vLLM: `--trust-request-mm-kwargs`).
+fn refuse_media(request: &ChatCompletionRequest) -> Result<(), ApiError> {
+    let fields = [
+        ("mm_processor_kwargs", &request.mm_processor_kwargs, "preprocessing"),
+        ("media_io_kwargs", &request.media_io_kwargs, "media loading"),
+    ];
+    let set =
+        |value: &Option<Value>| value.as_ref().and_then(Value::as_object).is_some_and(|kwargs| !kwargs.is_empty());
+    match fields.into_iter().find(|(_, value, _)| set(value)) {
+        Some((name, _, what)) => {
+            let message = format!(
+                "Per-request {name} are disabled by default because they can change multimodal {what} resource usage. \
+                 Start the server with --trust-request-mm-kwargs only when clients are trusted. (parameter={name})"
+            );
+            Err(ApiError::invalid(name, message))
+        }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// As many alternatives as `top_logprobs` says; -1 is the whole vocabulary.
+fn alternatives(top: i64) -> Logprobs {
+    if top == -1 { Logprobs::All } else { Logprobs::Top(usize::try_from(top).unwrap_or(usize::MAX)) }
 }
 
 /// `top_logprobs`: null counts as 0, since a null that turned log-probs off has emptied training data before.
@@ -94,8 +127,8 @@ fn logprobs(request: &ChatCompletionRequest) -> Result<(Option<Logprobs>, Option
         (true, top) => {
             let top = usize::try_from(top).unwrap_or(usize::MAX);
             // Chosen tokens are all shown, whatever their number.
-            let shown = request.sampling.logprob_token_ids.is_none().then_some(top);
-            Ok((Some(Logprobs::Top(top)), shown))
+            let chosen = request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
+            Ok((Some(Logprobs::Top(top)), (!chosen).then_some(top)))
         }
     }
 }

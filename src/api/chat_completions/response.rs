@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use super::types::{
-    AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice, ChunkDelta,
-    ChunkToolCall, NamedLogprob, TokenLogprob,
+use super::{
+    shown::Shown,
+    types::{
+        AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
+        ChunkDelta, ChunkToolCall, NamedLogprob, TokenLogprob,
+    },
 };
 use crate::{
     TokenId,
@@ -39,23 +42,19 @@ pub(super) struct Envelope {
     created: u64,
     model: String,
     prompt_token_ids: Arc<[TokenId]>,
+    /// Where it is asked for and there is one.
+    prompt_text: Option<String>,
     /// Where ids are asked for.
     token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
     logprobs: bool,
-    top_logprobs: Option<usize>,
+    shown: Shown,
     prompt_logprobs: bool,
     tokens_as_ids: bool,
 }
 
 impl Envelope {
-    pub(super) fn new(
-        api: Arc<Api>,
-        id: String,
-        prompt: &Prompted,
-        sampling: &Sampling,
-        top_logprobs: Option<usize>,
-    ) -> Self {
+    pub(super) fn new(api: Arc<Api>, id: String, prompt: &Prompted, sampling: &Sampling, shown: Shown) -> Self {
         let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
         let token_continuity = (prompt.asks_for_continuity || asks_for_ids).then(|| prompt.verdict.clone());
         Self {
@@ -63,10 +62,11 @@ impl Envelope {
             created: created(),
             model: api.models.name().to_owned(),
             prompt_token_ids: Arc::clone(&prompt.token_ids),
+            prompt_text: prompt.text.clone(),
             token_continuity,
             return_token_ids: sampling.return_token_ids,
             logprobs: sampling.wants_logprobs(),
-            top_logprobs,
+            shown,
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
             tokens_as_ids: sampling.tokens_as_ids,
             api,
@@ -103,7 +103,7 @@ impl Envelope {
             usage,
             prompt_logprobs,
             prompt_token_ids: self.return_token_ids.then(|| self.prompt_token_ids.to_vec()),
-            prompt_text: None,
+            prompt_text: self.prompt_text.clone(),
             kv_transfer_params: None,
             ec_transfer_params: None,
             metrics: None,
@@ -123,13 +123,13 @@ impl Envelope {
             token_ids: self.return_token_ids.then(|| completion.token_ids()),
             routed_experts: None,
             message: AnswerMessage {
-                role: "assistant",
+                role: self.shown.role.clone(),
                 tokens: bundle.then(|| AnswerTokens {
                     prompt_token_ids: self.prompt_token_ids.to_vec(),
                     generation_token_ids: completion.token_ids(),
                     generation_log_probs: completion.tokens.iter().map(|token| token.logprob).collect(),
                 }),
-                content: (!completion.text.is_empty() || completion.tool_calls.is_empty()).then_some(completion.text),
+                content: self.content(completion.text, completion.tool_calls.is_empty()),
                 refusal: None,
                 annotations: None,
                 audio: None,
@@ -138,6 +138,14 @@ impl Envelope {
                 reasoning: None,
             },
         })
+    }
+
+    /// What a message says; null where it only makes calls.
+    fn content(&self, text: String, calls_nothing: bool) -> Option<String> {
+        match &self.shown.echo {
+            Some(echo) => Some(echo.clone() + &text),
+            None => (!text.is_empty() || calls_nothing).then_some(text),
+        }
     }
 
     fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
@@ -150,9 +158,9 @@ impl Envelope {
 
     fn token_logprob(&self, token: &SampledToken) -> Result<TokenLogprob, ApiError> {
         let spelling = TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.tokens_as_ids };
-        let alternatives = shown_alternatives(token, self.top_logprobs).into_iter().map(|shown| {
-            let name = spelling.name(shown.id)?;
-            Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: shown.logprob })
+        let alternatives = shown_alternatives(token, self.shown.top_logprobs).into_iter().map(|other| {
+            let name = spelling.name(other.id)?;
+            Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: other.logprob })
         });
         Ok(TokenLogprob {
             token: NamedLogprob {
@@ -186,26 +194,32 @@ pub(super) struct Chunks {
     include_usage: bool,
     continuous_usage: bool,
     reads_tool_calls: bool,
-    /// Tokens sampled so far; `None` for a choice without output yet.
-    sampled: Vec<Option<usize>>,
+    /// The first chunks are out.
+    started: bool,
+    /// Tokens sampled so far, of each choice.
+    sampled: Vec<usize>,
     details: Option<PromptTokensDetails>,
 }
 
 impl Chunks {
     pub(super) fn new(envelope: Envelope, sampling: &Sampling, include_usage: bool, continuous_usage: bool) -> Self {
         let reads_tool_calls = sampling.text.tool_calls.is_some();
-        let sampled = vec![None; sampling.n];
-        Self { envelope, include_usage, continuous_usage, reads_tool_calls, sampled, details: None }
+        let sampled = vec![0; sampling.n];
+        Self { envelope, include_usage, continuous_usage, reads_tool_calls, started: false, sampled, details: None }
     }
 
     fn usage(&self, index: usize) -> Option<StreamedUsage> {
-        self.continuous_usage.then(|| self.envelope.usage(self.sampled[index].unwrap_or(0)).into())
+        self.continuous_usage.then(|| StreamedUsage::so_far(self.envelope.usage(self.sampled[index])))
     }
 
     fn first(&self, index: usize) -> ChatCompletionChunk {
         let choice = ChunkChoice {
             index,
-            delta: ChunkDelta { role: Some("assistant"), content: Some(String::new()), ..ChunkDelta::default() },
+            delta: ChunkDelta {
+                role: Some(self.envelope.shown.role.clone()),
+                content: Some(String::new()),
+                ..ChunkDelta::default()
+            },
             logprobs: None,
             finish_reason: None,
             stop_reason: None,
@@ -215,10 +229,24 @@ impl Chunks {
         ChatCompletionChunk {
             usage: self.usage(index),
             prompt_token_ids: Some(prompt),
-            prompt_text: Some(None),
+            prompt_text: Some(self.envelope.prompt_text.clone()),
             token_continuity: self.envelope.token_continuity.clone(),
             ..self.envelope.chunk(vec![choice])
         }
+    }
+
+    /// What is put in front of a choice, with `echo`.
+    fn repeated(&self, index: usize) -> Option<ChatCompletionChunk> {
+        let echo = self.envelope.shown.echo.clone().filter(|echo| !echo.is_empty())?;
+        let choice = ChunkChoice {
+            index,
+            delta: ChunkDelta { content: Some(echo), ..ChunkDelta::default() },
+            logprobs: None,
+            finish_reason: None,
+            stop_reason: None,
+            token_ids: None,
+        };
+        Some(ChatCompletionChunk { usage: self.usage(index), ..self.envelope.chunk(vec![choice]) })
     }
 
     /// The chunks of a delta: calls have one each, as OpenAI sends them, and the end comes behind them.
@@ -229,10 +257,8 @@ impl Chunks {
         if !(spoken || called || ended || self.shows_silence()) {
             return Ok(Vec::new());
         }
-        let content = ChunkDelta {
-            content: (spoken || !(ended || self.reads_tool_calls)).then_some(text),
-            ..ChunkDelta::default()
-        };
+        let content =
+            ChunkDelta { content: (spoken || !self.reads_tool_calls).then_some(text), ..ChunkDelta::default() };
         if !called {
             return Ok(vec![self.piece(index, content, &delta, called)?]);
         }
@@ -296,20 +322,18 @@ impl sse::Chunks for Chunks {
             }
         };
         let mut chunks = Vec::with_capacity(2);
-        if self.sampled[index].is_none() {
-            self.sampled[index] = Some(0);
-            chunks.push(self.first(index));
+        if !std::mem::replace(&mut self.started, true) {
+            chunks.extend((0..self.sampled.len()).map(|index| self.first(index)));
+            chunks.extend((0..self.sampled.len()).filter_map(|index| self.repeated(index)));
         }
-        if let Some(sampled) = &mut self.sampled[index] {
-            *sampled += delta.tokens.len();
-        }
+        self.sampled[index] += delta.tokens.len();
         chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }
 
     fn last(&self) -> Option<ChatCompletionChunk> {
         self.include_usage.then(|| ChatCompletionChunk {
-            usage: Some(StreamedUsage::last(self.envelope.usage(self.sampled.iter().flatten().sum()), self.details)),
+            usage: Some(StreamedUsage::last(self.envelope.usage(self.sampled.iter().sum()), self.details)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(Vec::new())
         })

@@ -33,6 +33,9 @@ pub(super) struct ChatCompletionRequest {
     pub tokens: Option<TokenIds>,
     /// The client's name for the conversation; the header `X-Session-ID` wins.
     pub session_id: Option<String>,
+    /// Arguments for a server's own extensions, of which `session_id` is read.
+    #[schema(value_type = Option<Object>)]
+    pub vllm_xargs: Option<Value>,
     /// Taken for `session_id` where that is not given.
     pub prompt_cache_key: Option<String>,
     /// Report what became of the ids of earlier turns, drift included.
@@ -56,7 +59,7 @@ pub(super) struct ChatCompletionRequest {
     pub continue_final_message: Option<bool>,
     /// Let the tokenizer add its own special tokens (default false).
     pub add_special_tokens: Option<bool>,
-    /// Refused: the server's own template is used.
+    /// The template to use, where the server trusts requests with it (`--trust-request-chat-template`).
     #[schema(value_type = Option<String>)]
     pub chat_template: Option<Value>,
     /// Further variables of the template.
@@ -70,7 +73,7 @@ pub(super) struct ChatCompletionRequest {
     pub logprobs: Option<bool>,
     /// Report this many alternatives too; -1 is the whole vocabulary.
     pub top_logprobs: Option<i64>,
-    /// Refused unless false.
+    /// Put the last message in front of the answer that continues it; reports log-probs of the prompt too.
     pub echo: Option<bool>,
     /// Answer with server-sent events.
     pub stream: Option<bool>,
@@ -81,6 +84,14 @@ pub(super) struct ChatCompletionRequest {
     /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
     #[schema(value_type = Option<Object>)]
     pub kv_transfer_params: Option<Value>,
+    /// Report the prompt as text.
+    pub return_prompt_text: Option<bool>,
+    /// Refused unless empty: there are no media to process.
+    #[schema(value_type = Option<Object>)]
+    pub mm_processor_kwargs: Option<Value>,
+    /// Refused unless empty: there are no media to load.
+    #[schema(value_type = Option<Object>)]
+    pub media_io_kwargs: Option<Value>,
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -109,6 +120,7 @@ pub(super) struct ChatCompletion {
     pub(super) prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
     pub(super) prompt_token_ids: Option<Vec<TokenId>>,
+    /// The prompt as text, with `return_prompt_text`; null where it came in ids.
     pub(super) prompt_text: Option<String>,
     pub(super) kv_transfer_params: Option<u8>,
     pub(super) ec_transfer_params: Option<u8>,
@@ -134,7 +146,7 @@ pub(super) struct Choice {
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AnswerMessage {
-    pub(super) role: &'static str,
+    pub(super) role: String,
     /// Null where the message only makes calls.
     pub(super) content: Option<String>,
     pub(super) refusal: Option<u8>,
@@ -229,6 +241,7 @@ pub(super) struct ChatCompletionChunk {
     /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_token_ids: Nullable<Vec<TokenId>>,
+    /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_text: Nullable<String>,
     /// In the first chunk of a choice, where ids are asked for.
@@ -254,7 +267,7 @@ pub(super) struct ChunkChoice {
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(super) struct ChunkDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) role: Option<&'static str>,
+    pub(super) role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content: Option<String>,
     /// One call, complete.

@@ -12,7 +12,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
-use futures::StreamExt;
+use futures::TryStreamExt;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -20,12 +20,10 @@ use super::{
     error::{ApiError, ErrorBody},
     extract::JsonBody,
     sse,
+    stream_interval::batched,
     stream_options::Delivery,
 };
-use crate::{
-    engine::EngineError,
-    generation::{Event, GenerationRequest, collect},
-};
+use crate::generation::{GenerationRequest, collect};
 use request::CompletionTurn;
 use response::{Chunks, Envelope};
 use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
@@ -57,12 +55,13 @@ async fn create_completion(
 ) -> Result<Response, ApiError> {
     let turn = CompletionTurn::new(request, &headers, &api).await?;
     let requests = sequences(&turn, &api)?;
-    let (choices, delivery, prompt_only) = (requests.len(), turn.delivery, turn.prompt_only);
-    let events = api.generator.generate_all(requests).map(move |item| shown(item, prompt_only));
+    let (choices, delivery, stream_interval) = (requests.len(), turn.delivery, turn.stream_interval);
+    let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let envelope = Envelope::new(Arc::clone(&api), turn);
     match delivery {
         Delivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
         Delivery::Stream { include_usage, continuous_usage } => {
+            let events = batched(events, stream_interval, choices);
             Ok(sse::respond(events, Chunks::new(envelope, include_usage, continuous_usage)))
         }
     }
@@ -74,14 +73,4 @@ fn sequences(turn: &CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>,
         requests.extend(api.sequences(&prompt.token_ids, &turn.sampling)?);
     }
     Ok(requests)
-}
-
-/// Hides the token that the engine had to sample where only the prompt was asked for.
-fn shown(item: Result<(usize, Event), EngineError>, prompt_only: bool) -> Result<(usize, Event), ApiError> {
-    let (index, mut event) = item?;
-    if let (true, Event::Delta(delta)) = (prompt_only, &mut event) {
-        delta.tokens.clear();
-        delta.text.clear();
-    }
-    Ok((index, event))
 }

@@ -12,6 +12,7 @@ use crate::{
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
+        truncation::Truncation,
     },
     sampling::Logprobs,
 };
@@ -37,11 +38,11 @@ pub(super) struct CompletionTurn {
     pub(super) sampling: Sampling,
     pub(super) logprobs: Option<ShownLogprobs>,
     pub(super) delivery: Delivery,
+    /// Tokens of a chunk in the middle of a stream.
+    pub(super) stream_interval: usize,
     pub(super) echo: bool,
-    /// Only the prompt is wanted (`echo` with 0 tokens); the engine samples one token all the same.
+    /// Only the prompt is repeated (`echo` with 0 tokens); the engine samples one token all the same, as in vLLM.
     pub(super) prompt_only: bool,
-    /// Prompt log-probs were asked for by their own field, not by `echo`.
-    pub(super) prompt_logprobs: bool,
 }
 
 /// Alternatives to show at each position; `None` is all that there are.
@@ -51,34 +52,38 @@ pub(super) struct ShownLogprobs(pub(super) Option<usize>);
 impl CompletionTurn {
     pub(super) async fn new(request: CompletionRequest, headers: &HeaderMap, api: &Arc<Api>) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
-        if request.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-            return Err(ApiError::invalid("suffix", "`suffix` is not supported by this model"));
-        }
+        refuse_unserved(&request)?;
         let id = answer_id("cmpl", headers, request.request_id.as_deref());
-        let delivery = delivery(request.stream, request.stream_options)?;
+        let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
         let echo = request.echo.unwrap_or(false);
         let prompt_only = echo && request.max_tokens == Some(0);
         let max_tokens = if prompt_only { 1 } else { request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS) };
         let (logprobs, shown) = logprobs(&request)?;
         let mut sampling =
             request.sampling.resolve(Some(max_tokens), logprobs.clone(), &api.sampling, api.renderer.tokenizer())?;
-        let prompt_logprobs = sampling.prompt_logprobs.is_some();
         if delivery != Delivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprobs", message));
         }
         if echo {
-            sampling.widen_prompt_logprobs(logprobs.as_ref(), api.renderer.tokenizer().vocab_size());
+            sampling.report_prompt(logprobs.as_ref(), &api.sampling, api.renderer.tokenizer().vocab_size())?;
         }
-        let add_special_tokens = request.add_special_tokens.unwrap_or(true);
-        let prompts = prompts(request.prompt, add_special_tokens, echo, api).await?;
-        Ok(Self { id, prompts, sampling, logprobs: shown, delivery, echo, prompt_only, prompt_logprobs })
+        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
+        let asked = request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+        let wanted = Wanted {
+            add_special_tokens: request.add_special_tokens.unwrap_or(true),
+            // The ids say it already.
+            text: echo && !sampling.return_token_ids,
+            truncation: request.sampling.truncation(api.max_model_len, Some(asked))?,
+        };
+        let prompts = prompts(request.prompt, wanted, api).await?;
+        Ok(Self { id, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
     }
 }
 
 /// With k alternatives asked for, k + 1 may be shown: the sampled token is always among them.
 fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<ShownLogprobs>), ApiError> {
-    let all = request.sampling.logprob_token_ids.is_some();
+    let all = request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
     match request.logprobs {
         None => Ok((None, None)),
         Some(-1) => Ok((Some(Logprobs::All), Some(ShownLogprobs(None)))),
@@ -90,12 +95,41 @@ fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<Sho
     }
 }
 
-async fn prompts(
-    input: Option<PromptInput>,
+/// What vLLM refuses too, in its words: it fills in with two model families, and takes embeddings where a flag says so.
+fn refuse_unserved(request: &CompletionRequest) -> Result<(), ApiError> {
+    let embeds = request.prompt_embeds.as_ref().is_some_and(|embeds| !embeds.is_null());
+    if request.suffix.is_some() {
+        let texts = matches!(request.prompt, Some(PromptInput::Text(_) | PromptInput::Texts(_)));
+        let message = if request.echo == Some(true) {
+            "Echo is unsupported with suffix."
+        } else if embeds {
+            "suffix is not supported with prompt_embeds"
+        } else if request.sampling.truncate_prompt_tokens.is_some() {
+            "suffix is not supported with truncate_prompt_tokens"
+        } else if texts {
+            "suffix is only supported for models with FIM completion rendering"
+        } else {
+            "suffix requires text prompt input for FIM completion rendering"
+        };
+        return Err(ApiError::invalid("suffix", message));
+    }
+    if embeds {
+        let message = "You must set `--enable-prompt-embeds` to input `prompt_embeds`. (parameter=prompt_embeds)";
+        return Err(ApiError::invalid("prompt_embeds", message));
+    }
+    Ok(())
+}
+
+/// What is wanted of each prompt.
+#[derive(Clone, Copy)]
+struct Wanted {
     add_special_tokens: bool,
-    echo: bool,
-    api: &Arc<Api>,
-) -> Result<Vec<Prompt>, ApiError> {
+    /// Its text, to be repeated.
+    text: bool,
+    truncation: Option<Truncation>,
+}
+
+async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> Result<Vec<Prompt>, ApiError> {
     let empty = || {
         let message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
         ApiError::invalid("prompt", message)
@@ -103,21 +137,22 @@ async fn prompts(
     let mut prompts = Vec::new();
     match input {
         None => return Err(empty()),
-        Some(PromptInput::Text(text)) => prompts.push(of_text(text, add_special_tokens, api).await?),
+        Some(PromptInput::Text(text)) if text.is_empty() => return Err(empty()),
+        Some(PromptInput::Text(text)) => prompts.push(of_text(text, wanted, api).await?),
         Some(PromptInput::Texts(texts)) => {
             check_count(texts.len())?;
             for text in texts {
-                prompts.push(of_text(text, add_special_tokens, api).await?);
+                prompts.push(of_text(text, wanted, api).await?);
             }
         }
         Some(PromptInput::Ids(ids)) if ids.is_empty() => {
             return Err(ApiError::invalid_request("You must pass at least one prompt"));
         }
-        Some(PromptInput::Ids(ids)) => prompts.push(of_ids(ids, echo, api)?),
+        Some(PromptInput::Ids(ids)) => prompts.push(of_ids(ids, wanted, api)?),
         Some(PromptInput::IdLists(lists)) => {
             check_count(lists.len())?;
             for ids in lists {
-                prompts.push(of_ids(ids, echo, api)?);
+                prompts.push(of_ids(ids, wanted, api)?);
             }
         }
     }
@@ -131,18 +166,30 @@ fn check_count(count: usize) -> Result<(), ApiError> {
     if count <= MAX_PROMPTS {
         return Ok(());
     }
-    Err(ApiError::invalid("prompt", format!("at most {MAX_PROMPTS} prompts are served at once, got {count}")))
+    let message = format!(
+        "prompt list length {count} exceeds the maximum allowed count of {MAX_PROMPTS}. To increase this limit, set \
+         the VLLM_MAX_COMPLETION_PROMPTS environment variable. (parameter=prompt)"
+    );
+    Err(ApiError::invalid("prompt", message))
 }
 
-async fn of_text(text: String, add_special_tokens: bool, api: &Arc<Api>) -> Result<Prompt, ApiError> {
-    let token_ids = api.encode(text.clone(), add_special_tokens).await?.into();
-    Ok(Prompt { token_ids, text: Some(text) })
+async fn of_text(text: String, wanted: Wanted, api: &Arc<Api>) -> Result<Prompt, ApiError> {
+    let kept = wanted.text.then(|| text.clone());
+    let mut token_ids = api.encode(text, wanted.add_special_tokens).await?;
+    if let Some(truncation) = wanted.truncation {
+        token_ids = truncation.of_encoded(token_ids, wanted.add_special_tokens, api.renderer.tokenizer())?;
+    }
+    // As in vLLM, the text is repeated whole, however much of it was cut off.
+    Ok(Prompt { token_ids: token_ids.into(), text: kept })
 }
 
-fn of_ids(ids: Vec<TokenId>, echo: bool, api: &Api) -> Result<Prompt, ApiError> {
+fn of_ids(mut ids: Vec<TokenId>, wanted: Wanted, api: &Api) -> Result<Prompt, ApiError> {
+    if let Some(truncation) = wanted.truncation {
+        ids = truncation.of_ids(ids);
+    }
     if let Some(id) = ids.iter().find(|&&id| id as usize >= api.vocab_size()) {
         return Err(ApiError::invalid("prompt", format!("Token id {id} is out of vocabulary")));
     }
-    let text = if echo { Some(api.renderer.tokenizer().decode(&ids, true)?) } else { None };
+    let text = if wanted.text { Some(api.renderer.tokenizer().decode(&ids, false)?) } else { None };
     Ok(Prompt { token_ids: ids.into(), text })
 }

@@ -85,26 +85,31 @@ impl Envelope {
         let ids = self.turn.sampling.return_token_ids;
         let prompt = completion.prompt.as_ref().map(|prompt| prompt.logprobs.as_slice());
         let tokenizer = self.api.renderer.tokenizer();
-        let shown = prompt.filter(|_| self.turn.prompt_logprobs);
+        let scored = prompt.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
         let mut logprobs = Logprobs::default();
         self.add_echo(index, prompt, &mut logprobs)?;
-        self.add(&completion.tokens, &mut logprobs)?;
+        self.add_sampled(&completion.tokens, &mut logprobs)?;
         Ok(CompletionChoice {
             index,
             logprobs: logprobs.lists,
             finish_reason,
             stop_reason,
             token_ids: ids.then(|| completion.token_ids()),
-            prompt_logprobs: shown.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
+            prompt_logprobs: scored.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
             prompt_token_ids: ids.then(|| self.prompt(index).token_ids.to_vec()),
             routed_experts: None,
-            text: self.echo_text(index) + &completion.text,
+            text: self.echo_text(index) + self.text(&completion.text),
         })
     }
 
     /// The prompt's text, where it is to be repeated.
     fn echo_text(&self, index: usize) -> String {
-        if self.turn.echo { self.prompt(index).text.clone().unwrap_or_default() } else { String::new() }
+        self.prompt(index).text.clone().unwrap_or_default()
+    }
+
+    /// What is shown of the text that was sampled.
+    fn text<'a>(&self, sampled: &'a str) -> &'a str {
+        if self.turn.prompt_only { "" } else { sampled }
     }
 
     /// Adds the log-probs of a repeated prompt; its first token has none.
@@ -114,6 +119,10 @@ impl Envelope {
             out.push(self.spelling().name(first)?, None, None);
         }
         self.add(prompt, out)
+    }
+
+    fn add_sampled(&self, tokens: &[SampledToken], out: &mut Logprobs) -> Result<(), ApiError> {
+        self.add(if self.turn.prompt_only { &[] } else { tokens }, out)
     }
 
     fn add(&self, tokens: &[SampledToken], out: &mut Logprobs) -> Result<(), ApiError> {
@@ -200,7 +209,7 @@ impl Chunks {
             let scores = progress.prompt.as_mut().map(|prompt| std::mem::take(&mut prompt.logprobs));
             envelope.add_echo(index, scores.as_deref(), &mut logprobs)?;
         }
-        envelope.add(&delta.tokens, &mut logprobs)?;
+        envelope.add_sampled(&delta.tokens, &mut logprobs)?;
         progress.offset = logprobs.offset;
         let finish = delta.finish.as_ref().map(finish_fields);
         let finished = finish.is_some();
@@ -216,7 +225,7 @@ impl Chunks {
             // vLLM reports the prompt of a repeated one unasked.
             prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
             token_ids: ids.then(sampled),
-            text: if first { envelope.echo_text(index) + &delta.text } else { delta.text },
+            text: if first { envelope.echo_text(index) } else { String::new() } + envelope.text(&delta.text),
         };
         let usage = Usage::new(prompt.token_ids.len(), progress.sampled);
         Ok(CompletionChunk {

@@ -47,6 +47,9 @@ pub(super) struct CompletionRequest {
     pub echo: Option<bool>,
     /// Refused: this is no model for filling in.
     pub suffix: Option<String>,
+    /// Refused: prompts are texts or token ids.
+    #[schema(value_type = Option<Object>)]
+    pub prompt_embeds: Option<serde_json::Value>,
     /// Answer with server-sent events.
     pub stream: Option<bool>,
     /// What the stream reports besides choices.

@@ -47,11 +47,24 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     special_tokens: IndexMap<String, Value>,
     content_format: ContentFormat,
+    /// What the operator says instead of the template.
+    given_format: Option<ContentFormat>,
 }
 
 impl ChatTemplate {
     /// Compiles a template; special tokens are variables by their names, as in `bos_token`.
     pub fn new(source: &str, special_tokens: IndexMap<String, String>) -> Result<Self, TemplateError> {
+        let special_tokens = special_tokens.into_iter().map(|(name, token)| (name, Value::from(token))).collect();
+        Self::compile(source, special_tokens)
+    }
+
+    /// Compiles another template with the same special tokens.
+    pub fn with_source(&self, source: &str) -> Result<Self, TemplateError> {
+        let other = Self::compile(source, self.special_tokens.clone())?;
+        Ok(other.with_content_format(self.given_format))
+    }
+
+    fn compile(source: &str, special_tokens: IndexMap<String, Value>) -> Result<Self, TemplateError> {
         let normalised = source.replace("\r\n", "\n").replace('\r', "\n");
         let tags = scan::scan(&normalised)?;
         let rewritten = rewrite::rewrite(&normalised, &tags)?;
@@ -59,14 +72,14 @@ impl ChatTemplate {
 
         let mut environment = environment::environment();
         environment.add_template_owned(NAME, rewritten).map_err(|error| TemplateError::from_compiling(&error))?;
-        let special_tokens = special_tokens.into_iter().map(|(name, token)| (name, Value::from(token))).collect();
-        Ok(Self { source: source.to_owned(), environment, special_tokens, content_format })
+        Ok(Self { source: source.to_owned(), environment, special_tokens, content_format, given_format: None })
     }
 
     /// Takes a message's content for what the operator says, whatever the template looks like.
     #[must_use]
     pub fn with_content_format(mut self, format: Option<ContentFormat>) -> Self {
         self.content_format = format.unwrap_or(self.content_format);
+        self.given_format = format;
         self
     }
 

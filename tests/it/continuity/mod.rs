@@ -41,7 +41,7 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, SamplingPolicy, ServedModels, ToolPolicy},
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
@@ -125,6 +125,7 @@ impl Model {
             documents: None,
             add_generation_prompt: field("add_generation_prompt").as_bool().unwrap_or(!continues),
             continue_final_message: continues,
+            template: None,
             template_kwargs: serde_json::from_str::<Option<tito::json::Value>>(
                 &field("chat_template_kwargs").to_string(),
             )
@@ -174,8 +175,10 @@ impl Model {
                 max_logprobs: Some(20),
                 logprobs_mode: LogprobsMode::Raw,
                 return_tokens_as_token_ids: false,
+                most_tokens: None,
             },
             tools: ToolPolicy::default(),
+            requests: RequestPolicy::default(),
             prompt_tokens_details: false,
             max_model_len: 4096,
             utc_offset: time::UtcOffset::UTC,

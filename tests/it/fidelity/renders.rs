@@ -42,6 +42,7 @@ impl Request {
             documents: self.documents,
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             continue_final_message: self.continue_final_message.unwrap_or(false),
+            template: None,
             template_kwargs: kwargs.cloned().unwrap_or_default(),
             reasoning_effort: self.reasoning_effort,
             add_special_tokens: false,

@@ -110,6 +110,8 @@ async fn the_choices_of_the_first_prompt_come_first() {
 async fn echo_repeats_the_prompt_as_it_was_sent() {
     let app = TestApp::new().says(" world");
     let ids = app.ids("hello");
+    let whole = choice(&app, json!({ "prompt": [1, ids[0]], "echo": true })).await;
+    assert_eq!(whole["text"], "<|im_start|>hello world", "special tokens of a prompt in ids are part of it");
     for prompt in [json!("hello"), json!(["hello"]), json!(ids), json!([ids])] {
         let answer = choice(&app, json!({ "prompt": prompt, "echo": true })).await;
         assert_eq!(answer["text"], "hello world", "{prompt}");
@@ -140,7 +142,12 @@ async fn echo_with_log_probs_covers_prompt_and_output_and_the_first_token_has_no
             assert_eq!(own, &best[token]);
         }
     }
-    assert_eq!(answer["prompt_logprobs"], Value::Null, "not asked for by their own name");
+    assert_eq!(answer["text"], " the", "the ids say the prompt already");
+    let scores = answer["prompt_logprobs"].as_array().unwrap();
+    assert_eq!(scores.len(), prompt.len());
+    for (index, id) in prompt.iter().enumerate().skip(1) {
+        assert_eq!(scores[index][id.to_string()]["logprob"], logprobs["token_logprobs"][index]);
+    }
 }
 
 #[tokio::test]
@@ -150,10 +157,13 @@ async fn a_prompt_can_be_scored_without_a_continuation() {
     let body = json!({ "prompt": prompt, "echo": true, "logprobs": 0, "max_tokens": 0, "return_token_ids": true });
     let scored = complete(&app, body).await;
     let choice = &scored["choices"][0];
-    assert_eq!(choice["text"], "hello world you");
-    assert_eq!(choice["token_ids"], json!([]));
+    assert_eq!(choice["text"], "", "the ids say it");
     assert_eq!(choice["logprobs"]["token_logprobs"].as_array().unwrap().len(), prompt.len());
-    assert_eq!(scored["usage"]["completion_tokens"], 0);
+    // The token that the engine has to sample is reported, as in vLLM, but neither as text nor among the log-probs.
+    assert_eq!(ids_of(&choice["token_ids"]).len(), 1);
+    assert_eq!(scored["usage"]["completion_tokens"], 1);
+    let text = json!({ "prompt": prompt, "echo": true, "max_tokens": 0 });
+    assert_eq!(complete(&app, text).await["choices"][0]["text"], "hello world you");
     let same = json!({ "prompt": prompt, "prompt_logprobs": 0, "max_tokens": 1 });
     let same = complete(&app, same).await["choices"][0]["prompt_logprobs"].take();
     for (index, id) in prompt.iter().enumerate().skip(1) {
@@ -256,4 +266,66 @@ async fn a_prompt_that_fills_the_context_is_an_overflow() {
         assert_eq!(refused.status, 400);
         assert!(refused.error()["message"].as_str().unwrap().contains("maximum context length is 8 tokens"));
     }
+}
+
+#[tokio::test]
+async fn prompts_are_cut_at_their_start_or_where_the_request_says() {
+    let app = TestApp::new().says(" you");
+    let ids = app.ids("hello world you");
+    let cut = |prompt: Value, side: Value| {
+        let body =
+            json!({ "prompt": prompt, "truncate_prompt_tokens": 2, "truncation_side": side, "return_token_ids": true });
+        choice(&app, body)
+    };
+    for prompt in [json!("hello world you"), json!(ids)] {
+        assert_eq!(cut(prompt.clone(), json!(null)).await["prompt_token_ids"], json!(ids[ids.len() - 2..]));
+        assert_eq!(cut(prompt.clone(), json!("left")).await["prompt_token_ids"], json!(ids[ids.len() - 2..]));
+        assert_eq!(cut(prompt, json!("right")).await["prompt_token_ids"], json!(ids[..2]));
+    }
+    let none = app.post(PATH, json!({ "prompt": "hello", "truncate_prompt_tokens": 0 })).await;
+    assert_eq!(none.status, 400, "{}", none.text);
+}
+
+#[tokio::test]
+async fn what_only_other_models_and_servers_have_is_refused_in_vllms_words() {
+    let app = TestApp::new();
+    let cases = [
+        (json!({ "suffix": "!" }), "suffix", "suffix is only supported for models with FIM completion rendering"),
+        (json!({ "suffix": "", "echo": true }), "suffix", "Echo is unsupported with suffix."),
+        (
+            json!({ "suffix": "!", "prompt": [5] }),
+            "suffix",
+            "suffix requires text prompt input for FIM completion rendering",
+        ),
+        (
+            json!({ "suffix": "!", "truncate_prompt_tokens": 1 }),
+            "suffix",
+            "suffix is not supported with truncate_prompt_tokens",
+        ),
+        (
+            json!({ "prompt_embeds": "AAAA" }),
+            "prompt_embeds",
+            "You must set `--enable-prompt-embeds` to input `prompt_embeds`. (parameter=prompt_embeds)",
+        ),
+    ];
+    for (more, param, message) in cases {
+        let mut body = json!({ "prompt": "hello" });
+        body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        let refused = app.post(PATH, body).await;
+        assert_eq!(refused.status, 400, "{more}");
+        assert_eq!((&refused.error()["param"], &refused.error()["message"]), (&json!(param), &json!(message)));
+    }
+}
+
+#[tokio::test]
+async fn a_loop_ends_a_completion_too_and_chunks_may_be_wide() {
+    let app = TestApp::new().script([7; 9]);
+    let body = json!({ "prompt": "hello", "repetition_detection": { "max_pattern_size": 1, "min_count": 4 },
+                       "stream_interval": 2, "stream": true, "return_token_ids": true });
+    let events = app.post(PATH, body).await.events();
+    let widths: Vec<_> =
+        events.iter().map(|event| event["choices"][0]["token_ids"].as_array().unwrap().len()).collect();
+    assert_eq!(widths, [1, 2, 1]);
+    let last = &events.last().unwrap()["choices"][0];
+    assert_eq!((&last["finish_reason"], &last["stop_reason"]), (&json!("repetition"), &json!("repetition_detected")));
 }

@@ -2,7 +2,9 @@
 
 mod cached_tokens;
 mod chat_completions;
+mod chat_fields;
 mod chat_sampling;
+mod chat_templates;
 mod chat_tools;
 mod completions;
 mod health;

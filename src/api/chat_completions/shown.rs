@@ -1,0 +1,38 @@
+//! What an answer shows besides what was sampled: who speaks, what is repeated, how many alternatives.
+
+use super::types::ChatCompletionRequest;
+use crate::{
+    api::{Api, error::ApiError},
+    prompt::said,
+};
+
+/// What an answer shows.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// Alternatives of each token; `None` is all that there are.
+    pub(super) top_logprobs: Option<usize>,
+    /// Who speaks.
+    pub(super) role: String,
+    /// With `echo`, what is put in front of the answer; empty where another role said it.
+    pub(super) echo: Option<String>,
+}
+
+impl Shown {
+    pub(super) fn new(
+        request: &ChatCompletionRequest,
+        top_logprobs: Option<usize>,
+        api: &Api,
+    ) -> Result<Self, ApiError> {
+        let last = request.messages.last();
+        let role = match last {
+            Some(message) if request.add_generation_prompt == Some(false) => message.role.as_str(),
+            _ => &api.requests.response_role,
+        };
+        let echo = match last.filter(|message| message.role.as_str() == role) {
+            _ if request.echo != Some(true) => None,
+            Some(message) => Some(said(message)?),
+            None => Some(String::new()),
+        };
+        Ok(Self { top_logprobs, role: role.to_owned(), echo })
+    }
+}
