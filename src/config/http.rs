@@ -91,7 +91,6 @@ pub struct HttpArgs {
 /// What the server says while it runs.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logs")]
-#[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
 pub struct LogArgs {
     /// Log a line for every request: its id, its numbers of tokens, its times; prompts at the level debug only.
     #[arg(long)]
@@ -126,7 +125,8 @@ impl LogArgs {
     /// The filter that the flags ask for.
     pub(super) fn filter(&self) -> String {
         let (level, connections) = (self.log_level.name(), self.uvicorn_log_level.name());
-        format!("warn,tito={level},tito::access={connections},tito::server={connections}")
+        let own = env!("CARGO_PKG_NAME");
+        format!("warn,{own}={level},{own}::access={connections},{own}::server={connections}")
     }
 
     /// Paths without lines of their own.

@@ -127,7 +127,7 @@ pub struct ServeArgs {
     #[arg(long, help_heading = ANSWERS)]
     pub enable_server_load_tracking: bool,
 
-    /// Let /tokenizer_info show the tokenizer and the chat template.
+    /// Let `/tokenizer_info` show the tokenizer and the chat template.
     #[arg(long, help_heading = ANSWERS)]
     pub enable_tokenizer_info_endpoint: bool,
 
@@ -229,9 +229,9 @@ const ANSWERS: &str = "Answers";
 const CONTINUITY: &str = "Token continuity";
 
 impl ServeArgs {
-    /// What to serve.
+    /// What to serve; the parser wants one of the two.
     pub fn model(&self) -> &str {
-        self.model_tag.as_deref().or(self.model_flag.as_deref()).expect("the parser wants one of the two")
+        self.model_tag.as_deref().or(self.model_flag.as_deref()).unwrap_or_default()
     }
 
     /// What the flags say about continuity.

@@ -20,7 +20,7 @@ pub(super) fn write(registry: &Registry) -> String {
 /// Writes one family of one series without labels.
 pub(super) fn write_single(text: &mut String, name: &str, kind: &str, help: &str, value: f64) {
     head(text, name, kind, help);
-    line(text, name, "", &[], None, value);
+    line(text, name, &[], None, value);
 }
 
 fn write_family(text: &mut String, name: &str, family: Option<&Family>, series: &Series) {
@@ -35,18 +35,19 @@ fn write_family(text: &mut String, name: &str, family: Option<&Family>, series: 
     head(text, name, kind, help);
     for (labels, metric) in ordered(family, series) {
         match &metric.value {
-            Value::Counter(count) => line(text, name, "", labels, None, float(count.load(Ordering::Relaxed))),
-            Value::Gauge(bits) => line(text, name, "", labels, None, f64::from_bits(bits.load(Ordering::Relaxed))),
+            Value::Counter(count) => line(text, name, labels, None, float(count.load(Ordering::Relaxed))),
+            Value::Gauge(bits) => line(text, name, labels, None, f64::from_bits(bits.load(Ordering::Relaxed))),
             Value::Distribution(distribution) => {
                 let (buckets, count, sum) = distribution.read();
+                let bucket = format!("{name}_bucket");
                 for (bound, count) in &buckets {
-                    line(text, name, "_bucket", labels, Some(&number(*bound)), float(*count));
+                    line(text, &bucket, labels, Some(&number(*bound)), float(*count));
                 }
                 if !buckets.is_empty() {
-                    line(text, name, "_bucket", labels, Some("+Inf"), float(count));
+                    line(text, &bucket, labels, Some("+Inf"), float(count));
                 }
-                line(text, name, "_count", labels, None, float(count));
-                line(text, name, "_sum", labels, None, sum);
+                line(text, &format!("{name}_count"), labels, None, float(count));
+                line(text, &format!("{name}_sum"), labels, None, sum);
             }
         }
     }
@@ -55,7 +56,7 @@ fn write_family(text: &mut String, name: &str, family: Option<&Family>, series: 
         let created = format!("{base}_created");
         head(text, &created, "gauge", help);
         for (labels, metric) in ordered(family, series) {
-            line(text, &created, "", labels, None, metric.created);
+            line(text, &created, labels, None, metric.created);
         }
     }
 }
@@ -79,9 +80,8 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-fn line(text: &mut String, name: &str, suffix: &str, labels: &[(String, String)], bound: Option<&str>, value: f64) {
+fn line(text: &mut String, name: &str, labels: &[(String, String)], bound: Option<&str>, value: f64) {
     text.push_str(name);
-    text.push_str(suffix);
     let mut written: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     if let Some(bound) = bound {
         let at = written.partition_point(|(name, _)| *name < "le");
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn labels_cannot_break_out_of_their_quotes() {
         let mut text = String::new();
-        line(&mut text, "a", "", &[("b".into(), "x\"\\\n".into())], None, 1.0);
+        line(&mut text, "a", &[("b".into(), "x\"\\\n".into())], None, 1.0);
         assert_eq!(text, "a{b=\"x\\\"\\\\\\n\"} 1.0\n");
     }
 }

@@ -209,6 +209,13 @@ pub(super) const FAMILIES: &[Family] = &[
     )
     .with_labels(Labels::Model)
     .with_series(&[&[("reason", "max_num_queued_reqs")], &[("reason", "max_num_queued_tokens")]]),
+    counter(
+        "vllm:tool_call_parser_invocations_total",
+        "Total number of ToolParser invocations. Non-streaming increments once per choice; streaming increments once per \
+         delta.",
+    )
+    .with_labels(Labels::Model)
+    .with_series(&[]),
     tokens("vllm:request_prompt_tokens", "Number of prefill tokens processed."),
     tokens("vllm:request_generation_tokens", "Number of generation tokens processed."),
     times("vllm:iteration_tokens_total", STEP_TOKENS, "Histogram of number of tokens per engine_step."),

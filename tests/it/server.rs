@@ -166,8 +166,9 @@ async fn tools_that_may_not_be_called_can_be_hidden() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         app.post("/v1/chat/completions", body).await.ok()["usage"]["prompt_tokens"].as_u64().unwrap()
     };
-    let shows = TestApp::new();
-    let hides = TestApp::new().requests(|requests| requests.exclude_tools_when_tool_choice_none = true);
+    let shows = TestApp::new().reads_tool_calls();
+    let hides =
+        TestApp::new().reads_tool_calls().requests(|requests| requests.exclude_tools_when_tool_choice_none = true);
     let without = prompt_tokens(&shows, json!({})).await;
     let none = json!({ "tools": tools, "tool_choice": "none" });
     assert!(prompt_tokens(&shows, none.clone()).await > without);
