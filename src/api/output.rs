@@ -12,6 +12,9 @@ use crate::{TokenId, engine::SampledToken, generation::Finish, sampling::TopLogp
 /// Names the server and its version, as vLLM names itself.
 pub(super) const SYSTEM_FINGERPRINT: &str = concat!("tito-", env!("CARGO_PKG_VERSION"));
 
+/// A field that is null unless there is something to say, and absent where vLLM leaves it out.
+pub(super) type Nullable<T> = Option<Option<T>>;
+
 /// Tokens that a request used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the names are the wire's")]
@@ -64,7 +67,7 @@ pub(super) struct StreamedUsage {
     prompt_tokens_details: Option<PromptTokensDetails>,
     /// Null in the chunks of a chat, where vLLM may count thoughts; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    completion_tokens_details: Option<Option<u8>>,
+    completion_tokens_details: Nullable<u8>,
 }
 
 impl StreamedUsage {

@@ -308,13 +308,11 @@ impl SamplingFields {
     /// Tokens of a chunk in the middle of a stream, on a server that sends at least `least`.
     pub(super) fn stream_interval(&self, least: usize) -> Result<usize, ApiError> {
         let asked = self.stream_interval.unwrap_or(1);
-        match usize::try_from(asked) {
-            Ok(asked @ 1..) => Ok(asked.max(least)),
-            _ => {
-                let message = "1 validation error:\n  body.stream_interval: Input should be greater than or equal to 1";
-                Err(ApiError::malformed(Some("body.stream_interval".to_owned()), message))
-            }
-        }
+        let Ok(asked @ 1..) = usize::try_from(asked) else {
+            let message = "1 validation error:\n  body.stream_interval: Input should be greater than or equal to 1";
+            return Err(ApiError::malformed(Some("body.stream_interval".to_owned()), message));
+        };
+        Ok(asked.max(least))
     }
 
     fn logit_bias(&self) -> Result<Vec<(TokenId, f32)>, ApiError> {

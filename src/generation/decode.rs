@@ -144,3 +144,40 @@ impl TextDecoder {
         certain
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A decoder that puts a space before every word, and two special tokens, 1 and 2.
+    fn spaced() -> Arc<Tokenizer> {
+        let special = |id: u32, content: &str| {
+            json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                    "normalized": false, "special": true })
+        };
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "added_tokens": [special(1, "<s>"), special(2, "</s>")], "post_processor": null,
+            "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": false },
+            "model": { "type": "WordLevel", "vocab": { "<unk>": 0, "<s>": 1, "</s>": 2, "hello": 3 },
+                       "unk_token": "<unk>" },
+        });
+        Arc::new(Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap())
+    }
+
+    fn decoded(skip_special_tokens: bool, spaces_between_special_tokens: bool) -> String {
+        let options = TextOptions { skip_special_tokens, spaces_between_special_tokens, ..TextOptions::default() };
+        let mut decoder = TextDecoder::new(&spaced(), &[3], Arc::new(options), 0).unwrap();
+        let texts = [1, 2, 1, 3, 2].map(|id| decoder.push(id, false).unwrap().text);
+        texts.concat()
+    }
+
+    #[test]
+    fn spaces_between_special_tokens_are_left_out_where_the_request_says_so_and_only_there() {
+        assert_eq!(decoded(false, true), " <s> </s> <s> hello </s>");
+        assert_eq!(decoded(false, false), " <s></s><s> hello </s>");
+        assert_eq!(decoded(true, false), " hello");
+    }
+}

@@ -4,8 +4,8 @@ import json
 import pathlib
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "vllm" / "exchanges.jsonl"
-# Other in each answer, or another server's name for itself. `prompt_text` is null in tito on purpose.
-VOLATILE = {"id", "created", "system_fingerprint", "prompt_text"}
+# Other in each answer, or another server's name for itself.
+VOLATILE = {"id", "created", "system_fingerprint"}
 # Parts of a stream that are put together; the last value of any other field is the one that holds.
 JOINED = {"content", "text", "arguments", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset"}
 

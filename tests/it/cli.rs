@@ -302,6 +302,18 @@ fn settings_that_contradict_the_model_stop_the_start() {
 }
 
 #[test]
+fn a_generation_config_that_is_named_limits_every_answer_and_ends_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = json!({ "max_new_tokens": 3, "eos_token_id": [2, 9] });
+    std::fs::write(directory.path().join("generation_config.json"), config.to_string()).unwrap();
+    let server = Server::start(&["--generation-config", directory.path().to_str().unwrap()]);
+    let body = json!({ "prompt": "hello", "max_tokens": 10, "ignore_eos": true });
+    assert_eq!(server.post("/v1/completions", &body)["usage"]["completion_tokens"], 3);
+    let body = json!({ "prompt": "hello", "allowed_token_ids": [9] });
+    assert_eq!(server.post("/v1/completions", &body)["choices"][0]["stop_reason"], 9);
+}
+
+#[test]
 fn a_port_in_use_stops_the_start_before_the_model_is_read() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

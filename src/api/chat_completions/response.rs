@@ -189,6 +189,7 @@ impl Envelope {
 }
 
 /// Turns the events of `n` choices into chunks.
+#[expect(clippy::struct_excessive_bools, reason = "three are wishes of the request, one is progress")]
 pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,

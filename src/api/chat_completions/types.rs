@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::{
     TokenId,
     api::{
-        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
         token_continuity::TokenContinuity,
     },
@@ -222,9 +222,6 @@ pub(super) struct NamedLogprob {
     /// The bytes of the sampled token, or of the name of an alternative.
     pub(super) bytes: Vec<u8>,
 }
-
-/// A field that is null unless asked for, and absent where vLLM leaves it out.
-type Nullable<T> = Option<Option<T>>;
 
 /// One event of a stream.
 #[derive(Debug, Serialize, ToSchema)]

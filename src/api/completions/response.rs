@@ -199,7 +199,7 @@ impl Chunks {
         Self { envelope, include_usage, continuous_usage, progress }
     }
 
-    fn delta(&mut self, index: usize, delta: Delta) -> Result<CompletionChunk, ApiError> {
+    fn delta(&mut self, index: usize, delta: &Delta) -> Result<CompletionChunk, ApiError> {
         let envelope = &self.envelope;
         let progress = &mut self.progress[index];
         let first = !std::mem::replace(&mut progress.started, true);
@@ -245,7 +245,7 @@ impl sse::Chunks for Chunks {
                 self.progress[index].prompt = Some(prompt);
                 Ok(Vec::new())
             }
-            Event::Delta(delta) => Ok(vec![self.delta(index, delta)?]),
+            Event::Delta(delta) => Ok(vec![self.delta(index, &delta)?]),
         }
     }
 

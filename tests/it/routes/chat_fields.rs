@@ -27,8 +27,8 @@ fn begun() -> Value {
     })
 }
 
-fn with(mut body: Value, more: Value) -> Value {
-    body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+fn with(mut body: Value, mut more: Value) -> Value {
+    body.as_object_mut().unwrap().append(more.as_object_mut().unwrap());
     body
 }
 
@@ -354,4 +354,26 @@ async fn the_server_may_limit_every_answer() {
     }
     let answer = ask(&app, json!({ "ignore_eos": true, "max_tokens": 2 })).await.ok();
     assert_eq!(answer["usage"]["completion_tokens"], 2);
+}
+
+#[tokio::test]
+async fn the_session_may_be_among_the_arguments_of_extensions() {
+    let app = TestApp::new().says("you");
+    let session = json!({ "vllm_xargs": { "session_id": "a" } });
+    ask(&app, session.clone()).await.ok();
+    let messages = json!([
+        { "role": "user", "content": "hello" }, { "role": "assistant", "content": "you" },
+        { "role": "user", "content": "the" },
+    ]);
+    let answer = ask(&app, with(session, json!({ "messages": messages }))).await.ok();
+    assert_eq!(answer["token_continuity"]["matched_by"], "session", "{}", answer["token_continuity"]);
+}
+
+#[tokio::test]
+async fn a_prompt_in_ids_is_used_with_echo_too() {
+    let app = TestApp::new().says(" world");
+    let ids = json!({ "echo": true, "kv_transfer_params": { "prompt_token_ids": [5, 6] } });
+    let answer = ask(&app, with(begun(), ids)).await.ok();
+    assert_eq!(answer["prompt_token_ids"], json!([5, 6]));
+    assert_eq!(message(&answer["choices"][0]).1, "you world");
 }
