@@ -26,7 +26,7 @@ use crate::{
 #[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
 pub struct ServeArgs {
     /// A .gguf file, a Hugging Face model directory, or a hub id such as `org/name`.
-    #[arg(value_name = "MODEL", required_unless_present = "model_flag", conflicts_with = "model_flag")]
+    #[arg(help_heading = None, value_name = "MODEL", required_unless_present = "model_flag", conflicts_with = "model_flag")]
     model_tag: Option<String>,
 
     /// The same, as older command lines have it.

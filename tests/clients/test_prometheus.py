@@ -54,7 +54,11 @@ def test_prometheus_scrapes_the_page_and_answers_queries(page, tmp_path):
         f"scrape_configs:\n- job_name: tito\n  scrape_interval: 1s\n  static_configs:\n  - targets: ['{target}']\n"
     )
     port = free_port()
-    flags = [f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+    flags = [
+        f"--config.file={config}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
     process = subprocess.Popen(["prometheus", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def ask(query):
@@ -74,7 +78,11 @@ def test_prometheus_scrapes_the_page_and_answers_queries(page, tmp_path):
             time.sleep(0.1)
         assert ask('up{job="tito"}')[0][1] == 1
         (labels, tokens) = ask("vllm:generation_tokens_total")[0]
-        assert (labels["model_name"], labels["engine"], tokens) == ("smollm2", "0", page.gauge("vllm:generation_tokens_total"))
+        assert (labels["model_name"], labels["engine"], tokens) == (
+            "smollm2",
+            "0",
+            page.gauge("vllm:generation_tokens_total"),
+        )
         # As dashboards ask.
         for query in (
             "vllm:num_requests_running",
