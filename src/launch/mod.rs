@@ -41,7 +41,9 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     }
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model()))?;
-    if let Some(width) = files.config.vocab_size.filter(|width| tokenizer.vocab_size() > *width) {
+    // Some models come with a tokenizer that knows more ids than they have; one that was chosen must fit.
+    let width = files.config.vocab_size.filter(|width| args.tokenizer.is_some() && tokenizer.vocab_size() > *width);
+    if let Some(width) = width {
         bail!("the tokenizer has {} ids, and the model {width}: they do not belong together", tokenizer.vocab_size());
     }
     let tokenizer = Arc::new(tokenizer);
