@@ -22,7 +22,7 @@ use tito::{
     model::{GenerationConfig, ModelFiles},
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
-    server::{self, ApiKeys, ServerConfig},
+    server::{self, Endpoint, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -104,16 +104,14 @@ impl Server {
         };
         let engine: Arc<dyn Engine> = Arc::new(ScriptedEngine::playing(info, vec![script.clone()]));
         // Before the generators, which count in the recorder that is installed.
-        let metrics = Metrics::install("tiny").expect("the process's only recorder");
-        tokio::spawn(metrics.clone().upkeep());
+        let metrics = Metrics::install("tiny", 4_096).expect("the process's only recorder");
         let api = api(&files, &tokenizer, &engine);
-        let app = server::app(Arc::new(api), ApiKeys::default(), metrics);
+        let app = server::app(Arc::new(api), &ServerConfig::default(), metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn({
             let (app, engine) = (app.clone(), Arc::clone(&engine));
-            let config = ServerConfig { api_keys: ApiKeys::default(), shutdown_timeout: Duration::ZERO };
-            async move { server::serve(listener, app, engine, &config, std::future::pending()).await }
+            async move { server::serve(Endpoint::Tcp(listener), app, engine, Duration::ZERO, std::future::pending()).await }
         });
         let generator = Generator::new(Arc::clone(&engine), tokenizer);
         Self { engine, generator, app, address, script, text }

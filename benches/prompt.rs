@@ -39,7 +39,7 @@ use tito::{
         ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates, template::ChatTemplate,
     },
     sampling::LogprobsMode,
-    server::{self, ApiKeys},
+    server::{self, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -298,7 +298,7 @@ fn routes(files: &ModelFiles) -> Router {
         vocab_size: tokenizer.vocab_size(),
         max_model_len: 1 << 20,
     };
-    let metrics = Metrics::detached("bench").expect("valid buckets");
+    let metrics = Metrics::detached("bench");
     let vocab_size = info.vocab_size;
     let api = Api {
         renderer: renderer(files, &tokenizer, TEMPLATES[0].1),
@@ -329,7 +329,7 @@ fn routes(files: &ModelFiles) -> Router {
         server_load: ServerLoad::default(),
         tokenizer_info: None,
     };
-    server::app(Arc::new(api), ApiKeys::default(), metrics)
+    server::app(Arc::new(api), &ServerConfig::default(), metrics)
 }
 
 /// A conversation of some 56 000 tokens as bodies: without ids, with ids on its last assistant message, and with ids on

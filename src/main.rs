@@ -2,7 +2,6 @@
 
 use std::{io::Write, process::ExitCode};
 
-use clap::Parser;
 use time::UtcOffset;
 use tito::{
     api,
@@ -11,7 +10,7 @@ use tito::{
 };
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -22,7 +21,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    telemetry::init_logging(arguments.log.as_deref())?;
+    telemetry::init_logging(&arguments.log_filter())?;
+    if let Some(warning) = &arguments.warning {
+        tracing::warn!("{warning}");
+    }
     match arguments.command {
         Command::Serve(args) => {
             // The time zone can only be asked for while there is one thread.

@@ -18,7 +18,7 @@ use tito::{
     model::{GenerationConfig, ModelFiles},
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
-    server::{self, ApiKeys},
+    server::{self, ServerConfig},
     telemetry::Metrics,
 };
 use tower::ServiceExt;
@@ -83,8 +83,8 @@ fn target() -> Target {
         server_load: ServerLoad::default(),
         tokenizer_info: None,
     };
-    let metrics = Metrics::detached("tiny").expect("metrics");
-    let router = server::app(Arc::new(api), ApiKeys::default(), metrics);
+    let metrics = Metrics::detached("tiny");
+    let router = server::app(Arc::new(api), &ServerConfig::default(), metrics);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     Target { router, engine, runtime }
 }

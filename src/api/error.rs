@@ -30,6 +30,8 @@ enum Kind {
     UnknownModel,
     Unsupported,
     Overloaded,
+    /// The body is longer than the server reads.
+    TooLarge,
     Internal,
 }
 
@@ -40,6 +42,7 @@ impl Kind {
             Self::UnknownModel => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -51,6 +54,7 @@ impl Kind {
             Self::UnknownModel => "NotFoundError",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
+            Self::TooLarge => "Request Entity Too Large",
             Self::Internal => "InternalServerError",
         }
     }
@@ -157,6 +161,12 @@ impl ApiError {
     pub fn model_not_found(model: &str, served: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
         Self::new(Kind::UnknownModel, Some("model".to_owned()), message)
+    }
+
+    /// A body of more than `most` bytes.
+    pub fn body_too_large(most: usize) -> Self {
+        let message = format!("the body of the request is longer than the {most} bytes of --max-request-bytes");
+        Self::new(Kind::TooLarge, None, message)
     }
 
     /// A fault of the server; `cause` is logged and not shown.

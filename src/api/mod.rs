@@ -49,6 +49,7 @@ use time::UtcOffset;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use docs::Docs;
 pub use error::ApiError;
 pub use models::ServedModels;
 pub use policy::RequestPolicy;
@@ -229,10 +230,12 @@ impl Api {
 /// The id of an answer: the client's own, from the header or the body, or a fresh one.
 fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> String {
     let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
-    match header.or(request_id).filter(|id| !id.is_empty()) {
+    let id = match header.or(request_id).filter(|id| !id.is_empty()) {
         Some(id) => format!("{prefix}-{id}"),
         None => format!("{prefix}-{}", uuid::Uuid::new_v4().simple()),
-    }
+    };
+    tracing::Span::current().record("id", &id);
+    id
 }
 
 /// The document's frame; routes add themselves.
@@ -278,10 +281,10 @@ async fn refuse_head(request: Request, next: Next) -> Response {
 }
 
 /// All public routes.
-pub fn router(api: Arc<Api>) -> Router {
+pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     let (routes, document) = routes().split_for_parts();
     routes
-        .merge(docs::router(document))
+        .merge(docs::router(document, docs))
         .layer(middleware::from_fn_with_state(Arc::clone(&api), server_load::track))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)

@@ -13,6 +13,10 @@ pub struct RequestPolicy {
     pub default_chat_template_kwargs: Object,
     /// The fewest tokens of a chunk in the middle of a stream (`--stream-interval`).
     pub stream_interval: usize,
+    /// End every stream with its usage (`--enable-force-include-usage`).
+    pub force_include_usage: bool,
+    /// Do not show tools that may not be called (`--exclude-tools-when-tool-choice-none`).
+    pub exclude_tools_when_tool_choice_none: bool,
 }
 
 impl Default for RequestPolicy {
@@ -23,6 +27,8 @@ impl Default for RequestPolicy {
             trust_request_chat_template: false,
             default_chat_template_kwargs: Object::new(),
             stream_interval: 1,
+            force_include_usage: false,
+            exclude_tools_when_tool_choice_none: false,
         }
     }
 }

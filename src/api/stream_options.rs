@@ -16,8 +16,12 @@ pub(super) enum Delivery {
     },
 }
 
-/// Checks the two fields together.
-pub(super) fn delivery(stream: Option<bool>, options: Option<StreamOptions>) -> Result<Delivery, ApiError> {
+/// Checks the two fields together; `forced` has every stream end with its usage.
+pub(super) fn delivery(
+    stream: Option<bool>,
+    options: Option<StreamOptions>,
+    forced: bool,
+) -> Result<Delivery, ApiError> {
     if stream != Some(true) {
         // vLLM lets `{}` pass, but not an option that is set.
         return match options {
@@ -29,7 +33,7 @@ pub(super) fn delivery(stream: Option<bool>, options: Option<StreamOptions>) -> 
         };
     }
     let options = options.unwrap_or_default();
-    let include_usage = options.include_usage.unwrap_or(false);
+    let include_usage = options.include_usage.unwrap_or(false) || forced;
     let continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
     Ok(Delivery::Stream { include_usage, continuous_usage })
 }

@@ -1,14 +1,22 @@
 //! Every flag and environment variable, and what they mean together.
 //!
-//! The only reader of the environment. Spellings and defaults are `vllm serve`'s.
+//! The only reader of the environment. Spellings and defaults are `vllm serve`'s; flags of vLLM that mean nothing here
+//! are known too, see `vllm_flags`.
 
+mod argv;
+mod config_file;
+mod foreign;
+mod http;
+mod number;
 mod serve;
+mod vllm_flags;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Parser, Subcommand, builder::Styles};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Styles, error::ErrorKind};
 
-pub use serve::{Dtype, EngineKind, GgufWeights, ServeArgs};
+pub use http::{HttpArgs, Level, LogArgs, Strings};
+pub use serve::{ContentFormatArg, Dtype, EngineKind, GgufWeights, ModelLength, ServeArgs};
 
 /// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
 #[derive(Debug, Parser)]
@@ -21,6 +29,10 @@ pub struct Arguments {
     /// What to log, for example `debug` or `warn,tito=debug`.
     #[arg(long, global = true, env = "TITO_LOG", value_name = "FILTER")]
     pub log: Option<String>,
+
+    /// Says which flags of vLLM have no effect, if there are any.
+    #[arg(skip)]
+    pub warning: Option<String>,
 }
 
 /// What to do.
@@ -39,28 +51,110 @@ pub enum Command {
     Openapi,
 }
 
+impl Arguments {
+    /// Reads a command line, and the file that it names. The error knows how to say what is wrong, and that `--help` is
+    /// no error.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command().mut_subcommand("serve", foreign::with_vllms_flags);
+        let names = command.find_subcommand("serve").map(foreign::names).unwrap_or_default();
+        let arguments = argv::rewrite(arguments.into_iter().collect(), &names)
+            .map_err(|reason| usage_error(&mut command, &reason))?;
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        let warning = match matches.subcommand_matches("serve") {
+            Some(matches) => foreign::judge(matches).map_err(|reason| usage_error(&mut command, &reason))?,
+            None => None,
+        };
+        let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        arguments.warning = warning;
+        Ok(arguments)
+    }
+
+    /// Which log lines are shown.
+    pub fn log_filter(&self) -> String {
+        match (&self.log, &self.command) {
+            (Some(filter), _) => filter.clone(),
+            (None, Command::Serve(args)) => args.logs.filter(),
+            (None, _) => "warn,tito=info".to_owned(),
+        }
+    }
+}
+
+/// What is wrong with a command line of `serve`.
+fn usage_error(command: &mut clap::Command, reason: &str) -> clap::Error {
+    command.build();
+    let serve = command.find_subcommand_mut("serve").expect("the command is declared above");
+    serve.error(ErrorKind::InvalidValue, reason)
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
     use crate::parser::ToolParser;
 
+    fn read(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::read(line.split_whitespace().map(OsString::from))
+    }
+
+    fn serve(line: &str) -> ServeArgs {
+        match read(line).unwrap_or_else(|error| panic!("{error}")).command {
+            Command::Serve(args) => *args,
+            _ => panic!("not serve"),
+        }
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        Arguments::command().mut_subcommand("serve", foreign::with_vllms_flags).debug_assert();
     }
 
     #[test]
     fn vllm_spellings_are_understood() {
-        let line = "tito serve model.gguf --host 127.0.0.1 --port 9 --served-model-name a b --max-model-len 4k \
-                    --max-logprobs -1 --logprobs-mode processed_logprobs --api-key k1 --dtype float32 \
-                    --return-tokens-as-token-ids --generation-config vllm --seed 7 --engine scripted \
-                    --enable-auto-tool-choice --tool-call-parser hermes";
-        let arguments = Arguments::try_parse_from(line.split_whitespace()).unwrap();
-        let Command::Serve(serve) = arguments.command else { panic!("not serve") };
-        assert_eq!(serve.served_model_name, ["a", "b"]);
-        assert_eq!((serve.max_model_len, serve.max_logprobs, serve.dtype), (Some(4000), -1, Dtype::Float32));
-        assert_eq!((serve.enable_auto_tool_choice, serve.tool_call_parser), (true, ToolParser::named("hermes")));
+        let args = serve(
+            "tito serve model.gguf --host 127.0.0.1 --port 9 --served-model-name a b --max-model-len 4k \
+             --max-logprobs -1 --logprobs-mode processed_logprobs --api-key k1 --dtype float32 \
+             --return-tokens-as-token-ids --generation-config vllm --seed 7 --engine scripted \
+             --enable-auto-tool-choice --tool-call-parser hermes --max-num-queued-reqs 3 --kv-cache-memory-bytes 4G",
+        );
+        assert_eq!(args.served_model_name, ["a", "b"]);
+        assert_eq!(args.max_model_len, ModelLength::Tokens(4000));
+        assert_eq!((args.max_logprobs, args.dtype), (-1, Dtype::Float32));
+        assert_eq!((args.enable_auto_tool_choice, args.tool_call_parser), (true, ToolParser::named("hermes")));
+        assert_eq!((args.max_waiting, args.kv_cache_memory), (3, Some(4 << 30)));
+    }
+
+    #[test]
+    fn the_model_is_an_argument_or_a_flag_and_the_last_value_counts() {
+        assert_eq!(serve("tito serve --model m --port 1 --port 2").model(), "m");
+        assert_eq!(serve("tito serve m --port 1 --port 2").http.port, 2);
+        assert_eq!(serve("tito serve m --max-model-len -1").max_model_len, ModelLength::Auto);
+        assert!(read("tito serve m --model n").is_err());
+        assert!(read("tito serve").is_err());
+    }
+
+    #[test]
+    fn switches_can_be_switched_off_and_the_last_word_counts() {
+        assert!(!serve("tito serve m --enable-log-requests --no-enable-log-requests").logs.enable_log_requests);
+        assert!(serve("tito serve m --no-enable-log-requests --enable_log_requests").logs.enable_log_requests);
+        assert!(read("tito serve m --enable-log-requests=true").is_err());
+    }
+
+    #[test]
+    fn json_is_read_and_checked() {
+        let args = serve(
+            r#"tito serve m --allowed-origins ["http://a"] --default-chat-template-kwargs.enable_thinking false"#,
+        );
+        assert_eq!(args.http.allowed_origins.0, ["http://a"]);
+        let kwargs = args.default_chat_template_kwargs.unwrap();
+        assert_eq!(kwargs["enable_thinking"], crate::json::Value::Bool(false));
+        assert!(read("tito serve m --allowed-origins *").is_err());
+        assert!(read("tito serve m --override-generation-config []").is_err());
+    }
+
+    #[test]
+    fn log_levels_go_to_their_lines() {
+        let arguments = read("tito serve m --uvicorn-log-level warning --log-level DEBUG").unwrap();
+        let filter = arguments.log_filter();
+        assert!(filter.starts_with("warn,tito=debug,") && filter.ends_with("::server=warn"), "{filter}");
+        assert_eq!(read("tito --log trace serve m").unwrap().log_filter(), "trace");
     }
 }

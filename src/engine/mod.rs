@@ -19,6 +19,8 @@ use futures::{
     stream::BoxStream,
 };
 
+#[cfg(test)]
+pub(crate) use self::meters::{EngineMeters, RequestTimes};
 pub use self::weights::{WeightDtype, WeightTensor};
 pub use crate::sampling::{FinishReason, SampledToken, SamplingParams};
 use crate::{TokenId, sampling::SampleError};

@@ -1,17 +1,25 @@
 //! What generations count and time, under vLLM's names (`v1/metrics/loggers.py`).
 
-use std::time::Instant;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use super::{Delta, Finish};
-use crate::engine::PromptOutput;
+use super::{Delta, Event, Finish};
+use crate::engine::{EngineError, PromptOutput};
 
 /// Handles of the process's recorder; cheap to use for every token.
 #[derive(Clone)]
 pub(super) struct Meters {
     prompt_tokens: Counter,
+    computed_tokens: Counter,
     cached_tokens: Counter,
+    cache_hits: Counter,
     generation_tokens: Counter,
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
@@ -21,6 +29,28 @@ pub(super) struct Meters {
     request_computed_tokens: Histogram,
     request_max_tokens: Histogram,
     request_token_time: Histogram,
+    request_n: Histogram,
+    request_most_tokens: Histogram,
+}
+
+/// The sequences of one prompt, which vLLM counts as one request.
+pub(super) struct Siblings {
+    n: usize,
+    running: AtomicUsize,
+    most_tokens: AtomicUsize,
+}
+
+impl Siblings {
+    /// `n` sequences that are about to start.
+    pub(super) fn new(n: usize) -> Arc<Self> {
+        Arc::new(Self { n, running: AtomicUsize::new(n), most_tokens: AtomicUsize::new(0) })
+    }
+
+    /// One has ended after `tokens`; the most tokens of any once it was the last one.
+    fn ended(&self, tokens: usize) -> Option<usize> {
+        let most = self.most_tokens.fetch_max(tokens, Ordering::AcqRel).max(tokens);
+        (self.running.fetch_sub(1, Ordering::AcqRel) == 1).then_some(most)
+    }
 }
 
 impl Meters {
@@ -28,7 +58,9 @@ impl Meters {
     pub(super) fn new() -> Self {
         Self {
             prompt_tokens: counter!("vllm:prompt_tokens_total"),
+            computed_tokens: counter!("vllm:prompt_tokens_by_source_total", "source" => "local_compute"),
             cached_tokens: counter!("vllm:prompt_tokens_cached_total"),
+            cache_hits: counter!("vllm:prompt_tokens_by_source_total", "source" => "local_cache_hit"),
             generation_tokens: counter!("vllm:generation_tokens_total"),
             time_to_first_token: histogram!("vllm:time_to_first_token_seconds"),
             inter_token_latency: histogram!("vllm:inter_token_latency_seconds"),
@@ -38,11 +70,13 @@ impl Meters {
             request_computed_tokens: histogram!("vllm:request_prefill_kv_computed_tokens"),
             request_max_tokens: histogram!("vllm:request_params_max_tokens"),
             request_token_time: histogram!("vllm:request_time_per_output_token_seconds"),
+            request_n: histogram!("vllm:request_params_n"),
+            request_most_tokens: histogram!("vllm:request_max_num_generation_tokens"),
         }
     }
 
     /// Starts the clock of one generation.
-    pub(super) fn start(&self, prompt_tokens: usize, max_tokens: usize) -> Meter {
+    pub(super) fn start(&self, prompt_tokens: usize, max_tokens: usize, siblings: Arc<Siblings>) -> Meter {
         Meter {
             meters: self.clone(),
             started: Instant::now(),
@@ -51,6 +85,8 @@ impl Meters {
             cached_tokens: 0,
             max_tokens,
             sampled: 0,
+            siblings,
+            log: None,
             ended: false,
         }
     }
@@ -66,23 +102,42 @@ pub(super) struct Meter {
     cached_tokens: usize,
     max_tokens: usize,
     sampled: usize,
+    siblings: Arc<Siblings>,
+    /// Where the end is told, if it is.
+    log: Option<tracing::Span>,
     ended: bool,
 }
 
 impl Meter {
-    /// Takes note of what was cached.
-    pub(super) fn prompt(&mut self, prompt: &PromptOutput) {
+    /// Tells the log, within the request's span, how the generation ended.
+    pub(super) fn logging(mut self, span: tracing::Span) -> Self {
+        self.log = Some(span);
+        self
+    }
+
+    /// Takes note of what comes out of a generation.
+    pub(super) fn observe(&mut self, event: &Result<Event, EngineError>) {
+        match event {
+            Ok(Event::Prompt(prompt)) => self.prompt(prompt),
+            Ok(Event::Delta(delta)) => self.record(delta),
+            Err(EngineError::Overloaded) if self.sampled_at.is_none() => {
+                counter!("vllm:admission_rejections_total", "reason" => "max_num_queued_reqs").increment(1);
+                self.ended = true;
+            }
+            Err(_) => self.end("error", Instant::now()),
+        }
+    }
+
+    fn prompt(&mut self, prompt: &PromptOutput) {
         self.cached_tokens = prompt.cached_tokens;
     }
 
-    /// Takes note of what was sampled.
-    pub(super) fn record(&mut self, delta: &Delta) {
+    fn record(&mut self, delta: &Delta) {
         let now = Instant::now();
         if !delta.tokens.is_empty() {
             let first = match self.sampled_at {
                 None => {
-                    self.meters.prompt_tokens.increment(self.prompt_tokens as u64);
-                    self.meters.cached_tokens.increment(self.cached_tokens as u64);
+                    self.count_prompt();
                     self.meters.time_to_first_token.record(now - self.started);
                     now
                 }
@@ -96,18 +151,22 @@ impl Meter {
             self.meters.generation_tokens.increment(delta.tokens.len() as u64);
         }
         if let Some(finish) = &delta.finish {
-            self.finish(finish, now);
+            self.end(name(finish), now);
         }
     }
 
-    fn finish(&mut self, finish: &Finish, now: Instant) {
-        self.ended = true;
-        let reason = match finish {
-            Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => "stop",
-            Finish::Length => "length",
-            Finish::Repetition => "repetition",
-            Finish::Abort => "abort",
-        };
+    fn count_prompt(&self) {
+        let cached = self.cached_tokens.min(self.prompt_tokens);
+        self.meters.prompt_tokens.increment(self.prompt_tokens as u64);
+        self.meters.computed_tokens.increment((self.prompt_tokens - cached) as u64);
+        self.meters.cached_tokens.increment(cached as u64);
+        self.meters.cache_hits.increment(cached as u64);
+    }
+
+    fn end(&mut self, reason: &'static str, now: Instant) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
         counter!("vllm:request_success_total", "finished_reason" => reason).increment(1);
         self.meters.request_latency.record(now - self.started);
         #[expect(clippy::cast_precision_loss, reason = "no sequence has 2^52 tokens")]
@@ -120,6 +179,28 @@ impl Meter {
             histogram.record(tokens as f64);
         }
         self.meters.request_token_time.record(self.token_time());
+        #[expect(clippy::cast_precision_loss, reason = "likewise")]
+        if let Some(most) = self.siblings.ended(self.sampled) {
+            self.meters.request_n.record(self.siblings.n as f64);
+            self.meters.request_most_tokens.record(most as f64);
+        }
+        self.log_end(reason, now);
+    }
+
+    fn log_end(&self, reason: &'static str, now: Instant) {
+        let Some(span) = &self.log else { return };
+        let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
+        let first = self.sampled_at.map_or(0.0, |(first, _)| milliseconds(self.started, first));
+        tracing::info!(
+            parent: span,
+            prompt_tokens = self.prompt_tokens,
+            cached_tokens = self.cached_tokens,
+            generation_tokens = self.sampled,
+            finish_reason = reason,
+            first_token_ms = format_args!("{first:.1}"),
+            total_ms = format_args!("{:.1}", milliseconds(self.started, now)),
+            "finished"
+        );
     }
 
     /// Seconds for each token after the first one; 0 without such a token, as in vLLM.
@@ -132,11 +213,29 @@ impl Meter {
     }
 }
 
+fn name(finish: &Finish) -> &'static str {
+    match finish {
+        Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) => "stop",
+        Finish::Length => "length",
+        Finish::Repetition => "repetition",
+        Finish::Abort => "abort",
+    }
+}
+
 /// A client that hangs up ends its generation too.
 impl Drop for Meter {
     fn drop(&mut self) {
-        if !self.ended {
-            self.finish(&Finish::Abort, Instant::now());
-        }
+        self.end("abort", Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_tell_the_most_tokens_once_all_have_ended() {
+        let siblings = Siblings::new(3);
+        assert_eq!([4, 9, 2].map(|tokens| siblings.ended(tokens)), [None, None, Some(9)]);
     }
 }

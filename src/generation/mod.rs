@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
-use meters::Meters;
+use meters::{Meters, Siblings};
 pub use parsed::{OpenReasoning, open_reasoning};
 pub use replay::Recording;
 pub use running::RunningRequests;
@@ -138,12 +138,27 @@ pub struct Generator {
     tokenizer: Arc<Tokenizer>,
     meters: Meters,
     running: RunningRequests,
+    log: Option<RequestLog>,
+}
+
+/// What is logged of every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestLog {
+    /// Most ids of a prompt in a line; prompts are shown at the level `debug` only.
+    pub max_ids: Option<usize>,
 }
 
 impl Generator {
     /// A generator for an engine whose ids `tokenizer` decodes; it counts in the recorder that is installed now.
     pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
-        Self { engine, tokenizer, meters: Meters::new(), running: RunningRequests::default() }
+        Self { engine, tokenizer, meters: Meters::new(), running: RunningRequests::default(), log: None }
+    }
+
+    /// Logs every request, if asked to.
+    #[must_use]
+    pub fn logging(mut self, log: Option<RequestLog>) -> Self {
+        self.log = log;
+        self
     }
 
     /// The engine.
@@ -158,9 +173,18 @@ impl Generator {
 
     /// Starts one generation.
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
+        self.start(request, Siblings::new(1))
+    }
+
+    fn start(&self, request: GenerationRequest, siblings: Arc<Siblings>) -> EventStream {
         let sampling = Arc::clone(&request.sampling);
         let (text, prompt) = (Arc::clone(&request.text), Arc::clone(&request.prompt_token_ids));
-        let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens);
+        let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens, siblings);
+        if let Some(log) = self.log {
+            let shown = log.max_ids.unwrap_or(usize::MAX).min(request.prompt_token_ids.len());
+            tracing::debug!(prompt_token_ids = ?&request.prompt_token_ids[..shown], "received");
+            meter = meter.logging(tracing::Span::current());
+        }
         let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
         let decoder = match decoder {
             Ok(decoder) => decoder,
@@ -178,10 +202,7 @@ impl Generator {
         let outputs = self.running.register(&request.request_ids, outputs);
         let loops = Loops::new(&sampling);
         let ends = move |id, sampled| sampling.finish_after(id, sampled);
-        let counted = events(outputs, decoder, loops, ends).inspect_ok(move |event| match event {
-            Event::Prompt(prompt) => meter.prompt(prompt),
-            Event::Delta(delta) => meter.record(delta),
-        });
+        let counted = events(outputs, decoder, loops, ends).inspect(move |event| meter.observe(event));
         parsed::read(counted.boxed(), &text, &self.tokenizer, &prompt)
     }
 
@@ -190,10 +211,20 @@ impl Generator {
         &self,
         requests: impl IntoIterator<Item = GenerationRequest>,
     ) -> BoxStream<'static, Result<(usize, Event), EngineError>> {
-        let streams = requests
-            .into_iter()
-            .enumerate()
-            .map(|(index, request)| self.generate(request).map_ok(move |event| (index, event)).boxed());
+        let requests: Vec<GenerationRequest> = requests.into_iter().collect();
+        let mut streams = Vec::with_capacity(requests.len());
+        // Sequences of one prompt share it, and stand together.
+        let same_prompt = |one: &GenerationRequest, other: &GenerationRequest| {
+            Arc::ptr_eq(&one.prompt_token_ids, &other.prompt_token_ids)
+        };
+        for group in requests.chunk_by(same_prompt) {
+            let siblings = Siblings::new(group.len());
+            for request in group {
+                let index = streams.len();
+                let events = self.start(request.clone(), Arc::clone(&siblings));
+                streams.push(events.map_ok(move |event| (index, event)).boxed());
+            }
+        }
         futures::stream::select_all(streams).boxed()
     }
 }

@@ -1,11 +1,11 @@
 //! mistral.rs: what it is told, and a widened copy of a GGUF file for it.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::Context;
 use tempfile::TempDir;
 
-use super::{progress::Progress, weights::too_large};
+use super::{progress::Progress, weights::keep_blocks};
 use crate::{
     config::{Dtype as Asked, GgufWeights, ServeArgs},
     engine::{
@@ -13,7 +13,7 @@ use crate::{
         mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
     },
     gguf::{
-        GgufError,
+        GgufError, GgufFile,
         convert::{self, ConvertError},
     },
     model::{ModelFiles, ModelSource},
@@ -62,23 +62,21 @@ fn prepare(source: &ModelSource, wanted: GgufWeights) -> anyhow::Result<Weights>
         ModelSource::Gguf { path } => path,
     };
     let native = || Ok(as_is(WeightsSource::Gguf(path.clone())));
+    let file = GgufFile::open(path)?;
+    if keep_blocks(&file, wanted) {
+        return native();
+    }
     match wanted {
         GgufWeights::Native => native(),
-        GgufWeights::Widened => Ok(widen(path)?),
-        GgufWeights::Auto => {
-            if let Some(reason) = too_large(path)? {
-                tracing::warn!("keeping the quantised weights: {reason}");
-                return native();
+        GgufWeights::Widened => Ok(widen(&file)?),
+        GgufWeights::Auto => match widen(&file) {
+            Ok(weights) => Ok(weights),
+            Err(ConvertError::Gguf(GgufError::Unsupported(reason))) => {
+                tracing::warn!("keeping the quantised weights, which cannot be widened: {reason}");
+                native()
             }
-            match widen(path) {
-                Ok(weights) => Ok(weights),
-                Err(ConvertError::Gguf(GgufError::Unsupported(reason))) => {
-                    tracing::warn!("keeping the quantised weights, which cannot be widened: {reason}");
-                    native()
-                }
-                Err(error) => Err(error).context("cannot widen the weights; --gguf-weights native keeps them"),
-            }
-        }
+            Err(error) => Err(error).context("cannot widen the weights; --gguf-weights native keeps them"),
+        },
     }
 }
 
@@ -86,11 +84,11 @@ fn as_is(source: WeightsSource) -> Weights {
     Weights { source, _copy: None }
 }
 
-fn widen(path: &Path) -> Result<Weights, ConvertError> {
+fn widen(file: &GgufFile) -> Result<Weights, ConvertError> {
     let write = |source| ConvertError::Write { path: std::env::temp_dir(), source };
     let copy = tempfile::Builder::new().prefix("tito-").tempdir().map_err(write)?;
     let directory = copy.path().join("model");
-    convert::to_hugging_face(path, &directory, &mut |_, _| ())?;
+    convert::to_hugging_face(file, &directory, &mut |_, _| ())?;
     Ok(Weights { source: WeightsSource::Directory(directory), _copy: Some(copy) })
 }
 

@@ -41,7 +41,7 @@ pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Resul
                 Err(GgufError::Unsupported(reason)) => return Ok(Err(reason)),
                 Err(error) => return Err(error.into()),
             };
-            let keep_blocks = weights::keep_blocks(path, args.gguf_weights)?;
+            let keep_blocks = weights::keep_blocks(&file, args.gguf_weights);
             (config, WeightsSource::Gguf { path: path.clone(), keep_blocks })
         }
     };

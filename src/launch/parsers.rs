@@ -19,7 +19,7 @@ pub(super) fn policy(args: &ServeArgs, tokenizer: &Tokenizer) -> anyhow::Result<
     for (flag, chosen) in flags {
         let Some((name, needed)) = chosen else { continue };
         if let Some(token) = needed.iter().find(|token| tokenizer.id_of(token).is_none()) {
-            bail!("{flag} {name} cannot be used with the tokenizer of {}: it has no token {token}", args.model);
+            bail!("{flag} {name} cannot be used with the tokenizer of {}: it has no token {token}", args.model());
         }
     }
     Ok(ToolPolicy { parser, auto: args.enable_auto_tool_choice, reasoning })

@@ -4,34 +4,32 @@
 //! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
 //! times as long.
 
-use std::path::Path;
-
 use crate::{config::GgufWeights, gguf::GgufFile};
 
-/// Whether weights of a GGUF file stay in their blocks.
-pub(super) fn keep_blocks(path: &Path, wanted: GgufWeights) -> anyhow::Result<bool> {
+/// Whether the weights of a GGUF file stay in their blocks.
+pub(super) fn keep_blocks(file: &GgufFile, wanted: GgufWeights) -> bool {
     match wanted {
-        GgufWeights::Native => Ok(true),
-        GgufWeights::Widened => Ok(false),
+        GgufWeights::Native => true,
+        GgufWeights::Widened => false,
         GgufWeights::Auto => {
-            let reason = too_large(path)?;
+            let reason = too_large(file);
             if let Some(reason) = &reason {
                 tracing::warn!("keeping the quantised weights: {reason}");
             }
-            Ok(reason.is_some())
+            reason.is_some()
         }
     }
 }
 
 /// Why widened weights, computed with in 32 bits, would not leave memory for anything else.
-pub(super) fn too_large(path: &Path) -> anyhow::Result<Option<String>> {
-    let needed = GgufFile::open(path)?.parameter_count() as u64 * 4;
-    let Some(available) = available_memory() else { return Ok(None) };
+fn too_large(file: &GgufFile) -> Option<String> {
+    let needed = file.parameter_count() as u64 * 4;
+    let available = available_memory()?;
     if needed <= available / 4 * 3 {
-        return Ok(None);
+        return None;
     }
     let gigabytes = |bytes: u64| bytes / 1_000_000_000;
-    Ok(Some(format!("widened they need {} GB, and {} GB are free", gigabytes(needed), gigabytes(available))))
+    Some(format!("widened they need {} GB, and {} GB are free", gigabytes(needed), gigabytes(available)))
 }
 
 /// Bytes that the system could still give, where it says so.

@@ -54,6 +54,28 @@ impl GenerationConfig {
         Self::parse(raw.ok_or_else(|| ModelError::Missing { path: path.clone(), next })?, &path)
     }
 
+    /// The same, where `fields` says nothing else; `null` is nothing.
+    pub fn overridden(self, fields: &Map<String, Value>) -> Result<Self, ModelError> {
+        let over = Self::parse(fields.clone(), Path::new("the given fields"))?;
+        let has = |name| fields.contains_key(name);
+        Ok(Self {
+            // As in vLLM, flags do not say where generations end.
+            eos_token_ids: self.eos_token_ids,
+            temperature: if has("temperature") { over.temperature } else { self.temperature },
+            top_p: if has("top_p") { over.top_p } else { self.top_p },
+            top_k: if has("top_k") { over.top_k } else { self.top_k },
+            min_p: if has("min_p") { over.min_p } else { self.min_p },
+            repetition_penalty: if has("repetition_penalty") {
+                over.repetition_penalty
+            } else {
+                self.repetition_penalty
+            },
+            presence_penalty: if has("presence_penalty") { over.presence_penalty } else { self.presence_penalty },
+            frequency_penalty: if has("frequency_penalty") { over.frequency_penalty } else { self.frequency_penalty },
+            max_new_tokens: if has("max_new_tokens") { over.max_new_tokens } else { self.max_new_tokens },
+        })
+    }
+
     /// Reads the content of `generation_config.json`; `path` is for error messages.
     pub(super) fn parse(raw: Map<String, Value>, path: &Path) -> Result<Self, ModelError> {
         let file: File = serde_path_to_error::deserialize(Value::Object(raw))
@@ -94,6 +116,16 @@ mod tests {
     fn only_what_the_file_says_is_set() {
         let config = parse(json!({"temperature": 0.6, "top_k": 20, "do_sample": true, "top_p": null})).unwrap();
         assert_eq!(config, GenerationConfig { temperature: Some(0.6), top_k: Some(20), ..GenerationConfig::default() });
+    }
+
+    #[test]
+    fn given_fields_win_over_the_file() {
+        let file = parse(json!({"temperature": 0.6, "top_k": 20, "top_p": 0.9})).unwrap();
+        let Value::Object(fields) = json!({"temperature": 0.1, "top_k": null, "eos_token_id": 3}) else {
+            unreachable!()
+        };
+        let expected = GenerationConfig { temperature: Some(0.1), top_p: Some(0.9), ..GenerationConfig::default() };
+        assert_eq!(file.overridden(&fields).unwrap(), expected);
     }
 
     #[test]

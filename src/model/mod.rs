@@ -58,9 +58,19 @@ pub struct ModelFiles {
     pub generation: GenerationConfig,
     /// `tokenizer_config.json`, with the directory's template files in place of its templates if there are any.
     pub tokenizer_config: TokenizerConfig,
+    /// Where the tokenizer is: with the weights, unless another one was asked for.
+    tokenizer_source: ModelSource,
 }
 
 impl ModelFiles {
+    /// Takes tokenizer and chat template from another model.
+    #[must_use]
+    pub fn with_tokenizer_of(mut self, other: Self) -> Self {
+        self.tokenizer_config = other.tokenizer_config;
+        self.tokenizer_source = other.tokenizer_source;
+        self
+    }
+
     /// Finds a model: an existing .gguf file, an existing directory, or else a hub id such as `Qwen/Qwen3-0.6B`.
     pub async fn resolve(model: &str, hub: &HubOptions) -> Result<Self, ModelError> {
         let path = Path::new(model);
@@ -86,8 +96,10 @@ impl ModelFiles {
 
     fn open_gguf(path: &Path) -> Result<Self, ModelError> {
         let file = GgufFile::open(path)?;
+        let source = ModelSource::Gguf { path: path.to_owned() };
         Ok(Self {
-            source: ModelSource::Gguf { path: path.to_owned() },
+            tokenizer_source: source.clone(),
+            source,
             config: ModelConfig::parse(file.config()?, path)?,
             generation: GenerationConfig::parse(file.generation_config()?, path)?,
             tokenizer_config: TokenizerConfig::parse(file.tokenizer_config()?, None, path)?,
@@ -114,7 +126,7 @@ impl ModelFiles {
             tokenizer_config.chat_templates = templates;
         }
         let source = ModelSource::Directory { path: directory.to_owned() };
-        Ok(Self { source, config, generation, tokenizer_config })
+        Ok(Self { tokenizer_source: source.clone(), source, config, generation, tokenizer_config })
     }
 
     /// Returns the path of the file or directory.
@@ -126,7 +138,7 @@ impl ModelFiles {
 
     /// Reads the tokenizer, with the added tokens that only its configuration lists.
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
-        let tokenizer = match &self.source {
+        let tokenizer = match &self.tokenizer_source {
             ModelSource::Gguf { path } => GgufFile::open(path)?.tokenizer()?,
             ModelSource::Directory { path: directory } => {
                 let path = directory.join("tokenizer.json");

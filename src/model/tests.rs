@@ -18,6 +18,7 @@ fn tiny() -> tempfile::TempDir {
 fn offline() -> HubOptions {
     HubOptions {
         offline: true,
+        without_weights: false,
         cache_dir: PathBuf::from("no-such-cache"),
         token: None,
         endpoint: None,

@@ -1,4 +1,7 @@
-//! Bearer keys on everything under `/v1`.
+//! Bearer keys on everything but health, metrics and docs.
+//!
+//! Deliberate deviation from vLLM, which guards only what is under `/v1`, `/v2`, `/inference` and `/cohere`:
+//! `/tokenize` and `/invocations` do the same work.
 
 use std::sync::Arc;
 
@@ -13,17 +16,18 @@ use subtle::ConstantTimeEq;
 
 /// The keys that open the API; none leaves it open.
 #[derive(Clone, Default)]
-pub struct ApiKeys(Arc<[String]>);
+pub struct ApiKeys(Arc<[blake3::Hash]>);
 
 impl ApiKeys {
     /// Any of `keys`.
     pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
-        Self(keys.into_iter().collect())
+        Self(keys.into_iter().map(|key| blake3::hash(key.as_bytes())).collect())
     }
 
-    /// Compares with every key, so that time tells nothing of any.
+    /// Compares with every key, so that time tells nothing of any; hashes, so that it tells nothing of their lengths.
     fn admit(&self, offered: &str) -> bool {
-        let matches = |key: &String| key.as_bytes().ct_eq(offered.as_bytes());
+        let offered = blake3::hash(offered.as_bytes());
+        let matches = |key: &blake3::Hash| key.as_bytes().ct_eq(offered.as_bytes());
         self.0.iter().map(matches).fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 }
@@ -34,8 +38,12 @@ impl std::fmt::Debug for ApiKeys {
     }
 }
 
-/// What a key opens, as in vLLM: known paths and unknown ones.
-const GUARDED: [&str; 2] = ["/v1", "/inference"];
+/// What needs no key, with everything below it.
+const OPEN: [&str; 8] = ["/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/redoc", "/openapi.json"];
+
+fn is_open(path: &str) -> bool {
+    OPEN.iter().any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
 
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
 pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
@@ -45,7 +53,7 @@ pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, n
         scheme.eq_ignore_ascii_case("bearer")
     });
     let admitted = keys.0.is_empty()
-        || !GUARDED.iter().any(|prefix| request.uri().path().starts_with(prefix))
+        || is_open(request.uri().path())
         || request.method() == Method::OPTIONS
         || offered.is_some_and(|(_, key)| keys.admit(key.trim()));
     if admitted {

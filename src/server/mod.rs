@@ -1,60 +1,134 @@
-//! The process around the API: listening, keys, request metrics, draining.
+//! The process around the API: listening, keys, browsers, what is counted and logged of requests, draining.
 //!
 //! Refuses endpoints of its own, except `/metrics`, which is about the process.
 
 mod auth;
-mod request_metrics;
+mod cors;
+mod keep_alive;
+mod limit;
+mod listener;
+mod observe;
+mod request_id;
+mod root_path;
 mod stop_signal;
+mod tls;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
-    middleware,
+    extract::{
+        DefaultBodyLimit, Request,
+        connect_info::{Connected, IntoMakeServiceWithConnectInfo},
+    },
+    http::header,
+    middleware::{self, Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
-    serve::ListenerExt,
+    serve::{IncomingStream, Listener},
 };
-use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    api::{self, Api, ApiError},
+    api::{self, Api, ApiError, Docs},
     engine::Engine,
-    telemetry::Metrics,
+    telemetry::{self, Metrics},
 };
 pub use auth::ApiKeys;
+pub use cors::Cors;
+pub use listener::Endpoint;
+use listener::{Peer, Tcp, TlsOverTcp};
+pub use observe::AccessLog;
 pub use stop_signal::stop_signal;
+pub use tls::{ClientCertificates, Tls, TlsFiles};
 
 /// How the process serves.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Keys that open `/v1`; none leaves it open.
+    /// Keys that open the API; none leaves it open.
     pub api_keys: ApiKeys,
+    /// Which pages may ask.
+    pub cors: Cors,
+    /// What a proxy puts in front of paths.
+    pub root_path: String,
+    /// Whether the API describes itself.
+    pub docs: bool,
+    /// Whether responses carry `X-Request-Id`.
+    pub request_id_headers: bool,
+    /// The longest body of a request.
+    pub max_request_bytes: usize,
+    /// After how long a silence a stream gets a comment.
+    pub stream_comments: Option<Duration>,
+    /// Which responses are logged.
+    pub access_log: AccessLog,
+    /// Whether log lines of a request name it.
+    pub request_spans: bool,
     /// How long requests may go on once the server was asked to stop.
     pub shutdown_timeout: Duration,
 }
 
-/// All routes with everything around them, testable without a socket.
-pub fn app(api: Arc<Api>, keys: ApiKeys, metrics: Metrics) -> Router {
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            api_keys: ApiKeys::default(),
+            cors: Cors::default(),
+            root_path: String::new(),
+            docs: true,
+            request_id_headers: false,
+            // Requests carry the ids of whole conversations.
+            max_request_bytes: 1 << 29,
+            stream_comments: None,
+            access_log: AccessLog::default(),
+            request_spans: false,
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// All routes with everything around them, testable without a socket. The order is vLLM's: who has no key learns
+/// nothing else, and is not counted.
+pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     let engine_api = Arc::clone(&api);
     let scrape = move || {
         let (metrics, api) = (metrics.clone(), Arc::clone(&engine_api));
         api.continuity.measure();
-        async move { metrics.render(api.generator.engine().load()) }
+        let text = metrics.render(api.generator.engine().load());
+        async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
-    api::router(api)
-        .route("/metrics", get(scrape))
-        .layer(middleware::from_fn_with_state(keys, auth::require_key))
-        .layer(middleware::from_fn(request_metrics::record))
+    let mut app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
+        .route("/metrics", get(scrape.clone()))
+        .route("/metrics/", get(scrape))
         .layer(CatchPanicLayer::custom(answer_panic))
-        // Requests carry the ids of whole conversations.
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(config.max_request_bytes, limit::apply))
+        .layer(from_fn(observe::measure));
+    if let Some(interval) = config.stream_comments {
+        app = app.layer(from_fn_with_state(interval, keep_alive::apply));
+    }
+    if config.request_spans {
+        app = app.layer(from_fn(observe::span));
+    }
+    app = app
+        .layer(from_fn_with_state(Arc::new(config.cors.clone()), cors::apply))
+        .layer(from_fn_with_state(config.api_keys.clone(), auth::require_key));
+    if config.request_id_headers {
+        app = app.layer(from_fn(request_id::add));
+    }
+    if config.access_log.enabled {
+        app = app.layer(from_fn_with_state(Arc::new(config.access_log.clone()), observe::log));
+    }
+    behind(&config.root_path, app)
 }
 
-/// Far above any conversation, far below memory.
-const MAX_BODY_BYTES: usize = 1 << 29;
+/// The same, with `root` in front of paths or without it.
+fn behind(root: &str, app: Router) -> Router {
+    let root = root.trim_end_matches('/').to_owned();
+    if root.is_empty() {
+        return app;
+    }
+    let strip = move |request: Request, next: Next| next.run(root_path::strip(&root, request));
+    Router::new().fallback_service(app).layer(middleware::from_fn(strip))
+}
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer's signature")]
 fn answer_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
@@ -66,19 +140,36 @@ fn answer_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
 /// Serves until `stop` resolves, then drains: running requests go on for the configured time, after which the engine
 /// ends them with what they have.
 pub async fn serve(
-    listener: TcpListener,
+    endpoint: Endpoint,
     app: Router,
     engine: Arc<dyn Engine>,
-    config: &ServerConfig,
+    shutdown_timeout: Duration,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let (stopping, mut stopped) = tokio::sync::watch::channel(false);
-    let listener = listener.tap_io(|stream| {
-        // Tokens are small and must not wait for company.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot disable Nagle's algorithm");
+    let app = app.into_make_service_with_connect_info::<Peer>();
+    match endpoint {
+        Endpoint::Tcp(listener) => drained(Tcp(listener), app, engine, shutdown_timeout, stop).await,
+        Endpoint::Tls(listener, tls) => {
+            drained(TlsOverTcp::new(listener, tls), app, engine, shutdown_timeout, stop).await
         }
-    });
+        Endpoint::Unix(listener) => drained(listener, app, engine, shutdown_timeout, stop).await,
+    }
+}
+
+async fn drained<L>(
+    listener: L,
+    app: IntoMakeServiceWithConnectInfo<Router, Peer>,
+    engine: Arc<dyn Engine>,
+    shutdown_timeout: Duration,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()>
+where
+    L: Listener,
+    L::Addr: std::fmt::Debug,
+    for<'a> Peer: Connected<IncomingStream<'a, L>>,
+{
+    let (stopping, mut stopped) = tokio::sync::watch::channel(false);
+    // Idle connections stay open for ever: clients of vLLM meet a server that closes them just as they ask.
     let server = axum::serve(listener, app).with_graceful_shutdown(async move {
         stop.await;
         stopping.send_replace(true);
@@ -89,8 +180,8 @@ pub async fn serve(
         result = &mut drained => return result,
         _ = stopped.changed() => {}
     }
-    tracing::info!(timeout_seconds = config.shutdown_timeout.as_secs(), "stopping: no new connections");
-    if let Ok(result) = tokio::time::timeout(config.shutdown_timeout, &mut drained).await {
+    tracing::info!(timeout_seconds = shutdown_timeout.as_secs(), "stopping: no new connections");
+    if let Ok(result) = tokio::time::timeout(shutdown_timeout, &mut drained).await {
         engine.shutdown(GRACE).await;
         return result;
     }

@@ -1,20 +1,24 @@
 //! Logs and metrics of the process.
 //!
-//! Owns what is said about every metric. Refuses to count anything itself.
+//! Owns what is said about every metric, and the page that shows them. Refuses to count anything itself.
 
+mod exposition;
 mod families;
+mod process;
+mod registry;
+mod statistics;
 
-use std::{io::IsTerminal, time::Duration};
+use std::io::IsTerminal;
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tracing_subscriber::EnvFilter;
 
 use crate::engine::EngineLoad;
-use families::Family;
+pub(crate) use exposition::CONTENT_TYPE;
+use registry::Registry;
 
-/// Log lines go to standard error: the program's own at `info`, dependencies' at `warn`, unless `filter` says more.
-pub fn init_logging(filter: Option<&str>) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter.unwrap_or("warn,tito=info"))?;
+/// Log lines go to standard error, those that `filter` lets through.
+pub fn init_logging(filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)?;
     let terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
     Ok(())
@@ -23,67 +27,114 @@ pub fn init_logging(filter: Option<&str>) -> anyhow::Result<()> {
 /// What `/metrics` shows.
 #[derive(Clone)]
 pub struct Metrics {
-    handle: PrometheusHandle,
-    model_name: String,
+    registry: Registry,
 }
 
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
-
 impl Metrics {
-    /// Installs the process's recorder; once a process.
-    pub fn install(model_name: impl Into<String>) -> anyhow::Result<Self> {
-        let model_name = model_name.into();
-        let recorder = recorder(&model_name)?;
-        let handle = recorder.handle();
-        metrics::set_global_recorder(recorder)?;
-        Ok(Self { handle, model_name })
+    /// Installs the process's recorder; once a process. The buckets that count tokens end at the longest sequence.
+    pub fn install(model_name: &str, max_model_len: usize) -> anyhow::Result<Self> {
+        let metrics = Self { registry: Registry::new(model_name, max_model_len) };
+        metrics::set_global_recorder(metrics.registry.clone())?;
+        Ok(metrics)
     }
 
     /// A recorder that records nothing, for tests that share a process.
-    pub fn detached(model_name: impl Into<String>) -> anyhow::Result<Self> {
-        let model_name = model_name.into();
-        Ok(Self { handle: recorder(&model_name)?.handle(), model_name })
-    }
-
-    /// Moves recorded times into their buckets now and then, for ever: until then each one takes memory.
-    pub async fn upkeep(self) {
-        let mut interval = tokio::time::interval(UPKEEP_INTERVAL);
-        loop {
-            interval.tick().await;
-            self.handle.run_upkeep();
-        }
+    pub fn detached(model_name: &str) -> Self {
+        Self { registry: Registry::new(model_name, 4096) }
     }
 
     /// Prometheus text.
     pub fn render(&self, load: EngineLoad) -> String {
-        let mut text = self.handle.render();
-        let label = self.model_name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        #[expect(clippy::cast_precision_loss, reason = "no engine has 2^52 sequences")]
-        let gauges = [
-            ("num_requests_running", "Number of requests in model execution batches.", load.running as f64),
-            ("num_requests_waiting", "Number of requests waiting to be processed.", load.waiting as f64),
-            ("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", load.kv_cache_usage),
-        ];
-        for (name, help, value) in gauges {
-            let name = format!("vllm:{name}");
-            let about = format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
-            let sample = format!("{name}{{model_name=\"{label}\",engine=\"0\"}} {value}\n");
-            text.push_str(&about);
-            text.push_str(&sample);
-        }
+        self.measure(load);
+        let mut text = String::new();
+        process::write(&mut text);
+        text.push_str(&exposition::write(&self.registry));
         text
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "no engine has 2^52 sequences")]
+    fn measure(&self, load: EngineLoad) {
+        let (running, waiting) = (load.running as f64, load.waiting as f64);
+        self.registry.set("vllm:num_requests_running", &[], running);
+        self.registry.set("vllm:num_requests_waiting", &[], waiting);
+        // Nothing but seats is waited for.
+        self.registry.set("vllm:num_requests_waiting_by_reason", &[("reason", "capacity")], waiting);
+        self.registry.set("vllm:engine_sleep_state", &[("sleep_state", "awake")], 1.0);
+        self.registry.set("vllm:kv_cache_usage_perc", &[], load.kv_cache_usage);
     }
 }
 
-/// A recorder that knows every family: its buckets, and what it is about.
-fn recorder(model_name: &str) -> anyhow::Result<PrometheusRecorder> {
-    // vLLM's labels; its `engine` is the index of a data-parallel rank.
-    let mut builder =
-        PrometheusBuilder::new().add_global_label("model_name", model_name).add_global_label("engine", "0");
-    for Family { name, buckets, .. } in families::HISTOGRAMS {
-        builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets)?;
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::{EngineMeters, RequestTimes};
+
+    fn has(text: &str, line: &str) {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
-    let recorder = builder.build_recorder();
-    metrics::with_local_recorder(&recorder, families::describe);
-    Ok(recorder)
+
+    #[test]
+    fn what_an_engine_reports_is_exposed_under_vllms_names() {
+        let metrics = Metrics::detached("tiny");
+        metrics::with_local_recorder(&metrics.registry, || {
+            let meters = EngineMeters::new();
+            meters.prefix_cache(10, 4);
+            meters.prefix_cache(5, 0);
+            meters.preempted();
+            meters.iteration(7);
+            let seconds = Duration::from_secs;
+            meters.finished(RequestTimes { queued: seconds(1), prefill: seconds(2), decode: seconds(3) }, 4);
+            EngineMeters::cache_config(16, 10);
+        });
+        let text = metrics.render(EngineLoad { running: 3, waiting: 2, kv_cache_usage: 0.25 });
+        let labels = "engine=\"0\",model_name=\"tiny\"";
+        for (name, value) in [
+            ("prefix_cache_queries_total", "15.0"),
+            ("gpu_prefix_cache_queries_total", "15.0"),
+            ("prefix_cache_hits_total", "4.0"),
+            ("num_preemptions_total", "1.0"),
+            ("iteration_tokens_total_sum", "7.0"),
+            ("request_queue_time_seconds_sum", "1.0"),
+            ("request_prefill_time_seconds_sum", "2.0"),
+            ("request_decode_time_seconds_sum", "3.0"),
+            ("request_inference_time_seconds_sum", "5.0"),
+            ("request_num_preemptions_sum", "4.0"),
+            ("num_requests_running", "3.0"),
+            ("num_requests_waiting", "2.0"),
+            ("kv_cache_usage_perc", "0.25"),
+            ("gpu_cache_usage_perc", "0.25"),
+        ] {
+            has(&text, &format!("vllm:{name}{{{labels}}} {value}"));
+        }
+        has(&text, "vllm:iteration_tokens_total_bucket{engine=\"0\",le=\"1.0\",model_name=\"tiny\"} 0.0");
+        has(&text, "vllm:iteration_tokens_total_bucket{engine=\"0\",le=\"8.0\",model_name=\"tiny\"} 1.0");
+        has(&text, "# TYPE vllm:cache_config_info gauge");
+        let info = text.lines().find(|line| line.starts_with("vllm:cache_config_info{")).unwrap();
+        assert!(info.contains("block_size=\"16\"") && info.contains("num_gpu_blocks=\"10\""), "{info}");
+        has(&text, "vllm:request_success_total{engine=\"0\",finished_reason=\"error\",model_name=\"tiny\"} 0.0");
+    }
+
+    #[test]
+    fn a_counter_that_no_table_knows_is_shown_too() {
+        let metrics = Metrics::detached("tiny");
+        metrics::with_local_recorder(&metrics.registry, || metrics::counter!("other_total").increment(2));
+        let text = metrics.render(EngineLoad::default());
+        has(&text, "other_total{engine=\"0\",model_name=\"tiny\"} 2.0");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_process_is_measured() {
+        let text = Metrics::detached("tiny").render(EngineLoad::default());
+        let value = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+            line.parse().unwrap()
+        };
+        assert!(value("process_resident_memory_bytes") > 1e5, "{text}");
+        assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"), "{text}");
+        assert!(value("process_start_time_seconds") > 1e9, "{text}");
+        assert!(value("process_open_fds") >= 1.0 && value("process_max_fds") >= value("process_open_fds"), "{text}");
+    }
 }

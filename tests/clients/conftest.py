@@ -36,13 +36,17 @@ def pytest_terminal_summary(terminalreporter):
             terminalreporter.write_line(text)
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Server:
     """A running `tito serve`."""
 
     def __init__(self, *flags, model=None):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = tempfile.NamedTemporaryFile(prefix="tito-", suffix=".log")  # noqa: SIM115 (`stop` closes it)
         command = [os.environ["TITO_BIN"], "serve", model or os.environ["TITO_TEST_MODEL"], "--host", "127.0.0.1"]

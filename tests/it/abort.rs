@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 use tito::{
     engine::{Engine, EngineLoad, scripted::Gate},
-    server::{self, ApiKeys, ServerConfig},
+    server::{self, Endpoint},
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
@@ -174,10 +174,9 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
-        let config = ServerConfig { api_keys: ApiKeys::default(), shutdown_timeout };
         let ended = tokio::spawn(async move {
             let stopped = async move { stopped.await.unwrap() };
-            server::serve(listener, router, engine, &config, stopped).await
+            server::serve(Endpoint::Tcp(listener), router, engine, shutdown_timeout, stopped).await
         });
         Self { address, stop, ended }
     }

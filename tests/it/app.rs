@@ -26,7 +26,7 @@ use tito::{
     parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
-    server::{self, ApiKeys},
+    server::{self, ApiKeys, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -54,10 +54,10 @@ struct Recipe {
     tools: ToolPolicy,
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
+    server: ServerConfig,
     requests: RequestPolicy,
     tracks_load: bool,
     tokenizer_info: bool,
-    keys: Vec<String>,
     names: Vec<String>,
     chat_template: Option<String>,
     max_model_len: usize,
@@ -93,10 +93,10 @@ impl TestApp {
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
+            server: ServerConfig::default(),
             requests: RequestPolicy::default(),
             tracks_load: false,
             tokenizer_info: false,
-            keys: Vec::new(),
             names: vec![MODEL.to_owned()],
             chat_template: None,
             max_model_len: 4096,
@@ -151,8 +151,7 @@ impl TestApp {
                 .tokenizer_info
                 .then(|| TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None)),
         };
-        let metrics = Metrics::detached(MODEL).unwrap();
-        let router = server::app(Arc::new(api), ApiKeys::new(recipe.keys.clone()), metrics);
+        let router = server::app(Arc::new(api), &recipe.server, Metrics::detached(MODEL));
         Self { recipe, router, engine, tokenizer }
     }
 
@@ -227,9 +226,14 @@ impl TestApp {
         self.with(|recipe| recipe.tools = policy)
     }
 
-    /// Keys that open `/v1`.
+    /// Keys that open the API.
     pub(crate) fn keys(self, keys: &[&str]) -> Self {
-        self.with(|recipe| recipe.keys = keys.iter().map(ToString::to_string).collect())
+        self.server(|server| server.api_keys = ApiKeys::new(keys.iter().map(ToString::to_string)))
+    }
+
+    /// How the process serves.
+    pub(crate) fn server(self, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        self.with(|recipe| change(&mut recipe.server))
     }
 
     /// Served names.

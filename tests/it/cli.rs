@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
 };
@@ -12,10 +12,12 @@ use serde_json::{Value, json};
 use crate::app::TINY_MODEL;
 
 /// The binary, knowing nothing of the environment that tests run in.
-fn tito(arguments: &[&str]) -> Command {
+pub(crate) fn tito(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tito"));
     command.args(arguments).stdin(Stdio::null());
-    for name in ["VLLM_API_KEY", "TITO_LOG", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN"] {
+    for name in
+        ["VLLM_API_KEY", "VLLM_LOGGING_LEVEL", "TITO_LOG", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN"]
+    {
         command.env_remove(name);
     }
     command.env("HF_HUB_OFFLINE", "1");
@@ -35,7 +37,7 @@ fn run(arguments: &[&str]) -> Run {
 }
 
 /// Runs to a failure and returns the line that says why.
-fn failure(arguments: &[&str]) -> String {
+pub(crate) fn failure(arguments: &[&str]) -> String {
     let run = run(arguments);
     assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.err);
     assert_eq!(run.out, "", "{arguments:?}");
@@ -47,22 +49,23 @@ fn failure(arguments: &[&str]) -> String {
 }
 
 /// `tito serve` with the scripted engine on a port of the system's choice, and further arguments.
-fn serve_arguments<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn serve_arguments<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = vec!["serve", model, "--engine", "scripted", "--host", "127.0.0.1", "--port", "0"];
     arguments.extend(more);
     arguments
 }
 
 /// A running server.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    banner: String,
-    address: SocketAddr,
+    pub(crate) banner: String,
+    /// Unspecified for a Unix socket.
+    pub(crate) address: SocketAddr,
     err: BufReader<std::process::ChildStderr>,
 }
 
 impl Server {
-    fn start(more: &[&str]) -> Self {
+    pub(crate) fn start(more: &[&str]) -> Self {
         Self::spawn(&mut tito(&serve_arguments(TINY_MODEL, more)))
     }
 
@@ -73,16 +76,17 @@ impl Server {
         let banner = loop {
             let mut line = String::new();
             assert_ne!(err.read_line(&mut line).unwrap(), 0, "the server ended: {seen}");
-            if line.contains(" | http://") {
+            if line.contains(" | http") || line.contains(" | unix:") {
                 break line.trim_end().to_owned();
             }
             seen.push_str(&line);
         };
-        let address = banner.rsplit("http://").next().unwrap().parse().unwrap();
+        let address = banner.rsplit("://").next().unwrap().parse();
+        let address = address.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         Self { child, banner, address, err }
     }
 
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut connection = TcpStream::connect(self.address).unwrap();
         write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -91,7 +95,7 @@ impl Server {
     }
 
     /// The body of the answer to JSON.
-    fn post(&self, path: &str, body: &Value) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let (body, mut connection) = (body.to_string(), TcpStream::connect(self.address).unwrap());
         let headers = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json";
         let length = body.len();
@@ -101,7 +105,7 @@ impl Server {
         serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    fn stop(mut self, signal: &str) -> (ExitStatus, String) {
+    pub(crate) fn stop(mut self, signal: &str) -> (ExitStatus, String) {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
         let mut rest = String::new();
@@ -140,13 +144,27 @@ fn help_and_version_are_on_standard_output() {
         assert!(help.out.contains(command), "{}", help.out);
     }
     let serve = run(&["serve", "--help"]);
-    for flag in
+    for part in
         ["--served-model-name", "--max-model-len", "--logprobs-mode", "--return-tokens-as-token-ids", "--api-key"]
+            .into_iter()
+            .chain(["\nModel:\n", "\nAnswers:\n", "\nToken continuity:\n", "\nHTTP:\n", "\nLogs:\n"])
     {
-        assert!(serve.out.contains(flag), "{flag}");
+        assert!(serve.out.contains(part), "{part}");
     }
+    assert!(!serve.out.contains("--tensor-parallel-size") && !serve.out.contains("--no-"), "{}", serve.out);
     let version = run(&["--version"]);
     assert_eq!((version.code, version.out), (Some(0), format!("tito {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn every_flag_is_in_the_docs() {
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flags.md")).unwrap();
+    let help = run(&["serve", "--help"]).out;
+    let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    let flags = flags.filter_map(|line| line.split([' ', ',']).next());
+    let missing: Vec<&str> = flags.filter(|flag| *flag != "config" && !docs.contains(&format!("`--{flag}"))).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    assert!(docs.contains("`--max-num-queued-reqs`"));
 }
 
 #[test]
@@ -167,6 +185,73 @@ fn a_bad_command_line_exits_with_two() {
         assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(run.err.contains("error: ") || run.err.contains("Usage: "), "{arguments:?}: {}", run.err);
     }
+}
+
+#[test]
+fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
+    let run =
+        run(&["serve", "./no/such/model", "--enforce-eager", "--disable-log-requests", "-tp", "1", "--port", "0"]);
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    let warnings: Vec<&str> = run.err.lines().filter(|line| line.contains("ignored flags")).collect();
+    let [warning] = warnings.as_slice() else { panic!("{}", run.err) };
+    assert!(warning.contains("--enforce-eager") && warning.contains("--disable-log-requests"), "{warning}");
+
+    let usage = |arguments: &[&str], words: &str| {
+        let run = self::run(&[&["serve", TINY_MODEL], arguments].concat());
+        assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(words), "{arguments:?}: {}", run.err);
+    };
+    usage(&["-tp", "2"], "--tensor-parallel-size 2 cannot be honoured: one process computes the whole model");
+    usage(&["--enable-lora"], "tito has no LoRA adapters");
+    usage(&["--enforce-eagr"], "a similar argument exists: '--enforce-eager'");
+    usage(&["--served-model-nam=a", "--max", "3"], "ambiguous option: --max could match --max-");
+}
+
+#[test]
+fn a_file_can_hold_the_flags_and_the_model() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    let flags = format!("model: {TINY_MODEL}\nengine: scripted\nhost: localhost\nport: 0\nserved_model_name: [a, b]\n");
+    std::fs::write(&file, flags).unwrap();
+    let server = Server::spawn(&mut tito(&["serve", "--config", path(&file), "--max_model_len=1k"]));
+    let models = server.get("/v1/models");
+    assert!(models.contains(r#""id":"a""#) && models.contains(r#""max_model_len":1000"#), "{models}");
+}
+
+#[test]
+fn requests_are_logged_without_their_prompts() {
+    let request = json!({ "prompt": "hello hello", "max_tokens": 1, "request_id": "mine" });
+    let logged = |flags: &[&str]| {
+        let server = Server::start(flags);
+        server.post("/v1/completions", &request);
+        server.stop("-TERM").1
+    };
+    let lines = logged(&["--enable-log-requests"]);
+    let line = lines.lines().find(|line| line.contains("finished")).unwrap_or_else(|| panic!("{lines}"));
+    for part in ["mine", "prompt_tokens=3", "generation_tokens=1", "length"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(lines.contains(r#"- "POST /v1/completions HTTP/1.1" 200 OK"#), "{lines}");
+    assert!(!lines.contains("hello") && !lines.contains("prompt_token_ids"), "{lines}");
+    let lines = logged(&["--enable-log-requests", "--max-log-len", "1", "--log-level", "DEBUG"]);
+    let ids = lines.lines().find(|line| line.contains("prompt_token_ids=[")).unwrap_or_else(|| panic!("{lines}"));
+    assert!(!ids.contains(','), "{ids}");
+    let lines = logged(&["--uvicorn-log-level", "warning"]);
+    assert!(!lines.contains("finished") && !lines.contains("POST"), "{lines}");
+    assert!(!logged(&["--disable-access-log-for-endpoints", "/health,/v1/completions"]).contains("POST"));
+}
+
+#[test]
+fn a_tokenizer_may_come_from_another_model_that_fits() {
+    let directory = model_copy();
+    std::fs::remove_file(directory.path().join("tokenizer.json")).unwrap();
+    let server = Server::spawn(&mut tito(&serve_arguments(path(directory.path()), &["--tokenizer", TINY_MODEL])));
+    assert!(server.get("/health").starts_with("HTTP/1.1 200"));
+    let config = directory.path().join("config.json");
+    let narrow = std::fs::read_to_string(&config).unwrap().replace("326", "9");
+    std::fs::write(&config, narrow).unwrap();
+    let line = failure(&serve_arguments(path(directory.path()), &["--tokenizer", TINY_MODEL]));
+    assert!(line.contains("326 ids, and the model 9"), "{line}");
 }
 
 #[test]

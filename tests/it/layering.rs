@@ -52,7 +52,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
         ],
     ),
     // The flags name types of these.
-    ("config", &["continuity", "parser", "prompt", "sampling"]),
+    ("config", &["continuity", "json", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
@@ -75,7 +75,17 @@ const OWNED: [(&str, &[&str]); 13] = [
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
     ("minijinja", &["src/prompt/template/"]),
     ("llguidance", &["src/structured/"]),
-    ("StatusCode", &["src/api/error.rs", "src/api/health.rs", "src/server/auth.rs", "src/model/hub/tests.rs"]),
+    (
+        "StatusCode",
+        &[
+            "src/api/error.rs",
+            "src/api/health.rs",
+            "src/server/auth.rs",
+            // Browsers take nothing else for an answer to a preflight request.
+            "src/server/cors.rs",
+            "src/model/hub/tests.rs",
+        ],
+    ),
     // Settings come from the environment in one place; where temporary files go is none, and a test asks where the
     // model is.
     ("env::var", &["src/config/", "src/engine/mistralrs/real_model.rs"]),

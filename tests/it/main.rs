@@ -6,10 +6,12 @@
 mod abort;
 /// A server to talk to without a socket; every other module starts here.
 mod app;
-/// Keys on `/v1`.
+/// Keys on everything but health, metrics and docs.
 mod auth;
 /// The command line, by running the binary.
 mod cli;
+/// TLS and Unix sockets, by running the binary.
+mod connections;
 /// Known ids and the rest of the conversation: exact, or a clear error.
 mod continuity;
 /// Bad requests: status, shape, and the words that no ordinary error may contain.
@@ -28,6 +30,8 @@ mod metrics;
 mod openapi;
 /// One file for each endpoint.
 mod routes;
+/// What surrounds the API: browsers, limits, proxies, docs.
+mod server;
 /// A stream adds up to the JSON answer.
 mod streaming;
 /// Errors as vLLM words them.

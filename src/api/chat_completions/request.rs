@@ -34,7 +34,7 @@ impl ChatTurn {
         api.models.check(request.model.as_deref())?;
         let tokenizer = api.renderer.tokenizer();
         let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
-        let delivery = delivery(request.stream, request.stream_options)?;
+        let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
         refuse_media(&request)?;
         let tools = ToolFields {
             tools: request.tools.as_deref(),
@@ -42,6 +42,8 @@ impl ChatTurn {
             parallel_tool_calls: request.parallel_tool_calls,
         };
         let tools = tools.resolve(api.tools)?;
+        let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
+        let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
         let param = if request.max_completion_tokens.is_some() { "max_completion_tokens" } else { "max_tokens" };
@@ -77,7 +79,7 @@ impl ChatTurn {
                 prompt_cache_key: request.prompt_cache_key,
                 return_token_continuity: request.return_token_continuity,
             },
-            tools: request.tools,
+            tools: request.tools.filter(|_| !hides_tools),
             documents: request.documents,
             reasoning_effort: request.reasoning_effort,
             add_generation_prompt: request.add_generation_prompt,

@@ -54,7 +54,7 @@ impl CompletionTurn {
         api.models.check(request.model.as_deref())?;
         refuse_unserved(&request)?;
         let id = answer_id("cmpl", headers, request.request_id.as_deref());
-        let delivery = delivery(request.stream, request.stream_options)?;
+        let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
         let echo = request.echo.unwrap_or(false);
         let prompt_only = echo && request.max_tokens == Some(0);
         let max_tokens = if prompt_only { 1 } else { request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS) };

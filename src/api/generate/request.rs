@@ -45,7 +45,8 @@ impl GenerateTurn {
         api.models.check(request.model.as_deref())?;
         let stream = request.stream.unwrap_or(false);
         // Options without a stream are not a mistake here, unlike in chat.
-        let delivery = delivery(request.stream, request.stream_options.filter(|_| stream))?;
+        let delivery =
+            delivery(request.stream, request.stream_options.filter(|_| stream), api.requests.force_include_usage)?;
         let mut resolved = request.sampling_params.resolve(api)?;
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";

@@ -37,13 +37,16 @@ pub enum ConvertError {
     },
 }
 
-/// Converts `gguf` to the new directory `out`: config, generation config, tokenizer and model.safetensors.
+/// Converts `file` to the new directory `out`: config, generation config, tokenizer and model.safetensors.
 ///
 /// `progress` is called with the number of tensors done and of all tensors. The directory appears at once, complete.
-pub fn to_hugging_face(gguf: &Path, out: &Path, progress: &mut dyn FnMut(usize, usize)) -> Result<(), ConvertError> {
-    let file = GgufFile::open(gguf)?;
+pub fn to_hugging_face(
+    file: &GgufFile,
+    out: &Path,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<(), ConvertError> {
     let config = file.model_config()?;
-    let tensors = GgufTensors::open(&file)?;
+    let tensors = GgufTensors::open(file)?;
     let tokenizer = file.tokenizer()?.to_json()?;
     let staging = Staging::new(out)?;
     staging.write_json("config.json", &config)?;

@@ -14,7 +14,7 @@ fn convert(gguf: &Gguf) -> (tempfile::TempDir, Result<PathBuf, ConvertError>) {
     let source = dir.path().join("model.gguf");
     gguf.write(&source);
     let out = dir.path().join("out");
-    let result = to_hugging_face(&source, &out, &mut |_, _| ()).map(|()| out);
+    let result = to_hugging_face(&GgufFile::open(&source).unwrap(), &out, &mut |_, _| ()).map(|()| out);
     (dir, result)
 }
 
@@ -120,7 +120,7 @@ fn an_existing_directory_is_not_touched() {
     let out = dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("notes"), "mine").unwrap();
-    let error = to_hugging_face(&source, &out, &mut |_, _| ()).unwrap_err();
+    let error = to_hugging_face(&GgufFile::open(&source).unwrap(), &out, &mut |_, _| ()).unwrap_err();
     assert!(matches!(error, ConvertError::Exists { .. }));
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
 }
@@ -131,6 +131,7 @@ fn progress_ends_with_all_tensors() {
     let source = dir.path().join("model.gguf");
     Gguf::tiny().write(&source);
     let mut last = (0, 0);
-    to_hugging_face(&source, &dir.path().join("out"), &mut |done, all| last = (done, all)).unwrap();
+    to_hugging_face(&GgufFile::open(&source).unwrap(), &dir.path().join("out"), &mut |done, all| last = (done, all))
+        .unwrap();
     assert_eq!(last, (20, 20));
 }

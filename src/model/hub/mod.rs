@@ -25,6 +25,8 @@ pub struct HubOptions {
     pub endpoint: Option<String>,
     /// Branch, tag or commit; `main` if unset.
     pub revision: Option<String>,
+    /// Leave the weights out.
+    pub without_weights: bool,
     /// Is told how downloads go on.
     pub progress: DownloadProgress,
 }
@@ -110,6 +112,9 @@ async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<P
     let pinned = api.repo(repo(model, &info.sha));
     let directory = snapshot(model, &info.sha, options);
     for file in info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).filter(|file| is_wanted(file)) {
+        if options.without_weights && has_extension(file, &["safetensors"]) {
+            continue;
+        }
         if directory.join(file).exists() {
             continue;
         }
@@ -118,6 +123,9 @@ async fn download(model: &str, revision: &str, options: &HubOptions) -> Result<P
         if path != directory.join(file) {
             return Err(format!("{file}: the hub answered with another commit than {}", info.sha));
         }
+    }
+    if options.without_weights {
+        return Ok(directory);
     }
     // Only now does the revision count as cached.
     Cache::new(options.cache_dir.clone())

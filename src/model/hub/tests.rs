@@ -48,6 +48,7 @@ async fn resolve(
 fn options(cache: &Path, endpoint: &str) -> HubOptions {
     HubOptions {
         offline: false,
+        without_weights: false,
         cache_dir: cache.to_owned(),
         token: None,
         endpoint: Some(endpoint.to_owned()),

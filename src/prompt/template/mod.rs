@@ -47,6 +47,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     special_tokens: IndexMap<String, Value>,
     content_format: ContentFormat,
+    /// What the operator says instead of the template.
+    given_format: Option<ContentFormat>,
 }
 
 impl ChatTemplate {
@@ -58,7 +60,8 @@ impl ChatTemplate {
 
     /// Compiles another template with the same special tokens.
     pub fn with_source(&self, source: &str) -> Result<Self, TemplateError> {
-        Self::compile(source, self.special_tokens.clone())
+        let other = Self::compile(source, self.special_tokens.clone())?;
+        Ok(other.with_content_format(self.given_format))
     }
 
     fn compile(source: &str, special_tokens: IndexMap<String, Value>) -> Result<Self, TemplateError> {
@@ -69,7 +72,15 @@ impl ChatTemplate {
 
         let mut environment = environment::environment();
         environment.add_template_owned(NAME, rewritten).map_err(|error| TemplateError::from_compiling(&error))?;
-        Ok(Self { source: source.to_owned(), environment, special_tokens, content_format })
+        Ok(Self { source: source.to_owned(), environment, special_tokens, content_format, given_format: None })
+    }
+
+    /// Takes a message's content for what the operator says, whatever the template looks like.
+    #[must_use]
+    pub fn with_content_format(mut self, format: Option<ContentFormat>) -> Self {
+        self.content_format = format.unwrap_or(self.content_format);
+        self.given_format = format;
+        self
     }
 
     /// Returns the source as given.

@@ -51,7 +51,7 @@ use tito::{
         template::ChatTemplate,
     },
     sampling::LogprobsMode,
-    server::{self, ApiKeys},
+    server::{self, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -186,8 +186,8 @@ impl Model {
             server_load: ServerLoad::default(),
             tokenizer_info: None,
         };
-        let metrics = Metrics::detached("test").unwrap();
-        Server { router: server::app(Arc::new(api), ApiKeys::default(), metrics) }
+        let metrics = Metrics::detached("test");
+        Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }
     }
 }
 

@@ -150,7 +150,7 @@ fn quantised_weights_are_those_of_the_converted_directory_in_every_type() {
             let (directory, file) = opened(&model.to_gguf(dtype, GgmlDType::F32));
             let weights = GgufWeights::open(&file).unwrap();
             let out = directory.path().join("converted");
-            convert::to_hugging_face(file.path(), &out, &mut |_, _| ()).unwrap();
+            convert::to_hugging_face(&file, &out, &mut |_, _| ()).unwrap();
             let converted = SafetensorsFiles::open(&out).unwrap();
             assert_eq!(weights.tensors(), converted.tensors());
             for (tensor, _) in converted.tensors() {

@@ -1,0 +1,138 @@
+//! The file of `--config`: one YAML mapping of flags to values.
+
+use std::{collections::BTreeSet, ffi::OsString, path::Path};
+
+use saphyr::{LoadableYamlNode, ScalarOwned, YamlOwned};
+use serde_json::{Map, Value};
+
+/// Flags whose lists are written as one JSON value.
+const JSON_LISTS: [&str; 3] = ["allowed-headers", "allowed-methods", "allowed-origins"];
+
+/// Each key with the arguments that it stands for; `names` are all flags, with their dashes.
+pub(super) fn read(path: &OsString, names: &BTreeSet<String>) -> Result<Vec<(String, Vec<OsString>)>, String> {
+    let path = Path::new(path);
+    let shown = path.display();
+    if !path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+        return Err(format!("--config wants a .yaml or .yml file, got {shown}"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let documents = YamlOwned::load_from_str(&text).map_err(|error| format!("{shown} is no YAML: {error}"))?;
+    let mapping = match documents.into_iter().next() {
+        None | Some(YamlOwned::Value(ScalarOwned::Null)) => return Ok(Vec::new()),
+        Some(YamlOwned::Mapping(mapping)) => mapping,
+        Some(_) => return Err(format!("{shown} is no mapping of flags to values")),
+    };
+    let mut flags = Vec::new();
+    for (key, value) in mapping {
+        let YamlOwned::Value(ScalarOwned::String(key)) = key else {
+            return Err(format!("{shown}: a key is no name of a flag"));
+        };
+        let key = key.trim_start_matches("--").replace('_', "-");
+        let arguments = arguments(&key, value, names).map_err(|error| format!("{shown}: {key}: {error}"))?;
+        flags.push((key, arguments));
+    }
+    Ok(flags)
+}
+
+fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
+    let flag = format!("--{key}");
+    let off = format!("--no-{key}");
+    let is_switch = names.contains(&off);
+    match value {
+        YamlOwned::Value(ScalarOwned::Null) => Ok(Vec::new()),
+        YamlOwned::Value(ScalarOwned::Boolean(true)) => Ok(vec![flag.into()]),
+        YamlOwned::Value(ScalarOwned::Boolean(false)) => Ok(if is_switch { vec![off.into()] } else { Vec::new() }),
+        // YAML 1.1, which Python reads, has more words for these.
+        YamlOwned::Value(ScalarOwned::String(text)) if is_switch => match text.to_ascii_lowercase().as_str() {
+            "yes" | "on" => Ok(vec![flag.into()]),
+            "no" | "off" => Ok(vec![off.into()]),
+            _ => Err(format!("expected true or false, got {text:?}")),
+        },
+        YamlOwned::Sequence(items) if JSON_LISTS.contains(&key) => {
+            let items = items.into_iter().map(json).collect::<Result<_, _>>()?;
+            Ok(vec![flag.into(), Value::Array(items).to_string().into()])
+        }
+        YamlOwned::Sequence(items) if items.is_empty() => Ok(Vec::new()),
+        YamlOwned::Sequence(items) => {
+            let mut arguments = vec![flag.into()];
+            for item in items {
+                arguments.push(text(json(item)?).into());
+            }
+            Ok(arguments)
+        }
+        other => Ok(vec![flag.into(), text(json(other)?).into()]),
+    }
+}
+
+/// As an argument: strings as they are.
+fn text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn json(value: YamlOwned) -> Result<Value, String> {
+    match value {
+        YamlOwned::Value(ScalarOwned::Null) => Ok(Value::Null),
+        YamlOwned::Value(ScalarOwned::Boolean(value)) => Ok(Value::Bool(value)),
+        YamlOwned::Value(ScalarOwned::Integer(value)) => Ok(Value::from(value)),
+        YamlOwned::Value(ScalarOwned::FloatingPoint(value)) => Ok(Value::from(value.into_inner())),
+        YamlOwned::Value(ScalarOwned::String(value)) => Ok(Value::String(value)),
+        YamlOwned::Sequence(items) => Ok(Value::Array(items.into_iter().map(json).collect::<Result<_, _>>()?)),
+        YamlOwned::Mapping(entries) => {
+            let mut object = Map::new();
+            for (key, value) in entries {
+                object.insert(text(json(key)?), json(value)?);
+            }
+            Ok(Value::Object(object))
+        }
+        YamlOwned::Tagged(_, _) | YamlOwned::Alias(_) | YamlOwned::BadValue | YamlOwned::Representation(..) => {
+            Err("expected a plain value".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(yaml: &str) -> Result<String, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config.yml");
+        std::fs::write(&file, yaml).unwrap();
+        let names = ["--enable-x", "--no-enable-x", "--port"].map(str::to_owned).into();
+        let flags = read(&file.into(), &names)?;
+        let words = flags.iter().flat_map(|(_, arguments)| arguments).map(|word| word.to_str().unwrap());
+        Ok(words.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn values_of_every_kind_become_arguments() {
+        for (yaml, line) in [
+            ("port: 9", "--port 9"),
+            ("port: '9'", "--port 9"),
+            ("enable_x: true", "--enable-x"),
+            ("enable-x: no", "--no-enable-x"),
+            ("enable-x: on", "--enable-x"),
+            ("some_switch: false", ""),
+            ("max-model-len: null", ""),
+            ("ratio: 0.9", "--ratio 0.9"),
+            ("api-key: [a, b]", "--api-key a b"),
+            ("api-key: []", ""),
+            ("allowed-origins: ['*', 'http://a']", r#"--allowed-origins ["*","http://a"]"#),
+            ("speculative-config:\n  model: m\n  n: 3", r#"--speculative-config {"model":"m","n":3}"#),
+            ("", ""),
+        ] {
+            assert_eq!(flags(yaml).as_deref(), Ok(line), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_mapping_is_refused() {
+        for yaml in ["- a", "port", "a: [", "1: 2", "enable-x: maybe"] {
+            assert!(flags(yaml).is_err(), "{yaml}");
+        }
+        assert!(read(&"config.json".into(), &BTreeSet::new()).unwrap_err().contains(".yaml"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Flags of vLLM that tito does not have, on tito's command line: hidden from its help, understood by its parser.
+
+use std::collections::BTreeSet;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
+
+use super::vllm_flags::{self, Foreign, Meaning, Takes};
+
+/// Adds them, and a `--no-…` for every switch; of flags that are given twice, the last one counts.
+pub(super) fn with_vllms_flags(mut command: Command) -> Command {
+    command = command.args_override_self(true);
+    let own: BTreeSet<String> = names(&command);
+    for flag in vllm_flags::all().filter(|flag| !own.contains(&format!("--{}", flag.name))) {
+        let arg = Arg::new(flag.name).long(flag.name).hide(true);
+        command = command.arg(match flag.takes {
+            Takes::Nothing => arg.action(ArgAction::SetTrue),
+            Takes::Value => arg.num_args(1).allow_hyphen_values(true),
+            Takes::Values => arg.num_args(1..).action(ArgAction::Append),
+        });
+    }
+    let switches: Vec<(String, String)> = command
+        .get_arguments()
+        .filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue))
+        .filter_map(|arg| Some((arg.get_id().to_string(), arg.get_long()?.to_owned())))
+        .collect();
+    for (id, long) in switches {
+        let off = format!("no-{long}");
+        let arg = Arg::new(off.clone()).long(off.clone()).hide(true).action(ArgAction::SetTrue);
+        command = command.arg(arg.overrides_with(&id)).mut_arg(&id, |arg| arg.overrides_with(&off));
+    }
+    command
+}
+
+/// All flags of a command, with their dashes.
+pub(super) fn names(command: &Command) -> BTreeSet<String> {
+    let longs = command.get_arguments().flat_map(|arg| {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        arg.get_long().into_iter().chain(aliases).map(|name| format!("--{name}")).collect::<Vec<_>>()
+    });
+    longs.chain(["--help".to_owned()]).collect()
+}
+
+/// What is to be said about the flags that were given: a warning, or why the server does not start.
+pub(super) fn judge(matches: &ArgMatches) -> Result<Option<String>, String> {
+    let (mut idle, mut removed, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for flag in vllm_flags::all().filter(|flag| matches.try_contains_id(flag.name).is_ok()) {
+        let off = format!("no-{}", flag.name);
+        let is_off = flag.takes == Takes::Nothing && given(matches, &off);
+        if !is_off && !given(matches, flag.name) {
+            continue;
+        }
+        let shown = if is_off { format!("--{off}") } else { format!("--{}", flag.name) };
+        match flag.meaning {
+            Meaning::NoEffect => idle.push(shown),
+            Meaning::Removed => removed.push(shown),
+            // Off is what tito does.
+            Meaning::Only { .. } if is_off => {}
+            Meaning::Only { values, reason } => {
+                let wrong = values_of(matches, flag).into_iter().find(|value| !values.contains(&value.as_str()));
+                match wrong {
+                    Some(value) => refused.push(refusal(&shown, &value, values, reason)),
+                    None if flag.takes == Takes::Nothing => refused.push(refusal(&shown, "", values, reason)),
+                    None => {}
+                }
+            }
+        }
+    }
+    if !refused.is_empty() {
+        return Err(refused.join("; "));
+    }
+    let idle = (!idle.is_empty()).then(|| format!("without effect here: {}", idle.join(", ")));
+    let removed = (!removed.is_empty()).then(|| format!("no longer flags of vLLM: {}", removed.join(", ")));
+    let said: Vec<String> = idle.into_iter().chain(removed).collect();
+    Ok((!said.is_empty()).then(|| format!("ignored flags, {}", said.join("; "))))
+}
+
+fn given(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+fn values_of(matches: &ArgMatches, flag: Foreign) -> Vec<String> {
+    if flag.takes == Takes::Nothing {
+        return Vec::new();
+    }
+    matches.get_many::<String>(flag.name).into_iter().flatten().cloned().collect()
+}
+
+fn refusal(flag: &str, value: &str, neutral: &[&str], reason: &str) -> String {
+    let flag = if value.is_empty() { flag.to_owned() } else { format!("{flag} {value}") };
+    match neutral.iter().find(|value| !value.is_empty()) {
+        Some(value) => format!("{flag} cannot be honoured: {reason}; leave it out, or say {value}"),
+        None => format!("{flag} cannot be honoured: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(line: &str) -> Result<Option<String>, String> {
+        let command = with_vllms_flags(Command::new("serve").arg(Arg::new("port").long("port").num_args(1)));
+        judge(&command.try_get_matches_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    #[test]
+    fn flags_without_effect_are_named_in_one_warning() {
+        assert_eq!(judged("serve --port 1"), Ok(None));
+        let warning = "ignored flags, without effect here: --enforce-eager, --no-enable-prefix-caching, \
+                       --gpu-memory-utilization, --cudagraph-capture-sizes; no longer flags of vLLM: \
+                       --disable-log-requests, --swap-space";
+        let line = "serve --disable-log-requests --enforce-eager --gpu-memory-utilization 0.9 --swap-space 4 \
+                    --no-enable-prefix-caching --cudagraph-capture-sizes 1 2 4";
+        let judged = judged(line).unwrap().unwrap();
+        let sorted =
+            |text: &str| text.split([',', ';', ':']).map(str::trim).map(str::to_owned).collect::<BTreeSet<_>>();
+        assert_eq!(sorted(&judged), sorted(warning), "{judged}");
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_unless_it_changes_nothing() {
+        for line in [
+            "serve --tensor-parallel-size 1 --quantization None --kv-cache-dtype auto --no-enable-lora --task generate",
+            "serve --scheduling-policy fcfs --load-format auto --hf-overrides {} --worker-extension-cls=",
+        ] {
+            assert_eq!(judged(line), Ok(None), "{line}");
+        }
+        for (line, words) in [
+            ("serve --tensor-parallel-size 2", "--tensor-parallel-size 2 cannot be honoured: one process"),
+            ("serve --quantization awq", "say None"),
+            ("serve --enable-lora", "--enable-lora cannot be honoured: tito has no LoRA"),
+            ("serve --kv-cache-dtype fp8", "say auto"),
+            ("serve --logits-processors a.b:C d.e:F", "a.b:C cannot be honoured"),
+            ("serve --lora-modules a=b", "a=b"),
+        ] {
+            let reason = judged(line).unwrap_err();
+            assert!(reason.contains(words), "{line}: {reason}");
+        }
+    }
+
+    #[test]
+    fn no_flag_is_told_twice() {
+        let mut names: Vec<&str> = vllm_flags::all().map(|flag| flag.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+}

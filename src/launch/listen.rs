@@ -1,0 +1,135 @@
+//! The socket: bound before the model is loaded, so that a taken address is known before minutes of loading; listening
+//! only when the server is ready.
+
+use std::{
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use tokio::net::{TcpSocket, UnixSocket, UnixStream};
+
+use crate::{
+    config::HttpArgs,
+    server::{ClientCertificates, Endpoint, Tls, TlsFiles},
+};
+
+const BACKLOG: u32 = 4096;
+
+/// A bound socket.
+pub(super) struct Bound {
+    socket: Socket,
+    tls: Option<Tls>,
+    /// Where it is, for people.
+    pub(super) shown: String,
+}
+
+enum Socket {
+    Tcp(TcpSocket),
+    Unix(UnixSocket, SocketFile),
+}
+
+/// Goes away with the server.
+pub(super) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Someone may have tidied up already.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Binds what the flags say.
+pub(super) async fn bind(args: &HttpArgs) -> anyhow::Result<Bound> {
+    let tls = tls(args)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    if let Some(path) = &args.uds {
+        anyhow::ensure!(tls.is_none(), "--uds and --ssl-certfile exclude each other");
+        let socket = bind_unix(path).await.with_context(|| format!("cannot use --uds {}", path.display()))?;
+        let shown = format!("unix:{}", path.display());
+        return Ok(Bound { socket: Socket::Unix(socket, SocketFile(path.clone())), tls, shown });
+    }
+    let (socket, address) = bind_tcp(&args.host, args.port)?;
+    Ok(Bound { socket: Socket::Tcp(socket), tls, shown: format!("{scheme}://{address}") })
+}
+
+impl Bound {
+    /// Listens. Another process may have begun to since `bind`: `SO_REUSEADDR` lets two sockets bind, but one listen.
+    pub(super) fn listen(self) -> anyhow::Result<(Endpoint, Option<SocketFile>)> {
+        let Self { socket, tls, shown } = self;
+        let context = || format!("cannot listen on {shown}");
+        match (socket, tls) {
+            (Socket::Tcp(socket), None) => Ok((Endpoint::Tcp(socket.listen(BACKLOG).with_context(context)?), None)),
+            (Socket::Tcp(socket), Some(tls)) => {
+                Ok((Endpoint::Tls(socket.listen(BACKLOG).with_context(context)?, tls), None))
+            }
+            (Socket::Unix(socket, file), _) => {
+                Ok((Endpoint::Unix(socket.listen(BACKLOG).with_context(context)?), Some(file)))
+            }
+        }
+    }
+}
+
+fn bind_tcp(host: &str, port: u16) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+    let next = "choose another address with --host and --port";
+    let mut last = None;
+    for address in addresses(host, port)? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let bound = socket.and_then(|socket| {
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            Ok(socket)
+        });
+        match bound {
+            // With port 0 the system has chosen one.
+            Ok(socket) => {
+                let address = socket.local_addr().unwrap_or(address);
+                return Ok((socket, address));
+            }
+            Err(error) => last = Some((error, address)),
+        }
+    }
+    let (error, address) = last.with_context(|| format!("--host {host} has no address; {next}"))?;
+    Err(error).with_context(|| format!("cannot use {address}; {next}"))
+}
+
+fn addresses(host: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
+    if host.is_empty() {
+        return Ok(vec![SocketAddr::from(([0, 0, 0, 0], port))]);
+    }
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let found = (host, port).to_socket_addrs().with_context(|| format!("--host {host} is unknown"))?;
+    Ok(found.collect())
+}
+
+/// A file that a server left behind is in nobody's way.
+async fn bind_unix(path: &Path) -> anyhow::Result<UnixSocket> {
+    let is_socket = path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).await.is_err() {
+        std::fs::remove_file(path)?;
+    }
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    Ok(socket)
+}
+
+fn tls(args: &HttpArgs) -> anyhow::Result<Option<Tls>> {
+    let (Some(certificate), Some(key)) = (&args.ssl_certfile, &args.ssl_keyfile) else { return Ok(None) };
+    let clients = match args.ssl_cert_reqs {
+        0 => ClientCertificates::Ignored,
+        1 => ClientCertificates::Optional,
+        _ => ClientCertificates::Required,
+    };
+    let files = TlsFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_authorities: args.ssl_ca_certs.clone(),
+        clients,
+        refresh: args.enable_ssl_refresh,
+    };
+    Tls::load(files).map(Some)
+}

@@ -1,0 +1,86 @@
+//! What the flags decide about requests and connections.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Context;
+use serde_json::Map;
+
+use crate::{
+    api::{RequestPolicy, SamplingPolicy},
+    config::ServeArgs,
+    generation::RequestLog,
+    model::{EosTokens, GenerationConfig, ModelFiles},
+    server::{AccessLog, ApiKeys, Cors, ServerConfig},
+};
+
+/// What surrounds the API.
+pub(super) fn server(args: &ServeArgs) -> ServerConfig {
+    let (http, logs) = (&args.http, &args.logs);
+    ServerConfig {
+        api_keys: ApiKeys::new(http.api_key.iter().filter(|key| !key.is_empty()).cloned()),
+        cors: Cors {
+            origins: http.allowed_origins.0.clone(),
+            methods: http.allowed_methods.0.clone(),
+            headers: http.allowed_headers.0.clone(),
+            credentials: http.allow_credentials,
+        },
+        root_path: http.root_path.clone(),
+        docs: !http.disable_fastapi_docs,
+        request_id_headers: http.enable_request_id_headers,
+        max_request_bytes: http.max_request_bytes,
+        stream_comments: Some(http.sse_keep_alive_interval).filter(|seconds| *seconds > 0).map(Duration::from_secs),
+        access_log: AccessLog { enabled: !logs.disable_uvicorn_access_log, silent_paths: logs.silent_paths() },
+        request_spans: logs.enable_log_requests,
+        shutdown_timeout: Duration::from_secs(http.shutdown_timeout),
+    }
+}
+
+/// What is logged of requests.
+pub(super) fn request_log(args: &ServeArgs) -> Option<RequestLog> {
+    args.logs.enable_log_requests.then_some(RequestLog { max_ids: args.logs.max_log_len })
+}
+
+/// What the server decides about conversations and their answers.
+pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
+    RequestPolicy {
+        response_role: args.response_role.clone(),
+        trust_request_chat_template: args.trust_request_chat_template,
+        default_chat_template_kwargs: args.default_chat_template_kwargs.clone().unwrap_or_default(),
+        stream_interval: args.stream_interval,
+        force_include_usage: args.enable_force_include_usage,
+        exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,
+    }
+}
+
+/// What `--generation-config` says instead of the model, its end tokens included.
+pub(super) fn generation_config(args: &ServeArgs) -> anyhow::Result<Option<GenerationConfig>> {
+    match args.generation_config.as_str() {
+        "auto" | "vllm" => Ok(None),
+        directory => GenerationConfig::read(Path::new(directory))
+            .map(Some)
+            .with_context(|| format!("--generation-config {directory} is neither auto, vllm nor a usable directory")),
+    }
+}
+
+/// What the server decides about sampling.
+pub(super) fn sampling(args: &ServeArgs, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
+    let (defaults, is_named) = match args.generation_config.as_str() {
+        "auto" => (files.generation.clone(), false),
+        "vllm" => (GenerationConfig::default(), false),
+        _ => (files.generation.clone(), true),
+    };
+    let nothing = Map::new();
+    let over = args.override_generation_config.as_ref().unwrap_or(&nothing);
+    let defaults = defaults.overridden(over).context("--override-generation-config")?;
+    // As in vLLM, the tokens of a file that was named, or of a flag, are no default but a limit.
+    let is_limit = is_named || over.contains_key("max_new_tokens");
+    Ok(SamplingPolicy {
+        most_tokens: defaults.max_new_tokens.filter(|_| is_limit),
+        defaults,
+        eos_token_id: eos.primary,
+        extra_eos_token_ids: eos.others.clone(),
+        max_logprobs: usize::try_from(args.max_logprobs).ok(),
+        logprobs_mode: args.logprobs_mode.into(),
+        return_tokens_as_token_ids: args.return_tokens_as_token_ids,
+    })
+}

@@ -1,0 +1,132 @@
+//! TLS and Unix sockets, by running the binary.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::Arc,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    },
+};
+
+use crate::{
+    app::TINY_MODEL,
+    cli::{Server, failure, serve_arguments},
+};
+
+const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls");
+
+fn fixture(name: &str) -> String {
+    format!("{TLS}/{name}")
+}
+
+fn certificates(name: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_file_iter(fixture(name)).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+/// The answer to a request over TLS, from a client with or without a certificate.
+async fn health(server: &Server, shows_certificate: bool) -> std::io::Result<String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificates("authority.pem").remove(0)).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let config = if shows_certificate {
+        let key = PrivateKeyDer::from_pem_file(fixture("client.key")).unwrap();
+        builder.with_client_auth_cert(certificates("client.pem"), key).unwrap()
+    } else {
+        builder.with_no_client_auth()
+    };
+    let tcp = TcpStream::connect(server.address).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_makes_the_server_speak_tls() {
+    let (certificate, key) = (fixture("server.pem"), fixture("server.key"));
+    let server = Server::start(&["--ssl-certfile", &certificate, "--ssl-keyfile", &key]);
+    assert!(server.banner.contains(" | https://127.0.0.1:"), "{}", server.banner);
+    // A client that says nothing holds up nobody else.
+    let _silent = TcpStream::connect(server.address).await.unwrap();
+    assert!(health(&server, false).await.unwrap().starts_with("HTTP/1.1 200"));
+    let (status, rest) = server.stop("-TERM");
+    assert_eq!(status.code(), Some(0), "{rest}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_may_have_to_show_a_certificate() {
+    let [certificate, key, authority] = ["server.pem", "server.key", "authority.pem"].map(fixture);
+    let flags = ["--ssl-certfile", &certificate, "--ssl-keyfile", &key, "--ssl-ca-certs", &authority];
+    let server = Server::start(&[&flags[..], &["--ssl-cert-reqs", "2"]].concat());
+    assert!(health(&server, false).await.is_err());
+    assert!(health(&server, true).await.unwrap().starts_with("HTTP/1.1 200"));
+    let optional = Server::start(&[&flags[..], &["--ssl-cert-reqs", "1"]].concat());
+    assert!(health(&optional, false).await.unwrap().starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_changes_is_read_again_if_asked_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    for name in ["server.pem", "server.key"] {
+        std::fs::copy(fixture(name), place(name)).unwrap();
+    }
+    // Signed for clients: no client takes it for a server's.
+    std::fs::copy(fixture("client.pem"), place("server.pem")).unwrap();
+    std::fs::copy(fixture("client.key"), place("server.key")).unwrap();
+    let [certificate, key] = ["server.pem", "server.key"].map(|name| place(name).to_str().unwrap().to_owned());
+    let server = Server::start(&["--ssl-certfile", &certificate, "--ssl-keyfile", &key, "--enable-ssl-refresh"]);
+    assert!(health(&server, false).await.is_err());
+    for name in ["server.pem", "server.key"] {
+        std::fs::write(place(name), std::fs::read(fixture(name)).unwrap()).unwrap();
+    }
+    assert!(health(&server, false).await.unwrap().starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn certificates_that_cannot_be_used_stop_the_start() {
+    let [server, client_key] = ["server.pem", "client.key"].map(fixture);
+    for (certificate, key, words) in
+        [("no-such.pem", client_key.as_str(), "no-such.pem"), (server.as_str(), client_key.as_str(), "does not fit")]
+    {
+        let flags = ["--ssl-certfile", certificate, "--ssl-keyfile", key];
+        let line = failure(&serve_arguments(TINY_MODEL, &flags));
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
+fn a_unix_socket_is_served_and_goes_away_with_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tito.sock");
+    let text = path.to_str().unwrap();
+    // One that a server left behind.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = Server::start(&["--uds", text]);
+    assert!(server.banner.ends_with(&format!(" | unix:{text}")), "{}", server.banner);
+    let mut connection = UnixStream::connect(&path).unwrap();
+    connection.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let line = failure(&serve_arguments(TINY_MODEL, &["--uds", text]));
+    assert!(line.contains(text), "{line}");
+    let (status, rest) = server.stop("-TERM");
+    assert_eq!(status.code(), Some(0), "{rest}");
+    assert!(!Path::new(text).exists());
+}
