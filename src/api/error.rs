@@ -175,6 +175,11 @@ impl ApiError {
         Self::new(Kind::Internal, None, "Internal server error")
     }
 
+    /// Whether the body does not have the shape of a request; it may have that of another one.
+    pub(super) fn is_about_shape(&self) -> bool {
+        self.kind == Kind::Malformed
+    }
+
     /// The body.
     pub fn body(&self) -> ErrorBody {
         ErrorBody {

@@ -74,7 +74,8 @@ const OWNED: [(&str, &[&str]); 13] = [
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
     ("minijinja", &["src/prompt/template/"]),
-    ("llguidance", &["src/structured/"]),
+    // A flag of vLLM names it.
+    ("llguidance", &["src/structured/", "src/config/vllm_flags.rs"]),
     (
         "StatusCode",
         &[

@@ -103,8 +103,10 @@ async fn create_chat_completion_from_tokens(
 
 /// Answers a body, if it has the shape of a request.
 pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
-    let request = parse::<ChatCompletionRequest>(body).ok()?;
-    Some(complete(Arc::clone(api), headers.clone(), request).await)
+    match parse::<ChatCompletionRequest>(body) {
+        Ok(request) => Some(complete(Arc::clone(api), headers.clone(), request).await),
+        Err(error) => (!error.is_about_shape()).then_some(Err(error)),
+    }
 }
 
 /// Answers a request.

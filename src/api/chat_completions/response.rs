@@ -350,7 +350,7 @@ impl Chunks {
                 return Ok(Vec::new());
             }
             let reads = self.envelope.api.tools.reads();
-            let content = (!(ended || reads)).then(|| Some(String::new()));
+            let content = (!reads).then(|| Some(String::new()));
             messages.push(ChunkDelta { content, ..ChunkDelta::default() });
         } else if ended && messages.iter().any(|message| !message.tool_calls.is_empty()) {
             messages.push(ChunkDelta::default());

@@ -60,8 +60,10 @@ async fn create_completion(
 
 /// Answers a body, if it has the shape of a request.
 pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
-    let request = parse::<CompletionRequest>(body).ok()?;
-    Some(complete(Arc::clone(api), headers.clone(), request).await)
+    match parse::<CompletionRequest>(body) {
+        Ok(request) => Some(complete(Arc::clone(api), headers.clone(), request).await),
+        Err(error) => (!error.is_about_shape()).then_some(Err(error)),
+    }
 }
 
 /// Answers a request.

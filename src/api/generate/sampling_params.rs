@@ -14,6 +14,7 @@ use crate::{
         sampling::{Sampling, SamplingFields, SamplingPolicy, Stop},
     },
     model::GenerationConfig,
+    parser::SpecialTokens,
     sampling::Logprobs,
 };
 
@@ -225,7 +226,8 @@ impl Rendered<'_> {
         if let Some(ids) = chosen {
             params.insert("logprob_token_ids".to_owned(), json!(ids));
         }
-        if !text.skip_special_tokens {
+        // Calls and reasoning may be marked by special tokens.
+        if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {
             params.insert("skip_special_tokens".to_owned(), json!(false));
         }
         if fields.spaces_between_special_tokens == Some(false) {

@@ -234,7 +234,12 @@ async fn what_is_no_request_is_refused_with_its_reason() {
         ),
         (with("token_ids", json!([1, -1])), "Bad Request", json!("body.token_ids"), "must not contain negative values"),
         (with("token_ids", json!([VOCAB_SIZE])), "BadRequestError", Value::Null, "Token id 326 is out of vocabulary"),
-        (with("token_ids", json!(vec![1; 8])), "BadRequestError", json!("input_tokens"), "maximum context length is 8"),
+        (
+            with("token_ids", json!(vec![1; 8])),
+            "BadRequestError",
+            json!("max_tokens"),
+            "max_tokens must be at least 1, got 0",
+        ),
         (with("features", json!({ "mm_hashes": {} })), "BadRequestError", json!("features"), "not supported"),
         (with("content_parts", json!([{}])), "BadRequestError", json!("content_parts"), "not supported"),
         (with("output_mode", json!("both")), "Bad Request", json!("body.output_mode"), "both"),

@@ -2,11 +2,15 @@
 //!
 //! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
 
+mod checks;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+
+use checks::{bad_words, checked_max_tokens, token_ids, within_limit};
 
 use super::{
     cache_salt::cache_salt,
@@ -454,76 +458,4 @@ impl Sampling {
         };
         Ok((0..self.n).map(sequence).collect())
     }
-}
-
-fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Option<usize>, ApiError> {
-    let Some(asked) = asked else { return Ok(policy.defaults.max_new_tokens) };
-    match usize::try_from(asked) {
-        Ok(tokens) if tokens > 0 => Ok(Some(tokens)),
-        _ => {
-            let message = format!("max_tokens must be at least 1, got {asked}.");
-            Err(ApiError::refused("max_tokens", message, Some(asked.to_string())))
-        }
-    }
-}
-
-/// `field` is `logprobs` or `prompt_logprobs`.
-fn within_limit(
-    field: &'static str,
-    asked: &Logprobs,
-    limit: Option<usize>,
-    vocab_size: usize,
-) -> Result<(), ApiError> {
-    let count = match asked {
-        Logprobs::Top(count) => *count,
-        Logprobs::All => vocab_size,
-        Logprobs::Ids(_) => 0,
-    };
-    let limit = limit.unwrap_or(vocab_size);
-    if count <= limit {
-        return Ok(());
-    }
-    let whose = if field == "logprobs" { "sample" } else { "prompt" };
-    let message = format!("Requested {whose} logprobs of {count}, which is greater than max allowed: {limit}");
-    Err(ApiError::refused(field, message, Some(count.to_string())))
-}
-
-/// The ids, unless the vocabulary lacks one of them.
-fn token_ids(field: &'static str, ids: Option<&[i64]>, vocab_size: usize) -> Result<Vec<TokenId>, ApiError> {
-    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < vocab_size);
-    let ids = ids.unwrap_or_default();
-    let unknown: Vec<_> = ids.iter().filter(|&&id| known(id).is_none()).collect();
-    if unknown.is_empty() {
-        return Ok(ids.iter().filter_map(|&id| known(id)).collect());
-    }
-    let message = if field == "allowed_token_ids" {
-        "allowed_token_ids contains out-of-vocab token id!".to_owned()
-    } else {
-        format!("token_id(s) {unknown:?} in {field} contain out-of-vocab token ids. Vocabulary size: {vocab_size}")
-    };
-    Err(ApiError::refused(field, message, Some(format!("{unknown:?}"))))
-}
-
-/// Each word with and without a space before it, as vLLM's `SamplingParams.update_from_tokenizer` encodes them.
-fn bad_words(words: &[String], tokenizer: &Tokenizer) -> Result<Vec<Vec<TokenId>>, ApiError> {
-    let shown = || format!("[{}]", words.iter().map(|word| string_repr(word)).collect::<Vec<_>>().join(", "));
-    if words.iter().any(String::is_empty) {
-        let message = format!("bad_words cannot contain an empty string. Got bad_words={}", shown());
-        return Err(ApiError::invalid_request(message));
-    }
-    let mut sequences = Vec::new();
-    for word in words {
-        let word = word.trim_start();
-        let plain = tokenizer.encode(word, false)?;
-        if plain.is_empty() {
-            let message = "bad_words entries must tokenize to at least one token.";
-            return Err(ApiError::refused("bad_words", message, Some(shown())));
-        }
-        let spaced = tokenizer.encode(&format!(" {word}"), false)?;
-        if spaced.first() != plain.first() && spaced.len() == plain.len() {
-            sequences.push(spaced);
-        }
-        sequences.push(plain);
-    }
-    Ok(sequences)
 }
