@@ -10,6 +10,7 @@ mod completions;
 mod conversation;
 mod derender;
 mod docs;
+mod document;
 mod error;
 mod extract;
 mod generate;
@@ -66,6 +67,7 @@ use crate::{
     prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
 };
 use conversation::PromptTurn;
+use document::Document;
 use sampling::Sampling;
 use token_continuity::TokenContinuity;
 use truncation::Truncation;
@@ -238,20 +240,8 @@ fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> Str
     id
 }
 
-/// The document's frame; routes add themselves.
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "tito", description = "Token in, token out: an OpenAI and vLLM compatible rollout server."),
-    tags(
-        (name = "generation", description = "Sampling from the model"),
-        (name = "tokens", description = "Text and conversations to ids and back"),
-        (name = "server", description = "What is served, and how it is"),
-    )
-)]
-struct Document;
-
 fn routes() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    let mut router = OpenApiRouter::with_openapi(Document::openapi())
         .merge(chat_completions::router())
         .merge(capability::router())
         .merge(completions::router())
@@ -261,7 +251,9 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(tokenizer_info::router())
         .merge(models::router())
         .merge(health::router())
-        .merge(server_load::router())
+        .merge(server_load::router());
+    document::complete(router.get_openapi_mut());
+    router
 }
 
 /// The OpenAPI document of all routes.

@@ -191,6 +191,7 @@ pub(in crate::api) struct RenderedRequest {
     /// The prompt.
     pub(in crate::api) token_ids: Vec<TokenId>,
     /// Where each token stands in the text, in characters; with `return_token_offsets`, where it is known.
+    #[schema(value_type = Option<Vec<Vec<usize>>>)]
     pub(in crate::api) token_offsets: Option<Vec<(usize, usize)>>,
     pub(in crate::api) features: Option<u8>,
     pub(in crate::api) content_parts: Option<u8>,
