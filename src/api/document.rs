@@ -1,14 +1,26 @@
 //! The OpenAPI document: its frame, and what holds for all operations, which routes need not repeat.
 
 use utoipa::{
-    OpenApi,
+    OpenApi, ToSchema,
     openapi::{Content, OpenApi as Whole, Ref, RefOr, Response, path::Operation},
 };
+
+use super::error::ErrorBody;
+
+/// The body of a 400: FastAPI answers bodies that are no text before vLLM sees them.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "a schema that no macro writes")]
+enum BadRequestBody {
+    Error(ErrorBody),
+    Unreadable { detail: String },
+}
 
 /// The document's frame; routes add themselves.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "tito", description = "Token in, token out: an OpenAI and vLLM compatible rollout server."),
+    components(schemas(BadRequestBody)),
     tags(
         (name = "generation", description = "Sampling from the model"),
         (name = "tokens", description = "Text and conversations to ids and back"),
@@ -30,7 +42,8 @@ const MEANINGS: [(&str, &str); 9] = [
     ("503", "The server cannot serve now"),
 ];
 /// What any operation with a body may answer; the schema is that of all errors.
-const OF_BODIES: [&str; 3] = ["400", "413", "500"];
+const BAD_REQUEST: &str = "400";
+const OF_BODIES: [&str; 3] = [BAD_REQUEST, "413", "500"];
 
 /// Says of every response what it means, and adds those that every operation may give.
 pub(super) fn complete(document: &mut Whole) {
@@ -49,16 +62,22 @@ fn add_common(operation: &mut Operation) {
     responses.entry("401".to_owned()).or_insert_with(|| RefOr::T(Response::default()));
     if operation.request_body.is_some() {
         for status in OF_BODIES {
-            responses.entry(status.to_owned()).or_insert_with(|| RefOr::T(error()));
+            let response = responses.entry(status.to_owned()).or_insert_with(|| RefOr::T(error()));
+            if let (BAD_REQUEST, RefOr::T(response)) = (status, response) {
+                response.content.insert("application/json".to_owned(), body("BadRequestBody"));
+            }
         }
     }
 }
 
 fn error() -> Response {
     let mut response = Response::default();
-    let content = Content::new(Some(Ref::from_schema_name("ErrorBody")));
-    response.content.insert("application/json".to_owned(), RefOr::T(content));
+    response.content.insert("application/json".to_owned(), body("ErrorBody"));
     response
+}
+
+fn body(schema: &str) -> RefOr<Content> {
+    RefOr::T(Content::new(Some(Ref::from_schema_name(schema))))
 }
 
 fn describe(operation: &mut Operation) {

@@ -12,6 +12,7 @@ mod request_id;
 mod root_path;
 mod stop_signal;
 mod tls;
+mod unread;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -117,7 +118,7 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     if config.access_log.enabled {
         app = app.layer(from_fn_with_state(Arc::new(config.access_log.clone()), observe::log));
     }
-    behind(&config.root_path, app)
+    behind(&config.root_path, app.layer(from_fn(unread::read_out)))
 }
 
 /// The same, with `root` in front of paths or without it.

@@ -130,3 +130,34 @@ fn a_unix_socket_is_served_and_goes_away_with_the_server() {
     assert_eq!(status.code(), Some(0), "{rest}");
     assert!(!Path::new(text).exists());
 }
+
+/// A whole answer with a length, as it came.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    loop {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).await.unwrap();
+        assert!(count > 0, "the connection was closed: {}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&read).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+            return text;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_outlives_a_request_that_was_refused_before_its_body_came() {
+    let server = Server::start(&["--api-key", "k"]);
+    for (path, status) in [("/v1/nope", "401"), ("/v1/completions", "401"), ("/nope", "401")] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        assert!(answer(&mut stream).await.starts_with(&format!("HTTP/1.1 {status} ")), "{path}");
+        stream.write_all(&[b' '; 200_000]).await.unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200 "), "{path}");
+    }
+}

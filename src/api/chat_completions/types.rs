@@ -124,6 +124,7 @@ pub(super) struct ChatCompletion {
     pub(super) service_tier: Option<u8>,
     pub(super) system_fingerprint: &'static str,
     pub(super) usage: DetailedUsage,
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub(super) prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
     pub(super) prompt_token_ids: Option<Vec<TokenId>>,
@@ -165,7 +166,23 @@ pub(super) struct AnswerMessage {
     pub(super) tool_calls: Vec<AnswerToolCall>,
     pub(super) reasoning: Option<String>,
     #[serde(flatten)]
+    #[schema(value_type = TokensWhereAsked)]
     pub(super) tokens: Option<AnswerTokens>,
+}
+
+/// How the document describes the ids of a message, which are all there or none of them.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema that no macro writes")]
+struct TokensWhereAsked {
+    /// The prompt. With ids asked for.
+    #[schema(required = false)]
+    prompt_token_ids: Vec<TokenId>,
+    /// What was sampled.
+    #[schema(required = false)]
+    generation_token_ids: Vec<TokenId>,
+    /// The log-prob of each sampled token.
+    #[schema(required = false)]
+    generation_log_probs: Vec<f32>,
 }
 
 /// A call that the model made.

@@ -92,6 +92,7 @@ pub(super) struct CompletionChoice {
     pub(super) stop_reason: Option<StopReason>,
     /// Every sampled token, the stop token included, with `return_token_ids`.
     pub(super) token_ids: Option<Vec<TokenId>>,
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub(super) prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
     pub(super) prompt_token_ids: Option<Vec<TokenId>>,

@@ -29,6 +29,7 @@ pub(in crate::api) struct GivenResponse {
     /// The prompt, where it was asked for.
     pub(in crate::api) prompt_token_ids: Option<Vec<TokenId>>,
     /// Passed on as it is.
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub(in crate::api) prompt_logprobs: Option<PromptLogprobs>,
 }
 

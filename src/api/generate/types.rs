@@ -67,6 +67,7 @@ pub(super) struct GenerateAnswer {
     pub(super) model: String,
     pub(super) created: u64,
     pub(super) usage: DetailedUsage,
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub(super) prompt_logprobs: Option<PromptLogprobs>,
     pub(super) prompt_token_id_logprobs: Option<u8>,
     /// The prompt, with `return_token_ids`.

@@ -1,0 +1,74 @@
+//! Bodies that a handler did not read to their end, because it refused the request before.
+//!
+//! HTTP/1 closes such a connection, and a client that still writes, or sends its next request, meets a reset instead of
+//! the answer. So what is left of a body is read and dropped, within bounds.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::Request,
+    middleware::Next,
+    response::Response,
+};
+use http_body_util::BodyExt;
+
+/// Most bytes that are read for nothing.
+const MOST_BYTES: usize = 16 << 20;
+/// Longest time for that.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Has the bodies of requests read to their end.
+pub(super) async fn read_out(request: Request, next: Next) -> Response {
+    next.run(request.map(|body| if body.is_end_stream() { body } else { Body::new(ReadOut(Some(body))) })).await
+}
+
+/// A body until its end was seen.
+struct ReadOut(Option<Body>);
+
+impl HttpBody for ReadOut {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            self.0 = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.0.as_ref().map_or_else(|| http_body::SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for ReadOut {
+    fn drop(&mut self) {
+        let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(tokio::time::timeout(LONGEST, drop_rest(body)));
+        }
+    }
+}
+
+async fn drop_rest(mut body: Body) {
+    let mut left = MOST_BYTES;
+    while let Some(Ok(frame)) = body.frame().await {
+        let read = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(read) else { return };
+        left = rest;
+    }
+}
