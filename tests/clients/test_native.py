@@ -3,48 +3,18 @@
 import concurrent.futures
 import json
 import random
-import re
 
 import pytest
 
 from conftest import Server, note
-from recorded import differences, events_of, exchanges, joined
+from recorded import TOLERANCE, exchanges
 
-# What float32 of another program may differ by.
-TOLERANCE = 2e-3
-EXCHANGES = exchanges()
-GREEDY = [exchange for exchange in EXCHANGES if exchange["body"].get("temperature") == 0]
-SAMPLED = [exchange for exchange in EXCHANGES if exchange["body"].get("temperature") != 0]
-
-STRUCTURED = "structured output is not there yet"
-# Exchanges that tito refuses today; one that it serves fails its test here until it has left this list.
-REFUSED = {
-    "extras/chat_custom_template": "the server is not told to trust requests with templates",
-    "extras/chat_tools_named_strict": STRUCTURED,
-    "patched/chat_tool_parse_turn2": STRUCTURED,
-    "plain/chat_rf_json_schema": STRUCTURED,
-    "plain/chat_so_choice": STRUCTURED,
-    "plain/chat_so_grammar": STRUCTURED,
-    "plain/chat_so_regex": STRUCTURED,
-    "plain/completions_structured_regex": STRUCTURED,
-    "tools/chat_hermes_malformed": STRUCTURED,
-    "tools/chat_hermes_malformed_stream": STRUCTURED,
-    "tools/chat_hermes_one": STRUCTURED,
-    "tools/chat_hermes_one_stream": STRUCTURED,
-    "tools/chat_hermes_text_after": STRUCTURED,
-    "tools/chat_hermes_text_then_call": STRUCTURED,
-    "tools/chat_hermes_two": STRUCTURED,
-    "tools/chat_hermes_two_stream": STRUCTURED,
-    "tools/chat_hermes_unclosed": STRUCTURED,
-    "tools/chat_hermes_unknown_name": STRUCTURED,
-    "tools/chat_hermes_unknown_name_stream": STRUCTURED,
-    "tools/chat_tools_named_stream": STRUCTURED,
-    "tools/chat_tools_parallel_false": STRUCTURED,
-    "tools/chat_tools_required": STRUCTURED,
-}
-# Fields that differ today, and why. One that no longer does fails its test until it has left this list.
-KNOWN: dict[str, tuple[str, str]] = {}
-NOT_ASKED = {"plain/chat_extra_message_fields": "vLLM ignores ids on messages, tito continues from them on purpose"}
+# Answers of vLLM that random numbers had a part in, with the ids and log-probs of what was sampled.
+SAMPLED = [
+    exchange
+    for exchange in exchanges()
+    if exchange.samples and exchange.group == "nemo_real" and isinstance(exchange.recorded.body, dict)
+]
 
 WORDS = (
     "river stone lantern copper seven quietly under market whale paints because northern glass often 12 λ ☂ and".split()
@@ -69,49 +39,16 @@ def caching():
     server.stop()
 
 
-def skip(exchange, reason):
-    note(f"NOT COMPARED: {exchange['name']}: {reason}")
-    pytest.skip(reason)
-
-
-@pytest.mark.parametrize("exchange", GREEDY, ids=lambda exchange: exchange["name"])
-def test_greedy_answers_are_those_that_vllm_gave(exact, exchange):
-    """Texts, ids, reasons to end, counts of tokens, and log-probs; a stream is compared when it is over."""
-    name, body = exchange["name"], exchange["body"]
-    if name in NOT_ASKED:
-        skip(exchange, NOT_ASKED[name])
-    status, text = exact.exchange(exchange["path"], body)
-    if name in REFUSED:
-        assert status == 400, "served: take it from the list"
-        skip(exchange, REFUSED[name])
-    assert status == 200, text
-    streamed = "events" in exchange
-    recorded = joined(exchange["events"]) if streamed else exchange["answer"]
-    answered = joined(events_of(text)) if streamed else json.loads(text)
-    found = list(differences(recorded, answered, TOLERANCE))
-    if name in KNOWN:
-        place, reason = KNOWN[name]
-        assert any(re.fullmatch(place, at) for at, _ in found), "no longer differs: take it from the list"
-        found = [(at, what) for at, what in found if not re.fullmatch(place, at)]
-        note(f"DIFFERS: {name}: {reason}")
-    assert not found, "\n".join(f"{at}: {what}" for at, what in found)
-
-
-@pytest.mark.parametrize("exchange", SAMPLED, ids=lambda exchange: exchange["name"])
+@pytest.mark.parametrize("exchange", SAMPLED, ids=lambda exchange: exchange.name)
 def test_what_vllm_sampled_is_scored_as_vllm_scored_it(exact, exchange):
     """Random numbers are each server's own, so that its ids are given as a prompt."""
-    for choice in exchange["answer"]["choices"]:
+    for choice in exchange.recorded.body["choices"]:
         message = choice["message"]
         prompt, ids = message["prompt_token_ids"], message["generation_token_ids"]
         scored = exact.post("/v1/completions", prompt=prompt + ids, max_tokens=1, prompt_logprobs=0)
         entries = scored["choices"][0]["prompt_logprobs"][len(prompt) :]
         log_probs = [entry[str(id)]["logprob"] for entry, id in zip(entries, ids, strict=True)]
         assert log_probs == pytest.approx(message["generation_log_probs"], abs=TOLERANCE, rel=0)
-
-
-def test_every_list_of_exceptions_names_recorded_exchanges():
-    names = {exchange["name"] for exchange in GREEDY}
-    assert (REFUSED.keys() | KNOWN.keys() | NOT_ASKED.keys()) <= names
 
 
 def sentence(random_numbers, words):
