@@ -188,7 +188,7 @@ async fn errors_have_anthropics_shape() {
         let answer = app.post(PATH, body).await;
         assert_eq!(answer.status, status, "{more} {}", answer.text);
         let error = answer.json();
-        let keys: Vec<_> = error.as_object().unwrap().keys().collect();
+        let keys: Vec<_> = error.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!((keys, &error["type"]), (vec!["type", "error"], &json!("error")));
         let message = error["error"]["message"].as_str().unwrap();
         assert_eq!(error["error"], json!({ "type": kind, "message": message }), "{more}");
