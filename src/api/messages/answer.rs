@@ -75,7 +75,6 @@ pub(super) enum StopReason {
 
 /// Tokens that a request used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[expect(clippy::struct_field_names, reason = "the names are the wire's")]
 pub(super) struct Usage {
     /// Tokens of the prompt.
     pub(super) input_tokens: usize,

@@ -104,7 +104,7 @@ impl Turn {
             _ => Content::Parts(texts.into_iter().map(text_part).collect()),
         };
         let tool_calls = (!calls.is_empty()).then_some(calls);
-        chat.push(Message { content, reasoning, tool_calls, tokens, ..Message::text(role, "") });
+        chat.push(Message { content, tool_calls, reasoning, tokens, ..Message::text(role, "") });
         Ok(())
     }
 

@@ -74,9 +74,6 @@ pub(super) fn counted_turn(
 }
 
 fn check_model(request: &MessagesRequest, api: &Api) -> Result<(), ApiError> {
-    if request.model.is_empty() {
-        return Err(value_error(&["model".to_owned()], "Value error, Model is required"));
-    }
     api.models.check(Some(&request.model))
 }
 

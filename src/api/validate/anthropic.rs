@@ -3,11 +3,14 @@
 
 use std::borrow::Cow;
 
-use super::schema::{
-    Field,
-    Schema::{self, Any, Bool, Dict, Float, Int, List, Literal, Nullable, Object, ShortList, Str, Union},
-    Shape::Model,
-    branch, optional, required,
+use super::{
+    issue::value_error,
+    schema::{
+        Field,
+        Schema::{self, Any, Bool, Dict, Float, Int, List, Literal, Nullable, Object, ShortList, Str, Union},
+        Shape::Model,
+        branch, optional, required,
+    },
 };
 use crate::{
     api::error::ApiError,
@@ -121,8 +124,11 @@ pub(super) static MESSAGES: Schema = Object(
 /// `POST /v1/messages/count_tokens`.
 pub(super) static COUNT_TOKENS: Schema = Object(Model, &CONVERSATION);
 
-/// Claude Code has names of its own for what a user sends.
-pub(super) fn known_roles(body: &mut Node<'_>) -> Result<(), ApiError> {
+/// A model has a name; and Claude Code has names of its own for what a user sends.
+pub(super) fn named(body: &mut Node<'_>) -> Result<(), ApiError> {
+    if body.get("model").and_then(Node::as_str) == Some("") {
+        return Err(value_error(&["model".to_owned()], "Value error, Model is required"));
+    }
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
     let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
         return Ok(());

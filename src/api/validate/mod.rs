@@ -98,20 +98,12 @@ pub(super) static DETOKENIZE: Rules =
     Rules { schema: &requests::DETOKENIZE, before: None, checks_calls: false, alternatives: &[] };
 
 /// `POST /v1/messages`.
-pub(super) static MESSAGES: Rules = Rules {
-    schema: &anthropic::MESSAGES,
-    before: Some(anthropic::known_roles),
-    checks_calls: false,
-    alternatives: &[],
-};
+pub(super) static MESSAGES: Rules =
+    Rules { schema: &anthropic::MESSAGES, before: Some(anthropic::named), checks_calls: false, alternatives: &[] };
 
 /// `POST /v1/messages/count_tokens`.
-pub(super) static COUNT_TOKENS: Rules = Rules {
-    schema: &anthropic::COUNT_TOKENS,
-    before: Some(anthropic::known_roles),
-    checks_calls: false,
-    alternatives: &[],
-};
+pub(super) static COUNT_TOKENS: Rules =
+    Rules { schema: &anthropic::COUNT_TOKENS, before: Some(anthropic::named), checks_calls: false, alternatives: &[] };
 
 /// A body that its reader checks: only its JSON is checked before.
 pub(super) static ANY: Rules = Rules { schema: &Schema::Any, before: None, checks_calls: false, alternatives: &[] };
