@@ -16,6 +16,7 @@ mod extract;
 mod generate;
 mod health;
 mod invocations;
+mod messages;
 mod models;
 mod output;
 mod policy;
@@ -245,6 +246,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(chat_completions::router())
         .merge(capability::router())
         .merge(completions::router())
+        .merge(messages::router())
         .merge(generate::router())
         .merge(invocations::router())
         .merge(tokenize::router())

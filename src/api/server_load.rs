@@ -24,11 +24,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Api;
 
 /// The routes that make the model work.
-const COUNTED: [&str; 6] = [
+const COUNTED: [&str; 8] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
     "/v1/chat/completions/batch",
     "/v1/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
     "/inference/v1/generate",
     "/invocations",
 ];

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    chat::{self, Message},
+    chat::{self, Content, ContentPart, Message},
     continuity::{Outcome, Recorder, Verdict},
-    generation::Event,
+    generation::{Delta, Event},
     json::Object,
     parser::ToolCall,
 };
@@ -103,12 +103,41 @@ impl TokenContinuity {
 #[derive(Default)]
 struct Answer {
     text: String,
+    /// Where the text goes on behind a thought or a call.
+    breaks: Vec<usize>,
+    interrupted: bool,
     reasoning: Option<String>,
     tool_calls: Vec<ToolCall>,
     token_ids: Vec<TokenId>,
 }
 
 impl Answer {
+    fn push(&mut self, delta: &Delta) {
+        if let Some(reasoning) = &delta.reasoning {
+            self.interrupted |= !reasoning.is_empty();
+            self.reasoning.get_or_insert_default().push_str(reasoning);
+        }
+        if !delta.text.is_empty() {
+            if std::mem::take(&mut self.interrupted) && !self.text.is_empty() {
+                self.breaks.push(self.text.len());
+            }
+            self.text.push_str(&delta.text);
+        }
+        self.interrupted |= !delta.tool_calls.is_empty();
+        self.tool_calls.extend(delta.tool_calls.iter().cloned());
+        self.token_ids.extend(delta.tokens.iter().map(|token| token.id));
+    }
+
+    /// Makes the pieces of the text parts of the message, for the dialect that has them as blocks.
+    fn content(&self) -> Content {
+        let (mut parts, mut start) = (Vec::new(), 0);
+        for end in self.breaks.iter().copied().chain([self.text.len()]) {
+            parts.push(ContentPart::Text(self.text[start..end].to_owned()));
+            start = end;
+        }
+        Content::Parts(parts)
+    }
+
     fn into_message(self) -> (Message, Vec<TokenId>) {
         let call = |call: ToolCall| chat::ToolCall {
             id: call.id,
@@ -129,18 +158,33 @@ pub(super) fn recorded<E>(
     recorder: Option<Recorder>,
     n: usize,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
+    remembered(events, recorder, n, |_| None)
+}
+
+/// The events of one answer whose client has its text in blocks, between which are thoughts and calls.
+pub(super) fn recorded_in_blocks<E>(
+    events: impl Stream<Item = Result<(usize, Event), E>>,
+    recorder: Option<Recorder>,
+) -> impl Stream<Item = Result<(usize, Event), E>> {
+    remembered(events, recorder, 1, |answer| (!answer.breaks.is_empty()).then(|| answer.content()))
+}
+
+fn remembered<E>(
+    events: impl Stream<Item = Result<(usize, Event), E>>,
+    recorder: Option<Recorder>,
+    n: usize,
+    in_parts: fn(&Answer) -> Option<Content>,
+) -> impl Stream<Item = Result<(usize, Event), E>> {
     let mut answers: Vec<Answer> = std::iter::repeat_with(Answer::default).take(n).collect();
     events.inspect_ok(move |(index, event)| {
         let (Some(recorder), Event::Delta(delta)) = (&recorder, event) else { return };
         let answer = &mut answers[*index];
-        answer.text.push_str(&delta.text);
-        if let Some(reasoning) = &delta.reasoning {
-            answer.reasoning.get_or_insert_default().push_str(reasoning);
-        }
-        answer.tool_calls.extend(delta.tool_calls.iter().cloned());
-        answer.token_ids.extend(delta.tokens.iter().map(|token| token.id));
+        answer.push(delta);
         if delta.finish.is_some() {
-            let (message, token_ids) = std::mem::take(answer).into_message();
+            let answer = std::mem::take(answer);
+            let content = in_parts(&answer);
+            let (mut message, token_ids) = answer.into_message();
+            message.content = content.unwrap_or(message.content);
             recorder.remember(message, &token_ids);
         }
     })

@@ -147,7 +147,6 @@ const VALUES: &[&str] = &[
     "additional-config",
     "all2all-backend",
     "allowed-local-media-path",
-    "anthropic-disabled-thinking-effort",
     "api-server-count",
     "attention-backend",
     "attention-config",
@@ -352,6 +351,12 @@ const NONE_OR_EMPTY: &[&str] = &["", "None", "null", "{}"];
 
 /// Flags with the values that change nothing.
 const ONLY: &[(&str, Takes, &[&str], &str)] = &[
+    (
+        "anthropic-disabled-thinking-effort",
+        Takes::Value,
+        &["auto"],
+        "the chat template decides which effort stands for no thinking",
+    ),
     ("aux-output-config", Takes::Value, NONE_OR_EMPTY, "answers would lack what it asks for"),
     ("config-format", Takes::Value, &["auto", "hf"], "config.json is read, and nothing else"),
     ("convert", Takes::Value, &["auto", "none"], TEXT),

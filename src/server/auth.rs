@@ -1,4 +1,4 @@
-//! Bearer keys on everything but health, metrics and docs.
+//! Bearer keys on everything but health, metrics and docs; `x-api-key` on `/v1/messages` too.
 //!
 //! Deliberate deviation from vLLM, which guards only what is under `/v1`, `/v2`, `/inference` and `/cohere`:
 //! `/tokenize` and `/invocations` do the same work.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Request, State},
-    http::{Method, StatusCode, header},
+    http::{HeaderName, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -45,6 +45,17 @@ fn is_open(path: &str) -> bool {
     OPEN.iter().any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
+/// Where Anthropic's clients ask, which have a header of their own for the key.
+const MESSAGES: &str = "/v1/messages";
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The key in Anthropic's header, on the routes that its clients know.
+fn anthropic_key(request: &Request) -> Option<&str> {
+    let rest = request.uri().path().strip_prefix(MESSAGES)?;
+    let key = request.headers().get(API_KEY).filter(|_| rest.is_empty() || rest.starts_with('/'))?;
+    key.to_str().ok()
+}
+
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
 pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -55,7 +66,8 @@ pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, n
     let admitted = keys.0.is_empty()
         || is_open(request.uri().path())
         || request.method() == Method::OPTIONS
-        || offered.is_some_and(|(_, key)| keys.admit(key.trim()));
+        || offered.is_some_and(|(_, key)| keys.admit(key.trim()))
+        || anthropic_key(&request).is_some_and(|key| keys.admit(key.trim()));
     if admitted {
         next.run(request).await
     } else {

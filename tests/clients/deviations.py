@@ -7,5 +7,5 @@ DEVIATIONS = {}
 
 # Exchanges that are not served yet, by a pattern of their names.
 NOT_SERVED = {
-    r".*/(responses_.*|anthropic_.*)": "the endpoint is not there yet",
+    r".*/responses_.*": "the endpoint is not there yet",
 }

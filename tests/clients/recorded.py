@@ -16,7 +16,7 @@ VOLATILE = {"created", "created_at", "completed_at", "system_fingerprint", "root
 RANDOM_ID = re.compile(r"[0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Fields of tito's own, which vLLM's clients do not see where they do not look for them.
 OWN = {"prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_continuity"}
-GENERATING = ("/v1/completions", "/v1/chat/completions", "/inference/v1/generate")
+GENERATING = ("/v1/completions", "/v1/messages", "/v1/chat/completions", "/inference/v1/generate")
 
 
 class Answer:

@@ -3,6 +3,7 @@
 //! Owns which values pass for which fields, and turns those that pass only laxly into what serde takes. Refuses to know
 //! what a request means: limits of single fields are their readers' business.
 
+mod anthropic;
 mod checks;
 mod issue;
 mod messages;
@@ -95,6 +96,14 @@ pub(super) static TOKENIZE: Rules = Rules {
 /// `POST /detokenize`.
 pub(super) static DETOKENIZE: Rules =
     Rules { schema: &requests::DETOKENIZE, before: None, checks_calls: false, alternatives: &[] };
+
+/// `POST /v1/messages`.
+pub(super) static MESSAGES: Rules =
+    Rules { schema: &anthropic::MESSAGES, before: Some(anthropic::named), checks_calls: false, alternatives: &[] };
+
+/// `POST /v1/messages/count_tokens`.
+pub(super) static COUNT_TOKENS: Rules =
+    Rules { schema: &anthropic::COUNT_TOKENS, before: Some(anthropic::named), checks_calls: false, alternatives: &[] };
 
 /// A body that its reader checks: only its JSON is checked before.
 pub(super) static ANY: Rules = Rules { schema: &Schema::Any, before: None, checks_calls: false, alternatives: &[] };

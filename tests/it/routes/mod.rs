@@ -13,6 +13,8 @@ mod derender;
 mod generate;
 mod health;
 mod invocations;
+mod message_turns;
+mod messages;
 mod models;
 mod reasoning;
 mod render;

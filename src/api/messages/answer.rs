@@ -1,0 +1,162 @@
+//! The wire shapes of answers: a message, and the events of a stream whose fold it is.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    api::{output::Nullable, token_continuity::TokenContinuity},
+    json::Value,
+};
+
+/// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct AnswerMessage {
+    pub(super) id: String,
+    /// Always `message`.
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    /// Always `assistant`.
+    pub(super) role: &'static str,
+    pub(super) content: Vec<Block>,
+    pub(super) model: String,
+    /// Null at the start of a stream; absent where the server ended the generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stop_reason: Nullable<StopReason>,
+    /// The text that ended it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stop_sequence: Nullable<String>,
+    pub(super) usage: Usage,
+    /// What the model saw, with `return_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
+    #[serde(flatten)]
+    pub(super) sampled: Option<SampledIds>,
+    /// What became of the ids of earlier turns, where ids are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) token_continuity: Option<TokenContinuity>,
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Block {
+    /// What the model says.
+    Text { text: String },
+    /// What it thinks.
+    Thinking {
+        thinking: String,
+        /// Says nothing: clients want one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+    },
+    /// A call that it makes.
+    ToolUse {
+        id: String,
+        name: String,
+        #[schema(value_type = Object)]
+        input: Value,
+    },
+}
+
+/// Why the model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StopReason {
+    /// It ended its turn.
+    EndTurn,
+    /// The tokens to generate ran out.
+    MaxTokens,
+    /// One of `stop_sequences` was completed.
+    StopSequence,
+    /// The message makes calls.
+    ToolUse,
+}
+
+/// Tokens that a request used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Usage {
+    /// Tokens of the prompt.
+    pub(super) input_tokens: usize,
+    /// Sampled tokens.
+    pub(super) output_tokens: usize,
+}
+
+/// The ids that were sampled, with `return_token_ids`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub(super) struct SampledIds {
+    /// What was sampled, the stop token included.
+    pub(super) generation_token_ids: Vec<TokenId>,
+    /// One log-prob for each sampled token.
+    pub(super) generation_log_probs: Vec<f32>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum MessageEvent {
+    /// The message, before anything is in it.
+    MessageStart { message: Box<AnswerMessage> },
+    /// A block begins.
+    ContentBlockStart { index: usize, content_block: Block },
+    /// It goes on.
+    ContentBlockDelta { index: usize, delta: BlockDelta },
+    /// It ends.
+    ContentBlockStop { index: usize },
+    /// How the message ended.
+    MessageDelta { delta: MessageDelta, usage: Usage },
+    /// There is nothing more.
+    MessageStop,
+}
+
+impl MessageEvent {
+    /// The name of the event in front of its data.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::MessageStart { .. } => "message_start",
+            Self::ContentBlockStart { .. } => "content_block_start",
+            Self::ContentBlockDelta { .. } => "content_block_delta",
+            Self::ContentBlockStop { .. } => "content_block_stop",
+            Self::MessageDelta { .. } => "message_delta",
+            Self::MessageStop => "message_stop",
+        }
+    }
+}
+
+/// What is added to a block.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the names are the wire's")]
+pub(super) enum BlockDelta {
+    TextDelta { text: String },
+    ThinkingDelta { thinking: String },
+    SignatureDelta { signature: String },
+    InputJsonDelta { partial_json: String },
+}
+
+/// How a message ended.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(super) struct MessageDelta {
+    /// Null where the server ended it.
+    pub(super) stop_reason: Option<StopReason>,
+    /// The text that ended it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stop_sequence: Option<String>,
+    #[serde(flatten)]
+    pub(super) sampled: Option<SampledIds>,
+}
+
+/// How long a prompt is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TokenCount {
+    /// Tokens of the prompt.
+    pub(super) input_tokens: usize,
+    pub(super) context_management: CountedContext,
+}
+
+/// What was left out of a prompt to make it shorter: nothing.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CountedContext {
+    /// Tokens of the whole conversation.
+    pub(super) original_input_tokens: usize,
+}

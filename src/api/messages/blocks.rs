@@ -1,0 +1,277 @@
+//! From the events of a generation to those of a message, and their fold, which is the JSON answer.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{
+    answer::{AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage},
+    tool_input::{input_of, input_text},
+};
+use crate::{
+    TokenId,
+    api::{
+        Api, Prompted,
+        output::{FinishReason, finish_fields},
+        sampling::Sampling,
+        token_continuity::TokenContinuity,
+        tools::{ParserCounter, ToolChoice},
+    },
+    generation::{Delta, Event, Finish},
+    json::{Object, Value},
+    parser::ToolCall,
+};
+
+/// Why a message ended. As in a chat, that it calls counts more than what ended its tokens, unless the server cut it off.
+/// Deliberate deviations from vLLM: a stop string is told, and so are the calls of a named tool.
+fn stop_reason(finish: &Finish, called: bool, choice: &ToolChoice) -> Option<StopReason> {
+    let calls = called
+        && match choice {
+            ToolChoice::None => false,
+            ToolChoice::Auto => *finish != Finish::Abort,
+            ToolChoice::Required | ToolChoice::Named(_) => finish_fields(finish).0 == FinishReason::Stop,
+        };
+    match finish {
+        _ if calls => Some(StopReason::ToolUse),
+        Finish::Eos | Finish::StopToken(_) => Some(StopReason::EndTurn),
+        Finish::StopString(_) => Some(StopReason::StopSequence),
+        Finish::Length => Some(StopReason::MaxTokens),
+        Finish::Repetition | Finish::Abort => None,
+    }
+}
+
+/// The block that is being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Text,
+    Thinking,
+}
+
+/// Makes the events of one message.
+pub(super) struct Blocks {
+    id: String,
+    model: String,
+    prompt_token_ids: Arc<[TokenId]>,
+    token_continuity: Option<TokenContinuity>,
+    tool_choice: ToolChoice,
+    /// What was sampled, if the client wants to see it.
+    sampled: Option<SampledIds>,
+    calls_read: Option<ParserCounter>,
+    started: bool,
+    open: Option<Open>,
+    /// The index of the block that is open, or of the next one.
+    index: usize,
+    called: bool,
+    output_tokens: usize,
+}
+
+impl Blocks {
+    pub(super) fn new(api: &Api, id: String, prompt: &Prompted, sampling: &Sampling, tool_choice: ToolChoice) -> Self {
+        let shows_ids = sampling.return_token_ids;
+        let token_continuity = (prompt.asks_for_continuity || shows_ids).then(|| prompt.verdict.clone());
+        Self {
+            id,
+            model: api.models.name().to_owned(),
+            prompt_token_ids: Arc::clone(&prompt.token_ids),
+            token_continuity,
+            tool_choice,
+            sampled: shows_ids.then(SampledIds::default),
+            calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
+            started: false,
+            open: None,
+            index: 0,
+            called: false,
+            output_tokens: 0,
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { input_tokens: self.prompt_token_ids.len(), output_tokens: self.output_tokens }
+    }
+
+    fn message(&self) -> AnswerMessage {
+        AnswerMessage {
+            id: self.id.clone(),
+            kind: "message",
+            role: "assistant",
+            content: Vec::new(),
+            model: self.model.clone(),
+            stop_reason: Some(None),
+            stop_sequence: Some(None),
+            usage: self.usage(),
+            prompt_token_ids: self.sampled.is_some().then(|| self.prompt_token_ids.to_vec()),
+            sampled: None,
+            token_continuity: self.token_continuity.clone(),
+        }
+    }
+
+    /// Counts what the reader of calls found; in a JSON answer, once it is whole.
+    pub(super) fn count_calls(&self, mode: &'static str, called: bool) {
+        if let Some(counter) = self.calls_read {
+            counter.count(mode, called);
+        }
+    }
+
+    /// The events that one event of the generation becomes.
+    pub(super) fn push(&mut self, event: Event) -> Vec<MessageEvent> {
+        let mut events = Vec::with_capacity(2);
+        if !std::mem::replace(&mut self.started, true) {
+            events.push(MessageEvent::MessageStart { message: Box::new(self.message()) });
+        }
+        if let Event::Delta(delta) = event {
+            self.delta(delta, &mut events);
+        }
+        events
+    }
+
+    fn delta(&mut self, delta: Delta, events: &mut Vec<MessageEvent>) {
+        self.output_tokens += delta.tokens.len();
+        if let Some(sampled) = &mut self.sampled {
+            sampled.generation_token_ids.extend(delta.tokens.iter().map(|token| token.id));
+            sampled.generation_log_probs.extend(delta.tokens.iter().map(|token| token.logprob));
+        }
+        if let Some(thinking) = delta.reasoning.filter(|thinking| !thinking.is_empty()) {
+            self.write(Open::Thinking, BlockDelta::ThinkingDelta { thinking }, events);
+        }
+        if !delta.text.is_empty() {
+            self.write(Open::Text, BlockDelta::TextDelta { text: delta.text }, events);
+        }
+        for call in delta.tool_calls {
+            self.call(call, events);
+        }
+        if let Some(finish) = &delta.finish {
+            self.finish(finish, events);
+        }
+    }
+
+    /// Adds to a block, which is begun if it is not the open one.
+    fn write(&mut self, kind: Open, delta: BlockDelta, events: &mut Vec<MessageEvent>) {
+        if self.open != Some(kind) {
+            self.close(events);
+            let content_block = match kind {
+                Open::Text => Block::Text { text: String::new() },
+                Open::Thinking => Block::Thinking { thinking: String::new(), signature: None },
+            };
+            events.push(MessageEvent::ContentBlockStart { index: self.index, content_block });
+            self.open = Some(kind);
+        }
+        events.push(MessageEvent::ContentBlockDelta { index: self.index, delta });
+    }
+
+    fn close(&mut self, events: &mut Vec<MessageEvent>) {
+        let Some(open) = self.open.take() else { return };
+        let index = self.index;
+        if open == Open::Thinking {
+            let delta = BlockDelta::SignatureDelta { signature: Uuid::new_v4().simple().to_string() };
+            events.push(MessageEvent::ContentBlockDelta { index, delta });
+        }
+        events.push(MessageEvent::ContentBlockStop { index });
+        self.index += 1;
+    }
+
+    fn call(&mut self, call: ToolCall, events: &mut Vec<MessageEvent>) {
+        self.close(events);
+        let index = self.index;
+        let partial_json = input_text(&call.arguments);
+        let content_block = Block::ToolUse { id: call.id, name: call.name, input: Value::Object(Object::new()) };
+        events.push(MessageEvent::ContentBlockStart { index, content_block });
+        if !partial_json.trim().is_empty() {
+            events.push(MessageEvent::ContentBlockDelta { index, delta: BlockDelta::InputJsonDelta { partial_json } });
+        }
+        events.push(MessageEvent::ContentBlockStop { index });
+        self.index += 1;
+        self.called = true;
+    }
+
+    fn finish(&mut self, finish: &Finish, events: &mut Vec<MessageEvent>) {
+        self.close(events);
+        let stop_reason = stop_reason(finish, self.called, &self.tool_choice);
+        let stop_sequence = match finish {
+            Finish::StopString(stop) if stop_reason == Some(StopReason::StopSequence) => Some(stop.clone()),
+            _ => None,
+        };
+        let delta = MessageDelta { stop_reason, stop_sequence, sampled: self.sampled.take() };
+        events.push(MessageEvent::MessageDelta { delta, usage: self.usage() });
+        events.push(MessageEvent::MessageStop);
+    }
+}
+
+/// The message that events add up to; none before its end.
+#[derive(Default)]
+pub(super) struct Fold {
+    message: Option<AnswerMessage>,
+    ended: bool,
+}
+
+impl Fold {
+    /// Adds the next event.
+    pub(super) fn push(&mut self, event: MessageEvent) {
+        if let MessageEvent::MessageStart { message } = event {
+            self.message = Some(AnswerMessage { stop_reason: None, stop_sequence: None, ..*message });
+            return;
+        }
+        let Some(message) = &mut self.message else { return };
+        match event {
+            MessageEvent::ContentBlockStart { content_block, .. } => message.content.push(content_block),
+            MessageEvent::ContentBlockDelta { index, delta } => {
+                if let Some(block) = message.content.get_mut(index) {
+                    block.push(delta);
+                }
+            }
+            MessageEvent::MessageDelta { delta, usage } => {
+                message.stop_reason = delta.stop_reason.map(Some);
+                message.stop_sequence = delta.stop_sequence.map(Some);
+                message.sampled = delta.sampled;
+                message.usage = usage;
+            }
+            MessageEvent::MessageStop => self.ended = true,
+            MessageEvent::MessageStart { .. } | MessageEvent::ContentBlockStop { .. } => {}
+        }
+    }
+
+    /// The message.
+    pub(super) fn whole(self) -> Option<AnswerMessage> {
+        self.message.filter(|_| self.ended)
+    }
+}
+
+impl Block {
+    fn push(&mut self, delta: BlockDelta) {
+        match (self, delta) {
+            (Self::Text { text }, BlockDelta::TextDelta { text: more }) => text.push_str(&more),
+            (Self::Thinking { thinking, .. }, BlockDelta::ThinkingDelta { thinking: more }) => thinking.push_str(&more),
+            (Self::Thinking { signature, .. }, BlockDelta::SignatureDelta { signature: whole }) => {
+                *signature = Some(whole);
+            }
+            // Calls come in one piece.
+            (Self::ToolUse { input, .. }, BlockDelta::InputJsonDelta { partial_json }) => {
+                *input = Value::parse(&partial_json).unwrap_or_else(|_| input_of(&partial_json));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_message_ends_with_depends_on_who_chose_to_call() {
+        let named = ToolChoice::Named("f".to_owned());
+        for (choice, called, finish, reason) in [
+            (&ToolChoice::None, false, Finish::Eos, Some(StopReason::EndTurn)),
+            (&ToolChoice::None, false, Finish::StopString("x".to_owned()), Some(StopReason::StopSequence)),
+            (&ToolChoice::Auto, false, Finish::StopToken(1), Some(StopReason::EndTurn)),
+            (&ToolChoice::Auto, true, Finish::Length, Some(StopReason::ToolUse)),
+            (&ToolChoice::Auto, true, Finish::Abort, None),
+            (&ToolChoice::Required, true, Finish::Eos, Some(StopReason::ToolUse)),
+            (&ToolChoice::Required, false, Finish::Eos, Some(StopReason::EndTurn)),
+            (&named, true, Finish::Eos, Some(StopReason::ToolUse)),
+            (&named, true, Finish::Length, Some(StopReason::MaxTokens)),
+            (&ToolChoice::None, false, Finish::Repetition, None),
+        ] {
+            assert_eq!(stop_reason(&finish, called, choice), reason, "{choice:?} {called} {finish:?}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`: Anthropic's dialect of a chat.
+//!
+//! A request becomes the [`Conversation`](super::conversation::Conversation) that a chat is made of, so that it has the
+//! same ids; the continuity cache continues clients that send no ids back.
+
+mod answer;
+mod blocks;
+mod error;
+mod input;
+mod request;
+mod stream;
+mod template_wishes;
+mod tool_input;
+mod types;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use futures::{Stream, StreamExt, TryStreamExt};
+use utoipa_axum::{router::OpenApiRouter, routes};
+use uuid::Uuid;
+
+use super::{Api, error::ApiError, extract::JsonBody, stream_interval::batched, token_continuity::recorded_in_blocks};
+use crate::generation::Event;
+use answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount};
+use blocks::{Blocks, Fold};
+use error::{MessagesError, MessagesErrorBody};
+use request::{MessagesTurn, counted_turn};
+use types::{CountTokensRequest, MessagesRequest};
+
+/// Names a request to Anthropic's clients, which show it in their errors.
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(create_message))
+        .routes(routes!(count_message_tokens))
+        .layer(middleware::from_fn(name_request))
+}
+
+/// Continues a conversation in Anthropic's dialect.
+///
+/// Messages that carry `prompt_token_ids` and `generation_token_ids` are continued from exactly those ids; others from
+/// what the server remembers of them.
+#[utoipa::path(
+    post,
+    path = "/v1/messages",
+    tag = "generation",
+    request_body = MessagesRequest,
+    responses(
+        (status = 200, description = "The answer, or with `stream` a series of events", content(
+            (AnswerMessage = "application/json"),
+            (MessageEvent = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be served as asked", body = MessagesErrorBody),
+        (status = 404, description = "The model is not served here", body = MessagesErrorBody),
+        (status = 503, description = "Too many requests wait already", body = MessagesErrorBody),
+    )
+)]
+async fn create_message(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    request: Result<JsonBody<MessagesRequest>, ApiError>,
+) -> Result<Response, MessagesError> {
+    let JsonBody(request) = request?;
+    Ok(answer(api, &headers, request).await?)
+}
+
+/// Counts the tokens of a prompt.
+#[utoipa::path(
+    post,
+    path = "/v1/messages/count_tokens",
+    tag = "tokens",
+    request_body = CountTokensRequest,
+    responses(
+        (status = 200, description = "The tokens that the model would see", body = TokenCount),
+        (status = 400, description = "The request cannot be served as asked", body = MessagesErrorBody),
+        (status = 404, description = "The model is not served here", body = MessagesErrorBody),
+    )
+)]
+async fn count_message_tokens(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    request: Result<JsonBody<CountTokensRequest>, ApiError>,
+) -> Result<Response, MessagesError> {
+    let JsonBody(CountTokensRequest(request)) = request?;
+    let turn = counted_turn(request, &headers, &api)?;
+    let prompt = api.prompt(turn).await?;
+    let tokens = prompt.token_ids.len();
+    let context_management = CountedContext { original_input_tokens: tokens };
+    Ok(prompt.verdict.announce(Json(TokenCount { input_tokens: tokens, context_management })))
+}
+
+async fn answer(api: Arc<Api>, headers: &HeaderMap, request: MessagesRequest) -> Result<Response, ApiError> {
+    let MessagesTurn { id, prompt, mut sampling, tool_choice, stream_interval, stream } =
+        MessagesTurn::new(request, headers, &api)?;
+    let mut prompt = api.prompt(prompt).await?;
+    if prompt.has_known_ids {
+        api.check_given(&prompt.token_ids)?;
+    }
+    let requests = api.sequences(&prompt.token_ids, &mut sampling).await?;
+    let requests = requests.into_iter().map(|request| request.named([id.as_str()])).collect::<Vec<_>>();
+    let recorder = prompt.recorder.take();
+    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = recorded_in_blocks(events, recorder);
+    let name = HeaderValue::from_str(&id).ok();
+    let blocks = Blocks::new(&api, id, &prompt, &sampling, tool_choice);
+    let mut response = if stream {
+        stream::respond(batched(events, stream_interval, 1), blocks)
+    } else {
+        Json(whole(events, blocks).await?).into_response()
+    };
+    if let Some(name) = name {
+        response.headers_mut().insert(REQUEST_ID, name);
+    }
+    Ok(prompt.verdict.announce(response))
+}
+
+/// The JSON answer: the fold of the events that a stream would have.
+async fn whole(
+    events: impl Stream<Item = Result<(usize, Event), ApiError>>,
+    mut blocks: Blocks,
+) -> Result<AnswerMessage, ApiError> {
+    let mut events = std::pin::pin!(events);
+    let (mut fold, mut called) = (Fold::default(), false);
+    while let Some(item) = events.next().await {
+        let (_, event) = item?;
+        called |= matches!(&event, Event::Delta(delta) if !delta.tool_calls.is_empty());
+        blocks.push(event).into_iter().for_each(|event| fold.push(event));
+    }
+    blocks.count_calls("non_streaming", called);
+    fold.whole().ok_or_else(|| ApiError::internal("a message did not end"))
+}
+
+/// Gives responses that have none a name.
+async fn name_request(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if !response.headers().contains_key(REQUEST_ID) {
+        let name = format!("req_{}", Uuid::new_v4().simple());
+        response.headers_mut().insert(REQUEST_ID, HeaderValue::from_str(&name).expect("hex digits are a header value"));
+    }
+    response
+}

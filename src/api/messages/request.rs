@@ -1,0 +1,226 @@
+//! From the wire to a turn: every field checked, defaults filled in.
+
+use axum::http::HeaderMap;
+
+use super::{
+    input::{chat_messages, has_inline_system},
+    template_wishes::{effort_without_thinking, refuses_inline_system},
+    types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest},
+};
+use crate::{
+    api::{
+        Api, answer_id,
+        conversation::{CarrierFields, Conversation, PromptTurn},
+        error::ApiError,
+        sampling::{Sampling, Stop},
+        tool_grammar,
+        tools::{ToolChoice, ToolFields, ToolUse},
+        validate::value_error,
+    },
+    chat::FunctionTool,
+    json::Value,
+    structured::{Constraint, JsonOptions},
+};
+
+/// A valid request.
+#[derive(Debug)]
+pub(super) struct MessagesTurn {
+    pub(super) id: String,
+    pub(super) prompt: PromptTurn,
+    pub(super) sampling: Sampling,
+    /// Whether the model could choose to call.
+    pub(super) tool_choice: ToolChoice,
+    /// Tokens of an event in the middle of a stream.
+    pub(super) stream_interval: usize,
+    pub(super) stream: bool,
+}
+
+impl MessagesTurn {
+    pub(super) fn new(mut request: MessagesRequest, headers: &HeaderMap, api: &Api) -> Result<Self, ApiError> {
+        check_model(&request, api)?;
+        if request.max_tokens.is_some_and(|tokens| tokens <= 0) {
+            return Err(value_error(&["max_tokens".to_owned()], "Value error, max_tokens must be positive"));
+        }
+        let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
+        let tools = chat_tools(&mut request);
+        let mut sampling = sampling(&mut request, api)?;
+        let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
+        if let Some(format) = &format
+            && let Some(constraint) = tool_grammar::constraint(format, api.renderer.tokenizer())?
+        {
+            sampling.demand(constraint);
+        }
+        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
+        let truncation = request.sampling.truncation(api.max_model_len, request.max_tokens)?;
+        let stream = request.stream.unwrap_or(false);
+        let stop_token_ids = sampling.stop_token_ids().to_vec();
+        let conversation = Conversation { stop_token_ids, ..conversation(request, tools, api)? };
+        let prompt = PromptTurn { truncation, ..conversation.into_turn(api, headers)? };
+        sampling.read(api.tools.output_format(format, &prompt.prompt));
+        Ok(Self { id, prompt, sampling, tool_choice: choice, stream_interval, stream })
+    }
+}
+
+/// The conversation of a request whose prompt is to be counted.
+pub(super) fn counted_turn(
+    mut request: MessagesRequest,
+    headers: &HeaderMap,
+    api: &Api,
+) -> Result<PromptTurn, ApiError> {
+    check_model(&request, api)?;
+    let tools = chat_tools(&mut request);
+    tool_use(&request, tools.as_deref(), api)?;
+    conversation(request, tools, api)?.into_turn(api, headers)
+}
+
+fn check_model(request: &MessagesRequest, api: &Api) -> Result<(), ApiError> {
+    api.models.check(Some(&request.model))
+}
+
+/// The fields that decide the prompt.
+fn conversation(
+    request: MessagesRequest,
+    tools: Option<Vec<FunctionTool>>,
+    api: &Api,
+) -> Result<Conversation, ApiError> {
+    refuse_what_is_not_run(&request)?;
+    let is_off = request.thinking.as_ref().is_some_and(|thinking| thinking.kind == "disabled");
+    let effort = if is_off {
+        Some(effort_without_thinking(api).to_owned())
+    } else {
+        request.output_config.and_then(|config| config.effort)
+    };
+    let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.kind == "none");
+    let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
+    let merges = has_inline_system(request.system.as_ref(), &request.messages) && refuses_inline_system(api);
+    let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
+    Ok(Conversation {
+        messages: chat_messages(request.system.as_ref(), request.messages, merges)?,
+        carriers: CarrierFields {
+            required_prefix_token_ids: request.required_prefix_token_ids,
+            prompt_token_ids: request.prompt_token_ids,
+            kv_transfer_params: request.kv_transfer_params,
+            session_id: request.session_id.or(user.map(str::to_owned)),
+            return_token_continuity: request.return_token_continuity,
+            ..CarrierFields::default()
+        },
+        tools: tools.filter(|_| !hides_tools),
+        documents: None,
+        reasoning_effort: effort,
+        add_generation_prompt: request.add_generation_prompt,
+        continue_final_message: request.continue_final_message,
+        add_special_tokens: None,
+        chat_template: None,
+        chat_template_kwargs: request.chat_template_kwargs,
+        stop_token_ids: Vec::new(),
+    })
+}
+
+/// Refuses what would change the conversation, or what the server would have to run.
+fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
+    let is_set = |value: &Option<Value>| match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(_) => true,
+    };
+    for (name, value) in [("mcp_servers", &request.mcp_servers), ("container", &request.container)] {
+        if is_set(value) {
+            return Err(ApiError::invalid(name, format!("`{name}` is not supported by this server")));
+        }
+    }
+    let edits = request.context_management.as_ref().and_then(|management| management.get("edits"));
+    let keeps_all = |edit: &Value| {
+        let kind = edit.get("type").and_then(Value::as_str).unwrap_or_default();
+        kind.starts_with("clear_thinking") && edit.get("keep").and_then(Value::as_str) == Some("all")
+    };
+    if edits.and_then(Value::as_array).is_some_and(|edits| !edits.iter().all(keeps_all)) {
+        let message = "`context_management.edits` is not supported by this server: edit the messages";
+        return Err(ApiError::invalid("context_management", message));
+    }
+    Ok(())
+}
+
+fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiError> {
+    api.check_max_tokens("max_completion_tokens", request.max_tokens)?;
+    if let Some(stops) = request.stop_sequences.take() {
+        if request.sampling.stop.is_some() {
+            return Err(ApiError::invalid("stop", "`stop` and `stop_sequences` are the same: send one of them"));
+        }
+        request.sampling.stop = Some(Stop::Many(stops));
+    }
+    let tokenizer = api.renderer.tokenizer();
+    let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.sampling, tokenizer)?;
+    if sampling.n > 1 {
+        return Err(ApiError::invalid("n", "`n` must be 1: an answer is one message"));
+    }
+    if sampling.prompt_logprobs.is_some() {
+        return Err(ApiError::invalid("prompt_logprobs", "`prompt_logprobs` have no place in a message"));
+    }
+    if let Some(schema) = output_schema(request)? {
+        if let Some(other) = sampling.take_constraint() {
+            drop(other);
+            let message = "`output_config.format` is the form of the answer: send no other";
+            return Err(ApiError::invalid("output_config.format", message));
+        }
+        sampling.demand(Constraint::Json(schema, JsonOptions::default()));
+    }
+    Ok(sampling)
+}
+
+/// The schema of the answer, which two fields may hold.
+fn output_schema(request: &mut MessagesRequest) -> Result<Option<serde_json::Value>, ApiError> {
+    let schema = |format: Option<JsonOutputFormat>| format.and_then(|format| format.schema);
+    let current = schema(request.output_config.as_mut().and_then(|config| config.format.take()));
+    match (current, schema(request.output_format.take())) {
+        (Some(_), Some(_)) => {
+            Err(ApiError::invalid("output_format", "`output_format` is `output_config.format`: send one of them"))
+        }
+        (current, older) => Ok(current.or(older)),
+    }
+}
+
+/// The tools as a chat has them; an empty list is none.
+fn chat_tools(request: &mut MessagesRequest) -> Option<Vec<FunctionTool>> {
+    let tools = request.tools.take().filter(|tools| !tools.is_empty())?;
+    Some(tools.into_iter().map(chat_tool).collect())
+}
+
+fn chat_tool(tool: InputTool) -> FunctionTool {
+    let mut schema = tool.input_schema;
+    if let Some(fields) = schema.as_object_mut() {
+        fields.entry("type".to_owned()).or_insert_with(|| Value::from("object"));
+    }
+    FunctionTool {
+        name: tool.name,
+        description: tool.description,
+        parameters: Some(schema),
+        strict: tool.strict,
+        defer_loading: tool.defer_loading,
+        outer_defer_loading: None,
+    }
+}
+
+fn tool_use(request: &MessagesRequest, tools: Option<&[FunctionTool]>, api: &Api) -> Result<ToolUse, ApiError> {
+    let choice = request.tool_choice.as_ref();
+    let wish = choice.map(chat_choice).transpose()?;
+    // Clients say `auto` whether or not they have tools.
+    let wish = wish.filter(|wish| tools.is_some() || !matches!(wish.as_str(), Some("auto" | "none")));
+    let parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disabled| !disabled);
+    ToolFields { tools, tool_choice: wish.as_ref(), parallel_tool_calls: parallel }.resolve(api.tools)
+}
+
+/// The choice as a chat has it.
+fn chat_choice(choice: &InputToolChoice) -> Result<Value, ApiError> {
+    match (choice.kind.as_str(), choice.name.as_deref()) {
+        ("any", _) => Ok(Value::from("required")),
+        ("tool", None | Some("")) => {
+            let reason = "Value error, tool_choice.name is required when type is 'tool'";
+            Err(value_error(&["tool_choice".to_owned()], reason))
+        }
+        ("tool", Some(name)) => {
+            let function: Value = [("name", name)].into_iter().collect();
+            Ok([("type", Value::from("function")), ("function", function)].into_iter().collect())
+        }
+        (kind, _) => Ok(Value::from(kind)),
+    }
+}

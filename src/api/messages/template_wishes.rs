@@ -1,0 +1,54 @@
+//! What a chat template wants, found out by rendering with it: vLLM 0.32 asks the same two questions.
+
+use time::OffsetDateTime;
+
+use crate::{
+    api::Api,
+    chat::Message,
+    json::{Object, Value},
+    prompt::{ChatPrompt, Checks},
+};
+
+/// Efforts besides `none`.
+const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// Whether the template refuses system messages that are not the first.
+pub(super) fn refuses_inline_system(api: &Api) -> bool {
+    let said = |role: &str| Message::text(role, "a");
+    let without = vec![said("user"), said("assistant"), said("user")];
+    let with = vec![said("user"), said("system"), said("assistant"), said("user")];
+    rendered(api, with, None).is_none() && rendered(api, without, None).is_some()
+}
+
+/// The effort that stands for thinking that is switched off: `none`, unless the template refuses it or takes it for
+/// another one.
+pub(super) fn effort_without_thinking(api: &Api) -> &'static str {
+    let with = |effort| rendered(api, vec![Message::text("user", "a")], Some(effort));
+    let Some(off) = with("none") else { return "low" };
+    let is_another = EFFORTS.into_iter().any(|effort| with(effort).is_some_and(|ids| ids == off));
+    if is_another { "low" } else { "none" }
+}
+
+fn rendered(api: &Api, messages: Vec<Message>, effort: Option<&str>) -> Option<Vec<crate::TokenId>> {
+    let mut variables: Object = api.requests.default_chat_template_kwargs.clone();
+    if let Some(effort) = effort {
+        variables.insert("enable_thinking".to_owned(), Value::Bool(effort != "none"));
+    }
+    let prompt = ChatPrompt {
+        messages,
+        tools: None,
+        documents: None,
+        add_generation_prompt: true,
+        continue_final_message: false,
+        template: None,
+        template_kwargs: variables,
+        reasoning_effort: effort.map(str::to_owned),
+        add_special_tokens: false,
+        stop_token_ids: Vec::new(),
+        known: None,
+        // Any will do, as long as it is the same one.
+        now: OffsetDateTime::UNIX_EPOCH,
+        checks: Checks::default(),
+    };
+    api.renderer.render(&prompt).ok().map(|rendered| rendered.token_ids.to_vec())
+}

@@ -1,0 +1,73 @@
+//! The input of a call: an object on this wire, a text in a chat.
+
+use serde_json::value::RawValue;
+
+use crate::json::{Format, Object, Value};
+
+/// What a text that is no JSON object stands under, as Anthropic's documentation has clients send it back.
+const INVALID: &str = "INVALID_JSON";
+
+/// The input that arguments are. Models do write broken calls: what they wrote is kept, as the only field of an object.
+pub(super) fn input_of(arguments: &str) -> Value {
+    if arguments.trim().is_empty() {
+        return Value::Object(Object::new());
+    }
+    match Value::parse(arguments) {
+        // Python's JSON has values that JSON has not.
+        Ok(input @ Value::Object(_)) if is_json(&input) && !is_wrapped(&input) => input,
+        _ => [(INVALID, arguments)].into_iter().collect(),
+    }
+}
+
+/// The same as text, which parses to the input; as the model's reader spelt it, where it is one.
+pub(super) fn input_text(arguments: &str) -> String {
+    let input = input_of(arguments);
+    if is_wrapped(&input) { input.to_json_string_with(&Format::compact()) } else { arguments.to_owned() }
+}
+
+/// The arguments that an input was made of.
+pub(super) fn arguments_of(input: Option<&Value>) -> String {
+    match input {
+        Some(input @ Value::Object(fields)) => match fields.get(INVALID).and_then(Value::as_str) {
+            Some(arguments) if is_wrapped(input) => arguments.to_owned(),
+            _ => input.to_json_string(),
+        },
+        _ => "{}".to_owned(),
+    }
+}
+
+fn is_wrapped(input: &Value) -> bool {
+    input
+        .as_object()
+        .is_some_and(|fields| fields.len() == 1 && fields.get(INVALID).is_some_and(|v| v.as_str().is_some()))
+}
+
+fn is_json(value: &Value) -> bool {
+    RawValue::from_string(value.to_json_string_with(&Format::compact())).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_come_back_as_they_were_or_mean_the_same() {
+        for (arguments, back) in [
+            (r#"{"a": 1.0, "b": [2]}"#, r#"{"a": 1.0, "b": [2]}"#),
+            (r#"{"a":1}"#, r#"{"a": 1}"#),
+            ("", "{}"),
+            ("{\"a\": ", "{\"a\": "),
+            ("[1]", "[1]"),
+            ("{\"a\": NaN}", "{\"a\": NaN}"),
+            (r#"{"INVALID_JSON": "x"}"#, r#"{"INVALID_JSON": "x"}"#),
+        ] {
+            let input = input_of(arguments);
+            assert_eq!(arguments_of(Some(&input)), back, "{arguments}");
+            let text = input_text(arguments);
+            if !text.is_empty() {
+                assert_eq!(Value::parse(&text), Ok(input), "{arguments}");
+            }
+        }
+        assert_eq!(arguments_of(None), "{}");
+    }
+}

@@ -1,0 +1,169 @@
+//! The wire shape of requests to `POST /v1/messages` and `POST /v1/messages/count_tokens`.
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::{
+    api::{
+        sampling::SamplingFields,
+        validate::{self, Body, Rules},
+    },
+    chat::{TokenBundle, TokenIds},
+    json::Value,
+};
+
+/// A conversation to be continued, as Anthropic has it. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct MessagesRequest {
+    /// One of the served names.
+    pub(super) model: String,
+    /// The conversation, oldest message first.
+    pub(super) messages: Vec<InputMessage>,
+    /// Tokens to generate; clamped to the room that the prompt leaves.
+    #[schema(required)]
+    pub(super) max_tokens: Option<i64>,
+    /// The system prompt: a string or a list of text blocks.
+    #[schema(value_type = Option<Object>)]
+    pub(super) system: Option<Value>,
+    /// Texts that end the generation, at most four.
+    pub(super) stop_sequences: Option<Vec<String>>,
+    /// Answer with server-sent events.
+    pub(super) stream: Option<bool>,
+    /// Tools that the template may show.
+    pub(super) tools: Option<Vec<InputTool>>,
+    /// Whether the model calls tools.
+    pub(super) tool_choice: Option<InputToolChoice>,
+    /// Whether the model thinks; a budget is no limit.
+    pub(super) thinking: Option<Thinking>,
+    /// The form of the answer, and how much to think.
+    pub(super) output_config: Option<OutputConfig>,
+    /// The older place of `output_config.format`.
+    pub(super) output_format: Option<JsonOutputFormat>,
+    /// `user_id` in it names the conversation, where nothing else does.
+    #[schema(value_type = Option<Object>)]
+    pub(super) metadata: Option<Value>,
+    /// Refused where it would change the conversation.
+    #[schema(value_type = Option<Object>)]
+    pub(super) context_management: Option<Value>,
+    /// Refused unless empty: the server calls no tools.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub(super) mcp_servers: Option<Value>,
+    /// Refused: the server runs no code.
+    #[schema(value_type = Option<Object>)]
+    pub(super) container: Option<Value>,
+    /// Further variables of the template.
+    #[schema(value_type = Option<Object>)]
+    pub(super) chat_template_kwargs: Option<Value>,
+    /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
+    #[schema(value_type = Option<Object>)]
+    pub(super) kv_transfer_params: Option<Value>,
+    /// End the prompt with the start of an assistant message (default true).
+    pub(super) add_generation_prompt: Option<bool>,
+    /// End the prompt inside the last message.
+    pub(super) continue_final_message: Option<bool>,
+    /// Ids that the prompt must start with, whatever the messages carry: prompt and generation of the latest turn.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub(super) required_prefix_token_ids: Option<TokenIds>,
+    /// The whole prompt: messages are not rendered.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub(super) prompt_token_ids: Option<TokenIds>,
+    /// The client's name for the conversation; the header `X-Session-ID` wins.
+    pub(super) session_id: Option<String>,
+    /// Report what became of the ids of earlier turns, drift included.
+    pub(super) return_token_continuity: Option<bool>,
+    /// Becomes part of the answer's id; the header `X-Request-Id` wins.
+    pub(super) request_id: Option<String>,
+    /// How to sample.
+    #[serde(flatten)]
+    pub(super) sampling: SamplingFields,
+}
+
+impl Body for MessagesRequest {
+    const RULES: &'static Rules = &validate::MESSAGES;
+}
+
+/// A conversation whose prompt is to be counted: the same fields, of which those about sampling are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub(super) struct CountTokensRequest(pub(super) MessagesRequest);
+
+impl Body for CountTokensRequest {
+    const RULES: &'static Rules = &validate::COUNT_TOKENS;
+}
+
+/// One message. Sent back as it was answered, an assistant's continues the conversation from exactly its ids.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct InputMessage {
+    /// `user`, `assistant` or `system`.
+    pub(super) role: String,
+    /// A string or a list of blocks: `text`, `thinking`, `redacted_thinking`, `tool_use`, `tool_result`.
+    #[schema(value_type = Object)]
+    pub(super) content: Value,
+    #[schema(value_type = Option<Vec<u32>>)]
+    prompt_token_ids: Option<TokenIds>,
+    #[schema(value_type = Option<Vec<u32>>)]
+    generation_token_ids: Option<TokenIds>,
+}
+
+impl InputMessage {
+    /// Takes the ids that the message carries.
+    pub(super) fn take_tokens(&mut self) -> TokenBundle {
+        TokenBundle {
+            prompt_token_ids: self.prompt_token_ids.take(),
+            generation_token_ids: self.generation_token_ids.take(),
+        }
+    }
+}
+
+/// A tool that the client runs.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct InputTool {
+    /// Its name.
+    pub(super) name: String,
+    /// What it does.
+    pub(super) description: Option<String>,
+    /// The JSON schema of its input.
+    #[schema(value_type = Object)]
+    pub(super) input_schema: Value,
+    /// Whether inputs must follow the schema.
+    pub(super) strict: Option<bool>,
+    /// Whether the definition is only loaded on demand.
+    pub(super) defer_loading: Option<bool>,
+}
+
+/// Whether the model calls.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct InputToolChoice {
+    /// `auto`, `any`, `tool` or `none`.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    /// With `tool`: which one.
+    pub(super) name: Option<String>,
+    /// True keeps the first call of an answer only.
+    pub(super) disable_parallel_tool_use: Option<bool>,
+}
+
+/// Whether the model thinks.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct Thinking {
+    /// `enabled`, `adaptive` or `disabled`.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+}
+
+/// What is wanted of the output.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct OutputConfig {
+    /// How much to think, for templates that read it.
+    pub(super) effort: Option<String>,
+    /// What the answer must look like.
+    pub(super) format: Option<JsonOutputFormat>,
+}
+
+/// JSON that a schema describes.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(super) struct JsonOutputFormat {
+    /// The schema.
+    #[schema(value_type = Option<Object>)]
+    pub(super) schema: Option<serde_json::Value>,
+}

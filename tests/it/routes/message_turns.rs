@@ -1,0 +1,262 @@
+//! `/v1/messages` over several turns: clients that send no ids back, and clients that do; what is refused, and how.
+
+use serde_json::{Value, json};
+use tito::{TokenId, api::ToolPolicy, parser::ToolParser};
+
+use crate::app::{Answer, IM_END, MODEL, TestApp, posted};
+
+const PATH: &str = "/v1/messages";
+const COUNT: &str = "/v1/messages/count_tokens";
+
+fn call(city: &str) -> String {
+    format!(
+        "<tool_call>\n{{\"name\": \"weather\", \"arguments\": {{\"city\": \"{city}\", \"days\": 1.0}}}}\n</tool_call>"
+    )
+}
+
+/// A server that reads calls and whose model says `texts`, spelt letter by letter.
+fn spelled(texts: &[String]) -> TestApp {
+    texts.iter().fold(TestApp::new().reads_tool_calls(), |app, text| {
+        let letters = text.chars().flat_map(|letter| app.ids(&letter.to_string()));
+        let ids: Vec<TokenId> = letters.chain([IM_END]).collect();
+        app.script(ids)
+    })
+}
+
+/// A conversation whose client keeps content only, as Anthropic's do.
+struct Harness {
+    app: TestApp,
+    messages: Vec<Value>,
+    more: Value,
+    known: Vec<Value>,
+}
+
+impl Harness {
+    fn new(app: TestApp, more: Value) -> Self {
+        Self { app, messages: Vec::new(), more, known: Vec::new() }
+    }
+
+    /// Asks, and checks that the prompt starts with the ids so far.
+    async fn turn(&mut self, content: Value) -> (Answer, Value) {
+        self.messages.push(json!({ "role": "user", "content": content }));
+        let tool = json!({ "name": "weather", "input_schema": { "type": "object" } });
+        let mut body = json!({
+            "model": MODEL, "max_tokens": 400, "messages": self.messages, "tools": [tool], "return_token_ids": true,
+        });
+        body.as_object_mut().unwrap().append(&mut self.more.as_object().unwrap().clone());
+        let answer = self.app.post(PATH, body).await;
+        let message = answer.ok();
+        let ids = |key: &str| message[key].as_array().unwrap().clone();
+        let prompt = ids("prompt_token_ids");
+        assert_eq!(prompt[..self.known.len()], self.known[..]);
+        self.known = prompt;
+        self.known.extend(ids("generation_token_ids"));
+        self.messages.push(json!({ "role": "assistant", "content": message["content"] }));
+        (answer, message)
+    }
+}
+
+fn verdict(answer: &Answer) -> &str {
+    answer.headers["x-token-continuity"].to_str().unwrap()
+}
+
+fn result(message: &Value) -> Value {
+    let id = &message["content"][0]["id"];
+    json!([{ "type": "tool_result", "tool_use_id": id, "content": [{ "type": "text", "text": "warm" }] }])
+}
+
+#[tokio::test]
+async fn a_tool_loop_without_ids_is_continued_from_exactly_its_ids() {
+    let app = spelled(&[call("Oslo"), call("Bergen"), "It is warm.".to_owned(), "hello".to_owned()]);
+    let mut harness = Harness::new(app, json!({}));
+    let (first, called) = harness.turn(json!("hello")).await;
+    assert!(verdict(&first).starts_with("none; outcome=fresh"), "{}", verdict(&first));
+    assert_eq!(called["content"][0]["input"], json!({ "city": "Oslo", "days": 1.0 }));
+    let (second, called) = harness.turn(result(&called)).await;
+    let (third, said) = harness.turn(result(&called)).await;
+    assert_eq!(said["stop_reason"], "end_turn");
+    let (fourth, _) = harness.turn(json!([{ "type": "text", "text": "you" }])).await;
+    for answer in [second, third, fourth] {
+        assert!(verdict(&answer).starts_with("cache; outcome=exact"), "{}", verdict(&answer));
+    }
+}
+
+#[tokio::test]
+async fn a_users_id_names_the_conversation() {
+    let wish = json!({ "metadata": { "user_id": "user-1_session-2" } });
+    let mut harness = Harness::new(spelled(&["hello".to_owned()]), wish);
+    harness.turn(json!("hello")).await;
+    let (_, second) = harness.turn(json!("you")).await;
+    assert_eq!(second["token_continuity"]["matched_by"], "session");
+}
+
+#[tokio::test]
+async fn a_broken_call_comes_back_as_it_was() {
+    let broken = "<tool_call>{\"name\": \"weather\", \"arguments\": [1]}</tool_call>".to_owned();
+    let mut harness = Harness::new(spelled(&[broken, "hello".to_owned()]), json!({}));
+    let (_, called) = harness.turn(json!("hello")).await;
+    assert_eq!(called["content"][0]["input"], json!({ "INVALID_JSON": "[1]" }));
+    let (second, _) = harness.turn(result(&called)).await;
+    assert!(verdict(&second).starts_with("cache; outcome=exact"), "{}", verdict(&second));
+}
+
+#[tokio::test]
+async fn text_on_both_sides_of_a_call_is_continued_exactly() {
+    let text = "<|channel|>commentary<|message|>one<|end|><|start|>assistant<|channel|>commentary to=functions.weather\
+                <|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>two";
+    let policy = ToolPolicy { parser: ToolParser::named("openai"), auto: true, reasoning: None };
+    let mut harness = Harness::new(TestApp::new().tools(policy).says(text), json!({}));
+    let (_, first) = harness.turn(json!("hello")).await;
+    let kinds: Vec<_> = first["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
+    assert_eq!(kinds, ["text", "tool_use", "text"]);
+    let (second, _) = harness.turn(json!("you")).await;
+    assert!(verdict(&second).starts_with("cache; outcome=exact"), "{}", verdict(&second));
+}
+
+#[tokio::test]
+async fn a_message_that_is_sent_back_whole_carries_its_ids() {
+    let app = spelled(&["hello".to_owned()]).continuity(|policy| policy.memory = None);
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let body =
+        |messages: Value| json!({ "model": MODEL, "max_tokens": 8, "messages": messages, "return_token_ids": true });
+    let first = app.post(PATH, body(json!([user("hello")]))).await.ok();
+    let second = app.post(PATH, body(json!([user("hello"), first, user("you")]))).await;
+    assert!(verdict(&second).starts_with("message; outcome=exact"), "{}", verdict(&second));
+    let ids = |message: &Value, key: &str| message[key].as_array().unwrap().clone();
+    let known = [ids(&first, "prompt_token_ids"), ids(&first, "generation_token_ids")].concat();
+    assert_eq!(ids(&second.ok(), "prompt_token_ids")[..known.len()], known);
+}
+
+#[tokio::test]
+async fn errors_have_anthropics_shape() {
+    let app = TestApp::new().says("hello");
+    let user = |content: Value| json!([{ "role": "user", "content": content }]);
+    let plain = user(json!("hello"));
+    let image = json!([{ "type": "image", "source": { "type": "url", "url": "x" } }]);
+    let call = json!([{ "type": "tool_use", "id": "c", "name": "f", "input": {} }]);
+    let cases = [
+        (json!({ "messages": plain, "model": "other" }), 404, "NotFoundError", "The model `other` does not exist."),
+        (json!({ "messages": plain, "model": "" }), 400, "Bad Request", "Model is required"),
+        (json!({}), 400, "Bad Request", "body.messages"),
+        (json!({ "messages": plain, "max_tokens": null }), 400, "Bad Request", "1 validation error:"),
+        (json!({ "messages": plain, "max_tokens": 0 }), 400, "Bad Request", "must be positive"),
+        (
+            json!({ "messages": plain, "max_tokens": 5000 }),
+            400,
+            "BadRequestError",
+            "cannot be greater than max_model_len",
+        ),
+        (
+            json!({ "messages": [{ "role": "tool", "content": "x" }] }),
+            400,
+            "Bad Request",
+            "'user', 'assistant' or 'system'",
+        ),
+        (json!({ "messages": user(json!(5)) }), 400, "Bad Request", "body.messages.0.content"),
+        (json!({ "messages": user(json!([{ "type": "x" }])) }), 400, "Bad Request", "body.messages.0.content.0.type"),
+        (json!({ "messages": user(image) }), 400, "BadRequestError", "messages.0.content.0"),
+        (json!({ "messages": user(call) }), 400, "BadRequestError", "\"tool_use\""),
+        (json!({ "messages": [] }), 400, "BadRequestError", "empty conversation"),
+        (json!({ "messages": plain, "temperature": 3 }), 400, "BadRequestError", "temperature must be in [0, 2]"),
+        (json!({ "messages": plain, "tools": [{ "name": "x" }] }), 400, "Bad Request", "body.tools.0.input_schema"),
+        (
+            json!({ "messages": plain, "tool_choice": { "type": "tool" } }),
+            400,
+            "Bad Request",
+            "tool_choice.name is required",
+        ),
+        (json!({ "messages": plain, "tool_choice": { "type": "any" } }), 400, "BadRequestError", "`tools` must be set"),
+        (
+            json!({ "messages": plain, "stop_sequences": ["a", "b", "c", "d", "e"] }),
+            400,
+            "Bad Request",
+            "stop_sequences",
+        ),
+        (json!({ "messages": plain, "n": 2 }), 400, "BadRequestError", "`n` must be 1"),
+        (json!({ "messages": plain, "mcp_servers": [{}] }), 400, "BadRequestError", "mcp_servers"),
+        (json!({ "messages": plain, "container": "x" }), 400, "BadRequestError", "container"),
+        (
+            json!({ "messages": plain, "context_management": { "edits": [{ "type": "clear_tool_uses_20250919" }] } }),
+            400,
+            "BadRequestError",
+            "context_management",
+        ),
+    ];
+    for (more, status, kind, words) in cases {
+        let mut body = json!({ "model": MODEL, "max_tokens": 8 });
+        body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        let answer = app.post(PATH, body).await;
+        assert_eq!(answer.status, status, "{more} {}", answer.text);
+        let error = answer.json();
+        let keys: Vec<_> = error.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!((keys, &error["type"]), (vec!["type", "error"], &json!("error")));
+        let message = error["error"]["message"].as_str().unwrap();
+        assert_eq!(error["error"], json!({ "type": kind, "message": message }), "{more}");
+        assert!(message.contains(words), "{more}: {message}");
+        assert!(answer.headers["request-id"].to_str().unwrap().starts_with("req_"));
+    }
+    let answer = app.request(posted(PATH, "{oops")).await;
+    assert_eq!((answer.status, &answer.json()["type"]), (400, &json!("error")));
+    let missing = app.post(COUNT, json!({ "model": "other", "messages": plain })).await;
+    assert_eq!((missing.status, &missing.json()["error"]["type"]), (404, &json!("NotFoundError")));
+}
+
+#[tokio::test]
+async fn what_claude_code_sends_besides_is_taken() {
+    let app = TestApp::new().says("hello");
+    let edits = json!([{ "type": "clear_thinking_20251015", "keep": "all" }]);
+    let mut request = posted(
+        "/v1/messages?beta=true",
+        json!({
+            "model": MODEL, "max_tokens": 8, "messages": [{ "role": "ctx", "content": "hello" }], "tools": [],
+            "tool_choice": { "type": "auto" }, "thinking": { "type": "enabled", "budget_tokens": 4000 },
+            "context_management": { "edits": edits }, "mcp_servers": [], "container": null, "service_tier": "auto",
+        })
+        .to_string(),
+    );
+    for (name, value) in [("anthropic-version", "2023-06-01"), ("anthropic-beta", "context-management-2025-06-27")] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    assert_eq!(app.request(request).await.ok()["content"][0]["text"], "hello");
+}
+
+#[tokio::test]
+async fn the_key_may_stand_in_anthropics_header() {
+    let app = TestApp::new().keys(&["key"]).says("hello");
+    let ask = async |path: &str, header: &'static str, value: &str| {
+        let mut request = posted(
+            path,
+            json!({ "model": MODEL, "max_tokens": 8, "messages": [{ "role": "user", "content": "a" }] }).to_string(),
+        );
+        request.headers_mut().insert(header, value.parse().unwrap());
+        app.request(request).await.status
+    };
+    for path in [PATH, COUNT] {
+        assert_eq!(ask(path, "x-api-key", "key").await, 200);
+        assert_eq!(ask(path, "authorization", "Bearer key").await, 200);
+        assert_eq!(ask(path, "x-api-key", "other").await, 401);
+    }
+    assert_eq!(ask("/v1/chat/completions", "x-api-key", "key").await, 401);
+    assert_eq!(ask("/v1/messagesx", "x-api-key", "key").await, 401);
+}
+
+#[tokio::test]
+async fn an_answer_keeps_to_the_schema_of_its_format() {
+    let schema = json!({ "type": "object", "properties": { "a": { "enum": [1] } }, "required": ["a"],
+        "additionalProperties": false });
+    let format = json!({ "type": "json_schema", "schema": schema });
+    let body = |more: Value| {
+        let mut body =
+            json!({ "model": MODEL, "max_tokens": 60, "messages": [{ "role": "user", "content": "hello" }] });
+        body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        body
+    };
+    let app = TestApp::new();
+    let other = json!({ "structured_outputs": { "regex": "a" }, "output_config": { "format": format } });
+    assert_eq!(app.post(PATH, body(other)).await.status, 400);
+    for more in [json!({ "output_config": { "format": format } }), json!({ "output_format": format })] {
+        let answer = app.post(PATH, body(more)).await.ok();
+        let text: String = answer["content"][0]["text"].as_str().unwrap().split_whitespace().collect();
+        assert!(r#"{"a":1}"#.starts_with(&text) && !text.is_empty(), "{text}");
+    }
+}
