@@ -156,7 +156,7 @@ async fn a_connection_outlives_a_request_that_was_refused_before_its_body_came()
         let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         assert!(answer(&mut stream).await.starts_with(&format!("HTTP/1.1 {status} ")), "{path}");
-        stream.write_all(&[b' '; 200_000]).await.unwrap();
+        stream.write_all(&vec![b' '; 200_000]).await.unwrap();
         stream.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
         assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200 "), "{path}");
     }
