@@ -3,7 +3,87 @@
 Of each exchange the places that differ, as patterns. One that no longer differs fails its test.
 """
 
-DEVIATIONS = {}
+STATUS = ["status"]
+NAMED_BY_NEMO_GYM = [r"\.error\.(message|param)"]
+MODELS_OWN = [r"\.choices\[0\]\.logprobs\.content\[\d+\]\.logprob"]
+IN_WHOLE_CALLS = ["events"]
+
+DEVIATIONS = {
+    "NeMo-RL's own web application": {
+        "nemo_real/chat_err_empty_messages": [r"\.error\.(param|type)"],
+        "nemo_real/chat_err_missing_messages": STATUS,
+        "nemo_real/chat_err_no_top_p": STATUS,
+        "nemo_real/chat_err_too_long": [r"\.error\.(param|type)"],
+        "nemo_real/chat_err_top_k": STATUS,
+        "nemo_real/chat_err_wrong_temperature": STATUS,
+        "nemo_real/chat_model_is_path": STATUS,
+        "nemo_real/completions": STATUS,
+        "nemo_real/err_wrong_content_type": STATUS,
+        "nemo_real/get_models": STATUS,
+        "nemo_real/get_version": STATUS,
+    },
+    "A continued prompt that is longer than the context": {
+        "patched/chat_prefix_too_long_no_max": NAMED_BY_NEMO_GYM,
+    },
+    "| continues from the latest assistant message that has both lists |": {
+        "patched/tokenize_ids_on_earlier_assistant_only": [r"\.(count|tokens)"],
+    },
+    "| refuses one list without the other (400) |": {
+        "nemo_real/tokenize_only_prompt_ids": STATUS,
+        "patched/tokenize_only_generation_ids": STATUS,
+        "patched/tokenize_only_prompt_ids": STATUS,
+    },
+    "| takes two nulls or two empty lists for a message without ids |": {
+        "nemo_real/tokenize_null_ids": STATUS,
+        "patched/tokenize_null_ids": STATUS,
+    },
+    "| refuses what is no id of the vocabulary (400) |": {
+        "patched/tokenize_prefix_out_of_vocab": STATUS,
+        "patched/tokenize_string_ids": STATUS,
+    },
+    "vLLM itself ignores `prompt_token_ids` and `generation_token_ids` on messages": {
+        "plain/chat_extra_message_fields": [
+            r"\.prompt_token_ids",
+            r"\.choices\[0\]\.(finish_reason|token_ids|message\.content)",
+            r"\.usage\.(completion|prompt|total)_tokens",
+        ],
+        "plain/tokenize_messages_extra_fields": [r"\.(count|tokens)"],
+    },
+    "| other errors |": {
+        "plain/chat_err_max_tokens_0": NAMED_BY_NEMO_GYM,
+        "plain/chat_err_max_tokens_float": NAMED_BY_NEMO_GYM,
+        "plain/chat_err_max_tokens_huge": NAMED_BY_NEMO_GYM,
+        "plain/chat_err_max_tokens_neg": NAMED_BY_NEMO_GYM,
+        "plain/chat_err_max_tokens_str": NAMED_BY_NEMO_GYM,
+        "plain/chat_err_min_gt_max": [r"\.error\.message"],
+        "plain/completions_max_tokens_0": NAMED_BY_NEMO_GYM,
+    },
+    "| `/inference/v1/generate`, `/inference/v1/abort_requests`, `/render`, `/derender` | there |": {
+        "plain/chat_render": STATUS,
+        "plain/generate_inference_v1": STATUS,
+    },
+    "| `system_fingerprint`, `/version` |": {
+        "plain/get_version": [r"\.version"],
+    },
+    "| `raw_logprobs` of an answer with structured outputs or forced calls |": {
+        "patched/chat_tool_parse_turn2": [*MODELS_OWN, r"\.choices\[0\]\.message\.generation_log_probs\[\d+\]"],
+        "tools/chat_hermes_malformed": MODELS_OWN,
+        "tools/chat_hermes_one": MODELS_OWN,
+        "tools/chat_hermes_text_after": MODELS_OWN,
+        "tools/chat_hermes_text_then_call": MODELS_OWN,
+        "tools/chat_hermes_two": MODELS_OWN,
+        "tools/chat_hermes_unclosed": MODELS_OWN,
+        "tools/chat_hermes_unknown_name": MODELS_OWN,
+    },
+    "| tool calls of a stream |": {
+        # One call that cannot be read makes all of it text, in the stream as in the JSON answer.
+        "tools/chat_hermes_malformed_stream": [*IN_WHOLE_CALLS, r"\.choices\[0\]\.(finish_reason|delta\.(content|tool_calls))"],
+        "tools/chat_hermes_one_stream": IN_WHOLE_CALLS,
+        "tools/chat_hermes_two_stream": IN_WHOLE_CALLS,
+        "tools/chat_hermes_unknown_name_stream": IN_WHOLE_CALLS,
+        "tools/chat_tools_named_stream": IN_WHOLE_CALLS,
+    },
+}
 
 # Exchanges that are not served yet, by a pattern of their names.
 NOT_SERVED = {

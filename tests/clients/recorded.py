@@ -16,6 +16,8 @@ VOLATILE = {"created", "created_at", "completed_at", "system_fingerprint", "root
 RANDOM_ID = re.compile(r"[0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Fields of tito's own, which vLLM's clients do not see where they do not look for them.
 OWN = {"prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_continuity"}
+# Parts of a stream that are put together; the last value of any other field is the one that holds.
+JOINED = {"content", "text", "arguments", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset"}
 GENERATING = ("/v1/completions", "/v1/messages", "/v1/chat/completions", "/inference/v1/generate")
 
 
@@ -26,9 +28,10 @@ class Answer:
         self.status = status
         self.content_type = content_type
         self.body = text
+        self.events = (content_type or "").startswith("text/event-stream")
         if content_type == "application/json" and text:
             self.body = json.loads(text)
-        elif (content_type or "").startswith("text/event-stream"):
+        elif self.events:
             self.body = frames(text)
 
 
@@ -88,6 +91,42 @@ def frames(text):
     return read
 
 
+def joined(events):
+    """What a stream said once it is over, as one object; a choice has `delta` where an answer has `message`."""
+    whole = {}
+    for event in events:
+        if event != "[DONE]":
+            join(whole, event)
+    return whole
+
+
+def join(whole, part):
+    """Adds a part of a stream to what came before it."""
+    for key, value in part.items():
+        if value is None:
+            whole.setdefault(key, None)
+        elif key in ("choices", "tool_calls"):
+            items = whole.setdefault(key, [])
+            for item in value:
+                join(numbered(items, item["index"]), item)
+        elif isinstance(value, dict):
+            whole[key] = whole.get(key) or {}
+            join(whole[key], value)
+        elif key in JOINED and whole.get(key) is not None:
+            whole[key] = whole[key] + value
+        else:
+            whole[key] = value
+
+
+def numbered(items, index):
+    """The item with this index, a new one if it has not been seen."""
+    for item in items:
+        if item["index"] == index:
+            return item
+    items.append({"index": index})
+    return items[-1]
+
+
 class Comparison:
     """Finds what differs. Of an answer with random numbers in it, only kinds of values are compared."""
 
@@ -103,6 +142,9 @@ class Comparison:
             self.differs("status", f"{answered.status} instead of {recorded.status}: {answered.body}"[:600])
         elif recorded.content_type != answered.content_type:
             self.differs("content-type", f"{answered.content_type} instead of {recorded.content_type}")
+        elif recorded.events and len(recorded.body) != len(answered.body):
+            self.differs("events", f"{len(answered.body)} instead of {len(recorded.body)}")
+            self.values("", joined(recorded.body), joined(answered.body))
         else:
             self.values("", recorded.body, answered.body)
         return self.found
