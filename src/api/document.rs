@@ -63,7 +63,10 @@ fn add_common(operation: &mut Operation) {
     if operation.request_body.is_some() {
         for status in OF_BODIES {
             let response = responses.entry(status.to_owned()).or_insert_with(|| RefOr::T(error()));
-            if let (BAD_REQUEST, RefOr::T(response)) = (status, response) {
+            // Endpoints with errors of their own answer all bodies with them.
+            if let (BAD_REQUEST, RefOr::T(response)) = (status, response)
+                && response.content.get("application/json") == Some(&body("ErrorBody"))
+            {
                 response.content.insert("application/json".to_owned(), body("BadRequestBody"));
             }
         }
