@@ -27,8 +27,8 @@ pub enum RecordState {
 ///
 /// Methods block, on a disk for as long as it takes to write to it: call them where a thread may wait.
 pub trait ResponseStore: Send + Sync {
-    /// Keeps a record; one with the same id is replaced, and becomes the newest. Where this fails the store is as it was
-    /// before.
+    /// Keeps a record; one with the same id is replaced, and becomes the newest. Where this fails, an
+    /// earlier record of the id is still there, or the new one is: never half of one.
     fn put(&self, id: &str, state: RecordState, record: &[u8]) -> Result<(), StoreError>;
 
     /// The record of an id.
@@ -50,11 +50,11 @@ pub enum StoreError {
         most: u64,
     },
     /// Writing needs space that is not there.
-    #[error("the disk of the response store is full")]
-    DiskFull,
+    #[error("the disk of the response store is full: {0}")]
+    DiskFull(String),
     /// Nothing may be written.
-    #[error("the disk of the response store is read-only")]
-    ReadOnly,
+    #[error("the response store cannot be written: {0}")]
+    ReadOnly(String),
     /// What is on the disk is not what was written.
     #[error("the response store is corrupted: {0}")]
     Corrupted(String),
