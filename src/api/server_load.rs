@@ -24,12 +24,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Api;
 
 /// The routes that make the model work.
-const COUNTED: [&str; 6] = [
+const COUNTED: [&str; 7] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
     "/v1/chat/completions/batch",
     "/v1/completions",
     "/inference/v1/generate",
+    "/v1/responses",
     "/invocations",
 ];
 

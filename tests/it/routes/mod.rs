@@ -16,6 +16,7 @@ mod invocations;
 mod models;
 mod reasoning;
 mod render;
+mod responses;
 mod server_load;
 mod structured;
 mod tokenize;
