@@ -3,9 +3,11 @@
 Of each exchange the places that differ, as patterns. One that no longer differs fails its test.
 """
 
-DEVIATIONS = {}
+DEVIATIONS = {
+    "Responses are stored without a setting": {"plain/responses_background": ["status"]},
+}
 
 # Exchanges that are not served yet, by a pattern of their names.
 NOT_SERVED = {
-    r".*/(responses_.*|anthropic_.*)": "the endpoint is not there yet",
+    r".*/anthropic_.*": "the endpoint is not there yet",
 }

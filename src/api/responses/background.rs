@@ -29,9 +29,10 @@ use crate::{
 /// A response as far as it is.
 pub(super) struct Running {
     state: Mutex<State>,
-    /// Its events, as frames of a stream; how many there are is watched.
+    /// Its events, as frames of a stream.
     frames: Mutex<Vec<Bytes>>,
-    told: watch::Sender<usize>,
+    /// Changes with every frame; true once there will be no other.
+    told: watch::Sender<bool>,
     abort: AbortHandle,
     streams: bool,
 }
@@ -68,14 +69,14 @@ impl Running {
         let ended = self.end(|response| response.status = Status::Cancelled);
         if ended {
             self.abort.abort();
+            self.told.send_replace(true);
         }
         ended
     }
 
     fn tell(&self, frame: Bytes) {
-        let mut frames = self.frames.lock();
-        frames.push(frame);
-        self.told.send_replace(frames.len());
+        self.frames.lock().push(frame);
+        self.told.send_modify(|_| {});
     }
 
     /// Answers with the events behind `after`, as they come; `None` if the response was not made to be streamed.
@@ -84,20 +85,17 @@ impl Running {
             return None;
         }
         let mut told = self.told.subscribe();
-        let running = Arc::downgrade(self);
+        let running = Arc::clone(self);
         let mut next = after.map_or(0, |after| after + 1);
         let frames = async_stream::stream! {
             loop {
-                let frames = match running.upgrade() {
-                    Some(running) => running.frames.lock().get(next..).unwrap_or_default().to_vec(),
-                    None => Vec::new(),
-                };
+                let ended = *told.borrow_and_update();
+                let frames = running.frames.lock().get(next..).unwrap_or_default().to_vec();
                 next += frames.len();
                 for frame in frames {
                     yield Ok::<_, Infallible>(frame);
                 }
-                // Nobody tells any more once the generation is gone.
-                if told.changed().await.is_err() {
+                if ended || told.changed().await.is_err() {
                     break;
                 }
             }
@@ -123,7 +121,7 @@ pub(super) async fn start(
     let running = Arc::new(Running {
         state: Mutex::new(State { response, ended: false }),
         frames: Mutex::default(),
-        told: watch::Sender::new(0),
+        told: watch::Sender::new(false),
         abort,
         streams,
     });
@@ -171,6 +169,7 @@ async fn run(
         }
         running.tell(frames.frame(step));
     }
+    running.told.send_replace(true);
 }
 
 /// Keeps the whole of a response. Where the store refuses it, it is not lost: the process still has it.
