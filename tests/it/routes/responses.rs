@@ -465,3 +465,27 @@ async fn what_is_not_to_be_stored_is_not() {
     let both = app.post(PATH, json!({ "input": "Hi", "store": false, "background": true })).await;
     assert_eq!((both.status, &both.error()["param"]), (400, &json!("background")));
 }
+
+#[tokio::test]
+async fn a_background_response_is_streamed_to_its_end() {
+    let app = TestApp::new().says("Hello there");
+    let events = streamed(&app, &json!({ "input": "Hi", "background": true })).await;
+    let last = events.last().unwrap();
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.completed"), &json!("completed")));
+    let path = format!("{PATH}/{}", last["response"]["id"].as_str().unwrap());
+    assert_eq!(app.get(&path).await.ok(), last["response"]);
+}
+
+#[tokio::test]
+async fn a_background_response_can_be_cancelled_once() {
+    let gate = tito::engine::scripted::Gate::shut();
+    let app = TestApp::new().says("Hello there").gate(&gate);
+    let queued = create(&app, json!({ "input": "Hi", "background": true })).await;
+    assert_eq!((&queued["status"], &queued["output"]), (&json!("queued"), &json!([])));
+    let path = format!("{PATH}/{}", queued["id"].as_str().unwrap());
+    let early = app.post(PATH, json!({ "input": "x", "previous_response_id": queued["id"] })).await;
+    assert_eq!((early.status, &early.error()["param"]), (400, &json!("previous_response_id")));
+    assert_eq!(call(&app, "POST", &format!("{path}/cancel")).await.ok()["status"], "cancelled");
+    assert_eq!(app.get(&path).await.ok()["status"], "cancelled");
+    assert_eq!(call(&app, "POST", &format!("{path}/cancel")).await.status, 400);
+}
