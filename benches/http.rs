@@ -15,7 +15,9 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
+    api::{
+        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
+    },
     continuity::{Continuity, ContinuityPolicy},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
@@ -23,6 +25,7 @@ use tito::{
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
     server::{self, Endpoint, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -232,6 +235,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
         utc_offset: time::UtcOffset::UTC,
         server_load: ServerLoad::default(),
         tokenizer_info: None,
+        responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
     }
 }
 

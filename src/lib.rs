@@ -24,6 +24,7 @@ pub mod parser;
 pub mod prompt;
 pub mod sampling;
 pub mod server;
+pub mod store;
 pub mod structured;
 pub mod telemetry;
 pub mod tokenizer;

@@ -11,7 +11,9 @@ use axum::{
     http::{Request, header},
 };
 use tito::{
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
+    api::{
+        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
+    },
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     generation::Generator,
@@ -19,6 +21,7 @@ use tito::{
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
     server::{self, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
 };
 use tower::ServiceExt;
@@ -82,6 +85,7 @@ fn target() -> Target {
         utc_offset: time::UtcOffset::UTC,
         server_load: ServerLoad::default(),
         tokenizer_info: None,
+        responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
     };
     let metrics = Metrics::detached("tiny");
     let router = server::app(Arc::new(api), &ServerConfig::default(), metrics);

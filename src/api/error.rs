@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::sanitize::sanitized;
 use crate::{
-    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
+    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError, store::StoreError,
     tokenizer::TokenizerError,
 };
 
@@ -28,6 +28,9 @@ enum Kind {
     /// The prompt does not fit the model.
     Overflow,
     UnknownModel,
+    /// `/v1/responses` is asked for something that cannot be done.
+    InvalidResponse,
+    UnknownResponse,
     Unsupported,
     Overloaded,
     /// The body is longer than the server reads.
@@ -38,8 +41,10 @@ enum Kind {
 impl Kind {
     fn status(self) -> StatusCode {
         match self {
-            Self::Invalid | Self::Malformed | Self::Unreadable | Self::Overflow => StatusCode::BAD_REQUEST,
-            Self::UnknownModel => StatusCode::NOT_FOUND,
+            Self::Invalid | Self::Malformed | Self::Unreadable | Self::Overflow | Self::InvalidResponse => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::UnknownModel | Self::UnknownResponse => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -52,6 +57,7 @@ impl Kind {
             Self::Invalid | Self::Overflow => "BadRequestError",
             Self::Malformed | Self::Unreadable => "Bad Request",
             Self::UnknownModel => "NotFoundError",
+            Self::InvalidResponse | Self::UnknownResponse => "invalid_request_error",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
             Self::TooLarge => "Request Entity Too Large",
@@ -76,7 +82,7 @@ pub struct ErrorBody {
 }
 
 /// What went wrong.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ErrorDetail {
     /// A sentence for people.
     pub message: String,
@@ -161,6 +167,17 @@ impl ApiError {
     pub fn model_not_found(model: &str, served: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
         Self::new(Kind::UnknownModel, Some("model".to_owned()), message)
+    }
+
+    /// A response that is not stored here.
+    pub fn response_not_found(id: &str) -> Self {
+        let message = format!("Response with id '{id}' not found.");
+        Self::new(Kind::UnknownResponse, Some("response_id".to_owned()), message)
+    }
+
+    /// A request of `/v1/responses` that asks, in one field, for something that cannot be done.
+    pub fn invalid_response(param: &str, message: impl AsRef<str>) -> Self {
+        Self::new(Kind::InvalidResponse, Some(param.to_owned()), message)
     }
 
     /// A body of more than `most` bytes.
@@ -252,6 +269,14 @@ impl From<EngineError> for ApiError {
             }
             EngineError::Failed(cause) => Self::internal(cause),
         }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    /// Not a client's fault, but a client can do something about it: ask without `store`.
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the response store failed");
+        Self::new(Kind::Internal, None, error.to_string())
     }
 }
 

@@ -22,6 +22,7 @@ mod output;
 mod policy;
 mod render;
 mod repetition;
+mod responses;
 mod sampling;
 mod sanitize;
 mod server_load;
@@ -55,6 +56,7 @@ pub use docs::Docs;
 pub use error::ApiError;
 pub use models::ServedModels;
 pub use policy::RequestPolicy;
+pub use responses::Responses;
 pub use sampling::SamplingPolicy;
 pub use server_load::ServerLoad;
 pub use structured::StructuredOutputCompiler;
@@ -101,6 +103,8 @@ pub struct Api {
     pub server_load: ServerLoad,
     /// What `/tokenizer_info` answers, if it does.
     pub tokenizer_info: Option<TokenizerInfo>,
+    /// Responses that can be asked for and continued by their ids.
+    pub responses: Responses,
 }
 
 /// A conversation in ids.
@@ -249,6 +253,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(messages::router())
         .merge(generate::router())
         .merge(invocations::router())
+        .merge(responses::router())
         .merge(tokenize::router())
         .merge(tokenizer_info::router())
         .merge(models::router())

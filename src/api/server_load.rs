@@ -24,7 +24,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Api;
 
 /// The routes that make the model work.
-const COUNTED: [&str; 8] = [
+const COUNTED: [&str; 9] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
     "/v1/chat/completions/batch",
@@ -32,6 +32,7 @@ const COUNTED: [&str; 8] = [
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/inference/v1/generate",
+    "/v1/responses",
     "/invocations",
 ];
 

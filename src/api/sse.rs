@@ -55,13 +55,18 @@ pub(super) fn respond(
         }
         yield Ok(Bytes::from_static(b"data: [DONE]\n\n"));
     };
+    response(Body::from_stream(body))
+}
+
+/// A response whose body is frames.
+pub(super) fn response(frames: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
         (header::CACHE_CONTROL, "no-cache"),
         // nginx would hold tokens back.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
-    (headers, Body::from_stream(body)).into_response()
+    (headers, frames).into_response()
 }
 
 fn frames(

@@ -13,13 +13,13 @@ mod progress;
 mod script;
 mod weights;
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use time::UtcOffset;
 
 use crate::{
-    api::{Api, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo},
+    api::{Api, Responses, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo},
     config::{ModelLength, ServeArgs},
     continuity::Continuity,
     engine::EngineInfo,
@@ -28,6 +28,7 @@ use crate::{
     model::{HubOptions, ModelFiles},
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
     server,
+    store::MemoryStore,
     telemetry::Metrics,
 };
 use progress::Progress;
@@ -84,6 +85,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         utc_offset,
         server_load: ServerLoad::new(args.enable_server_load_tracking),
         tokenizer_info,
+        responses: Responses::new(Arc::new(MemoryStore::new(512 << 20, Duration::from_hours(24)))),
     });
     let config = policy::server(&args);
     let app = server::app(api, &config, metrics);

@@ -83,9 +83,5 @@ DEVIATIONS = {
         "tools/chat_hermes_unknown_name_stream": IN_WHOLE_CALLS,
         "tools/chat_tools_named_stream": IN_WHOLE_CALLS,
     },
-}
-
-# Exchanges that are not served yet, by a pattern of their names.
-NOT_SERVED = {
-    r".*/responses_.*": "the endpoint is not there yet",
+    "Responses are stored without a setting": {"plain/responses_background": STATUS},
 }

@@ -4,6 +4,7 @@ import http.client
 import json
 import pathlib
 import re
+import time
 import urllib.parse
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "vllm" / "exchanges.jsonl"
@@ -18,7 +19,9 @@ RANDOM_ID = re.compile(r"[0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{1
 OWN = {"prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_continuity"}
 # Parts of a stream that are put together; the last value of any other field is the one that holds.
 JOINED = {"content", "text", "arguments", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset"}
-GENERATING = ("/v1/completions", "/v1/messages", "/v1/chat/completions", "/inference/v1/generate")
+GENERATING = ("/v1/completions", "/v1/messages", "/v1/chat/completions", "/v1/responses", "/inference/v1/generate")
+# A response that is not whole yet.
+PENDING = ("queued", "in_progress")
 
 
 class Answer:
@@ -63,11 +66,26 @@ class Exchange:
         generates = self.path in GENERATING and isinstance(self.body, dict) and self.recorded.status == 200
         return generates and self.body.get("temperature") != 0
 
-    def ask(self, url):
-        """Sends the request as it was recorded."""
+    def ask(self, url, stored):
+        """Sends the request as it was recorded, but for the ids of what was stored before: those are ours in `stored`."""
+        answer = self.send(url, stored)
+        # vLLM had finished it when it was asked for.
+        while self.method == "GET" and isinstance(answer.body, dict) and answer.body.get("status") in PENDING:
+            time.sleep(0.05)
+            answer = self.send(url, stored)
+        theirs, ours = ((body.body if isinstance(body.body, dict) else {}).get("id") for body in (self.recorded, answer))
+        if str(theirs).startswith("resp_") and ours:
+            stored[theirs] = ours
+        return answer
+
+    def send(self, url, stored):
+        path, payload = self.path, self.payload.decode(errors="surrogateescape")
+        for theirs, ours in stored.items():
+            path, payload = path.replace(theirs, ours), payload.replace(theirs, ours)
+        payload = payload.encode(errors="surrogateescape")
         connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc, timeout=300)
         try:
-            connection.request(self.method, self.path, self.payload or None, self.headers)
+            connection.request(self.method, path, payload or None, self.headers)
             response = connection.getresponse()
             return Answer(response.status, response.headers.get("Content-Type"), response.read().decode())
         finally:

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("main", &["api", "config", "launch", "telemetry"]),
     (
         "launch",
@@ -28,6 +28,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "prompt",
             "sampling",
             "server",
+            "store",
             "structured",
             "telemetry",
             "tokenizer",
@@ -47,6 +48,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
             "parser",
             "prompt",
             "sampling",
+            "store",
             "structured",
             "tokenizer",
         ],
@@ -63,13 +65,15 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("chat", &["json"]),
     ("parser", &["chat", "json"]),
     ("sampling", &[]),
+    ("store", &[]),
     ("json", &[]),
     ("tokenizer", &[]),
 ];
 
 /// Names that only some files may write, by the beginning of their paths.
-const OWNED: [(&str, &[&str]); 13] = [
+const OWNED: [(&str, &[&str]); 14] = [
     ("mistralrs_core", &["src/engine/mistralrs/"]),
+    ("redb", &["src/store/"]),
     ("candle_core", &["src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),

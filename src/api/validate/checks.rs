@@ -44,6 +44,12 @@ pub(super) fn completion(body: &mut Node<'_>) -> Checked {
     thinking_token_budget(body)
 }
 
+/// Of a response.
+pub(super) fn responses(body: &mut Node<'_>) -> Checked {
+    structured_outputs(body, None)?;
+    cache_salt::check(body.get("cache_salt"))
+}
+
 /// Of the ids of a conversation.
 pub(super) fn tokenize(body: &mut Node<'_>) -> Checked {
     generation_prompt(body)

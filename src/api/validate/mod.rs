@@ -8,6 +8,7 @@ mod checks;
 mod issue;
 mod messages;
 mod requests;
+mod responses;
 mod scalar;
 mod schema;
 mod walk;
@@ -92,6 +93,10 @@ pub(super) static TOKENIZE: Rules = Rules {
         },
     ],
 };
+
+/// `POST /v1/responses`.
+pub(super) static RESPONSES: Rules =
+    Rules { schema: &responses::RESPONSES, before: Some(checks::responses), checks_calls: false, alternatives: &[] };
 
 /// `POST /detokenize`.
 pub(super) static DETOKENIZE: Rules =

@@ -14,32 +14,32 @@ use super::{
     },
 };
 
-const NULLABLE_BOOL: Schema = Nullable(&Bool);
-const NULLABLE_FLOAT: Schema = Nullable(&Float);
-const NULLABLE_INT: Schema = Nullable(&Int);
-const NULLABLE_STR: Schema = Nullable(&Str);
-const NULLABLE_IDS: Schema = Nullable(&List(&Int));
-const NULLABLE_DICT: Schema = Nullable(&Dict(&Any));
-const INT64: Schema = IntIn(i64::MIN, Some(i64::MAX));
+pub(super) const NULLABLE_BOOL: Schema = Nullable(&Bool);
+pub(super) const NULLABLE_FLOAT: Schema = Nullable(&Float);
+pub(super) const NULLABLE_INT: Schema = Nullable(&Int);
+pub(super) const NULLABLE_STR: Schema = Nullable(&Str);
+pub(super) const NULLABLE_IDS: Schema = Nullable(&List(&Int));
+pub(super) const NULLABLE_DICT: Schema = Nullable(&Dict(&Any));
+pub(super) const INT64: Schema = IntIn(i64::MIN, Some(i64::MAX));
 /// vLLM's `VLLM_MAX_STOP_STRINGS`.
 const MOST_STOP_STRINGS: usize = 4;
-const STOP: Schema = Nullable(&Union(&[branch(Str), branch(ShortList(&Str, MOST_STOP_STRINGS))]));
+pub(super) const STOP: Schema = Nullable(&Union(&[branch(Str), branch(ShortList(&Str, MOST_STOP_STRINGS))]));
 const STREAM_OPTIONS: Schema = Nullable(&Object(
     Model,
     &[optional("include_usage", NULLABLE_BOOL), optional("continuous_usage_stats", NULLABLE_BOOL)],
 ));
 const TRUNCATION_SIDE: Schema = Nullable(&Literal(&["left", "right"]));
 const TRUNCATE_PROMPT_TOKENS: Schema = Nullable(&IntIn(-1, Some(i64::MAX)));
-const CACHE_SALT: Schema = Nullable(&Text(1, 1024));
+pub(super) const CACHE_SALT: Schema = Nullable(&Text(1, 1024));
 const MM_PAYLOAD: Schema = Literal(&["tensors", "none"]);
-const STREAM_INTERVAL: Schema = Nullable(&IntIn(1, None));
-const XARGS: Schema = Nullable(&Dict(&Union(&[
+pub(super) const STREAM_INTERVAL: Schema = Nullable(&IntIn(1, None));
+pub(super) const XARGS: Schema = Nullable(&Dict(&Union(&[
     branch(Str),
     branch(Int),
     branch(Float),
     branch(List(&Union(&[branch(Str), branch(Int), branch(Float)]))),
 ])));
-const REPETITION_DETECTION: Schema = Nullable(&Object(
+pub(super) const REPETITION_DETECTION: Schema = Nullable(&Object(
     Dataclass("RepetitionDetectionParams"),
     &[optional("max_pattern_size", Int), optional("min_pattern_size", Int), optional("min_count", Int)],
 ));
@@ -81,7 +81,7 @@ pub(super) static RESPONSE_FORMAT: Schema = Union(&[
     )),
 ]);
 
-const STRUCTURED_OUTPUTS: Schema = Nullable(&Object(
+pub(super) const STRUCTURED_OUTPUTS: Schema = Nullable(&Object(
     Dataclass("StructuredOutputsParams"),
     &[
         optional("json", Nullable(&Union(&[branch(Str), branch(Dict(&Any))]))),

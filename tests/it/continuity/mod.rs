@@ -41,7 +41,9 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
+    api::{
+        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
+    },
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
     generation::Generator,
@@ -52,6 +54,7 @@ use tito::{
     },
     sampling::LogprobsMode,
     server::{self, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -185,6 +188,7 @@ impl Model {
             utc_offset: time::UtcOffset::UTC,
             server_load: ServerLoad::default(),
             tokenizer_info: None,
+            responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
         };
         let metrics = Metrics::detached("test");
         Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }

@@ -18,6 +18,7 @@ mod messages;
 mod models;
 mod reasoning;
 mod render;
+mod responses;
 mod server_load;
 mod structured;
 mod tokenize;

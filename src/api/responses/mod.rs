@@ -1,0 +1,150 @@
+//! `/v1/responses`: conversations in items, on the same road to ids as a chat's.
+
+mod background;
+mod input;
+mod output;
+mod records;
+mod request;
+mod retrieve;
+mod stream;
+mod tools;
+mod types;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures::{Stream, StreamExt, TryStreamExt};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub use records::Records as Responses;
+
+use super::{
+    Api,
+    error::{ApiError, ErrorBody},
+    extract::JsonBody,
+    stream_interval::batched,
+    token_continuity::recorded,
+};
+use crate::{generation::Event, store::RecordState};
+use output::{Writer, Written};
+use records::Record;
+use request::ResponseTurn;
+use stream::{Numbered, StreamEvent};
+use types::{ResponseObject, ResponsesRequest};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(create_response)).merge(retrieve::router())
+}
+
+/// Continues a conversation.
+///
+/// Items that carry `prompt_token_ids` and `generation_token_ids`, and stored responses, are continued from exactly their
+/// ids.
+#[utoipa::path(
+    post,
+    path = "/v1/responses",
+    tag = "generation",
+    request_body = ResponsesRequest,
+    responses(
+        (status = 200, description = "The response, or with `stream` a series of events", content(
+            (ResponseObject = "application/json"),
+            (Numbered = "text/event-stream"),
+        )),
+        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
+        (status = 404, description = "The model or the earlier response is not here", body = ErrorBody),
+        (status = 503, description = "Too many requests wait already", body = ErrorBody),
+    )
+)]
+async fn create_response(
+    State(api): State<Arc<Api>>,
+    headers: HeaderMap,
+    JsonBody(request): JsonBody<ResponsesRequest>,
+) -> Result<Response, ApiError> {
+    let turn = ResponseTurn::new(request, &headers, &api).await?;
+    let ResponseTurn { prompt, mut sampling, shown, stream_interval, stream, background, record, repeated } = turn;
+    let mut prompt = api.prompt(prompt).await?;
+    if prompt.has_known_ids {
+        api.check_given(&prompt.token_ids)?;
+    }
+    let requests = api.sequences(&prompt.token_ids, &mut sampling).await?;
+    let requests = requests.into_iter().map(|request| request.named([repeated.id.as_str()])).collect::<Vec<_>>();
+    let first = requests.first().ok_or_else(|| ApiError::internal("nothing to generate"))?;
+    let response = repeated.into_response(&api, &prompt, first, &shown);
+    let writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
+    let recorder = prompt.recorder.take();
+    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = batched(recorded(events, recorder, 1), if stream { stream_interval } else { 1 }, 1);
+    let response = match (background, record) {
+        (true, Some(record)) => {
+            let running = background::start(Arc::clone(&api), events, writer, record, stream).await?;
+            running.respond(None).unwrap_or_else(|| Json(running.response()).into_response())
+        }
+        (_, record) if stream => stream::respond(kept(api, events, writer, record)),
+        (_, record) => Json(last(kept(api, events, writer, record)).await?).into_response(),
+    };
+    Ok(prompt.verdict.announce(response))
+}
+
+/// The events of a response; the first of those that are left when it has ended comes with the whole of it.
+fn steps(
+    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
+    mut writer: Writer,
+) -> impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>> + Send + 'static {
+    async_stream::try_stream! {
+        for event in writer.begin() {
+            yield (event, None);
+        }
+        let mut events = std::pin::pin!(events);
+        while let Some(item) = events.next().await {
+            for event in writer.push(item?.1)? {
+                yield (event, None);
+            }
+        }
+        let mut written = writer.finish()?;
+        let events = std::mem::take(&mut written.events);
+        let mut written = Some(written);
+        for event in events {
+            yield (event, written.take());
+        }
+    }
+}
+
+/// The events of a response that is kept, if it is, before the end is told.
+fn kept(
+    api: Arc<Api>,
+    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
+    writer: Writer,
+    record: Option<Record>,
+) -> impl Stream<Item = Result<StreamEvent, ApiError>> + Send + 'static {
+    let steps = steps(events, writer);
+    async_stream::try_stream! {
+        let mut steps = std::pin::pin!(steps);
+        let mut record = record;
+        while let Some(step) = steps.next().await {
+            let (event, written) = step?;
+            if let Some(Written { response, items, .. }) = written
+                && let Some(record) = record.take()
+            {
+                let record = record.of(&response, &items)?;
+                api.responses.put(&response.id, RecordState::Done, &record).await?;
+            }
+            yield event;
+        }
+    }
+}
+
+/// What the last event says.
+async fn last(events: impl Stream<Item = Result<StreamEvent, ApiError>>) -> Result<ResponseObject, ApiError> {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        if let StreamEvent::Completed { response } = event? {
+            return Ok(*response);
+        }
+    }
+    Err(ApiError::internal("a response did not end"))
+}

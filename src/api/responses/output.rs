@@ -1,0 +1,338 @@
+//! From a generation's events to items, and to the events that tell of them. A JSON answer is what the last event says.
+//!
+//! Items stand in vLLM's order: reasoning, what is said, then calls, which are whole when they are read and wait for the
+//! end, so that the last item, which carries the ids, is known to be the last.
+
+use std::{mem, sync::Arc};
+
+use super::{
+    stream::StreamEvent,
+    tools::custom_input,
+    types::{
+        ContentPart, IncompleteDetails, InputTokensDetails, ItemKind, ItemTokens, Logprob, OutputItem,
+        OutputTokensDetails, RawMessage, ResponseObject, ResponseUsage, Status, TopLogprob,
+    },
+};
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        error::ApiError,
+        output::{TokenSpelling, shown_alternatives},
+    },
+    engine::SampledToken,
+    generation::{Completion, Event, Finish},
+    parser::ToolCall,
+};
+
+/// What an answer shows besides items.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    /// The ids, on the last item.
+    pub(super) token_ids: bool,
+    /// The log-probs of what is said.
+    pub(super) logprobs: bool,
+    /// Alternatives of each token.
+    pub(super) top_logprobs: usize,
+    /// Log-probs name tokens by their ids.
+    pub(super) tokens_as_ids: bool,
+    /// The answer as text and ids.
+    pub(super) messages: bool,
+    /// The names of tools that take a text.
+    pub(super) custom_tools: Vec<String>,
+}
+
+/// A fresh id of the form that vLLM gives.
+pub(super) fn fresh_id(prefix: &str) -> String {
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    format!("{prefix}_{}", &random[..16])
+}
+
+/// The item that is being written.
+struct Open {
+    id: String,
+    text: String,
+    /// Whether it is what the model thinks.
+    reasoning: bool,
+    /// The first of its tokens.
+    from: usize,
+}
+
+/// Writes one response.
+pub(super) struct Writer {
+    api: Arc<Api>,
+    response: ResponseObject,
+    prompt_token_ids: Arc<[TokenId]>,
+    shown: Shown,
+    completion: Completion,
+    open: Option<Open>,
+    /// Tokens whose log-probs are told.
+    told: usize,
+    events: Vec<StreamEvent>,
+}
+
+/// A response that has ended.
+pub(super) struct Written {
+    /// What is left to be told, the last event being the response.
+    pub(super) events: Vec<StreamEvent>,
+    /// As the client gets it.
+    pub(super) response: ResponseObject,
+    /// Its items, ids and all.
+    pub(super) items: Vec<OutputItem>,
+}
+
+impl Writer {
+    /// A writer of what is to become `response`.
+    pub(super) fn new(api: Arc<Api>, response: ResponseObject, prompt_token_ids: Arc<[TokenId]>, shown: Shown) -> Self {
+        Self {
+            api,
+            response,
+            prompt_token_ids,
+            shown,
+            completion: Completion::default(),
+            open: None,
+            told: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// The response as far as it is.
+    pub(super) fn response(&self) -> &ResponseObject {
+        &self.response
+    }
+
+    /// The events ahead of everything else.
+    pub(super) fn begin(&mut self) -> Vec<StreamEvent> {
+        self.response.status = Status::InProgress;
+        let response = Box::new(self.response.clone());
+        vec![StreamEvent::Created { response: response.clone() }, StreamEvent::InProgress { response }]
+    }
+
+    /// Adds what was sampled.
+    pub(super) fn push(&mut self, event: Event) -> Result<Vec<StreamEvent>, ApiError> {
+        let (reasoning, text) = match &event {
+            Event::Delta(delta) => (delta.reasoning.clone().unwrap_or_default(), delta.text.clone()),
+            Event::Prompt(_) => Default::default(),
+        };
+        self.completion.push(event);
+        self.add(true, reasoning)?;
+        self.add(false, text)?;
+        Ok(mem::take(&mut self.events))
+    }
+
+    /// Ends the response.
+    pub(super) fn finish(mut self) -> Result<Written, ApiError> {
+        let calls = mem::take(&mut self.completion.tool_calls);
+        if self.open.is_none() && self.response.output.is_empty() && calls.is_empty() {
+            self.open(false);
+        }
+        let last_call = calls.len().checked_sub(1);
+        if last_call.is_some() || self.open.is_some() {
+            self.close(last_call.is_none())?;
+        }
+        for (index, call) in calls.into_iter().enumerate() {
+            self.call(call, Some(index) == last_call);
+        }
+        let mut items = self.response.output.clone();
+        if let Some(last) = items.last_mut() {
+            last.tokens = Some(self.tokens());
+        }
+        self.conclude()?;
+        let response = Box::new(self.response.clone());
+        self.events.push(StreamEvent::Completed { response });
+        Ok(Written { events: self.events, response: self.response, items })
+    }
+
+    /// Status and usage.
+    fn conclude(&mut self) -> Result<(), ApiError> {
+        let finish = self.completion.finish.as_ref().ok_or_else(|| ApiError::internal("a response did not end"))?;
+        self.response.status = match finish {
+            Finish::Length => Status::Incomplete,
+            Finish::Abort => Status::Cancelled,
+            Finish::Eos | Finish::StopToken(_) | Finish::StopString(_) | Finish::Repetition => Status::Completed,
+        };
+        self.response.incomplete_details =
+            (*finish == Finish::Length).then_some(IncompleteDetails { reason: "max_output_tokens" });
+        let (input, output) = (self.prompt_token_ids.len(), self.completion.tokens.len());
+        let cached = self.completion.prompt.as_ref().filter(|_| self.api.prompt_tokens_details);
+        let cached_tokens = cached.map_or(0, |prompt| prompt.cached_tokens);
+        let reasoning_tokens = self.completion.reasoning_tokens;
+        self.response.usage = Some(ResponseUsage {
+            input_tokens: input,
+            input_tokens_details: InputTokensDetails { cached_tokens, ..InputTokensDetails::default() },
+            output_tokens: output,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens, ..OutputTokensDetails::default() },
+            total_tokens: input + output,
+        });
+        if self.shown.messages {
+            let tokens = self.completion.token_ids();
+            let message = self.api.renderer.tokenizer().decode(&tokens, true)?;
+            self.response.output_messages = Some(vec![RawMessage { message, tokens, kind: "raw_message_tokens" }]);
+        }
+        Ok(())
+    }
+
+    fn tokens(&self) -> ItemTokens {
+        ItemTokens {
+            prompt_token_ids: self.prompt_token_ids.to_vec(),
+            generation_token_ids: self.completion.token_ids(),
+            generation_log_probs: self.completion.tokens.iter().map(|token| token.logprob).collect(),
+        }
+    }
+
+    /// The place of the item that is being written, or comes next.
+    fn output_index(&self) -> usize {
+        self.response.output.len()
+    }
+
+    fn open(&mut self, reasoning: bool) {
+        let open = Open {
+            id: fresh_id(if reasoning { "rs" } else { "msg" }),
+            text: String::new(),
+            reasoning,
+            from: self.told,
+        };
+        let output_index = self.output_index();
+        let item = open.item(Vec::new(), Status::InProgress);
+        self.events.push(StreamEvent::ItemAdded { item: Box::new(item), output_index });
+        let (item_id, part) = (open.id.clone(), open.part(Some(Vec::new())));
+        self.events.push(StreamEvent::PartAdded { item_id, output_index, content_index: 0, part });
+        self.open = Some(open);
+    }
+
+    fn add(&mut self, reasoning: bool, delta: String) -> Result<(), ApiError> {
+        if delta.is_empty() {
+            return Ok(());
+        }
+        if self.open.as_ref().is_some_and(|open| open.reasoning != reasoning) {
+            self.close(false)?;
+        }
+        if self.open.is_none() {
+            self.open(reasoning);
+        }
+        let output_index = self.output_index();
+        let mut logprobs = Vec::new();
+        if !reasoning {
+            let told = mem::replace(&mut self.told, self.completion.tokens.len());
+            logprobs = self.logprobs(told)?.unwrap_or_default();
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.text.push_str(&delta);
+        let item_id = open.id.clone();
+        self.events.push(if reasoning {
+            StreamEvent::ReasoningDelta { item_id, output_index, content_index: 0, delta }
+        } else {
+            StreamEvent::TextDelta { item_id, output_index, content_index: 0, delta, logprobs }
+        });
+        Ok(())
+    }
+
+    /// Ends the item that is being written; the last one carries the ids.
+    fn close(&mut self, last: bool) -> Result<(), ApiError> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let logprobs = if open.reasoning { None } else { self.logprobs(open.from)? };
+        self.told = self.completion.tokens.len();
+        let output_index = self.output_index();
+        let (item_id, text) = (open.id.clone(), open.text.clone());
+        self.events.push(if open.reasoning {
+            StreamEvent::ReasoningDone { item_id, output_index, content_index: 0, text }
+        } else {
+            let logprobs = logprobs.clone().unwrap_or_default();
+            StreamEvent::TextDone { item_id, output_index, content_index: 0, text, logprobs }
+        });
+        let part = open.part(logprobs);
+        let item_id = open.id.clone();
+        self.events.push(StreamEvent::PartDone { item_id, output_index, content_index: 0, part: part.clone() });
+        self.done(open.item(vec![part], Status::Completed), last);
+        Ok(())
+    }
+
+    /// A call, which is always whole.
+    fn call(&mut self, call: ToolCall, last: bool) {
+        let output_index = self.output_index();
+        let is_custom = self.shown.custom_tools.contains(&call.name);
+        let (id, said) =
+            if is_custom { (fresh_id("ctc"), custom_input(&call.arguments)) } else { (fresh_id("fc"), call.arguments) };
+        let item = |said: String, status| OutputItem {
+            id: id.clone(),
+            kind: if is_custom {
+                let (call_id, name) = (call.id.clone(), call.name.clone());
+                ItemKind::CustomToolCall { call_id, name, input: said, namespace: None, status }
+            } else {
+                ItemKind::FunctionCall {
+                    arguments: said,
+                    call_id: call.id.clone(),
+                    name: call.name.clone(),
+                    is_async: None,
+                    caller: None,
+                    namespace: None,
+                    status,
+                }
+            },
+            tokens: None,
+        };
+        let added = item(String::new(), Status::InProgress);
+        self.events.push(StreamEvent::ItemAdded { item: Box::new(added), output_index });
+        let (item_id, delta) = (id.clone(), said.clone());
+        let told = if is_custom {
+            let delta = StreamEvent::CustomInputDelta { item_id: item_id.clone(), output_index, delta };
+            [delta, StreamEvent::CustomInputDone { item_id, output_index, input: said.clone() }]
+        } else {
+            let delta = StreamEvent::ArgumentsDelta { item_id: item_id.clone(), output_index, delta };
+            let (name, arguments) = (call.name.clone(), said.clone());
+            [delta, StreamEvent::ArgumentsDone { item_id, output_index, name, arguments }]
+        };
+        self.events.extend(told);
+        let item = item(said, Status::Completed);
+        self.done(item, last);
+    }
+
+    fn done(&mut self, item: OutputItem, last: bool) {
+        let tokens = (last && self.shown.token_ids).then(|| self.tokens());
+        let item = OutputItem { tokens, ..item };
+        let output_index = self.output_index();
+        self.response.output.push(item.clone());
+        self.events.push(StreamEvent::ItemDone { item: Box::new(item), output_index });
+    }
+
+    /// The log-probs of the tokens so far, but for the first `from`.
+    fn logprobs(&self, from: usize) -> Result<Option<Vec<Logprob>>, ApiError> {
+        if !self.shown.logprobs {
+            return Ok(None);
+        }
+        let tokens = self.completion.tokens.get(from..).unwrap_or_default();
+        tokens.iter().map(|token| self.logprob(token)).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn logprob(&self, token: &SampledToken) -> Result<Logprob, ApiError> {
+        let tokenizer = self.api.renderer.tokenizer();
+        let spelling = TokenSpelling { tokenizer, as_ids: self.shown.tokens_as_ids };
+        let named = |id, logprob| {
+            Ok::<_, ApiError>(TopLogprob { token: spelling.name(id)?, logprob, bytes: spelling.bytes(id)? })
+        };
+        let alternatives = shown_alternatives(token, Some(self.shown.top_logprobs));
+        let top_logprobs = alternatives.into_iter().map(|other| named(other.id, other.logprob));
+        Ok(Logprob { token: named(token.id, token.logprob)?, top_logprobs: top_logprobs.collect::<Result<_, _>>()? })
+    }
+}
+
+impl Open {
+    fn part(&self, logprobs: Option<Vec<Logprob>>) -> ContentPart {
+        let text = self.text.clone();
+        if self.reasoning {
+            return ContentPart::ReasoningText { text };
+        }
+        ContentPart::OutputText { annotations: [], text, logprobs }
+    }
+
+    fn item(&self, content: Vec<ContentPart>, status: Status) -> OutputItem {
+        let kind = if self.reasoning {
+            // As in vLLM, which knows no status of it once it is there.
+            let status = (status == Status::InProgress).then_some(status);
+            ItemKind::Reasoning { summary: [], content, encrypted_content: None, status }
+        } else {
+            ItemKind::Message { content, role: "assistant", status, phase: None }
+        };
+        OutputItem { id: self.id.clone(), kind, tokens: None }
+    }
+}

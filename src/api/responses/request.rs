@@ -1,0 +1,331 @@
+//! From the wire to a turn: every field checked, defaults filled in, the stored conversation put in front.
+
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use serde_json::value::RawValue;
+
+use super::{
+    input::{Fold, items},
+    output::{Shown, fresh_id},
+    records::{Record, Records},
+    tools::{Tools, with_keys},
+    types::{ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
+};
+use crate::{
+    api::{
+        Api, Prompted,
+        conversation::{CarrierFields, Conversation, PromptTurn},
+        error::ApiError,
+        output::created,
+        sampling::Sampling,
+        tool_grammar,
+    },
+    chat::Message,
+    generation::GenerationRequest,
+    json::Value,
+    sampling::Logprobs,
+    structured::{Constraint, JsonOptions},
+};
+
+/// What vLLM adds to the objects that it repeats.
+const REASONING_KEYS: [&str; 5] = ["context", "effort", "generate_summary", "mode", "summary"];
+
+/// A valid request.
+pub(super) struct ResponseTurn {
+    pub(super) prompt: PromptTurn,
+    pub(super) sampling: Sampling,
+    pub(super) shown: Shown,
+    /// Tokens of an event in the middle of a stream.
+    pub(super) stream_interval: usize,
+    pub(super) stream: bool,
+    pub(super) background: bool,
+    /// What is to be stored, if it is.
+    pub(super) record: Option<Record>,
+    pub(super) repeated: Repeated,
+}
+
+/// What an answer repeats of its request.
+pub(super) struct Repeated {
+    pub(super) id: String,
+    asks_for_continuity: bool,
+    instructions: Option<String>,
+    metadata: Option<Value>,
+    parallel_tool_calls: bool,
+    tool_choice: Value,
+    tools: Vec<Value>,
+    background: bool,
+    max_tool_calls: Option<i64>,
+    previous_response_id: Option<String>,
+    reasoning: Option<Value>,
+    service_tier: String,
+    text: Option<TextConfig>,
+    top_logprobs: Option<i64>,
+    truncation: String,
+    user: Option<String>,
+}
+
+impl ResponseTurn {
+    pub(super) async fn new(
+        mut request: ResponsesRequest,
+        headers: &HeaderMap,
+        api: &Arc<Api>,
+    ) -> Result<Self, ApiError> {
+        refuse_unserved(&request)?;
+        api.models.check(request.model.as_deref())?;
+        let id = answer_id(request.request_id.take(), &api.responses).await?;
+        tracing::Span::current().record("id", &id);
+        let stored = match &request.previous_response_id {
+            Some(previous) => Some(api.responses.continued(previous).await?),
+            None => None,
+        };
+        let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
+        let (sampling, format) = sampling(&mut request, &tools, api)?;
+        let shown = shown(&request, &sampling, tools.custom.clone());
+        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
+        let truncation = request.sampling.truncation(api.max_model_len, request.max_output_tokens)?;
+        let new_items = items(&request.input)?;
+        let (messages, instructions) = messages(stored.as_ref(), request.instructions.take(), &new_items)?;
+        let record = request.store.unwrap_or(true).then(|| Record::new(instructions.clone(), stored, new_items));
+        let repeated = Repeated::new(&request, id, instructions, &tools);
+        let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
+        let wants_text = request.enable_response_messages.unwrap_or(false);
+        let conversation = conversation(request, messages, &tools, &sampling, api);
+        let prompt = PromptTurn { truncation, wants_text, ..conversation.into_turn(api, headers)? };
+        let mut sampling = sampling;
+        sampling.read(api.tools.output_format(format, &prompt.prompt));
+        Ok(Self { prompt, sampling, shown, stream_interval, stream, background, record, repeated })
+    }
+}
+
+/// What cannot be served, instead of ignoring it.
+fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
+    let set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+    if set(&request.prompt) {
+        return Err(ApiError::invalid_response("prompt", "prompt template is not supported"));
+    }
+    if set(&request.conversation) {
+        let message = "`conversation` is not supported by this server: continue with `previous_response_id`";
+        return Err(ApiError::invalid_response("conversation", message));
+    }
+    if set(&request.previous_input_messages) {
+        let message = "`previous_input_messages` is not supported by this server: ids come on items";
+        return Err(ApiError::invalid_response("previous_input_messages", message));
+    }
+    if request.background == Some(true) && request.store == Some(false) {
+        let message = "background can only be used when `store` is true";
+        return Err(ApiError::invalid_response("background", message));
+    }
+    Ok(())
+}
+
+/// The client's own id, if no response has it, or a fresh one.
+async fn answer_id(asked: Option<String>, records: &Records) -> Result<String, ApiError> {
+    let Some(id) = asked.filter(|id| !id.is_empty()) else { return Ok(fresh_id("resp")) };
+    if records.has(&id).await? {
+        let message = format!("a response with the id '{id}' is stored already");
+        return Err(ApiError::invalid_response("request_id", message));
+    }
+    Ok(id)
+}
+
+type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
+
+/// How to sample, and how calls are read.
+fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<Demanded, ApiError> {
+    let tokenizer = api.renderer.tokenizer();
+    let fields = &mut request.sampling;
+    // No fields of a response; vLLM ignores them, too.
+    (fields.n, fields.prompt_logprobs) = (None, None);
+    fields.truncate_prompt_tokens = (request.truncation.as_deref() == Some("auto")).then_some(-1);
+    fields.truncation_side = None;
+    let top = request.top_logprobs.unwrap_or(0);
+    let Ok(top) = usize::try_from(top) else {
+        let message = format!("`top_logprobs` must be at least 0, got {top}");
+        return Err(ApiError::invalid_response("top_logprobs", message));
+    };
+    let logprobs = includes(request, "message.output_text.logprobs").then_some(Logprobs::Top(top));
+    let mut sampling = request.sampling.resolve(request.max_output_tokens, logprobs, &api.sampling, tokenizer)?;
+    if let Some(format) = request.text.as_ref().and_then(|text| text.format.as_ref())
+        && let Some(constraint) = text_constraint(format)?
+    {
+        if sampling.take_constraint().is_some() {
+            let message = "Cannot specify both structured_outputs and text.format";
+            return Err(ApiError::invalid_request(message));
+        }
+        sampling.demand(constraint);
+    }
+    let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.tools)?;
+    if let Some(format) = &used.format
+        && let Some(constraint) = tool_grammar::constraint(format, tokenizer)?
+    {
+        sampling.demand(constraint);
+    }
+    Ok((sampling, used.format))
+}
+
+fn includes(request: &ResponsesRequest, what: &str) -> bool {
+    request.include.iter().flatten().any(|included| included == what)
+}
+
+fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> {
+    let options = JsonOptions::default();
+    match format.kind.as_str() {
+        "json_object" => Ok(Some(Constraint::JsonObject(options))),
+        "json_schema" => {
+            let schema = format.schema.as_ref().ok_or_else(|| {
+                ApiError::invalid("text.format.schema", "`text.format` of type json_schema needs a `schema`")
+            })?;
+            let schema = serde_json::from_str(&schema.to_json_string())
+                .map_err(|error| ApiError::invalid("text.format.schema", format!("not a JSON schema: {error}")))?;
+            Ok(Some(Constraint::Json(schema, options)))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<String>) -> Shown {
+    Shown {
+        token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),
+        logprobs: sampling.wants_logprobs(),
+        top_logprobs: request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0),
+        tokens_as_ids: sampling.tokens_as_ids,
+        messages: request.enable_response_messages.unwrap_or(false),
+        custom_tools,
+    }
+}
+
+/// The whole conversation, and what it starts with. Instructions stay those of the stored response unless the request
+/// has others; the stored ids start with the stored ones, so that others mean new ids.
+fn messages(
+    stored: Option<&Record>,
+    instructions: Option<String>,
+    new_items: &[Box<RawValue>],
+) -> Result<(Vec<Message>, Option<String>), ApiError> {
+    let earlier = stored.and_then(|stored| stored.instructions.clone());
+    let others = stored.is_some() && instructions.is_some() && instructions != earlier;
+    let instructions = instructions.or(earlier);
+    let mut fold = Fold::instructed(instructions.as_deref());
+    if let Some(stored) = stored {
+        fold.extend(&stored.input, others)?;
+        fold.extend(&stored.output, others)?;
+    }
+    fold.extend(new_items, false)?;
+    Ok((fold.into_messages(), instructions))
+}
+
+fn conversation(
+    request: ResponsesRequest,
+    messages: Vec<Message>,
+    tools: &Tools,
+    sampling: &Sampling,
+    api: &Api,
+) -> Conversation {
+    let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
+    let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
+    let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.get("effort")?.as_str());
+    Conversation {
+        messages,
+        carriers: CarrierFields {
+            required_prefix_token_ids: request.required_prefix_token_ids,
+            prompt_token_ids: request.prompt_token_ids,
+            tokens: None,
+            kv_transfer_params: request.kv_transfer_params,
+            session_id: request.session_id,
+            vllm_xargs: request.vllm_xargs,
+            prompt_cache_key: request.prompt_cache_key,
+            return_token_continuity: request.return_token_continuity,
+        },
+        tools: tools.functions.clone().filter(|_| !hides_tools),
+        documents: None,
+        reasoning_effort: effort.map(str::to_owned),
+        add_generation_prompt: None,
+        continue_final_message: None,
+        add_special_tokens: None,
+        chat_template: request.chat_template,
+        chat_template_kwargs: request.chat_template_kwargs,
+        stop_token_ids: sampling.stop_token_ids().to_vec(),
+    }
+}
+
+impl Repeated {
+    fn new(request: &ResponsesRequest, id: String, instructions: Option<String>, tools: &Tools) -> Self {
+        let choice = request.tool_choice.clone().filter(|choice| !choice.is_null());
+        let given = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
+        let object = |value: &Value| with_keys(value, &REASONING_KEYS);
+        Self {
+            id,
+            asks_for_continuity: request.return_token_continuity.unwrap_or(false),
+            instructions,
+            metadata: request.metadata.clone(),
+            parallel_tool_calls: request.parallel_tool_calls.unwrap_or(true),
+            tool_choice: match (&tools.functions, choice) {
+                (None, _) => Value::from("none"),
+                (Some(_), choice) => choice.unwrap_or_else(|| Value::from("auto")),
+            },
+            tools: tools.shown.clone(),
+            background: request.background.unwrap_or(false),
+            max_tool_calls: request.max_tool_calls,
+            previous_response_id: request.previous_response_id.clone(),
+            reasoning: request.reasoning.as_ref().filter(|value| !value.is_null()).map(object),
+            service_tier: given(&request.service_tier, "auto"),
+            text: request.text.clone(),
+            top_logprobs: request.top_logprobs,
+            truncation: given(&request.truncation, "disabled"),
+            user: request.user.clone(),
+        }
+    }
+
+    /// The response before anything is sampled.
+    pub(super) fn into_response(
+        self,
+        api: &Api,
+        prompt: &Prompted,
+        generated: &GenerationRequest,
+        shown: &Shown,
+    ) -> ResponseObject {
+        let params = &generated.sampling;
+        let token_continuity = (shown.token_ids || self.asks_for_continuity).then(|| prompt.verdict.clone());
+        let message = |message: String| super::types::RawMessage {
+            message,
+            tokens: prompt.token_ids.to_vec(),
+            kind: "raw_message_tokens",
+        };
+        ResponseObject {
+            id: self.id,
+            created_at: created(),
+            incomplete_details: None,
+            instructions: self.instructions,
+            metadata: self.metadata,
+            model: api.models.name().to_owned(),
+            object: "response",
+            output: Vec::new(),
+            parallel_tool_calls: self.parallel_tool_calls,
+            temperature: params.temperature,
+            tool_choice: self.tool_choice,
+            tools: self.tools,
+            top_p: params.top_p,
+            background: self.background,
+            max_output_tokens: params.max_tokens,
+            max_tool_calls: self.max_tool_calls,
+            previous_response_id: self.previous_response_id,
+            prompt: None,
+            reasoning: self.reasoning,
+            service_tier: self.service_tier,
+            status: Status::Queued,
+            text: self.text,
+            top_logprobs: self.top_logprobs,
+            truncation: self.truncation,
+            usage: None,
+            user: self.user,
+            presence_penalty: params.presence_penalty,
+            frequency_penalty: params.frequency_penalty,
+            kv_transfer_params: None,
+            ec_transfer_params: None,
+            input_messages: shown.messages.then(|| vec![message(prompt.text.clone().unwrap_or_default())]),
+            output_messages: None,
+            error: None,
+            token_continuity,
+        }
+    }
+}

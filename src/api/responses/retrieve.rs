@@ -1,0 +1,230 @@
+//! `/v1/responses/{id}`: responses that are kept.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query, State},
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{background, records::ID_FIELDS, types::ResponseObject};
+use crate::{
+    api::{
+        Api,
+        error::{ApiError, ErrorBody},
+    },
+    json::{Object, Value},
+    store::RecordState,
+};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(retrieve_response, delete_response))
+        .routes(routes!(cancel_response))
+        .routes(routes!(list_input_items))
+}
+
+/// How a response is asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+struct Retrieval {
+    /// Answer with the events of a response that is generated in the background.
+    stream: Option<bool>,
+    /// The number of the last event that is known.
+    starting_after: Option<usize>,
+}
+
+/// JSON text as it was kept.
+fn json(text: impl Into<Body>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text.into()).into_response()
+}
+
+/// A response that is kept.
+#[utoipa::path(
+    get,
+    path = "/v1/responses/{response_id}",
+    tag = "generation",
+    params(("response_id" = String, Path), Retrieval),
+    responses(
+        (status = 200, description = "The response as far as it is", body = ResponseObject),
+        (status = 404, description = "There is no such response", body = ErrorBody),
+    )
+)]
+async fn retrieve_response(
+    State(api): State<Arc<Api>>,
+    Path(id): Path<String>,
+    Query(how): Query<Retrieval>,
+) -> Result<Response, ApiError> {
+    let running = api.responses.running(&id);
+    if how.stream == Some(true) {
+        if let Some(stream) = running.as_ref().and_then(|running| running.respond(how.starting_after)) {
+            return Ok(stream);
+        }
+        if running.is_none() {
+            api.responses.get(&id).await?;
+        }
+        let message = "only a response that is being generated with `background` and `stream` can be streamed";
+        return Err(ApiError::invalid_response("stream", message));
+    }
+    if let Some(running) = running {
+        return Ok(Json(running.response()).into_response());
+    }
+    let (state, record) = api.responses.get(&id).await?;
+    if state == RecordState::Interrupted {
+        return Ok(json(interrupted(record.response())));
+    }
+    Ok(json(record.response().to_owned()))
+}
+
+/// A response whose process is gone.
+fn interrupted(response: &str) -> String {
+    let Ok(Value::Object(mut fields)) = Value::parse(response) else { return response.to_owned() };
+    let error = [("code", "server_error"), ("message", "the server stopped while the response was being generated")];
+    let error = error.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text))).collect::<Object>();
+    fields.insert("status".to_owned(), Value::from("failed"));
+    fields.insert("error".to_owned(), Value::Object(error));
+    Value::Object(fields).to_json_string()
+}
+
+/// That a response is gone.
+#[derive(Debug, Serialize, ToSchema)]
+struct Deleted {
+    id: String,
+    object: &'static str,
+    deleted: bool,
+}
+
+/// Forgets a response.
+#[utoipa::path(
+    delete,
+    path = "/v1/responses/{response_id}",
+    tag = "generation",
+    params(("response_id" = String, Path)),
+    responses(
+        (status = 200, body = Deleted),
+        (status = 404, description = "There is no such response", body = ErrorBody),
+    )
+)]
+async fn delete_response(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json<Deleted>, ApiError> {
+    api.responses.delete(&id).await?;
+    Ok(Json(Deleted { id, object: "response", deleted: true }))
+}
+
+/// Ends a response that is generated in the background.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/{response_id}/cancel",
+    tag = "generation",
+    params(("response_id" = String, Path)),
+    responses(
+        (status = 200, description = "The response, cancelled", body = ResponseObject),
+        (status = 400, description = "The response has ended, or somebody waits for it", body = ErrorBody),
+        (status = 404, description = "There is no such response", body = ErrorBody),
+    )
+)]
+async fn cancel_response(
+    State(api): State<Arc<Api>>,
+    Path(id): Path<String>,
+) -> Result<Json<ResponseObject>, ApiError> {
+    Ok(Json(background::cancel(&api, &id).await?))
+}
+
+/// Which items are asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+struct Listing {
+    /// The id of an item; those behind it are listed.
+    after: Option<String>,
+    /// At most this many, 1 to 100 (default 20).
+    limit: Option<usize>,
+    /// `asc` or `desc` (the default: the latest item first).
+    order: Option<String>,
+}
+
+/// Items, and whether there are more.
+#[derive(Debug, Serialize, ToSchema)]
+struct ItemList {
+    object: &'static str,
+    #[schema(value_type = Vec<Object>)]
+    data: Vec<Value>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+/// What a response answers: the whole conversation in front of it.
+#[utoipa::path(
+    get,
+    path = "/v1/responses/{response_id}/input_items",
+    tag = "generation",
+    params(("response_id" = String, Path), Listing),
+    responses(
+        (status = 200, body = ItemList),
+        (status = 404, description = "There is no such response", body = ErrorBody),
+    )
+)]
+async fn list_input_items(
+    State(api): State<Arc<Api>>,
+    Path(id): Path<String>,
+    Query(asked): Query<Listing>,
+) -> Result<Json<ItemList>, ApiError> {
+    let (_, record) = api.responses.get(&id).await?;
+    let items = record.input.iter().enumerate();
+    let mut items = items.map(|(index, item)| shown(item.get(), &id, index)).collect::<Result<Vec<_>, _>>()?;
+    match asked.order.as_deref() {
+        None | Some("desc") => items.reverse(),
+        Some("asc") => {}
+        Some(_) => return Err(ApiError::invalid_response("order", "`order` is `asc` or `desc`")),
+    }
+    let limit = asked.limit.unwrap_or(20);
+    if !(1..=100).contains(&limit) {
+        return Err(ApiError::invalid_response("limit", "`limit` is a number from 1 to 100"));
+    }
+    if let Some(after) = &asked.after {
+        let place = items.iter().position(|item| item_id(item).as_ref() == Some(after));
+        let place = place.ok_or_else(|| ApiError::invalid_response("after", "`after` is not the id of an item"))?;
+        items.drain(..=place);
+    }
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let (first_id, last_id) = (items.first().and_then(item_id), items.last().and_then(item_id));
+    Ok(Json(ItemList { object: "list", data: items, first_id, last_id, has_more }))
+}
+
+fn item_id(item: &Value) -> Option<String> {
+    item.get("id")?.as_str().map(str::to_owned)
+}
+
+/// An item with all that a list says of one. One that came without an id gets one that stays the same.
+fn shown(item: &str, response_id: &str, index: usize) -> Result<Value, ApiError> {
+    let Value::Object(mut fields) = Value::parse(item).map_err(|error| ApiError::internal(format!("{error:?}")))?
+    else {
+        return Err(ApiError::internal("a stored item is no object"));
+    };
+    fields.retain(|key, _| !ID_FIELDS.contains(&key.as_str()));
+    let kind = fields.entry("type".to_owned()).or_insert_with(|| Value::from("message"));
+    let prefix = match kind.as_str().unwrap_or_default() {
+        "message" => "msg",
+        "reasoning" => "rs",
+        "function_call" | "function_call_output" => "fc",
+        _ => "item",
+    };
+    let suffix = response_id.rsplit('_').next().unwrap_or_default();
+    let id = fields.entry("id".to_owned()).or_insert_with(|| Value::Null);
+    if id.is_null() {
+        *id = Value::String(format!("{prefix}_{suffix}_{index}"));
+    }
+    if let Some(Value::String(text)) = fields.get("content") {
+        let kind =
+            if fields.get("role").and_then(Value::as_str) == Some("assistant") { "output_text" } else { "input_text" };
+        let part = [("type", kind), ("text", text.as_str())];
+        let part = part.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text))).collect();
+        fields.insert("content".to_owned(), Value::Array(vec![Value::Object(part)]));
+    }
+    fields.entry("status".to_owned()).or_insert_with(|| Value::from("completed"));
+    Ok(Value::Object(fields))
+}

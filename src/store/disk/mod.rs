@@ -1,0 +1,179 @@
+//! Records in a file: what was accepted survives the process, however it ends.
+//!
+//! Owns when the file is opened, and what becomes of its faults. Refuses to guess: a file that is not sound is not opened,
+//! a record that is not what was written is not returned.
+//!
+//! A failed write closes the file for good as far as redb is concerned, so it is opened again for the next request: what
+//! was on the disk before stays readable, and a disk with room again is written to again.
+
+mod opening;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::{io, path::Path};
+
+use parking_lot::RwLock;
+use redb::{Database, DatabaseError, ReadableDatabase};
+
+use super::{RecordState, ResponseStore, StoreError};
+pub use opening::OpenError;
+use tables::{Head, Reading, Writing};
+
+/// A bounded store in one file; the oldest records leave first.
+pub struct DiskStore {
+    reopen: Opener,
+    /// `None` where a failed file could not be opened again yet.
+    database: RwLock<Option<Database>>,
+    most: u64,
+    /// Tells what this process generates from what earlier ones did.
+    epoch: u128,
+}
+
+type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+
+/// Why something did not work, and whether it is the file's handle that is to blame.
+struct Fault {
+    error: StoreError,
+    /// Of the handle, from an earlier fault: it may well work with a new one.
+    stale: bool,
+    /// The handle is of no use any more.
+    fatal: bool,
+}
+
+impl DiskStore {
+    /// Opens or makes the store at `path`, with room for about `most` bytes.
+    pub fn open(path: &Path, most: u64) -> Result<Self, OpenError> {
+        let database = opening::open(path)?;
+        let path = path.to_owned();
+        Ok(Self::new(database, Box::new(move || opening::reopen(&path)), most))
+    }
+
+    fn new(database: Database, reopen: Opener, most: u64) -> Self {
+        let epoch = uuid::Uuid::new_v4().as_u128();
+        Self { reopen, database: RwLock::new(Some(database)), most, epoch }
+    }
+
+    /// Does it, with a new handle where the one at hand has failed before.
+    fn with<T>(&self, action: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+        let mut renewed = false;
+        loop {
+            let open = self.database.read();
+            let Some(database) = open.as_ref() else {
+                drop(open);
+                self.renew()?;
+                renewed = true;
+                continue;
+            };
+            let fault = match action(database) {
+                Ok(done) => return Ok(done),
+                Err(fault) => fault,
+            };
+            drop(open);
+            if fault.fatal || fault.stale {
+                // Whoever comes next opens the file. That may be us.
+                self.database.write().take();
+            }
+            if !fault.stale || renewed {
+                return Err(fault.error);
+            }
+        }
+    }
+
+    fn renew(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write();
+        if database.is_none() {
+            let opened = (self.reopen)().map_err(|error| Fault::from(redb::Error::from(error)).error)?;
+            tracing::info!("the response store was opened again");
+            *database = Some(opened);
+        }
+        Ok(())
+    }
+
+    fn head(&self, id: &str, state: RecordState, record: &[u8]) -> Head {
+        Head { state, epoch: self.epoch, bytes: record.len() as u64, checksum: checksum(id, record) }
+    }
+}
+
+/// Of a record under its id.
+fn checksum(id: &str, record: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(id.len() as u64).to_le_bytes()).update(id.as_bytes()).update(record);
+    hasher.finalize().into()
+}
+
+impl ResponseStore for DiskStore {
+    fn put(&self, id: &str, state: RecordState, record: &[u8]) -> Result<(), StoreError> {
+        let head = self.head(id, state, record);
+        let weight = tables::weight(id, head.bytes);
+        if weight > self.most {
+            return Err(StoreError::TooLarge { bytes: weight, most: self.most });
+        }
+        self.with(|database| {
+            let transaction = tables::begin_write(database)?;
+            let mut writing = Writing::open(&transaction)?;
+            writing.remove(id)?;
+            writing.make_room(weight, self.most)?;
+            writing.insert(id, &head, record)?;
+            drop(writing);
+            Ok(transaction.commit().map_err(redb::Error::from)?)
+        })
+    }
+
+    fn get(&self, id: &str) -> Result<Option<(RecordState, Vec<u8>)>, StoreError> {
+        let found = self.with(|database| {
+            let transaction = database.begin_read().map_err(redb::Error::from)?;
+            Ok(Reading::open(&transaction)?.get(id)?)
+        })?;
+        let Some((head, record)) = found else { return Ok(None) };
+        if head.checksum != checksum(id, &record) {
+            return Err(StoreError::Corrupted("a record is not what was written".to_owned()));
+        }
+        let state = match head.state {
+            RecordState::InProgress if head.epoch != self.epoch => RecordState::Interrupted,
+            state => state,
+        };
+        Ok(Some((state, record)))
+    }
+
+    fn delete(&self, id: &str) -> Result<bool, StoreError> {
+        self.with(|database| {
+            let transaction = tables::begin_write(database)?;
+            let removed = Writing::open(&transaction)?.remove(id)?;
+            if removed {
+                transaction.commit().map_err(redb::Error::from)?;
+            } else {
+                transaction.abort().map_err(redb::Error::from)?;
+            }
+            Ok(removed)
+        })
+    }
+}
+
+impl From<redb::Error> for Fault {
+    fn from(error: redb::Error) -> Self {
+        let text = error.to_string();
+        let stale =
+            matches!(error, redb::Error::PreviousIo | redb::Error::DatabaseClosed | redb::Error::LockPoisoned(_));
+        let fatal = matches!(error, redb::Error::Io(_));
+        let error = match error {
+            redb::Error::Io(error) => io_error(&error),
+            redb::Error::Corrupted(_) => StoreError::Corrupted(text),
+            _ => StoreError::Failed(text),
+        };
+        if fatal || matches!(error, StoreError::Corrupted(_)) {
+            tracing::error!(%error, "the response store failed");
+        }
+        Self { error, stale, fatal }
+    }
+}
+
+fn io_error(error: &io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            StoreError::DiskFull(error.to_string())
+        }
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => StoreError::ReadOnly(error.to_string()),
+        _ => StoreError::Failed(error.to_string()),
+    }
+}

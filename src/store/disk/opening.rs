@@ -1,0 +1,128 @@
+//! From a path to an open file, or the reason why not.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use redb::{Database, DatabaseError, ReadableDatabase};
+use tempfile::NamedTempFile;
+use thiserror::Error;
+
+use super::tables;
+
+/// Why there is no store. The texts are for whoever starts the server.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another server has it.
+    #[error("the response store {0} is in use by another process")]
+    InUse(PathBuf),
+    /// A file, but none of ours.
+    #[error("{0} is not a response store")]
+    Foreign(PathBuf),
+    /// Of another version of tito.
+    #[error("the response store {path} has format {found}, and this version reads format {read}", read = tables::FORMAT)]
+    Format {
+        /// Where it is.
+        path: PathBuf,
+        /// What it says.
+        found: u64,
+    },
+    /// It is not what was written.
+    #[error("the response store {path} is corrupted: {reason}; move it away to begin a new one")]
+    Corrupted {
+        /// Where it is.
+        path: PathBuf,
+        /// What was noticed.
+        reason: String,
+    },
+    /// The system does not let us.
+    #[error("the response store {path} cannot be opened: {error}")]
+    Io {
+        /// Where it is.
+        path: PathBuf,
+        /// What it says.
+        #[source]
+        error: io::Error,
+    },
+    /// Something else of the library.
+    #[error("the response store {path} cannot be opened: {reason}")]
+    Failed {
+        /// Where it is.
+        path: PathBuf,
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// Memory for pages that were read, and for those of a transaction.
+const CACHE_BYTES: usize = 64 << 20;
+/// What a file of redb begins with.
+const MAGIC: &[u8] = b"redb";
+
+/// Checks all of the file: it may have been changed, copied in part, or rot.
+pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
+    let failed = |error| OpenError::Io { path: path.to_owned(), error };
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => return Err(OpenError::Foreign(path.to_owned())),
+        Ok(found) if found.len() > 0 => {}
+        Ok(_) => create(path, true)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, false)?,
+        Err(error) => return Err(failed(error)),
+    }
+    if !begins_with_magic(path).map_err(failed)? {
+        return Err(OpenError::Foreign(path.to_owned()));
+    }
+    let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true).open(path);
+    let database = opened.map_err(|error| open_error(path, error.into()))?;
+    let format = database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction));
+    match format.map_err(|error| open_error(path, error))? {
+        Some(tables::FORMAT) => Ok(database),
+        Some(found) => Err(OpenError::Format { path: path.to_owned(), found }),
+        None => Err(OpenError::Foreign(path.to_owned())),
+    }
+}
+
+/// The same file again, after a fault. It is there, or something is wrong.
+pub(super) fn reopen(path: &Path) -> Result<Database, DatabaseError> {
+    redb::Builder::new().set_cache_size(CACHE_BYTES).open(path)
+}
+
+fn begins_with_magic(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, MAGIC.len() as u64), &mut begin)?;
+    Ok(begin == MAGIC)
+}
+
+/// A file is made under another name, so that none is ever found half made.
+fn create(path: &Path, replace: bool) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Io { path: path.to_owned(), error };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = NamedTempFile::new_in(directory).map_err(failed)?;
+    let database = redb::Builder::new().set_cache_size(CACHE_BYTES).create(file.path());
+    let database = database.map_err(|error| open_error(path, error.into()))?;
+    tables::create(&database).map_err(|error| open_error(path, error))?;
+    database.close().map_err(|error| open_error(path, error.into()))?;
+    let placed = if replace { file.persist(path) } else { file.persist_noclobber(path) };
+    match placed {
+        // Another server was faster: its file, or its lock, is what will be found.
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(failed(error.error)),
+        // The name has to be on the disk too.
+        Ok(_) => File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed),
+    }
+}
+
+fn open_error(path: &Path, error: redb::Error) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => OpenError::InUse(path),
+        redb::Error::Corrupted(reason) => OpenError::Corrupted { path, reason },
+        redb::Error::Io(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+            OpenError::Corrupted { path, reason: error.to_string() }
+        }
+        redb::Error::Io(error) => OpenError::Io { path, error },
+        other => OpenError::Failed { path, reason: other.to_string() },
+    }
+}

@@ -1,0 +1,173 @@
+//! The tables of the file, and what belongs together in them.
+//!
+//! Owns the layout: heads of records by id, bodies by age, and the sum of their weights. Refuses to commit.
+
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition, TableHandle,
+    WriteTransaction,
+};
+
+use crate::store::RecordState;
+
+/// Of this layout; what is found under another number is not touched.
+pub(super) const FORMAT: u64 = 1;
+
+/// Age, state, epoch, bytes of the body, checksum.
+type StoredHead = (u64, u8, u128, u64, [u8; 32]);
+
+const HEADS: TableDefinition<'_, &str, StoredHead> = TableDefinition::new("heads");
+const IDS: TableDefinition<'_, u64, &str> = TableDefinition::new("ids");
+const BODIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bodies");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("tito response store");
+
+const NUMBER_FORMAT: &str = "format";
+const NUMBER_WEIGHT: &str = "weight";
+const NUMBER_NEXT: &str = "next";
+
+/// What is known of a record besides its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) state: RecordState,
+    /// The process that wrote it.
+    pub(super) epoch: u128,
+    pub(super) bytes: u64,
+    pub(super) checksum: [u8; 32],
+}
+
+/// About what a record takes in the file: a body that is longer than half a page has pages to itself, whose number is a
+/// power of two.
+pub(super) fn weight(id: &str, bytes: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    const ENTRY: u64 = 160;
+    let body = if bytes > PAGE / 2 { (bytes + ENTRY).next_power_of_two().max(PAGE) } else { bytes };
+    body.saturating_add(2 * id.len() as u64 + ENTRY)
+}
+
+/// A transaction whose commit returns when the disk has it.
+pub(super) fn begin_write(database: &Database) -> Result<WriteTransaction, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    // Bodies are written by others, so none may pass for a part of the tree after a crash.
+    transaction.set_two_phase_commit(true);
+    Ok(transaction)
+}
+
+/// Makes the tables of a new file.
+pub(super) fn create(database: &Database) -> Result<(), redb::Error> {
+    let transaction = begin_write(database)?;
+    transaction.open_table(NUMBERS)?.insert(NUMBER_FORMAT, FORMAT)?;
+    drop(Writing::open(&transaction)?);
+    Ok(transaction.commit()?)
+}
+
+/// The layout's number; `None` where the file is of something else.
+pub(super) fn format(transaction: &ReadTransaction) -> Result<Option<u64>, redb::Error> {
+    if !transaction.list_tables()?.any(|table| table.name() == NUMBERS.name()) {
+        return Ok(None);
+    }
+    Ok(transaction.open_table(NUMBERS)?.get(NUMBER_FORMAT)?.map(|format| format.value()))
+}
+
+fn state_byte(state: RecordState) -> u8 {
+    match state {
+        RecordState::InProgress => 0,
+        RecordState::Done => 1,
+        RecordState::Interrupted => 2,
+    }
+}
+
+fn head((age, state, epoch, bytes, checksum): StoredHead) -> Result<(u64, Head), redb::Error> {
+    let state = match state {
+        0 => RecordState::InProgress,
+        1 => RecordState::Done,
+        2 => RecordState::Interrupted,
+        other => return Err(broken(&format!("a record is in state {other}"))),
+    };
+    Ok((age, Head { state, epoch, bytes, checksum }))
+}
+
+fn broken(what: &str) -> redb::Error {
+    redb::Error::Corrupted(what.to_owned())
+}
+
+/// The tables, to be read.
+pub(super) struct Reading {
+    heads: ReadOnlyTable<&'static str, StoredHead>,
+    bodies: ReadOnlyTable<u64, &'static [u8]>,
+}
+
+impl Reading {
+    pub(super) fn open(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+        Ok(Self { heads: transaction.open_table(HEADS)?, bodies: transaction.open_table(BODIES)? })
+    }
+
+    pub(super) fn get(&self, id: &str) -> Result<Option<(Head, Vec<u8>)>, redb::Error> {
+        let Some(stored) = self.heads.get(id)? else { return Ok(None) };
+        let (age, head) = head(stored.value())?;
+        let body = self.bodies.get(age)?.ok_or_else(|| broken("a record has no body"))?;
+        Ok(Some((head, body.value().to_vec())))
+    }
+}
+
+/// The tables, to be written.
+pub(super) struct Writing<'t> {
+    heads: Table<'t, &'static str, StoredHead>,
+    ids: Table<'t, u64, &'static str>,
+    bodies: Table<'t, u64, &'static [u8]>,
+    numbers: Table<'t, &'static str, u64>,
+}
+
+impl<'t> Writing<'t> {
+    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            heads: transaction.open_table(HEADS)?,
+            ids: transaction.open_table(IDS)?,
+            bodies: transaction.open_table(BODIES)?,
+            numbers: transaction.open_table(NUMBERS)?,
+        })
+    }
+
+    fn number(&self, name: &str) -> Result<u64, redb::Error> {
+        Ok(self.numbers.get(name)?.map_or(0, |number| number.value()))
+    }
+
+    /// What all records take.
+    pub(super) fn weight(&self) -> Result<u64, redb::Error> {
+        self.number(NUMBER_WEIGHT)
+    }
+
+    /// Whether there was one.
+    pub(super) fn remove(&mut self, id: &str) -> Result<bool, redb::Error> {
+        let Some(stored) = self.heads.remove(id)?.map(|stored| stored.value()) else { return Ok(false) };
+        let (age, head) = head(stored)?;
+        let paired = self.ids.remove(age)?.is_some() & self.bodies.remove(age)?.is_some();
+        let weight = self.weight()?.checked_sub(weight(id, head.bytes));
+        let Some(weight) = weight.filter(|_| paired) else { return Err(broken("the tables contradict each other")) };
+        self.numbers.insert(NUMBER_WEIGHT, weight)?;
+        Ok(true)
+    }
+
+    /// Removes the oldest records until one of `weight` fits into `most`.
+    pub(super) fn make_room(&mut self, weight: u64, most: u64) -> Result<(), redb::Error> {
+        while self.weight()? > most.saturating_sub(weight) {
+            let oldest = self.ids.first()?.map(|(_, id)| id.value().to_owned());
+            let removed = oldest.map(|id| self.remove(&id)).transpose()?;
+            if removed != Some(true) {
+                return Err(broken("records are missing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A record that is not there.
+    pub(super) fn insert(&mut self, id: &str, head: &Head, record: &[u8]) -> Result<(), redb::Error> {
+        let age = self.number(NUMBER_NEXT)?;
+        let weight = self.weight()?.saturating_add(weight(id, head.bytes));
+        self.heads.insert(id, (age, state_byte(head.state), head.epoch, head.bytes, head.checksum))?;
+        self.ids.insert(age, id)?;
+        self.bodies.insert(age, record)?;
+        self.numbers.insert(NUMBER_NEXT, age + 1)?;
+        self.numbers.insert(NUMBER_WEIGHT, weight)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Records in memory, as long as the process runs.
+//!
+//! Owns the bounds: bytes and age; what was used longest ago goes first. Exact, so that a record is there as long as it
+//! can be.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use super::{RecordState, ResponseStore, StoreError};
+
+/// A bounded store without a disk.
+pub struct MemoryStore {
+    most: u64,
+    ttl: Duration,
+    clock: Clock,
+    kept: Mutex<Kept>,
+}
+
+type Clock = Box<dyn Fn() -> Instant + Send + Sync>;
+
+#[derive(Default)]
+struct Kept {
+    entries: HashMap<Arc<str>, Entry>,
+    /// Ids by their last use.
+    uses: BTreeMap<u64, Arc<str>>,
+    next_use: u64,
+    bytes: u64,
+}
+
+struct Entry {
+    state: RecordState,
+    record: Arc<[u8]>,
+    used: u64,
+    used_at: Instant,
+}
+
+/// What a record takes besides itself: its id twice, and the links to it.
+const ENTRY_BYTES: u64 = 200;
+
+fn weight(id: &str, record: &[u8]) -> u64 {
+    id.len() as u64 + record.len() as u64 + ENTRY_BYTES
+}
+
+impl MemoryStore {
+    /// Keeps at most `most` bytes, and nothing that was not used for `ttl`.
+    pub fn new(most: u64, ttl: Duration) -> Self {
+        Self::with_clock(most, ttl, Box::new(Instant::now))
+    }
+
+    fn with_clock(most: u64, ttl: Duration, clock: Clock) -> Self {
+        Self { most, ttl, clock, kept: Mutex::default() }
+    }
+
+    /// What is kept, without what is too old, and the time.
+    fn fresh(&self) -> (parking_lot::MutexGuard<'_, Kept>, Instant) {
+        let mut kept = self.kept.lock();
+        let now = (self.clock)();
+        while kept.oldest().is_some_and(|entry| now.duration_since(entry.used_at) >= self.ttl) {
+            kept.forget_oldest();
+        }
+        (kept, now)
+    }
+}
+
+impl ResponseStore for MemoryStore {
+    fn put(&self, id: &str, state: RecordState, record: &[u8]) -> Result<(), StoreError> {
+        let bytes = weight(id, record);
+        if bytes > self.most {
+            return Err(StoreError::TooLarge { bytes, most: self.most });
+        }
+        let record = Arc::from(record);
+        let (mut kept, now) = self.fresh();
+        kept.forget(id);
+        while kept.bytes + bytes > self.most {
+            kept.forget_oldest();
+        }
+        kept.insert(id, Entry { state, record, used: 0, used_at: now });
+        Ok(())
+    }
+
+    fn get(&self, id: &str) -> Result<Option<(RecordState, Vec<u8>)>, StoreError> {
+        let (mut kept, now) = self.fresh();
+        let Some(entry) = kept.touch(id, now) else { return Ok(None) };
+        let (state, record) = (entry.state, Arc::clone(&entry.record));
+        drop(kept);
+        Ok(Some((state, record.to_vec())))
+    }
+
+    fn delete(&self, id: &str) -> Result<bool, StoreError> {
+        Ok(self.fresh().0.forget(id))
+    }
+}
+
+impl Kept {
+    fn insert(&mut self, id: &str, mut entry: Entry) {
+        let id: Arc<str> = id.into();
+        entry.used = self.next_use;
+        self.next_use += 1;
+        self.bytes += weight(&id, &entry.record);
+        self.uses.insert(entry.used, Arc::clone(&id));
+        self.entries.insert(id, entry);
+    }
+
+    fn touch(&mut self, id: &str, now: Instant) -> Option<&Entry> {
+        let entry = self.entries.get_mut(id)?;
+        let id = self.uses.remove(&entry.used)?;
+        (entry.used, entry.used_at) = (self.next_use, now);
+        self.next_use += 1;
+        self.uses.insert(entry.used, id);
+        Some(entry)
+    }
+
+    fn oldest(&self) -> Option<&Entry> {
+        self.entries.get(self.uses.first_key_value()?.1)
+    }
+
+    fn forget_oldest(&mut self) {
+        let (_, id) = self.uses.first_key_value().expect("bytes are those of entries");
+        let id = Arc::clone(id);
+        self.forget(&id);
+    }
+
+    fn forget(&mut self, id: &str) -> bool {
+        let Some(entry) = self.entries.remove(id) else { return false };
+        self.uses.remove(&entry.used);
+        self.bytes -= weight(id, &entry.record);
+        true
+    }
+}

@@ -1,0 +1,64 @@
+//! Answers that can be asked for again by their ids.
+//!
+//! Owns where records are kept, for how long, and what is said when they cannot be. Refuses to know what a record says:
+//! to a store it is bytes, and whether the answer that they are of is whole.
+
+mod disk;
+mod memory;
+
+use thiserror::Error;
+
+pub use disk::{DiskStore, OpenError};
+pub use memory::MemoryStore;
+
+/// How far the answer of a record has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RecordState {
+    /// This process is generating it.
+    InProgress,
+    /// It is whole, and does not change any more.
+    Done,
+    /// A process that is gone was generating it; the bytes are what it wrote last.
+    Interrupted,
+}
+
+/// Keeps records by their ids. What `put` has accepted is found by every later `get`, unless it was deleted or had to
+/// leave to keep the store's bounds, the oldest first.
+///
+/// Methods block, on a disk for as long as it takes to write to it: call them where a thread may wait.
+pub trait ResponseStore: Send + Sync {
+    /// Keeps a record; one with the same id is replaced, and becomes the newest. Where this fails, an
+    /// earlier record of the id is still there, or the new one is: never half of one.
+    fn put(&self, id: &str, state: RecordState, record: &[u8]) -> Result<(), StoreError>;
+
+    /// The record of an id.
+    fn get(&self, id: &str) -> Result<Option<(RecordState, Vec<u8>)>, StoreError>;
+
+    /// Forgets a record; whether there was one.
+    fn delete(&self, id: &str) -> Result<bool, StoreError>;
+}
+
+/// Why a store did not do what it was asked for. The texts are for clients: no paths.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// No bound lets this record in.
+    #[error("the response takes {bytes} bytes, and the store holds {most} (--response-store-size)")]
+    TooLarge {
+        /// What the record would take.
+        bytes: u64,
+        /// What the whole store may take.
+        most: u64,
+    },
+    /// Writing needs space that is not there.
+    #[error("the disk of the response store is full: {0}")]
+    DiskFull(String),
+    /// Nothing may be written.
+    #[error("the response store cannot be written: {0}")]
+    ReadOnly(String),
+    /// What is on the disk is not what was written.
+    #[error("the response store is corrupted: {0}")]
+    Corrupted(String),
+    /// Any other fault.
+    #[error("the response store failed: {0}")]
+    Failed(String),
+}
