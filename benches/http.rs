@@ -23,6 +23,7 @@ use tito::{
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
     server::{self, Endpoint, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -232,6 +233,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
         utc_offset: time::UtcOffset::UTC,
         server_load: ServerLoad::default(),
         tokenizer_info: None,
+        store: Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1))),
     }
 }
 

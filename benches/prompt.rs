@@ -40,6 +40,7 @@ use tito::{
     },
     sampling::LogprobsMode,
     server::{self, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -328,6 +329,7 @@ fn routes(files: &ModelFiles) -> Router {
         utc_offset: time::UtcOffset::UTC,
         server_load: ServerLoad::default(),
         tokenizer_info: None,
+        store: Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1))),
     };
     server::app(Arc::new(api), &ServerConfig::default(), metrics)
 }

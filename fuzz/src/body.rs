@@ -19,6 +19,7 @@ use tito::{
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
     server::{self, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
 };
 use tower::ServiceExt;
@@ -82,6 +83,7 @@ fn target() -> Target {
         utc_offset: time::UtcOffset::UTC,
         server_load: ServerLoad::default(),
         tokenizer_info: None,
+        store: Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1))),
     };
     let metrics = Metrics::detached("tiny");
     let router = server::app(Arc::new(api), &ServerConfig::default(), metrics);

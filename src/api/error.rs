@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::sanitize::sanitized;
 use crate::{
-    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
+    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError, store::StoreError,
     tokenizer::TokenizerError,
 };
 
@@ -250,6 +250,14 @@ impl From<EngineError> for ApiError {
     }
 }
 
+impl From<StoreError> for ApiError {
+    /// Not a client's fault, but a client can do something about it: ask without `store`.
+    fn from(error: StoreError) -> Self {
+        tracing::error!(%error, "the response store failed");
+        Self::new(Kind::Internal, None, error.to_string())
+    }
+}
+
 /// The shape of the errors that FastAPI answers before vLLM is asked.
 fn detail(status: StatusCode, text: &str) -> Response {
     (status, Json(serde_json::json!({ "detail": text }))).into_response()
@@ -282,6 +290,13 @@ mod tests {
         assert!(
             ApiError::prompt_too_long(9, 8, true).body().error.message.contains("maximum context length is 8 tokens")
         );
+    }
+
+    #[test]
+    fn what_the_store_cannot_do_is_said() {
+        let body = ApiError::from(StoreError::DiskFull("no storage space".into())).body();
+        let message = "the disk of the response store is full: no storage space";
+        assert_eq!((body.error.code, body.error.message.as_str()), (500, message));
     }
 
     #[test]

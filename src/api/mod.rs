@@ -64,6 +64,7 @@ use crate::{
     continuity::{Continuity, Recorder},
     generation::{GenerationRequest, Generator},
     prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
+    store::ResponseStore,
 };
 use conversation::PromptTurn;
 use sampling::Sampling;
@@ -98,6 +99,8 @@ pub struct Api {
     pub server_load: ServerLoad,
     /// What `/tokenizer_info` answers, if it does.
     pub tokenizer_info: Option<TokenizerInfo>,
+    /// Responses that can be asked for again.
+    pub store: Arc<dyn ResponseStore>,
 }
 
 /// A conversation in ids.

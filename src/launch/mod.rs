@@ -11,6 +11,7 @@ mod parsers;
 mod policy;
 mod progress;
 mod script;
+mod store;
 mod weights;
 
 use std::{path::Path, sync::Arc};
@@ -40,6 +41,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     if let Some(generation) = policy::generation_config(&args)? {
         files.generation = generation;
     }
+    let store = store::responses(&args, &progress)?;
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model()))?;
     // Some models come with a tokenizer that knows more ids than they have; one that was chosen must fit.
@@ -84,6 +86,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         utc_offset,
         server_load: ServerLoad::new(args.enable_server_load_tracking),
         tokenizer_info,
+        store,
     });
     let config = policy::server(&args);
     let app = server::app(api, &config, metrics);

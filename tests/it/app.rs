@@ -27,6 +27,7 @@ use tito::{
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
     server::{self, ApiKeys, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -150,6 +151,7 @@ impl TestApp {
             tokenizer_info: recipe
                 .tokenizer_info
                 .then(|| TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None)),
+            store: Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1))),
         };
         let router = server::app(Arc::new(api), &recipe.server, Metrics::detached(MODEL));
         Self { recipe, router, engine, tokenizer }

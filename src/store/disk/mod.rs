@@ -161,9 +161,6 @@ impl From<redb::Error> for Fault {
             redb::Error::Corrupted(_) => StoreError::Corrupted(text),
             _ => StoreError::Failed(text),
         };
-        if fatal || matches!(error, StoreError::Corrupted(_)) {
-            tracing::error!(%error, "the response store failed");
-        }
         Self { error, stale, fatal }
     }
 }

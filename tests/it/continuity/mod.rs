@@ -52,6 +52,7 @@ use tito::{
     },
     sampling::LogprobsMode,
     server::{self, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -185,6 +186,7 @@ impl Model {
             utc_offset: time::UtcOffset::UTC,
             server_load: ServerLoad::default(),
             tokenizer_info: None,
+            store: Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1))),
         };
         let metrics = Metrics::detached("test");
         Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }
