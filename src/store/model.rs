@@ -30,7 +30,7 @@ pub(super) fn an_action() -> impl Strategy<Value = Action> {
 }
 
 /// Records by their ids, and the ids by age.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) records: HashMap<String, (RecordState, Vec<u8>)>,
     ages: Vec<String>,
