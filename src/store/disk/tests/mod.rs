@@ -12,6 +12,9 @@ use simulated::Disk;
 
 const MOST: u64 = 120_000;
 
+/// As a store returns it.
+type Record = Option<(RecordState, Vec<u8>)>;
+
 /// The store of a new process; `None` where the disk cannot be read.
 fn try_store(disk: &Disk) -> Result<DiskStore, DatabaseError> {
     let again = disk.clone();
@@ -26,11 +29,11 @@ fn new_disk() -> (Disk, DiskStore) {
 }
 
 /// Everything that the store has of the ids that occur.
-fn contents(store: &DiskStore, ids: &[String]) -> Result<Vec<Option<(RecordState, Vec<u8>)>>, StoreError> {
+fn contents(store: &DiskStore, ids: &[String]) -> Result<Vec<Record>, StoreError> {
     ids.iter().map(|id| store.get(id)).collect()
 }
 
-fn expected(model: &Model, ids: &[String]) -> Vec<Option<(RecordState, Vec<u8>)>> {
+fn expected(model: &Model, ids: &[String]) -> Vec<Record> {
     ids.iter().map(|id| model.get(id)).collect()
 }
 
