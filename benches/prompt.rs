@@ -29,7 +29,9 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy},
+    api::{
+        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
+    },
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
@@ -40,6 +42,7 @@ use tito::{
     },
     sampling::LogprobsMode,
     server::{self, ServerConfig},
+    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -328,6 +331,7 @@ fn routes(files: &ModelFiles) -> Router {
         utc_offset: time::UtcOffset::UTC,
         server_load: ServerLoad::default(),
         tokenizer_info: None,
+        responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
     };
     server::app(Arc::new(api), &ServerConfig::default(), metrics)
 }

@@ -315,6 +315,13 @@ mod tests {
     }
 
     #[test]
+    fn what_the_store_cannot_do_is_said() {
+        let body = ApiError::from(StoreError::DiskFull("no storage space".into())).body();
+        let message = "the disk of the response store is full: no storage space";
+        assert_eq!((body.error.code, body.error.message.as_str()), (500, message));
+    }
+
+    #[test]
     fn faults_are_not_shown_to_clients() {
         let body = ApiError::from(EngineError::Failed("device lost at 0x7f".into())).body();
         assert_eq!((body.error.code, body.error.message.as_str()), (500, "Internal server error"));

@@ -190,6 +190,18 @@ pub struct ServeArgs {
     #[arg(long, help_heading = CONTINUITY)]
     pub check_drift: bool,
 
+    /// Keep responses in this file, so that a restart loses none. [default: in memory]
+    #[arg(long, help_heading = STORE, value_name = "FILE")]
+    pub response_store: Option<PathBuf>,
+
+    /// Room for responses; the oldest leave first. [default: 512M, or 4G in a file]
+    #[arg(long, help_heading = STORE, value_name = "BYTES", value_parser = store_size)]
+    pub response_store_size: Option<u64>,
+
+    /// Seconds that a response is kept in memory after its last use; in a file it stays.
+    #[arg(long, help_heading = STORE, default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
+    pub response_store_ttl: u64,
+
     /// Never reach for the hub.
     #[arg(long, env = "HF_HUB_OFFLINE", value_parser = clap::builder::FalseyValueParser::new(), hide = true,
           action = clap::ArgAction::Set, default_value = "false")]
@@ -231,6 +243,10 @@ pub struct ServeArgs {
 
 const ANSWERS: &str = "Answers";
 const CONTINUITY: &str = "Token continuity";
+const STORE: &str = "Stored responses";
+
+/// Less would hold hardly one response, and clients would meet errors.
+const LEAST_STORE_BYTES: u64 = 1 << 20;
 
 impl ServeArgs {
     /// What to serve; the parser wants one of the two.
@@ -273,6 +289,11 @@ fn model_length(text: &str) -> Result<ModelLength, String> {
         auto if auto.eq_ignore_ascii_case("auto") => Ok(ModelLength::Auto),
         number => human_readable_int(number).map(ModelLength::Tokens),
     }
+}
+
+fn store_size(text: &str) -> Result<u64, String> {
+    let size = human_readable_size(text)?;
+    if size < LEAST_STORE_BYTES { Err("at least 1M".to_owned()) } else { Ok(size) }
 }
 
 /// vLLM's names of [`ContentFormat`].

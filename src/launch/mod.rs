@@ -11,9 +11,10 @@ mod parsers;
 mod policy;
 mod progress;
 mod script;
+mod store;
 mod weights;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
 use time::UtcOffset;
@@ -28,7 +29,6 @@ use crate::{
     model::{HubOptions, ModelFiles},
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
     server,
-    store::MemoryStore,
     telemetry::Metrics,
 };
 use progress::Progress;
@@ -41,6 +41,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     if let Some(generation) = policy::generation_config(&args)? {
         files.generation = generation;
     }
+    let store = store::responses(&args, &progress)?;
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model()))?;
     // Some models come with a tokenizer that knows more ids than they have; one that was chosen must fit.
@@ -85,7 +86,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         utc_offset,
         server_load: ServerLoad::new(args.enable_server_load_tracking),
         tokenizer_info,
-        responses: Responses::new(Arc::new(MemoryStore::new(512 << 20, Duration::from_hours(24)))),
+        responses: Responses::new(store),
     });
     let config = policy::server(&args);
     let app = server::app(api, &config, metrics);

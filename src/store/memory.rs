@@ -132,3 +132,65 @@ impl Kept {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::model::{Action, Model, an_action};
+
+    /// A store whose time passes when told.
+    fn with_time(most: u64, ttl: Duration) -> (MemoryStore, Arc<Mutex<Instant>>) {
+        let now = Arc::new(Mutex::new(Instant::now()));
+        let clock = Arc::clone(&now);
+        (MemoryStore::with_clock(most, ttl, Box::new(move || *clock.lock())), now)
+    }
+
+    proptest! {
+        #[test]
+        fn memory_does_what_the_model_does(actions in proptest::collection::vec(an_action(), 0..60)) {
+            const MOST: u64 = 25_000;
+            let store = MemoryStore::new(MOST, Duration::MAX);
+            let mut model = Model::new(MOST, |id, bytes| id.len() as u64 + bytes + ENTRY_BYTES);
+            for action in actions {
+                match action {
+                    Action::Put(id, state, record) => {
+                        prop_assert_eq!(store.put(&id, state, &record).is_ok(), model.put(&id, state, &record));
+                    }
+                    Action::Get(id) => {
+                        prop_assert_eq!(store.get(&id).unwrap(), model.get(&id));
+                        model.touch(&id);
+                    }
+                    Action::Delete(id) => prop_assert_eq!(store.delete(&id).unwrap(), model.delete(&id)),
+                }
+                prop_assert!(store.kept.lock().bytes <= MOST);
+            }
+            for id in model.records.keys() {
+                prop_assert_eq!(store.get(id).unwrap(), model.get(id));
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_leaves_when_nobody_used_it_for_the_ttl() {
+        let (store, now) = with_time(1 << 20, Duration::from_secs(10));
+        store.put("used", RecordState::Done, b"a").unwrap();
+        store.put("unused", RecordState::Done, b"b").unwrap();
+        *now.lock() += Duration::from_secs(9);
+        assert!(store.get("used").unwrap().is_some());
+        *now.lock() += Duration::from_secs(1);
+        assert!(store.get("unused").unwrap().is_none());
+        assert!(store.get("used").unwrap().is_some());
+        assert_eq!(store.kept.lock().entries.len(), 1);
+    }
+
+    #[test]
+    fn what_is_larger_than_the_store_is_refused_and_evicts_nothing() {
+        let store = MemoryStore::new(1000, Duration::MAX);
+        store.put("a", RecordState::Done, b"a").unwrap();
+        let error = store.put("b", RecordState::Done, &[0; 1000]).unwrap_err();
+        assert_eq!(error, StoreError::TooLarge { bytes: 1201, most: 1000 });
+        assert!(store.get("a").unwrap().is_some());
+    }
+}

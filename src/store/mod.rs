@@ -5,6 +5,8 @@
 
 mod disk;
 mod memory;
+#[cfg(test)]
+mod model;
 
 use thiserror::Error;
 

@@ -32,6 +32,8 @@ mod openapi;
 mod routes;
 /// What surrounds the API: browsers, limits, proxies, docs.
 mod server;
+/// What the disk's store keeps when processes are killed and disks are full or read-only.
+mod store;
 /// A stream adds up to the JSON answer.
 mod streaming;
 /// Errors as vLLM words them.

@@ -23,12 +23,22 @@ use tables::{Head, Reading, Writing};
 /// A bounded store in one file; the oldest records leave first.
 pub struct DiskStore {
     reopen: Opener,
-    /// `None` where a failed file could not be opened again yet.
-    database: RwLock<Option<Database>>,
+    handle: RwLock<Handle>,
     most: u64,
     /// Tells what this process generates from what earlier ones did.
     epoch: u128,
 }
+
+/// The open file; requests share it, and have it alone to replace it.
+struct Handle {
+    /// `None` from a fault until the next request.
+    database: Option<Database>,
+    /// How many there were before.
+    number: u64,
+}
+
+/// How often a request tries again after faults that others met.
+const MOST_RETRIES: usize = 8;
 
 type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 
@@ -51,41 +61,49 @@ impl DiskStore {
 
     fn new(database: Database, reopen: Opener, most: u64) -> Self {
         let epoch = uuid::Uuid::new_v4().as_u128();
-        Self { reopen, database: RwLock::new(Some(database)), most, epoch }
+        Self { reopen, handle: RwLock::new(Handle { database: Some(database), number: 0 }), most, epoch }
     }
 
     /// Does it, with a new handle where the one at hand has failed before.
     fn with<T>(&self, action: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let mut renewed = false;
+        let mut retries = 0;
         loop {
-            let open = self.database.read();
-            let Some(database) = open.as_ref() else {
-                drop(open);
+            let handle = self.handle.read();
+            let Some(database) = &handle.database else {
+                drop(handle);
                 self.renew()?;
-                renewed = true;
                 continue;
             };
+            let number = handle.number;
             let fault = match action(database) {
                 Ok(done) => return Ok(done),
                 Err(fault) => fault,
             };
-            drop(open);
+            drop(handle);
             if fault.fatal || fault.stale {
-                // Whoever comes next opens the file. That may be us.
-                self.database.write().take();
+                self.close(number);
             }
-            if !fault.stale || renewed {
+            if !fault.stale || retries == MOST_RETRIES {
                 return Err(fault.error);
             }
+            retries += 1;
+        }
+    }
+
+    /// Closes a handle that failed, unless someone else did.
+    fn close(&self, number: u64) {
+        let mut handle = self.handle.write();
+        if handle.number == number {
+            handle.database = None;
         }
     }
 
     fn renew(&self) -> Result<(), StoreError> {
-        let mut database = self.database.write();
-        if database.is_none() {
+        let mut handle = self.handle.write();
+        if handle.database.is_none() {
             let opened = (self.reopen)().map_err(|error| Fault::from(redb::Error::from(error)).error)?;
             tracing::info!("the response store was opened again");
-            *database = Some(opened);
+            *handle = Handle { database: Some(opened), number: handle.number + 1 };
         }
         Ok(())
     }
@@ -161,9 +179,6 @@ impl From<redb::Error> for Fault {
             redb::Error::Corrupted(_) => StoreError::Corrupted(text),
             _ => StoreError::Failed(text),
         };
-        if fatal || matches!(error, StoreError::Corrupted(_)) {
-            tracing::error!(%error, "the response store failed");
-        }
         Self { error, stale, fatal }
     }
 }

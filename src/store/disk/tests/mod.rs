@@ -1,0 +1,251 @@
+//! The disk's store against a model, on a disk that does what disks do.
+
+mod simulated;
+
+use std::{io::ErrorKind, sync::Arc};
+
+use proptest::prelude::*;
+
+use super::{super::model, *};
+use model::{Action, Model, an_action};
+use simulated::Disk;
+
+const MOST: u64 = 120_000;
+
+/// As a store returns it.
+type Record = Option<(RecordState, Vec<u8>)>;
+
+/// The store of a new process; `None` where the disk cannot be read.
+fn try_store(disk: &Disk) -> Result<DiskStore, DatabaseError> {
+    let again = disk.clone();
+    Ok(DiskStore::new(disk.open()?, Box::new(move || again.open()), MOST))
+}
+
+fn new_disk() -> (Disk, DiskStore) {
+    let disk = Disk::default();
+    tables::create(&disk.open().unwrap()).unwrap();
+    let store = try_store(&disk).unwrap();
+    (disk, store)
+}
+
+/// Everything that the store has of the ids that occur.
+fn contents(store: &DiskStore, ids: &[String]) -> Result<Vec<Record>, StoreError> {
+    ids.iter().map(|id| store.get(id)).collect()
+}
+
+fn expected(model: &Model, ids: &[String]) -> Vec<Record> {
+    ids.iter().map(|id| model.get(id)).collect()
+}
+
+/// An action, or what happens to machines.
+#[derive(Debug, Clone)]
+enum Event {
+    Act(Action),
+    /// Writes fail after so many.
+    Fault(usize, bool),
+    Heal,
+    Restart,
+    /// What was not synchronised is lost in part: a bit for each write.
+    PowerCut(u64),
+}
+
+fn an_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => an_action().prop_map(Event::Act),
+        1 => (0..12_usize, any::<bool>()).prop_map(|(working, full)| Event::Fault(working, full)),
+        1 => Just(Event::Heal),
+        1 => Just(Event::Restart),
+        1 => any::<u64>().prop_map(Event::PowerCut),
+    ]
+}
+
+fn ids_of(events: &[Event]) -> Vec<String> {
+    let mut ids: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Act(Action::Put(id, ..) | Action::Get(id) | Action::Delete(id)) => Some(id.clone()),
+            _ => None,
+        })
+        .collect();
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+/// Does it to both; where the disk failed, it was done or not, as a whole.
+fn act(store: &DiskStore, disk: &Disk, model: &mut Model, action: &Action, ids: &[String]) {
+    let before = model.clone();
+    let failed = match action {
+        Action::Put(id, state, record) => {
+            let fits = model.put(id, *state, record);
+            match store.put(id, *state, record) {
+                Ok(()) => assert!(fits),
+                Err(StoreError::TooLarge { .. }) => assert!(!fits),
+                Err(error) => {
+                    assert!(fits, "{error}");
+                    assert_clear(&error);
+                    return settle(store, disk, model, before, ids);
+                }
+            }
+            return;
+        }
+        Action::Get(id) => store.get(id).map(|found| assert_eq!(found, model.get(id))),
+        Action::Delete(id) => {
+            let had = model.delete(id);
+            store.delete(id).map(|deleted| assert_eq!(deleted, had))
+        }
+    };
+    if let Err(error) = failed {
+        assert_clear(&error);
+        settle(store, disk, model, before, ids);
+    }
+}
+
+/// The first request that meets a fault says what it is, and not that there was one before.
+fn assert_clear(error: &StoreError) {
+    assert!(matches!(error, StoreError::DiskFull(_) | StoreError::ReadOnly(_)), "{error:?}");
+}
+
+fn settle(store: &DiskStore, disk: &Disk, model: &mut Model, before: Model, ids: &[String]) {
+    disk.heal();
+    let found = contents(store, ids).unwrap();
+    if found == expected(&before, ids) {
+        *model = before;
+    }
+    assert_eq!(found, expected(model, ids), "neither done nor left");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_disk_does_what_the_model_does_through_faults_and_restarts(
+        events in proptest::collection::vec(an_event(), 0..50)
+    ) {
+        let (disk, mut store) = new_disk();
+        let ids = ids_of(&events);
+        let mut model = Model::new(MOST, tables::weight);
+        for event in &events {
+            match event {
+                Event::Act(action) => act(&store, &disk, &mut model, action, &ids),
+                Event::Fault(working, full) => {
+                    let kind = if *full { ErrorKind::StorageFull } else { ErrorKind::ReadOnlyFilesystem };
+                    disk.fail_after(*working, kind);
+                }
+                Event::Heal => disk.heal(),
+                Event::Restart | Event::PowerCut(_) => {
+                    match event {
+                        Event::PowerCut(bits) => {
+                            let mut bits = *bits;
+                            disk.lose_power(|| {
+                                bits = bits.rotate_left(1);
+                                bits & 1 == 1
+                            });
+                        }
+                        _ => disk.kill(),
+                    }
+                    store = try_store(&disk).unwrap();
+                    model.interrupt();
+                }
+            }
+        }
+        disk.heal();
+        prop_assert_eq!(contents(&store, &ids).unwrap(), expected(&model, &ids));
+    }
+
+    /// In a debug build redb panics at some of these, by its own design; what counts is that nothing wrong is returned.
+    #[test]
+    #[cfg_attr(debug_assertions, ignore = "redb asserts in debug builds")]
+    fn a_flipped_bit_is_an_error_or_changes_nothing(at in any::<usize>(), bit in 0..8_u8) {
+        let (disk, store) = new_disk();
+        let record = |id: usize| vec![u8::try_from(id).unwrap(); 700 * id];
+        for id in 0..20 {
+            store.put(&id.to_string(), RecordState::Done, &record(id)).unwrap();
+        }
+        drop(store);
+        disk.flip(at, bit);
+        let Ok(store) = try_store(&disk) else { return Ok(()) };
+        for id in 0..20 {
+            if let Ok(found) = store.get(&id.to_string()) {
+                prop_assert!(found.is_none_or(|found| found == (RecordState::Done, record(id))));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_records_keeps_those_it_has_and_goes_on_when_there_is_room() {
+    let (disk, store) = new_disk();
+    store.put("first", RecordState::InProgress, b"first").unwrap();
+    disk.fill();
+    let refused = (0..50).map(|id| store.put(&id.to_string(), RecordState::Done, &[7; 9000])).find(Result::is_err);
+    let error = refused.unwrap().unwrap_err();
+    assert!(matches!(error, StoreError::DiskFull(_)), "{error:?}");
+    assert_eq!(store.get("first").unwrap(), Some((RecordState::InProgress, b"first".to_vec())), "this very process's");
+    disk.heal();
+    store.put("last", RecordState::Done, &[7; 9000]).unwrap();
+    assert!(store.get("last").unwrap().is_some());
+    assert!(store.get("first").unwrap().is_some());
+}
+
+#[test]
+fn threads_that_meet_a_fault_all_get_an_answer_and_lose_no_record() {
+    let (disk, store) = new_disk();
+    let store = Arc::new(store);
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let (store, disk) = (Arc::clone(&store), disk.clone());
+            std::thread::spawn(move || {
+                let put = |turn: usize| {
+                    let id = format!("{thread}-{}", turn % 3);
+                    if thread == 0 {
+                        disk.heal();
+                        if turn.is_multiple_of(3) {
+                            disk.fail_after(turn % 7, ErrorKind::StorageFull);
+                        }
+                    }
+                    store.put(&id, RecordState::Done, &turn.to_le_bytes()).is_ok().then_some((id, turn))
+                };
+                (0..60).filter_map(put).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let accepted: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    disk.heal();
+    for records in accepted {
+        for (id, _) in &records {
+            let last = records.iter().rfind(|(other, _)| other == id).unwrap().1;
+            let (_, found) = store.get(id).unwrap().expect("it was accepted");
+            let found = usize::from_le_bytes(found.try_into().unwrap());
+            assert!(found >= last, "{id}: {found} is older than {last}, which was accepted last");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_was_changed_behind_our_back_is_not_returned() {
+    let (disk, store) = new_disk();
+    drop(store);
+    let database = disk.open().unwrap();
+    let transaction = tables::begin_write(&database).unwrap();
+    let head = Head { state: RecordState::Done, epoch: 0, bytes: 1, checksum: checksum("a", b"x") };
+    Writing::open(&transaction).unwrap().insert("a", &head, b"y").unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let store = try_store(&disk).unwrap();
+    assert!(matches!(store.get("a"), Err(StoreError::Corrupted(_))));
+}
+
+#[test]
+fn a_smaller_bound_takes_effect_with_the_next_record() {
+    let (disk, store) = new_disk();
+    for id in 0..10 {
+        store.put(&id.to_string(), RecordState::Done, &[1; 8000]).unwrap();
+    }
+    drop(store);
+    let again = disk.clone();
+    let store = DiskStore::new(disk.open().unwrap(), Box::new(move || again.open()), 20_000);
+    store.put("new", RecordState::Done, &[1; 8000]).unwrap();
+    let there: Vec<_> = (0..10).filter(|id| store.get(&id.to_string()).unwrap().is_some()).collect();
+    assert_eq!(there, [9]);
+}
