@@ -130,6 +130,13 @@ fn read_short_id(text: [u8; 8]) -> Option<(TokenId, usize)> {
     Some((TokenId::try_from(id).ok()?, digits as usize))
 }
 
+impl PartialEq for TokenIds {
+    /// Whether the lists are spelt alike.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
 impl<'de> Deserialize<'de> for TokenIds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(Self)
@@ -139,7 +146,7 @@ impl<'de> Deserialize<'de> for TokenIds {
 /// The ids of a message, as NeMo Gym names and carries them; `null` is the same as absent.
 ///
 /// `generation_log_probs` travels beside them on the wire and is never needed to build a prompt.
-#[derive(Debug, Clone, Default, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, ToSchema)]
 pub struct TokenBundle {
     /// What the model saw before it wrote the message.
     #[schema(value_type = Option<Vec<u32>>)]
@@ -150,6 +157,11 @@ pub struct TokenBundle {
 }
 
 impl TokenBundle {
+    /// Whether the message has any of them.
+    pub fn is_some(&self) -> bool {
+        self.prompt_token_ids.is_some() || self.generation_token_ids.is_some()
+    }
+
     /// Prompt and generation, where the message has both.
     pub fn both(&self) -> Option<(&TokenIds, &TokenIds)> {
         self.prompt_token_ids.as_ref().zip(self.generation_token_ids.as_ref())

@@ -1,6 +1,7 @@
 //! From items to the messages of a chat: the model's items that follow each other are one message.
 //!
-//! The message takes the ids of the last item that carries some (NeMo Gym puts them on the last item of an answer).
+//! Ids stand for the items up to the one that carries them (NeMo Gym puts them on the last item of an answer), and so end
+//! the message; what the model's name says behind them is a message of its own, since no id of theirs says it.
 //! Refuses items that would have to be dropped to be understood.
 
 use serde::Deserialize;
@@ -94,6 +95,14 @@ impl Fold {
         self.messages.extend(self.open.take());
     }
 
+    /// Ends a message that has its ids, unless the next item has the same.
+    fn close_answered(&mut self, tokens: &TokenBundle) {
+        let is_other = |open: &Message| open.tokens.is_some() && open.tokens != *tokens;
+        if self.open.as_ref().is_some_and(is_other) {
+            self.close();
+        }
+    }
+
     /// The message that the model is in the middle of.
     fn open(&mut self) -> &mut Message {
         self.open.get_or_insert_with(|| Message { content: Content::Empty, ..Message::text("assistant", "") })
@@ -105,6 +114,7 @@ impl Fold {
             prompt_token_ids: item.prompt_token_ids.take(),
             generation_token_ids: item.generation_token_ids.take(),
         };
+        self.close_answered(&tokens);
         match kind.as_deref() {
             None | Some("message") => {
                 let role = place.needs("role", item.role.take())?;
@@ -138,8 +148,7 @@ impl Fold {
             }
             Some(kind) => return Err(place.wrong(format!("items of type {kind:?} are not supported"))),
         }
-        let carries = tokens.prompt_token_ids.is_some() || tokens.generation_token_ids.is_some();
-        if carries && !self.forgets_ids {
+        if tokens.is_some() && !self.forgets_ids {
             self.open().tokens = tokens;
         }
         Ok(())

@@ -85,7 +85,7 @@ async fn create_response(
             running.respond(None).unwrap_or_else(|| Json(running.response()).into_response())
         }
         (_, record) if stream => stream::respond(kept(api, events, writer, record)),
-        (_, record) => Json(last(kept(api, events, writer, record)).await?).into_response(),
+        (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),
     };
     Ok(prompt.verdict.announce(response))
 }

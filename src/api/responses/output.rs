@@ -30,16 +30,21 @@ use crate::{
 pub(super) struct Shown {
     /// The ids, on the last item.
     pub(super) token_ids: bool,
-    /// The log-probs of what is said.
-    pub(super) logprobs: bool,
-    /// Alternatives of each token.
-    pub(super) top_logprobs: usize,
-    /// Log-probs name tokens by their ids.
-    pub(super) tokens_as_ids: bool,
+    /// The log-probs of what is said, if they are.
+    pub(super) logprobs: Option<ShownLogprobs>,
     /// The answer as text and ids.
     pub(super) messages: bool,
     /// The names of tools that take a text.
     pub(super) custom_tools: Vec<String>,
+}
+
+/// How log-probs are shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShownLogprobs {
+    /// Alternatives of each token.
+    pub(super) top: usize,
+    /// Tokens are named by their ids.
+    pub(super) as_ids: bool,
 }
 
 /// A fresh id of the form that vLLM gives.
@@ -297,20 +302,18 @@ impl Writer {
 
     /// The log-probs of the tokens so far, but for the first `from`.
     fn logprobs(&self, from: usize) -> Result<Option<Vec<Logprob>>, ApiError> {
-        if !self.shown.logprobs {
-            return Ok(None);
-        }
+        let Some(shown) = self.shown.logprobs else { return Ok(None) };
         let tokens = self.completion.tokens.get(from..).unwrap_or_default();
-        tokens.iter().map(|token| self.logprob(token)).collect::<Result<_, _>>().map(Some)
+        tokens.iter().map(|token| self.logprob(token, shown)).collect::<Result<_, _>>().map(Some)
     }
 
-    fn logprob(&self, token: &SampledToken) -> Result<Logprob, ApiError> {
+    fn logprob(&self, token: &SampledToken, shown: ShownLogprobs) -> Result<Logprob, ApiError> {
         let tokenizer = self.api.renderer.tokenizer();
-        let spelling = TokenSpelling { tokenizer, as_ids: self.shown.tokens_as_ids };
+        let spelling = TokenSpelling { tokenizer, as_ids: shown.as_ids };
         let named = |id, logprob| {
             Ok::<_, ApiError>(TopLogprob { token: spelling.name(id)?, logprob, bytes: spelling.bytes(id)? })
         };
-        let alternatives = shown_alternatives(token, Some(self.shown.top_logprobs));
+        let alternatives = shown_alternatives(token, Some(shown.top));
         let top_logprobs = alternatives.into_iter().map(|other| named(other.id, other.logprob));
         Ok(Logprob { token: named(token.id, token.logprob)?, top_logprobs: top_logprobs.collect::<Result<_, _>>()? })
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     input::{Fold, items},
-    output::{Shown, fresh_id},
+    output::{Shown, ShownLogprobs, fresh_id},
     records::{Record, Records},
     tools::{Tools, with_keys},
     types::{ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
@@ -185,11 +185,11 @@ fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> 
 }
 
 fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<String>) -> Shown {
+    let top = request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0);
+    let logprobs = sampling.wants_logprobs().then_some(ShownLogprobs { top, as_ids: sampling.tokens_as_ids });
     Shown {
         token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),
-        logprobs: sampling.wants_logprobs(),
-        top_logprobs: request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0),
-        tokens_as_ids: sampling.tokens_as_ids,
+        logprobs,
         messages: request.enable_response_messages.unwrap_or(false),
         custom_tools,
     }

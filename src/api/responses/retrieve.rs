@@ -93,7 +93,7 @@ fn interrupted(response: &str) -> String {
 
 /// That a response is gone.
 #[derive(Debug, Serialize, ToSchema)]
-struct Deleted {
+struct Deletion {
     id: String,
     object: &'static str,
     deleted: bool,
@@ -106,13 +106,13 @@ struct Deleted {
     tag = "generation",
     params(("response_id" = String, Path)),
     responses(
-        (status = 200, body = Deleted),
+        (status = 200, body = Deletion),
         (status = 404, description = "There is no such response", body = ErrorBody),
     )
 )]
-async fn delete_response(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json<Deleted>, ApiError> {
+async fn delete_response(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json<Deletion>, ApiError> {
     api.responses.delete(&id).await?;
-    Ok(Json(Deleted { id, object: "response", deleted: true }))
+    Ok(Json(Deletion { id, object: "response", deleted: true }))
 }
 
 /// Ends a response that is generated in the background.

@@ -10,6 +10,7 @@ mod chat_templates;
 mod chat_tools;
 mod completions;
 mod derender;
+mod dialects;
 mod generate;
 mod health;
 mod invocations;

@@ -11,7 +11,6 @@ use tito::{
 use crate::app::{Answer, IM_END, TestApp};
 
 const PATH: &str = "/v1/responses";
-const CHAT: &str = "/v1/chat/completions";
 const CALL: &str =
     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\":\"Køge\",\"days\":[1.0,2]}}\n</tool_call>";
 const ID_FIELDS: [&str; 3] = ["prompt_token_ids", "generation_token_ids", "generation_log_probs"];
@@ -66,7 +65,7 @@ fn masked(value: &Value) -> Value {
 fn told(events: &[Value]) -> Vec<Value> {
     let mut items: Vec<Value> = Vec::new();
     for event in events {
-        let index = event["output_index"].as_u64().unwrap_or_default() as usize;
+        let index = event["output_index"].as_u64().map_or(0, |index| usize::try_from(index).unwrap());
         let kind = event["type"].as_str().unwrap();
         match kind.strip_prefix("response.").unwrap() {
             "output_item.added" => {
@@ -226,124 +225,6 @@ async fn ids_are_on_the_last_item_if_they_are_asked_for() {
     }
 }
 
-/// How a dialect carries on a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dialect {
-    /// Messages with ids.
-    Chat,
-    /// Items with ids.
-    Items,
-    /// Items without ids: the cache finds them.
-    Bare,
-    /// `previous_response_id` and new items.
-    Stored,
-}
-
-/// One conversation in a dialect: what was sent and answered so far.
-struct Talk {
-    dialect: Dialect,
-    history: Vec<Value>,
-    previous: Value,
-}
-
-impl Talk {
-    fn new(dialect: Dialect) -> Self {
-        Self { dialect, history: Vec::new(), previous: Value::Null }
-    }
-
-    /// Says `turn`, a message or the result of a call, and gives the ids of the prompt and of the answer.
-    async fn turn(&mut self, app: &TestApp, turn: &Value) -> (Value, Value) {
-        if self.dialect == Dialect::Chat {
-            return self.chat(app, turn).await;
-        }
-        let turn = match turn["role"].as_str() {
-            Some("tool") => json!({
-                "type": "function_call_output", "call_id": turn["tool_call_id"], "output": turn["content"],
-            }),
-            _ => turn.clone(),
-        };
-        self.history.push(turn);
-        let mut body = json!({
-            "input": self.history, "instructions": "Be brief.", "tools": tools(), "include": ["token_ids"],
-        });
-        if self.dialect == Dialect::Stored {
-            body["input"] = json!(self.history.split_off(0));
-            body["previous_response_id"] = self.previous.clone();
-        }
-        let mut answer = create(app, body).await;
-        self.previous = answer["id"].take();
-        let mut items = answer["output"].as_array().unwrap().clone();
-        let last = items.last_mut().unwrap();
-        let [prompt, sampled] = ["prompt_token_ids", "generation_token_ids"].map(|field| last[field].clone());
-        if self.dialect == Dialect::Bare {
-            ID_FIELDS.iter().for_each(|field| drop(last.as_object_mut().unwrap().remove(*field)));
-        }
-        if self.dialect != Dialect::Stored {
-            self.history.extend(items);
-        }
-        (prompt, sampled)
-    }
-
-    async fn chat(&mut self, app: &TestApp, turn: &Value) -> (Value, Value) {
-        self.history.push(turn.clone());
-        let system = json!({ "role": "system", "content": "Be brief." });
-        let messages: Vec<_> = [&system].into_iter().chain(&self.history).collect();
-        let tools =
-            json!([{ "type": "function", "function": { "name": "weather", "parameters": { "type": "object" } } }]);
-        let body = json!({ "messages": messages, "tools": tools, "return_token_ids": true });
-        let answer = app.post(CHAT, body).await.ok();
-        let message = answer["choices"][0]["message"].clone();
-        let ids = ["prompt_token_ids", "generation_token_ids"].map(|field| message[field].clone());
-        self.history.push(message);
-        ids.into()
-    }
-
-    /// The id of the latest call.
-    fn call_id(&self, app_items: &[Value]) -> Value {
-        let calls = app_items.iter().rev().find_map(|item| {
-            let id = item.get("call_id").or_else(|| item["tool_calls"][0].get("id"))?;
-            Some(id.clone())
-        });
-        calls.unwrap_or(json!("call_1"))
-    }
-}
-
-#[tokio::test]
-async fn every_dialect_gives_the_same_ids_at_every_turn() {
-    // Letters one by one, which is not how the texts encode.
-    let answers = ["I think.</think>Hello Bob.", &format!("I see.</think>One moment.{CALL}"), "</think>It is warm."];
-    let turns = [
-        json!({ "role": "user", "content": "I am Bob." }),
-        json!({ "role": "user", "content": "How warm is it?" }),
-        json!({ "role": "tool", "tool_call_id": "call_1", "content": "18 degrees" }),
-        json!({ "role": "user", "content": "Thanks." }),
-    ];
-    let mut wanted: Option<Vec<(Value, Value)>> = None;
-    for dialect in [Dialect::Chat, Dialect::Items, Dialect::Bare, Dialect::Stored] {
-        let mut app = reading();
-        for answer in answers {
-            let ids: Vec<TokenId> =
-                answer.chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect();
-            app = app.script(ids);
-        }
-        let mut talk = Talk::new(dialect);
-        let mut got = Vec::new();
-        let mut known: Vec<Value> = Vec::new();
-        for turn in &turns {
-            let mut turn = turn.clone();
-            if turn["role"] == "tool" && dialect != Dialect::Stored {
-                turn["tool_call_id"] = talk.call_id(&talk.history);
-            }
-            let (prompt, sampled) = talk.turn(&app, &turn).await;
-            let prompt_ids = prompt.as_array().unwrap();
-            assert_eq!(prompt_ids[..known.len()], known[..], "{dialect:?}");
-            known = [prompt_ids.clone(), sampled.as_array().unwrap().clone()].concat();
-            got.push((prompt, sampled));
-        }
-        assert_eq!(wanted.get_or_insert_with(|| got.clone()), &got, "{dialect:?}");
-    }
-}
-
 #[tokio::test]
 async fn a_stored_response_is_continued_from_its_ids_though_nobody_asked_for_them() {
     let app = TestApp::new().continuity(|policy| policy.memory = None);
@@ -402,25 +283,69 @@ async fn items_of_the_model_that_follow_each_other_are_one_message() {
     assert_eq!(ids(json!({ "input": items })).await, app.post("/tokenize", messages).await.ok()["tokens"]);
 }
 
+/// A first turn whose answer is spelt letter by letter, as an item with `text` and the turn's ids, and its ids.
+async fn answered(app: &TestApp, text: &str) -> (Value, Vec<Value>) {
+    let user = json!({ "messages": [{ "role": "user", "content": "Hi" }] });
+    let prompt = app.post("/tokenize", user).await.ok()["tokens"].clone();
+    let sampled: Vec<TokenId> = text.chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect();
+    let known = [prompt.as_array().unwrap().clone(), sampled.iter().map(|id| json!(id)).collect()].concat();
+    let item = json!({
+        "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }],
+        "prompt_token_ids": prompt, "generation_token_ids": sampled, "generation_log_probs": [],
+    });
+    (item, known)
+}
+
+/// The prompt of an answer to `items`, and the verdict on it.
+async fn prompted(app: &TestApp, items: Value) -> (Vec<Value>, Value) {
+    let response = create(app, json!({ "input": items, "return_token_ids": true })).await;
+    let prompt = response["output"][0]["prompt_token_ids"].as_array().unwrap().clone();
+    (prompt, response["token_continuity"].clone())
+}
+
 #[tokio::test]
-async fn the_last_carrier_of_a_message_counts() {
+async fn the_last_ids_count() {
     let app = TestApp::new().says("x").continuity(|policy| policy.memory = None);
-    let prompt =
-        app.post("/tokenize", json!({ "messages": [{ "role": "user", "content": "Hi" }] })).await.ok()["tokens"]
-            .clone();
-    let sampled: Vec<TokenId> =
-        "Hello".chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect();
+    let (item, known) = answered(&app, "Hello").await;
     let items = json!([
         { "role": "user", "content": "Hi" },
         { "type": "reasoning", "id": "rs_1", "summary": [], "prompt_token_ids": [1], "generation_token_ids": [2] },
-        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Hello" }],
-          "prompt_token_ids": prompt, "generation_token_ids": sampled, "generation_log_probs": [] },
+        item,
         { "role": "user", "content": "Go on" },
     ]);
-    let response = create(&app, json!({ "input": items, "return_token_ids": true })).await;
-    assert_eq!(response["token_continuity"]["outcome"], "exact");
-    let known = [prompt.as_array().unwrap().clone(), sampled.iter().map(|id| json!(id)).collect()].concat();
-    assert_eq!(response["output"][0]["prompt_token_ids"].as_array().unwrap()[..known.len()], known[..]);
+    let (prompt, verdict) = prompted(&app, items).await;
+    assert_eq!((&verdict["outcome"], &verdict["warnings"]), (&json!("exact"), &json!(["chain_broken"])));
+    assert_eq!(prompt[..known.len()], known[..]);
+}
+
+#[tokio::test]
+async fn items_with_the_same_ids_are_one_message() {
+    let app = TestApp::new().says("x").continuity(|policy| policy.memory = None);
+    let (item, known) = answered(&app, "Hello").await;
+    let mut thought = item.clone();
+    thought["type"] = json!("reasoning");
+    let go_on = json!({ "role": "user", "content": "Go on" });
+    let (alone, _) = prompted(&app, json!([{ "role": "user", "content": "Hi" }, item, go_on])).await;
+    let (prompt, verdict) = prompted(&app, json!([{ "role": "user", "content": "Hi" }, thought, item, go_on])).await;
+    assert_eq!((&verdict["outcome"], &verdict["warnings"]), (&json!("exact"), &json!([])));
+    assert_eq!(prompt, alone);
+    assert_eq!(prompt[..known.len()], known[..]);
+}
+
+#[tokio::test]
+async fn what_stands_behind_the_ids_is_not_lost() {
+    let app = TestApp::new().says("x").continuity(|policy| policy.memory = None);
+    let (item, known) = answered(&app, "Hello").await;
+    let items = json!([
+        { "role": "user", "content": "Hi" }, item,
+        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Said by a harness." }] },
+        { "role": "user", "content": "Go on" },
+    ]);
+    let (prompt, verdict) = prompted(&app, items).await;
+    assert_eq!(verdict["outcome"], "partial");
+    assert_eq!(prompt[..known.len()], known[..]);
+    let behind = app.post("/detokenize", json!({ "tokens": prompt[known.len()..] })).await.ok()["prompt"].clone();
+    assert!(behind.as_str().unwrap().contains("Said by a harness."), "{behind}");
 }
 
 #[tokio::test]
