@@ -133,6 +133,18 @@ def tool_server():
     server.stop()
 
 
+def by_node(script, asked):
+    """What a script of node/ prints, which is JSON."""
+    if "TITO_TEST_NODE_MODULES" not in os.environ:
+        note("NOT TRIED: the openai package of npm: TITO_TEST_NODE_MODULES does not say where it is")
+        pytest.skip("no node_modules")
+    command = ["node", pathlib.Path(__file__).parent / "node" / script, json.dumps(asked)]
+    environment = {**os.environ, "NODE_PATH": os.environ["TITO_TEST_NODE_MODULES"]}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
 def client_of(server):
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=300)
 

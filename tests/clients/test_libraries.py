@@ -1,14 +1,11 @@
 """Client libraries, unmodified and without a word about ids: chat, stream, tools and completions each."""
 
 import json
-import os
-import pathlib
-import subprocess
 
 import litellm
 import openai
 import pytest
-from conftest import note
+from conftest import by_node
 from langchain_openai import ChatOpenAI, OpenAI
 
 QUESTION = "Name three rivers of Europe."
@@ -29,7 +26,6 @@ WEATHER = {
         "strict": True,
     },
 }
-NODE = pathlib.Path(__file__).parent / "node"
 litellm.suppress_debug_info = True
 
 
@@ -74,15 +70,8 @@ def by_litellm(server):
 
 
 def by_openai_for_node(server):
-    if "TITO_TEST_NODE_MODULES" not in os.environ:
-        note("NOT TRIED: the openai package of npm: TITO_TEST_NODE_MODULES does not say where it is")
-        pytest.skip("no node_modules")
     asked = {"url": f"{server.url}/v1", "question": QUESTION, "prompt": PROMPT, "tool": WEATHER}
-    command = ["node", NODE / "client.cjs", json.dumps(asked)]
-    environment = {**os.environ, "NODE_PATH": os.environ["TITO_TEST_NODE_MODULES"]}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert run.returncode == 0, run.stderr
-    said = json.loads(run.stdout)
+    said = by_node("client.cjs", asked)
     name, arguments = said["call"]
     return said["chat"], said["stream"], (name, json.loads(arguments)), said["completion"]
 

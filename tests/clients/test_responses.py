@@ -11,7 +11,7 @@ import agents
 import openai
 import pydantic
 import pytest
-from conftest import TEMPLATES, Server, client_of
+from conftest import TEMPLATES, Server, by_node, client_of
 from test_agents import QUESTIONS, Recording, call, weather
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "number"}}}
@@ -112,6 +112,23 @@ def test_a_tool_loop_by_previous_response_id_keeps_every_id(playing):
             ]
             calls += len(made)
     assert (calls, response.output_text) == (3, LOOP[-1])
+
+
+def test_the_client_for_node_is_token_exact(playing):
+    person = '{"age": 42}'
+    server = playing(["Hello there."] * 3 + [person] + LOOP, "--continuity-cache-size", "0")
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    schema["additionalProperties"] = False
+    said = by_node("responses.cjs", {"url": f"{server.url}/v1", "questions": QUESTIONS, "tools": TOOLS, "schema": schema})
+    assert said["created"] == said["streamed"] == said["folded"] == "Hello there."
+    assert (said["events"][0], said["events"][-1]) == ("response.created", "response.completed")
+    assert said["parsed"] == json.loads(person)
+    assert (len(said["turns"]), said["said"]) == (len(LOOP), LOOP[-1])
+    known = []
+    for verdict, prompt, generation in said["turns"]:
+        assert verdict.startswith("message; outcome=exact" if known else "none; outcome=fresh")
+        assert prompt[: len(known)] == known
+        known = prompt + generation
 
 
 @pytest.mark.parametrize("by_id", [False, True])

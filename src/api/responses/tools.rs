@@ -81,6 +81,11 @@ impl Tools {
         parallel_tool_calls: Option<bool>,
         policy: ToolPolicy,
     ) -> Result<ToolUse, ApiError> {
+        let is_idle = |choice: &&Value| choice.is_null() || matches!(choice.as_str(), Some("auto" | "none"));
+        if let Some(choice) = choice.filter(|choice| self.functions.is_none() && !is_idle(choice)) {
+            let message = format!("`tool_choice` is {}, and there are no `tools`", choice.to_json_string());
+            return Err(ApiError::invalid("tool_choice", message));
+        }
         let choice = choice.filter(|_| self.functions.is_some()).map(chat_choice).transpose()?;
         let reads = policy.auto && policy.parser.is_some();
         let left_to_model = choice.as_ref().is_none_or(|choice| choice.is_null() || choice.as_str() == Some("auto"));

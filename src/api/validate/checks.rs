@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{requests, walk::Walk};
+use super::{requests, responses, walk::Walk};
 use crate::{
     api::{cache_salt, error::ApiError},
     json::{Items, Kind, Node},
@@ -11,9 +11,9 @@ use crate::{
 /// Most prompts of one request (vLLM: `VLLM_MAX_COMPLETION_PROMPTS`).
 const MOST_PROMPTS: usize = 1024;
 
-type Checked = Result<(), ApiError>;
+pub(super) type Checked = Result<(), ApiError>;
 
-fn refuse(param: &str, message: impl Into<String>) -> Checked {
+pub(super) fn refuse(param: &str, message: impl Into<String>) -> Checked {
     Err(ApiError::refused(param, message, None))
 }
 
@@ -46,6 +46,7 @@ pub(super) fn completion(body: &mut Node<'_>) -> Checked {
 
 /// Of a response.
 pub(super) fn responses(body: &mut Node<'_>) -> Checked {
+    responses::tool_usage(body)?;
     structured_outputs(body, None)?;
     cache_salt::check(body.get("cache_salt"))
 }
@@ -60,7 +61,7 @@ fn is_true(body: &Node<'_>, key: &str) -> bool {
 }
 
 /// The value, unless it is absent or null.
-fn given<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
+pub(super) fn given<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
     body.get(key).filter(|value| !value.is_null())
 }
 

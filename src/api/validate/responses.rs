@@ -1,7 +1,10 @@
 //! The request body of `/v1/responses` (vLLM 0.32 `responses/protocol.py`). Items, tools and choices are unions of
 //! dozens of types there; their reader says what is wrong with them.
 
+use std::borrow::Cow;
+
 use super::{
+    checks::{Checked, given, refuse},
     requests::{
         CACHE_SALT, INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR,
         REPETITION_DETECTION, STOP, STREAM_INTERVAL, STRUCTURED_OUTPUTS, XARGS,
@@ -12,6 +15,7 @@ use super::{
         optional, required,
     },
 };
+use crate::json::{Items, Kind, Node};
 
 /// Those of `OpenAI`, and `token_ids`.
 const INCLUDE: Schema = Nullable(&List(&Literal(&[
@@ -108,3 +112,34 @@ pub(super) static RESPONSES: Schema = Object(
         optional("stream_interval", STREAM_INTERVAL),
     ],
 );
+
+/// A choice needs tools to choose from. Where there are none, vLLM writes that into the body, which its errors count.
+pub(super) fn tool_usage(body: &mut Node<'_>) -> Checked {
+    let is_empty = |tools: &Node<'_>| matches!(&tools.kind, Kind::List(Items::Nodes(tools)) if tools.is_empty());
+    let tools = given(body, "tools").filter(|tools| !is_empty(tools));
+    let choice = body.get("tool_choice");
+    let names_one = choice.is_some_and(|choice| {
+        let kind = choice.get("type").and_then(Node::as_str);
+        matches!((&choice.kind, kind), (Kind::Object(_), Some("function" | "custom")))
+    });
+    let not_found = || refuse("tool_choice", "Tool choice 'function' not found in 'tools' parameter.");
+    if tools.is_some() {
+        // A chat's own form of a choice is taken too.
+        let names = |value: &Node<'_>| value.get("name").and_then(Node::as_str).is_some_and(|name| !name.is_empty());
+        let has_name = choice.is_some_and(|choice| names(choice) || choice.get("function").is_some_and(names));
+        return if names_one && !has_name { not_found() } else { Ok(()) };
+    }
+    if choice.and_then(Node::as_str) == Some("required") {
+        return refuse("tool_choice", "Tool choice 'required' must be specified with 'tools' parameter.");
+    }
+    if names_one {
+        return not_found();
+    }
+    if let Kind::Object(fields) = &mut body.kind
+        && fields.get("tool_choice").is_none_or(|choice| choice.as_str() == Some("auto"))
+    {
+        let none = Node { text: "\"none\"", kind: Kind::String(Cow::Borrowed("none")) };
+        fields.insert("tool_choice".to_owned(), none);
+    }
+    Ok(())
+}
