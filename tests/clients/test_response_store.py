@@ -64,14 +64,15 @@ def test_a_kill_loses_nothing_that_was_answered(serving):
 
 
 def test_a_store_without_room_is_said_by_the_request_that_needs_it(serving):
-    server = serving("--response-store-size", "2000")
-    client = client_of(server)
-    asked = {"model": "smollm2", "max_output_tokens": 4, "temperature": 0}
-    with pytest.raises(openai.InternalServerError, match="response-store-size"):
-        client.responses.create(**asked, input="Name three rivers of Europe. " * 100)
-    events = list(client.responses.create(**asked, input="Name three rivers. " * 100, store=False, stream=True))
-    assert events[-1].type == "response.completed"
+    client = client_of(serving("--response-store-size", "1M"))
+    asked = {"model": "smollm2", "max_output_tokens": 4, "temperature": 0, "input": "Name three rivers."}
+    kept = client.responses.create(**asked)
+    asked["metadata"] = {"note": "x" * 2_000_000}
+    for how in ({}, {"background": True}):
+        with pytest.raises(openai.InternalServerError, match="response-store-size"):
+            client.responses.create(**asked, **how)
     with pytest.raises(openai.APIError, match="response-store-size"):
-        list(client.responses.create(**asked, input="Name three rivers. " * 100, stream=True))
-    with pytest.raises(openai.InternalServerError, match="response-store-size"):
-        client.responses.create(**asked, input="Name three rivers. " * 100, background=True)
+        list(client.responses.create(**asked, stream=True))
+    events = list(client.responses.create(**asked, store=False, stream=True))
+    assert events[-1].type == "response.completed"
+    assert client.responses.retrieve(kept.id) == kept
