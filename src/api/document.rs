@@ -41,9 +41,14 @@ const MEANINGS: [(&str, &str); 9] = [
     ("501", "The engine cannot do what is asked"),
     ("503", "The server cannot serve now"),
 ];
-/// What any operation with a body may answer; the schema is that of all errors.
+/// What any operation with a body may answer.
 const BAD_REQUEST: &str = "400";
-const OF_BODIES: [&str; 3] = [BAD_REQUEST, "413", "500"];
+const OF_BODIES: [(&str, &str); 3] = [(BAD_REQUEST, ""), ("413", ""), ("500", "")];
+/// What operations with a body may answer besides, by their tags.
+const OF_TAGS: [(&str, &[(&str, &str)]); 2] = [("generation", &[NO_MODEL, ("501", ""), FULL]), ("tokens", &[NO_MODEL])];
+const NO_MODEL: (&str, &str) = ("404", "The model is not served here");
+const FULL: (&str, &str) = ("503", "Too many requests wait already");
+const JSON: &str = "application/json";
 
 /// Says of every response what it means, and adds those that every operation may give.
 pub(super) fn complete(document: &mut Whole) {
@@ -57,26 +62,29 @@ pub(super) fn complete(document: &mut Whole) {
 }
 
 fn add_common(operation: &mut Operation) {
+    let tags = operation.tags.clone().unwrap_or_default();
+    let of_tags = OF_TAGS.iter().filter(|(tag, _)| tags.iter().any(|other| other == tag));
     let responses = &mut operation.responses.responses;
     // A key is asked for by servers that were started with one; its answer has a shape of its own.
     responses.entry("401".to_owned()).or_insert_with(|| RefOr::T(Response::default()));
-    if operation.request_body.is_some() {
-        for status in OF_BODIES {
-            let response = responses.entry(status.to_owned()).or_insert_with(|| RefOr::T(error()));
-            // Endpoints with errors of their own answer all bodies with them.
-            if let (BAD_REQUEST, RefOr::T(response)) = (status, response)
-                && response.content.get("application/json") == Some(&body("ErrorBody"))
-            {
-                response.content.insert("application/json".to_owned(), body("BadRequestBody"));
-            }
-        }
+    if operation.request_body.is_none() {
+        return;
     }
-}
-
-fn error() -> Response {
-    let mut response = Response::default();
-    response.content.insert("application/json".to_owned(), body("ErrorBody"));
-    response
+    // Endpoints with errors of their own say so at their 400.
+    let own = match responses.get(BAD_REQUEST) {
+        Some(RefOr::T(response)) => response.content.get(JSON).cloned(),
+        _ => None,
+    };
+    for (status, description) in OF_BODIES.iter().chain(of_tags.flat_map(|(_, errors)| *errors)) {
+        let schema =
+            own.clone().unwrap_or_else(|| body(if *status == BAD_REQUEST { "BadRequestBody" } else { "ErrorBody" }));
+        let error = || {
+            let mut response = Response::new(*description);
+            response.content.insert(JSON.to_owned(), schema);
+            RefOr::T(response)
+        };
+        responses.entry((*status).to_owned()).or_insert_with(error);
+    }
 }
 
 fn body(schema: &str) -> RefOr<Content> {

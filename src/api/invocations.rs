@@ -7,11 +7,7 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Api, chat_completions, completions,
-    error::{ApiError, ErrorBody},
-    extract::JsonBody,
-};
+use super::{Api, chat_completions, completions, error::ApiError, extract::JsonBody};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(invocations))
@@ -28,10 +24,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
             (Object = "application/json"),
             (Object = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
-        (status = 501, description = "The engine cannot do what is asked", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn invocations(

@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Api,
     conversation::{CarrierFields, Conversation},
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     extract::JsonBody,
     token_continuity::TokenContinuity,
     validate::{self, Body, Rules, missing},
@@ -160,7 +160,7 @@ struct DetokenizeResponse {
 
 /// Puts a conversation or a text into ids, as a chat or text completion would.
 #[utoipa::path(post, path = "/tokenize", tag = "tokens", request_body = TokenizeRequest, responses(
-    (status = 200, body = TokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+    (status = 200, body = TokenizeResponse)
 ))]
 async fn tokenize(
     State(api): State<Arc<Api>>,
@@ -201,7 +201,7 @@ async fn tokenize(
 
 /// Puts ids into text.
 #[utoipa::path(post, path = "/detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
-    (status = 200, body = DetokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+    (status = 200, body = DetokenizeResponse)
 ))]
 async fn detokenize(
     State(api): State<Arc<Api>>,
@@ -214,7 +214,7 @@ async fn detokenize(
 
 /// The same as `/tokenize`.
 #[utoipa::path(post, path = "/v1/tokenize", tag = "tokens", request_body = TokenizeRequest, responses(
-    (status = 200, body = TokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+    (status = 200, body = TokenizeResponse)
 ))]
 async fn tokenize_v1(
     state: State<Arc<Api>>,
@@ -226,7 +226,7 @@ async fn tokenize_v1(
 
 /// The same as `/detokenize`.
 #[utoipa::path(post, path = "/v1/detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
-    (status = 200, body = DetokenizeResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)
+    (status = 200, body = DetokenizeResponse)
 ))]
 async fn detokenize_v1(
     state: State<Arc<Api>>,

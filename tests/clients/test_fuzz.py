@@ -22,7 +22,7 @@ CLIENTS = 8
 KEPT_MIB = 64
 TINY = REPOSITORY / "tests" / "fixtures" / "tiny-model"
 FLAGS = ["--engine", "scripted", "--served-model-name", "smollm2", "--max-model-len", "512", "--enable-auto-tool-choice"]
-FLAGS += ["--tool-call-parser", "hermes", "--continuity-cache-size", "4M"]
+FLAGS += ["--tool-call-parser", "hermes", "--continuity-cache-size", "4M", "--response-store-size", "4M"]
 
 LEAVES = [None, True, False, 0, 1, -1, 2, 3.5, 1e300, -1e300, 2**31, 2**32, 2**63, -(2**63), 2**64, 10**30]
 LEAVES += ["", "a", "0", "1", "true", "null", "max_tokens", "\0", "😀<|im_end|>", "{{", "{% for %}", "e\u0301", "(", "[" * 300]

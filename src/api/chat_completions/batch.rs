@@ -25,7 +25,7 @@ use crate::{
     api::{
         Api, complaints,
         conversation::SESSION_HEADER,
-        error::{ApiError, ErrorBody},
+        error::ApiError,
         extract::{JsonBody, parse},
         stream_options::Delivery,
         token_continuity::recorded,
@@ -59,10 +59,6 @@ struct BatchChatCompletionRequest {
     request_body = BatchChatCompletionRequest,
     responses(
         (status = 200, description = "The answer", body = ChatCompletion),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
-        (status = 501, description = "The engine cannot do what is asked", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn create_batch_chat_completion(

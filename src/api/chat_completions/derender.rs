@@ -18,7 +18,7 @@ use crate::{
     api::{
         Api, complaints,
         derender::{Script, StreamState, at_most_one, known_prompt, usage},
-        error::{ApiError, ErrorBody},
+        error::ApiError,
         extract::JsonBody,
         generate::{GivenChoice, GivenChunk, GivenResponse},
         output::{DetailedUsage, FinishReason, StopReason, Usage},
@@ -118,8 +118,6 @@ struct WholeDelta {
     request_body = DerenderChatRequest,
     responses(
         (status = 200, description = "The answer; with `stream` an event of it and the state", body = DerenderedChat),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
     )
 )]
 async fn derender_chat_completion(

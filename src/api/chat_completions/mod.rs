@@ -24,7 +24,7 @@ pub(super) use types::StreamOptions;
 
 use super::{
     Api,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     extract::{JsonBody, parse},
     sse,
     stream_interval::batched,
@@ -59,9 +59,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
             (ChatCompletion = "application/json"),
             (ChatCompletionChunk = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn create_chat_completion(
@@ -85,9 +82,6 @@ async fn create_chat_completion(
             (ChatCompletion = "application/json"),
             (ChatCompletionChunk = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn create_chat_completion_from_tokens(

@@ -14,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{request::ChatTurn, types::ChatCompletionRequest};
 use crate::api::{
     Api,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     extract::{JsonBody, parse},
     generate::{Rendered, RenderedRequest},
     render::{RenderFields, token_offsets},
@@ -34,8 +34,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     request_body = ChatCompletionRequest,
     responses(
         (status = 200, description = "The request in ids", body = RenderedRequest),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
     )
 )]
 async fn render_chat_completion(

@@ -17,7 +17,7 @@ use crate::{
     api::{
         Api, complaints,
         derender::{Script, StreamState, at_most_one, known_prompt, usage},
-        error::{ApiError, ErrorBody},
+        error::ApiError,
         extract::JsonBody,
         generate::{GivenChoice, GivenChunk, GivenResponse},
         output::{DetailedUsage, Usage, created, finish_fields},
@@ -109,8 +109,6 @@ struct WholeCompletionChunk {
     request_body = DerenderCompletionRequest,
     responses(
         (status = 200, description = "The answer; with `stream` an event of it and the state", body = DerenderedCompletion),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
     )
 )]
 async fn derender_completion(

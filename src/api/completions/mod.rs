@@ -19,7 +19,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     extract::{JsonBody, parse},
     sse,
     stream_interval::batched,
@@ -45,9 +45,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
             (CompletionAnswer = "application/json"),
             (CompletionChunk = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn create_completion(

@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{request::CompletionTurn, types::CompletionRequest};
 use crate::api::{
     Api,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     extract::{JsonBody, parse},
     generate::{Rendered, RenderedRequest},
     render::{RenderFields, token_offsets},
@@ -29,8 +29,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     request_body = CompletionRequest,
     responses(
         (status = 200, description = "The requests in ids", body = Vec<RenderedRequest>),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
     )
 )]
 async fn render_completion(

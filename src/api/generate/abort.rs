@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::api::{
     Api,
-    error::{ApiError, ErrorBody},
+    error::ApiError,
     extract::JsonBody,
     validate::{self, Body, Rules},
 };
@@ -30,9 +30,8 @@ impl Body for AbortRequest {
 }
 
 /// Ends requests with what they have: they are answered with a 200, and their `finish_reason` is `abort`.
-#[utoipa::path(post, path = "/inference/v1/abort_requests", tag = "generation", request_body = AbortRequest, responses(
+#[utoipa::path(post, path = "/inference/v1/abort_requests", tag = "server", request_body = AbortRequest, responses(
     (status = 200, description = "Nothing: the requests end, as far as they run"),
-    (status = 400, description = "`request_ids` is missing or no list of ids", body = ErrorBody),
 ))]
 async fn abort_requests(
     State(api): State<Arc<Api>>,

@@ -25,13 +25,7 @@ pub(super) use given::{GivenChoice, GivenChunk, GivenResponse, GivenUsage};
 pub(super) use sampling_params::Rendered;
 pub(super) use types::RenderedRequest;
 
-use super::{
-    Api,
-    error::{ApiError, ErrorBody},
-    extract::JsonBody,
-    sse,
-    stream_options::Delivery,
-};
+use super::{Api, error::ApiError, extract::JsonBody, sse, stream_options::Delivery};
 use crate::generation::collect;
 use request::GenerateTurn;
 use response::{Chunks, Envelope};
@@ -54,10 +48,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
             (GenerateAnswer = "application/json"),
             (GenerateChunk = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
-        (status = 404, description = "The model is not served here", body = ErrorBody),
-        (status = 501, description = "The engine cannot do what is asked", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn generate(

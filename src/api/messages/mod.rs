@@ -58,9 +58,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
             (AnswerMessage = "application/json"),
             (MessageEvent = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = MessagesErrorBody),
-        (status = 404, description = "The model is not served here", body = MessagesErrorBody),
-        (status = 503, description = "Too many requests wait already", body = MessagesErrorBody),
+        (status = 400, body = MessagesErrorBody),
     )
 )]
 async fn create_message(
@@ -80,8 +78,7 @@ async fn create_message(
     request_body = CountTokensRequest,
     responses(
         (status = 200, description = "The tokens that the model would see", body = TokenCount),
-        (status = 400, description = "The request cannot be served as asked", body = MessagesErrorBody),
-        (status = 404, description = "The model is not served here", body = MessagesErrorBody),
+        (status = 400, body = MessagesErrorBody),
     )
 )]
 async fn count_message_tokens(

@@ -55,9 +55,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
             (ResponseObject = "application/json"),
             (Numbered = "text/event-stream"),
         )),
-        (status = 400, description = "The request cannot be served as asked", body = ErrorBody),
         (status = 404, description = "The model or the earlier response is not here", body = ErrorBody),
-        (status = 503, description = "Too many requests wait already", body = ErrorBody),
     )
 )]
 async fn create_response(
