@@ -12,7 +12,8 @@ JSON_BODY = {"Content-Type": "application/json"}
 # What float32 of another program may differ by.
 TOLERANCE = 2e-3
 # Other in each answer, or each server's name for itself and for where its model lies.
-VOLATILE = {"created", "created_at", "completed_at", "system_fingerprint", "root"}
+# `cached_tokens` depends on what was asked before.
+VOLATILE = {"created", "created_at", "completed_at", "system_fingerprint", "root", "cached_tokens"}
 # Random ids: of answers, tool calls and permissions.
 RANDOM_ID = re.compile(r"[0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Fields of tito's own, which vLLM's clients do not see where they do not look for them.

@@ -159,8 +159,8 @@ impl Writer {
         self.response.incomplete_details =
             (*finish == Finish::Length).then_some(IncompleteDetails { reason: "max_output_tokens" });
         let (input, output) = (self.prompt_token_ids.len(), self.completion.tokens.len());
-        let cached = self.completion.prompt.as_ref().filter(|_| self.api.prompt_tokens_details);
-        let cached_tokens = cached.map_or(0, |prompt| prompt.cached_tokens);
+        // Always told, as in vLLM: a 0 would say that nothing was cached.
+        let cached_tokens = self.completion.prompt.as_ref().map_or(0, |prompt| prompt.cached_tokens);
         let reasoning_tokens = self.completion.reasoning_tokens;
         self.response.usage = Some(ResponseUsage {
             input_tokens: input,

@@ -257,7 +257,7 @@ pub(super) struct ResponseUsage {
 /// What usage says about the prompt.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(super) struct InputTokensDetails {
-    /// Tokens that were not computed again, with `--enable-prompt-tokens-details`; else 0.
+    /// Tokens that were not computed again.
     pub(super) cached_tokens: usize,
     pub(super) cache_write_tokens: usize,
     pub(super) input_tokens_per_turn: Vec<usize>,

@@ -35,6 +35,13 @@ async fn usage_tells_how_much_of_the_prompt_was_cached() {
 }
 
 #[tokio::test]
+async fn a_response_tells_it_without_being_asked() {
+    let app = TestApp::new().says("hello").cached_tokens(3);
+    let response = app.post("/v1/responses", json!({ "input": "hello" })).await.ok();
+    assert_eq!(response["usage"]["input_tokens_details"]["cached_tokens"], 3);
+}
+
+#[tokio::test]
 async fn the_last_chunk_of_a_stream_tells_it_and_no_other_does() {
     let app = TestApp::new().says("hello").cached_tokens(3).prompt_tokens_details();
     for path in [CHAT, COMPLETIONS] {
