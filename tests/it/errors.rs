@@ -395,3 +395,30 @@ async fn head_and_options_do_not_reach_handlers_of_other_methods() {
         assert_eq!(app.request(request).await.status, 405, "{method}");
     }
 }
+
+#[tokio::test]
+async fn a_fault_in_the_middle_of_a_stream_is_an_event_of_its_dialect_and_not_an_end() {
+    let user = json!([{ "role": "user", "content": "hello" }]);
+    let cases = [
+        ("/v1/chat/completions", json!({ "messages": user }), "data: {\"error\":", "\"finish_reason\":\"stop\""),
+        ("/v1/completions", json!({ "prompt": "hello" }), "data: {\"error\":", "\"finish_reason\":\"stop\""),
+        (
+            "/v1/messages",
+            json!({ "model": "tiny", "max_tokens": 9, "messages": user }),
+            "event: error\ndata: {\"type\":\"error\",",
+            "message_stop",
+        ),
+        ("/v1/responses", json!({ "input": user }), "event: error\ndata: {\"type\":\"error\",", "response.completed"),
+    ];
+    for (path, mut body, error, end) in cases {
+        let app = TestApp::new().says("hello there").gate(&Gate::failing_behind(2));
+        body["stream"] = json!(true);
+        let answer = app.post(path, body.clone()).await;
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.text.contains(error), "{path}: {}", answer.text);
+        assert!(!answer.text.contains(end), "{path}: {}", answer.text);
+        body["stream"] = json!(false);
+        let app = TestApp::new().says("hello there").gate(&Gate::failing_behind(2));
+        assert_eq!(app.post(path, body).await.status, 500, "{path}");
+    }
+}

@@ -2,17 +2,16 @@
 
 use std::convert::Infallible;
 
-use axum::{
-    body::Body,
-    http::header,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 
 use super::{blocks::Blocks, error::MessagesErrorBody};
-use crate::{api::error::ApiError, generation::Event};
+use crate::{
+    api::{error::ApiError, sse},
+    generation::Event,
+};
 
 /// Answers with the events of a message.
 pub(super) fn respond(
@@ -39,13 +38,7 @@ pub(super) fn respond(
             }
         }
     };
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
-        (header::CACHE_CONTROL, "no-cache"),
-        // nginx would hold tokens back.
-        (header::HeaderName::from_static("x-accel-buffering"), "no"),
-    ];
-    (headers, Body::from_stream(body)).into_response()
+    sse::response(Body::from_stream(body))
 }
 
 /// Whole frames: a comment may come behind any of them.

@@ -1,19 +1,32 @@
-//! Holds generations at a token, so that tests need no sleep.
+//! Holds generations at a token, so that tests need no sleep, or ends them there as a fault would.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, TryAcquireError};
 
 /// Lets a counted number of tokens through, over all sequences; clones are the same gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
     passes: Arc<Semaphore>,
+    /// Behind the passes is no wait, but a fault.
+    fails: Arc<AtomicBool>,
 }
 
 impl Gate {
     /// A gate that lets nothing through yet.
     pub fn shut() -> Self {
-        Self { passes: Arc::new(Semaphore::new(0)) }
+        Self { passes: Arc::new(Semaphore::new(0)), fails: Arc::default() }
+    }
+
+    /// A gate that lets `tokens` tokens through, and fails behind them.
+    pub fn failing_behind(tokens: usize) -> Self {
+        let gate = Self::shut();
+        gate.pass(tokens);
+        gate.fails.store(true, Ordering::Relaxed);
+        gate
     }
 
     /// A gate that lets everything through.
@@ -33,11 +46,18 @@ impl Gate {
         self.passes.close();
     }
 
-    /// Waits for a token's turn.
-    pub(super) async fn passed(&self) {
-        // An error means that the gate was opened for good.
-        if let Ok(pass) = self.passes.acquire().await {
+    /// Waits for a token's turn; false where the engine is to fail instead.
+    pub(super) async fn passed(&self) -> bool {
+        let pass = match self.passes.try_acquire() {
+            Err(TryAcquireError::NoPermits) if self.fails.load(Ordering::Relaxed) => return false,
+            Err(TryAcquireError::NoPermits) => self.passes.acquire().await.ok(),
+            // The gate was opened for good.
+            Err(TryAcquireError::Closed) => None,
+            Ok(pass) => Some(pass),
+        };
+        if let Some(pass) = pass {
             pass.forget();
         }
+        true
     }
 }

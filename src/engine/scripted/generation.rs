@@ -82,9 +82,12 @@ impl Generation {
                     }
                 }
                 Phase::Sampling(place) => {
-                    tokio::select! {
-                        () = self.gate.passed() => {}
-                        () = place.dismissed() => {}
+                    let passed = tokio::select! {
+                        passed = self.gate.passed() => passed,
+                        () = place.dismissed() => true,
+                    };
+                    if !passed {
+                        return Some(Err(EngineError::Failed("the gate fails".to_owned())));
                     }
                     if let Some(output) = self.sample(place) {
                         tokio::task::yield_now().await;

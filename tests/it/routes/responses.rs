@@ -414,3 +414,18 @@ async fn a_background_response_can_be_cancelled_once() {
     assert_eq!(app.get(&path).await.ok()["status"], "cancelled");
     assert_eq!(call(&app, "POST", &format!("{path}/cancel")).await.status, 400);
 }
+
+#[tokio::test]
+async fn a_background_response_that_fails_says_so_for_good() {
+    let gate = tito::engine::scripted::Gate::failing_behind(2);
+    let app = TestApp::new().says("Hello there").gate(&gate);
+    let body = json!({ "input": "Hi", "background": true });
+    let events = streamed(&app, &body).await;
+    assert_eq!(events.last().unwrap()["type"], "error");
+    let path = format!("{PATH}/{}", events[0]["response"]["id"].as_str().unwrap());
+    let failed = app.get(&path).await.ok();
+    assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("server_error")));
+    let next = app.post(PATH, json!({ "input": "x", "previous_response_id": failed["id"] })).await;
+    assert_eq!((next.status, &next.error()["param"]), (400, &json!("previous_response_id")));
+    assert_eq!(call(&app, "DELETE", &path).await.status, 200);
+}
