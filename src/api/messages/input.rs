@@ -1,8 +1,8 @@
 //! From Anthropic's messages to those of a chat, by vLLM 0.32's rules (`entrypoints/anthropic/serving.py`), so that a
 //! conversation has the same ids in both dialects.
 //!
-//! Deliberate deviations: blocks in messages of a role that cannot have them are refused where vLLM drops them, and so are
-//! images and references to tools.
+//! Deliberate deviations: what vLLM drops is refused - blocks in messages of a role that cannot have them, images,
+//! references to tools, blocks without what their kind needs, and messages that say nothing.
 
 use super::{tool_input::arguments_of, types::InputMessage};
 use crate::{
@@ -18,26 +18,47 @@ pub(super) fn chat_messages(
     messages: Vec<InputMessage>,
     merges_system: bool,
 ) -> Result<Vec<Message>, ApiError> {
+    refuse_silent(&messages)?;
     let mut chat = Vec::with_capacity(messages.len() + 1);
-    let mut system_text = system.map(system_prompt).unwrap_or_default();
+    let mut leading = system.map_or_else(|| Ok(String::new()), |content| system_text("system", content))?;
     if merges_system {
-        let inline = messages.iter().filter(|message| message.role == "system");
-        system_text.extend(inline.map(|message| system_prompt(&message.content)));
+        for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.role == "system") {
+            leading.push_str(&inline_system_text(index, &message.content)?);
+        }
     }
-    if !system_text.is_empty() {
-        chat.push(Message::text("system", system_text));
+    if !leading.is_empty() {
+        chat.push(Message::text("system", leading));
     }
     for (index, message) in messages.into_iter().enumerate() {
         match message.role.as_str() {
             "system" if merges_system => {}
             "system" => {
-                let text = system_prompt(&message.content);
+                let text = inline_system_text(index, &message.content)?;
                 chat.extend((!text.is_empty()).then(|| Message::text("system", text)));
             }
             _ => Turn { index, is_user: message.role != "assistant" }.convert(message, &mut chat)?,
         }
     }
     Ok(chat)
+}
+
+/// Refuses messages that would be left out because they say nothing, in Anthropic's words. An assistant's message without
+/// a text is a turn all the same.
+fn refuse_silent(messages: &[InputMessage]) -> Result<(), ApiError> {
+    let is_empty_text = |block: &Value| kind(block) == "text" && string(block, "text") == Some("");
+    let is_silent = |index: usize, message: &InputMessage| match (message.role.as_str(), &message.content) {
+        ("assistant", Value::Array(blocks)) => blocks.is_empty() && index + 1 < messages.len(),
+        ("system", Value::String(text)) => text.is_empty(),
+        (_, Value::Array(blocks)) => blocks.iter().all(is_empty_text),
+        _ => false,
+    };
+    match messages.iter().enumerate().find(|(index, message)| is_silent(*index, message)) {
+        None => Ok(()),
+        Some((index, _)) => Err(invalid(
+            format!("messages.{index}"),
+            "all messages must have non-empty content except for the optional final assistant message",
+        )),
+    }
 }
 
 /// Whether a system message stands among the others.
@@ -47,15 +68,50 @@ pub(super) fn has_inline_system(system: Option<&Value>, messages: &[InputMessage
 }
 
 /// The texts of a system prompt, one behind the other, without the header that clients put there in every request.
-fn system_prompt(content: &Value) -> String {
+fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
     match content {
-        Value::String(text) => text.clone(),
+        // Where it is rendered, the header is left out.
+        Value::String(text) => Ok(text.clone()),
         Value::Array(blocks) => {
-            let texts = blocks.iter().filter(|block| kind(block) == "text").filter_map(|block| string(block, "text"));
-            texts.filter(|text| without_billing_header(text) == Some(text)).collect()
+            let texts = blocks.iter().enumerate().map(|(index, block)| {
+                let text = text_of(block, &format!("{place}.{index}"), "system")?;
+                Ok(without_billing_header(text).unwrap_or_default())
+            });
+            texts.collect()
         }
-        _ => String::new(),
+        _ => Ok(String::new()),
     }
+}
+
+/// The same of a message, which is left out where it is but the header.
+fn inline_system_text(index: usize, content: &Value) -> Result<String, ApiError> {
+    let text = system_text(&format!("messages.{index}.content"), content)?;
+    Ok(without_billing_header(&text).unwrap_or_default().to_owned())
+}
+
+/// The text of a block that can only be one.
+fn text_of<'a>(block: &'a Value, place: &str, role: &str) -> Result<&'a str, ApiError> {
+    match kind(block) {
+        "text" => needed(block, place, "text"),
+        other => Err(unserved(place, other, role)),
+    }
+}
+
+/// What a block of its kind cannot be without.
+fn needed<'a>(block: &'a Value, place: &str, key: &str) -> Result<&'a str, ApiError> {
+    let message = || format!("a block of type {:?} needs this to be a string", kind(block));
+    string(block, key).ok_or_else(|| invalid(format!("{place}.{key}"), message()))
+}
+
+fn unserved(place: &str, kind: &str, role: &str) -> ApiError {
+    let message = format!("a block of type {kind:?} is not served here, in a message of the role {role:?}");
+    invalid(place.to_owned(), message)
+}
+
+/// The fault of a field, which the message names as well: Anthropic's errors have no other place for it.
+fn invalid(place: String, message: impl AsRef<str>) -> ApiError {
+    let message = format!("{place}: {}", message.as_ref());
+    ApiError::invalid(place, message)
 }
 
 fn kind(block: &Value) -> &str {
@@ -83,7 +139,7 @@ struct Said {
 
 impl Turn {
     fn convert(self, mut message: InputMessage, chat: &mut Vec<Message>) -> Result<(), ApiError> {
-        let role = if self.is_user { "user" } else { "assistant" };
+        let role = self.role();
         let tokens = message.take_tokens();
         let said = match message.content {
             Value::String(text) => {
@@ -94,7 +150,7 @@ impl Turn {
             _ => Said::default(),
         };
         let Said { mut texts, reasoning, calls } = said;
-        // Results have become messages of their own.
+        // Its results have become messages of their own, and it has some.
         if self.is_user && texts.is_empty() {
             return Ok(());
         }
@@ -111,49 +167,48 @@ impl Turn {
     /// Reads the blocks; results go to `chat` as they are, in front of what the message says besides.
     fn read(self, blocks: Vec<Value>, chat: &mut Vec<Message>) -> Result<Said, ApiError> {
         let mut said = Said::default();
-        for (place, block) in blocks.into_iter().enumerate() {
-            let text = |key: &str| string(&block, key).filter(|text| !text.is_empty()).map(str::to_owned);
+        for (number, block) in blocks.into_iter().enumerate() {
+            let place = format!("messages.{}.content.{number}", self.index);
             match kind(&block) {
-                "text" => said.texts.extend(text("text")),
+                "text" => {
+                    let text = needed(&block, &place, "text")?;
+                    said.texts.extend((!text.is_empty()).then(|| text.to_owned()));
+                }
+                // Its data is encrypted: no model here can have written it, nor read it.
                 "redacted_thinking" if !self.is_user => {}
                 "thinking" if !self.is_user => {
-                    if let Some(thinking) = string(&block, "thinking") {
-                        said.reasoning.get_or_insert_default().push_str(thinking);
-                    }
+                    said.reasoning.get_or_insert_default().push_str(needed(&block, &place, "thinking")?);
                 }
-                "tool_use" if !self.is_user => said.calls.push(call(&block)),
-                "tool_result" if self.is_user => {
-                    let content = self.result(place, block.get("content"))?;
-                    let id = text("tool_use_id").unwrap_or_default();
-                    chat.push(Message { tool_call_id: Some(id), ..Message::text("tool", content) });
-                }
-                other => return Err(self.refuse(place, other)),
+                "tool_use" if !self.is_user => said.calls.push(call(&block, &place)?),
+                "tool_result" if self.is_user => chat.push(self.result(&block, &place)?),
+                other => return Err(unserved(&place, other, self.role())),
             }
         }
         Ok(said)
     }
 
-    /// The text of a result.
-    fn result(self, place: usize, content: Option<&Value>) -> Result<String, ApiError> {
-        match content {
-            Some(Value::String(text)) => Ok(text.clone()),
+    /// A result, as the message that it is in a chat.
+    fn result(self, block: &Value, place: &str) -> Result<Message, ApiError> {
+        let id = needed(block, place, "tool_use_id")?.to_owned();
+        let place = format!("{place}.content");
+        let text = match block.get("content") {
+            Some(Value::String(text)) => text.clone(),
             Some(Value::Array(items)) => {
-                if let Some(item) = items.iter().find(|item| kind(item) != "text") {
-                    return Err(self.refuse(place, kind(item)));
-                }
-                let texts = items.iter().map(|item| string(item, "text").unwrap_or_default());
-                Ok(texts.collect::<Vec<_>>().join("\n"))
+                let items = items.iter().enumerate();
+                let texts = items.map(|(number, item)| text_of(item, &format!("{place}.{number}"), self.role()));
+                texts.collect::<Result<Vec<_>, _>>()?.join("\n")
             }
-            _ => Ok(String::new()),
+            _ => String::new(),
+        };
+        // Templates cannot show that it is an error: only its text can.
+        if text.is_empty() && block.get("is_error").and_then(Value::as_bool) == Some(true) {
+            return Err(invalid(place, "content cannot be empty if `is_error` is true"));
         }
+        Ok(Message { tool_call_id: Some(id), ..Message::text("tool", text) })
     }
 
-    fn refuse(self, place: usize, kind: &str) -> ApiError {
-        let param = format!("messages.{}.content.{place}", self.index);
-        let role = if self.is_user { "user" } else { "assistant" };
-        let message =
-            format!("{param}: a block of type {kind:?} is not served here, in a message of the role {role:?}");
-        ApiError::invalid(param, message)
+    fn role(self) -> &'static str {
+        if self.is_user { "user" } else { "assistant" }
     }
 }
 
@@ -163,12 +218,12 @@ fn text_part(text: String) -> ContentPart {
     ContentPart::Object { kind: "text".to_owned(), fields }
 }
 
-fn call(block: &Value) -> ToolCall {
-    ToolCall {
-        id: string(block, "id").unwrap_or_default().to_owned(),
-        name: string(block, "name").unwrap_or_default().to_owned(),
+fn call(block: &Value, place: &str) -> Result<ToolCall, ApiError> {
+    Ok(ToolCall {
+        id: needed(block, place, "id")?.to_owned(),
+        name: needed(block, place, "name")?.to_owned(),
         arguments: Some(arguments_of(block.get("input"))),
         function_extras: Object::new(),
         extras: Object::new(),
-    }
+    })
 }

@@ -8,6 +8,7 @@ use super::{
     types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest},
 };
 use crate::{
+    TokenId,
     api::{
         Api, answer_id,
         conversation::{CarrierFields, Conversation, PromptTurn},
@@ -48,6 +49,7 @@ impl MessagesTurn {
         if let Some(format) = &format
             && let Some(constraint) = tool_grammar::constraint(format, api.renderer.tokenizer())?
         {
+            refuse_two_forms(&mut sampling, &choice)?;
             sampling.demand(constraint);
         }
         let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
@@ -70,7 +72,31 @@ pub(super) fn counted_turn(
     check_model(&request, api)?;
     let tools = chat_tools(&mut request);
     tool_use(&request, tools.as_deref(), api)?;
-    conversation(request, tools, api)?.into_turn(api, headers)
+    // An answer would be asked of this prompt, which leaves room for it.
+    let max_tokens = request.max_tokens.or(Some(1));
+    let truncation = request.sampling.truncation(api.max_model_len, max_tokens)?;
+    // Those that the vocabulary has not end no message.
+    let stop_token_ids = request.sampling.stop_token_ids.iter().flatten();
+    let stop_token_ids = stop_token_ids.filter_map(|&id| TokenId::try_from(id).ok()).collect();
+    let conversation = Conversation { stop_token_ids, ..conversation(request, tools, api)? };
+    Ok(PromptTurn { truncation, ..conversation.into_turn(api, headers)? })
+}
+
+/// Refuses a form of the answer besides the calls that it has to have.
+fn refuse_two_forms(sampling: &mut Sampling, choice: &ToolChoice) -> Result<(), ApiError> {
+    if sampling.take_constraint().is_none() {
+        return Ok(());
+    }
+    let (param, cause) = if choice.is_forced() {
+        ("tool_choice", "`tool_choice` demands a call")
+    } else {
+        ("tools", "a tool in `tools` is `strict`")
+    };
+    let message = format!(
+        "{cause}, and `output_config.format` (or `output_format`, `structured_outputs`, `response_format`) demands \
+         another form of the answer: both cannot hold"
+    );
+    Err(ApiError::invalid(param, message))
 }
 
 fn check_model(request: &MessagesRequest, api: &Api) -> Result<(), ApiError> {
@@ -128,16 +154,27 @@ fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
             return Err(ApiError::invalid(name, format!("`{name}` is not supported by this server")));
         }
     }
-    let edits = request.context_management.as_ref().and_then(|management| management.get("edits"));
+    refuse_edits(request.context_management.as_ref())
+}
+
+fn refuse_edits(management: Option<&Value>) -> Result<(), ApiError> {
+    const EDITS: &str = "context_management.edits";
+
     let keeps_all = |edit: &Value| {
         let kind = edit.get("type").and_then(Value::as_str).unwrap_or_default();
         kind.starts_with("clear_thinking") && edit.get("keep").and_then(Value::as_str) == Some("all")
     };
-    if edits.and_then(Value::as_array).is_some_and(|edits| !edits.iter().all(keeps_all)) {
-        let message = "`context_management.edits` is not supported by this server: edit the messages";
-        return Err(ApiError::invalid("context_management", message));
-    }
-    Ok(())
+    let (param, reason) = match management {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(fields)) => match fields.get("edits") {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Array(edits)) if edits.iter().all(keeps_all) => return Ok(()),
+            Some(Value::Array(_)) => (EDITS, "is not supported by this server: edit the messages"),
+            Some(_) => (EDITS, "must be a list"),
+        },
+        Some(_) => ("context_management", "must be an object"),
+    };
+    Err(ApiError::invalid(param, format!("`{param}` {reason}")))
 }
 
 fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiError> {
@@ -169,9 +206,12 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
 
 /// The schema of the answer, which two fields may hold.
 fn output_schema(request: &mut MessagesRequest) -> Result<Option<serde_json::Value>, ApiError> {
-    let schema = |format: Option<JsonOutputFormat>| format.and_then(|format| format.schema);
-    let current = schema(request.output_config.as_mut().and_then(|config| config.format.take()));
-    match (current, schema(request.output_format.take())) {
+    let schema = |param: &str, format: Option<JsonOutputFormat>| match format.map(|format| format.schema) {
+        Some(None) => Err(ApiError::invalid(format!("{param}.schema"), format!("`{param}` needs a `schema`"))),
+        schema => Ok(schema.flatten()),
+    };
+    let current = request.output_config.as_mut().and_then(|config| config.format.take());
+    match (schema("output_config.format", current)?, schema("output_format", request.output_format.take())?) {
         (Some(_), Some(_)) => {
             Err(ApiError::invalid("output_format", "`output_format` is `output_config.format`: send one of them"))
         }
@@ -212,6 +252,10 @@ fn tool_use(request: &MessagesRequest, tools: Option<&[FunctionTool]>, api: &Api
 /// The choice as a chat has it.
 fn chat_choice(choice: &InputToolChoice) -> Result<Value, ApiError> {
     match (choice.kind.as_str(), choice.name.as_deref()) {
+        (kind @ ("auto" | "any" | "none"), Some(name)) if !name.is_empty() => {
+            let message = format!("`tool_choice.name` belongs to the type \"tool\", not to {kind:?}");
+            Err(ApiError::invalid("tool_choice.name", message))
+        }
         ("any", _) => Ok(Value::from("required")),
         ("tool", None | Some("")) => {
             let reason = "Value error, tool_choice.name is required when type is 'tool'";

@@ -82,7 +82,7 @@ impl Body for MessagesRequest {
     const RULES: &'static Rules = &validate::MESSAGES;
 }
 
-/// A conversation whose prompt is to be counted: the same fields, of which those about sampling are ignored.
+/// A conversation whose prompt is to be counted: the same fields, of which those that do not decide the prompt are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub(super) struct CountTokensRequest(pub(super) MessagesRequest);
@@ -164,6 +164,6 @@ pub(super) struct OutputConfig {
 #[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct JsonOutputFormat {
     /// The schema.
-    #[schema(value_type = Option<Object>)]
+    #[schema(required, value_type = Object)]
     pub(super) schema: Option<serde_json::Value>,
 }

@@ -173,6 +173,9 @@ async fn errors_have_anthropics_shape() {
             "stop_sequences",
         ),
         (json!({ "messages": plain, "n": 2 }), 400, "BadRequestError", "`n` must be 1"),
+        (json!({ "messages": plain, "stop_sequences": ["a", 7] }), 400, "Bad Request", "body.stop_sequences.1"),
+        (json!({ "messages": plain, "tool_choice": { "type": "x" } }), 400, "Bad Request", "body.tool_choice.type"),
+        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, "Bad Request", "body.thinking.type"),
         (json!({ "messages": plain, "mcp_servers": [{}] }), 400, "BadRequestError", "mcp_servers"),
         (json!({ "messages": plain, "container": "x" }), 400, "BadRequestError", "container"),
         (
@@ -199,6 +202,139 @@ async fn errors_have_anthropics_shape() {
     assert_eq!((answer.status, &answer.json()["type"]), (400, &json!("error")));
     let missing = app.post(COUNT, json!({ "model": "other", "messages": plain })).await;
     assert_eq!((missing.status, &missing.json()["error"]["type"]), (404, &json!("NotFoundError")));
+}
+
+/// Checks that both routes refuse what `more` adds, with a message that names `field`.
+async fn refused(app: &TestApp, more: &Value, field: &str) {
+    let mut body = json!({ "model": MODEL, "max_tokens": 8, "messages": [{ "role": "user", "content": "hello" }] });
+    body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+    for path in [PATH, COUNT] {
+        let answer = app.post(path, body.clone()).await;
+        assert_eq!(answer.status, 400, "{path} {more} {}", answer.text);
+        let error = &answer.json()["error"];
+        assert_eq!(error["type"], "BadRequestError", "{more}");
+        let message = error["message"].as_str().unwrap();
+        let named = message.trim_start_matches('`').strip_prefix(field);
+        assert!(named.is_some_and(|rest| rest.starts_with([':', '`'])), "{more}: {message} names no {field}");
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_cannot_be_shown_is_refused_by_its_place() {
+    let app = TestApp::new();
+    let image = json!({ "type": "image", "source": { "type": "url", "url": "x" } });
+    let text = json!({ "type": "text", "text": "a" });
+    for block in [image.clone(), json!({ "type": "thinking", "thinking": "hm" }), json!({ "type": "tool_reference" })] {
+        refused(&app, &json!({ "system": [text, block] }), "system.1").await;
+        let inline = json!([{ "role": "user", "content": "hello" }, { "role": "system", "content": [text, block] }]);
+        refused(&app, &json!({ "messages": inline }), "messages.1.content.1").await;
+    }
+    refused(&app, &json!({ "system": [{ "type": "text" }] }), "system.0.text").await;
+
+    let first = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {} });
+    let cases = [
+        ("user", json!({ "type": "text", "text": null }), ".text"),
+        ("assistant", json!({ "type": "text" }), ".text"),
+        ("assistant", json!({ "type": "thinking", "signature": "x" }), ".thinking"),
+        ("assistant", json!({ "type": "tool_use", "name": "f", "input": {} }), ".id"),
+        ("assistant", json!({ "type": "tool_use", "id": "c", "input": {} }), ".name"),
+        ("user", json!({ "type": "tool_result", "content": "a" }), ".tool_use_id"),
+        ("user", json!({ "type": "redacted_thinking", "data": "x" }), ""),
+    ];
+    for (role, block, field) in cases {
+        let blocks = if role == "user" { json!([text, block]) } else { json!([first, block]) };
+        let messages = json!([{ "role": "user", "content": "hello" }, { "role": role, "content": blocks }]);
+        refused(&app, &json!({ "messages": messages }), &format!("messages.1.content.1{field}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_shown_is_refused_by_its_place() {
+    let app = TestApp::new();
+    let text = json!({ "type": "text", "text": "a" });
+    let cases = [
+        (json!({ "content": [{ "type": "text", "text": 7 }] }), ".0.text"),
+        (json!({ "content": [text, { "type": "text" }] }), ".1.text"),
+        (json!({ "content": [text, { "type": "image", "source": {} }] }), ".1"),
+        (json!({ "content": [{ "text": "a" }] }), ".0"),
+        (json!({ "is_error": true }), ""),
+        (json!({ "is_error": true, "content": [] }), ""),
+    ];
+    for (more, place) in cases {
+        let mut result = json!({ "type": "tool_result", "tool_use_id": "c" });
+        result.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        let messages = json!([{ "role": "user", "content": [result] }]);
+        refused(&app, &json!({ "messages": messages }), &format!("messages.0.content.0.content{place}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_says_nothing_is_refused_where_it_would_be_left_out() {
+    let app = TestApp::new().says("hello").says("hello");
+    let user = json!({ "role": "user", "content": "hello" });
+    let empty = json!([{ "type": "text", "text": "" }]);
+    for (role, content) in [
+        ("user", json!([])),
+        ("user", empty.clone()),
+        ("assistant", json!([])),
+        ("system", json!([])),
+        ("system", json!("")),
+        ("system", empty.clone()),
+    ] {
+        let messages = json!([user, { "role": role, "content": content }, user]);
+        refused(&app, &json!({ "messages": messages }), "messages.1").await;
+    }
+    // An assistant's turn is one even where it says nothing that a model can read.
+    let of = async |content: Value| {
+        let messages = json!([user, { "role": "assistant", "content": content }]);
+        let body = json!({ "model": MODEL, "max_tokens": 8, "messages": messages });
+        app.post(COUNT, body).await.ok()["input_tokens"].clone()
+    };
+    let silent = of(json!("")).await;
+    for content in [json!([]), empty, json!([{ "type": "redacted_thinking", "data": "x" }])] {
+        assert_eq!(of(content).await, silent);
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_cannot_be_kept_is_refused_by_its_name() {
+    let app = TestApp::new().reads_tool_calls();
+    for (management, field) in [
+        (json!({ "edits": "x" }), "context_management.edits"),
+        (json!({ "edits": { "type": "x" } }), "context_management.edits"),
+        (json!({ "edits": [{ "type": "clear_thinking_20251015" }] }), "context_management.edits"),
+        (json!("x"), "context_management"),
+    ] {
+        refused(&app, &json!({ "context_management": management }), field).await;
+    }
+    let tool = json!({ "name": "f", "input_schema": { "type": "object" } });
+    let choice = json!({ "type": "any", "name": "f" });
+    refused(&app, &json!({ "tools": [tool], "tool_choice": choice }), "tool_choice.name").await;
+}
+
+#[tokio::test]
+async fn an_answer_cannot_have_two_forms() {
+    let app = TestApp::new().reads_tool_calls();
+    let tool = |strict: bool| json!([{ "name": "f", "input_schema": { "type": "object" }, "strict": strict }]);
+    let format = json!({ "type": "json_schema", "schema": { "type": "object" } });
+    let (any, named) = (json!({ "type": "any" }), json!({ "type": "tool", "name": "f" }));
+    let cases = [
+        (json!({ "output_config": { "format": { "type": "json_schema" } } }), "output_config.format"),
+        (json!({ "output_format": { "type": "json_schema", "schema": null } }), "output_format"),
+        (json!({ "output_config": { "format": format }, "tools": tool(false), "tool_choice": any }), "tool_choice"),
+        (json!({ "output_format": format, "tools": tool(false), "tool_choice": named }), "tool_choice"),
+        (json!({ "structured_outputs": { "regex": "a" }, "tools": tool(false), "tool_choice": any }), "tool_choice"),
+        (json!({ "output_config": { "format": format }, "tools": tool(true) }), "tools"),
+    ];
+    for (more, field) in cases {
+        let mut body = json!({ "model": MODEL, "max_tokens": 8, "messages": [{ "role": "user", "content": "hello" }] });
+        body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        let answer = app.post(PATH, body).await;
+        assert_eq!(answer.status, 400, "{more} {}", answer.text);
+        let error = answer.json();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(&format!("`{field}`")), "{more}: {message}");
+    }
 }
 
 #[tokio::test]

@@ -263,6 +263,12 @@ fn dialects() -> Vec<(Value, Value)> {
             json!({ "messages": [{ "role": "system", "content": "Be it." }, user("hello")] }),
         ),
         (
+            json!({ "system": [text("x-anthropic-billing-header: cch=1;\nBe.")], "messages": [
+                user("hello"), { "role": "system", "content": "x-anthropic-billing-header: cch=1;" },
+            ] }),
+            json!({ "messages": [{ "role": "system", "content": "Be." }, user("hello")] }),
+        ),
+        (
             json!({ "messages": [{ "role": "user", "content": [text("a"), text(""), text("b")] }] }),
             json!({ "messages": [{ "role": "user", "content": [text("a"), text("b")] }] }),
         ),
@@ -307,6 +313,18 @@ async fn a_conversation_has_the_ids_that_it_has_as_a_chat() {
         let count = json!({ "input_tokens": tokens, "context_management": { "original_input_tokens": tokens } });
         assert_eq!(counted, count);
     }
+}
+
+#[tokio::test]
+async fn what_is_counted_is_what_would_be_sent() {
+    for cut in [json!({ "truncate_prompt_tokens": 5 }), json!({ "truncate_prompt_tokens": -1 })] {
+        let app = TestApp::new().says("hello");
+        let body = asking(&cut);
+        let counted = app.post(COUNT, body.clone()).await.ok();
+        assert_eq!(app.post(PATH, body).await.ok()["usage"]["input_tokens"], counted["input_tokens"], "{cut}");
+    }
+    let wrong = TestApp::new().post(COUNT, asking(&json!({ "truncate_prompt_tokens": -2 }))).await;
+    assert_eq!((wrong.status, &wrong.json()["type"]), (400, &json!("error")));
 }
 
 #[tokio::test]
