@@ -24,7 +24,7 @@ use tito::{
     model::{GenerationConfig, ModelFiles},
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     sampling::LogprobsMode,
-    server::{self, Endpoint, ServerConfig},
+    server::{self, Endpoint, ServerConfig, Work},
     store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
@@ -114,7 +114,8 @@ impl Server {
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn({
             let (app, engine) = (app.clone(), Arc::clone(&engine));
-            async move { server::serve(Endpoint::Tcp(listener), app, engine, Duration::ZERO, std::future::pending()).await }
+            let work = Work { engine, settled: Box::pin(std::future::ready(())) };
+            async move { server::serve(Endpoint::Tcp(listener), app, work, Duration::ZERO, std::future::pending()).await }
         });
         let generator = Generator::new(Arc::clone(&engine), tokenizer);
         Self { engine, generator, app, address, script, text }

@@ -192,6 +192,12 @@ impl ApiError {
         Self::new(Kind::Internal, None, "Internal server error")
     }
 
+    /// The same about a field that the client knows by another name.
+    pub(super) fn renamed(self, field: &str, name: &str) -> Self {
+        let Self { kind, message, param } = self;
+        Self { kind, message: message.replace(field, name), param: param.map(|param| param.replace(field, name)) }
+    }
+
     /// Whether the body does not have the shape of a request; it may have that of another one.
     pub(super) fn is_about_shape(&self) -> bool {
         self.kind == Kind::Malformed

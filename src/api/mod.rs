@@ -115,6 +115,8 @@ struct Prompted {
     asks_for_continuity: bool,
     /// Some of the ids are the client's own.
     has_known_ids: bool,
+    /// The conversation was too long, and a part of it was cut off.
+    is_cut: bool,
     /// The conversation as text, where `prompt_text` is asked for and there is one.
     text: Option<String>,
     /// Remembers the answers.
@@ -149,7 +151,8 @@ impl Api {
         // Later turns start with the whole conversation, not with what was left of it for this one.
         let recorder = recorder.filter(|_| cut.is_none());
         let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
-        Ok(Prompted { token_ids: rendered.token_ids, verdict, asks_for_continuity, has_known_ids, text, recorder })
+        let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
+        Ok(Prompted { token_ids, verdict, asks_for_continuity, has_known_ids, is_cut, text, recorder })
     }
 
     /// Cuts a prompt that is too long; ids that the client or the cache vouches for are never cut.

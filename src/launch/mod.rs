@@ -28,7 +28,7 @@ use crate::{
     gguf::{GgufFile, convert},
     model::{HubOptions, ModelFiles},
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
-    server,
+    server::{self, Work},
     telemetry::Metrics,
 };
 use progress::Progress;
@@ -89,11 +89,12 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         responses: Responses::new(store),
     });
     let config = policy::server(&args);
+    let work = Work { engine, settled: Box::pin(api.responses.settled()) };
     let app = server::app(api, &config, metrics);
     let (endpoint, _file) = bound.listen()?;
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
-    server::serve(endpoint, app, engine, config.shutdown_timeout, stop).await.context("the server failed")
+    server::serve(endpoint, app, work, config.shutdown_timeout, stop).await.context("the server failed")
 }
 
 /// The model's files, with the tokenizer that was asked for.

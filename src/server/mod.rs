@@ -28,6 +28,7 @@ use axum::{
     routing::get,
     serve::{IncomingStream, Listener},
 };
+use futures::future::BoxFuture;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
@@ -138,29 +139,37 @@ fn answer_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
     response.into_response()
 }
 
+/// What goes on besides connections, and ends before the process does.
+pub struct Work {
+    /// What computes.
+    pub engine: Arc<dyn Engine>,
+    /// Resolves when nothing is generated that no connection waits for.
+    pub settled: BoxFuture<'static, ()>,
+}
+
 /// Serves until `stop` resolves, then drains: running requests go on for the configured time, after which the engine
 /// ends them with what they have.
 pub async fn serve(
     endpoint: Endpoint,
     app: Router,
-    engine: Arc<dyn Engine>,
+    work: Work,
     shutdown_timeout: Duration,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let app = app.into_make_service_with_connect_info::<Peer>();
     match endpoint {
-        Endpoint::Tcp(listener) => drained(Tcp(listener), app, engine, shutdown_timeout, stop).await,
+        Endpoint::Tcp(listener) => drained(Tcp(listener), app, work, shutdown_timeout, stop).await,
         Endpoint::Tls(listener, tls) => {
-            drained(TlsOverTcp::new(listener, tls), app, engine, shutdown_timeout, stop).await
+            drained(TlsOverTcp::new(listener, tls), app, work, shutdown_timeout, stop).await
         }
-        Endpoint::Unix(listener) => drained(listener, app, engine, shutdown_timeout, stop).await,
+        Endpoint::Unix(listener) => drained(listener, app, work, shutdown_timeout, stop).await,
     }
 }
 
 async fn drained<L>(
     listener: L,
     app: IntoMakeServiceWithConnectInfo<Router, Peer>,
-    engine: Arc<dyn Engine>,
+    Work { engine, settled }: Work,
     shutdown_timeout: Duration,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()>
@@ -175,7 +184,11 @@ where
         stop.await;
         stopping.send_replace(true);
     });
-    let drained = server.into_future();
+    let drained = async move {
+        let result = server.await;
+        settled.await;
+        result
+    };
     tokio::pin!(drained);
     tokio::select! {
         result = &mut drained => return result,

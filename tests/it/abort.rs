@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 use tito::{
     engine::{Engine, EngineLoad, scripted::Gate},
-    server::{self, Endpoint},
+    server::{self, Endpoint, Work},
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
@@ -176,7 +176,8 @@ impl Served {
         let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
         let ended = tokio::spawn(async move {
             let stopped = async move { stopped.await.unwrap() };
-            server::serve(Endpoint::Tcp(listener), router, engine, shutdown_timeout, stopped).await
+            let work = Work { engine, settled: Box::pin(std::future::ready(())) };
+            server::serve(Endpoint::Tcp(listener), router, work, shutdown_timeout, stopped).await
         });
         Self { address, stop, ended }
     }

@@ -1,21 +1,20 @@
 //! Responses that are generated while nobody waits.
 //!
-//! Exactly one ends such a response: its generation, or whoever cancels it.
+//! One task begins, generates and ends such a response, and is the only one to write its record. Whoever wants it to end
+//! asks the task, and waits.
 
 use std::{convert::Infallible, sync::Arc};
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
-use futures::{
-    Stream, StreamExt,
-    future::{AbortHandle, Abortable},
-};
+use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::{
     output::{Writer, Written},
     records::Record,
+    reservations::Reservation,
     steps,
     stream::{Frames, StreamEvent},
     types::{ResponseError, ResponseObject, Status},
@@ -28,55 +27,36 @@ use crate::{
 
 /// A response as far as it is.
 pub(super) struct Running {
-    state: Mutex<State>,
+    response: Mutex<ResponseObject>,
     /// Its events, as frames of a stream.
     frames: Mutex<Vec<Bytes>>,
-    /// Changes with every frame; true once there will be no other.
-    told: watch::Sender<bool>,
-    abort: AbortHandle,
+    /// Changes with every frame; true once the response does not change any more, which the store knows before.
+    ended: watch::Sender<bool>,
+    cancelled: Notify,
     streams: bool,
-}
-
-struct State {
-    response: ResponseObject,
-    ended: bool,
 }
 
 impl Running {
     /// The response now.
     pub(super) fn response(&self) -> ResponseObject {
-        self.state.lock().response.clone()
+        self.response.lock().clone()
     }
 
     /// Whether the response does not change any more.
     pub(super) fn has_ended(&self) -> bool {
-        self.state.lock().ended
+        *self.ended.borrow()
     }
 
-    /// Ends the response, unless that has happened already.
-    fn end(&self, change: impl FnOnce(&mut ResponseObject)) -> bool {
-        let mut state = self.state.lock();
-        if state.ended {
-            return false;
-        }
-        state.ended = true;
-        change(&mut state.response);
-        true
-    }
-
-    /// Ends the generation; false if it has ended already.
-    pub(super) fn cancel(&self) -> bool {
-        let ended = self.end(|response| response.status = Status::Cancelled);
-        if ended {
-            self.abort.abort();
-            self.told.send_replace(true);
-        }
-        ended
+    /// Ends the generation with what it has, and waits until that is kept.
+    pub(super) async fn cancel(&self) {
+        self.cancelled.notify_one();
+        // The sender is ours.
+        drop(self.ended.subscribe().wait_for(|ended| *ended).await);
     }
 
     fn tell(&self, frame: Bytes) {
         self.frames.lock().push(frame);
-        self.told.send_modify(|_| {});
+        self.ended.send_modify(|_| {});
     }
 
     /// Answers with the events behind `after`, as they come; `None` if the response was not made to be streamed.
@@ -84,14 +64,14 @@ impl Running {
         if !self.streams {
             return None;
         }
-        let mut told = self.told.subscribe();
+        let mut told = self.ended.subscribe();
         let running = Arc::clone(self);
-        let mut next = after.map_or(0, |after| after + 1);
+        let mut next = after.map_or(0, |after| after.saturating_add(1));
         let frames = async_stream::stream! {
             loop {
                 let ended = *told.borrow_and_update();
                 let frames = running.frames.lock().get(next..).unwrap_or_default().to_vec();
-                next += frames.len();
+                next = next.saturating_add(frames.len());
                 for frame in frames {
                     yield Ok::<_, Infallible>(frame);
                 }
@@ -104,106 +84,134 @@ impl Running {
     }
 }
 
-/// Starts to generate a response, which is found under its id from now on.
+/// What is needed to generate a response and to keep it.
+struct Task {
+    api: Arc<Api>,
+    running: Arc<Running>,
+    reservation: Reservation,
+    record: Record,
+}
+
+/// Starts to generate a response, which is found under its id from now on; as it was then.
 pub(super) async fn start(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     writer: Writer,
-    record: Record,
+    (reservation, record): (Reservation, Record),
     streams: bool,
-) -> Result<Arc<Running>, ApiError> {
-    let response = writer.response().clone();
-    let id = response.id.clone();
-    // A store that cannot keep it is found out now, not when the answer is there.
-    let record = record.of(&response, &[])?;
-    api.responses.put(&id, RecordState::InProgress, &record).await?;
-    let (abort, registration) = AbortHandle::new_pair();
+) -> Result<(Arc<Running>, ResponseObject), ApiError> {
+    let queued = writer.response().clone();
     let running = Arc::new(Running {
-        state: Mutex::new(State { response, ended: false }),
+        response: Mutex::new(queued.clone()),
         frames: Mutex::default(),
-        told: watch::Sender::new(false),
-        abort,
+        ended: watch::Sender::new(false),
+        cancelled: Notify::new(),
         streams,
     });
-    api.responses.enter(&id, Arc::clone(&running));
-    let steps = steps(events, writer);
-    let task = run(Arc::clone(&api), steps, Arc::clone(&running), record, id);
-    tokio::spawn(Abortable::new(task, registration));
-    Ok(running)
+    let (tell_begun, begun) = oneshot::channel();
+    let task = Task { api, running: Arc::clone(&running), reservation, record };
+    // The request may be gone at any time; the response is not.
+    tokio::spawn(task.run(steps(events, writer), tell_begun));
+    begun.await.map_err(ApiError::internal)??;
+    Ok((running, queued))
 }
 
-/// Generates to the end.
-async fn run(
-    api: Arc<Api>,
-    steps: impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>>,
-    running: Arc<Running>,
-    record: Record,
-    id: String,
-) {
-    let mut steps = std::pin::pin!(steps);
-    let mut frames = Frames::default();
-    let mut record = Some(record);
-    while let Some(step) = steps.next().await {
-        let step = match step {
-            Ok((event, None)) => {
-                if let StreamEvent::InProgress { .. } = event {
-                    running.state.lock().response.status = Status::InProgress;
+impl Task {
+    /// Generates to the end, and keeps what came of it.
+    async fn run(
+        mut self,
+        steps: impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>> + Send,
+        tell_begun: oneshot::Sender<Result<(), ApiError>>,
+    ) {
+        self.reservation.enter(Arc::clone(&self.running));
+        let response = self.running.response();
+        // A store that cannot keep it is found out now, not when the answer is there.
+        let kept = self.keep(RecordState::InProgress, &response, &[]).await;
+        let refused = kept.is_err();
+        drop(tell_begun.send(kept));
+        if !refused {
+            self.generate(steps).await;
+        }
+        self.running.ended.send_replace(true);
+    }
+
+    async fn generate(&mut self, steps: impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>> + Send) {
+        let mut steps = std::pin::pin!(steps);
+        let mut frames = Frames::default();
+        loop {
+            let step = tokio::select! {
+                // Polled first, so that there is a generation to end.
+                biased;
+                step = steps.next() => step,
+                () = self.running.cancelled.notified() => {
+                    self.api.generator.running().abort([self.reservation.id()]);
+                    continue;
                 }
-                Ok(event)
+            };
+            let Some(step) = step else { break };
+            let step = match step {
+                Ok((event, written)) => self.advance(&event, written).await.map(|()| event),
+                Err(error) => Err(error),
+            };
+            let failed = step.is_err();
+            if let Err(error) = &step {
+                self.fail(error).await;
             }
-            Ok((event, Some(written))) => {
-                let Some(record) = record.take() else { return };
-                keep(&api, &running, record, written, &id).await.map(|()| event)
-            }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = &step {
-            let message = error.body().error.message;
-            let failed = running.end(|response| {
-                response.status = Status::Failed;
-                response.error = Some(ResponseError { code: "server_error", message });
-            });
-            if failed && let Some(record) = record.take() {
-                settle(&api, &running, record, &[], &id).await.ok();
+            self.running.tell(frames.frame(step));
+            if failed {
+                break;
             }
         }
-        running.tell(frames.frame(step));
     }
-    running.told.send_replace(true);
-}
 
-/// Keeps the whole of a response. Where the store refuses it, it is not lost: the process still has it.
-async fn keep(api: &Api, running: &Running, record: Record, written: Written, id: &str) -> Result<(), ApiError> {
-    if !running.end(|response| *response = written.response) {
-        return Err(ApiError::invalid_response("response_id", "the response was cancelled"));
+    /// What an event changes of the response; its whole is kept before anybody sees it.
+    async fn advance(&mut self, event: &StreamEvent, written: Option<Written>) -> Result<(), ApiError> {
+        if let StreamEvent::InProgress { .. } = event {
+            self.running.response.lock().status = Status::InProgress;
+        }
+        let Some(Written { response, items, .. }) = written else { return Ok(()) };
+        self.keep(RecordState::Done, &response, &items).await?;
+        *self.running.response.lock() = response;
+        Ok(())
     }
-    settle(api, running, record, &written.items, id).await
+
+    /// Keeps that there will be no response. A store that refuses even that has an unfinished record, which says the same.
+    async fn fail(&mut self, error: &ApiError) {
+        let mut response = self.running.response();
+        response.status = Status::Failed;
+        response.error = Some(ResponseError { code: "server_error", message: error.body().error.message });
+        if self.keep(RecordState::Done, &response, &[]).await.is_err() {
+            tracing::error!(id = self.reservation.id(), "a response that failed could not be kept");
+        }
+        *self.running.response.lock() = response;
+    }
+
+    async fn keep(
+        &mut self,
+        state: RecordState,
+        response: &ResponseObject,
+        items: &[super::types::OutputItem],
+    ) -> Result<(), ApiError> {
+        let record = self.record.of(response, items)?;
+        self.api.responses.put(&self.reservation, state, record).await
+    }
 }
 
-async fn settle(
-    api: &Api,
-    running: &Running,
-    record: Record,
-    items: &[super::types::OutputItem],
-    id: &str,
-) -> Result<(), ApiError> {
-    let record = record.of(&running.response(), items)?;
-    api.responses.put(id, RecordState::Done, &record).await?;
-    api.responses.leave(id);
-    Ok(())
-}
-
-/// Cancels a response, and keeps that it was.
+/// Cancels a response that is generated in the background; what was said is kept.
 pub(super) async fn cancel(api: &Api, id: &str) -> Result<ResponseObject, ApiError> {
-    let synchronous = || ApiError::invalid_response("response_id", "Cannot cancel a synchronous response.");
+    let refused = |message: &str| Err(ApiError::invalid_response("response_id", message));
     let Some(running) = api.responses.running(id) else {
-        api.responses.get(id).await?;
-        return Err(synchronous());
+        let (_, record) = api.responses.get(id).await?;
+        return if record.is_background()? {
+            refused("Cannot cancel a response that has ended.")
+        } else {
+            refused("Cannot cancel a synchronous response.")
+        };
     };
-    if !running.cancel() {
-        return Err(synchronous());
+    running.cancel().await;
+    let response = running.response();
+    if response.status != Status::Cancelled {
+        return refused("Cannot cancel a response that has ended.");
     }
-    let (_, record) = api.responses.get(id).await?;
-    settle(api, &running, record, &[], id).await?;
-    Ok(running.response())
+    Ok(response)
 }

@@ -7,7 +7,9 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::turns::TurnIds;
 use crate::{
+    TokenId,
     api::error::ApiError,
     chat::{Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
     json::{Object, Value},
@@ -33,18 +35,43 @@ struct WireItem {
     reasoning: Option<String>,
     reasoning_content: Option<String>,
     tool_calls: Option<Vec<ToolCall>>,
+    encrypted_content: Option<Value>,
     prompt_token_ids: Option<TokenIds>,
     generation_token_ids: Option<TokenIds>,
+    token_ids_digest: Option<String>,
+}
+
+/// What becomes of ids on items.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Carried<'a> {
+    /// They are those of the conversation.
+    Taken,
+    /// They were, until the conversation began anew.
+    Forgotten,
+    /// They must start with these ids, of a stored response in front.
+    Behind(&'a [TokenId]),
+    /// There may be none, for this reason.
+    Refused(&'static str),
 }
 
 /// Items become messages one by one.
 #[derive(Default)]
 pub(super) struct Fold {
     messages: Vec<Message>,
+    /// Of each message the item of the request that it ends with, if it is not a stored one.
+    places: Vec<Option<usize>>,
     /// The message that the model's next item belongs to.
     open: Option<Message>,
-    /// Ids on items are not looked at.
-    forgets_ids: bool,
+    /// The ids that it ends with.
+    answered: Option<TurnIds>,
+    /// Where its latest item stands.
+    place: Option<usize>,
+}
+
+/// Messages, and of each the item of the request that it ends with, if it is not a stored one.
+pub(super) struct Folded {
+    pub(super) messages: Vec<Message>,
+    pub(super) places: Vec<Option<usize>>,
 }
 
 /// The items of `input`; a text is what a user says.
@@ -64,42 +91,51 @@ pub(super) fn items(input: &RawValue) -> Result<Vec<Box<RawValue>>, ApiError> {
 impl Fold {
     /// What is said first, ahead of all items.
     pub(super) fn instructed(instructions: Option<&str>) -> Self {
-        let messages = instructions.map(|text| Message::text("system", text)).into_iter().collect();
-        Self { messages, ..Self::default() }
+        let messages: Vec<_> = instructions.map(|text| Message::text("system", text)).into_iter().collect();
+        Self { places: vec![None; messages.len()], messages, ..Self::default() }
     }
 
-    /// Adds items; with `forgets_ids` those that they carry are not looked at.
-    pub(super) fn extend(&mut self, items: &[Box<RawValue>], forgets_ids: bool) -> Result<(), ApiError> {
-        self.forgets_ids = forgets_ids;
-        for (index, item) in items.iter().enumerate() {
-            let wire = serde_json::from_str(item.get()).map_err(|error| {
-                let reason = error.to_string();
-                let reason = reason.split(" at line ").next().unwrap_or_default();
-                ApiError::malformed(
-                    Some(format!("body.input.{index}")),
-                    format!("1 validation error:\n  body.input.{index}: {reason}"),
-                )
-            })?;
-            self.push(wire, &Place(index))?;
+    /// Adds items that are stored.
+    pub(super) fn extend_stored(&mut self, items: &[Box<RawValue>], carried: Carried<'_>) -> Result<(), ApiError> {
+        items.iter().enumerate().try_for_each(|(index, item)| self.add(item, index, carried, None))
+    }
+
+    /// Adds items of the request.
+    pub(super) fn extend(&mut self, items: &[Box<RawValue>], carried: Carried<'_>) -> Result<(), ApiError> {
+        items.iter().enumerate().try_for_each(|(index, item)| self.add(item, index, carried, Some(index)))
+    }
+
+    fn add(
+        &mut self,
+        item: &RawValue,
+        index: usize,
+        carried: Carried<'_>,
+        place: Option<usize>,
+    ) -> Result<(), ApiError> {
+        let malformed = |reason: &str| {
+            let place = format!("body.input.{index}");
+            ApiError::malformed(Some(place.clone()), format!("1 validation error:\n  {place}: {reason}"))
+        };
+        // A list would pass for the fields in their order.
+        if !item.get().trim_start().starts_with('{') {
+            return Err(malformed("Input should be an object"));
         }
-        Ok(())
+        let wire: WireItem = serde_json::from_str(item.get())
+            .map_err(|error| malformed(error.to_string().split(" at line ").next().unwrap_or_default()))?;
+        self.push(wire, carried, &Place(index), place)
     }
 
     /// The messages.
-    pub(super) fn into_messages(mut self) -> Vec<Message> {
+    pub(super) fn finish(mut self) -> Folded {
         self.close();
-        self.messages
+        Folded { messages: self.messages, places: self.places }
     }
 
     fn close(&mut self) {
-        self.messages.extend(self.open.take());
-    }
-
-    /// Ends a message that has its ids, unless the next item has the same.
-    fn close_answered(&mut self, tokens: &TokenBundle) {
-        let is_other = |open: &Message| open.tokens.is_some() && open.tokens != *tokens;
-        if self.open.as_ref().is_some_and(is_other) {
-            self.close();
+        self.answered = None;
+        if let Some(message) = self.open.take() {
+            self.messages.push(message);
+            self.places.push(self.place);
         }
     }
 
@@ -108,31 +144,43 @@ impl Fold {
         self.open.get_or_insert_with(|| Message { content: Content::Empty, ..Message::text("assistant", "") })
     }
 
-    fn push(&mut self, mut item: WireItem, place: &Place) -> Result<(), ApiError> {
+    fn push(
+        &mut self,
+        mut item: WireItem,
+        carried: Carried<'_>,
+        at: &Place,
+        place: Option<usize>,
+    ) -> Result<(), ApiError> {
         let kind = item.kind.take();
         let tokens = TokenBundle {
             prompt_token_ids: item.prompt_token_ids.take(),
             generation_token_ids: item.generation_token_ids.take(),
         };
-        self.close_answered(&tokens);
+        at.accepts(&tokens, carried)?;
+        let digest = item.token_ids_digest.take();
+        let turn = if tokens.is_some() { Some(TurnIds::Sent(tokens.clone())) } else { digest.map(TurnIds::Stored) };
+        // A message that has its ids is over, unless the next item has the same.
+        if self.answered.is_some() && self.answered != turn {
+            self.close();
+        }
         match kind.as_deref() {
             None | Some("message") => {
-                let role = place.needs("role", item.role.take())?;
+                let role = at.needs("role", item.role.take())?;
                 if role != "assistant" {
-                    return self.others(role, item, tokens, place);
+                    return self.others(role, item, tokens, (at, place));
                 }
-                self.said(item, place)?;
+                self.said(item, at)?;
             }
-            Some("reasoning") => self.thought(&thoughts(&item)),
+            Some("reasoning") => self.thought(&thoughts(&item, at)?),
             Some(kind @ ("function_call" | "custom_tool_call")) => {
                 let arguments = if kind == "function_call" {
-                    place.needs("arguments", item.arguments)?
+                    at.needs("arguments", item.arguments)?
                 } else {
-                    custom_arguments(place.needs("input", item.input)?)
+                    custom_arguments(at.needs("input", item.input)?)
                 };
                 let call = ToolCall {
-                    id: place.needs("call_id", item.call_id)?,
-                    name: place.needs("name", item.name)?,
+                    id: at.needs("call_id", item.call_id)?,
+                    name: at.needs("name", item.name)?,
                     arguments: Some(arguments),
                     function_extras: Object::new(),
                     extras: Object::new(),
@@ -141,52 +189,66 @@ impl Fold {
             }
             Some("function_call_output" | "custom_tool_call_output") => {
                 let role = "tool".to_owned();
-                let call_id = place.needs("call_id", item.call_id.take())?;
-                let output = place.needs("output", item.output.take())?;
+                let call_id = at.needs("call_id", item.call_id.take())?;
+                let output = at.needs("output", item.output.take())?;
+                if tokens.is_some() {
+                    return Err(at.wrong("an output of a tool carries token ids, and no model sampled it"));
+                }
                 let item = WireItem { content: Some(output), tool_call_id: Some(call_id), ..item };
-                return self.others(role, item, TokenBundle::default(), place);
+                return self.others(role, item, tokens, (at, place));
             }
-            Some(kind) => return Err(place.wrong(format!("items of type {kind:?} are not supported"))),
+            Some(kind) => return Err(at.wrong(format!("items of type {kind:?} are not supported"))),
         }
-        if tokens.is_some() && !self.forgets_ids {
+        self.place = place;
+        if tokens.is_some() && !matches!(carried, Carried::Forgotten) {
             self.open().tokens = tokens;
         }
+        self.answered = turn;
         Ok(())
     }
 
     /// A message of somebody who is not the model.
-    fn others(&mut self, role: String, item: WireItem, tokens: TokenBundle, place: &Place) -> Result<(), ApiError> {
+    fn others(
+        &mut self,
+        role: String,
+        item: WireItem,
+        tokens: TokenBundle,
+        (at, place): (&Place, Option<usize>),
+    ) -> Result<(), ApiError> {
         self.close();
         let content = match item.content {
             None | Some(Value::Null) => Content::Empty,
             Some(Value::String(text)) => Content::Text(text),
             Some(Value::Array(parts)) => {
-                let text = |part| Ok(text_part(part_text(part, place)?));
+                let text = |part| Ok(text_part(part_text(part, at)?));
                 Content::Parts(parts.iter().map(text).collect::<Result<_, ApiError>>()?)
             }
-            Some(_) => return Err(place.wrong("the content of an item is a string or a list of parts")),
+            Some(_) => return Err(at.wrong("the content of an item is a string or a list of parts")),
         };
         let message = Message {
             role: Role::new(role),
             content,
             name: item.name,
             tool_call_id: item.tool_call_id,
+            reasoning: item.reasoning.or(item.reasoning_content),
+            tool_calls: item.tool_calls,
             tokens,
             ..Message::text("", "")
         };
         self.messages.push(message);
+        self.places.push(place);
         Ok(())
     }
 
     /// What the model said, and what a chat's message says besides.
-    fn said(&mut self, item: WireItem, place: &Place) -> Result<(), ApiError> {
+    fn said(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
         let text = match item.content {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(text),
             Some(Value::Array(parts)) => {
-                Some(parts.iter().map(|part| part_text(part, place)).collect::<Result<Vec<_>, _>>()?.concat())
+                Some(parts.iter().map(|part| part_text(part, at)).collect::<Result<Vec<_>, _>>()?.concat())
             }
-            Some(_) => return Err(place.wrong("the content of an item is a string or a list of parts")),
+            Some(_) => return Err(at.wrong("the content of an item is a string or a list of parts")),
         };
         self.thought(item.reasoning.or(item.reasoning_content).as_deref().unwrap_or_default());
         let message = self.open();
@@ -203,9 +265,8 @@ impl Fold {
     }
 
     fn thought(&mut self, text: &str) {
-        let message = self.open();
         if !text.is_empty() {
-            message.reasoning.get_or_insert_default().push_str(text);
+            self.open().reasoning.get_or_insert_default().push_str(text);
         }
     }
 }
@@ -216,6 +277,27 @@ struct Place(usize);
 impl Place {
     fn wrong(&self, message: impl Into<String>) -> ApiError {
         ApiError::invalid(format!("input[{}]", self.0), message)
+    }
+
+    /// Whether the item may carry these ids.
+    fn accepts(&self, tokens: &TokenBundle, carried: Carried<'_>) -> Result<(), ApiError> {
+        let field = |name: &str, message: &str| {
+            Err(ApiError::invalid(format!("input[{}].{name}", self.0), format!("`input[{}]` {message}", self.0)))
+        };
+        match (carried, tokens.both()) {
+            (Carried::Refused(reason), _) if tokens.is_some() => field("prompt_token_ids", reason),
+            (Carried::Behind(known), Some((prompt, _))) => {
+                let ids = prompt.parse(usize::MAX).map_err(|error| {
+                    let place = format!("input[{}].prompt_token_ids", self.0);
+                    ApiError::invalid(place.clone(), format!("`{place}` {error}"))
+                })?;
+                if ids.starts_with(known) {
+                    return Ok(());
+                }
+                field("prompt_token_ids", "carries ids that do not start with those of the response in front")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn needs<T>(&self, field: &str, value: Option<T>) -> Result<T, ApiError> {
@@ -244,13 +326,25 @@ fn text_part(text: String) -> ContentPart {
 }
 
 /// What was thought; a summary counts where there is nothing else.
-fn thoughts(item: &WireItem) -> String {
-    let texts = |parts: &Option<Value>| {
-        let parts = parts.as_ref().and_then(Value::as_array).unwrap_or_default();
-        parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<String>()
+fn thoughts(item: &WireItem, at: &Place) -> Result<String, ApiError> {
+    let texts = |field: &str, parts: &Option<Value>| match parts {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::Array(parts)) => parts
+            .iter()
+            .map(|part| match (part.get("type").and_then(Value::as_str), part.get("text").and_then(Value::as_str)) {
+                (Some("reasoning_text" | "summary_text" | "text"), Some(text)) => Ok(text),
+                _ => Err(at.wrong(format!("`input[{}].{field}` has a part that is no text", at.0))),
+            })
+            .collect(),
+        Some(_) => Err(at.wrong(format!("`input[{}].{field}` is no list of parts", at.0))),
     };
-    let content = texts(&item.content);
-    if content.is_empty() { texts(&item.summary) } else { content }
+    let (content, summary) = (texts("content", &item.content)?, texts("summary", &item.summary)?);
+    let said = item.reasoning.as_ref().or(item.reasoning_content.as_ref());
+    let text = [Some(&content), said, Some(&summary)].into_iter().flatten().find(|text| !text.is_empty());
+    if text.is_none() && item.encrypted_content.as_ref().is_some_and(|content| !content.is_null()) {
+        return Err(at.wrong("encrypted reasoning cannot be read on this server"));
+    }
+    Ok(text.cloned().unwrap_or_default())
 }
 
 /// A custom tool is a function of one text.

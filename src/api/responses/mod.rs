@@ -1,13 +1,16 @@
 //! `/v1/responses`: conversations in items, on the same road to ids as a chat's.
 
 mod background;
+mod context;
 mod input;
 mod output;
 mod records;
 mod request;
+mod reservations;
 mod retrieve;
 mod stream;
 mod tools;
+mod turns;
 mod types;
 
 use std::sync::Arc;
@@ -27,13 +30,13 @@ use super::{
     Api,
     error::{ApiError, ErrorBody},
     extract::JsonBody,
-    stream_interval::batched,
     token_continuity::recorded,
 };
 use crate::{generation::Event, store::RecordState};
 use output::{Writer, Written};
 use records::Record;
-use request::ResponseTurn;
+use request::{ResponseTurn, named_as_here};
+use reservations::Reservation;
 use stream::{Numbered, StreamEvent};
 use types::{ResponseObject, ResponsesRequest};
 
@@ -64,8 +67,8 @@ async fn create_response(
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     let turn = ResponseTurn::new(request, &headers, &api).await?;
-    let ResponseTurn { prompt, mut sampling, shown, stream_interval, stream, background, record, repeated } = turn;
-    let mut prompt = api.prompt(prompt).await?;
+    let ResponseTurn { prompt, mut sampling, shown, stream, background, record, repeated, places } = turn;
+    let mut prompt = api.prompt(prompt).await.map_err(|error| named_by_item(named_as_here(error), &places))?;
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
     }
@@ -73,19 +76,30 @@ async fn create_response(
     let requests = requests.into_iter().map(|request| request.named([repeated.id.as_str()])).collect::<Vec<_>>();
     let first = requests.first().ok_or_else(|| ApiError::internal("nothing to generate"))?;
     let response = repeated.into_response(&api, &prompt, first, &shown);
-    let writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
+    let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
+    if prompt.is_cut {
+        writer.forget_ids();
+    }
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
-    let events = batched(recorded(events, recorder, 1), if stream { stream_interval } else { 1 }, 1);
+    let events = recorded(events, recorder, 1);
     let response = match (background, record) {
         (true, Some(record)) => {
-            let running = background::start(Arc::clone(&api), events, writer, record, stream).await?;
-            running.respond(None).unwrap_or_else(|| Json(running.response()).into_response())
+            let (running, queued) = background::start(Arc::clone(&api), events, writer, record, stream).await?;
+            running.respond(None).unwrap_or_else(|| Json(queued).into_response())
         }
         (_, record) if stream => stream::respond(kept(api, events, writer, record)),
         (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),
     };
     Ok(prompt.verdict.announce(response))
+}
+
+/// An error that names a message, naming the item that it was made of.
+fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
+    places.iter().enumerate().rev().fold(error, |error, (message, item)| {
+        let name = item.map_or_else(|| "previous_response_id".to_owned(), |item| format!("input[{item}]"));
+        error.renamed(&format!("messages[{message}]"), &name)
+    })
 }
 
 /// The events of a response; the first of those that are left when it has ended comes with the whole of it.
@@ -117,7 +131,7 @@ fn kept(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     writer: Writer,
-    record: Option<Record>,
+    record: Option<(Reservation, Record)>,
 ) -> impl Stream<Item = Result<StreamEvent, ApiError>> + Send + 'static {
     let steps = steps(events, writer);
     async_stream::try_stream! {
@@ -126,10 +140,9 @@ fn kept(
         while let Some(step) = steps.next().await {
             let (event, written) = step?;
             if let Some(Written { response, items, .. }) = written
-                && let Some(record) = record.take()
+                && let Some((reservation, mut record)) = record.take()
             {
-                let record = record.of(&response, &items)?;
-                api.responses.put(&response.id, RecordState::Done, &record).await?;
+                api.responses.put(&reservation, RecordState::Done, record.of(&response, &items)?).await?;
             }
             yield event;
         }

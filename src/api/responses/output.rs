@@ -34,6 +34,8 @@ pub(super) struct Shown {
     pub(super) logprobs: Option<ShownLogprobs>,
     /// The answer as text and ids.
     pub(super) messages: bool,
+    /// Tokens of a delta.
+    pub(super) stream_interval: usize,
     /// The names of tools that take a text.
     pub(super) custom_tools: Vec<String>,
 }
@@ -57,6 +59,8 @@ pub(super) fn fresh_id(prefix: &str) -> String {
 struct Open {
     id: String,
     text: String,
+    /// What is not told yet of it.
+    untold: String,
     /// Whether it is what the model thinks.
     reasoning: bool,
     /// The first of its tokens.
@@ -70,9 +74,13 @@ pub(super) struct Writer {
     prompt_token_ids: Arc<[TokenId]>,
     shown: Shown,
     completion: Completion,
+    /// Tokens before those that were added last: what an item ends with that others follow.
+    before: usize,
     open: Option<Open>,
-    /// Tokens whose log-probs are told.
+    /// Tokens that have been told of.
     told: usize,
+    /// Whether later turns start with the ids.
+    keeps_ids: bool,
     events: Vec<StreamEvent>,
 }
 
@@ -95,10 +103,17 @@ impl Writer {
             prompt_token_ids,
             shown,
             completion: Completion::default(),
+            before: 0,
             open: None,
             told: 0,
+            keeps_ids: true,
             events: Vec::new(),
         }
+    }
+
+    /// The ids are not those of the whole conversation, which later turns start with.
+    pub(super) fn forget_ids(&mut self) {
+        self.keeps_ids = false;
     }
 
     /// The response as far as it is.
@@ -119,15 +134,17 @@ impl Writer {
             Event::Delta(delta) => (delta.reasoning.clone().unwrap_or_default(), delta.text.clone()),
             Event::Prompt(_) => Default::default(),
         };
+        self.before = self.completion.tokens.len();
         self.completion.push(event);
-        self.add(true, reasoning)?;
-        self.add(false, text)?;
+        self.add(true, &reasoning)?;
+        self.add(false, &text)?;
         Ok(mem::take(&mut self.events))
     }
 
     /// Ends the response.
     pub(super) fn finish(mut self) -> Result<Written, ApiError> {
         let calls = mem::take(&mut self.completion.tool_calls);
+        self.before = self.completion.tokens.len();
         if self.open.is_none() && self.response.output.is_empty() && calls.is_empty() {
             self.open(false);
         }
@@ -140,7 +157,7 @@ impl Writer {
         }
         let mut items = self.response.output.clone();
         if let Some(last) = items.last_mut() {
-            last.tokens = Some(self.tokens());
+            last.tokens = self.keeps_ids.then(|| self.tokens());
         }
         self.conclude()?;
         let response = Box::new(self.response.clone());
@@ -194,6 +211,7 @@ impl Writer {
         let open = Open {
             id: fresh_id(if reasoning { "rs" } else { "msg" }),
             text: String::new(),
+            untold: String::new(),
             reasoning,
             from: self.told,
         };
@@ -205,7 +223,7 @@ impl Writer {
         self.open = Some(open);
     }
 
-    fn add(&mut self, reasoning: bool, delta: String) -> Result<(), ApiError> {
+    fn add(&mut self, reasoning: bool, delta: &str) -> Result<(), ApiError> {
         if delta.is_empty() {
             return Ok(());
         }
@@ -215,18 +233,27 @@ impl Writer {
         if self.open.is_none() {
             self.open(reasoning);
         }
-        let output_index = self.output_index();
-        let mut logprobs = Vec::new();
-        if !reasoning {
-            let told = mem::replace(&mut self.told, self.completion.tokens.len());
-            logprobs = self.logprobs(told)?.unwrap_or_default();
-        }
         let Some(open) = &mut self.open else { return Ok(()) };
-        open.text.push_str(&delta);
-        let item_id = open.id.clone();
+        open.text.push_str(delta);
+        let begins = open.text.len() == delta.len();
+        open.untold.push_str(delta);
+        let sampled = self.completion.tokens.len();
+        if begins || sampled - self.told >= self.shown.stream_interval { self.tell(sampled) } else { Ok(()) }
+    }
+
+    /// Tells what is not told of the item that is being written, and of its tokens up to one.
+    fn tell(&mut self, up_to: usize) -> Result<(), ApiError> {
+        let output_index = self.output_index();
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if open.untold.is_empty() {
+            return Ok(());
+        }
+        let (item_id, delta, reasoning) = (open.id.clone(), mem::take(&mut open.untold), open.reasoning);
+        let told = mem::replace(&mut self.told, up_to);
         self.events.push(if reasoning {
             StreamEvent::ReasoningDelta { item_id, output_index, content_index: 0, delta }
         } else {
+            let logprobs = self.logprobs(told, up_to)?.unwrap_or_default();
             StreamEvent::TextDelta { item_id, output_index, content_index: 0, delta, logprobs }
         });
         Ok(())
@@ -234,9 +261,11 @@ impl Writer {
 
     /// Ends the item that is being written; the last one carries the ids.
     fn close(&mut self, last: bool) -> Result<(), ApiError> {
+        let up_to = self.before.max(self.told);
+        self.tell(up_to)?;
         let Some(open) = self.open.take() else { return Ok(()) };
-        let logprobs = if open.reasoning { None } else { self.logprobs(open.from)? };
-        self.told = self.completion.tokens.len();
+        let logprobs = if open.reasoning { None } else { self.logprobs(open.from, up_to)? };
+        self.told = up_to;
         let output_index = self.output_index();
         let (item_id, text) = (open.id.clone(), open.text.clone());
         self.events.push(if open.reasoning {
@@ -300,10 +329,10 @@ impl Writer {
         self.events.push(StreamEvent::ItemDone { item: Box::new(item), output_index });
     }
 
-    /// The log-probs of the tokens so far, but for the first `from`.
-    fn logprobs(&self, from: usize) -> Result<Option<Vec<Logprob>>, ApiError> {
+    /// The log-probs of some tokens.
+    fn logprobs(&self, from: usize, up_to: usize) -> Result<Option<Vec<Logprob>>, ApiError> {
         let Some(shown) = self.shown.logprobs else { return Ok(None) };
-        let tokens = self.completion.tokens.get(from..).unwrap_or_default();
+        let tokens = self.completion.tokens.get(from..up_to).unwrap_or_default();
         tokens.iter().map(|token| self.logprob(token, shown)).collect::<Result<_, _>>().map(Some)
     }
 

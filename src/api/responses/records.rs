@@ -1,26 +1,26 @@
-//! Responses that can be asked for again: what is kept of them, and those that are generated in the background.
+//! Responses that can be asked for again: what is kept of them, and whose ids are taken while they are generated.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
     background::Running,
+    context::Context,
+    reservations::{Reservation, Reservations},
+    turns::without_ids,
     types::{OutputItem, ResponseObject, Status},
 };
 use crate::{
     api::error::ApiError,
-    json::Value,
     store::{RecordState, ResponseStore, StoreError},
 };
 
 /// The responses of a server.
 pub struct Records {
     store: Arc<dyn ResponseStore>,
-    /// Those that are generated in the background, until the store has the whole of them.
-    running: Mutex<HashMap<String, Arc<Running>>>,
+    reservations: Reservations,
 }
 
 /// What is kept of a response.
@@ -29,31 +29,30 @@ pub(super) struct Record {
     /// As its client gets it.
     response: Box<RawValue>,
     /// What the conversation starts with.
-    pub(super) instructions: Option<String>,
+    pub(super) context: Context,
     /// The items that it answers, from the first of the conversation; without ids, which are those of the output.
     pub(super) input: Vec<Box<RawValue>>,
     /// Its own items, whose last one carries the ids whether or not they were asked for.
     pub(super) output: Vec<Box<RawValue>>,
 }
 
+/// What is looked at in a stored response.
 #[derive(Deserialize)]
-struct Progress {
+struct Outline {
     status: Status,
+    background: bool,
 }
-
-/// The fields of ids on an item.
-pub(super) const ID_FIELDS: [&str; 3] = ["prompt_token_ids", "generation_token_ids", "generation_log_probs"];
 
 impl Record {
     /// Of a response that is not there yet, to `new_items` behind a stored conversation.
-    pub(super) fn new(instructions: Option<String>, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
+    pub(super) fn new(context: Context, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
         let earlier = stored.map(|stored| [stored.input, stored.output].concat()).unwrap_or_default();
         let input = earlier.into_iter().chain(new_items).map(without_ids).collect();
-        Self { response: RawValue::NULL.to_owned(), instructions, input, output: Vec::new() }
+        Self { response: RawValue::NULL.to_owned(), context, input, output: Vec::new() }
     }
 
     /// With the response as it is now, and its items.
-    pub(super) fn of(mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<Self, ApiError> {
+    pub(super) fn of(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
         self.response = serde_json::value::to_raw_value(response).map_err(ApiError::internal)?;
         let raw = |item| serde_json::value::to_raw_value(item).map_err(ApiError::internal);
         self.output = items.iter().map(raw).collect::<Result<_, _>>()?;
@@ -65,27 +64,25 @@ impl Record {
         self.response.get()
     }
 
-    fn status(&self) -> Result<Status, ApiError> {
-        serde_json::from_str::<Progress>(self.response.get())
-            .map(|progress| progress.status)
-            .map_err(ApiError::internal)
+    /// Whether nobody waited for the response.
+    pub(super) fn is_background(&self) -> Result<bool, ApiError> {
+        self.outline().map(|outline| outline.background)
     }
-}
 
-/// An item without its ids. What is no JSON object has none.
-fn without_ids(item: Box<RawValue>) -> Box<RawValue> {
-    if !ID_FIELDS.iter().any(|field| item.get().contains(field)) {
-        return item;
+    fn outline(&self) -> Result<Outline, ApiError> {
+        serde_json::from_str(self.response.get()).map_err(ApiError::internal)
     }
-    let Ok(Value::Object(mut fields)) = Value::parse(item.get()) else { return item };
-    fields.retain(|key, _| !ID_FIELDS.contains(&key.as_str()));
-    serde_json::value::to_raw_value(&Value::Object(fields)).unwrap_or(item)
 }
 
 impl Records {
     /// Kept in `store`.
     pub fn new(store: Arc<dyn ResponseStore>) -> Self {
-        Self { store, running: Mutex::default() }
+        Self { store, reservations: Reservations::default() }
+    }
+
+    /// Resolves when no response is generated in the background.
+    pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.reservations.settled()
     }
 
     /// Does something with the store where a thread may wait.
@@ -98,38 +95,48 @@ impl Records {
         Ok(done.map_err(ApiError::internal)??)
     }
 
-    /// Keeps a response.
-    pub(super) async fn put(&self, id: &str, state: RecordState, record: &Record) -> Result<(), ApiError> {
-        let id = id.to_owned();
+    /// Takes an id for a response that is going to be kept, unless there is one of this id already.
+    pub(super) async fn reserve(&self, id: &str) -> Result<Reservation, ApiError> {
+        let taken = || {
+            let message = format!("a response with the id '{id}' is stored or generated already");
+            ApiError::invalid_response("request_id", message)
+        };
+        let reservation = self.reservations.reserve(id).ok_or_else(taken)?;
+        let key = id.to_owned();
+        if self.with_store(move |store| store.get(&key)).await?.is_some() {
+            return Err(taken());
+        }
+        Ok(reservation)
+    }
+
+    /// Keeps a response; only who has reserved its id may.
+    pub(super) async fn put(&self, of: &Reservation, state: RecordState, record: &Record) -> Result<(), ApiError> {
+        let id = of.id().to_owned();
         let record = serde_json::to_vec(record).map_err(ApiError::internal)?;
         self.with_store(move |store| store.put(&id, state, &record)).await
     }
 
-    /// Whether there is a response of this id.
-    pub(super) async fn has(&self, id: &str) -> Result<bool, ApiError> {
-        if self.running(id).is_some() {
-            return Ok(true);
-        }
-        let id = id.to_owned();
-        Ok(self.with_store(move |store| store.get(&id)).await?.is_some())
-    }
-
     /// What is kept of a response.
     pub(super) async fn get(&self, id: &str) -> Result<(RecordState, Record), ApiError> {
+        // Looked for before the store, and behind it: a response that is generated may begin or end meanwhile.
+        let was_running = self.running(id).is_some();
         let key = id.to_owned();
         let found = self.with_store(move |store| store.get(&key)).await?;
         let (state, bytes) = found.ok_or_else(|| ApiError::response_not_found(id))?;
         let record = serde_json::from_slice(&bytes).map_err(ApiError::internal)?;
-        Ok((state, record))
+        let is_nobodys = state == RecordState::InProgress && !was_running && self.running(id).is_none();
+        Ok((if is_nobodys { RecordState::Interrupted } else { state }, record))
     }
 
-    /// Forgets a response; one that is being generated is ended.
+    /// Forgets a response; one that is being generated is ended first.
     pub(super) async fn delete(&self, id: &str) -> Result<(), ApiError> {
-        let running = self.running.lock().remove(id);
-        let ended = running.is_some_and(|running| running.cancel());
+        let running = self.running(id);
+        if let Some(running) = &running {
+            running.cancel().await;
+        }
         let key = id.to_owned();
         let deleted = self.with_store(move |store| store.delete(&key)).await?;
-        if deleted || ended { Ok(()) } else { Err(ApiError::response_not_found(id)) }
+        if deleted || running.is_some() { Ok(()) } else { Err(ApiError::response_not_found(id)) }
     }
 
     /// The conversation up to a response, which must be whole.
@@ -142,27 +149,18 @@ impl Records {
             return refuse("is still being generated");
         }
         let (state, record) = self.get(id).await?;
-        match (state, record.status()?) {
-            (RecordState::Interrupted, _) => refuse("was interrupted when the server stopped"),
+        match (state, record.outline()?.status) {
+            (RecordState::Interrupted, _) => refuse("was interrupted before it was whole"),
             (RecordState::InProgress, _) => refuse("is still being generated"),
-            (RecordState::Done, Status::Cancelled) if record.output.is_empty() => refuse("was cancelled"),
-            (RecordState::Done, Status::Failed) => refuse("failed"),
-            (RecordState::Done, _) => Ok(record),
+            (RecordState::Done, Status::Completed | Status::Incomplete) => Ok(record),
+            (RecordState::Done, Status::Cancelled) if !record.output.is_empty() => Ok(record),
+            (RecordState::Done, Status::Cancelled) => refuse("was cancelled before it said anything"),
+            (RecordState::Done, _) => refuse("failed"),
         }
     }
 
     /// A response that is generated in the background.
     pub(super) fn running(&self, id: &str) -> Option<Arc<Running>> {
-        self.running.lock().get(id).cloned()
-    }
-
-    /// Has a response be found before the store has the whole of it.
-    pub(super) fn enter(&self, id: &str, running: Arc<Running>) {
-        self.running.lock().insert(id.to_owned(), running);
-    }
-
-    /// The store has the whole of a response.
-    pub(super) fn leave(&self, id: &str) {
-        self.running.lock().remove(id);
+        self.reservations.running(id)
     }
 }

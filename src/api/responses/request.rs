@@ -6,13 +6,16 @@ use axum::http::HeaderMap;
 use serde_json::value::RawValue;
 
 use super::{
-    input::{Fold, items},
+    context::Context,
+    input::{Carried, Fold, Folded, items},
     output::{Shown, ShownLogprobs, fresh_id},
-    records::{Record, Records},
+    records::Record,
+    reservations::Reservation,
     tools::{Tools, with_keys},
     types::{ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
 };
 use crate::{
+    TokenId,
     api::{
         Api, Prompted,
         conversation::{CarrierFields, Conversation, PromptTurn},
@@ -36,13 +39,13 @@ pub(super) struct ResponseTurn {
     pub(super) prompt: PromptTurn,
     pub(super) sampling: Sampling,
     pub(super) shown: Shown,
-    /// Tokens of an event in the middle of a stream.
-    pub(super) stream_interval: usize,
     pub(super) stream: bool,
     pub(super) background: bool,
-    /// What is to be stored, if it is.
-    pub(super) record: Option<Record>,
+    /// What is to be stored, if it is, and the right to do so.
+    pub(super) record: Option<(Reservation, Record)>,
     pub(super) repeated: Repeated,
+    /// Of each message the item of the request that it ends with, if it is not a stored one.
+    pub(super) places: Vec<Option<usize>>,
 }
 
 /// What an answer repeats of its request.
@@ -73,20 +76,30 @@ impl ResponseTurn {
     ) -> Result<Self, ApiError> {
         refuse_unserved(&request)?;
         api.models.check(request.model.as_deref())?;
-        let id = answer_id(request.request_id.take(), &api.responses).await?;
+        let id = answer_id(request.request_id.take())?;
         tracing::Span::current().record("id", &id);
+        let keeps = request.store.unwrap_or(true);
+        let reservation = if keeps { Some(api.responses.reserve(&id).await?) } else { None };
         let stored = match &request.previous_response_id {
             Some(previous) => Some(api.responses.continued(previous).await?),
             None => None,
         };
+        let (context, begins_anew) = match &stored {
+            Some(stored) => Context::of(&request).over(&stored.context),
+            None => (Context::of(&request), false),
+        };
+        context.apply(&mut request)?;
         let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
-        let (sampling, format) = sampling(&mut request, &tools, api)?;
-        let shown = shown(&request, &sampling, tools.custom.clone());
+        let (sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
         let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
-        let truncation = request.sampling.truncation(api.max_model_len, request.max_output_tokens)?;
+        let shown = Shown { stream_interval, ..shown(&request, &sampling, tools.custom.clone()) };
+        let truncation = request.sampling.truncation(api.max_model_len, request.max_output_tokens.or(Some(1)));
+        let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
-        let (messages, instructions) = messages(stored.as_ref(), request.instructions.take(), &new_items)?;
-        let record = request.store.unwrap_or(true).then(|| Record::new(instructions.clone(), stored, new_items));
+        let folded = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
+        let Folded { messages, places } = folded;
+        let instructions = context.instructions.clone();
+        let record = reservation.map(|reservation| (reservation, Record::new(context, stored, new_items)));
         let repeated = Repeated::new(&request, id, instructions, &tools);
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
         let wants_text = request.enable_response_messages.unwrap_or(false);
@@ -94,7 +107,7 @@ impl ResponseTurn {
         let prompt = PromptTurn { truncation, wants_text, ..conversation.into_turn(api, headers)? };
         let mut sampling = sampling;
         sampling.read(api.tools.output_format(format, &prompt.prompt));
-        Ok(Self { prompt, sampling, shown, stream_interval, stream, background, record, repeated })
+        Ok(Self { prompt, sampling, shown, stream, background, record, repeated, places })
     }
 }
 
@@ -112,6 +125,21 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
         let message = "`previous_input_messages` is not supported by this server: ids come on items";
         return Err(ApiError::invalid_response("previous_input_messages", message));
     }
+    let manages = |wish: &Value| wish.as_array().is_none_or(|edits| !edits.is_empty());
+    if set(&request.context_management) && request.context_management.as_ref().is_some_and(manages) {
+        let message = "`context_management` is not supported by this server: nothing is compacted";
+        return Err(ApiError::invalid_response("context_management", message));
+    }
+    let unserved = [
+        ("n", request.sampling.n.is_some_and(|n| n != 1)),
+        ("prompt_logprobs", request.sampling.prompt_logprobs.is_some()),
+        ("truncate_prompt_tokens", request.sampling.truncate_prompt_tokens.is_some()),
+        ("truncation_side", request.sampling.truncation_side.is_some()),
+    ];
+    if let Some((field, _)) = unserved.iter().find(|(_, is_set)| *is_set) {
+        let message = format!("`{field}` is not a field of responses");
+        return Err(ApiError::invalid_response(field, message));
+    }
     if request.background == Some(true) && request.store == Some(false) {
         let message = "background can only be used when `store` is true";
         return Err(ApiError::invalid_response("background", message));
@@ -119,14 +147,23 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The client's own id, if no response has it, or a fresh one.
-async fn answer_id(asked: Option<String>, records: &Records) -> Result<String, ApiError> {
+/// The longest id that a client may choose.
+const MOST_OF_AN_ID: usize = 512;
+
+/// The client's own id, or a fresh one.
+fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
     let Some(id) = asked.filter(|id| !id.is_empty()) else { return Ok(fresh_id("resp")) };
-    if records.has(&id).await? {
-        let message = format!("a response with the id '{id}' is stored already");
+    if id.len() > MOST_OF_AN_ID {
+        let message = format!("`request_id` is longer than {MOST_OF_AN_ID} bytes");
         return Err(ApiError::invalid_response("request_id", message));
     }
     Ok(id)
+}
+
+/// An error in the terms of a chat, in those of a response.
+pub(super) fn named_as_here(error: ApiError) -> ApiError {
+    let names = [("max_completion_tokens", "max_output_tokens"), ("truncate_prompt_tokens", "truncation")];
+    names.into_iter().fold(error, |error, (of_chat, here)| error.renamed(of_chat, here))
 }
 
 type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
@@ -135,10 +172,7 @@ type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<Demanded, ApiError> {
     let tokenizer = api.renderer.tokenizer();
     let fields = &mut request.sampling;
-    // No fields of a response; vLLM ignores them, too.
-    (fields.n, fields.prompt_logprobs) = (None, None);
     fields.truncate_prompt_tokens = (request.truncation.as_deref() == Some("auto")).then_some(-1);
-    fields.truncation_side = None;
     let top = request.top_logprobs.unwrap_or(0);
     let Ok(top) = usize::try_from(top) else {
         let message = format!("`top_logprobs` must be at least 0, got {top}");
@@ -149,17 +183,27 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
     if let Some(format) = request.text.as_ref().and_then(|text| text.format.as_ref())
         && let Some(constraint) = text_constraint(format)?
     {
-        if sampling.take_constraint().is_some() {
+        if sampling.demands() {
             let message = "Cannot specify both structured_outputs and text.format";
             return Err(ApiError::invalid_request(message));
         }
         sampling.demand(constraint);
     }
     let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.tools)?;
-    if let Some(format) = &used.format
-        && let Some(constraint) = tool_grammar::constraint(format, tokenizer)?
-    {
-        sampling.demand(constraint);
+    let calls = match &used.format {
+        Some(format) => tool_grammar::constraint(format, tokenizer)?,
+        None => None,
+    };
+    match calls {
+        Some(_) if sampling.demands() && used.choice.is_forced() => {
+            let message = "an answer cannot be both the call that `tool_choice` demands and what `text.format` or \
+                           `structured_outputs` demands";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        // As in vLLM, an answer of a form has no calls.
+        Some(_) if sampling.demands() => {}
+        Some(calls) => sampling.demand(calls),
+        None => {}
     }
     Ok((sampling, used.format))
 }
@@ -191,27 +235,46 @@ fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<Stri
         token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),
         logprobs,
         messages: request.enable_response_messages.unwrap_or(false),
+        stream_interval: 1,
         custom_tools,
     }
 }
 
-/// The whole conversation, and what it starts with. Instructions stay those of the stored response unless the request
-/// has others; the stored ids start with the stored ones, so that others mean new ids.
-fn messages(
+/// The whole conversation. Where it begins anew, the ids of stored items are those of another one; ids of new items must
+/// be those of the stored conversation and what followed it.
+fn folded(
+    context: &Context,
     stored: Option<&Record>,
-    instructions: Option<String>,
+    begins_anew: bool,
     new_items: &[Box<RawValue>],
-) -> Result<(Vec<Message>, Option<String>), ApiError> {
-    let earlier = stored.and_then(|stored| stored.instructions.clone());
-    let others = stored.is_some() && instructions.is_some() && instructions != earlier;
-    let instructions = instructions.or(earlier);
-    let mut fold = Fold::instructed(instructions.as_deref());
-    if let Some(stored) = stored {
-        fold.extend(&stored.input, others)?;
-        fold.extend(&stored.output, others)?;
+) -> Result<Folded, ApiError> {
+    let mut fold = Fold::instructed(context.instructions.as_deref());
+    let Some(stored) = stored else {
+        fold.extend(new_items, Carried::Taken)?;
+        return Ok(fold.finish());
+    };
+    let carried = if begins_anew { Carried::Forgotten } else { Carried::Taken };
+    fold.extend_stored(&stored.input, carried)?;
+    fold.extend_stored(&stored.output, carried)?;
+    let known = stored.output.last().map(|item| known_ids(item)).transpose()?.flatten();
+    let carried = match &known {
+        _ if begins_anew => Carried::Refused("carries ids, and other instructions or tools begin the ids anew"),
+        None => Carried::Refused("carries ids, and the response in front has none"),
+        Some(known) => Carried::Behind(known),
+    };
+    fold.extend(new_items, carried)?;
+    Ok(fold.finish())
+}
+
+/// The ids that a conversation starts with whose last stored item this is.
+fn known_ids(item: &RawValue) -> Result<Option<Vec<TokenId>>, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct Ids {
+        prompt_token_ids: Option<Vec<TokenId>>,
+        generation_token_ids: Option<Vec<TokenId>>,
     }
-    fold.extend(new_items, false)?;
-    Ok((fold.into_messages(), instructions))
+    let ids: Ids = serde_json::from_str(item.get()).map_err(ApiError::internal)?;
+    Ok(ids.prompt_token_ids.zip(ids.generation_token_ids).map(|(prompt, sampled)| [prompt, sampled].concat()))
 }
 
 fn conversation(

@@ -1,19 +1,23 @@
 //! `/v1/responses/{id}`: responses that are kept.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use axum::{
     Json,
     body::Body,
-    extract::{Path, Query, State},
-    http::header,
+    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    http::{header, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{background, records::ID_FIELDS, types::ResponseObject};
+use super::{
+    background,
+    turns::{DIGEST_FIELD, ID_FIELDS},
+    types::ResponseObject,
+};
 use crate::{
     api::{
         Api,
@@ -39,6 +43,26 @@ struct Retrieval {
     starting_after: Option<usize>,
 }
 
+/// The id in the path.
+struct ResponseId(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for ResponseId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(id)) => Ok(Self(id)),
+            Err(error) => Err(ApiError::malformed(Some("path.response_id".to_owned()), error.body_text())),
+        }
+    }
+}
+
+/// What a query says, or what is wrong with it.
+fn readable<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    let Query(read) = query.map_err(|error| ApiError::malformed(Some("query".to_owned()), error.body_text()))?;
+    Ok(read)
+}
+
 /// JSON text as it was kept.
 fn json(text: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.into()).into_response()
@@ -57,9 +81,10 @@ fn json(text: impl Into<Body>) -> Response {
 )]
 async fn retrieve_response(
     State(api): State<Arc<Api>>,
-    Path(id): Path<String>,
-    Query(how): Query<Retrieval>,
+    ResponseId(id): ResponseId,
+    how: Result<Query<Retrieval>, QueryRejection>,
 ) -> Result<Response, ApiError> {
+    let how = readable(how)?;
     let running = api.responses.running(&id);
     if how.stream == Some(true) {
         if let Some(stream) = running.as_ref().and_then(|running| running.respond(how.starting_after)) {
@@ -68,7 +93,8 @@ async fn retrieve_response(
         if running.is_none() {
             api.responses.get(&id).await?;
         }
-        let message = "only a response that is being generated with `background` and `stream` can be streamed";
+        let message = "only a response that is being generated with `background` and `stream` can be streamed; without \
+                       `stream` this is the whole of one that has ended";
         return Err(ApiError::invalid_response("stream", message));
     }
     if let Some(running) = running {
@@ -129,7 +155,7 @@ async fn delete_response(State(api): State<Arc<Api>>, Path(id): Path<String>) ->
 )]
 async fn cancel_response(
     State(api): State<Arc<Api>>,
-    Path(id): Path<String>,
+    ResponseId(id): ResponseId,
 ) -> Result<Json<ResponseObject>, ApiError> {
     Ok(Json(background::cancel(&api, &id).await?))
 }
@@ -169,12 +195,14 @@ struct ItemList {
 )]
 async fn list_input_items(
     State(api): State<Arc<Api>>,
-    Path(id): Path<String>,
-    Query(asked): Query<Listing>,
+    ResponseId(id): ResponseId,
+    asked: Result<Query<Listing>, QueryRejection>,
 ) -> Result<Json<ItemList>, ApiError> {
+    let asked = readable(asked)?;
     let (_, record) = api.responses.get(&id).await?;
     let items = record.input.iter().enumerate();
     let mut items = items.map(|(index, item)| shown(item.get(), &id, index)).collect::<Result<Vec<_>, _>>()?;
+    tell_apart(&mut items, &id);
     match asked.order.as_deref() {
         None | Some("desc") => items.reverse(),
         Some("asc") => {}
@@ -195,6 +223,24 @@ async fn list_input_items(
     Ok(Json(ItemList { object: "list", data: items, first_id, last_id, has_more }))
 }
 
+/// Gives items whose id another one has an id of their own: a list is read on from an id.
+fn tell_apart(items: &mut [Value], response_id: &str) {
+    let mut seen = HashSet::new();
+    for (index, item) in items.iter_mut().enumerate() {
+        let Some(id) = item_id(item) else { continue };
+        if !seen.insert(id)
+            && let Value::Object(fields) = item
+        {
+            fields.insert("id".to_owned(), Value::String(listed_id("item", response_id, index)));
+        }
+    }
+}
+
+fn listed_id(prefix: &str, response_id: &str, index: usize) -> String {
+    let suffix = response_id.rsplit('_').next().unwrap_or_default();
+    format!("{prefix}_{suffix}_{index}")
+}
+
 fn item_id(item: &Value) -> Option<String> {
     item.get("id")?.as_str().map(str::to_owned)
 }
@@ -205,7 +251,7 @@ fn shown(item: &str, response_id: &str, index: usize) -> Result<Value, ApiError>
     else {
         return Err(ApiError::internal("a stored item is no object"));
     };
-    fields.retain(|key, _| !ID_FIELDS.contains(&key.as_str()));
+    fields.retain(|key, _| key != DIGEST_FIELD && !ID_FIELDS.contains(&key.as_str()));
     let kind = fields.entry("type".to_owned()).or_insert_with(|| Value::from("message"));
     let prefix = match kind.as_str().unwrap_or_default() {
         "message" => "msg",
@@ -213,10 +259,9 @@ fn shown(item: &str, response_id: &str, index: usize) -> Result<Value, ApiError>
         "function_call" | "function_call_output" => "fc",
         _ => "item",
     };
-    let suffix = response_id.rsplit('_').next().unwrap_or_default();
     let id = fields.entry("id".to_owned()).or_insert_with(|| Value::Null);
     if id.is_null() {
-        *id = Value::String(format!("{prefix}_{suffix}_{index}"));
+        *id = Value::String(listed_id(prefix, response_id, index));
     }
     if let Some(Value::String(text)) = fields.get("content") {
         let kind =

@@ -50,6 +50,9 @@ impl Tools {
             if name.is_empty() {
                 return Err(wrong("has no `name`"));
             }
+            if read.functions.iter().flatten().any(|tool| tool.name == name) {
+                return Err(wrong("has the name of another one"));
+            }
             let (parameters, strict) = if kind == "custom" {
                 if grammar(tool) {
                     return Err(wrong("has a grammar, which custom tools cannot have on this server"));
@@ -86,32 +89,37 @@ impl Tools {
             let message = format!("`tool_choice` is {}, and there are no `tools`", choice.to_json_string());
             return Err(ApiError::invalid("tool_choice", message));
         }
-        let choice = choice.filter(|_| self.functions.is_some()).map(chat_choice).transpose()?;
+        let choice = choice.filter(|_| self.functions.is_some()).map(|choice| self.chat_choice(choice)).transpose()?;
         let reads = policy.auto && policy.parser.is_some();
         let left_to_model = choice.as_ref().is_none_or(|choice| choice.is_null() || choice.as_str() == Some("auto"));
         let none = Value::from("none");
         let tool_choice = if left_to_model && !reads { Some(&none) } else { choice.as_ref() };
         ToolFields { tools: self.functions.as_deref(), tool_choice, parallel_tool_calls }.resolve(policy)
     }
-}
 
-/// A choice as a chat has it.
-fn chat_choice(choice: &Value) -> Result<Value, ApiError> {
-    let Some(kind) = choice.as_object().map(|_| choice.get("type").and_then(Value::as_str)) else {
-        return Ok(choice.clone());
-    };
-    if !matches!(kind, Some("function" | "custom")) {
-        let message = format!("a `tool_choice` of type {:?} is not supported", kind.unwrap_or_default());
-        return Err(ApiError::invalid("tool_choice", message));
+    /// A choice as a chat has it.
+    fn chat_choice(&self, choice: &Value) -> Result<Value, ApiError> {
+        let Some(kind) = choice.as_object().map(|_| choice.get("type").and_then(Value::as_str)) else {
+            return Ok(choice.clone());
+        };
+        if !matches!(kind, Some("function" | "custom")) {
+            let message = format!("a `tool_choice` of type {:?} is not supported", kind.unwrap_or_default());
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        // A chat's own form passes too.
+        let inner = choice.get("function").and_then(|function| function.get("name"));
+        let name = choice.get("name").or(inner).cloned().unwrap_or_default();
+        let is_custom = name.as_str().is_some_and(|name| self.custom.iter().any(|custom| custom == name));
+        if is_custom != (kind == Some("custom")) {
+            let message = format!("`tool_choice` names no {} tool of the request", kind.unwrap_or_default());
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        let function = Value::Object(Object::from_iter([("name".to_owned(), name)]));
+        Ok(Value::Object(Object::from_iter([
+            ("type".to_owned(), Value::from("function")),
+            ("function".to_owned(), function),
+        ])))
     }
-    // A chat's own form passes too.
-    let inner = choice.get("function").and_then(|function| function.get("name"));
-    let name = choice.get("name").or(inner).cloned().unwrap_or_default();
-    let function = Value::Object(Object::from_iter([("name".to_owned(), name)]));
-    Ok(Value::Object(Object::from_iter([
-        ("type".to_owned(), Value::from("function")),
-        ("function".to_owned(), function),
-    ])))
 }
 
 fn grammar(tool: &Value) -> bool {

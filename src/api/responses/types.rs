@@ -73,6 +73,9 @@ pub(super) struct ResponsesRequest {
     /// Refused: ids come on items, or from the store.
     #[schema(value_type = Option<Object>)]
     pub previous_input_messages: Option<Value>,
+    /// Refused unless empty: nothing is compacted.
+    #[schema(value_type = Option<Object>)]
+    pub context_management: Option<Value>,
     /// Report prompt and answer as text and ids.
     pub enable_response_messages: Option<bool>,
     /// The answer's id; a fresh one by default.

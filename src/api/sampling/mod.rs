@@ -381,6 +381,11 @@ impl Sampling {
         self.constraint = Some(constraint);
     }
 
+    /// Whether something is demanded of the output already.
+    pub(super) fn demands(&self) -> bool {
+        self.constraint.is_some()
+    }
+
     /// What the output must be, to be compiled.
     pub(super) fn take_constraint(&mut self) -> Option<Constraint> {
         self.constraint.take()

@@ -1,6 +1,7 @@
 //! One file for each endpoint.
 
 mod abort_requests;
+mod background_responses;
 mod cached_tokens;
 mod chat_batch;
 mod chat_completions;
@@ -19,6 +20,7 @@ mod messages;
 mod models;
 mod reasoning;
 mod render;
+mod response_chains;
 mod responses;
 mod server_load;
 mod structured;

@@ -1,0 +1,76 @@
+//! Ids of responses that are being generated: nobody else gets them, and who has one may write its record.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::background::Running;
+
+/// All of them; `None` for one that its client waits for.
+type Taken = Mutex<HashMap<String, Option<Arc<Running>>>>;
+
+/// The ids that are taken.
+#[derive(Default)]
+pub(super) struct Reservations {
+    taken: Arc<Taken>,
+    /// How many of them are generated in the background.
+    background: Arc<watch::Sender<usize>>,
+}
+
+/// An id, until this is dropped.
+pub(super) struct Reservation {
+    id: String,
+    taken: Arc<Taken>,
+    background: Arc<watch::Sender<usize>>,
+}
+
+impl Reservations {
+    /// Takes an id, unless somebody has it.
+    pub(super) fn reserve(&self, id: &str) -> Option<Reservation> {
+        match self.taken.lock().entry(id.to_owned()) {
+            Entry::Vacant(place) => place.insert(None),
+            Entry::Occupied(_) => return None,
+        };
+        let (taken, background) = (Arc::clone(&self.taken), Arc::clone(&self.background));
+        Some(Reservation { id: id.to_owned(), taken, background })
+    }
+
+    /// What is generated in the background under an id.
+    pub(super) fn running(&self, id: &str) -> Option<Arc<Running>> {
+        self.taken.lock().get(id).cloned().flatten()
+    }
+
+    /// Resolves when nothing is generated in the background.
+    pub(super) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut background = self.background.subscribe();
+        // Without a sender nothing is generated any more.
+        async move { drop(background.wait_for(|running| *running == 0).await) }
+    }
+}
+
+impl Reservation {
+    /// The id.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Has the response be found under its id while it is generated.
+    pub(super) fn enter(&self, running: Arc<Running>) {
+        let before = self.taken.lock().insert(self.id.clone(), Some(running));
+        if before.flatten().is_none() {
+            self.background.send_modify(|running| *running += 1);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.taken.lock().remove(&self.id).flatten().is_some() {
+            self.background.send_modify(|running| *running -= 1);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `previous_response_id`: what stays, what begins anew, and what is refused rather than mixed; and items that would have
+//! to be dropped.
+
+use serde_json::{Value, json};
+use tito::{TokenId, api::ToolPolicy, parser::ReasoningParser};
+
+use super::responses::{PATH, create, streamed, with};
+use crate::app::{IM_END, TestApp};
+
+fn ids(response: &Value) -> Value {
+    response["output"].as_array().unwrap().last().unwrap()["prompt_token_ids"].clone()
+}
+
+async fn text(app: &TestApp, response: &Value) -> String {
+    let text = app.post("/detokenize", json!({ "tokens": ids(response) })).await.ok();
+    text["prompt"].as_str().unwrap().to_owned()
+}
+
+/// A server without a cache, whose model spells letter by letter.
+fn spelling(said: &str) -> TestApp {
+    let app = TestApp::new().continuity(|policy| policy.memory = None);
+    let letters: Vec<TokenId> = said.chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect();
+    app.script(letters)
+}
+
+fn behind(previous: &Value, more: &Value) -> Value {
+    with(json!({ "previous_response_id": previous["id"], "include": ["token_ids"] }), more)
+}
+
+fn tool(name: &str) -> Value {
+    json!([{ "type": "function", "name": name, "parameters": { "type": "object" } }])
+}
+
+#[tokio::test]
+async fn tools_stay_and_others_begin_the_ids_anew() {
+    let app = spelling("Hello Bob").reads_tool_calls();
+    let first = create(&app, json!({ "input": "I am Bob.", "tools": tool("alpha") })).await;
+    let same = [json!({ "input": "Go on" }), json!({ "input": "Go on", "tools": tool("alpha") })];
+    for more in same {
+        let next = create(&app, behind(&first, &more)).await;
+        assert_eq!(next["token_continuity"]["outcome"], "exact", "{more}");
+        assert_eq!(next["tools"][0]["name"], "alpha");
+    }
+    for more in [tool("beta"), json!([])] {
+        let next = create(&app, behind(&first, &json!({ "input": "Go on", "tools": more }))).await;
+        assert_eq!(next["token_continuity"]["outcome"], "retokenized", "{more}");
+        let prompt = text(&app, &next).await;
+        assert!(!prompt.contains("alpha") && prompt.contains("Hello Bob"), "{prompt}");
+        assert_eq!(prompt.contains("beta"), more != json!([]), "{prompt}");
+    }
+}
+
+#[tokio::test]
+async fn ids_of_new_items_are_those_of_the_stored_conversation_or_refused() {
+    let app = spelling("Hello Bob");
+    let ask = |input: &str| json!({ "input": input, "include": ["token_ids"] });
+    let (one, other) = (create(&app, ask("one")).await, create(&app, ask("another")).await);
+    let user = json!({ "role": "user", "content": "Go on" });
+    for previous in [&other, &one] {
+        // Its own item again would stand in the prompt twice.
+        let refused = app.post(PATH, behind(previous, &json!({ "input": [one["output"][0], user] }))).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input[0].prompt_token_ids")));
+    }
+    let later = create(&app, behind(&one, &with(ask("two"), &json!({ "store": false })))).await;
+    let input = json!([{ "role": "user", "content": "two" }, later["output"][0], user]);
+    let next = create(&app, behind(&one, &json!({ "input": input }))).await;
+    assert_eq!(
+        (&next["token_continuity"]["outcome"], &next["token_continuity"]["warnings"]),
+        (&json!("exact"), &json!([]))
+    );
+}
+
+#[tokio::test]
+async fn a_turn_ends_where_it_ended_however_often_it_was_stored() {
+    let app = spelling("Hello Bob").continuity(|policy| policy.strict = true);
+    let first = create(&app, json!({ "input": "one" })).await;
+    let harness =
+        json!([{ "role": "assistant", "content": "Said by a harness." }, { "role": "user", "content": "two" }]);
+    let second = create(&app, json!({ "previous_response_id": first["id"], "input": harness })).await;
+    let third = create(&app, behind(&second, &json!({ "input": "three" }))).await;
+    assert_eq!(third["token_continuity"]["warnings"], json!([]));
+    let anew = create(&app, behind(&third, &json!({ "input": "four", "instructions": "Be long." }))).await;
+    let prompt = text(&app, &anew).await;
+    assert!(prompt.contains("Hello Bob") && !prompt.contains("BobSaid"), "{prompt}");
+}
+
+#[tokio::test]
+async fn a_conversation_that_was_cut_is_continued_whole() {
+    let app = spelling("Hello Bob").max_model_len(200);
+    let long = json!({ "input": "hello ".repeat(300), "truncation": "auto", "max_output_tokens": 1 });
+    let first = create(&app, long).await;
+    let next = app.post(PATH, behind(&first, &json!({ "input": "Go on", "truncation": "auto" }))).await;
+    assert_eq!(next.ok()["token_continuity"]["outcome"], "retokenized");
+    let plain = app.post(PATH, behind(&first, &json!({ "input": "Go on" }))).await;
+    assert!(plain.error()["message"].as_str().unwrap().contains("maximum context length"), "{}", plain.text);
+}
+
+#[tokio::test]
+async fn log_probs_of_a_text_begin_behind_the_reasoning() {
+    let policy = ToolPolicy { reasoning: ReasoningParser::named("deepseek_r1"), ..ToolPolicy::default() };
+    for interval in [1, 3, 1000] {
+        let app = TestApp::new().tools(policy);
+        let letters: Vec<TokenId> =
+            "hm</think>The answer".chars().flat_map(|letter| app.ids(&letter.to_string())).chain([IM_END]).collect();
+        let app = app.script(letters);
+        let body = json!({ "input": "Hi", "include": ["message.output_text.logprobs"], "stream_interval": interval });
+        let whole = create(&app, body.clone()).await;
+        let names = |logprobs: &Value| {
+            logprobs.as_array().unwrap().iter().map(|one| one["token"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let of_whole = names(&whole["output"][1]["content"][0]["logprobs"]);
+        assert_eq!(of_whole[..10].concat(), "The answer", "{of_whole:?}");
+        let events = streamed(&app, &body).await;
+        let deltas = events.iter().filter(|event| event["type"] == "response.output_text.delta");
+        let of_deltas: Vec<_> = deltas.flat_map(|event| names(&event["logprobs"])).collect();
+        assert_eq!(of_whole[..of_deltas.len()], of_deltas[..], "every {interval}");
+        assert!(of_deltas.len() >= 10, "every {interval}: {of_deltas:?}");
+        let done = events.iter().find(|event| event["type"] == "response.output_text.done").unwrap();
+        assert_eq!(names(&done["logprobs"]), of_whole);
+    }
+}
+
+#[tokio::test]
+async fn what_would_have_to_be_dropped_is_refused_by_name() {
+    let app = TestApp::new().says("Hello");
+    let reasoning = |more: Value| with(json!({ "type": "reasoning", "id": "rs_1" }), &more);
+    let items = [
+        reasoning(json!({ "content": "LOST" })),
+        reasoning(json!({ "summary": "LOST" })),
+        reasoning(json!({ "content": ["LOST"] })),
+        reasoning(json!({ "content": [{ "type": "reasoning_text", "text": 5 }] })),
+        reasoning(json!({ "summary": [], "encrypted_content": "x" })),
+        json!({ "type": "function_call_output", "call_id": "c", "output": "5", "prompt_token_ids": [1] }),
+        json!({ "role": "user", "content": [{ "type": "input_image", "image_url": "x" }] }),
+        json!({ "type": "item_reference", "id": "x" }),
+    ];
+    for item in items {
+        let refused = app.post(PATH, json!({ "input": [{ "role": "user", "content": "Hi" }, item] })).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input[1]")), "{item}");
+    }
+    let list = app.post(PATH, json!({ "input": [["message", "user", "hi"]] })).await;
+    assert_eq!((list.status, &list.error()["param"]), (400, &json!("body.input.0")));
+    let half = json!({ "role": "assistant", "content": "x", "prompt_token_ids": [1] });
+    let input = json!([{ "role": "user", "content": "Hi" }, half, { "role": "user", "content": "Go on" }]);
+    let refused = app.post(PATH, json!({ "input": input, "instructions": "Be brief." })).await;
+    assert_eq!(refused.error()["param"], "input[1].generation_token_ids", "{}", refused.text);
+}
+
+#[tokio::test]
+async fn fields_that_cannot_hold_are_refused_by_their_own_names() {
+    let app = TestApp::new().reads_tool_calls();
+    let custom = json!([{ "type": "custom", "name": "f" }, { "type": "function", "name": "f" }]);
+    let schema = json!({ "format": { "type": "json_schema", "name": "a", "schema": { "type": "object" } } });
+    let cases = [
+        (json!({ "n": 3 }), "n"),
+        (json!({ "prompt_logprobs": 1 }), "prompt_logprobs"),
+        (json!({ "truncate_prompt_tokens": 5 }), "truncate_prompt_tokens"),
+        (json!({ "max_output_tokens": 0 }), "max_output_tokens"),
+        (json!({ "context_management": [{ "type": "compaction" }] }), "context_management"),
+        (json!({ "tools": tool("f"), "tool_choice": "required", "text": schema }), "tool_choice"),
+        (json!({ "tools": tool("f"), "tool_choice": { "type": "custom", "name": "f" } }), "tool_choice"),
+        (json!({ "tool_choice": "other" }), "tool_choice"),
+        (json!({ "tools": custom }), "tools[1]"),
+        (json!({ "request_id": "x".repeat(5_000) }), "request_id"),
+    ];
+    for (more, param) in cases {
+        let refused = app.post(PATH, with(json!({ "input": "Hi" }), &more)).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!(param)), "{more}: {}", refused.text);
+    }
+}
+
+#[tokio::test]
+async fn listed_items_have_ids_of_their_own_and_queries_are_checked() {
+    let app = TestApp::new().says("Hello");
+    let twin = json!({ "role": "user", "id": "dup", "content": "Hi" });
+    let response = create(&app, json!({ "input": [twin, twin, twin] })).await;
+    let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
+    let (mut after, mut seen) = (String::new(), Vec::new());
+    loop {
+        let list = app.get(&format!("{path}/input_items?order=asc&limit=1{after}")).await.ok();
+        seen.push(list["last_id"].clone());
+        if list["has_more"] == json!(false) {
+            break;
+        }
+        after = format!("&after={}", list["last_id"].as_str().unwrap());
+        assert!(seen.len() <= 3, "{seen:?}");
+    }
+    assert_eq!(seen.len(), 3);
+    for query in ["?stream=maybe", "?starting_after=-1", "/input_items?limit=abc"] {
+        let refused = app.get(&format!("{path}{query}")).await;
+        assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("query")), "{query}");
+    }
+    assert_eq!(app.get(&format!("{PATH}/%ff")).await.error()["param"], "path.response_id");
+}
