@@ -110,7 +110,10 @@ async fn retrieve_response(
 /// A response whose process is gone.
 fn interrupted(response: &str) -> String {
     let Ok(Value::Object(mut fields)) = Value::parse(response) else { return response.to_owned() };
-    let error = [("code", "server_error"), ("message", "the server stopped while the response was being generated")];
+    let error = [
+        ("code", "server_error"),
+        ("message", "the server stopped, or could not keep the response, while it was generated"),
+    ];
     let error = error.into_iter().map(|(key, text)| (key.to_owned(), Value::from(text))).collect::<Object>();
     fields.insert("status".to_owned(), Value::from("failed"));
     fields.insert("error".to_owned(), Value::Object(error));
