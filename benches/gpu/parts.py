@@ -25,6 +25,15 @@ FAST = {"--max-num-seqs": 512, "--max-num-batched-tokens": 8192}
 GENERATED = {False: (64, 512, 64), True: (8, 24, 16)}
 
 
+def on_device(name, shape, before, after):
+    """Whether a server took the device's memory: one that computes elsewhere must not pass for one that does there."""
+    if before is None or after is None:
+        return Check(f"{name} server: on the device", False, "nvidia-smi tells no memory of a GPU")
+    used = after - before
+    text = f"{used / 2**30:.1f} GiB of the device are taken, the weights are {shape.file_bytes / 2**30:.1f}"
+    return Check(f"{name} server: on the device", used > 0.9 * shape.file_bytes, text)
+
+
 class Run:
     """What the parts share."""
 
@@ -113,11 +122,8 @@ class Run:
         before = device_memory() if options.device == "cuda" else None
         async with serving(command, shape, log, limit) as session:
             self.found.all["servers"][name] = {"command": command, "ready_s": session.ready_s}
-            if before is not None:
-                used = (device_memory() or 0) - before
-                ok = used > 0.9 * shape.file_bytes
-                text = f"{used / 2**30:.1f} GiB of the device are taken, the weights are {shape.file_bytes / 2**30:.1f}"
-                self.found.checked(shape.name, [Check(f"{name} server: on the device", ok, text)])
+            if options.device == "cuda":
+                self.found.checked(shape.name, [on_device(name, shape, before, device_memory())])
             yield session
         ok = session.served.status == 0 and "panicked" not in log.read_text(errors="replace")
         if not ok:

@@ -105,7 +105,7 @@ async def drive(order, processes):
             await ready.wait()
             go.set()
     except* (BenchError, OSError, TimeoutError) as failures:
-        raise BenchError(f"the load could not be made: {failures.exceptions[0]!r}") from None
+        raise BenchError(f"the load could not be made: {first_of(failures)}") from None
     fleet = Fleet()
     for found in (task.result() for task in tasks):
         fleet.answers += found["answers"]
@@ -114,6 +114,13 @@ async def drive(order, processes):
         fleet.client_shares.append(found["client_share"])
         fleet.cut = fleet.cut or found["cut"]
     return fleet
+
+
+def first_of(failures):
+    """The first failure of a group, in words."""
+    while isinstance(failures, BaseExceptionGroup):
+        failures = failures.exceptions[0]
+    return str(failures) or "it took too long"
 
 
 async def one(order, ready, go):
@@ -127,8 +134,8 @@ async def one(order, ready, go):
         process.stdin.write(framed(vars(order)))
         await process.stdin.drain()
         async with asyncio.timeout(GRACE):
-            if await process.stdout.readline() != READY:
-                raise BenchError("a process of the load did not start")
+            if (line := await process.stdout.readline()) != READY:
+                raise BenchError(line.decode().strip() or "a process of the load did not start")
             await ready.wait()
         await go.wait()
         process.stdin.write(GO)
@@ -152,14 +159,23 @@ def framed(value):
 # --- In the process ---------------------------------------------------------------------------------------------------
 
 
+def said(data):
+    """Bytes to whoever started the process, at once."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 async def work(order):
     """Connects, says so, waits for the signal, asks until all is answered or the time is over."""
     client = Client(order.url, 24 * 3600)
     target = Target(client, Prompts(0, range(1)), order.model, order.temperature, 0.5, seeds=order.seeds)
     first = [target.request(turns[0][0], turns[0][1], len(turns) > 1) for turns in order.streams]
-    await client.prepare(len(order.streams))
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
+    try:
+        await client.prepare(len(order.streams))
+    except OSError as error:
+        said(f"{error}\n".encode())
+        return None
+    said(READY)
     # Nothing else runs yet: the loop may wait with it.
     if sys.stdin.buffer.readline() != GO:
         return None
@@ -204,8 +220,7 @@ def main():
     (size,) = struct.unpack("<Q", sys.stdin.buffer.read(8))
     found = asyncio.run(work(Order(**pickle.loads(sys.stdin.buffer.read(size)))))
     if found is not None:
-        sys.stdout.buffer.write(framed(found))
-        sys.stdout.buffer.flush()
+        said(framed(found))
 
 
 if __name__ == "__main__":
