@@ -125,9 +125,10 @@ class Run:
             if options.device == "cuda":
                 self.found.checked(shape.name, [on_device(name, shape, before, device_memory())])
             yield session
-        ok = session.served.status == 0 and "panicked" not in log.read_text(errors="replace")
-        if not ok:
-            text = f"status {session.served.status} after SIGTERM; see {log.name}"
+        told = log.read_text(errors="replace")
+        if session.served.status != 0 or "panicked" in told:
+            end = "\n".join(told.splitlines()[-5:])
+            text = f"status {session.served.status} after SIGTERM; {log.name} ends:\n{end}"
             self.found.checked(shape.name, [Check(f"{name} server: ends well", False, text)])
 
     async def check(self, into, name, limit, asked):

@@ -105,7 +105,8 @@ class Bench:
     def _decoding(self, fleet, streams):
         """The rate while all streams were being written, and what the roofline allows then."""
         found = {"decode_tokens_per_s": None, "decode_bound": None, "decode_hangs_on": None, "decode_share": None}
-        window = steady(fleet.whole) if len(fleet.whole) == streams else None
+        begun = fleet.begun(self.sizes.tokens_in)
+        window = steady(begun) if begun and len(begun) == streams else None
         if window is None:
             return found
         seconds, tokens, context = window

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .client import BenchError, Client
-from .load import Prompts, Target
+from .load import Answer, Prompts, Target
 
 GO = b"go\n"
 READY = b"ready\n"
@@ -56,10 +56,22 @@ class Fleet:
         last = [answer.last for answer in self.whole] + [times[-1] for _, times in self.unfinished if times]
         return max(last) - min(sent) if last else None
 
+    def begun(self, prompt_tokens):
+        """Whole answers and what came of those that were cut, to prompts of one length; None if one has no token."""
+        if not all(times for _, times in self.unfinished):
+            return None
+        return self.whole + [partial(sent, times, prompt_tokens) for sent, times in self.unfinished]
+
     @property
     def tokens(self):
         """All that arrived."""
         return sum(answer.tokens for answer in self.whole) + sum(len(times) for _, times in self.unfinished)
+
+
+def partial(sent, times, prompt_tokens):
+    """What came of an answer, as if that were all."""
+    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    return Answer(sent, times[0], times[-1], len(times), prompt_tokens, gaps, len(times), None)
 
 
 def arrivals(answer):

@@ -3,6 +3,7 @@
     python3 -m unittest discover tests/gpu_check
 """
 
+import asyncio
 import json
 import struct
 import sys
@@ -13,11 +14,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches"))
 
-from gpu import compare, roofline, shapes, tables, verdict, writing  # noqa: E402
+from gpu import compare, roofline, shapes, tables, updates, verdict, writing  # noqa: E402
 from gpu.budget import Budget  # noqa: E402
 from gpu.checks import Check  # noqa: E402
 from gpu.session import Binary  # noqa: E402
-from serve.fleet import steady  # noqa: E402
+from serve.fleet import Fleet, steady  # noqa: E402
 from serve.load import Answer  # noqa: E402
 
 
@@ -214,6 +215,12 @@ class SteadyTime(unittest.TestCase):
         # 10 and 10 of the prompts, 3 and 1 tokens before it, one of two in the middle each.
         self.assertEqual(context, (10 + 3 + 1 + 10 + 1 + 1) / 2)
 
+    def test_what_came_before_the_cut_counts(self):
+        cut = Fleet(answers=[[answer(0, 1.0, 1.0, 5)]], unfinished=[(0, [2.0, 3.0, 4.0])], cut=True)
+        self.assertEqual((cut.tokens, cut.wall), (8, 5.0))
+        self.assertEqual(steady(cut.begun(10))[:2], (2.0, 4.0))
+        self.assertIsNone(Fleet(unfinished=[(0, [])]).begun(10))
+
     def test_answers_that_follow_each_other_have_none(self):
         self.assertIsNone(steady([answer(0, 1.0, 1.0, 3), answer(0, 9.0, 1.0, 3)]))
         self.assertIsNone(steady([]))
@@ -245,6 +252,47 @@ class Pages(unittest.TestCase):
         figure |= {"requests": 1, "unfinished": 3, "tokens_in": 2, "tokens_out": 2}
         page = tables.page(found(speed={"m": {"bursts": [figure]}}))
         self.assertIn("**cut: 1 of 4 were whole**; **the client may be what bounds it**", page)
+
+
+class OtherWeights:
+    """A server that can change its weights; `stale` keeps the cache of the old ones, `lost` never goes back."""
+
+    shape = shapes.TINY_QWEN3
+
+    def __init__(self, stale=False, lost=False):
+        self.stale, self.lost, self.weights = stale, lost, "a"
+
+    async def post(self, path, fields):
+        """An update."""
+        self.weights = "b" if self.lost else fields["model_path"]
+
+    async def choice(self, prompt, tokens, cache_salt=None):
+        """Of two tokens, which depend on the weights."""
+        ids = [1, 2] if self.weights == "a" else [3, 4]
+        log_prob = -0.7 if self.stale and self.weights == "b" and cache_salt is None else -2.0
+        return choice(ids, [log_prob, log_prob], [{"1": -2.0, "3": -2.1}] * 2) | {"text": ""}
+
+
+class Updates(unittest.TestCase):
+    bound = compare.Bound.of({"max": 0.1, "mean": 0.01})
+
+    def ok(self, session, paths=frozenset([updates.FROM_DISK])):
+        """What the check says."""
+        [check], _ = asyncio.run(updates.update(session, paths, "a", "b"))
+        check.judge(self.bound)
+        return check.ok
+
+    def test_there_and_back_passes(self):
+        self.assertTrue(self.ok(OtherWeights()))
+
+    def test_a_cache_of_the_old_weights_fails(self):
+        self.assertFalse(self.ok(OtherWeights(stale=True)))
+
+    def test_weights_that_do_not_come_back_fail(self):
+        self.assertFalse(self.ok(OtherWeights(lost=True)))
+
+    def test_what_is_not_offered_is_told(self):
+        self.assertIsNone(self.ok(OtherWeights(), paths=frozenset()))
 
 
 class Flags(unittest.TestCase):
