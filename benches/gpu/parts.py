@@ -83,7 +83,8 @@ class Run:
             self._packages = await self.worker.call("hello", limit * 0.7, device=self.options.device)
         except BenchError as error:
             self.found.loud(f"torch does not work: {error}")
-        self.found.all["machine"]["packages"] = ", ".join(f"{name} {text}" for name, text in self._packages.items())
+        there = {name: text for name, text in self._packages.items() if name != "seconds"}
+        self.found.all["machine"]["packages"] = ", ".join(f"{name} {text}" for name, text in there.items())
         if missing := [name for name in ("torch", "transformers", "numpy") if not self._packages.get(name)]:
             self.found.loud(f"this Python has no {' and no '.join(missing)}: some things are not compared or measured")
         for shape in (self.small, self.large):

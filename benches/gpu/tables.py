@@ -15,7 +15,9 @@ def page(found):
 def heading(found):
     """Where the figures come from."""
     machine = found["machine"]
-    title = "# The native engine on a GPU" if not found["rehearsal"] else "# REHEARSAL on the CPU: these are no figures"
+    title = "# The native engine on a GPU" if machine["device"] == "cuda" else "# The native engine on the CPU"
+    if found["rehearsal"]:
+        title = f"# REHEARSAL with tiny models on {machine['device']}: these are no figures"
     rows = [[name, str(value)] for name, value in machine.items()]
     return f"{title}\n\nWritten by `scripts/gpu-check`.\n\n" + words(["", ""], rows)
 

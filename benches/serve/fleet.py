@@ -32,6 +32,7 @@ class Order:
     seeds: int
     limit: float  # seconds
     streams: list
+    min_share: float = 0.5  # the fewest events with text for a token
 
 
 @dataclass
@@ -180,7 +181,7 @@ def said(data):
 async def work(order):
     """Connects, says so, waits for the signal, asks until all is answered or the time is over."""
     client = Client(order.url, 24 * 3600)
-    target = Target(client, Prompts(0, range(1)), order.model, order.temperature, 0.5, seeds=order.seeds)
+    target = Target(client, Prompts(0, range(1)), order.model, order.temperature, order.min_share, seeds=order.seeds)
     first = [target.request(turns[0][0], turns[0][1], len(turns) > 1) for turns in order.streams]
     try:
         await client.prepare(len(order.streams))

@@ -152,7 +152,7 @@ class Differences(unittest.TestCase):
 
     def test_a_difference_is_judged_by_the_bound(self):
         bound = compare.Bound.of({"max": 0.1, "mean": 0.01})
-        near, far = Check("near", None, "", 0.3), Check("far", True, "", 0.31)
+        near, far = Check("near", None, "", 0.2), Check("far", True, "", 0.21)
         bad = Check("bad", False, "", 0.0)
         for check in (near, far, bad):
             check.judge(bound)
@@ -228,7 +228,7 @@ class SteadyTime(unittest.TestCase):
 
 def found(**more):
     """What a run has before its first part."""
-    empty = {"rehearsal": False, "machine": {"GPU": "none"}, "cut": {}, "loud": [], "checks": [], "servers": {}}
+    empty = {"rehearsal": False, "machine": {"device": "cuda"}, "cut": {}, "loud": [], "checks": [], "servers": {}}
     return empty | {"speed": {}, "generate": {}} | more
 
 
