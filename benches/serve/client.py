@@ -132,6 +132,7 @@ class Client:
         self._authority = parts.netloc
         self._timeout = timeout
         self._idle = []
+        self.unfinished = []  # replies that whoever asked did not wait for
 
     def post(self, path, fields):
         """The bytes of a POST request, to be made before the clock starts."""
@@ -176,6 +177,9 @@ class Client:
                     except OSError:
                         if connection.uses == 1 or reply.started:
                             raise
+                    except asyncio.CancelledError:
+                        self.unfinished.append(reply)
+                        raise
         except TimeoutError:
             raise BenchError(f"no answer in {timeout or self._timeout} s") from None
         except WireError as error:

@@ -69,6 +69,15 @@ class Served:
         """Bytes by name, summed over the process and its descendants. Shared pages count once for each."""
         return memory(self._process.pid)
 
+    def processor_seconds(self):
+        """What it has taken of the cores so far, its descendants too."""
+        return processor_seconds(self._process.pid)
+
+    @property
+    def status(self):
+        """The exit status, or None while it runs."""
+        return self._process.poll()
+
     def kill(self):
         """Ends the whole process group."""
         for number, patience in ((signal.SIGTERM, TERMINATE), (signal.SIGKILL, None)):
@@ -104,6 +113,18 @@ def memory(root):
             if name in sums:
                 sums[name] += int(value.split()[0]) * 1024
     return sums
+
+
+def processor_seconds(root):
+    """Of user and kernel, summed over the process `root` and all its descendants."""
+    ticks = 0
+    for process in descendants(root):
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(root):
