@@ -72,7 +72,8 @@ pub(crate) struct NoRoom;
 /// A device, and its memory.
 ///
 /// *States* are rows of numbers in f32; an *operand* is what matrices are multiplied with, rounded to their precision.
-/// Every operation gives the same bits for a row whatever other rows are there.
+/// On the processor, and elsewhere where a backend is told so, every operation gives the same bits for a row whatever
+/// other rows are there.
 pub(crate) trait Backend: Send + 'static {
     /// A weight matrix.
     type Matrix: Send;
@@ -84,6 +85,8 @@ pub(crate) trait Backend: Send + 'static {
     type Operand: Send;
     /// Keys and values of one layer.
     type Cache: Send;
+    /// What all layers of a step share.
+    type Plan;
 
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
     fn matrix(&self, outputs: usize, inputs: usize) -> Self::Matrix;
@@ -124,19 +127,12 @@ pub(crate) trait Backend: Send + 'static {
         bias: Option<&Self::Vector>,
         out: &mut Self::States,
     );
+    /// Prepares a step over a batch whose rows have these angles.
+    fn plan(&mut self, batch: &Batch, angles: Angles) -> Self::Plan;
     /// Rotates the first `heads` heads of every row.
-    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, angles: &Angles);
-    /// Writes the keys and values of all new tokens: those of a row begin at number `first`. Clears the flag in `finite`
-    /// of each span with one that is NaN or infinite.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn write_cache(
-        &mut self,
-        states: &Self::States,
-        first: usize,
-        batch: &Batch,
-        cache: &mut Self::Cache,
-        finite: &mut [bool],
-    );
+    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, plan: &Self::Plan);
+    /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
+    fn write_cache(&mut self, states: &Self::States, first: usize, cache: &mut Self::Cache, plan: &mut Self::Plan);
     /// Attention of every row, whose queries come first in it.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend(
@@ -144,9 +140,11 @@ pub(crate) trait Backend: Send + 'static {
         states: &Self::States,
         cache: &Self::Cache,
         shape: AttentionShape,
-        batch: &Batch,
+        plan: &Self::Plan,
         out: &mut Self::Operand,
     );
+    /// For each span of the batch whether all keys and values that the step wrote of it are finite.
+    fn finite(&mut self, plan: Self::Plan) -> Vec<bool>;
     /// `silu(gate) * up` of every row, which holds `width` gates and then as many ups.
     fn gated_silu(&mut self, states: &Self::States, width: usize, out: &mut Self::Operand);
     /// The rows that `picks` lists.

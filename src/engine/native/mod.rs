@@ -5,6 +5,7 @@
 
 mod backend;
 mod cpu;
+mod cuda;
 mod executor;
 mod kv_cache;
 mod model;

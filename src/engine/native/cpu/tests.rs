@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     engine::native::{
-        backend::Span,
         model::{Model, ModelShape},
         weights::GgufWeights,
     },
