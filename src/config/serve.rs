@@ -9,6 +9,7 @@ use clap::{
 use serde_json::{Map, Value};
 
 use super::{
+    device::DeviceArg,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive},
 };
@@ -62,6 +63,11 @@ pub struct ServeArgs {
     /// Memory for keys and values, such as `4G`. [default: a quarter of the free memory]
     #[arg(long, value_parser = human_readable_size, value_name = "BYTES", visible_alias = "kv-cache-memory-bytes")]
     pub kv_cache_memory: Option<u64>,
+
+    /// Where the model is computed: `cpu`, `cuda` or `cuda:N`; `auto` is the first GPU if there is one and this build
+    /// can use it.
+    #[arg(long, default_value_t, value_name = "DEVICE")]
+    pub device: DeviceArg,
 
     /// Threads that compute. [default: one for each core]
     #[arg(long, value_name = "N", value_parser = positive)]

@@ -300,7 +300,6 @@ const REMOVED_SWITCHES: &[&str] = &[
 const REMOVED_VALUES: &[&str] = &[
     "calculate-kv-scales",
     "cuda-graph-sizes",
-    "device",
     "guided-decoding-backend",
     "guided-decoding-disable-additional-properties",
     "guided-decoding-disable-any-whitespace",

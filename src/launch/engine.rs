@@ -6,7 +6,7 @@ use anyhow::bail;
 
 #[cfg(feature = "mistralrs")]
 use super::mistralrs::load as mistralrs;
-use super::{native, progress::Progress, script};
+use super::{device::Device, native, progress::Progress, script};
 use crate::{
     config::{EngineKind, ServeArgs},
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
@@ -18,6 +18,7 @@ use crate::{
 #[expect(clippy::too_many_arguments, reason = "an engine needs a bit of everything that was read")]
 pub(super) async fn load(
     args: &ServeArgs,
+    device: Device,
     files: &ModelFiles,
     tokenizer: &Tokenizer,
     eos: &EosTokens,
@@ -45,15 +46,15 @@ pub(super) async fn load(
             Ok(Arc::new(engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs)))
         }
         EngineKind::Native => match native::find(args, files)? {
-            Ok(found) => native::load(args, found, max_model_len, progress).await,
+            Ok(found) => native::load(args, device, found, max_model_len, progress).await,
             Err(reason) => bail!("the native engine does not serve this model: {reason}"),
         },
-        EngineKind::Mistralrs => mistralrs(args, files, tokenizer, max_model_len, progress).await,
+        EngineKind::Mistralrs => mistralrs(args, device, files, tokenizer, max_model_len, progress).await,
         EngineKind::Auto => match native::find(args, files)? {
-            Ok(found) => native::load(args, found, max_model_len, progress).await,
+            Ok(found) => native::load(args, device, found, max_model_len, progress).await,
             Err(reason) => {
                 progress.say(&format!("not with the native engine: {reason}"));
-                mistralrs(args, files, tokenizer, max_model_len, progress).await
+                mistralrs(args, device, files, tokenizer, max_model_len, progress).await
             }
         },
     }
@@ -63,6 +64,7 @@ pub(super) async fn load(
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
 async fn mistralrs(
     _: &ServeArgs,
+    _: Device,
     _: &ModelFiles,
     _: &Tokenizer,
     _: usize,

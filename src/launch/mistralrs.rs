@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tempfile::TempDir;
 
-use super::{progress::Progress, weights::keep_blocks};
+use super::{device::Device, progress::Progress, weights::keep_blocks};
 use crate::{
     config::{Dtype as Asked, GgufWeights, ServeArgs},
     engine::{
@@ -29,6 +29,7 @@ struct Weights {
 /// Loads the engine.
 pub(super) async fn load(
     args: &ServeArgs,
+    device: Device,
     files: &ModelFiles,
     tokenizer: &Tokenizer,
     max_model_len: usize,
@@ -39,6 +40,10 @@ pub(super) async fn load(
     step.done();
     let spec = LoadSpec {
         source: weights.source.clone(),
+        gpu: match device {
+            Device::Cpu => None,
+            Device::Cuda(number) => Some(number),
+        },
         dtype: match args.dtype {
             Asked::Auto => Dtype::Auto,
             Asked::Float16 => Dtype::F16,

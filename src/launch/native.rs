@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use super::{
+    device::Device,
     progress::Progress,
     weights::{self, available_memory},
 };
@@ -54,10 +55,14 @@ pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Resul
 /// Loads the engine.
 pub(super) async fn load(
     args: &ServeArgs,
+    device: Device,
     Found { config, source }: Found,
     max_model_len: usize,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
+    if let Device::Cuda(number) = device {
+        bail!("the native engine does not compute on cuda:{number} yet; --device cpu, or --engine mistralrs");
+    }
     let settings = NativeSettings {
         source,
         dtype: dtype(args.dtype, &config),
