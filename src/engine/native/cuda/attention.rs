@@ -13,7 +13,7 @@ use super::{
 use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, Span};
 
 /// Scores that are there at a time.
-const MOST_SCORES: usize = 1 << 26;
+pub(super) const MOST_SCORES: usize = 1 << 26;
 /// Keys of a tile.
 const KEYS: usize = 4096;
 /// Keys and queries of a tile where the shape of every product is to be the same.
@@ -167,5 +167,91 @@ impl Sums {
             weighted: (before.weighted.broadcast_mul(&factor)? + weighted)?,
             max,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::engine::native::backend::{Angles, Batch, CacheShape};
+
+    const HEADS: usize = 4;
+    const SHAPE: CacheShape = CacheShape { heads: 2, head_dim: 8 };
+    const LENGTH: usize = 700;
+
+    fn number(seed: usize) -> f32 {
+        ((seed * 7919 + 17) % 10_007) as f32 / 5_000.0 - 1.0
+    }
+
+    /// Queries, keys and values of every position, and a cache that holds the latter in blocks out of order.
+    fn filled() -> (Tensor, Vec<Vec<f32>>, Cache, Vec<u32>) {
+        let columns = (HEADS + 2 * SHAPE.heads) * SHAPE.head_dim;
+        let rows: Vec<Vec<f32>> =
+            (0..LENGTH).map(|row| (0..columns).map(|column| number(row * columns + column)).collect()).collect();
+        let states = Tensor::new(rows.clone(), &Device::Cpu).unwrap();
+        let blocks: Vec<u32> = (0..LENGTH.div_ceil(BLOCK_TOKENS) as u32).rev().collect();
+        let cache = Cache::new((&Device::Cpu, DType::F32), SHAPE, blocks.len()).unwrap();
+        cache.write(&states, HEADS * SHAPE.head_dim, &mut plan(0, LENGTH, &blocks)).unwrap();
+        (states, rows, cache, blocks)
+    }
+
+    fn plan(first_position: usize, tokens: usize, blocks: &[u32]) -> Plan {
+        let span = Span { first_row: 0, tokens, first_position, blocks: blocks.to_vec() };
+        let batch = Batch { token_ids: vec![0; tokens], spans: vec![span], logit_rows: Vec::new() };
+        let angles = Angles { cosines: vec![1.0; tokens], sines: vec![0.0; tokens] };
+        Plan::new(&Device::Cpu, &batch, angles).unwrap()
+    }
+
+    /// Attention of one head of one position, written down as it is defined.
+    fn expected(rows: &[Vec<f32>], position: usize, head: usize, scale: f32, window: Option<usize>) -> Vec<f64> {
+        let dim = SHAPE.head_dim;
+        let kv_head = head * SHAPE.heads / HEADS;
+        let part = |row: usize, head: usize| rows[row][head * dim..][..dim].iter().map(|number| f64::from(*number));
+        let seen: Vec<usize> =
+            (0..=position).filter(|other| window.is_none_or(|window| position - other < window)).collect();
+        let score = |other: usize| -> f64 {
+            let dot: f64 = part(position, head).zip(part(other, HEADS + kv_head)).map(|(a, b)| a * b).sum();
+            (dot * f64::from(scale)).exp()
+        };
+        let weights: Vec<f64> = seen.iter().map(|other| score(*other)).collect();
+        let total: f64 = weights.iter().sum();
+        let mut out = vec![0.0; dim];
+        for (other, weight) in seen.iter().zip(&weights) {
+            for (sum, value) in out.iter_mut().zip(part(*other, HEADS + SHAPE.heads + kv_head)) {
+                *sum += weight / total * value;
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn tiles_of_any_size_give_what_attention_is_defined_as() {
+        let (states, rows, cache, blocks) = filled();
+        let queries = states.narrow(1, 0, HEADS * SHAPE.head_dim).unwrap().contiguous().unwrap();
+        let queries = queries.reshape((LENGTH, HEADS, SHAPE.head_dim)).unwrap();
+        let small = Tiles { queries: 7, keys: 64, equal: false };
+        for (tiles, window) in [Tiles::large(HEADS), Tiles::equal(), small]
+            .into_iter()
+            .flat_map(|tiles| [None, Some(1), Some(33), Some(300)].map(|window| (tiles, window)))
+        {
+            let shape = AttentionShape { heads: HEADS, scale: 0.4, window };
+            for (first, tokens) in [(0, LENGTH), (511, 40), (650, 50), (699, 1)] {
+                let plan = plan(first, tokens, &blocks);
+                let own = queries.narrow(0, first, tokens).unwrap();
+                let found = attend_span(&own, &plan.spans[0], &cache, (shape, tiles), &plan).unwrap();
+                let found = found.to_vec2::<f32>().unwrap();
+                for token in (0..tokens).step_by(13) {
+                    for head in 0..HEADS {
+                        let expected = expected(&rows, first + token, head, shape.scale, window);
+                        let found = &found[token][head * SHAPE.head_dim..][..SHAPE.head_dim];
+                        let error =
+                            found.iter().zip(&expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+                        assert!(error < 1e-5, "{tiles:?}, {window:?}, position {}: {error}", first + token);
+                    }
+                }
+            }
+        }
     }
 }

@@ -14,12 +14,15 @@ mod attention;
 mod buffer;
 mod cache;
 mod elementwise;
+mod gpu;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod plan;
 mod products;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::gpu::Gpu;
 
 use std::ops::Range;
 
@@ -98,7 +101,8 @@ impl DeviceBackend {
     ) -> Result<()> {
         let begun = accumulate || bias.is_some();
         if let Some(bias) = bias {
-            let biased = if accumulate { out.broadcast_add(bias)? } else { bias.broadcast_as(out.shape())?.contiguous()? };
+            let biased =
+                if accumulate { out.broadcast_add(bias)? } else { bias.broadcast_as(out.shape())?.contiguous()? };
             out.slice_set(&biased, 0, 0)?;
         }
         let Some(tile) = self.tile else { return products::multiply(input, matrix.tensor(), out, begun) };
@@ -129,11 +133,8 @@ impl DeviceBackend {
             out.slice_set(&attended.to_dtype(self.dtype)?, 0, span.first_row)?;
         }
         let Some(single) = &division.single else { return Ok(()) };
-        let own: Vec<Tensor> = single
-            .stretches
-            .iter()
-            .map(|(first, count)| queries.narrow(0, *first, *count))
-            .collect::<Result<_>>()?;
+        let own: Vec<Tensor> =
+            single.stretches.iter().map(|(first, count)| queries.narrow(0, *first, *count)).collect::<Result<_>>()?;
         let own = if let [own] = &own[..] { own.clone() } else { Tensor::cat(&own, 0)? };
         let attended = self.attend_single_rows(&own, &division, cache, setting, plan)?;
         let mut done = 0;
@@ -255,7 +256,8 @@ impl Backend for DeviceBackend {
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], out: &mut Buffer) {
         let table = table.tensor();
-        let rows = Tensor::new(token_ids, &self.device).and_then(|ids| table.index_select(&ids, 0)?.to_dtype(DType::F32));
+        let rows =
+            Tensor::new(token_ids, &self.device).and_then(|ids| table.index_select(&ids, 0)?.to_dtype(DType::F32));
         let out = out.reshape(self.sums(), token_ids.len(), done(table.dim(1)));
         done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
     }

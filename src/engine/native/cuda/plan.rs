@@ -175,11 +175,12 @@ impl Division {
 fn once<T: Clone>(cell: &OnceCell<T>, send: impl FnOnce() -> Result<T>) -> Result<T> {
     match cell.get() {
         Some(sent) => Ok(sent.clone()),
-        None => Ok(cell.get_or_init({
-            let sent = send()?;
-            || sent
-        })
-        .clone()),
+        None => Ok(cell
+            .get_or_init({
+                let sent = send()?;
+                || sent
+            })
+            .clone()),
     }
 }
 
@@ -246,7 +247,10 @@ mod tests {
         let found = runs(&spans);
         assert_eq!(found, [run(0, 1, 7, 31), run(1, 2, 4, 30), run(3, 32, 2, 0), run(35, 6, 9, 0)]);
         let slots = slots(&found);
-        assert_eq!((slots.len(), slots[0], slots[1], slots[3], slots[40]), (41, 7 * 32 + 31, 4 * 32 + 30, 64, 9 * 32 + 5));
+        assert_eq!(
+            (slots.len(), slots[0], slots[1], slots[3], slots[40]),
+            (41, 7 * 32 + 31, 4 * 32 + 30, 64, 9 * 32 + 5)
+        );
     }
 
     #[test]

@@ -66,7 +66,8 @@ mod tests {
     use super::*;
 
     fn random(rows: usize, columns: usize, dtype: DType) -> Tensor {
-        let numbers: Vec<f32> = (0..rows * columns).map(|index| ((index * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
+        let numbers: Vec<f32> =
+            (0..rows * columns).map(|index| ((index * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
         Tensor::from_vec(numbers, (rows, columns), &Device::Cpu).unwrap().to_dtype(dtype).unwrap()
     }
 
@@ -104,7 +105,8 @@ mod tests {
         let left = random(2 * 3, 4, DType::F32).reshape((2, 3, 4)).unwrap();
         // Keys as they are gathered: positions first.
         let right = random(5 * 2, 4, DType::F32).reshape((5, 2, 4)).unwrap().transpose(0, 1).unwrap();
-        let expected = left.matmul(&right.contiguous().unwrap().transpose(1, 2).unwrap().contiguous().unwrap()).unwrap();
+        let expected =
+            left.matmul(&right.contiguous().unwrap().transpose(1, 2).unwrap().contiguous().unwrap()).unwrap();
         assert_eq!(bits(&batched_transposed(&left, &right).unwrap()), bits(&expected));
     }
 }

@@ -151,7 +151,12 @@ fn in_company(name: &str, deterministic: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>)
     let whole = |sequence: &Sequence| {
         let batch = Batch {
             token_ids: sequence.tokens.clone(),
-            spans: vec![Span { first_row: 0, tokens: sequence.tokens.len(), first_position: 0, blocks: vec![3, 0, 2, 1] }],
+            spans: vec![Span {
+                first_row: 0,
+                tokens: sequence.tokens.len(),
+                first_position: 0,
+                blocks: vec![3, 0, 2, 1],
+            }],
             logit_rows: (0..sequence.tokens.len()).collect(),
         };
         step(&mut of(4), &batch).0
@@ -215,13 +220,19 @@ fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
 #[test]
 fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
     // The last of the embeddings are not numbers.
-    let table = given("model.embed_tokens.weight", &[96, 64], |place| {
-        if place < 95 * 64 { (place as f32).sin() } else { f32::NAN }
-    });
+    let table =
+        given(
+            "model.embed_tokens.weight",
+            &[96, 64],
+            |place| {
+                if place < 95 * 64 { (place as f32).sin() } else { f32::NAN }
+            },
+        );
     for dtype in [DType::F32, DType::BF16] {
         let mut model = loaded("llama", backend(dtype));
         replace(&mut model, &table);
-        let span = |first_row, blocks: &[u32]| Span { first_row, tokens: 20, first_position: 0, blocks: blocks.to_vec() };
+        let span =
+            |first_row, blocks: &[u32]| Span { first_row, tokens: 20, first_position: 0, blocks: blocks.to_vec() };
         let mut batch = Batch {
             token_ids: (0..40).collect(),
             spans: vec![span(0, &[1]), span(20, &[2])],

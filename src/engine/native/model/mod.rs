@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Rows whose logits are there at a time.
-const LOGIT_ROWS: usize = 64;
+pub(super) const LOGIT_ROWS: usize = 64;
 
 /// A model on a backend, with its cache of keys and values.
 pub(crate) struct Model<B: Backend> {

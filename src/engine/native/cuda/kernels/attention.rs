@@ -3,7 +3,13 @@
 use candle_core::{Result, Tensor};
 use mistralrs_paged_attn::{paged_attention, reshape_and_cache};
 
-use super::{super::{cache::Cache, plan::{Plan, SingleRows}}, rows::new_keys};
+use super::{
+    super::{
+        cache::Cache,
+        plan::{Plan, SingleRows},
+    },
+    rows::new_keys,
+};
 use crate::engine::native::backend::{AttentionShape, CacheShape};
 
 /// Heads that there are kernels for.

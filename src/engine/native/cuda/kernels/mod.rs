@@ -10,13 +10,32 @@ mod attention;
 mod blas;
 mod rows;
 
-use candle_core::{CudaDevice, DType, Result, Storage, Tensor, bail, cuda_backend::cudarc::driver::DevicePtr};
+use candle_core::{
+    CudaDevice, DType, Device, Result, Storage, Tensor, bail,
+    cuda_backend::{WrapErr, cudarc::driver::DevicePtr},
+};
 
 pub(super) use self::{
     attention::{attend, serve, write_cache},
     blas::{batched, multiply},
     rows::{gated_silu, head_norm, norm, rotate},
 };
+
+/// Opens a GPU, with a stream of its own.
+pub(super) fn open(number: usize) -> Result<Device> {
+    let device = Device::new_cuda_with_stream(number)?;
+    // SAFETY: there is one stream, so that no other one uses or frees what it works on.
+    unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    Ok(device)
+}
+
+/// Free and all memory of a GPU, in bytes.
+pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
+    let stream = device.as_cuda_device()?.cuda_stream();
+    stream.synchronize().w()?;
+    let (free, total) = stream.context().mem_get_info().w()?;
+    Ok((free as u64, total as u64))
+}
 
 /// The device of a tensor.
 fn device(tensor: &Tensor) -> Result<&CudaDevice> {

@@ -87,8 +87,13 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out
     if (rows, width) != (out_rows, out_width) || len != width {
         bail!("a norm of {rows} rows of {width} with {len} weights to {out_rows} of {out_width}");
     }
-    let arguments =
-        [Argument::Address(from), Argument::Address(weight), Argument::Address(to), count(width)?, Argument::Number(epsilon)];
+    let arguments = [
+        Argument::Address(from),
+        Argument::Address(weight),
+        Argument::Address(to),
+        count(width)?,
+        Argument::Number(epsilon),
+    ];
     launch(device(states)?, &for_type("norm", out.dtype())?, (rows, 1), THREADS, &arguments)
 }
 
