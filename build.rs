@@ -2,13 +2,17 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-const KERNELS: &str = "src/engine/native/cuda/kernels/rows.cu";
+const FOLDER: &str = "src/engine/native/cuda/kernels";
+/// Names of files, and whether products and sums may be fused there.
+const KERNELS: [(&str, bool); 2] = [("rows", true), ("summary", false)];
 /// Where CUDA_COMPUTE_CAP says nothing: PTX for an earlier GPU runs on every later one.
 const EARLIEST: &str = "80";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed={KERNELS}");
+    for (name, _) in KERNELS {
+        println!("cargo:rerun-if-changed={FOLDER}/{name}.cu");
+    }
     println!("cargo:rerun-if-env-changed=CUDA_HOME");
     println!("cargo:rerun-if-env-changed=CUDA_COMPUTE_CAP");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
@@ -16,16 +20,22 @@ fn main() {
     }
     let in_home = env::var_os("CUDA_HOME").map(|home| PathBuf::from(home).join("bin/nvcc"));
     let nvcc = in_home.filter(|path| path.exists()).unwrap_or_else(|| "nvcc".into());
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder")).join("rows.ptx");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder"));
     let asked = env::var("CUDA_COMPUTE_CAP").unwrap_or_else(|_| EARLIEST.to_owned());
     let capability = asked.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let outcome = Command::new(&nvcc)
-        .args(["--ptx", "-O3", "--std=c++17", &format!("-arch=compute_{capability}"), KERNELS, "-o"])
-        .arg(&out)
-        .status();
-    match outcome {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("{} could not compile {KERNELS}: {status}", nvcc.display()),
-        Err(error) => panic!("cannot run {}: {error}; docs/gpu.md says what a build for CUDA needs", nvcc.display()),
+    for (name, fused) in KERNELS {
+        let source = format!("{FOLDER}/{name}.cu");
+        let outcome = Command::new(&nvcc)
+            .args(["--ptx", "-O3", "--std=c++17", &format!("-arch=compute_{capability}"), &format!("-fmad={fused}")])
+            .args([&source, "-o"])
+            .arg(out.join(name).with_extension("ptx"))
+            .status();
+        match outcome {
+            Ok(status) if status.success() => {}
+            Ok(status) => panic!("{} could not compile {source}: {status}", nvcc.display()),
+            Err(error) => {
+                panic!("cannot run {}: {error}; docs/gpu.md says what a build for CUDA needs", nvcc.display())
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::weights::{Rows, WeightsError};
-use crate::TokenId;
+use crate::{TokenId, sampling::Summary};
 
 /// Tokens of a block of keys and values.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -68,6 +68,38 @@ pub(crate) struct Angles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the system has no room for as much")]
 pub(crate) struct NoRoom;
+
+/// What becomes of rows of logits, each by its number. Called on any thread, in any order.
+///
+/// A row is taken as a whole, or in parts: a summary, then some blocks of it, then the number of logits that are at
+/// least as great as one of them.
+pub(crate) trait Consumer: Sync {
+    /// Takes all logits of a row. They may be overwritten.
+    fn whole(&self, row: usize, logits: &mut [f32]);
+    /// The temperature of the summary of a row that may be taken in parts.
+    fn temperature(&self, _row: usize) -> Option<f64> {
+        None
+    }
+    /// Looks at the summary of a row; the blocks to read, or `None` to take it as a whole after all.
+    fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
+        None
+    }
+    /// Takes the logits of these blocks; the logit to compare with all of the row's.
+    fn blocks(&self, _row: usize, _logits: &[f32]) -> f32 {
+        unreachable!("only for a row that is taken in parts")
+    }
+    /// Takes the number of logits that are at least that one.
+    fn at_least(&self, _row: usize, _count: u32) {
+        unreachable!("only for a row that is taken in parts")
+    }
+}
+
+/// Takes whole rows.
+impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
+    fn whole(&self, row: usize, logits: &mut [f32]) {
+        self(row, logits);
+    }
+}
 
 /// A device, and its memory.
 ///
@@ -153,12 +185,6 @@ pub(crate) trait Backend: Send + 'static {
     fn add_scaled(&mut self, from: &Self::States, picks: &[(usize, f32)], to: &mut Self::States);
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
-    /// Logits of some rows of `input`: calls `with` with each row's, on any thread, in any order.
-    fn logits(
-        &mut self,
-        input: &Self::Operand,
-        rows: Range<usize>,
-        matrix: &Self::Matrix,
-        with: &(dyn Fn(usize, &mut [f32]) + Sync),
-    );
+    /// Logits of some rows of `input`, of which the consumer's numbers are those of `input`.
+    fn logits(&mut self, input: &Self::Operand, rows: Range<usize>, matrix: &Self::Matrix, consumer: &dyn Consumer);
 }

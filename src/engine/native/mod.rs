@@ -7,6 +7,7 @@ mod backend;
 mod cpu;
 mod cuda;
 mod executor;
+mod jobs;
 mod kv_cache;
 mod model;
 mod scheduler;

@@ -13,7 +13,7 @@ use kernels::{
 };
 
 use super::{
-    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, NoRoom, Span},
+    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, NoRoom, Span},
     weights::{Rows, WeightsError},
 };
 use crate::TokenId;
@@ -233,19 +233,14 @@ impl Backend for CpuBackend {
         (0..states.rows()).flat_map(|row| &states.row(row)[..columns]).copied().collect()
     }
 
-    fn logits(
-        &mut self,
-        input: &Operand,
-        rows: Range<usize>,
-        matrix: &Matrix,
-        with: &(dyn Fn(usize, &mut [f32]) + Sync),
-    ) {
+    fn logits(&mut self, input: &Operand, rows: Range<usize>, matrix: &Matrix, consumer: &dyn Consumer) {
+        let first = rows.start;
         let mut picked = self.operand();
         picked.gather(input, &rows.collect::<Vec<_>>());
         let mut logits = std::mem::take(&mut self.logits);
         logits.reshape(picked.rows(), matrix.outputs());
         matrix.multiply(&mut self.processor, &picked, &mut logits, false);
-        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| with(row, logits));
+        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| consumer.whole(first + row, logits));
         self.logits = logits;
     }
 }

@@ -17,6 +17,7 @@ mod elementwise;
 mod gpu;
 #[cfg(feature = "cuda")]
 mod kernels;
+mod logits;
 mod plan;
 mod products;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use self::{
     plan::{Division, Plan, Policy},
 };
 use super::{
-    backend::{Angles, AttentionShape, Backend, Batch, CacheShape, NoRoom},
+    backend::{Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, NoRoom},
     cpu::Pool,
     weights::{Rows, WeightsError},
 };
@@ -163,15 +164,15 @@ impl DeviceBackend {
         attend_single_rows(queries, rows, cache, (shape, tiles), plan)?.to_dtype(self.dtype)
     }
 
-    /// The rows of logits, one after another.
-    fn logits_of(&mut self, input: &Tensor, matrix: &Matrix) -> Result<Vec<f32>> {
+    /// Computes rows of logits and hands them to the consumer, whose first row is `first`.
+    fn hand_on_logits(&mut self, input: &Tensor, first: usize, matrix: &Matrix, consumer: &dyn Consumer) -> Result<()> {
         let (rows, outputs) = (input.dim(0)?, matrix.tensor().dim(0)?);
-        let mut logits = std::mem::take(&mut self.logits);
-        let out = logits.reshape(self.sums(), rows, outputs)?;
+        let mut buffer = std::mem::take(&mut self.logits);
+        let out = buffer.reshape(self.sums(), rows, outputs)?;
         self.multiply(input, matrix, None, out, false)?;
-        let numbers = out.flatten_all()?.to_vec1();
-        self.logits = logits;
-        numbers
+        let outcome = logits::consume(out, first, &mut self.pool, consumer);
+        self.logits = buffer;
+        outcome
     }
 
     /// Reads rows on all threads and writes them over those of a matrix, some at a time.
@@ -330,17 +331,9 @@ impl Backend for DeviceBackend {
         done(states.tensor().narrow(1, 0, columns).and_then(|part| part.flatten_all()?.to_vec1()))
     }
 
-    fn logits(
-        &mut self,
-        input: &Buffer,
-        rows: Range<usize>,
-        matrix: &Matrix,
-        with: &(dyn Fn(usize, &mut [f32]) + Sync),
-    ) {
+    fn logits(&mut self, input: &Buffer, rows: Range<usize>, matrix: &Matrix, consumer: &dyn Consumer) {
         let input = done(input.tensor().narrow(0, rows.start, rows.len()));
-        let mut numbers = done(self.logits_of(&input, matrix));
-        let mut rows: Vec<&mut [f32]> = numbers.chunks_exact_mut(done(matrix.tensor().dim(0))).collect();
-        self.pool.for_each_mut(&mut rows, &|row, logits| with(row, logits));
+        done(self.hand_on_logits(&input, rows.start, matrix, consumer));
     }
 }
 

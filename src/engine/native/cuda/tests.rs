@@ -24,7 +24,7 @@ fn backend(dtype: DType) -> DeviceBackend {
 /// A row of logits for each that was asked for, and for each span whether it is finite.
 fn step<B: Backend>(model: &mut Model<B>, batch: &Batch) -> (Vec<Vec<f32>>, Vec<bool>) {
     let rows = Mutex::new(vec![Vec::new(); batch.logit_rows.len()]);
-    let finite = model.forward(batch, &|row, logits| rows.lock()[row] = logits.to_vec());
+    let finite = model.forward(batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     (rows.into_inner(), finite)
 }
 

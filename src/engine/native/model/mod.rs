@@ -14,12 +14,12 @@ use config::{LayerShape, MlpShape};
 use tensors::Checked;
 
 use super::{
-    backend::{AttentionShape, Backend, Batch, NoRoom},
+    backend::{AttentionShape, Backend, Batch, Consumer, NoRoom},
     weights::{Weights, WeightsError},
 };
 
 /// Rows whose logits are there at a time.
-pub(super) const LOGIT_ROWS: usize = 64;
+pub(super) const LOGIT_ROWS: usize = 256;
 
 /// A model on a backend, with its cache of keys and values.
 pub(crate) struct Model<B: Backend> {
@@ -142,12 +142,11 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Computes a batch; calls `with` with the logits of each row of `batch.logit_rows`, by its place there, on any
-    /// thread and in any order. The logits may be overwritten.
+    /// Computes a batch; gives the consumer the logits of each row of `batch.logit_rows`, by its place there.
     ///
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
-    pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) -> Vec<bool> {
+    pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
         let Self { shape, backend, parameters, caches, workspace, .. } = self;
         let Parameters { embedding, layers, norm, head } = &*parameters;
         let positions: Vec<usize> =
@@ -184,7 +183,7 @@ impl<B: Backend> Model<B> {
         let head = head.as_ref().unwrap_or(embedding);
         for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {
             let rows: Range<usize> = first..batch.logit_rows.len().min(first + LOGIT_ROWS);
-            backend.logits(picked, rows, head, &|row, logits| with(first + row, logits));
+            backend.logits(picked, rows, head, consumer);
         }
         backend.finite(plan)
     }

@@ -78,7 +78,7 @@ pub(in crate::engine::native) fn logits<B: Backend>(
         logit_rows: (0..token_ids.len()).collect(),
     };
     let rows = Mutex::new(vec![Vec::new(); token_ids.len()]);
-    model.forward(&batch, &|row, logits| rows.lock()[row] = logits.to_vec());
+    model.forward(&batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     rows.into_inner()
 }
 

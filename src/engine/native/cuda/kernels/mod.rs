@@ -8,6 +8,8 @@
 
 mod attention;
 mod blas;
+mod launch;
+mod logits;
 mod rows;
 
 use candle_core::{
@@ -18,6 +20,7 @@ use candle_core::{
 pub(super) use self::{
     attention::{attend, serve, write_cache},
     blas::{batched, multiply},
+    logits::{blocks_of, count_at_least, summarize},
     rows::{gated_silu, head_norm, norm, rotate},
 };
 
@@ -50,7 +53,9 @@ fn address(tensor: &Tensor) -> Result<u64> {
     let base = match tensor.dtype() {
         DType::BF16 => storage.as_cuda_slice::<half::bf16>()?.device_ptr(&stream).0,
         DType::F32 => storage.as_cuda_slice::<f32>()?.device_ptr(&stream).0,
-        other => bail!("kernels take bf16 and f32, not {other:?}"),
+        DType::F64 => storage.as_cuda_slice::<f64>()?.device_ptr(&stream).0,
+        DType::U32 => storage.as_cuda_slice::<u32>()?.device_ptr(&stream).0,
+        other => bail!("no kernel takes {other:?}"),
     };
     Ok(base + (layout.start_offset() * tensor.dtype().size_in_bytes()) as u64)
 }

@@ -2,67 +2,21 @@
 
 use std::ops::Range;
 
-use candle_core::{
-    CudaDevice, DType, Result, Tensor, bail,
-    cuda_backend::{
-        WrapErr,
-        cudarc::driver::{LaunchConfig, PushKernelArg},
-    },
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::{
+    address, device,
+    launch::{Argument, Kernels, launch},
+    rows_of, sums_of,
 };
 
-use super::{address, device, rows_of, sums_of};
-
-/// Made by `build.rs`.
-const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/rows.ptx"));
+const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of a block.
 const THREADS: u32 = 256;
 /// Numbers of a row that one block of `gated_silu` computes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
 const WARP: u32 = 32;
-
-/// An argument of a kernel.
-#[derive(Clone, Copy)]
-enum Argument {
-    Address(u64),
-    Count(u32),
-    Number(f32),
-}
-
-fn count(number: usize) -> Result<Argument> {
-    Ok(Argument::Count(narrow(number)?))
-}
-
-fn narrow(number: usize) -> Result<u32> {
-    u32::try_from(number).map_err(candle_core::Error::wrap)
-}
-
-/// Runs a kernel over `(rows, parts)` blocks.
-fn launch(
-    device: &CudaDevice,
-    name: &str,
-    (rows, parts): (usize, usize),
-    threads: u32,
-    arguments: &[Argument],
-) -> Result<()> {
-    if rows == 0 {
-        return Ok(());
-    }
-    let function = device.get_or_load_custom_func(name, "tito", PTX)?;
-    let mut builder = function.builder();
-    for argument in arguments {
-        match argument {
-            Argument::Address(address) => builder.arg(address),
-            Argument::Count(count) => builder.arg(count),
-            Argument::Number(number) => builder.arg(number),
-        };
-    }
-    let grid_dim = (narrow(rows)?, narrow(parts)?, 1);
-    let shape = LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
-    // SAFETY: the arguments are those of the kernel in `rows.cu`, and its callers here checked the shapes.
-    unsafe { builder.launch(shape) }.w()?;
-    Ok(())
-}
 
 /// A kernel for results of this type.
 fn for_type(name: &str, dtype: DType) -> Result<String> {
@@ -91,10 +45,10 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out
         Argument::Address(from),
         Argument::Address(weight),
         Argument::Address(to),
-        count(width)?,
+        Argument::count(width)?,
         Argument::Number(epsilon),
     ];
-    launch(device(states)?, &for_type("norm", out.dtype())?, (rows, 1), THREADS, &arguments)
+    launch(device(states)?, (&ROWS, &for_type("norm", out.dtype())?), (rows, 1), THREADS, &arguments)
 }
 
 pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, epsilon: f32) -> Result<()> {
@@ -103,10 +57,11 @@ pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: 
     if heads.end * head_dim > columns {
         bail!("{heads:?} of {head_dim} numbers in a row of {columns}");
     }
-    let first = count(heads.start * head_dim)?;
+    let first = Argument::count(heads.start * head_dim)?;
     let (at, weight) = (Argument::Address(at), Argument::Address(weight));
-    let arguments = [at, weight, count(columns)?, first, count(head_dim)?, Argument::Number(epsilon)];
-    launch(device(states)?, "head_norm", (rows, heads.len()), WARP, &arguments)
+    let arguments =
+        [at, weight, Argument::count(columns)?, first, Argument::count(head_dim)?, Argument::Number(epsilon)];
+    launch(device(states)?, (&ROWS, "head_norm"), (rows, heads.len()), WARP, &arguments)
 }
 
 pub(in super::super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, sines: &Tensor) -> Result<()> {
@@ -117,8 +72,8 @@ pub(in super::super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, 
         bail!("{heads} heads of {pairs} pairs in {rows} rows of {columns}");
     }
     let (at, cosines, sines) = (Argument::Address(at), Argument::Address(cosines), Argument::Address(sines));
-    let arguments = [at, cosines, sines, count(columns)?, count(heads)?, count(pairs)?];
-    launch(device(states)?, "rotate", (rows, 1), THREADS, &arguments)
+    let arguments = [at, cosines, sines, Argument::count(columns)?, Argument::count(heads)?, Argument::count(pairs)?];
+    launch(device(states)?, (&ROWS, "rotate"), (rows, 1), THREADS, &arguments)
 }
 
 pub(in super::super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) -> Result<()> {
@@ -127,9 +82,9 @@ pub(in super::super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) 
     if columns != 2 * width || (rows, width) != (out_rows, out_width) {
         bail!("gates of {rows} rows of {columns} to {out_rows} of {out_width}");
     }
-    let arguments = [Argument::Address(from), Argument::Address(to), count(width)?];
+    let arguments = [Argument::Address(from), Argument::Address(to), Argument::count(width)?];
     let parts = width.div_ceil(GATES as usize);
-    launch(device(states)?, &for_type("gated_silu", out.dtype())?, (rows, parts), THREADS, &arguments)
+    launch(device(states)?, (&ROWS, &for_type("gated_silu", out.dtype())?), (rows, parts), THREADS, &arguments)
 }
 
 /// Writes numbers of every row, from `first` on, to `out` in its type; marks in `broken` the rows with one that is not
@@ -142,6 +97,6 @@ pub(super) fn new_keys(states: &Tensor, first: usize, out: &Tensor, broken: &Ten
         bail!("{width} numbers from {first} on of {rows} rows of {columns} to {out_rows} rows with {flags} marks");
     }
     let (from, to, marks) = (Argument::Address(from), Argument::Address(to), Argument::Address(marks));
-    let arguments = [from, to, marks, count(columns)?, count(first)?, count(width)?];
-    launch(device(states)?, &for_type("new_keys", out.dtype())?, (rows, 1), THREADS, &arguments)
+    let arguments = [from, to, marks, Argument::count(columns)?, Argument::count(first)?, Argument::count(width)?];
+    launch(device(states)?, (&ROWS, &for_type("new_keys", out.dtype())?), (rows, 1), THREADS, &arguments)
 }
