@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_gpu_may_be_named_by_its_number() {
-        let parsed = ["auto", "cpu", "cuda", "cuda:0", "cuda:7"].map(|text| text.parse().unwrap());
+        let parsed: [DeviceArg; 5] = ["auto", "cpu", "cuda", "cuda:0", "cuda:7"].map(|text| text.parse().unwrap());
         let expected = [DeviceArg::Auto, DeviceArg::Cpu, DeviceArg::Cuda(0), DeviceArg::Cuda(0), DeviceArg::Cuda(7)];
         assert_eq!(parsed, expected);
         assert_eq!(DeviceArg::Cuda(7).to_string().parse(), Ok(DeviceArg::Cuda(7)));
