@@ -314,7 +314,8 @@ const REMOVED_VALUES: &[&str] = &[
 ];
 
 const PYTHON: &str = "it names Python code, which tito does not run";
-const ONE_PROCESS: &str = "one process computes the whole model";
+const ONE_PROCESS: &str =
+    "one process computes the whole model on one device; for several GPUs, run a server for each behind a router";
 const NO_LORA: &str = "tito has no LoRA adapters";
 const TEXT: &str = "tito generates text";
 

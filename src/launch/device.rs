@@ -29,13 +29,13 @@ pub(super) fn choose(asked: DeviceArg, progress: &Progress) -> anyhow::Result<De
 #[derive(Debug, PartialEq, Eq)]
 enum Trouble {
     /// There is none: what `auto` takes for "use the CPU".
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "without CUDA nobody looks"))]
+    #[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
     Absent(String),
     /// There is one, and it fails: a CPU in its place would be a surprise.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "without CUDA nobody looks"))]
+    #[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
     Unusable(String),
     /// This build does not know GPUs.
-    #[cfg_attr(feature = "cuda", expect(dead_code, reason = "of builds without CUDA"))]
+    #[cfg_attr(all(feature = "cuda", not(test)), expect(dead_code, reason = "of builds without CUDA"))]
     NotBuilt,
 }
 

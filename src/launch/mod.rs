@@ -33,6 +33,7 @@ use crate::{
     telemetry::Metrics,
 };
 use device::Device;
+use engine::Wanted;
 use progress::Progress;
 
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
@@ -69,7 +70,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let models = ServedModels::new(args.model().to_owned(), args.served_model_name.clone());
     // Before the engine, which makes its handles while it loads.
     let metrics = Metrics::install(models.name(), max_model_len)?;
-    let engine = engine::load(&args, device, &files, &tokenizer, &eos, max_model_len, &progress).await?;
+    let wanted = Wanted { args: &args, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
+    let engine = engine::load(wanted, &progress).await?;
     let announcement = announce(&args, engine.info(), &template_source, &bound.shown);
     if !args.logs.disable_log_stats {
         tokio::spawn(metrics.clone().log_statistics(Arc::clone(&engine)));

@@ -108,7 +108,10 @@ impl<B: Backend> Executor<B> {
         let outcome = catch_unwind(AssertUnwindSafe(|| while self.turn() {}));
         let end = match outcome {
             Ok(()) => Ok(EngineOutput::Finished(FinishReason::Abort)),
-            Err(_) => Err(EngineError::Failed("the engine's thread panicked".to_owned())),
+            Err(panic) => Err(EngineError::Failed(match panic.downcast_ref::<String>() {
+                Some(reason) => format!("the engine's thread panicked: {reason}"),
+                None => "the engine's thread panicked".to_owned(),
+            })),
         };
         self.status.close(end.as_ref().err().cloned());
         for active in std::mem::take(&mut self.active).into_values() {
