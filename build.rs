@@ -5,7 +5,7 @@ use std::{env, path::PathBuf, process::Command};
 const FOLDER: &str = "src/engine/native/cuda/kernels";
 /// Names of files, and whether products and sums may be fused there.
 const KERNELS: [(&str, bool); 2] = [("rows", true), ("summary", false)];
-/// Where CUDA_COMPUTE_CAP says nothing: PTX for an earlier GPU runs on every later one.
+/// Where `CUDA_COMPUTE_CAP` says nothing: PTX for an earlier GPU runs on every later one.
 const EARLIEST: &str = "80";
 
 fn main() {
@@ -21,7 +21,8 @@ fn main() {
     let in_home = env::var_os("CUDA_HOME").map(|home| PathBuf::from(home).join("bin/nvcc"));
     let nvcc = in_home.filter(|path| path.exists()).unwrap_or_else(|| "nvcc".into());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder"));
-    let asked = env::var("CUDA_COMPUTE_CAP").unwrap_or_else(|_| EARLIEST.to_owned());
+    let asked = env::var_os("CUDA_COMPUTE_CAP").and_then(|asked| asked.into_string().ok());
+    let asked = asked.unwrap_or_else(|| EARLIEST.to_owned());
     let capability = asked.trim_end_matches(|c: char| !c.is_ascii_digit());
     for (name, fused) in KERNELS {
         let source = format!("{FOLDER}/{name}.cu");

@@ -52,7 +52,9 @@ pub use log_probs::{SampledToken, TopLogprob, score_token};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};
 pub use repetition::RepetitionDetection;
 pub use sampler::{SequenceSampler, Step};
-pub use skim::{OwnedSummary, SKIM_BLOCK, Skim, Skimmed, Summary, bits_per_logit};
+#[cfg(feature = "cuda")]
+pub(crate) use skim::bits_per_logit;
+pub(crate) use skim::{OwnedSummary, SKIM_BLOCK, Skim, Skimmed, Summary};
 pub use validation::SamplingError;
 
 use crate::TokenId;

@@ -6,7 +6,7 @@
 //! draw looks into the same block of them.
 
 use super::{
-    Logprobs, LogprobsMode, SampleError, SampledToken, SequenceSampler, Step, TopLogprob,
+    Logprobs, LogprobsMode, SampledToken, SequenceSampler, Step, TopLogprob,
     best::{Candidate, best_first},
     draw::first_exceeding,
     log_probs::Distribution,
@@ -16,25 +16,25 @@ use super::{
 use crate::TokenId;
 
 /// Logits of a block; the last one of a vocabulary may have fewer.
-pub const SKIM_BLOCK: usize = BLOCK;
+pub(crate) const SKIM_BLOCK: usize = BLOCK;
 /// More alternatives than this are looked for in all logits.
 const MOST_ALTERNATIVES: usize = 20;
 
 /// What a device says of one row of logits: of each block the greatest logit, which is never NaN, the sum of the weights,
 /// and the sum of the weights at the temperature.
 #[derive(Debug, Clone, Copy)]
-pub struct Summary<'a> {
+pub(crate) struct Summary<'a> {
     /// -infinity where there is none.
-    pub maxima: &'a [f32],
+    pub(crate) maxima: &'a [f32],
     /// NaN where a logit is.
-    pub raw: &'a [f64],
+    pub(crate) raw: &'a [f64],
     /// The same at the temperature of [`SequenceSampler::skims`].
-    pub scaled: &'a [f64],
+    pub(crate) scaled: &'a [f64],
 }
 
 /// A summary that is made where the logits are.
 #[derive(Debug, Clone, Default)]
-pub struct OwnedSummary {
+pub(crate) struct OwnedSummary {
     maxima: Vec<f32>,
     raw: Vec<f64>,
     scaled: Vec<f64>,
@@ -42,7 +42,7 @@ pub struct OwnedSummary {
 
 impl OwnedSummary {
     /// What a device would say of `logits`.
-    pub fn new(logits: &[f32], temperature: f64) -> Self {
+    pub(crate) fn new(logits: &[f32], temperature: f64) -> Self {
         let greatest = |block: &[f32]| block.iter().copied().fold(f32::NEG_INFINITY, greater);
         let maxima: Vec<f32> = logits.chunks(BLOCK).map(greatest).collect();
         let max = maxima.iter().copied().fold(f32::NEG_INFINITY, greater);
@@ -56,7 +56,7 @@ impl OwnedSummary {
     }
 
     /// The numbers.
-    pub fn get(&self) -> Summary<'_> {
+    pub(crate) fn get(&self) -> Summary<'_> {
         Summary { maxima: &self.maxima, raw: &self.raw, scaled: &self.scaled }
     }
 }
@@ -66,13 +66,14 @@ fn greater(max: f32, logit: f32) -> f32 {
 }
 
 /// The factor of a logit less the greatest one in the power of two that is its weight.
-pub fn bits_per_logit(temperature: f64) -> f64 {
+#[cfg(feature = "cuda")]
+pub(crate) fn bits_per_logit(temperature: f64) -> f64 {
     Scale::new(0.0, temperature).bits_per_logit()
 }
 
 /// What is known of a position between a summary and the token.
 #[derive(Debug)]
-pub struct Skim {
+pub(crate) struct Skim {
     scale: Scale,
     raw_scale: Scale,
     raw_total: f64,
@@ -85,7 +86,7 @@ pub struct Skim {
 
 /// The token of a position, whose rank is still to be counted.
 #[derive(Debug)]
-pub struct Skimmed {
+pub(crate) struct Skimmed {
     candidate: Candidate,
     logprob: f32,
     top_logprobs: Vec<TopLogprob>,
@@ -93,21 +94,47 @@ pub struct Skimmed {
 
 impl Skim {
     /// The blocks to read.
-    pub fn blocks(&self) -> &[u32] {
+    pub(crate) fn blocks(&self) -> &[u32] {
         &self.blocks
+    }
+
+    /// The token, from the logits of the blocks, one after another.
+    pub(crate) fn pick(&self, logits: &[f32]) -> Skimmed {
+        let blocks = self.blocks.iter().zip(logits.chunks(BLOCK));
+        let mut candidates: Vec<Candidate> =
+            blocks.clone().flat_map(|(block, logits)| (*block * SKIM_IDS..).zip(logits.iter().copied())).collect();
+        let candidate = if let Some((drawn, before, target)) = self.draw {
+            let (block, logits) = blocks
+                .into_iter()
+                .find(|(block, _)| **block as usize == drawn)
+                .expect("the block of the draw is among those that were asked for");
+            let place = first_exceeding(logits.iter().map(|logit| self.scale.weight(*logit)), before, target);
+            let id = *block * SKIM_IDS + TokenId::try_from(place).expect("a block is short");
+            (id, logits[place])
+        } else {
+            *candidates.iter().min_by(|left, right| best_first(left, right)).expect("a vocabulary is not empty")
+        };
+        candidates.sort_unstable_by(best_first);
+        candidates.truncate(self.alternatives);
+        let distribution = Distribution::new(&[], self.raw_scale, self.raw_total);
+        Skimmed {
+            logprob: distribution.logprob(candidate.1),
+            top_logprobs: (1..).zip(candidates).map(|(rank, candidate)| distribution.ranked(candidate, rank)).collect(),
+            candidate,
+        }
     }
 }
 
 impl Skimmed {
     /// The logit of the token.
-    pub fn logit(&self) -> f32 {
+    pub(crate) fn logit(&self) -> f32 {
         self.candidate.1
     }
 }
 
 impl SequenceSampler {
     /// The temperature of the weights of the next position, if a summary of its logits may do.
-    pub fn skims(&self) -> Option<f64> {
+    pub(crate) fn skims(&self) -> Option<f64> {
         let few = matches!(&self.params.logprobs, None | Some(Logprobs::Top(0..=MOST_ALTERNATIVES)));
         let untouched = self.allowed.is_none()
             && self.constrained.is_none()
@@ -125,7 +152,7 @@ impl SequenceSampler {
     }
 
     /// Looks at a summary; `None` where all logits are needed, to say what is wrong with them.
-    pub fn skim(&mut self, summary: Summary<'_>) -> Option<Skim> {
+    pub(crate) fn skim(&mut self, summary: Summary<'_>) -> Option<Skim> {
         let temperature = self.skims()?;
         let max = summary.maxima.iter().copied().fold(f32::NEG_INFINITY, greater);
         let raw_total: f64 = summary.raw.iter().sum();
@@ -155,39 +182,13 @@ impl SequenceSampler {
         Some(Skim { scale, raw_scale, raw_total, draw, blocks, alternatives })
     }
 
-    /// The token, from the logits of the blocks of `skim`, one after another.
-    pub fn pick(&self, skim: &Skim, logits: &[f32]) -> Skimmed {
-        let blocks = skim.blocks.iter().zip(logits.chunks(BLOCK));
-        let mut candidates: Vec<Candidate> =
-            blocks.clone().flat_map(|(block, logits)| (*block * SKIM_IDS..).zip(logits.iter().copied())).collect();
-        let candidate = if let Some((drawn, before, target)) = skim.draw {
-            let (block, logits) = blocks
-                .into_iter()
-                .find(|(block, _)| **block as usize == drawn)
-                .expect("the block of the draw is among those that were asked for");
-            let place = first_exceeding(logits.iter().map(|logit| skim.scale.weight(*logit)), before, target);
-            let id = *block * SKIM_IDS + TokenId::try_from(place).expect("a block is short");
-            (id, logits[place])
-        } else {
-            *candidates.iter().min_by(|left, right| best_first(left, right)).expect("a vocabulary is not empty")
-        };
-        candidates.sort_unstable_by(best_first);
-        candidates.truncate(skim.alternatives);
-        let distribution = Distribution::new(&[], skim.raw_scale, skim.raw_total);
-        Skimmed {
-            logprob: distribution.logprob(candidate.1),
-            top_logprobs: (1..).zip(candidates).map(|(rank, candidate)| distribution.ranked(candidate, rank)).collect(),
-            candidate,
-        }
-    }
-
     /// Ends the position; `at_least` counts the logits that are at least that of the token.
-    pub fn conclude(&mut self, skimmed: Skimmed, at_least: u32) -> Result<Step, SampleError> {
+    pub(crate) fn conclude(&mut self, skimmed: Skimmed, at_least: u32) -> Step {
         let Skimmed { candidate: (id, _), logprob, top_logprobs } = skimmed;
         let listed = top_logprobs.iter().find(|top| top.id == id).map(|top| top.rank);
         let token = SampledToken { id, logprob, rank: listed.unwrap_or(at_least), top_logprobs };
         self.output.push(id);
-        Ok(Step { token, finish: self.params.finish_after(id, self.output.len()) })
+        Step { token, finish: self.params.finish_after(id, self.output.len()) }
     }
 }
 
@@ -218,9 +219,9 @@ mod tests {
             .flat_map(|block| logits.chunks(BLOCK).nth(*block as usize).unwrap())
             .copied()
             .collect();
-        let skimmed = sampler.pick(&skim, &read);
+        let skimmed = skim.pick(&read);
         let at_least = logits.iter().filter(|logit| **logit >= skimmed.logit()).count();
-        Some(sampler.conclude(skimmed, u32::try_from(at_least).unwrap()).unwrap())
+        Some(sampler.conclude(skimmed, u32::try_from(at_least).unwrap()))
     }
 
     proptest! {

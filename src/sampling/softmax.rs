@@ -32,6 +32,7 @@ impl Scale {
     }
 
     /// The factor of a logit less the greatest one in the power of two that is its weight.
+    #[cfg(feature = "cuda")]
     pub(super) fn bits_per_logit(self) -> f64 {
         self.bits_per_logit
     }

@@ -98,10 +98,8 @@ impl Consumer for Jobs<'_> {
     fn blocks(&self, row: usize, logits: &[f32]) -> f32 {
         let row = &self.0[row];
         let mut part = row.part.lock();
-        let (Part::Summary(skim), Some(sampler)) = (&*part, row.job.sampler()) else {
-            unreachable!("blocks follow a summary")
-        };
-        let skimmed = sampler.lock().pick(skim, logits);
+        let Part::Summary(skim) = &*part else { unreachable!("blocks follow a summary") };
+        let skimmed = skim.pick(logits);
         let logit = skimmed.logit();
         *part = Part::Token(skimmed);
         logit
@@ -112,6 +110,6 @@ impl Consumer for Jobs<'_> {
         let (Part::Token(skimmed), Some(sampler)) = (std::mem::take(&mut *row.part.lock()), row.job.sampler()) else {
             unreachable!("a count follows a token")
         };
-        row.set(sampler.lock().conclude(skimmed, count).map(Made::Step));
+        row.set(Ok(Made::Step(sampler.lock().conclude(skimmed, count))));
     }
 }

@@ -186,7 +186,7 @@ impl NativeEngine {
         let model = Model::load(backend, shape, weights, progress)?;
         let bytes = match memory_share {
             None => settings.kv_cache_bytes,
-            Some(share) => gpu.room_for_cache(share, step)?,
+            Some(memory_share) => gpu.room_for_cache(memory_share, step)?,
         };
         Self::start(settings, gpu.name(), model, (bytes, blocks(bytes, block_bytes)?))
     }

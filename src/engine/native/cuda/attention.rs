@@ -171,6 +171,7 @@ impl Sums {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use candle_core::{DType, Device};
 

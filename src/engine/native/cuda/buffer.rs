@@ -20,15 +20,14 @@ impl Buffer {
         columns: usize,
     ) -> Result<&Tensor> {
         let wanted = rows * columns;
-        let fits = |memory: &&Tensor| memory.elem_count() >= wanted && memory.dtype() == dtype;
-        let memory = match self.memory.as_ref().filter(fits) {
-            Some(memory) => memory.clone(),
-            None => {
-                // Freed before, so that there is room for its successor.
-                (self.memory, self.rows) = (None, None);
-                self.memory.insert(Tensor::zeros(wanted, dtype, device)?).clone()
-            }
-        };
+        let fits = |memory: &Tensor| memory.elem_count() >= wanted && memory.dtype() == dtype;
+        let kept = self.memory.take().filter(fits);
+        self.rows = None;
+        let memory = self.memory.insert(match kept {
+            Some(memory) => memory,
+            // What was there is freed before, so that there is room for its successor.
+            None => Tensor::zeros(wanted, dtype, device)?,
+        });
         Ok(self.rows.insert(memory.narrow(0, 0, wanted)?.reshape((rows, columns))?))
     }
 

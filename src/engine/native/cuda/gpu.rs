@@ -76,9 +76,8 @@ impl Gpu {
     }
 
     #[cfg(not(feature = "cuda"))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with CUDA")]
     fn memory(&self) -> Result<(u64, u64), LoadError> {
-        unreachable!("no GPU was opened")
+        unreachable!("{} was not opened", self.name())
     }
 }
 

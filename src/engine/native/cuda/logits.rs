@@ -156,6 +156,7 @@ fn row_of(logits: &Tensor, row: usize) -> Result<Vec<f32>> {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
     use std::sync::Arc;
 
@@ -204,8 +205,8 @@ mod tests {
         // The consumer has two rows before these, and the last one is of a prompt.
         let jobs = || {
             let before = [0, 1].map(|id| Job::Score { id, top: 0 });
-            let samples = samplers.iter().map(Job::Sample);
-            Jobs::new(before.into_iter().chain(samples).chain([Job::Score { id: 5, top: 3 }]))
+            let drawn = samplers.iter().map(Job::Sample);
+            Jobs::new(before.into_iter().chain(drawn).chain([Job::Score { id: 5, top: 3 }]))
         };
         for _ in 0..3 {
             let jobs = jobs();

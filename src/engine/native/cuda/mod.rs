@@ -49,6 +49,9 @@ const TILE_ROWS: usize = 128;
 /// Numbers that are read of a file by one thread at a time.
 const READ_NUMBERS: usize = 4 << 20;
 
+/// Appends some rows of weights.
+type ReadRows<'a, T> = dyn Fn(Range<usize>, &mut Vec<T>) -> std::result::Result<(), WeightsError> + Sync + 'a;
+
 /// A device, and how it computes.
 pub(crate) struct DeviceBackend {
     device: Device,
@@ -92,6 +95,7 @@ impl DeviceBackend {
     }
 
     /// `matrix * row (+ bias)` of every row, written to `out` or added to it.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn multiply(
         &self,
         input: &Tensor,
@@ -113,6 +117,7 @@ impl DeviceBackend {
     }
 
     /// Attention of every row, written to `out`.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend_all(
         &self,
         states: &Tensor,
@@ -147,6 +152,7 @@ impl DeviceBackend {
     }
 
     /// Attention of rows that go straight to the cache, in the order of their queries.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend_single_rows(
         &self,
         queries: &Tensor,
@@ -181,7 +187,7 @@ impl DeviceBackend {
         tensor: &Tensor,
         first: usize,
         rows: &dyn Rows,
-        read: &(dyn Fn(Range<usize>, &mut Vec<T>) -> std::result::Result<(), WeightsError> + Sync),
+        read: &ReadRows<'_, T>,
     ) -> std::result::Result<(), WeightsError> {
         let (count, columns) = (rows.rows(), rows.columns());
         let part = (READ_NUMBERS / columns.max(1)).max(1);

@@ -172,16 +172,12 @@ impl Division {
 }
 
 /// What was sent to the device, or is sent now.
-fn once<T: Clone>(cell: &OnceCell<T>, send: impl FnOnce() -> Result<T>) -> Result<T> {
-    match cell.get() {
-        Some(sent) => Ok(sent.clone()),
-        None => Ok(cell
-            .get_or_init({
-                let sent = send()?;
-                || sent
-            })
-            .clone()),
+fn once<T: Clone>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    if let Some(value) = cell.get() {
+        return Ok(value.clone());
     }
+    let value = make()?;
+    Ok(cell.get_or_init(|| value).clone())
 }
 
 /// Tables of blocks, filled up to the same length, and how many tokens each row attends to.

@@ -60,6 +60,7 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
     use candle_core::Device;
 

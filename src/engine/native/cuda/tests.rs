@@ -1,5 +1,7 @@
 //! The models of `tests/golden/native` on candle's processor, which computes them with the code that a GPU runs.
 
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
 use parking_lot::Mutex;
 
 use super::*;
