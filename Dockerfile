@@ -1,48 +1,72 @@
-# A CPU image by default. For NVIDIA GPUs, from images that carry CUDA, for the GPU's compute capability:
+# syntax=docker/dockerfile:1.7
 #
-#   docker build -t tito --build-arg FEATURES=cuda --build-arg CUDA_COMPUTE_CAP=90 \
-#     --build-arg BUILDER=nvidia/cuda:12.8.1-devel-ubuntu24.04 \
-#     --build-arg RUNTIME=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
-ARG BUILDER=debian:bookworm
-ARG RUNTIME=debian:bookworm-slim
-
-FROM ${BUILDER} AS builder
-SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# hadolint ignore=DL3008
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends build-essential ca-certificates curl pkg-config \
-    && rm -rf /var/lib/apt/lists/*
-ARG RUST=1.95.0
-ENV PATH=/root/.cargo/bin:$PATH
-RUN curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs \
-    | sh -s -- -y --profile minimal --default-toolchain "${RUST}"
+# docker build -t tito .                                                for CPUs
+# docker build -t tito:cuda --target cuda .                             for NVIDIA GPUs of one kind, by default 9.0
+# docker build -t tito:cuda --target cuda --build-arg CUDA_COMPUTE_CAP=80 .
+#
+# FEATURES names the features to build: empty, or only `cuda` for the second image, leaves mistral.rs out.
+FROM rust:1.95.0-bookworm AS source
 WORKDIR /tito
-# Dependencies first: this layer is built again only when they change. The stand-ins are replaced below.
-COPY Cargo.toml Cargo.lock ./
-COPY benches benches
-ARG FEATURES=mistralrs
-ARG CUDA_COMPUTE_CAP
-RUN mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
-    && cargo build --locked --release --no-default-features --features "${FEATURES}"
-COPY README.md ./
-COPY src src
-RUN touch src/main.rs src/lib.rs \
-    && cargo build --locked --release --no-default-features --features "${FEATURES}"
 
-FROM ${RUNTIME}
+FROM source AS build-cpu
+ARG FEATURES=mistralrs
+COPY Cargo.toml Cargo.lock README.md ./
+COPY benches benches
+COPY src src
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=tito-target-cpu,target=/tito/target \
+    cargo build --locked --release --no-default-features --features "${FEATURES}" \
+    && install -D --strip target/release/tito /out/tito
+
+FROM source AS toolchain
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates curl \
+    && apt-get install --yes --no-install-recommends python3-pip \
+    && rm -rf /var/lib/apt/lists/*
+ARG CUDA_COMPUTE_CAP=90
+COPY scripts/cuda-toolchain scripts/cuda-toolchain.txt scripts/cuda-forward.c scripts/environment.sh scripts/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    scripts/cuda-toolchain /opt/cuda-toolchain >/opt/cuda-environment
+
+FROM toolchain AS build-cuda
+ARG FEATURES=mistralrs,cuda
+COPY Cargo.toml Cargo.lock README.md ./
+COPY benches benches
+COPY src src
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=tito-target-cuda,target=/tito/target \
+    . /opt/cuda-environment \
+    && cargo build --locked --release --no-default-features --features "${FEATURES}" \
+    && install -D --strip target/release/tito /out/tito
+# What tito opens when it first needs it; the driver comes with the machine.
+WORKDIR /opt/cuda-toolchain/nvidia/cu13/lib
+RUN install -D --target-directory /out/lib \
+    libcublas.so.* libcublasLt.so.* libcurand.so.* libnvrtc.so.* libnvrtc-builtins.so.*
+
+FROM debian:12.12-slim AS runtime
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates curl libstdc++6 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home tito \
     && install --directory --owner tito /home/tito/.cache /home/tito/.cache/huggingface
-COPY --from=builder /tito/target/release/tito /usr/local/bin/tito
 USER 10001
 # Models of the hub are kept here; mount a volume to keep them longer.
 ENV HF_HOME=/home/tito/.cache/huggingface
 EXPOSE 8000
+# Of the default port, without TLS.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m \
     CMD ["curl", "--fail", "--silent", "--output", "/dev/null", "http://127.0.0.1:8000/health"]
 # Running requests are finished first.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tito", "serve"]
+
+FROM runtime AS cuda
+# What NVIDIA's container toolkit puts into the container: GPUs, and of the driver what computes.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=build-cuda /out/lib /usr/local/lib
+COPY --from=build-cuda /out/tito /usr/local/bin/tito
+
+# The last stage is the one that is built unless another is asked for.
+FROM runtime AS cpu
+COPY --from=build-cpu /out/tito /usr/local/bin/tito

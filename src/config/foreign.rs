@@ -106,9 +106,9 @@ mod tests {
     fn flags_without_effect_are_named_in_one_warning() {
         assert_eq!(judged("serve --port 1"), Ok(None));
         let warning = "ignored flags, without effect here: --enforce-eager, --no-enable-prefix-caching, \
-                       --gpu-memory-utilization, --cudagraph-capture-sizes; no longer flags of vLLM: \
+                       --block-size, --cudagraph-capture-sizes; no longer flags of vLLM: \
                        --disable-log-requests, --swap-space";
-        let line = "serve --disable-log-requests --enforce-eager --gpu-memory-utilization 0.9 --swap-space 4 \
+        let line = "serve --disable-log-requests --enforce-eager --block-size 16 --swap-space 4 \
                     --no-enable-prefix-caching --cudagraph-capture-sizes 1 2 4";
         let judged = judged(line).unwrap().unwrap();
         let sorted =

@@ -5,6 +5,7 @@
 
 mod argv;
 mod config_file;
+mod device;
 mod foreign;
 mod http;
 mod number;
@@ -15,6 +16,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Styles, error::ErrorKind};
 
+pub use device::DeviceArg;
 pub use http::{HttpArgs, Level, LogArgs, Strings};
 pub use serve::{ContentFormatArg, Dtype, EngineKind, GgufWeights, ModelLength, ServeArgs};
 

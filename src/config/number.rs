@@ -31,6 +31,12 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("expected a number over 0, got {text:?}"))
 }
 
+/// A share, over 0 and at most 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| format!("expected a number over 0 and at most 1, got {text:?}"))
+}
+
 /// The numbers of [`human_readable_int`], and 0.
 pub(super) fn human_readable_size(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { human_readable_int(text).map(|number| number as u64) }
@@ -65,6 +71,10 @@ mod tests {
         }
         for text in ["", "0", "-1", "k", "1.5", "1.5K", "1e3", "99999999999999999999", "1.k"] {
             assert!(human_readable_int(text).is_err(), "{text}");
+        }
+        assert_eq!((share("0.9"), share("1")), (Ok(0.9), Ok(1.0)));
+        for text in ["0", "-0.5", "1.1", "NaN", "inf", "90%"] {
+            assert!(share(text).is_err(), "{text}");
         }
         assert_eq!((human_readable_size("0"), human_readable_count("0")), (Ok(0), Ok(0)));
     }

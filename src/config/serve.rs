@@ -9,8 +9,9 @@ use clap::{
 use serde_json::{Map, Value};
 
 use super::{
+    device::DeviceArg,
     http::{HttpArgs, LogArgs},
-    number::{human_readable_count, human_readable_int, human_readable_size, positive},
+    number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
 };
 use crate::{
     continuity::{ContinuityPolicy, MemoryBounds},
@@ -50,18 +51,33 @@ pub struct ServeArgs {
     #[arg(long, default_value = "256", value_parser = human_readable_int, value_name = "N")]
     pub max_num_seqs: usize,
 
-    /// Most tokens of a step, prompts and outputs of all sequences together.
-    #[arg(long, default_value = "512", value_parser = human_readable_int, value_name = "TOKENS")]
-    pub max_num_batched_tokens: usize,
+    /// Most tokens of a step, prompts and outputs of all sequences together. [default: 512, on a GPU 8192]
+    #[arg(long, value_parser = human_readable_int, value_name = "TOKENS")]
+    pub max_num_batched_tokens: Option<usize>,
 
     /// Sequences that may wait for a seat; one more is answered with 503.
     #[arg(long, default_value = "64K", value_parser = human_readable_count, value_name = "N",
           visible_alias = "max-num-queued-reqs")]
     pub max_waiting: usize,
 
-    /// Memory for keys and values, such as `4G`. [default: a quarter of the free memory]
+    /// Memory for keys and values, such as `4G`. [default: a quarter of the free memory, on a GPU what
+    /// --gpu-memory-utilization leaves]
     #[arg(long, value_parser = human_readable_size, value_name = "BYTES", visible_alias = "kv-cache-memory-bytes")]
     pub kv_cache_memory: Option<u64>,
+
+    /// Where the model is computed: `cpu`, `cuda` or `cuda:N`; `auto` is the first GPU if there is one and this build
+    /// can use it.
+    #[arg(long, default_value_t, value_name = "DEVICE")]
+    pub device: DeviceArg,
+
+    /// Share of a GPU's memory that weights, keys and values and the room of a step may take together.
+    #[arg(long, default_value = "0.92", value_parser = share, value_name = "SHARE",
+          visible_alias = "device-memory-utilization")]
+    pub gpu_memory_utilization: f64,
+
+    /// On a GPU, give every sequence the bits that it would have alone; slower. The CPU does so anyway.
+    #[arg(long)]
+    pub deterministic: bool,
 
     /// Threads that compute. [default: one for each core]
     #[arg(long, value_name = "N", value_parser = positive)]

@@ -167,7 +167,6 @@ const VALUES: &[&str] = &[
     "dcp-comm-backend",
     "dcp-kv-cache-interleave-size",
     "device-ids",
-    "device-memory-utilization",
     "distributed-executor-backend",
     "distributed-timeout-seconds",
     "dp-supervisor-probe-failure-threshold",
@@ -180,7 +179,6 @@ const VALUES: &[&str] = &[
     "expert-placement-strategy",
     "fault-tolerance-config",
     "gdn-prefill-backend",
-    "gpu-memory-utilization",
     "h11-max-header-count",
     "h11-max-incomplete-event-size",
     "ir-op-priority",
@@ -300,7 +298,6 @@ const REMOVED_SWITCHES: &[&str] = &[
 const REMOVED_VALUES: &[&str] = &[
     "calculate-kv-scales",
     "cuda-graph-sizes",
-    "device",
     "guided-decoding-backend",
     "guided-decoding-disable-additional-properties",
     "guided-decoding-disable-any-whitespace",
@@ -317,7 +314,8 @@ const REMOVED_VALUES: &[&str] = &[
 ];
 
 const PYTHON: &str = "it names Python code, which tito does not run";
-const ONE_PROCESS: &str = "one process computes the whole model";
+const ONE_PROCESS: &str =
+    "one process computes the whole model on one device; for several GPUs, run a server for each behind a router";
 const NO_LORA: &str = "tito has no LoRA adapters";
 const TEXT: &str = "tito generates text";
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use tempfile::TempDir;
 
-use super::{progress::Progress, weights::keep_blocks};
+use super::{device::Device, engine::Wanted, progress::Progress, weights::keep_blocks};
 use crate::{
-    config::{Dtype as Asked, GgufWeights, ServeArgs},
+    config::{Dtype as Asked, GgufWeights},
     engine::{
         Engine,
         mistralrs::{Dtype, LoadSpec, MistralRsEngine, WeightsSource},
@@ -27,18 +27,17 @@ struct Weights {
 }
 
 /// Loads the engine.
-pub(super) async fn load(
-    args: &ServeArgs,
-    files: &ModelFiles,
-    tokenizer: &Tokenizer,
-    max_model_len: usize,
-    progress: &Progress,
-) -> anyhow::Result<Arc<dyn Engine>> {
+pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+    let Wanted { args, device, files, tokenizer, max_model_len, .. } = wanted;
     let step = progress.step("preparing the weights");
     let weights = prepare(&files.source, args.gguf_weights)?;
     step.done();
     let spec = LoadSpec {
         source: weights.source.clone(),
+        gpu: match device {
+            Device::Cpu => None,
+            Device::Cuda(number) => Some(number),
+        },
         dtype: match args.dtype {
             Asked::Auto => Dtype::Auto,
             Asked::Float16 => Dtype::F16,

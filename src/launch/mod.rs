@@ -2,6 +2,7 @@
 //!
 //! Owns the order of start-up and what a person sees of it. Refuses to know what any part does.
 
+mod device;
 mod engine;
 mod listen;
 #[cfg(feature = "mistralrs")]
@@ -21,7 +22,7 @@ use time::UtcOffset;
 
 use crate::{
     api::{Api, Responses, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo},
-    config::{ModelLength, ServeArgs},
+    config::{EngineKind, ModelLength, ServeArgs},
     continuity::Continuity,
     engine::EngineInfo,
     generation::Generator,
@@ -31,12 +32,18 @@ use crate::{
     server::{self, Work},
     telemetry::Metrics,
 };
+use device::Device;
+use engine::Wanted;
 use progress::Progress;
 
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
     let bound = listen::bind(&args.http).await?;
     let progress = Progress::new();
+    let device = match args.engine {
+        EngineKind::Scripted => Device::Cpu,
+        _ => device::choose(args.device, &progress)?,
+    };
     let mut files = files(&args, &progress).await?;
     if let Some(generation) = policy::generation_config(&args)? {
         files.generation = generation;
@@ -63,7 +70,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let models = ServedModels::new(args.model().to_owned(), args.served_model_name.clone());
     // Before the engine, which makes its handles while it loads.
     let metrics = Metrics::install(models.name(), max_model_len)?;
-    let engine = engine::load(&args, &files, &tokenizer, &eos, max_model_len, &progress).await?;
+    let wanted = Wanted { args: &args, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
+    let engine = engine::load(wanted, &progress).await?;
     let announcement = announce(&args, engine.info(), &template_source, &bound.shown);
     if !args.logs.disable_log_stats {
         tokio::spawn(metrics.clone().log_statistics(Arc::clone(&engine)));

@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde_json::{Map, Value};
 
 use super::{
+    device::Device,
     progress::Progress,
     weights::{self, available_memory},
 };
@@ -23,6 +24,10 @@ use crate::{
 const KV_CACHE_SHARE: u64 = 4;
 /// What they may take where the system does not say how much memory is free.
 const KV_CACHE_BYTES: u64 = 4 << 30;
+
+/// Tokens of a step unless told otherwise: those that keep a processor busy, and those that keep a GPU busy.
+const STEP_TOKENS: usize = 512;
+const GPU_STEP_TOKENS: usize = 8192;
 
 /// What the native engine is to load.
 pub(super) struct Found {
@@ -54,10 +59,12 @@ pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Resul
 /// Loads the engine.
 pub(super) async fn load(
     args: &ServeArgs,
+    device: Device,
     Found { config, source }: Found,
     max_model_len: usize,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
+    let default_tokens = if device == Device::Cpu { STEP_TOKENS } else { GPU_STEP_TOKENS };
     let settings = NativeSettings {
         source,
         dtype: dtype(args.dtype, &config),
@@ -65,8 +72,9 @@ pub(super) async fn load(
         max_model_len,
         seed: args.seed,
         max_num_seqs: args.max_num_seqs,
-        max_num_batched_tokens: args.max_num_batched_tokens,
+        max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(default_tokens),
         max_waiting: args.max_waiting,
+        device: of_engine(device, args),
         kv_cache_bytes: args
             .kv_cache_memory
             .unwrap_or_else(|| available_memory().map_or(KV_CACHE_BYTES, |bytes| bytes / KV_CACHE_SHARE)),
@@ -82,6 +90,17 @@ pub(super) async fn load(
         step.done();
     }
     Ok(Arc::new(engine))
+}
+
+fn of_engine(device: Device, args: &ServeArgs) -> native::Device {
+    match device {
+        Device::Cpu => native::Device::Cpu,
+        Device::Cuda(number) => native::Device::Cuda {
+            number,
+            deterministic: args.deterministic,
+            memory_share: args.kv_cache_memory.is_none().then_some(args.gpu_memory_utilization),
+        },
+    }
 }
 
 /// `auto` is the type of the weights; what bf16 cannot hold is widened to f32.

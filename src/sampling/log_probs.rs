@@ -50,7 +50,7 @@ impl<'a> Distribution<'a> {
         Self { logits, scale, ln_total: total.ln() }
     }
 
-    fn logprob(&self, logit: f32) -> f32 {
+    pub(super) fn logprob(&self, logit: f32) -> f32 {
         #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a log-prob")]
         let rounded = (self.scale.exponent(logit) - self.ln_total) as f32;
         rounded.max(FLOOR)
@@ -61,7 +61,7 @@ impl<'a> Distribution<'a> {
         self.logits.iter().map(|&other| u32::from(other >= logit)).sum()
     }
 
-    fn ranked(&self, (id, logit): Candidate, rank: u32) -> TopLogprob {
+    pub(super) fn ranked(&self, (id, logit): Candidate, rank: u32) -> TopLogprob {
         TopLogprob { id, logprob: self.logprob(logit), rank }
     }
 

@@ -41,6 +41,7 @@ mod penalties;
 mod properties;
 mod repetition;
 mod sampler;
+mod skim;
 mod softmax;
 mod truncation;
 mod validation;
@@ -51,6 +52,9 @@ pub use log_probs::{SampledToken, TopLogprob, score_token};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};
 pub use repetition::RepetitionDetection;
 pub use sampler::{SequenceSampler, Step};
+#[cfg(feature = "cuda")]
+pub(crate) use skim::bits_per_logit;
+pub(crate) use skim::{OwnedSummary, SKIM_BLOCK, Skim, Skimmed, Summary};
 pub use validation::SamplingError;
 
 use crate::TokenId;

@@ -28,18 +28,18 @@ pub struct Step {
 /// Samples one sequence, position by position.
 #[derive(Debug)]
 pub struct SequenceSampler {
-    params: Arc<SamplingParams>,
-    output: Vec<TokenId>,
-    method: Method,
-    penalties: Option<Penalties>,
-    allowed: Option<AllowedTokens>,
-    constrained: Option<Constrained>,
+    pub(super) params: Arc<SamplingParams>,
+    pub(super) output: Vec<TokenId>,
+    pub(super) method: Method,
+    pub(super) penalties: Option<Penalties>,
+    pub(super) allowed: Option<AllowedTokens>,
+    pub(super) constrained: Option<Constrained>,
     scratch: Scratch,
 }
 
 /// How a token comes from the logits that penalties and masks leave.
 #[derive(Debug)]
-enum Method {
+pub(super) enum Method {
     /// The best token.
     Greedy,
     /// A draw from all of them.

@@ -8,7 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::{SampleError, draw::first_exceeding};
 
 /// A block's weights are summed before the blocks are; a draw then searches one block only.
-const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 const LANES: usize = 8;
 
 /// Maps a logit to `exp((logit - max) / temperature)`: the most probable token weighs exactly 1.
@@ -29,6 +29,12 @@ impl Scale {
 
     pub(super) fn max(self) -> f32 {
         self.max
+    }
+
+    /// The factor of a logit less the greatest one in the power of two that is its weight.
+    #[cfg(feature = "cuda")]
+    pub(super) fn bits_per_logit(self) -> f64 {
+        self.bits_per_logit
     }
 
     /// The natural logarithm of the weight: 0 for the most probable token, never over 0.
@@ -90,18 +96,30 @@ impl BlockSums {
         self.total
     }
 
-    /// The first token whose cumulative weight exceeds `uniform` (in [0, 1)) of the total. `logits` and `scale` are
-    /// those of [`BlockSums::compute`].
-    pub(super) fn locate(&self, logits: &[f32], scale: Scale, uniform: f64) -> usize {
-        let target = uniform * self.total;
+    /// The sum of each block.
+    pub(super) fn into_blocks(self) -> Vec<f64> {
+        self.blocks
+    }
+
+    /// The block with the first token whose cumulative weight exceeds `uniform` of the total; the weight before that
+    /// block, and the weight to exceed.
+    pub(super) fn block_of(blocks: &[f64], uniform: f64) -> (usize, f64, f64) {
+        let target = uniform * blocks.iter().sum::<f64>();
         let (mut block, mut before, mut after) = (0, 0.0, 0.0);
-        for (index, &sum) in self.blocks.iter().enumerate().filter(|&(_, &sum)| sum > 0.0) {
+        for (index, &sum) in blocks.iter().enumerate().filter(|&(_, &sum)| sum > 0.0) {
             (block, before) = (index, after);
             after += sum;
             if after > target {
                 break;
             }
         }
+        (block, before, target)
+    }
+
+    /// The first token whose cumulative weight exceeds `uniform` (in [0, 1)) of the total. `logits` and `scale` are
+    /// those of [`BlockSums::compute`].
+    pub(super) fn locate(&self, logits: &[f32], scale: Scale, uniform: f64) -> usize {
+        let (block, before, target) = Self::block_of(&self.blocks, uniform);
         let start = block * BLOCK;
         let weights = logits[start..].iter().take(BLOCK).map(|&logit| scale.weight(logit));
         start + first_exceeding(weights, before, target)

@@ -339,6 +339,16 @@ fn a_model_without_weights_says_which_file_is_missing() {
     assert!(line.contains("model.safetensors"), "{line}");
 }
 
+#[test]
+fn a_gpu_that_is_not_there_is_refused_before_anything_is_read() {
+    let line = failure(&["serve", "./no/such/model", "--device", "cuda:99", "--host", "127.0.0.1", "--port", "0"]);
+    let reason = if cfg!(feature = "cuda") { "no CUDA device: " } else { "this build computes on the CPU only" };
+    assert!(line.contains("--device cuda:99: ") && line.contains(reason), "{line}");
+    let bad = run(&["serve", TINY_MODEL, "--device", "gpu"]);
+    assert_eq!(bad.code, Some(2));
+    assert!(bad.err.contains("expected auto, cpu, cuda or cuda:N"), "{}", bad.err);
+}
+
 #[cfg(not(feature = "mistralrs"))]
 #[test]
 fn a_build_without_the_engine_for_a_model_says_how_to_get_it() {

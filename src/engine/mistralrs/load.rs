@@ -43,7 +43,7 @@ pub(super) async fn load(spec: LoadSpec, alphabet: Alphabet) -> Result<Loaded, L
 }
 
 fn load_blocking(spec: &LoadSpec, alphabet: Alphabet) -> Result<Loaded, LoadError> {
-    let (device, device_name) = device()?;
+    let (device, device_name) = device(spec.gpu)?;
     let dtype = arithmetic(spec.dtype, &device)?;
     let weights = Weights::find(&spec.source, alphabet)?;
     let paths: Box<dyn ModelPaths> = Box::new(weights.paths);
@@ -62,16 +62,10 @@ fn load_blocking(spec: &LoadSpec, alphabet: Alphabet) -> Result<Loaded, LoadErro
     })
 }
 
-#[cfg(feature = "cuda")]
-fn device() -> Result<(Device, String), LoadError> {
-    let device = Device::new_cuda(0).map_err(|error| LoadError::Engine(format!("no CUDA device: {error}")))?;
-    Ok((device, "cuda:0".to_owned()))
-}
-
-#[cfg(not(feature = "cuda"))]
-#[expect(clippy::unnecessary_wraps, reason = "a GPU can be missing")]
-fn device() -> Result<(Device, String), LoadError> {
-    Ok((Device::Cpu, "cpu".to_owned()))
+fn device(gpu: Option<usize>) -> Result<(Device, String), LoadError> {
+    let Some(number) = gpu else { return Ok((Device::Cpu, "cpu".to_owned())) };
+    let unusable = |error| LoadError::Engine(format!("cuda:{number} cannot be used: {error}"));
+    Ok((Device::new_cuda(number).map_err(unusable)?, format!("cuda:{number}")))
 }
 
 fn arithmetic(dtype: Dtype, device: &Device) -> Result<ModelDType, LoadError> {

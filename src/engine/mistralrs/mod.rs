@@ -69,6 +69,8 @@ pub enum Dtype {
 pub struct LoadSpec {
     /// Where the weights are.
     pub source: WeightsSource,
+    /// The GPU to compute on; the CPU if none.
+    pub gpu: Option<usize>,
     /// The type of the arithmetic; a GGUF file's weights stay as they are.
     pub dtype: Dtype,
     /// The longest sequence, prompt and output together, in tokens.

@@ -77,6 +77,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
     let alphabet = Alphabet::new(VOCAB_SIZE).unwrap();
     let spec = LoadSpec {
         source: WeightsSource::Directory(directory),
+        gpu: None,
         dtype: Dtype::F32,
         max_model_len: 512,
         vocab_size: VOCAB_SIZE,

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::weights::{Rows, WeightsError};
-use crate::TokenId;
+use crate::{TokenId, sampling::Summary};
 
 /// Tokens of a block of keys and values.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -69,10 +69,43 @@ pub(crate) struct Angles {
 #[error("the system has no room for as much")]
 pub(crate) struct NoRoom;
 
+/// What becomes of rows of logits, each by its number. Called on any thread, in any order.
+///
+/// A row is taken as a whole, or in parts: a summary, then some blocks of it, then the number of logits that are at
+/// least as great as one of them.
+pub(crate) trait Consumer: Sync {
+    /// Takes all logits of a row. They may be overwritten.
+    fn whole(&self, row: usize, logits: &mut [f32]);
+    /// The temperature of the summary of a row that may be taken in parts.
+    fn temperature(&self, _row: usize) -> Option<f64> {
+        None
+    }
+    /// Looks at the summary of a row; the blocks to read, or `None` to take it as a whole after all.
+    fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
+        None
+    }
+    /// Takes the logits of these blocks; the logit to compare with all of the row's.
+    fn blocks(&self, _row: usize, _logits: &[f32]) -> f32 {
+        unreachable!("only for a row that is taken in parts")
+    }
+    /// Takes the number of logits that are at least that one.
+    fn at_least(&self, _row: usize, _count: u32) {
+        unreachable!("only for a row that is taken in parts")
+    }
+}
+
+/// Takes whole rows.
+impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
+    fn whole(&self, row: usize, logits: &mut [f32]) {
+        self(row, logits);
+    }
+}
+
 /// A device, and its memory.
 ///
 /// *States* are rows of numbers in f32; an *operand* is what matrices are multiplied with, rounded to their precision.
-/// Every operation gives the same bits for a row whatever other rows are there.
+/// On the processor, and elsewhere where a backend is told so, every operation gives the same bits for a row whatever
+/// other rows are there.
 pub(crate) trait Backend: Send + 'static {
     /// A weight matrix.
     type Matrix: Send;
@@ -84,6 +117,8 @@ pub(crate) trait Backend: Send + 'static {
     type Operand: Send;
     /// Keys and values of one layer.
     type Cache: Send;
+    /// What all layers of a step share.
+    type Plan;
 
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
     fn matrix(&self, outputs: usize, inputs: usize) -> Self::Matrix;
@@ -124,19 +159,12 @@ pub(crate) trait Backend: Send + 'static {
         bias: Option<&Self::Vector>,
         out: &mut Self::States,
     );
+    /// Prepares a step over a batch whose rows have these angles.
+    fn plan(&mut self, batch: &Batch, angles: Angles) -> Self::Plan;
     /// Rotates the first `heads` heads of every row.
-    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, angles: &Angles);
-    /// Writes the keys and values of all new tokens: those of a row begin at number `first`. Clears the flag in `finite`
-    /// of each span with one that is NaN or infinite.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn write_cache(
-        &mut self,
-        states: &Self::States,
-        first: usize,
-        batch: &Batch,
-        cache: &mut Self::Cache,
-        finite: &mut [bool],
-    );
+    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, plan: &Self::Plan);
+    /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
+    fn write_cache(&mut self, states: &Self::States, first: usize, cache: &mut Self::Cache, plan: &mut Self::Plan);
     /// Attention of every row, whose queries come first in it.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend(
@@ -144,9 +172,11 @@ pub(crate) trait Backend: Send + 'static {
         states: &Self::States,
         cache: &Self::Cache,
         shape: AttentionShape,
-        batch: &Batch,
+        plan: &Self::Plan,
         out: &mut Self::Operand,
     );
+    /// For each span of the batch whether all keys and values that the step wrote of it are finite.
+    fn finite(&mut self, plan: Self::Plan) -> Vec<bool>;
     /// `silu(gate) * up` of every row, which holds `width` gates and then as many ups.
     fn gated_silu(&mut self, states: &Self::States, width: usize, out: &mut Self::Operand);
     /// The rows that `picks` lists.
@@ -155,12 +185,6 @@ pub(crate) trait Backend: Send + 'static {
     fn add_scaled(&mut self, from: &Self::States, picks: &[(usize, f32)], to: &mut Self::States);
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
-    /// Logits of some rows of `input`: calls `with` with each row's, on any thread, in any order.
-    fn logits(
-        &mut self,
-        input: &Self::Operand,
-        rows: Range<usize>,
-        matrix: &Self::Matrix,
-        with: &(dyn Fn(usize, &mut [f32]) + Sync),
-    );
+    /// Logits of some rows of `input`, of which the consumer's numbers are those of `input`.
+    fn logits(&mut self, input: &Self::Operand, rows: Range<usize>, matrix: &Self::Matrix, consumer: &dyn Consumer);
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock, mpsc::Receiver},
+    sync::{Arc, mpsc::Receiver},
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     backend::{Backend, Batch, Span},
+    jobs::{Job, Jobs, Made},
     model::Model,
     scheduler::{NewSequence, Plan, Scheduler, SequenceId},
     status::Status,
@@ -23,7 +24,7 @@ use crate::{
         EngineError, EngineLoad, EngineOutput, FinishReason, GenerateRequest, PromptOutput,
         meters::{EngineMeters, RequestTimes},
     },
-    sampling::{SampleError, SampledToken, SequenceSampler, Step, score_token},
+    sampling::{SampleError, SampledToken, SequenceSampler},
 };
 
 /// Where a sequence's outputs go; it has room for all of them.
@@ -87,28 +88,6 @@ impl Times {
     }
 }
 
-/// What is to be made of a row of logits.
-enum Job<'a> {
-    Sample(&'a Mutex<SequenceSampler>),
-    Score { id: TokenId, top: usize },
-}
-
-impl Job<'_> {
-    fn run(&self, logits: &mut [f32]) -> Result<Made, SampleError> {
-        match self {
-            Self::Sample(sampler) => sampler.lock().step(logits).map(Made::Step),
-            Self::Score { id, top } => score_token(logits, *id, *top).map(Made::Score),
-        }
-    }
-}
-
-/// What was made of it.
-#[derive(Debug)]
-enum Made {
-    Step(Step),
-    Score(SampledToken),
-}
-
 /// The state of the thread.
 pub(super) struct Executor<B: Backend> {
     model: Model<B>,
@@ -129,7 +108,10 @@ impl<B: Backend> Executor<B> {
         let outcome = catch_unwind(AssertUnwindSafe(|| while self.turn() {}));
         let end = match outcome {
             Ok(()) => Ok(EngineOutput::Finished(FinishReason::Abort)),
-            Err(_) => Err(EngineError::Failed("the engine's thread panicked".to_owned())),
+            Err(panic) => Err(EngineError::Failed(match panic.downcast_ref::<String>() {
+                Some(reason) => format!("the engine's thread panicked: {reason}"),
+                None => "the engine's thread panicked".to_owned(),
+            })),
         };
         self.status.close(end.as_ref().err().cloned());
         for active in std::mem::take(&mut self.active).into_values() {
@@ -280,23 +262,16 @@ impl<B: Backend> Executor<B> {
     /// of it is finite.
     fn forward(&mut self, plan: &Plan, batch: &Batch, places: &[Place]) -> (Vec<Result<Made, SampleError>>, Vec<bool>) {
         let Self { model, active, .. } = self;
-        let jobs: Vec<(Job<'_>, OnceLock<_>)> = places
-            .iter()
-            .map(|(work, score)| {
-                let active = &active[&plan.work[*work].id];
-                let job = match score {
-                    Some((_, token)) => Job::Score { id: *token, top: active.prompt_logprobs.unwrap_or(0) },
-                    None => Job::Sample(&active.sampler),
-                };
-                (job, OnceLock::new())
-            })
-            .collect();
-        let finite = model.forward(batch, &|row, logits| {
-            let (job, made) = &jobs[row];
-            made.set(job.run(logits)).expect("a row is computed once");
+        let jobs = places.iter().map(|(work, score)| {
+            let active = &active[&plan.work[*work].id];
+            match score {
+                Some((_, token)) => Job::Score { id: *token, top: active.prompt_logprobs.unwrap_or(0) },
+                None => Job::Sample(&active.sampler),
+            }
         });
-        let made = jobs.into_iter().map(|(_, made)| made.into_inner().expect("every row is computed"));
-        (made.collect(), finite)
+        let jobs = Jobs::new(jobs);
+        let finite = model.forward(batch, &jobs);
+        (jobs.made(), finite)
     }
 
     /// Hands on what a row gave; `false` if the sequence ends.

@@ -5,7 +5,9 @@
 
 mod backend;
 mod cpu;
+mod cuda;
 mod executor;
+mod jobs;
 mod kv_cache;
 mod model;
 mod scheduler;
@@ -33,10 +35,11 @@ use std::{
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use tokio::sync::mpsc;
 
-pub use self::settings::{Dtype, KernelSet, NativeSettings, WeightsSource};
+pub use self::settings::{Device, Dtype, KernelSet, NativeSettings, WeightsSource};
 use self::{
-    backend::NoRoom,
+    backend::{Backend, NoRoom},
     cpu::{CpuBackend, Pool, Precision, Processor},
+    cuda::{DeviceBackend, Gpu},
     executor::{Command, Executor},
     model::{ConfigError, Model, ModelShape},
     scheduler::{Bounds, Scheduler, SequenceId},
@@ -75,6 +78,9 @@ pub enum LoadError {
         /// What was asked for.
         bytes: u64,
     },
+    /// A GPU cannot be used.
+    #[error("{0}")]
+    Gpu(String),
     /// This machine does not have the instructions that were asked for.
     #[error("this machine cannot run the kernels {asked}; it can run {available}")]
     Kernels {
@@ -123,35 +129,84 @@ impl NativeEngine {
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
         let shape = ModelShape::read(&settings.config)?;
         let weights = open(&settings.source)?;
-        let set = kernels(settings.kernels)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = settings.threads.unwrap_or(cores).max(1);
-        let pool = Pool::new(threads).map_err(LoadError::Thread)?;
+        let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
+        match settings.device {
+            Device::Cpu => Self::on_processor(settings, (shape, &*weights), pool, progress),
+            Device::Cuda { number, .. } => {
+                Self::on_gpu(settings, &Gpu::open(number)?, (shape, &*weights), pool, progress)
+            }
+        }
+    }
+
+    fn on_processor(
+        settings: &NativeSettings,
+        (shape, weights): (ModelShape, &dyn Weights),
+        pool: Pool,
+        progress: &mut (dyn FnMut(usize, usize) + Send),
+    ) -> Result<Self, LoadError> {
+        let set = kernels(settings.kernels)?;
         let precision = match settings.dtype {
             Dtype::Bf16 => Precision::Bf16,
             Dtype::F32 => Precision::F32,
         };
+        let device = format!("cpu ({set}, {} threads)", pool.threads());
         let mut backend = CpuBackend::new(Processor { set, pool }, precision);
-        let keeps_blocks = matches!(settings.source, WeightsSource::Gguf { keep_blocks: true, .. });
-        if keeps_blocks {
+        if settings.source.keeps_blocks() {
             backend = backend.keeping_blocks();
         }
         let bytes = settings.kv_cache_bytes;
         let blocks = blocks(bytes, Model::block_bytes(&backend, &shape))?;
-        let mut model = Model::load(backend, shape, &*weights, progress)?;
+        let model = Model::load(backend, shape, weights, progress)?;
+        Self::start(settings, device, model, (bytes, blocks))
+    }
+
+    fn on_gpu(
+        settings: &NativeSettings,
+        gpu: &Gpu,
+        (shape, weights): (ModelShape, &dyn Weights),
+        pool: Pool,
+        progress: &mut (dyn FnMut(usize, usize) + Send),
+    ) -> Result<Self, LoadError> {
+        if settings.source.keeps_blocks() {
+            return Err(LoadError::Unsupported(
+                "the weights of a GGUF file stay quantised on the CPU only; --gguf-weights widened computes with them \
+                 in bfloat16 on a GPU"
+                    .to_owned(),
+            ));
+        }
+        let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
+        let backend = gpu.backend(settings.dtype, pool);
+        let backend = if deterministic { backend.deterministic() } else { backend };
+        let block_bytes = Model::block_bytes(&backend, &shape);
+        if memory_share.is_none() {
+            blocks(settings.kv_cache_bytes, block_bytes)?;
+        }
+        let step = DeviceBackend::step_bytes(&shape, settings.max_num_batched_tokens);
+        let model = Model::load(backend, shape, weights, progress)?;
+        let bytes = match memory_share {
+            None => settings.kv_cache_bytes,
+            Some(memory_share) => gpu.room_for_cache(memory_share, step)?,
+        };
+        Self::start(settings, gpu.name(), model, (bytes, blocks(bytes, block_bytes)?))
+    }
+
+    fn start<B: Backend>(
+        settings: &NativeSettings,
+        device: String,
+        mut model: Model<B>,
+        (bytes, blocks): (u64, usize),
+    ) -> Result<Self, LoadError> {
         model.allocate_cache(blocks).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
         EngineMeters::cache_config(backend::BLOCK_TOKENS, blocks);
+        let quantised = if settings.source.keeps_blocks() { ", quantised weights" } else { "" };
         let info = EngineInfo {
             engine: "native",
-            device: format!("cpu ({set}, {threads} threads)"),
-            dtype: format!("{}{}", settings.dtype.name(), if keeps_blocks { ", quantised weights" } else { "" }),
+            device,
+            dtype: format!("{}{quantised}", settings.dtype.name()),
             vocab_size: model.shape().vocab_size,
             max_model_len: settings.max_model_len,
         };
-        Self::start(settings, info, model)
-    }
-
-    fn start(settings: &NativeSettings, info: EngineInfo, model: Model<CpuBackend>) -> Result<Self, LoadError> {
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.blocks());
         let longest_sequence = scheduler.longest_sequence();

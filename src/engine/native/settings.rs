@@ -39,6 +39,30 @@ pub enum WeightsSource {
     },
 }
 
+impl WeightsSource {
+    /// Whether weights are computed with as a GGUF file has them.
+    pub(super) fn keeps_blocks(&self) -> bool {
+        matches!(self, Self::Gguf { keep_blocks: true, .. })
+    }
+}
+
+/// Where the model is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Device {
+    /// This machine's processor.
+    #[default]
+    Cpu,
+    /// A GPU.
+    Cuda {
+        /// Its number among those that the driver shows.
+        number: usize,
+        /// Whether every sequence gets the bits that it would have alone.
+        deterministic: bool,
+        /// The share of its memory to use, if that is to decide what keys and values get.
+        memory_share: Option<f64>,
+    },
+}
+
 /// What to load, and the bounds to keep.
 #[derive(Debug, Clone)]
 pub struct NativeSettings {
@@ -58,7 +82,10 @@ pub struct NativeSettings {
     pub max_num_batched_tokens: usize,
     /// Sequences that wait; the next one is [`EngineError::Overloaded`](crate::engine::EngineError::Overloaded).
     pub max_waiting: usize,
-    /// Memory for keys and values, in bytes; it is taken from the system as it is needed.
+    /// See [`Device`].
+    pub device: Device,
+    /// Memory for keys and values, in bytes, unless a share of a GPU's is to decide. That of the system is taken as it
+    /// is needed.
     pub kv_cache_bytes: u64,
     /// Threads that compute; `None` for one on each core.
     pub threads: Option<usize>,

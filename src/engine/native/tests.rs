@@ -29,6 +29,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         max_num_seqs: 64,
         max_num_batched_tokens: 512,
         max_waiting: 1_000,
+        device: Device::Cpu,
         kv_cache_bytes: 64 << 20,
         threads: Some(1),
         kernels: None,

@@ -13,7 +13,7 @@ use kernels::{
 };
 
 use super::{
-    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, NoRoom},
+    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, NoRoom, Span},
     weights::{Rows, WeightsError},
 };
 use crate::TokenId;
@@ -59,6 +59,13 @@ impl Matrix {
     }
 }
 
+/// A step: its sequences, the angles of its rows, and which sequences are finite so far.
+pub(crate) struct Plan {
+    spans: Vec<Span>,
+    angles: Angles,
+    finite: Vec<bool>,
+}
+
 /// Threads, instructions and the precision of weights.
 pub(crate) struct CpuBackend {
     processor: Processor,
@@ -98,6 +105,7 @@ impl Backend for CpuBackend {
     type States = States;
     type Operand = Operand;
     type Cache = KvStore;
+    type Plan = Plan;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
         if self.keeps_blocks {
@@ -174,14 +182,18 @@ impl Backend for CpuBackend {
         matrix.multiply(&mut self.processor, input, out, true);
     }
 
-    fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, angles: &Angles) {
+    fn plan(&mut self, batch: &Batch, angles: Angles) -> Plan {
+        Plan { spans: batch.spans.clone(), angles, finite: vec![true; batch.spans.len()] }
+    }
+
+    fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, Plan { angles, .. }: &Plan) {
         let angles = (&angles.cosines[..], &angles.sines[..]);
         rotate(&mut self.processor, states, heads, head_dim, angles);
     }
 
-    fn write_cache(&mut self, states: &States, first: usize, batch: &Batch, cache: &mut KvStore, finite: &mut [bool]) {
+    fn write_cache(&mut self, states: &States, first: usize, cache: &mut KvStore, plan: &mut Plan) {
         let width = (states.columns() - first) / 2;
-        for (span, finite) in batch.spans.iter().zip(finite) {
+        for (span, finite) in plan.spans.iter().zip(&mut plan.finite) {
             for token in 0..span.tokens {
                 let position = span.first_position + token;
                 let (block, slot) = (span.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
@@ -195,10 +207,14 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn attend(&mut self, states: &States, cache: &KvStore, shape: AttentionShape, batch: &Batch, out: &mut Operand) {
+    fn attend(&mut self, states: &States, cache: &KvStore, shape: AttentionShape, plan: &Plan, out: &mut Operand) {
         let AttentionShape { heads, scale, window } = shape;
         let attention = Attention { states, heads, store: cache, scale, window };
-        attend(&mut self.processor, &attention, &batch.spans, out);
+        attend(&mut self.processor, &attention, &plan.spans, out);
+    }
+
+    fn finite(&mut self, plan: Plan) -> Vec<bool> {
+        plan.finite
     }
 
     fn gated_silu(&mut self, states: &States, width: usize, out: &mut Operand) {
@@ -217,19 +233,14 @@ impl Backend for CpuBackend {
         (0..states.rows()).flat_map(|row| &states.row(row)[..columns]).copied().collect()
     }
 
-    fn logits(
-        &mut self,
-        input: &Operand,
-        rows: Range<usize>,
-        matrix: &Matrix,
-        with: &(dyn Fn(usize, &mut [f32]) + Sync),
-    ) {
+    fn logits(&mut self, input: &Operand, rows: Range<usize>, matrix: &Matrix, consumer: &dyn Consumer) {
+        let first = rows.start;
         let mut picked = self.operand();
         picked.gather(input, &rows.collect::<Vec<_>>());
         let mut logits = std::mem::take(&mut self.logits);
         logits.reshape(picked.rows(), matrix.outputs());
         matrix.multiply(&mut self.processor, &picked, &mut logits, false);
-        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| with(row, logits));
+        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| consumer.whole(first + row, logits));
         self.logits = logits;
     }
 }

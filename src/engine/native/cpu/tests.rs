@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     engine::native::{
-        backend::Span,
         model::{Model, ModelShape},
         weights::GgufWeights,
     },
@@ -43,7 +42,7 @@ fn logits(model: &mut Model<CpuBackend>, tokens: Range<TokenId>) -> Vec<f32> {
         logit_rows: (0..count).collect(),
     };
     let rows = Mutex::new(vec![Vec::new(); count]);
-    model.forward(&batch, &|row, logits| rows.lock()[row] = logits.to_vec());
+    model.forward(&batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     rows.into_inner().concat()
 }
 

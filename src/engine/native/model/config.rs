@@ -186,6 +186,14 @@ impl ModelShape {
     pub(crate) fn qkv_width(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
+
+    /// Numbers of the widest rows between two layers.
+    pub(crate) fn widest_row(&self) -> usize {
+        let inner = |layer: &LayerShape| match layer.mlp {
+            MlpShape::Dense { intermediate } | MlpShape::Sparse { intermediate, .. } => 2 * intermediate,
+        };
+        self.layers.iter().map(inner).max().unwrap_or(0).max(self.qkv_width())
+    }
 }
 
 fn family(config: &Map<String, Value>) -> Result<Family, ConfigError> {

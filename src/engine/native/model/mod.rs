@@ -14,12 +14,12 @@ use config::{LayerShape, MlpShape};
 use tensors::Checked;
 
 use super::{
-    backend::{AttentionShape, Backend, Batch, NoRoom},
+    backend::{AttentionShape, Backend, Batch, Consumer, NoRoom},
     weights::{Weights, WeightsError},
 };
 
 /// Rows whose logits are there at a time.
-const LOGIT_ROWS: usize = 64;
+pub(super) const LOGIT_ROWS: usize = 256;
 
 /// A model on a backend, with its cache of keys and values.
 pub(crate) struct Model<B: Backend> {
@@ -142,18 +142,16 @@ impl<B: Backend> Model<B> {
         }
     }
 
-    /// Computes a batch; calls `with` with the logits of each row of `batch.logit_rows`, by its place there, on any
-    /// thread and in any order. The logits may be overwritten.
+    /// Computes a batch; gives the consumer the logits of each row of `batch.logit_rows`, by its place there.
     ///
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
-    pub(crate) fn forward(&mut self, batch: &Batch, with: &(dyn Fn(usize, &mut [f32]) + Sync)) -> Vec<bool> {
+    pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
         let Self { shape, backend, parameters, caches, workspace, .. } = self;
         let Parameters { embedding, layers, norm, head } = &*parameters;
-        let mut finite = vec![true; batch.spans.len()];
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
-        let angles = shape.rope.angles(positions.into_iter());
+        let mut plan = backend.plan(batch, shape.rope.angles(positions.into_iter()));
         backend.embed(embedding, &batch.token_ids, &mut workspace.hidden);
         for (layer, cache) in layers.iter().zip(caches) {
             let Workspace { hidden, wide, input, attended, .. } = &mut *workspace;
@@ -165,19 +163,19 @@ impl<B: Backend> Model<B> {
                 backend.head_norm(wide, heads..heads + kv_heads, key, shape.epsilon);
             }
             if layer.shape.rotary {
-                backend.rotate(wide, heads + kv_heads, shape.head_dim, &angles);
+                backend.rotate(wide, heads + kv_heads, shape.head_dim, &plan);
             }
-            backend.write_cache(wide, heads * shape.head_dim, batch, cache, &mut finite);
+            backend.write_cache(wide, heads * shape.head_dim, cache, &mut plan);
             #[expect(clippy::cast_precision_loss, reason = "heads are small")]
             let scale = 1.0 / (shape.head_dim as f32).sqrt();
             let attention = AttentionShape { heads, scale, window: layer.shape.window };
-            backend.attend(wide, cache, attention, batch, attended);
+            backend.attend(wide, cache, attention, &plan, attended);
             backend.add_linear(attended, &layer.output, layer.output_bias.as_ref(), hidden);
             backend.norm(hidden, &layer.mlp_norm, shape.epsilon, input);
             layer.mlp.forward(backend, workspace);
         }
         if batch.logit_rows.is_empty() {
-            return finite;
+            return backend.finite(plan);
         }
         let Workspace { hidden, input, picked, .. } = &mut *workspace;
         backend.norm(hidden, norm, shape.epsilon, input);
@@ -185,9 +183,9 @@ impl<B: Backend> Model<B> {
         let head = head.as_ref().unwrap_or(embedding);
         for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {
             let rows: Range<usize> = first..batch.logit_rows.len().min(first + LOGIT_ROWS);
-            backend.logits(picked, rows, head, &|row, logits| with(first + row, logits));
+            backend.logits(picked, rows, head, consumer);
         }
-        finite
+        backend.finite(plan)
     }
 }
 
@@ -307,4 +305,4 @@ impl<B: Backend> Workspace<B> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

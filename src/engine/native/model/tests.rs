@@ -19,7 +19,7 @@ use crate::{
     sampling::score_token,
 };
 
-const MODELS: [&str; 14] = [
+pub(in crate::engine::native) const MODELS: [&str; 14] = [
     "llama",
     "llama_tied_bias",
     "llama_llama3_rope",
@@ -35,10 +35,10 @@ const MODELS: [&str; 14] = [
     "qwen3_moe_plain",
     "smollm3",
 ];
-const TOLERANCE: f64 = 1e-4;
+pub(in crate::engine::native) const TOLERANCE: f64 = 1e-4;
 const BLOCKS: usize = 6;
 
-fn directory(name: &str) -> PathBuf {
+pub(in crate::engine::native) fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native").join(name)
 }
 
@@ -46,18 +46,31 @@ fn object(path: &Path) -> Map<String, Value> {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn model(name: &str, set: KernelSet, threads: usize, precision: Precision) -> Model<CpuBackend> {
+pub(in crate::engine::native) fn model(
+    name: &str,
+    set: KernelSet,
+    threads: usize,
+    precision: Precision,
+) -> Model<CpuBackend> {
+    loaded(name, CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision))
+}
+
+/// A model on any backend.
+pub(in crate::engine::native) fn loaded<B: Backend>(name: &str, backend: B) -> Model<B> {
     let directory = directory(name);
     let shape = ModelShape::read(&object(&directory.join("config.json"))).unwrap();
     let weights = SafetensorsFiles::open(&directory).unwrap();
-    let backend = CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision);
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
     model.allocate_cache(BLOCKS).unwrap();
     model
 }
 
 /// Logits of all rows of one span, which begins at `first`; blocks are out of order on purpose.
-fn logits(model: &mut Model<CpuBackend>, token_ids: &[TokenId], first: usize) -> Vec<Vec<f32>> {
+pub(in crate::engine::native) fn logits<B: Backend>(
+    model: &mut Model<B>,
+    token_ids: &[TokenId],
+    first: usize,
+) -> Vec<Vec<f32>> {
     let blocks = (0..(first + token_ids.len()).div_ceil(BLOCK_TOKENS)).map(|block| [4, 1, 5, 0, 3, 2][block]).collect();
     let batch = Batch {
         token_ids: token_ids.to_vec(),
@@ -65,7 +78,7 @@ fn logits(model: &mut Model<CpuBackend>, token_ids: &[TokenId], first: usize) ->
         logit_rows: (0..token_ids.len()).collect(),
     };
     let rows = Mutex::new(vec![Vec::new(); token_ids.len()]);
-    model.forward(&batch, &|row, logits| rows.lock()[row] = logits.to_vec());
+    model.forward(&batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     rows.into_inner()
 }
 
@@ -77,7 +90,8 @@ fn ids(value: &Value) -> Vec<TokenId> {
     value.as_array().unwrap().iter().map(|id| TokenId::try_from(id.as_u64().unwrap()).unwrap()).collect()
 }
 
-fn compare(name: &str, model: &mut Model<CpuBackend>, tolerance: f64) {
+/// Log-probs and the greedy continuation of each prompt of a model against what numpy made of them.
+pub(in crate::engine::native) fn compare<B: Backend>(name: &str, model: &mut Model<B>, tolerance: f64) {
     let expected = object(&directory(name).join("expected.json"));
     for prompt in expected["prompts"].as_array().unwrap() {
         let token_ids = ids(&prompt["token_ids"]);

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use super::{Rows, Weights, WeightsError, as_rows, widen};
+use half::bf16;
+
+use super::{Rows, Weights, WeightsError, as_bf16, as_rows, widen};
 use crate::engine::WeightTensor;
 
 /// Tensors whose lengths were compared with their shapes.
@@ -57,6 +59,12 @@ impl Rows for &WeightTensor {
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
         let row = self.columns() * self.dtype.size();
         widen(self.dtype, &self.bytes[rows.start * row..rows.end * row], out);
+        Ok(())
+    }
+
+    fn read_bf16(&self, rows: Range<usize>, out: &mut Vec<bf16>) -> Result<(), WeightsError> {
+        let row = self.columns() * self.dtype.size();
+        as_bf16(self.dtype, &self.bytes[rows.start * row..rows.end * row], out);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod safetensors;
 use std::{ops::Range, path::PathBuf};
 
 use candle_core::quantized::GgmlDType;
+use half::bf16;
 
 pub(crate) use self::{gguf::GgufWeights, given::Given, rounded::Rounded, safetensors::SafetensorsFiles};
 use crate::{engine::WeightDtype, gguf::GgufError};
@@ -73,6 +74,9 @@ pub(crate) enum WeightsError {
     /// A tensor is given more than once.
     #[error("tensor {0} is given more than once")]
     Repeated(String),
+    /// The weights do not fit into the device's memory.
+    #[error("the device has no room for the model's weights")]
+    NoRoom,
 }
 
 /// The first few names, and how many there are.
@@ -89,13 +93,24 @@ fn names(all: &[String]) -> String {
 pub(crate) fn widen(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<f32>) {
     match dtype {
         WeightDtype::Bf16 => {
-            out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::bf16::from_le_bytes(*two).to_f32()));
+            out.extend(bytes.as_chunks::<2>().0.iter().map(|two| bf16::from_le_bytes(*two).to_f32()));
         }
         WeightDtype::F16 => {
             out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::f16::from_le_bytes(*two).to_f32()));
         }
         WeightDtype::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four))),
     }
+}
+
+/// The same numbers as they are, where they are stored in bf16.
+pub(crate) fn as_bf16(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<bf16>) {
+    if dtype == WeightDtype::Bf16 {
+        out.extend(bytes.as_chunks::<2>().0.iter().map(|two| bf16::from_le_bytes(*two)));
+        return;
+    }
+    let mut wide = Vec::new();
+    widen(dtype, bytes, &mut wide);
+    out.extend(wide.into_iter().map(bf16::from_f32));
 }
 
 /// A tensor as rows: its first dimension, of all the others. A vector is one row.
@@ -108,6 +123,14 @@ pub(crate) trait Rows: Sync {
 
     /// Appends some rows to `out`.
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError>;
+
+    /// Appends some rows to `out`, rounded to bf16 where they are stored in more.
+    fn read_bf16(&self, rows: Range<usize>, out: &mut Vec<bf16>) -> Result<(), WeightsError> {
+        let mut wide = Vec::new();
+        self.read(rows, &mut wide)?;
+        out.extend(wide.into_iter().map(bf16::from_f32));
+        Ok(())
+    }
 
     /// The same rows as they are stored, where that is another way.
     fn blocks(&self) -> Option<&dyn BlockRows> {

@@ -11,10 +11,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use half::bf16;
 use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 
-use super::{Rows, Weights, WeightsError, as_rows, widen};
+use super::{Rows, Weights, WeightsError, as_bf16, as_rows, widen};
 use crate::engine::WeightDtype;
 
 /// No header is longer.
@@ -131,6 +132,16 @@ struct FileRows<'a> {
     dtype: WeightDtype,
 }
 
+impl FileRows<'_> {
+    fn bytes(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {
+        let row = self.columns * self.dtype.size();
+        let mut bytes = vec![0; rows.len() * row];
+        let offset = self.offset + (rows.start * row) as u64;
+        self.file.read_exact_at(&mut bytes, offset).map_err(read_error(self.path))?;
+        Ok(bytes)
+    }
+}
+
 impl Rows for FileRows<'_> {
     fn rows(&self) -> usize {
         self.rows
@@ -141,11 +152,12 @@ impl Rows for FileRows<'_> {
     }
 
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        let row = self.columns * self.dtype.size();
-        let mut bytes = vec![0; rows.len() * row];
-        let offset = self.offset + (rows.start * row) as u64;
-        self.file.read_exact_at(&mut bytes, offset).map_err(read_error(self.path))?;
-        widen(self.dtype, &bytes, out);
+        widen(self.dtype, &self.bytes(rows)?, out);
+        Ok(())
+    }
+
+    fn read_bf16(&self, rows: Range<usize>, out: &mut Vec<bf16>) -> Result<(), WeightsError> {
+        as_bf16(self.dtype, &self.bytes(rows)?, out);
         Ok(())
     }
 }

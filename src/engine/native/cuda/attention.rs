@@ -1,0 +1,258 @@
+//! Attention over gathered keys and values, with candle's operations, on any device.
+//!
+//! Scores and their softmax are in f32; keys are read in tiles, so that a long prompt over a long prefix takes no more
+//! memory than a tile of scores. A tile that counts for no query of a row leaves the row's bits as they were.
+
+use candle_core::{D, Result, Tensor};
+
+use super::{
+    cache::Cache,
+    plan::{Plan, SingleRows},
+    products::{batched, batched_transposed, padded_rows},
+};
+use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, Span};
+
+/// Scores that are there at a time.
+pub(super) const MOST_SCORES: usize = 1 << 26;
+/// Keys of a tile.
+const KEYS: usize = 4096;
+/// Keys and queries of a tile where the shape of every product is to be the same.
+const EQUAL_KEYS: usize = 256;
+const EQUAL_QUERIES: usize = 16;
+
+/// The most queries and keys that are computed at a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tiles {
+    queries: usize,
+    keys: usize,
+    /// Whether every tile is filled up to these numbers, and begins at a multiple of them.
+    equal: bool,
+}
+
+impl Tiles {
+    /// As few as memory allows.
+    pub(super) fn large(heads: usize) -> Self {
+        Self { queries: (MOST_SCORES / KEYS / heads).max(1), keys: KEYS, equal: false }
+    }
+
+    /// All of one shape: a row has the same bits whatever other rows its sequence has in the step.
+    pub(super) fn equal() -> Self {
+        Self { queries: EQUAL_QUERIES, keys: EQUAL_KEYS, equal: true }
+    }
+}
+
+/// What a span attends to.
+struct Gathered {
+    /// `[kv_heads, positions, head_dim]`.
+    keys: Tensor,
+    values: Tensor,
+    /// The first position.
+    first: usize,
+    /// The position behind the last one that counts; zeros may follow.
+    end: usize,
+}
+
+impl Gathered {
+    fn new(span: &Span, cache: &Cache, window: Option<usize>, tiles: Tiles) -> Result<Self> {
+        let end = span.first_position + span.tokens;
+        let lowest = window.map_or(0, |window| (span.first_position + 1).saturating_sub(window));
+        let step = if tiles.equal { tiles.keys } else { BLOCK_TOKENS };
+        let first = lowest / step * step;
+        let blocks = &span.blocks[first / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
+        let (keys, values) = cache.gather(blocks, end - first)?;
+        let positions = if tiles.equal { (end - first).next_multiple_of(tiles.keys) } else { end - first };
+        let by_head = |part: &Tensor| padded_rows(part, positions)?.transpose(0, 1);
+        Ok(Self { keys: by_head(&keys)?, values: by_head(&values)?, first, end })
+    }
+}
+
+/// Attention of one span, whose queries are `[tokens, heads, head_dim]`; the result is `[tokens, heads * head_dim]`.
+pub(super) fn attend_span(
+    queries: &Tensor,
+    span: &Span,
+    cache: &Cache,
+    (shape, tiles): (AttentionShape, Tiles),
+    plan: &Plan,
+) -> Result<Tensor> {
+    let gathered = Gathered::new(span, cache, shape.window, tiles)?;
+    let mut rows = Vec::new();
+    for first in (0..span.tokens).step_by(tiles.queries) {
+        let tokens = tiles.queries.min(span.tokens - first);
+        let tile = queries.narrow(0, first, tokens)?;
+        let tile = if tiles.equal { padded_rows(&tile, tiles.queries)? } else { tile };
+        let attended = attend_tile(&tile, span.first_position + first, &gathered, (shape, tiles), plan)?;
+        rows.push(attended.narrow(0, 0, tokens)?);
+    }
+    Tensor::cat(&rows, 0)
+}
+
+/// The same for rows that each end another sequence, or another part of one.
+pub(super) fn attend_single_rows(
+    queries: &Tensor,
+    rows: &SingleRows,
+    cache: &Cache,
+    setting: (AttentionShape, Tiles),
+    plan: &Plan,
+) -> Result<Tensor> {
+    let mut attended = Vec::with_capacity(rows.lengths.len());
+    for (row, (length, span)) in rows.lengths.iter().zip(&rows.spans).enumerate() {
+        let length = *length as usize;
+        let blocks = plan.spans[*span].blocks[..length.div_ceil(BLOCK_TOKENS)].to_vec();
+        let alone = Span { first_row: row, tokens: 1, first_position: length - 1, blocks };
+        attended.push(attend_span(&queries.narrow(0, row, 1)?, &alone, cache, setting, plan)?);
+    }
+    Tensor::cat(&attended, 0)
+}
+
+/// One tile of queries, of which the first is at `position`, over all tiles of keys that count for any of them.
+fn attend_tile(
+    queries: &Tensor,
+    position: usize,
+    gathered: &Gathered,
+    (AttentionShape { scale, window, .. }, tiles): (AttentionShape, Tiles),
+    plan: &Plan,
+) -> Result<Tensor> {
+    let (tokens, heads, head_dim) = queries.dims3()?;
+    let (kv_heads, positions, _) = gathered.keys.dims3()?;
+    let group = heads / kv_heads;
+    // The queries of all heads that share keys, as rows of one product.
+    let by_head = queries.reshape((tokens, kv_heads, group, head_dim))?.transpose(0, 1)?.contiguous()?;
+    let by_head = by_head.reshape((kv_heads, tokens * group, head_dim))?;
+    let end = gathered.end.min(position + tokens);
+    let mut sums: Option<Sums> = None;
+    for first in (0..end - gathered.first).step_by(tiles.keys) {
+        let (keys, first_key) = (tiles.keys.min(positions - first), gathered.first + first);
+        if window.is_some_and(|window| first_key + keys + window <= position + 1) {
+            continue;
+        }
+        let scores = batched_transposed(&by_head, &gathered.keys.narrow(1, first, keys)?)?;
+        let scores = (scores * f64::from(scale))?;
+        let scores = match plan.mask(([position, tokens, first_key, keys], window))? {
+            None => scores,
+            Some(mask) => {
+                let scores = scores.reshape((kv_heads, tokens, group, keys))?;
+                let mask = mask.reshape((1, tokens, 1, keys))?;
+                scores.broadcast_add(&mask)?.reshape((kv_heads, tokens * group, keys))?
+            }
+        };
+        let values = gathered.values.narrow(1, first, keys)?;
+        sums = Some(Sums::add(sums, &scores, &values)?);
+    }
+    let Sums { total, weighted, .. } = sums.expect("a query attends to itself");
+    let attended = weighted.broadcast_div(&total)?.reshape((kv_heads, tokens, group, head_dim))?;
+    attended.transpose(0, 1)?.contiguous()?.reshape((tokens, heads * head_dim))
+}
+
+/// A softmax over the tiles so far.
+struct Sums {
+    max: Tensor,
+    total: Tensor,
+    weighted: Tensor,
+}
+
+impl Sums {
+    fn add(before: Option<Self>, scores: &Tensor, values: &Tensor) -> Result<Self> {
+        let max = scores.max_keepdim(D::Minus1)?;
+        let max = match &before {
+            None => max,
+            Some(before) => before.max.maximum(&max)?,
+        };
+        let weights = scores.broadcast_sub(&max)?.exp()?;
+        let total = weights.sum_keepdim(D::Minus1)?;
+        let weighted = batched(&weights.to_dtype(values.dtype())?, values)?;
+        let Some(before) = before else { return Ok(Self { max, total, weighted }) };
+        let factor = (before.max - &max)?.exp()?;
+        Ok(Self {
+            total: ((before.total * &factor)? + total)?,
+            weighted: (before.weighted.broadcast_mul(&factor)? + weighted)?,
+            max,
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers")]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::engine::native::backend::{Angles, Batch, CacheShape};
+
+    const HEADS: usize = 4;
+    const SHAPE: CacheShape = CacheShape { heads: 2, head_dim: 8 };
+    const LENGTH: usize = 700;
+
+    fn number(seed: usize) -> f32 {
+        ((seed * 7919 + 17) % 10_007) as f32 / 5_000.0 - 1.0
+    }
+
+    /// Queries, keys and values of every position, and a cache that holds the latter in blocks out of order.
+    fn filled() -> (Tensor, Vec<Vec<f32>>, Cache, Vec<u32>) {
+        let columns = (HEADS + 2 * SHAPE.heads) * SHAPE.head_dim;
+        let rows: Vec<Vec<f32>> =
+            (0..LENGTH).map(|row| (0..columns).map(|column| number(row * columns + column)).collect()).collect();
+        let states = Tensor::new(rows.clone(), &Device::Cpu).unwrap();
+        let blocks: Vec<u32> = (0..LENGTH.div_ceil(BLOCK_TOKENS) as u32).rev().collect();
+        let cache = Cache::new((&Device::Cpu, DType::F32), SHAPE, blocks.len()).unwrap();
+        cache.write(&states, HEADS * SHAPE.head_dim, &mut plan(0, LENGTH, &blocks)).unwrap();
+        (states, rows, cache, blocks)
+    }
+
+    fn plan(first_position: usize, tokens: usize, blocks: &[u32]) -> Plan {
+        let span = Span { first_row: 0, tokens, first_position, blocks: blocks.to_vec() };
+        let batch = Batch { token_ids: vec![0; tokens], spans: vec![span], logit_rows: Vec::new() };
+        let angles = Angles { cosines: vec![1.0; tokens], sines: vec![0.0; tokens] };
+        Plan::new(&Device::Cpu, &batch, angles).unwrap()
+    }
+
+    /// Attention of one head of one position, written down as it is defined.
+    fn expected(rows: &[Vec<f32>], position: usize, head: usize, scale: f32, window: Option<usize>) -> Vec<f64> {
+        let dim = SHAPE.head_dim;
+        let kv_head = head * SHAPE.heads / HEADS;
+        let part = |row: usize, head: usize| rows[row][head * dim..][..dim].iter().map(|number| f64::from(*number));
+        let seen: Vec<usize> =
+            (0..=position).filter(|other| window.is_none_or(|window| position - other < window)).collect();
+        let score = |other: usize| -> f64 {
+            let dot: f64 = part(position, head).zip(part(other, HEADS + kv_head)).map(|(a, b)| a * b).sum();
+            (dot * f64::from(scale)).exp()
+        };
+        let weights: Vec<f64> = seen.iter().map(|other| score(*other)).collect();
+        let total: f64 = weights.iter().sum();
+        let mut out = vec![0.0; dim];
+        for (other, weight) in seen.iter().zip(&weights) {
+            for (sum, value) in out.iter_mut().zip(part(*other, HEADS + SHAPE.heads + kv_head)) {
+                *sum += weight / total * value;
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn tiles_of_any_size_give_what_attention_is_defined_as() {
+        let (states, rows, cache, blocks) = filled();
+        let queries = states.narrow(1, 0, HEADS * SHAPE.head_dim).unwrap().contiguous().unwrap();
+        let queries = queries.reshape((LENGTH, HEADS, SHAPE.head_dim)).unwrap();
+        let small = Tiles { queries: 7, keys: 64, equal: false };
+        for (tiles, window) in [Tiles::large(HEADS), Tiles::equal(), small]
+            .into_iter()
+            .flat_map(|tiles| [None, Some(1), Some(33), Some(300)].map(|window| (tiles, window)))
+        {
+            let shape = AttentionShape { heads: HEADS, scale: 0.4, window };
+            for (first, tokens) in [(0, LENGTH), (511, 40), (650, 50), (699, 1)] {
+                let plan = plan(first, tokens, &blocks);
+                let own = queries.narrow(0, first, tokens).unwrap();
+                let found = attend_span(&own, &plan.spans[0], &cache, (shape, tiles), &plan).unwrap();
+                let found = found.to_vec2::<f32>().unwrap();
+                for token in (0..tokens).step_by(13) {
+                    for head in 0..HEADS {
+                        let expected = expected(&rows, first + token, head, shape.scale, window);
+                        let found = &found[token][head * SHAPE.head_dim..][..SHAPE.head_dim];
+                        let error =
+                            found.iter().zip(&expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+                        assert!(error < 1e-5, "{tiles:?}, {window:?}, position {}: {error}", first + token);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory for rows that is kept from step to step, and weights that are overwritten in place.
+//!
+//! Owns shapes. Refuses arithmetic.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+/// Rows of numbers; the memory behind them only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    memory: Option<Tensor>,
+    rows: Option<Tensor>,
+}
+
+impl Buffer {
+    /// Makes room for rows; what they hold is left over from before.
+    pub(super) fn reshape(
+        &mut self,
+        (device, dtype): (&Device, DType),
+        rows: usize,
+        columns: usize,
+    ) -> Result<&Tensor> {
+        let wanted = rows * columns;
+        let fits = |memory: &Tensor| memory.elem_count() >= wanted && memory.dtype() == dtype;
+        let kept = self.memory.take().filter(fits);
+        self.rows = None;
+        let memory = self.memory.insert(match kept {
+            Some(memory) => memory,
+            // What was there is freed before, so that there is room for its successor.
+            None => Tensor::zeros(wanted, dtype, device)?,
+        });
+        Ok(self.rows.insert(memory.narrow(0, 0, wanted)?.reshape((rows, columns))?))
+    }
+
+    /// The rows.
+    pub(super) fn tensor(&self) -> &Tensor {
+        self.rows.as_ref().expect("rows are written before they are read")
+    }
+}
+
+/// A weight matrix, `[outputs, inputs]`.
+#[derive(Debug)]
+pub(crate) struct Matrix {
+    /// `None` where the device had no room for it.
+    tensor: Option<Tensor>,
+}
+
+impl Matrix {
+    pub(super) fn zeros((device, dtype): (&Device, DType), outputs: usize, inputs: usize) -> Self {
+        Self { tensor: Tensor::zeros((outputs, inputs), dtype, device).ok() }
+    }
+
+    /// The numbers, where there was room for them.
+    pub(super) fn room(&self) -> Option<&Tensor> {
+        self.tensor.as_ref()
+    }
+
+    /// The numbers of a model that is loaded.
+    pub(super) fn tensor(&self) -> &Tensor {
+        self.tensor.as_ref().expect("a model without room for its weights is not loaded")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_kept_while_it_is_large_enough() {
+        let mut buffer = Buffer::default();
+        let place = (&Device::Cpu, DType::F32);
+        buffer
+            .reshape(place, 4, 8)
+            .unwrap()
+            .slice_set(&Tensor::ones((4, 8), DType::F32, &Device::Cpu).unwrap(), 0, 0)
+            .unwrap();
+        assert_eq!(buffer.reshape(place, 2, 3).unwrap().dims(), [2, 3]);
+        assert_eq!(buffer.tensor().to_vec2::<f32>().unwrap(), [[1.0; 3]; 2], "the same memory");
+        assert_eq!(buffer.reshape(place, 5, 8).unwrap().to_vec2::<f32>().unwrap(), [[0.0; 8]; 5], "new memory");
+    }
+}

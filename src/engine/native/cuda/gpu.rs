@@ -1,0 +1,124 @@
+//! A GPU: opening it, and what its memory has room for.
+
+use candle_core::{DType, Device};
+
+use super::{DeviceBackend, attention::MOST_SCORES};
+use crate::engine::native::{
+    LoadError,
+    cpu::Pool,
+    model::{LOGIT_ROWS, ModelShape},
+    settings::Dtype,
+};
+
+/// Numbers of the residual stream's width that a row of a step takes, in f32.
+const ROWS_OF_HIDDEN: u64 = 8;
+/// The widest rows that are there at a time.
+const ROWS_OF_WIDEST: u64 = 4;
+/// Scores, their weights and what both become.
+const COPIES_OF_SCORES: u64 = 4;
+/// What libraries take, and what is lost between allocations.
+const OTHER_BYTES: u64 = 1 << 30;
+
+/// An open GPU.
+pub(crate) struct Gpu {
+    device: Device,
+    number: usize,
+}
+
+impl Gpu {
+    /// Opens a GPU by its number among those that the driver shows.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn open(number: usize) -> Result<Self, LoadError> {
+        let unusable = |error: candle_core::Error| LoadError::Gpu(format!("cuda:{number} cannot be used: {error}"));
+        Ok(Self { device: super::kernels::open(number).map_err(unusable)?, number })
+    }
+
+    /// Refuses: this build knows no GPUs.
+    #[cfg(not(feature = "cuda"))]
+    pub(crate) fn open(number: usize) -> Result<Self, LoadError> {
+        Err(LoadError::Gpu(format!(
+            "cuda:{number} cannot be used: this build computes on the CPU only; build it with the feature `cuda`"
+        )))
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> String {
+        format!("cuda:{}", self.number)
+    }
+
+    /// A backend on it.
+    pub(crate) fn backend(&self, dtype: Dtype, pool: Pool) -> DeviceBackend {
+        let dtype = match dtype {
+            Dtype::Bf16 => DType::BF16,
+            Dtype::F32 => DType::F32,
+        };
+        DeviceBackend::new(self.device.clone(), dtype, pool)
+    }
+
+    /// The bytes that keys and values may have: a share of the memory, less what is taken and what a step takes.
+    pub(crate) fn room_for_cache(&self, share: f64, step_bytes: u64) -> Result<u64, LoadError> {
+        let (free, total) = self.memory()?;
+        room(share, (free, total), step_bytes).ok_or_else(|| {
+            LoadError::Gpu(format!(
+                "cuda:{} has no room for keys and values: {} MB of its {} MB are free, a step takes {} MB, and \
+                 --gpu-memory-utilization is {share}",
+                self.number,
+                free >> 20,
+                total >> 20,
+                step_bytes >> 20
+            ))
+        })
+    }
+
+    #[cfg(feature = "cuda")]
+    fn memory(&self) -> Result<(u64, u64), LoadError> {
+        super::kernels::memory(&self.device).map_err(|error| LoadError::Gpu(format!("{}: {error}", self.name())))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn memory(&self) -> Result<(u64, u64), LoadError> {
+        unreachable!("{} was not opened", self.name())
+    }
+}
+
+impl DeviceBackend {
+    /// The most that a step over so many tokens takes besides weights and caches, in bytes.
+    pub(crate) fn step_bytes(shape: &ModelShape, tokens: usize) -> u64 {
+        let widest = shape.widest_row() as u64;
+        let row = 4 * (ROWS_OF_HIDDEN * shape.hidden as u64 + ROWS_OF_WIDEST * widest);
+        let logits = 4 * (LOGIT_ROWS * shape.vocab_size) as u64;
+        tokens as u64 * row + logits + 4 * COPIES_OF_SCORES * MOST_SCORES as u64 + OTHER_BYTES
+    }
+}
+
+/// What is left of a share of the memory; `None` if nothing is.
+fn room(share: f64, (free, total): (u64, u64), step_bytes: u64) -> Option<u64> {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a byte more or less does not matter"
+    )]
+    let usable = (total as f64 * share) as u64;
+    usable.checked_sub(total - free)?.checked_sub(step_bytes).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_have_what_weights_and_steps_leave_of_the_share() {
+        assert_eq!(room(0.9, (60, 100), 20), Some(30));
+        assert_eq!(room(1.0, (60, 100), 60), None);
+        assert_eq!(room(0.3, (60, 100), 0), None);
+    }
+
+    #[test]
+    fn without_cuda_a_gpu_cannot_be_opened() {
+        if !cfg!(feature = "cuda") {
+            let error = Gpu::open(3).err().unwrap().to_string();
+            assert!(error.starts_with("cuda:3 cannot be used: this build computes on the CPU only"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The kernels of mistralrs-paged-attn: writing a paged cache, and attention of single rows over it.
+
+use candle_core::{Result, Tensor};
+use mistralrs_paged_attn::{paged_attention, reshape_and_cache};
+
+use super::{
+    super::{
+        cache::Cache,
+        plan::{Plan, SingleRows},
+    },
+    rows::new_keys,
+};
+use crate::engine::native::backend::{AttentionShape, CacheShape};
+
+/// Heads that there are kernels for.
+const HEAD_DIMS: [usize; 8] = [64, 80, 96, 112, 128, 192, 256, 512];
+/// Rows times heads above which the kernel does not split a context into partitions.
+const MOST_PARTITIONED: usize = 512;
+/// Tokens of a partition.
+const PARTITION: usize = 512;
+/// The longest context that is not split: its scores are in the memory of one multiprocessor.
+const LONGEST_WHOLE: usize = 32_768;
+/// No soft cap of scores.
+const NO_CAP: f32 = 1.0;
+
+/// Whether there are kernels for a cache.
+pub(in super::super) fn serve(cache: &Cache) -> bool {
+    let sixteen_bytes = 16 / cache.keys.dtype().size_in_bytes();
+    let x = cache.keys.dims().last().copied();
+    cache.keys.device().is_cuda() && HEAD_DIMS.contains(&cache.shape().head_dim) && x == Some(sixteen_bytes)
+}
+
+/// Writes the keys and values of all rows, which begin at number `first` of each.
+pub(in super::super) fn write_cache(states: &Tensor, first: usize, cache: &Cache, plan: &Plan) -> Result<()> {
+    let CacheShape { heads, head_dim } = cache.shape();
+    let rows = states.dim(0)?;
+    let new = Tensor::zeros((rows, 2 * heads * head_dim), cache.keys.dtype(), states.device())?;
+    new_keys(states, first, &new, &plan.broken)?;
+    let new = new.reshape((rows, 2 * heads, head_dim))?;
+    let (keys, values) = (new.narrow(1, 0, heads)?, new.narrow(1, heads, heads)?);
+    reshape_and_cache(&keys, &values, None, None, &cache.keys, &cache.values, &plan.slots()?)
+}
+
+/// Attention of single rows, `[rows, heads, head_dim]`, over their blocks; the result is `[rows, heads * head_dim]`.
+///
+/// `invariant` asks for the way that does not depend on other rows: every context in partitions, however short.
+pub(in super::super) fn attend(
+    queries: &Tensor,
+    rows: &SingleRows,
+    cache: &Cache,
+    (AttentionShape { heads, scale, .. }, invariant): (AttentionShape, bool),
+    (blocks, lengths): (Tensor, Tensor),
+) -> Result<Tensor> {
+    let count = rows.lengths.len();
+    let longest = rows.lengths.iter().max().map_or(0, |longest| *longest as usize);
+    let longest = if invariant { longest.max(PARTITION + 1) } else { longest };
+    let partitioned = invariant || longest > LONGEST_WHOLE;
+    let at_a_time = if partitioned { (MOST_PARTITIONED / heads).max(1) } else { count };
+    let mut attended = Vec::new();
+    for first in (0..count).step_by(at_a_time) {
+        let some = at_a_time.min(count - first);
+        attended.push(paged_attention(
+            &queries.narrow(0, first, some)?,
+            None,
+            None,
+            &cache.keys,
+            &cache.values,
+            &blocks.narrow(0, first, some)?,
+            &lengths.narrow(0, first, some)?,
+            None,
+            longest,
+            scale,
+            NO_CAP,
+            None,
+        )?);
+    }
+    let attended = if let [all] = &attended[..] { all.clone() } else { Tensor::cat(&attended, 0)? };
+    attended.reshape((count, heads * cache.shape().head_dim))
+}

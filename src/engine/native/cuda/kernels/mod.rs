@@ -1,0 +1,78 @@
+//! What runs on CUDA only: cuBLAS, the engine's own kernels, and those of mistralrs-paged-attn.
+//!
+//! Owns pointers into the device's memory. Its functions check shapes and types and are safe to call: they read and
+//! write the memory of the tensors that they are given, which live until the stream has done the work, as all of it is
+//! ordered on the one stream of the device, the freeing of memory too.
+
+#![expect(unsafe_code, reason = "calls of kernels and of cuBLAS")]
+
+mod attention;
+mod blas;
+mod launch;
+mod logits;
+mod rows;
+
+use candle_core::{
+    CudaDevice, DType, Device, Result, Storage, Tensor, bail,
+    cuda_backend::{WrapErr, cudarc::driver::DevicePtr},
+};
+
+pub(super) use self::{
+    attention::{attend, serve, write_cache},
+    blas::{batched, multiply},
+    logits::{blocks_of, count_at_least, summarize},
+    rows::{gated_silu, head_norm, norm, rotate},
+};
+
+/// Opens a GPU, with a stream of its own.
+pub(super) fn open(number: usize) -> Result<Device> {
+    let device = Device::new_cuda_with_stream(number)?;
+    // SAFETY: there is one stream, so that no other one uses or frees what it works on.
+    unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    Ok(device)
+}
+
+/// Free and all memory of a GPU, in bytes.
+pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
+    let stream = device.as_cuda_device()?.cuda_stream();
+    stream.synchronize().w()?;
+    let (free, total) = stream.context().mem_get_info().w()?;
+    Ok((free as u64, total as u64))
+}
+
+/// The device of a tensor.
+fn device(tensor: &Tensor) -> Result<&CudaDevice> {
+    tensor.device().as_cuda_device()
+}
+
+/// The address of the first number of a tensor.
+fn address(tensor: &Tensor) -> Result<u64> {
+    let (storage, layout) = tensor.storage_and_layout();
+    let Storage::Cuda(storage) = &*storage else { bail!("a tensor is not on a CUDA device") };
+    let stream = device(tensor)?.cuda_stream();
+    let base = match tensor.dtype() {
+        DType::BF16 => storage.as_cuda_slice::<half::bf16>()?.device_ptr(&stream).0,
+        DType::F32 => storage.as_cuda_slice::<f32>()?.device_ptr(&stream).0,
+        DType::F64 => storage.as_cuda_slice::<f64>()?.device_ptr(&stream).0,
+        DType::U32 => storage.as_cuda_slice::<u32>()?.device_ptr(&stream).0,
+        other => bail!("no kernel takes {other:?}"),
+    };
+    Ok(base + (layout.start_offset() * tensor.dtype().size_in_bytes()) as u64)
+}
+
+/// The address of a tensor whose rows follow each other, and its type and shape.
+fn rows_of(tensor: &Tensor) -> Result<(u64, usize, usize)> {
+    if !tensor.is_contiguous() {
+        bail!("rows with gaps");
+    }
+    let (rows, columns) = tensor.dims2()?;
+    Ok((address(tensor)?, rows, columns))
+}
+
+/// The same of f32.
+fn sums_of(tensor: &Tensor) -> Result<(u64, usize, usize)> {
+    if tensor.dtype() != DType::F32 {
+        bail!("states of {:?}", tensor.dtype());
+    }
+    rows_of(tensor)
+}

@@ -1,0 +1,126 @@
+// What candle has no single kernel for: operations on rows of f32 whose results are bf16 or f32.
+//
+// A row's result depends on that row alone: one block or one warp sums it, in one order.
+
+#include <cuda_bf16.h>
+
+namespace {
+
+template <typename T> __device__ T narrow(float number);
+template <> __device__ float narrow<float>(float number) { return number; }
+template <> __device__ __nv_bfloat16 narrow<__nv_bfloat16>(float number) { return __float2bfloat16_rn(number); }
+
+__device__ bool is_broken(float number) { return !isfinite(number); }
+__device__ bool is_broken(__nv_bfloat16 number) { return !isfinite(__bfloat162float(number)); }
+
+// The sum over a warp, in every lane.
+__device__ float over_warp(float sum) {
+    for (int distance = 16; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    return sum;
+}
+
+// The sum over a block of at most 1024 threads, in every thread.
+__device__ float over_block(float sum) {
+    __shared__ float sums[32];
+    sum = over_warp(sum);
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    const int warps = blockDim.x / 32;
+    return over_warp(threadIdx.x % 32 < warps ? sums[threadIdx.x % 32] : 0.0f);
+}
+
+// A block for each row.
+template <typename T>
+__device__ void norm(const float *states, const float *weight, T *out, unsigned width, float epsilon) {
+    const float *row = states + size_t(blockIdx.x) * width;
+    float sum = 0.0f;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
+        sum += row[i] * row[i];
+    const float scale = 1.0f / sqrtf(over_block(sum) / float(width) + epsilon);
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
+        out[size_t(blockIdx.x) * width + i] = narrow<T>(row[i] * scale * weight[i]);
+}
+
+// A block for each row and 1024 numbers.
+template <typename T> __device__ void gated_silu(const float *states, T *out, unsigned width) {
+    const float *row = states + size_t(blockIdx.x) * 2 * width;
+    const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x) {
+        const float gate = row[i];
+        out[size_t(blockIdx.x) * width + i] = narrow<T>(gate / (1.0f + expf(-gate)) * row[width + i]);
+    }
+}
+
+// A block for each row: keys and values of `heads * head_dim` numbers each, from number `first` on, in the type of the
+// cache; a row with one that is not finite is marked.
+template <typename T>
+__device__ void new_keys(const float *states, T *out, float *broken, unsigned columns, unsigned first, unsigned width) {
+    const float *row = states + size_t(blockIdx.x) * columns + first;
+    bool bad = false;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
+        const T number = narrow<T>(row[i]);
+        bad |= is_broken(number);
+        out[size_t(blockIdx.x) * width + i] = number;
+    }
+    if (__syncthreads_or(bad) && threadIdx.x == 0)
+        broken[blockIdx.x] = 1.0f;
+}
+
+} // namespace
+
+extern "C" __global__ void norm_bf16(
+    const float *states, const float *weight, __nv_bfloat16 *out, unsigned width, float epsilon) {
+    norm(states, weight, out, width, epsilon);
+}
+
+extern "C" __global__ void norm_f32(
+    const float *states, const float *weight, float *out, unsigned width, float epsilon) {
+    norm(states, weight, out, width, epsilon);
+}
+
+extern "C" __global__ void gated_silu_bf16(const float *states, __nv_bfloat16 *out, unsigned width) {
+    gated_silu(states, out, width);
+}
+
+extern "C" __global__ void gated_silu_f32(const float *states, float *out, unsigned width) {
+    gated_silu(states, out, width);
+}
+
+extern "C" __global__ void new_keys_bf16(
+    const float *states, __nv_bfloat16 *out, float *broken, unsigned columns, unsigned first, unsigned width) {
+    new_keys(states, out, broken, columns, first, width);
+}
+
+extern "C" __global__ void new_keys_f32(
+    const float *states, float *out, float *broken, unsigned columns, unsigned first, unsigned width) {
+    new_keys(states, out, broken, columns, first, width);
+}
+
+// A warp for each row and head, of `head_dim` numbers, the first of which is number `first` of a row of `columns`.
+extern "C" __global__ void head_norm(
+    float *states, const float *weight, unsigned columns, unsigned first, unsigned head_dim, float epsilon) {
+    float *head = states + size_t(blockIdx.x) * columns + first + blockIdx.y * head_dim;
+    float sum = 0.0f;
+    for (unsigned i = threadIdx.x; i < head_dim; i += 32)
+        sum += head[i] * head[i];
+    const float scale = 1.0f / sqrtf(over_warp(sum) / float(head_dim) + epsilon);
+    for (unsigned i = threadIdx.x; i < head_dim; i += 32)
+        head[i] = head[i] * scale * weight[i];
+}
+
+// A block for each row: the first `heads` heads of twice `pairs` numbers.
+extern "C" __global__ void rotate(
+    float *states, const float *cosines, const float *sines, unsigned columns, unsigned heads, unsigned pairs) {
+    float *row = states + size_t(blockIdx.x) * columns;
+    cosines += size_t(blockIdx.x) * pairs;
+    sines += size_t(blockIdx.x) * pairs;
+    for (unsigned i = threadIdx.x; i < heads * pairs; i += blockDim.x) {
+        const unsigned pair = i % pairs;
+        float *head = row + (i / pairs) * 2 * pairs;
+        const float x = head[pair], y = head[pair + pairs];
+        head[pair] = x * cosines[pair] - y * sines[pair];
+        head[pair + pairs] = y * cosines[pair] + x * sines[pair];
+    }
+}

@@ -1,0 +1,102 @@
+//! The engine's own kernels, in `rows.cu`.
+
+use std::ops::Range;
+
+use candle_core::{DType, Result, Tensor, bail};
+
+use super::{
+    address, device,
+    launch::{Argument, Kernels, launch},
+    rows_of, sums_of,
+};
+
+const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Numbers of a row that one block of `gated_silu` computes.
+const GATES: u32 = 1024;
+/// Threads of a warp.
+const WARP: u32 = 32;
+
+/// A kernel for results of this type.
+fn for_type(name: &str, dtype: DType) -> Result<String> {
+    match dtype {
+        DType::BF16 => Ok(format!("{name}_bf16")),
+        DType::F32 => Ok(format!("{name}_f32")),
+        other => bail!("{name} gives bf16 and f32, not {other:?}"),
+    }
+}
+
+fn weights_of(weight: &Tensor) -> Result<(u64, usize)> {
+    if weight.dtype() != DType::F32 || !weight.is_contiguous() {
+        bail!("a vector of weights is not of f32");
+    }
+    Ok((address(weight)?, weight.dims1()?))
+}
+
+pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out: &Tensor) -> Result<()> {
+    let (from, rows, width) = sums_of(states)?;
+    let (weight, len) = weights_of(weight)?;
+    let (to, out_rows, out_width) = rows_of(out)?;
+    if (rows, width) != (out_rows, out_width) || len != width {
+        bail!("a norm of {rows} rows of {width} with {len} weights to {out_rows} of {out_width}");
+    }
+    let arguments = [
+        Argument::Address(from),
+        Argument::Address(weight),
+        Argument::Address(to),
+        Argument::count(width)?,
+        Argument::Number(epsilon),
+    ];
+    launch(device(states)?, (&ROWS, &for_type("norm", out.dtype())?), (rows, 1), THREADS, &arguments)
+}
+
+pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, epsilon: f32) -> Result<()> {
+    let (at, rows, columns) = sums_of(states)?;
+    let (weight, head_dim) = weights_of(weight)?;
+    if heads.end * head_dim > columns {
+        bail!("{heads:?} of {head_dim} numbers in a row of {columns}");
+    }
+    let first = Argument::count(heads.start * head_dim)?;
+    let (at, weight) = (Argument::Address(at), Argument::Address(weight));
+    let arguments =
+        [at, weight, Argument::count(columns)?, first, Argument::count(head_dim)?, Argument::Number(epsilon)];
+    launch(device(states)?, (&ROWS, "head_norm"), (rows, heads.len()), WARP, &arguments)
+}
+
+pub(in super::super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, sines: &Tensor) -> Result<()> {
+    let (at, rows, columns) = sums_of(states)?;
+    let (cosines, angle_rows, pairs) = sums_of(cosines)?;
+    let (sines, sine_rows, sine_pairs) = sums_of(sines)?;
+    if (angle_rows, pairs) != (sine_rows, sine_pairs) || angle_rows != rows || heads * 2 * pairs > columns {
+        bail!("{heads} heads of {pairs} pairs in {rows} rows of {columns}");
+    }
+    let (at, cosines, sines) = (Argument::Address(at), Argument::Address(cosines), Argument::Address(sines));
+    let arguments = [at, cosines, sines, Argument::count(columns)?, Argument::count(heads)?, Argument::count(pairs)?];
+    launch(device(states)?, (&ROWS, "rotate"), (rows, 1), THREADS, &arguments)
+}
+
+pub(in super::super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) -> Result<()> {
+    let (from, rows, columns) = sums_of(states)?;
+    let (to, out_rows, out_width) = rows_of(out)?;
+    if columns != 2 * width || (rows, width) != (out_rows, out_width) {
+        bail!("gates of {rows} rows of {columns} to {out_rows} of {out_width}");
+    }
+    let arguments = [Argument::Address(from), Argument::Address(to), Argument::count(width)?];
+    let parts = width.div_ceil(GATES as usize);
+    launch(device(states)?, (&ROWS, &for_type("gated_silu", out.dtype())?), (rows, parts), THREADS, &arguments)
+}
+
+/// Writes numbers of every row, from `first` on, to `out` in its type; marks in `broken` the rows with one that is not
+/// finite there.
+pub(super) fn new_keys(states: &Tensor, first: usize, out: &Tensor, broken: &Tensor) -> Result<()> {
+    let (from, rows, columns) = sums_of(states)?;
+    let (to, out_rows, width) = rows_of(out)?;
+    let (marks, flags) = weights_of(broken)?;
+    if first + width > columns || out_rows != rows || flags != rows {
+        bail!("{width} numbers from {first} on of {rows} rows of {columns} to {out_rows} rows with {flags} marks");
+    }
+    let (from, to, marks) = (Argument::Address(from), Argument::Address(to), Argument::Address(marks));
+    let arguments = [from, to, marks, Argument::count(columns)?, Argument::count(first)?, Argument::count(width)?];
+    launch(device(states)?, (&ROWS, &for_type("new_keys", out.dtype())?), (rows, 1), THREADS, &arguments)
+}

@@ -1,0 +1,231 @@
+//! Rows of logits on their way to samplers: sums over them and a few blocks of them rather than all of them.
+//!
+//! A step copies to the host, for each row that is taken in parts, three numbers for every 256 logits, then the blocks
+//! that the draw and the alternatives need, then one count. Rows that a sampler has to edit or to truncate go as a whole.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::Pool;
+use crate::{
+    engine::native::backend::Consumer,
+    sampling::{OwnedSummary, SKIM_BLOCK, Summary},
+};
+
+/// Summaries of some rows: for each of them as many numbers of each kind as a row has blocks.
+pub(super) struct Summaries {
+    pub(super) maxima: Vec<f32>,
+    pub(super) raw: Vec<f64>,
+    pub(super) scaled: Vec<f64>,
+}
+
+/// Gives the consumer all rows of `logits`, the first of which is its row `first`.
+pub(super) fn consume(logits: &Tensor, first: usize, pool: &mut Pool, consumer: &dyn Consumer) -> Result<()> {
+    let (rows, width) = logits.dims2()?;
+    let (mut parts, mut whole) = (Vec::new(), Vec::new());
+    for row in 0..rows {
+        match consumer.temperature(first + row) {
+            Some(temperature) => parts.push((row, temperature)),
+            None => whole.push(row),
+        }
+    }
+    whole.extend(consume_parts(logits, first, &parts, pool, consumer)?);
+    if whole.len() == rows {
+        let mut numbers = logits.flatten_all()?.to_vec1::<f32>()?;
+        let mut rows: Vec<&mut [f32]> = numbers.chunks_exact_mut(width).collect();
+        pool.for_each_mut(&mut rows, &|row, logits| consumer.whole(first + row, logits));
+        return Ok(());
+    }
+    let mut read = Vec::with_capacity(whole.len());
+    for row in whole {
+        read.push((row, logits.narrow(0, row, 1)?.flatten_all()?.to_vec1::<f32>()?));
+    }
+    pool.for_each_mut(&mut read, &|_, (row, logits)| consumer.whole(first + *row, logits));
+    Ok(())
+}
+
+/// A row that is taken in parts.
+struct Parted {
+    row: usize,
+    blocks: Option<Vec<u32>>,
+    logits: Vec<f32>,
+    chosen: f32,
+}
+
+/// Takes rows in parts; the rows that have to be taken as a whole after all.
+fn consume_parts(
+    logits: &Tensor,
+    first: usize,
+    rows: &[(usize, f64)],
+    pool: &mut Pool,
+    consumer: &dyn Consumer,
+) -> Result<Vec<usize>> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let summaries = summarize(logits, rows)?;
+    let blocks = logits.dim(1)?.div_ceil(SKIM_BLOCK);
+    let begin = |row: &(usize, f64)| Parted { row: row.0, blocks: None, logits: Vec::new(), chosen: 0.0 };
+    let mut parted: Vec<Parted> = rows.iter().map(begin).collect();
+    pool.for_each_mut(&mut parted, &|index, part| {
+        let own = index * blocks..(index + 1) * blocks;
+        let summary = Summary {
+            maxima: &summaries.maxima[own.clone()],
+            raw: &summaries.raw[own.clone()],
+            scaled: &summaries.scaled[own],
+        };
+        part.blocks = consumer.summary(first + part.row, summary);
+    });
+    let whole = parted.iter().filter(|part| part.blocks.is_none()).map(|part| part.row).collect();
+    parted.retain(|part| part.blocks.is_some());
+    if parted.is_empty() {
+        return Ok(whole);
+    }
+    read_blocks(logits, &mut parted)?;
+    pool.for_each_mut(&mut parted, &|_, part| part.chosen = consumer.blocks(first + part.row, &part.logits));
+    let chosen: Vec<(usize, f32)> = parted.iter().map(|part| (part.row, part.chosen)).collect();
+    for (part, count) in parted.iter().zip(count_at_least(logits, &chosen)?) {
+        consumer.at_least(first + part.row, count);
+    }
+    Ok(whole)
+}
+
+/// Reads the blocks that each row asks for.
+fn read_blocks(logits: &Tensor, parted: &mut [Parted]) -> Result<()> {
+    let width = logits.dim(1)?;
+    let wanted: Vec<(usize, u32)> =
+        parted.iter().flat_map(|part| part.blocks.iter().flatten().map(|block| (part.row, *block))).collect();
+    let read = blocks_of(logits, &wanted)?;
+    let mut read = read.chunks_exact(SKIM_BLOCK);
+    for part in parted {
+        for (block, numbers) in part.blocks.iter().flatten().zip(&mut read) {
+            // What is behind the end of the vocabulary is no logit.
+            let len = SKIM_BLOCK.min(width - *block as usize * SKIM_BLOCK);
+            part.logits.extend_from_slice(&numbers[..len]);
+        }
+    }
+    Ok(())
+}
+
+/// Summaries of some rows, each at its temperature.
+fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
+    #[cfg(feature = "cuda")]
+    if logits.device().is_cuda() {
+        return super::kernels::summarize(logits, rows);
+    }
+    let mut all = Summaries { maxima: Vec::new(), raw: Vec::new(), scaled: Vec::new() };
+    for (row, temperature) in rows {
+        let summary = OwnedSummary::new(&row_of(logits, *row)?, *temperature);
+        let Summary { maxima, raw, scaled } = summary.get();
+        all.maxima.extend_from_slice(maxima);
+        all.raw.extend_from_slice(raw);
+        all.scaled.extend_from_slice(scaled);
+    }
+    Ok(all)
+}
+
+/// The logits of `(row, block)`, one block after another; a block that ends behind the last logit is filled up.
+fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> Result<Vec<f32>> {
+    #[cfg(feature = "cuda")]
+    if logits.device().is_cuda() {
+        return super::kernels::blocks_of(logits, wanted);
+    }
+    let mut read = Vec::with_capacity(wanted.len() * SKIM_BLOCK);
+    for (row, block) in wanted {
+        let numbers = row_of(logits, *row)?;
+        let end = read.len() + SKIM_BLOCK;
+        read.extend(numbers.into_iter().skip(*block as usize * SKIM_BLOCK).take(SKIM_BLOCK));
+        read.resize(end, f32::NEG_INFINITY);
+    }
+    Ok(read)
+}
+
+/// For each `(row, logit)` how many logits of the row are at least that.
+fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)]) -> Result<Vec<u32>> {
+    #[cfg(feature = "cuda")]
+    if logits.device().is_cuda() {
+        return super::kernels::count_at_least(logits, chosen);
+    }
+    let count = |(row, chosen): &(usize, f32)| {
+        logits.narrow(0, *row, 1)?.ge(*chosen)?.to_dtype(DType::U32)?.sum_all()?.to_scalar()
+    };
+    chosen.iter().map(count).collect()
+}
+
+fn row_of(logits: &Tensor, row: usize) -> Result<Vec<f32>> {
+    logits.narrow(0, row, 1)?.flatten_all()?.to_vec1()
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+mod tests {
+    use std::sync::Arc;
+
+    use candle_core::Device;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{
+        engine::native::jobs::{Job, Jobs, Made},
+        sampling::{Logprobs, SampleError, SampledToken, SamplingParams, SequenceSampler, score_token},
+    };
+
+    const WIDTH: usize = 1100;
+
+    fn logits(row: usize) -> Vec<f32> {
+        (0..WIDTH).map(|column| (((row * WIDTH + column) * 7919) % 1013) as f32 / 100.0).collect()
+    }
+
+    fn params(row: usize) -> SamplingParams {
+        let base = SamplingParams { max_tokens: 9, seed: Some(row as u64), ..SamplingParams::default() };
+        match row % 5 {
+            0 => base,
+            1 => SamplingParams { temperature: 0.0, logprobs: Some(Logprobs::Top(4)), ..base },
+            2 => SamplingParams { top_p: 0.5, ..base },
+            3 => SamplingParams { temperature: 0.7, logprobs: Some(Logprobs::Top(1)), ..base },
+            _ => SamplingParams { presence_penalty: 1.0, logprobs: Some(Logprobs::All), ..base },
+        }
+    }
+
+    /// All made, whatever it is.
+    fn tokens(made: Vec<std::result::Result<Made, SampleError>>) -> Vec<SampledToken> {
+        let token = |made| match made {
+            Made::Step(step) => step.token,
+            Made::Score(score) => score,
+        };
+        made.into_iter().map(|made| token(made.unwrap())).collect()
+    }
+
+    #[test]
+    fn rows_in_parts_and_whole_ones_give_what_samplers_make_of_all_logits() {
+        let rows = 11;
+        let numbers: Vec<Vec<f32>> = (0..rows).map(logits).collect();
+        let table = Tensor::new(numbers.clone(), &Device::Cpu).unwrap();
+        let sampler = |row| SequenceSampler::new(Arc::new(params(row)), Arc::new([]), 0);
+        let samplers: Vec<Mutex<SequenceSampler>> = (0..rows - 1).map(|row| Mutex::new(sampler(row))).collect();
+        // The consumer has two rows before these, and the last one is of a prompt.
+        let jobs = || {
+            let before = [0, 1].map(|id| Job::Score { id, top: 0 });
+            let drawn = samplers.iter().map(Job::Sample);
+            Jobs::new(before.into_iter().chain(drawn).chain([Job::Score { id: 5, top: 3 }]))
+        };
+        for _ in 0..3 {
+            let jobs = jobs();
+            jobs.whole(0, &mut logits(0));
+            jobs.whole(1, &mut logits(0));
+            consume(&table, 2, &mut Pool::new(2).unwrap(), &jobs).unwrap();
+            let found = tokens(jobs.made());
+            let last = score_token(&numbers[rows - 1], 5, 3).unwrap();
+            assert_eq!(found.last(), Some(&last));
+        }
+        let again: Vec<_> = (0..rows - 1).map(sampler).collect();
+        let jobs = jobs();
+        jobs.whole(0, &mut logits(0));
+        jobs.whole(1, &mut logits(0));
+        consume(&table, 2, &mut Pool::new(1).unwrap(), &jobs).unwrap();
+        let found = tokens(jobs.made());
+        for (row, mut sampler) in again.into_iter().enumerate() {
+            let expected = (0..4).map(|_| sampler.step(&mut logits(row)).unwrap().token).last();
+            assert_eq!(Some(&found[2 + row]), expected.as_ref(), "row {row}");
+        }
+    }
+}

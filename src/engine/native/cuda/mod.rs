@@ -1,0 +1,350 @@
+//! Models on a device of candle's: a GPU, or for its tests the processor.
+//!
+//! Owns the operations of [`Backend`] as a few large tensor operations. Nearly all of it is the same code on every
+//! device; what CUDA has kernels for is dispatched in one place each, beside the same thing written with candle's own
+//! operations, which is what the tests compare with the CPU engine.
+//!
+//! # Reproducible
+//! The same requests in the same batches give the same bits. Other company may change the last bits of a row: cuBLAS
+//! chooses its kernels by the number of rows, and attention by the length of the longest sequence. `deterministic`
+//! gives every product one shape and every row one way of attention, so that company, cached prefixes and pieces of
+//! prompts change nothing; that costs time.
+
+mod attention;
+mod buffer;
+mod cache;
+mod elementwise;
+mod gpu;
+#[cfg(feature = "cuda")]
+mod kernels;
+mod logits;
+mod plan;
+mod products;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::gpu::Gpu;
+
+use std::ops::Range;
+
+use candle_core::{DType, Device, Result, Tensor, WithDType};
+use half::bf16;
+
+use self::{
+    attention::{Tiles, attend_single_rows, attend_span},
+    buffer::{Buffer, Matrix},
+    cache::Cache,
+    plan::{Division, Plan, Policy},
+};
+use super::{
+    backend::{Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, NoRoom},
+    cpu::Pool,
+    weights::{Rows, WeightsError},
+};
+use crate::TokenId;
+
+/// Rows of every product where all are to have one shape: enough that a GPU takes no longer for them than for reading
+/// the matrix.
+const TILE_ROWS: usize = 128;
+/// Numbers that are read of a file by one thread at a time.
+const READ_NUMBERS: usize = 4 << 20;
+
+/// Appends some rows of weights.
+type ReadRows<'a, T> = dyn Fn(Range<usize>, &mut Vec<T>) -> std::result::Result<(), WeightsError> + Sync + 'a;
+
+/// A device, and how it computes.
+pub(crate) struct DeviceBackend {
+    device: Device,
+    /// Of weights and caches.
+    dtype: DType,
+    /// Reads weights and makes tokens of logits.
+    pool: Pool,
+    tile: Option<usize>,
+    logits: Buffer,
+}
+
+impl DeviceBackend {
+    /// A backend whose matrices and caches are of this type, bf16 or f32.
+    pub(crate) fn new(device: Device, dtype: DType, pool: Pool) -> Self {
+        Self { device, dtype, pool, tile: None, logits: Buffer::default() }
+    }
+
+    /// Gives every row the bits that it has alone.
+    pub(crate) fn deterministic(self) -> Self {
+        Self { tile: Some(TILE_ROWS), ..self }
+    }
+
+    fn numbers(&self) -> (&Device, DType) {
+        (&self.device, self.dtype)
+    }
+
+    fn sums(&self) -> (&Device, DType) {
+        (&self.device, DType::F32)
+    }
+
+    fn policy(&self, cache: &Cache) -> Policy {
+        #[cfg(feature = "cuda")]
+        let single = !self.device.is_cuda() || kernels::serve(cache);
+        #[cfg(not(feature = "cuda"))]
+        let single = cache.keys.device().is_cpu();
+        Policy { single, invariant: self.tile.is_some() }
+    }
+
+    fn tiles(&self, heads: usize) -> Tiles {
+        if self.tile.is_some() { Tiles::equal() } else { Tiles::large(heads) }
+    }
+
+    /// `matrix * row (+ bias)` of every row, written to `out` or added to it.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn multiply(
+        &self,
+        input: &Tensor,
+        matrix: &Matrix,
+        bias: Option<&Tensor>,
+        out: &Tensor,
+        accumulate: bool,
+    ) -> Result<()> {
+        let begun = accumulate || bias.is_some();
+        if let Some(bias) = bias {
+            let biased =
+                if accumulate { out.broadcast_add(bias)? } else { bias.broadcast_as(out.shape())?.contiguous()? };
+            out.slice_set(&biased, 0, 0)?;
+        }
+        let Some(tile) = self.tile else { return products::multiply(input, matrix.tensor(), out, begun) };
+        let product = products::multiply_in_tiles(input, matrix.tensor(), tile)?;
+        let product = if begun { (out + product)? } else { product };
+        out.slice_set(&product, 0, 0)
+    }
+
+    /// Attention of every row, written to `out`.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn attend_all(
+        &self,
+        states: &Tensor,
+        cache: &Cache,
+        shape: AttentionShape,
+        plan: &Plan,
+        out: &Tensor,
+    ) -> Result<()> {
+        let head_dim = cache.shape().head_dim;
+        let (rows, width) = (states.dim(0)?, shape.heads * head_dim);
+        let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;
+        let queries = queries.reshape((rows, shape.heads, head_dim))?;
+        let division = plan.division(shape.window, self.policy(cache));
+        let setting = (shape, self.tiles(shape.heads));
+        for span in &division.gathered {
+            let span = &plan.spans[*span];
+            let own = queries.narrow(0, span.first_row, span.tokens)?;
+            let attended = attend_span(&own, span, cache, setting, plan)?;
+            out.slice_set(&attended.to_dtype(self.dtype)?, 0, span.first_row)?;
+        }
+        let Some(single) = &division.single else { return Ok(()) };
+        let own: Vec<Tensor> =
+            single.stretches.iter().map(|(first, count)| queries.narrow(0, *first, *count)).collect::<Result<_>>()?;
+        let own = if let [own] = &own[..] { own.clone() } else { Tensor::cat(&own, 0)? };
+        let attended = self.attend_single_rows(&own, &division, cache, setting, plan)?;
+        let mut done = 0;
+        for (first, count) in &single.stretches {
+            out.slice_set(&attended.narrow(0, done, *count)?, 0, *first)?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Attention of rows that go straight to the cache, in the order of their queries.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn attend_single_rows(
+        &self,
+        queries: &Tensor,
+        division: &Division,
+        cache: &Cache,
+        (shape, tiles): (AttentionShape, Tiles),
+        plan: &Plan,
+    ) -> Result<Tensor> {
+        let rows = division.single.as_ref().expect("there are single rows");
+        #[cfg(feature = "cuda")]
+        if kernels::serve(cache) {
+            let tables = division.tables(&plan.spans, &self.device)?;
+            return kernels::attend(queries, rows, cache, (shape, self.tile.is_some()), tables);
+        }
+        attend_single_rows(queries, rows, cache, (shape, tiles), plan)?.to_dtype(self.dtype)
+    }
+
+    /// Computes rows of logits and hands them to the consumer, whose first row is `first`.
+    fn hand_on_logits(&mut self, input: &Tensor, first: usize, matrix: &Matrix, consumer: &dyn Consumer) -> Result<()> {
+        let (rows, outputs) = (input.dim(0)?, matrix.tensor().dim(0)?);
+        let mut buffer = std::mem::take(&mut self.logits);
+        let out = buffer.reshape(self.sums(), rows, outputs)?;
+        self.multiply(input, matrix, None, out, false)?;
+        let outcome = logits::consume(out, first, &mut self.pool, consumer);
+        self.logits = buffer;
+        outcome
+    }
+
+    /// Reads rows on all threads and writes them over those of a matrix, some at a time.
+    fn send_rows<T: WithDType>(
+        &mut self,
+        tensor: &Tensor,
+        first: usize,
+        rows: &dyn Rows,
+        read: &ReadRows<'_, T>,
+    ) -> std::result::Result<(), WeightsError> {
+        let (count, columns) = (rows.rows(), rows.columns());
+        let part = (READ_NUMBERS / columns.max(1)).max(1);
+        let parts: Vec<Range<usize>> = (0..count).step_by(part).map(|start| start..count.min(start + part)).collect();
+        for parts in parts.chunks(self.pool.threads()) {
+            let mut sent: Vec<_> = parts.iter().map(|part| (part.clone(), Vec::new(), Ok(()))).collect();
+            self.pool.for_each_mut(&mut sent, &|_, (part, numbers, outcome)| *outcome = read(part.clone(), numbers));
+            for (part, numbers, outcome) in sent {
+                outcome?;
+                let numbers = done(Tensor::from_vec(numbers, (part.len(), columns), &self.device));
+                done(tensor.slice_set(&numbers, 0, first + part.start));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the device answers. Nothing that is computed can be missing or misshapen, so that an error is the device's own:
+/// it ends the engine, with the reason in the log.
+fn done<T>(outcome: Result<T>) -> T {
+    outcome.unwrap_or_else(|error| panic!("the device failed: {error}"))
+}
+
+impl Backend for DeviceBackend {
+    type Matrix = Matrix;
+    type Vector = Tensor;
+    type States = Buffer;
+    type Operand = Buffer;
+    type Cache = Cache;
+    type Plan = Plan;
+
+    fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
+        Matrix::zeros(self.numbers(), outputs, inputs)
+    }
+
+    fn write_rows(
+        &mut self,
+        matrix: &mut Matrix,
+        first: usize,
+        rows: &dyn Rows,
+    ) -> std::result::Result<(), WeightsError> {
+        let tensor = matrix.room().ok_or(WeightsError::NoRoom)?;
+        if self.dtype == DType::BF16 {
+            self.send_rows::<bf16>(tensor, first, rows, &|part, out| rows.read_bf16(part, out))
+        } else {
+            self.send_rows::<f32>(tensor, first, rows, &|part, out| rows.read(part, out))
+        }
+    }
+
+    fn vector(&self, len: usize) -> Tensor {
+        done(Tensor::zeros(len, DType::F32, &self.device))
+    }
+
+    fn write_vector(&mut self, vector: &mut Tensor, first: usize, numbers: &[f32]) {
+        done(Tensor::new(numbers, &self.device).and_then(|numbers| vector.slice_set(&numbers, 0, first)));
+    }
+
+    fn operand(&self) -> Buffer {
+        Buffer::default()
+    }
+
+    fn cache(&self, shape: CacheShape, blocks: usize) -> std::result::Result<Cache, NoRoom> {
+        Cache::new(self.numbers(), shape, blocks)
+    }
+
+    fn block_bytes(&self, shape: CacheShape) -> usize {
+        Cache::block_bytes(self.dtype, shape)
+    }
+
+    fn copy_block(&mut self, cache: &mut Cache, from: u32, to: u32) {
+        done(cache.copy_block(from, to));
+    }
+
+    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], out: &mut Buffer) {
+        let table = table.tensor();
+        let rows =
+            Tensor::new(token_ids, &self.device).and_then(|ids| table.index_select(&ids, 0)?.to_dtype(DType::F32));
+        let out = out.reshape(self.sums(), token_ids.len(), done(table.dim(1)));
+        done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
+    }
+
+    fn norm(&mut self, states: &Buffer, weight: &Tensor, epsilon: f32, out: &mut Buffer) {
+        let states = states.tensor();
+        let out = done(states.dims2().and_then(|(rows, columns)| out.reshape(self.numbers(), rows, columns)));
+        done(elementwise::norm(states, weight, epsilon, out));
+    }
+
+    fn head_norm(&mut self, states: &mut Buffer, heads: Range<usize>, weight: &Tensor, epsilon: f32) {
+        done(elementwise::head_norm(states.tensor(), heads, weight, epsilon));
+    }
+
+    fn linear(&mut self, input: &Buffer, matrix: &Matrix, bias: Option<&Tensor>, out: &mut Buffer) {
+        let (input, outputs) = (input.tensor(), done(matrix.tensor().dim(0)));
+        let out = done(input.dim(0).and_then(|rows| out.reshape(self.sums(), rows, outputs)));
+        done(self.multiply(input, matrix, bias, out, false));
+    }
+
+    fn add_linear(&mut self, input: &Buffer, matrix: &Matrix, bias: Option<&Tensor>, out: &mut Buffer) {
+        done(self.multiply(input.tensor(), matrix, bias, out.tensor(), true));
+    }
+
+    fn plan(&mut self, batch: &Batch, angles: Angles) -> Plan {
+        done(Plan::new(&self.device, batch, angles))
+    }
+
+    fn rotate(&mut self, states: &mut Buffer, heads: usize, _: usize, plan: &Plan) {
+        done(elementwise::rotate(states.tensor(), heads, &plan.cosines, &plan.sines));
+    }
+
+    fn write_cache(&mut self, states: &Buffer, first: usize, cache: &mut Cache, plan: &mut Plan) {
+        done(cache.write(states.tensor(), first, plan));
+    }
+
+    fn attend(&mut self, states: &Buffer, cache: &Cache, shape: AttentionShape, plan: &Plan, out: &mut Buffer) {
+        let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
+        let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
+        done(self.attend_all(states, cache, shape, plan, out));
+    }
+
+    fn finite(&mut self, plan: Plan) -> Vec<bool> {
+        done(plan.finite())
+    }
+
+    fn gated_silu(&mut self, states: &Buffer, width: usize, out: &mut Buffer) {
+        let states = states.tensor();
+        let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
+        done(elementwise::gated_silu(states, width, out));
+    }
+
+    fn gather(&mut self, input: &Buffer, picks: &[usize], out: &mut Buffer) {
+        let input = input.tensor();
+        let rows = picked(picks.iter().copied(), &self.device).and_then(|picks| input.index_select(&picks, 0));
+        let out = input.dim(1).and_then(|columns| out.reshape(self.numbers(), picks.len(), columns));
+        done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
+    }
+
+    fn add_scaled(&mut self, from: &Buffer, picks: &[(usize, f32)], to: &mut Buffer) {
+        let (from, to) = (from.tensor(), to.tensor());
+        let weights: Vec<f32> = picks.iter().map(|(_, weight)| *weight).collect();
+        let scaled = Tensor::from_vec(weights, (picks.len(), 1), &self.device)
+            .and_then(|weights| from.narrow(0, 0, picks.len())?.broadcast_mul(&weights));
+        let places = picked(picks.iter().map(|(row, _)| *row), &self.device);
+        done(places.and_then(|places| to.slice_set(&to.index_add(&places, &scaled?, 0)?, 0, 0)));
+    }
+
+    fn read(&mut self, states: &Buffer, columns: usize) -> Vec<f32> {
+        done(states.tensor().narrow(1, 0, columns).and_then(|part| part.flatten_all()?.to_vec1()))
+    }
+
+    fn logits(&mut self, input: &Buffer, rows: Range<usize>, matrix: &Matrix, consumer: &dyn Consumer) {
+        let input = done(input.tensor().narrow(0, rows.start, rows.len()));
+        done(self.hand_on_logits(&input, rows.start, matrix, consumer));
+    }
+}
+
+/// Numbers of rows, on the device.
+fn picked(rows: impl Iterator<Item = usize>, device: &Device) -> Result<Tensor> {
+    let rows: Vec<u32> = rows.map(|row| u32::try_from(row).expect("a batch has fewer rows")).collect();
+    Tensor::new(rows, device)
+}

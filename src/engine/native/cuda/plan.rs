@@ -1,0 +1,290 @@
+//! What all layers of a step share: where rows go in the cache, angles, masks, and who attends in which way.
+//!
+//! Owns what is computed once a step and sent to the device once. Refuses tensors of layers.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+};
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Span};
+
+/// Sequences with no more new tokens than this attend row by row, straight from the cache.
+const SHORT_SPAN: usize = 16;
+
+/// Consecutive rows that go to consecutive places of one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) row: usize,
+    pub(super) tokens: usize,
+    pub(super) block: usize,
+    pub(super) slot: usize,
+}
+
+/// Rows that each attend to their sequence's blocks on their own.
+#[derive(Debug)]
+pub(super) struct SingleRows {
+    /// `(first, count)` of consecutive rows, ascending.
+    pub(super) stretches: Vec<(usize, usize)>,
+    /// How many tokens each row attends to.
+    pub(super) lengths: Vec<u32>,
+    /// The span of each row.
+    pub(super) spans: Vec<usize>,
+}
+
+/// How the rows of a batch attend.
+#[derive(Debug)]
+pub(super) struct Division {
+    pub(super) single: Option<SingleRows>,
+    /// Spans that attend over gathered keys and values.
+    pub(super) gathered: Vec<usize>,
+    /// Blocks and lengths of `single` on the device.
+    tables: OnceCell<(Tensor, Tensor)>,
+}
+
+/// How rows are divided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Policy {
+    /// Whether rows may attend straight from the cache.
+    pub(super) single: bool,
+    /// Whether the way of a row may depend on nothing but its position.
+    pub(super) invariant: bool,
+}
+
+/// A step.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    device: Device,
+    pub(super) spans: Vec<Span>,
+    pub(super) cosines: Tensor,
+    pub(super) sines: Tensor,
+    /// For each row 0 while all its keys and values are finite, NaN otherwise.
+    pub(super) broken: Tensor,
+    runs: Vec<Run>,
+    /// Of each row, on the device.
+    slots: OnceCell<Tensor>,
+    divisions: RefCell<HashMap<Option<usize>, Rc<Division>>>,
+    masks: RefCell<HashMap<MaskKey, Tensor>>,
+}
+
+/// First position and number of queries and of keys, and the window.
+pub(super) type MaskKey = ([usize; 4], Option<usize>);
+
+/// Added to a score that does not count. Finite, as a row may meet keys that count only in a later tile: minus infinity
+/// less itself is not a number.
+const MASKED: f32 = -1e30;
+
+impl Plan {
+    pub(super) fn new(device: &Device, batch: &Batch, angles: Angles) -> Result<Self> {
+        let rows = batch.token_ids.len();
+        let half = angles.cosines.len() / rows;
+        Ok(Self {
+            spans: batch.spans.clone(),
+            cosines: Tensor::from_vec(angles.cosines, (rows, half), device)?,
+            sines: Tensor::from_vec(angles.sines, (rows, half), device)?,
+            broken: Tensor::zeros(rows, DType::F32, device)?,
+            runs: runs(&batch.spans),
+            slots: OnceCell::new(),
+            divisions: RefCell::default(),
+            masks: RefCell::default(),
+            device: device.clone(),
+        })
+    }
+
+    /// Where rows go, block by block.
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Where each row goes: its block's number times the tokens of a block, and the place in the block.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels ask for slots"))]
+    pub(super) fn slots(&self) -> Result<Tensor> {
+        once(&self.slots, || Tensor::from_vec(slots(&self.runs), self.broken.dim(0)?, &self.device))
+    }
+
+    /// How rows attend within a window.
+    pub(super) fn division(&self, window: Option<usize>, policy: Policy) -> Rc<Division> {
+        let mut divisions = self.divisions.borrow_mut();
+        Rc::clone(divisions.entry(window).or_insert_with(|| Rc::new(Division::new(&self.spans, window, policy))))
+    }
+
+    /// What is added to scores, `[queries, keys]`; `None` where every key counts for every query.
+    pub(super) fn mask(&self, key: MaskKey) -> Result<Option<Tensor>> {
+        let ([first_query, queries, first_key, keys], window) = key;
+        let causal = first_key + keys <= first_query + 1;
+        if causal && window.is_none_or(|window| first_query + queries - first_key <= window) {
+            return Ok(None);
+        }
+        if let Some(mask) = self.masks.borrow().get(&key) {
+            return Ok(Some(mask.clone()));
+        }
+        let mask = mask(key, &self.device)?;
+        self.masks.borrow_mut().insert(key, mask.clone());
+        Ok(Some(mask))
+    }
+
+    /// For each span whether all of its rows are finite.
+    pub(super) fn finite(&self) -> Result<Vec<bool>> {
+        let rows: Vec<f32> = self.broken.to_vec1()?;
+        let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
+        Ok(self.spans.iter().map(of).collect())
+    }
+}
+
+impl Division {
+    fn new(spans: &[Span], window: Option<usize>, Policy { single, invariant }: Policy) -> Self {
+        let alone = |span: &Span| {
+            let within = window.is_none_or(|window| span.first_position + span.tokens <= window);
+            single && if invariant { window.is_none() } else { within && span.tokens <= SHORT_SPAN }
+        };
+        let mut rows = SingleRows { stretches: Vec::new(), lengths: Vec::new(), spans: Vec::new() };
+        let mut gathered = Vec::new();
+        for (index, span) in spans.iter().enumerate() {
+            if !alone(span) {
+                gathered.push(index);
+                continue;
+            }
+            match rows.stretches.last_mut() {
+                Some((first, count)) if *first + *count == span.first_row => *count += span.tokens,
+                _ => rows.stretches.push((span.first_row, span.tokens)),
+            }
+            for token in 0..span.tokens {
+                rows.lengths.push(u32::try_from(span.first_position + token + 1).expect("positions are 32 bits wide"));
+                rows.spans.push(index);
+            }
+        }
+        Self { single: (!rows.spans.is_empty()).then_some(rows), gathered, tables: OnceCell::new() }
+    }
+
+    /// The blocks of each single row, and how many tokens it attends to, on the device.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels ask for tables"))]
+    pub(super) fn tables(&self, spans: &[Span], device: &Device) -> Result<(Tensor, Tensor)> {
+        once(&self.tables, || {
+            let (table, lengths) = tables(self.single.as_ref().expect("asked for single rows only"), spans);
+            let rows = lengths.len();
+            let columns = table.len() / rows;
+            Ok((Tensor::from_vec(table, (rows, columns), device)?, Tensor::from_vec(lengths, rows, device)?))
+        })
+    }
+}
+
+/// What was sent to the device, or is sent now.
+fn once<T: Clone>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    if let Some(value) = cell.get() {
+        return Ok(value.clone());
+    }
+    let value = make()?;
+    Ok(cell.get_or_init(|| value).clone())
+}
+
+/// Tables of blocks, filled up to the same length, and how many tokens each row attends to.
+fn tables(rows: &SingleRows, spans: &[Span]) -> (Vec<u32>, Vec<u32>) {
+    let blocks = |length: &u32| (*length as usize).div_ceil(BLOCK_TOKENS);
+    let columns = rows.lengths.iter().map(blocks).max().unwrap_or(0);
+    let mut table = Vec::with_capacity(columns * rows.lengths.len());
+    for (length, span) in rows.lengths.iter().zip(&rows.spans) {
+        let own = &spans[*span].blocks[..blocks(length)];
+        table.extend_from_slice(own);
+        table.extend(std::iter::repeat_n(0, columns - own.len()));
+    }
+    (table, rows.lengths.clone())
+}
+
+/// Where the rows of all spans go, block by block.
+fn runs(spans: &[Span]) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for span in spans {
+        let mut done = 0;
+        while done < span.tokens {
+            let position = span.first_position + done;
+            let (index, slot) = (position / BLOCK_TOKENS, position % BLOCK_TOKENS);
+            let tokens = (BLOCK_TOKENS - slot).min(span.tokens - done);
+            runs.push(Run { row: span.first_row + done, tokens, block: span.blocks[index] as usize, slot });
+            done += tokens;
+        }
+    }
+    runs
+}
+
+fn slots(runs: &[Run]) -> Vec<i64> {
+    let slots = runs.iter().flat_map(|run| {
+        let first = run.block * BLOCK_TOKENS + run.slot;
+        first..first + run.tokens
+    });
+    slots.map(|slot| i64::try_from(slot).expect("memory is smaller")).collect()
+}
+
+fn mask(([first_query, queries, first_key, keys], window): MaskKey, device: &Device) -> Result<Tensor> {
+    #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
+    let line = |first: usize, count: usize| Tensor::arange(first as f32, (first + count) as f32, device);
+    let distance = line(first_query, queries)?.unsqueeze(1)?.broadcast_sub(&line(first_key, keys)?.unsqueeze(0)?)?;
+    let (zero, masked) = (distance.zeros_like()?, (distance.zeros_like()? + f64::from(MASKED))?);
+    let mask = distance.lt(0.0_f32)?.where_cond(&masked, &zero)?;
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    let far = |window: usize| distance.ge(window as f32)?.where_cond(&masked, &mask);
+    window.map_or(Ok(mask.clone()), far)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(first_row: usize, tokens: usize, first_position: usize, blocks: &[u32]) -> Span {
+        Span { first_row, tokens, first_position, blocks: blocks.to_vec() }
+    }
+
+    #[test]
+    fn rows_go_to_their_blocks_in_runs() {
+        let spans = [span(0, 1, 31, &[7]), span(1, 40, 30, &[4, 2, 9])];
+        let run = |row, tokens, block, slot| Run { row, tokens, block, slot };
+        let found = runs(&spans);
+        assert_eq!(found, [run(0, 1, 7, 31), run(1, 2, 4, 30), run(3, 32, 2, 0), run(35, 6, 9, 0)]);
+        let slots = slots(&found);
+        assert_eq!(
+            (slots.len(), slots[0], slots[1], slots[3], slots[40]),
+            (41, 7 * 32 + 31, 4 * 32 + 30, 64, 9 * 32 + 5)
+        );
+    }
+
+    #[test]
+    fn short_spans_attend_row_by_row_and_long_ones_over_gathered_keys() {
+        let spans = [span(0, 1, 5, &[1]), span(1, 2, 31, &[2, 3]), span(3, 17, 0, &[4]), span(20, 1, 0, &[5])];
+        let policy = Policy { single: true, invariant: false };
+        let division = Division::new(&spans, None, policy);
+        let single = division.single.unwrap();
+        assert_eq!(single.stretches, [(0, 3), (20, 1)]);
+        assert_eq!(single.spans, [0, 1, 1, 3]);
+        let (table, lengths) = tables(&single, &spans);
+        assert_eq!((table, lengths), (vec![1, 0, 2, 0, 2, 3, 5, 0], vec![6, 32, 33, 1]));
+        assert_eq!(division.gathered, [2]);
+        // A window that ends before the first token of the sequence needs another way.
+        assert_eq!(Division::new(&spans, Some(32), policy).gathered, [1, 2]);
+        assert_eq!(Division::new(&spans, None, Policy { single: false, ..policy }).gathered, [0, 1, 2, 3]);
+        let invariant = Policy { invariant: true, ..policy };
+        assert_eq!(Division::new(&spans, None, invariant).gathered, [] as [usize; 0]);
+        assert_eq!(Division::new(&spans, Some(100), invariant).gathered, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_mask_leaves_what_is_before_a_query_and_within_its_window() {
+        let mask = |key| mask(key, &Device::Cpu).unwrap().to_vec2::<f32>().unwrap();
+        let (o, x) = (0.0, MASKED);
+        assert_eq!(mask(([4, 2, 3, 4], None)), [[o, o, x, x], [o, o, o, x]]);
+        assert_eq!(mask(([4, 2, 2, 4], Some(2))), [[x, o, o, x], [x, x, o, o]]);
+    }
+
+    #[test]
+    fn where_every_key_counts_there_is_no_mask() {
+        let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
+        let angles = Angles { cosines: vec![1.0], sines: vec![0.0] };
+        let plan = Plan::new(&Device::Cpu, &batch, angles).unwrap();
+        let masked = |key| plan.mask(key).unwrap().is_some();
+        assert!(!masked(([4, 2, 0, 5], None)));
+        assert!(masked(([4, 2, 0, 6], None)));
+        assert!(!masked(([4, 2, 1, 4], Some(5))));
+        assert!(masked(([4, 2, 0, 4], Some(5))));
+    }
+}

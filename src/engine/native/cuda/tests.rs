@@ -1,0 +1,275 @@
+//! The models of `tests/golden/native` on candle's processor, which computes them with the code that a GPU runs.
+
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::engine::{
+    WeightDtype, WeightTensor,
+    native::{
+        backend::{BLOCK_TOKENS, Span},
+        cpu::{CpuBackend, KernelSet, Precision},
+        model::{
+            Model,
+            tests::{MODELS, TOLERANCE, compare, loaded, logits, model as on_cpu},
+        },
+        tests::Random,
+        weights::{Given, Weights},
+    },
+};
+
+fn backend(dtype: DType) -> DeviceBackend {
+    DeviceBackend::new(Device::Cpu, dtype, Pool::new(2).unwrap())
+}
+
+/// A row of logits for each that was asked for, and for each span whether it is finite.
+fn step<B: Backend>(model: &mut Model<B>, batch: &Batch) -> (Vec<Vec<f32>>, Vec<bool>) {
+    let rows = Mutex::new(vec![Vec::new(); batch.logit_rows.len()]);
+    let finite = model.forward(batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
+    (rows.into_inner(), finite)
+}
+
+fn assert_close(found: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f32, what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < tolerance, "{what}: row {row} is off by {worst}");
+    }
+}
+
+fn assert_same_bits(found: &[Vec<f32>], expected: &[Vec<f32>], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let same = found.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{what}: row {row} has other bits");
+    }
+}
+
+#[test]
+fn every_family_agrees_with_numpy() {
+    for name in MODELS {
+        compare(name, &mut loaded(name, backend(DType::F32)), TOLERANCE);
+    }
+}
+
+#[test]
+fn every_family_agrees_with_numpy_in_equal_shapes() {
+    for name in MODELS {
+        compare(name, &mut loaded(name, backend(DType::F32).deterministic()), TOLERANCE);
+    }
+}
+
+#[test]
+fn bf16_stays_close_to_the_cpu_engine() {
+    for name in ["llama", "qwen3", "mistral", "qwen3_moe"] {
+        let token_ids: Vec<TokenId> = (0..70).map(|index| (index * 29 + 5) % 96).collect();
+        let expected = logits(&mut on_cpu(name, KernelSet::Portable, 1, Precision::Bf16), &token_ids, 0);
+        let found = logits(&mut loaded(name, backend(DType::BF16)), &token_ids, 0);
+        assert_close(&found, &expected, 0.1, name);
+    }
+}
+
+#[test]
+fn pieces_of_a_prompt_have_the_same_bits_in_equal_shapes_and_are_close_otherwise() {
+    let token_ids: Vec<TokenId> = (0..90).map(|index| (index * 37 + 11) % 96).collect();
+    for name in ["llama", "mistral", "qwen2_window", "qwen3_moe"] {
+        for dtype in [DType::F32, DType::BF16] {
+            let plain = || backend(dtype);
+            let whole = logits(&mut loaded(name, plain()), &token_ids, 0);
+            let equal = logits(&mut loaded(name, plain().deterministic()), &token_ids, 0);
+            let (mut loose, mut strict) = (loaded(name, plain()), loaded(name, plain().deterministic()));
+            let mut first = 0;
+            for length in [1, 31, 33, 2, 23] {
+                let (piece, rows) = (&token_ids[first..first + length], first..first + length);
+                let tolerance = if dtype == DType::F32 { 1e-4 } else { 0.1 };
+                assert_close(&logits(&mut loose, piece, first), &whole[rows.clone()], tolerance, name);
+                assert_same_bits(&logits(&mut strict, piece, first), &equal[rows], name);
+                first += length;
+            }
+        }
+    }
+}
+
+/// A sequence of a batch: its tokens, how many are computed, and its blocks.
+struct Sequence {
+    tokens: Vec<TokenId>,
+    computed: usize,
+    blocks: Vec<u32>,
+}
+
+/// Steps over many sequences, some in their prompt and some behind it, in an order that changes.
+struct Company {
+    sequences: Vec<Sequence>,
+    random: Random,
+}
+
+impl Company {
+    fn new(count: u32) -> Self {
+        let mut random = Random::seeded(count);
+        let mut blocks: Vec<u32> = (0..count * 4).rev().collect();
+        let mut sequence = || {
+            let tokens = (0..20 + random.below(90)).map(|_| random.below(96)).collect::<Vec<_>>();
+            let blocks = blocks.split_off(blocks.len() - tokens.len().div_ceil(BLOCK_TOKENS));
+            Sequence { tokens, computed: 0, blocks }
+        };
+        let sequences = (0..count).map(|_| sequence()).collect();
+        Self { sequences, random }
+    }
+
+    fn batch(&mut self) -> Option<(Batch, Vec<(usize, usize)>)> {
+        let mut batch = Batch::default();
+        let mut places = Vec::new();
+        for index in 0..self.sequences.len() {
+            let tokens = [1, 1, 3, 20, 40][self.random.below(5) as usize];
+            let sequence = &mut self.sequences[index];
+            let tokens = tokens.min(sequence.tokens.len() - sequence.computed);
+            if tokens == 0 || self.random.below(4) == 0 {
+                continue;
+            }
+            let first_row = batch.token_ids.len();
+            let rows = sequence.computed..sequence.computed + tokens;
+            batch.token_ids.extend(&sequence.tokens[rows.clone()]);
+            let blocks = sequence.blocks[..rows.end.div_ceil(BLOCK_TOKENS)].to_vec();
+            batch.spans.push(Span { first_row, tokens, first_position: sequence.computed, blocks });
+            batch.logit_rows.extend(first_row..first_row + tokens);
+            places.extend(rows.map(|position| (index, position)));
+            sequence.computed += tokens;
+        }
+        let left = self.sequences.iter().any(|sequence| sequence.computed < sequence.tokens.len());
+        (left || !places.is_empty()).then_some((batch, places))
+    }
+}
+
+/// What each sequence gives alone, and with all the others.
+fn in_company(name: &str, deterministic: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    let of = |count: usize| {
+        let backend = backend(DType::F32);
+        let mut model = loaded(name, if deterministic { backend.deterministic() } else { backend });
+        model.allocate_cache(count).unwrap();
+        model
+    };
+    let mut company = Company::new(12);
+    let whole = |sequence: &Sequence| {
+        let batch = Batch {
+            token_ids: sequence.tokens.clone(),
+            spans: vec![Span {
+                first_row: 0,
+                tokens: sequence.tokens.len(),
+                first_position: 0,
+                blocks: vec![3, 0, 2, 1],
+            }],
+            logit_rows: (0..sequence.tokens.len()).collect(),
+        };
+        step(&mut of(4), &batch).0
+    };
+    let alone: Vec<Vec<Vec<f32>>> = company.sequences.iter().map(whole).collect();
+    let mut model = of(48);
+    let (mut found, mut expected) = (Vec::new(), Vec::new());
+    while let Some((batch, places)) = company.batch() {
+        if batch.spans.is_empty() {
+            continue;
+        }
+        let (rows, finite) = step(&mut model, &batch);
+        assert!(finite.iter().all(|finite| *finite));
+        for (row, (sequence, position)) in rows.into_iter().zip(places) {
+            found.push(row);
+            expected.push(alone[sequence][position].clone());
+        }
+    }
+    (found, expected)
+}
+
+#[test]
+fn sequences_in_company_are_what_they_are_alone() {
+    for name in ["llama", "qwen2_window", "qwen3_moe", "qwen2"] {
+        let (found, expected) = in_company(name, false);
+        assert_close(&found, &expected, 1e-4, name);
+    }
+    for name in ["llama", "qwen2_window"] {
+        let (found, expected) = in_company(name, true);
+        assert_same_bits(&found, &expected, name);
+    }
+}
+
+#[test]
+fn a_copied_block_serves_another_sequence() {
+    let token_ids: Vec<TokenId> = (0..40).map(|index| (index * 31 + 2) % 96).collect();
+    let mut model = loaded("llama", backend(DType::F32));
+    let whole = logits(&mut model, &token_ids, 0);
+    // The helper's sequences begin in block 4 and go on in block 1.
+    model.copy_blocks(&[(4, 2)]);
+    let batch = Batch {
+        token_ids: token_ids[32..].to_vec(),
+        spans: vec![Span { first_row: 0, tokens: 8, first_position: 32, blocks: vec![2, 5] }],
+        logit_rows: (0..8).collect(),
+    };
+    assert_close(&step(&mut model, &batch).0, &whole[32..], 1e-5, "the copy");
+}
+
+fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> Given {
+    let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|place| number(place).to_le_bytes()).collect();
+    let tensor =
+        WeightTensor { name: name.to_owned(), dtype: WeightDtype::F32, shape: shape.to_vec(), bytes: bytes.into() };
+    Given::new(vec![tensor]).unwrap()
+}
+
+fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
+    let checked = model.check(weights).unwrap();
+    model.replace(checked).unwrap();
+}
+
+#[test]
+fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
+    // The last of the embeddings are not numbers.
+    let table =
+        given(
+            "model.embed_tokens.weight",
+            &[96, 64],
+            |place| {
+                if place < 95 * 64 { (place as f32).sin() } else { f32::NAN }
+            },
+        );
+    for dtype in [DType::F32, DType::BF16] {
+        let mut model = loaded("llama", backend(dtype));
+        replace(&mut model, &table);
+        let span =
+            |first_row, blocks: &[u32]| Span { first_row, tokens: 20, first_position: 0, blocks: blocks.to_vec() };
+        let mut batch = Batch {
+            token_ids: (0..40).collect(),
+            spans: vec![span(0, &[1]), span(20, &[2])],
+            logit_rows: vec![19, 39],
+        };
+        let (healthy, finite) = step(&mut model, &batch);
+        assert_eq!(finite, [true, true]);
+        batch.token_ids[25] = 95;
+        let (rows, finite) = step(&mut model, &batch);
+        assert_eq!(finite, [true, false]);
+        assert_eq!(rows[0], healthy[0]);
+        // What the broken one left behind in its block is not seen by the next one.
+        batch.token_ids[25] = 25;
+        let (rows, finite) = step(&mut model, &batch);
+        assert_eq!((rows, finite), (healthy, vec![true, true]));
+    }
+}
+
+#[test]
+fn replaced_weights_are_those_of_the_cpu_engine() {
+    let weights = given("model.layers.0.self_attn.k_proj.weight", &[32, 64], |place| (place as f32 * 0.37).sin() * 0.1);
+    let mut expected = on_cpu("llama", KernelSet::Portable, 1, Precision::F32);
+    let mut found = loaded("llama", backend(DType::F32));
+    let before = logits(&mut found, &[1, 2, 3], 0);
+    replace::<CpuBackend>(&mut expected, &weights);
+    replace(&mut found, &weights);
+    let after = logits(&mut found, &[1, 2, 3], 0);
+    assert_ne!(after, before);
+    assert_close(&after, &logits(&mut expected, &[1, 2, 3], 0), 1e-4, "the replaced weights");
+}
+
+#[test]
+fn a_cache_for_which_there_are_no_addresses_is_refused() {
+    for (heads, head_dim, blocks) in [(1 << 10, 1 << 10, 1 << 40), (1 << 16, 1 << 16, usize::MAX)] {
+        let cache = backend(DType::BF16).cache(CacheShape { heads, head_dim }, blocks);
+        assert_eq!(cache.err(), Some(NoRoom));
+    }
+}
