@@ -74,7 +74,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
 const OWNED: [(&str, &[&str]); 14] = [
     ("mistralrs_core", &["src/engine/mistralrs/"]),
     ("redb", &["src/store/"]),
-    ("candle_core", &["src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
+    ("candle_core", &["src/engine/gpu.rs", "src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
     ("minijinja", &["src/prompt/template/"]),
