@@ -4,6 +4,7 @@
 
 mod admission;
 mod check;
+pub mod gpu;
 mod meters;
 #[cfg(feature = "mistralrs")]
 pub mod mistralrs;

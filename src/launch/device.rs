@@ -1,11 +1,14 @@
 //! Which device computes, decided before anything is loaded.
 //!
-//! Owns what is said where a GPU is asked for and there is none. Refuses to open the device for use: the engines do.
+//! Owns what is said where a GPU is asked for and there is none. Refuses to talk to the driver.
 
 use anyhow::bail;
 
 use super::progress::Progress;
-use crate::config::DeviceArg;
+use crate::{
+    config::DeviceArg,
+    engine::gpu::{self, Trouble},
+};
 
 /// Where the model is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,20 +26,6 @@ pub(super) fn choose(asked: DeviceArg, progress: &Progress) -> anyhow::Result<De
         progress.say(&format!("no CUDA device: {reason}; computing on the CPU"));
     }
     Ok(device)
-}
-
-/// Why a GPU cannot be used.
-#[derive(Debug, PartialEq, Eq)]
-enum Trouble {
-    /// There is none: what `auto` takes for "use the CPU".
-    #[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
-    Absent(String),
-    /// There is one, and it fails: a CPU in its place would be a surprise.
-    #[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
-    Unusable(String),
-    /// This build does not know GPUs.
-    #[cfg_attr(all(feature = "cuda", not(test)), expect(dead_code, reason = "of builds without CUDA"))]
-    NotBuilt,
 }
 
 /// The device, and the reason for which `auto` found no GPU.
@@ -64,78 +53,6 @@ fn decide(
             bail!("--device {asked}: this build computes on the CPU only; build it with the feature `cuda`")
         }
     }
-}
-
-#[cfg(not(feature = "cuda"))]
-mod gpu {
-    use super::Trouble;
-
-    pub(super) fn look(_: usize) -> Result<(), Trouble> {
-        Err(Trouble::NotBuilt)
-    }
-}
-
-#[cfg(feature = "cuda")]
-mod gpu {
-    use candle_core::cuda_backend::cudarc::driver::{
-        CudaContext, DriverError,
-        result::{self, device},
-        sys::CUresult,
-    };
-
-    use super::{Trouble, built_for};
-
-    /// Whether the GPU can be used: there, free to be opened, and of the kind that the kernels were built for.
-    pub(super) fn look(number: usize) -> Result<(), Trouble> {
-        result::init().map_err(trouble)?;
-        match usize::try_from(device::get_count().map_err(trouble)?).unwrap_or(0) {
-            0 => return Err(none()),
-            count if number >= count => {
-                return Err(Trouble::Absent(format!("the driver shows {count}, numbered from 0")));
-            }
-            _ => {}
-        }
-        let context = CudaContext::new(number).map_err(unusable)?;
-        let (major, minor) = context.compute_capability().map_err(unusable)?;
-        built_for(option_env!("CUDA_COMPUTE_CAP"), (major, minor)).map_err(Trouble::Unusable)
-    }
-
-    fn none() -> Trouble {
-        Trouble::Absent("the driver shows no GPU, see nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned())
-    }
-
-    fn trouble(error: DriverError) -> Trouble {
-        match error.0 {
-            // What stands in for the driver answers so, see scripts/cuda-forward.c.
-            CUresult::CUDA_ERROR_STUB_LIBRARY => {
-                Trouble::Absent("there is no NVIDIA driver (libcuda.so.1) on this machine".to_owned())
-            }
-            CUresult::CUDA_ERROR_NO_DEVICE => none(),
-            _ => unusable(error),
-        }
-    }
-
-    fn unusable(error: DriverError) -> Trouble {
-        Trouble::Unusable(format!("the driver answers {:?}", error.0))
-    }
-}
-
-/// Compares the GPU's compute capability with that of the kernels. Those for 9.0 and later use what only that very
-/// capability has; earlier ones run on later minor versions too.
-#[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
-fn built_for(built: Option<&str>, (major, minor): (i32, i32)) -> Result<(), String> {
-    let Some(built) = built.and_then(|built| built.trim_end_matches(['a', 'f']).parse::<i32>().ok()) else {
-        return Ok(());
-    };
-    let found = 10 * major + minor;
-    if found == built || (built < 90 && found > built && major == built / 10) {
-        return Ok(());
-    }
-    let (built_major, built_minor) = (built / 10, built % 10);
-    Err(format!(
-        "its compute capability is {major}.{minor}, and this build is for {built_major}.{built_minor}; build with \
-         CUDA_COMPUTE_CAP={found}"
-    ))
 }
 
 #[cfg(test)]
@@ -175,19 +92,5 @@ mod tests {
         let broken = |_| Err(Trouble::Unusable("it smokes".to_owned()));
         let error = decide(DeviceArg::Auto, broken).unwrap_err().to_string();
         assert_eq!(error, "cuda:0 cannot be used: it smokes; --device cpu computes without it");
-    }
-
-    #[test]
-    fn kernels_run_on_the_gpus_that_they_were_built_for() {
-        for (built, found) in [("90", (9, 0)), ("90a", (9, 0)), ("80", (8, 9)), ("120", (12, 0)), ("native", (7, 5))] {
-            built_for(Some(built), found).unwrap();
-        }
-        built_for(None, (9, 0)).unwrap();
-        for (built, found) in [("90", (8, 0)), ("80", (9, 0)), ("89", (8, 6)), ("100", (10, 3)), ("90", (12, 0))] {
-            built_for(Some(built), found).unwrap_err();
-        }
-        let error = built_for(Some("90"), (8, 0)).unwrap_err();
-        let expected = "its compute capability is 8.0, and this build is for 9.0; build with CUDA_COMPUTE_CAP=80";
-        assert_eq!(error, expected);
     }
 }

@@ -75,8 +75,7 @@ const OWNED: [(&str, &[&str]); 15] = [
     ("mistralrs_core", &["src/engine/mistralrs/"]),
     ("mistralrs_paged_attn", &["src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
-    // Launch looks for GPUs before it chooses.
-    ("candle_core", &["src/engine/mistralrs/", "src/engine/native/", "src/gguf/", "src/launch/device.rs"]),
+    ("candle_core", &["src/engine/gpu.rs", "src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),
     ("minijinja", &["src/prompt/template/"]),
