@@ -81,6 +81,11 @@ pub(super) async fn load(
         threads: args.threads,
         kernels: args.kernels.as_deref().map(kernels).transpose()?,
     };
+    if let Device::Cuda(number) = device {
+        progress.say(&format!(
+            "on cuda:{number} the native engine is new: run scripts/gpu-check on this machine before you trust it"
+        ));
+    }
     let step = Arc::new(progress.step("loading the model"));
     let counted = Arc::clone(&step);
     let loaded =
