@@ -6,6 +6,7 @@
 //! A failed write closes the file for good as far as redb is concerned, so it is opened again for the next request: what
 //! was on the disk before stays readable, and a disk with room again is written to again.
 
+mod guard;
 mod opening;
 mod tables;
 #[cfg(test)]
@@ -75,7 +76,8 @@ impl DiskStore {
                 continue;
             };
             let number = handle.number;
-            let fault = match action(database) {
+            let corrupted = |reason| Fault { error: StoreError::Corrupted(reason), stale: false, fatal: true };
+            let fault = match guard::guarded(|| action(database), corrupted) {
                 Ok(done) => return Ok(done),
                 Err(fault) => fault,
             };
@@ -94,14 +96,15 @@ impl DiskStore {
     fn close(&self, number: u64) {
         let mut handle = self.handle.write();
         if handle.number == number {
-            handle.database = None;
+            guard::close(handle.database.take());
         }
     }
 
     fn renew(&self) -> Result<(), StoreError> {
         let mut handle = self.handle.write();
         if handle.database.is_none() {
-            let opened = (self.reopen)().map_err(|error| Fault::from(redb::Error::from(error)).error)?;
+            let opened =
+                guard::opened(|| (self.reopen)()).map_err(|error| Fault::from(redb::Error::from(error)).error)?;
             tracing::info!("the response store was opened again");
             *handle = Handle { database: Some(opened), number: handle.number + 1 };
         }
@@ -110,6 +113,12 @@ impl DiskStore {
 
     fn head(&self, id: &str, state: RecordState, record: &[u8]) -> Head {
         Head { state, epoch: self.epoch, bytes: record.len() as u64, checksum: checksum(id, record) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        guard::close(self.database.take());
     }
 }
 

@@ -10,7 +10,7 @@ use redb::{Database, DatabaseError, ReadableDatabase};
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
-use super::tables;
+use super::{guard, tables};
 
 /// Why there is no store. The texts are for whoever starts the server.
 #[derive(Debug, Error)]
@@ -74,9 +74,11 @@ pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
     if !begins_with_magic(path).map_err(failed)? {
         return Err(OpenError::Foreign(path.to_owned()));
     }
-    let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true).open(path);
-    let database = opened.map_err(|error| open_error(path, error.into()))?;
-    let format = database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction));
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    let database = guard::opened(|| builder.open(path)).map_err(|error| open_error(path, error.into()))?;
+    let read = || database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction));
+    let format = guard::guarded(read, redb::Error::Corrupted);
     match format.map_err(|error| open_error(path, error))? {
         Some(tables::FORMAT) => Ok(database),
         Some(found) => Err(OpenError::Format { path: path.to_owned(), found }),

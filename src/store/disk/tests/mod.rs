@@ -153,9 +153,9 @@ proptest! {
         prop_assert_eq!(contents(&store, &ids).unwrap(), expected(&model, &ids));
     }
 
-    /// In a debug build redb panics at some of these, by its own design; what counts is that nothing wrong is returned.
+    /// redb panics at some of these, in a debug build at so many that their backtraces take half a minute.
     #[test]
-    #[cfg_attr(debug_assertions, ignore = "redb asserts in debug builds")]
+    #[cfg_attr(debug_assertions, ignore = "the release build runs it")]
     fn a_flipped_bit_is_an_error_or_changes_nothing(at in any::<usize>(), bit in 0..8_u8) {
         let (disk, store) = new_disk();
         let record = |id: usize| vec![u8::try_from(id).unwrap(); 700 * id];

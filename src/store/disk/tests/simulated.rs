@@ -9,6 +9,8 @@ use std::{
 use parking_lot::Mutex;
 use redb::{Database, DatabaseError, StorageBackend};
 
+use super::super::guard;
+
 /// Survives the processes that use it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disk(Arc<Mutex<State>>);
@@ -52,7 +54,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
 impl Disk {
     pub(super) fn open(&self) -> std::result::Result<Database, DatabaseError> {
         let process = self.0.lock().process;
-        redb::Builder::new().create_with_backend(Handle { disk: self.clone(), process })
+        guard::opened(|| redb::Builder::new().create_with_backend(Handle { disk: self.clone(), process }))
     }
 
     /// After `working` more writes, everything that writes fails.
