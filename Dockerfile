@@ -10,7 +10,7 @@ WORKDIR /tito
 
 FROM source AS build-cpu
 ARG FEATURES=mistralrs
-COPY Cargo.toml Cargo.lock README.md ./
+COPY Cargo.toml Cargo.lock README.md build.rs ./
 COPY benches benches
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
@@ -30,7 +30,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM toolchain AS build-cuda
 ARG FEATURES=mistralrs,cuda
-COPY Cargo.toml Cargo.lock README.md ./
+COPY Cargo.toml Cargo.lock README.md build.rs ./
 COPY benches benches
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
