@@ -25,6 +25,9 @@ use crate::{
 /// So many of a prompt's last tokens are carried; decoding looks at the last few.
 const CARRIED_PROMPT_TOKENS: usize = 32;
 
+/// A number of tokens that a client tells: no prompt and no answer has more, and sums of such numbers never wrap.
+pub(super) type ToldCount = u32;
+
 /// What a client carries from one event of a stream to the next. The fields are vLLM's, but the last; those that are
 /// not used here stay at their defaults.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
@@ -37,11 +40,11 @@ pub(super) struct StreamState {
     pub(super) role_sent: bool,
     logprob_context_token_ids: Vec<TokenId>,
     /// Characters of the tokens so far, where log-probs are reported.
-    pub(super) logprob_text_offset: usize,
+    pub(super) logprob_text_offset: u32,
     /// The tokens so far.
     pub(super) output_token_ids: Vec<TokenId>,
     /// How many of them each event had.
-    output_chunk_lens: Vec<usize>,
+    output_chunk_lens: Vec<ToldCount>,
     /// Whether a call was sent.
     pub(super) tools_streamed: bool,
     /// The ids of the calls that were sent.
@@ -58,7 +61,8 @@ impl StreamState {
             let prompt_token_ids = prompt[prompt.len().saturating_sub(CARRIED_PROMPT_TOKENS)..].to_vec();
             return Ok(Self { prompt_token_ids, ..Self::default() });
         };
-        let (sum, count) = (state.output_chunk_lens.iter().sum::<usize>(), state.output_token_ids.len());
+        let sum: usize = state.output_chunk_lens.iter().map(|&length| length as usize).sum();
+        let count = state.output_token_ids.len();
         if sum != count {
             let message = format!(
                 "output_chunk_lens must sum to len(output_token_ids) (got sum={sum}, len(output_token_ids)={count})"
@@ -73,11 +77,19 @@ impl StreamState {
     }
 
     /// Takes the tokens of an event in.
-    pub(super) fn add(&mut self, tokens: &[SampledToken]) {
+    pub(super) fn add(&mut self, tokens: &[SampledToken]) -> Result<(), ApiError> {
         if !tokens.is_empty() {
             self.output_token_ids.extend(tokens.iter().map(|token| token.id));
-            self.output_chunk_lens.push(tokens.len());
+            self.output_chunk_lens.push(ToldCount::try_from(tokens.len()).map_err(ApiError::internal)?);
         }
+        Ok(())
+    }
+
+    /// Sets where the text of the next token starts.
+    pub(super) fn set_logprob_text_offset(&mut self, offset: usize) -> Result<(), ApiError> {
+        self.logprob_text_offset = u32::try_from(offset)
+            .map_err(|_| ApiError::invalid("stream_state", "invalid stream_state: logprob_text_offset is too large"))?;
+        Ok(())
     }
 }
 
@@ -181,10 +193,11 @@ impl StreamState {
 }
 
 /// What an event says was used, with the number of prompt tokens that the client knows.
-pub(super) fn usage(given: Option<GivenUsage>, prompt_tokens: Option<usize>) -> Option<DetailedUsage> {
+pub(super) fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<DetailedUsage> {
     let given = given?;
-    let prompt_tokens = prompt_tokens.or(given.prompt_tokens).unwrap_or(0);
-    Some(DetailedUsage::new(Usage::new(prompt_tokens, given.completion_tokens.unwrap_or(0)), None))
+    let prompt_tokens = prompt_tokens.or(given.prompt_tokens).unwrap_or(0) as usize;
+    let completion_tokens = given.completion_tokens.unwrap_or(0) as usize;
+    Some(DetailedUsage::new(Usage::new(prompt_tokens, completion_tokens), None))
 }
 
 /// Refuses an event that says something about more than one choice: the state is that of one.

@@ -17,7 +17,7 @@ use crate::{
     TokenId,
     api::{
         Api, complaints,
-        derender::{Script, StreamState, at_most_one, known_prompt, usage},
+        derender::{Script, StreamState, ToldCount, at_most_one, known_prompt, usage},
         error::ApiError,
         extract::JsonBody,
         generate::{GivenChoice, GivenChunk, GivenResponse},
@@ -45,7 +45,7 @@ struct DerenderChatRequest {
     /// What the event before it gave; null for the first one.
     stream_state: Option<StreamState>,
     /// Tokens of the prompt, for usage; 0 where it is not given.
-    prompt_tokens: Option<usize>,
+    prompt_tokens: Option<ToldCount>,
     /// The prompt, as the render gave it.
     prompt_token_ids: Option<Vec<TokenId>>,
     /// The request that was rendered.
@@ -190,7 +190,7 @@ fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Chat
     Ok(ChatCompletion {
         model: request.model.filter(|model| !model.is_empty()).unwrap_or(answer.model),
         choices,
-        usage: DetailedUsage::new(Usage::new(request.prompt_tokens.unwrap_or(0), sampled), None),
+        usage: DetailedUsage::new(Usage::new(request.prompt_tokens.unwrap_or(0) as usize, sampled), None),
         prompt_logprobs: response.prompt_logprobs.take(),
         prompt_token_ids: known,
         ..answer
@@ -239,7 +239,7 @@ fn whole_choice(
     envelope: &Envelope,
 ) -> Result<WholeChatChoice, ApiError> {
     let completion = state.script(&how.sampling).play_on(api, state, given)?;
-    state.add(&completion.tokens);
+    state.add(&completion.tokens)?;
     let mut tool_calls = Vec::new();
     for call in completion.tool_calls.iter().cloned() {
         tool_calls.push(ChunkToolCall::whole(state.last_tool_call_ids.len(), &call));

@@ -16,7 +16,7 @@ use crate::{
     TokenId,
     api::{
         Api, complaints,
-        derender::{Script, StreamState, at_most_one, known_prompt, usage},
+        derender::{Script, StreamState, ToldCount, at_most_one, known_prompt, usage},
         error::ApiError,
         extract::JsonBody,
         generate::{GivenChoice, GivenChunk, GivenResponse},
@@ -59,8 +59,8 @@ impl Body for DerenderCompletionRequest {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a number or a list of numbers")]
 enum PromptTokens {
-    One(usize),
-    Each(Vec<usize>),
+    One(ToldCount),
+    Each(Vec<ToldCount>),
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -214,7 +214,9 @@ fn whole(
 fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<usize, ApiError> {
     match counts {
         None => Ok(0),
-        Some(PromptTokens::Each(counts)) if counts.len() == responses => Ok(counts.iter().sum()),
+        Some(PromptTokens::Each(counts)) if counts.len() == responses => {
+            Ok(counts.iter().map(|&count| count as usize).sum())
+        }
         Some(PromptTokens::Each(counts)) => Err(mismatch("prompt_tokens", counts.len(), responses)),
         Some(PromptTokens::One(count)) => Err(complaints::not_a_list("body.prompt_tokens", &format!("'{count}'"))),
     }
@@ -268,11 +270,11 @@ fn piece(
     let mut choices = Vec::new();
     for given in &chunk.choices {
         let completion = script.play_on(api, &state, given)?;
-        state.add(&completion.tokens);
+        state.add(&completion.tokens)?;
         let finish = completion.finish.as_ref().map(finish_fields);
         let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
-        let (logprobs, offset) = envelope.logprobs(&completion.tokens, state.logprob_text_offset)?;
-        state.logprob_text_offset = offset;
+        let (logprobs, offset) = envelope.logprobs(&completion.tokens, state.logprob_text_offset as usize)?;
+        state.set_logprob_text_offset(offset)?;
         choices.push(CompletionChunkChoice {
             index: given.index,
             logprobs: logprobs.filter(|_| given.has_logprobs()),

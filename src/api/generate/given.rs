@@ -7,6 +7,7 @@ use crate::{
     TokenId,
     api::{
         Api,
+        derender::ToldCount,
         error::ApiError,
         output::{PromptLogprobs, StopReason},
         sampling::MAX_N,
@@ -52,8 +53,8 @@ pub(in crate::api) struct GivenChunk {
 /// Tokens that were used.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 pub(in crate::api) struct GivenUsage {
-    pub(in crate::api) prompt_tokens: Option<usize>,
-    pub(in crate::api) completion_tokens: Option<usize>,
+    pub(in crate::api) prompt_tokens: Option<ToldCount>,
+    pub(in crate::api) completion_tokens: Option<ToldCount>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]

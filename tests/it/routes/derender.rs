@@ -267,3 +267,53 @@ async fn what_is_no_answer_of_the_server_is_refused() {
     let none = app.post(&format!("{TEXT}/derender"), json!({ "generate_responses": [] })).await.error();
     assert_eq!(none["message"], "generate_responses must not be empty");
 }
+
+#[tokio::test]
+async fn counts_that_no_prompt_has_are_refused() {
+    let app = TestApp::new();
+    let most = u64::MAX;
+    let choice = json!({ "index": 0, "token_ids": [5], "finish_reason": "length" });
+    let generated = json!({ "request_id": "x", "choices": [choice] });
+    let event = |usage: Value| json!({ "request_id": "x", "choices": [choice], "usage": usage });
+    let scored = json!({
+        "request_id": "x",
+        "choices": [{
+            "index": 0, "token_ids": [5], "logprobs": { "content": [{ "token_id": 5, "logprob": -1.0 }] },
+        }],
+    });
+    let of_chat = format!("{CHAT}/derender");
+    let of_text = format!("{TEXT}/derender");
+    let cases = [
+        (&of_chat, json!({ "generate_response": generated, "prompt_tokens": most })),
+        (&of_chat, json!({ "stream": true, "generate_chunk": event(json!({})), "prompt_tokens": most })),
+        (&of_chat, json!({ "stream": true, "generate_chunk": event(json!({ "prompt_tokens": most })) })),
+        (&of_chat, json!({ "stream": true, "generate_chunk": event(json!({ "completion_tokens": most })) })),
+        (
+            &of_chat,
+            json!({
+                "stream": true, "generate_chunk": event(json!({})),
+                "stream_state": { "output_token_ids": [5], "output_chunk_lens": [most, 2] },
+            }),
+        ),
+        (&of_text, json!({ "generate_responses": [generated, generated], "prompt_tokens": [most, 1] })),
+        (&of_text, json!({ "generate_responses": [generated], "prompt_tokens": [most] })),
+        (
+            &of_text,
+            json!({
+                "stream": true, "generate_chunk": event(json!({})),
+                "stream_state": { "logprob_text_offset": most },
+            }),
+        ),
+        (
+            &of_text,
+            json!({
+                "stream": true, "generate_chunk": scored,
+                "stream_state": { "logprob_text_offset": u32::MAX },
+            }),
+        ),
+    ];
+    for (path, body) in cases {
+        let answer = app.post(path, body.clone()).await;
+        assert_eq!(answer.status, 400, "{body}: {}", answer.text);
+    }
+}
