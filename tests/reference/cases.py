@@ -290,6 +290,15 @@ CASES = [
         ],
     ),
     Case("qwen3", 1, "BF16", qwen3("BF16"), [{"tensors": {"q_norm.weight": 1.0}}, {"tensors": {"k_norm.weight": 1.0}}]),
+    # Heads as wide as those of real models, which GPUs have other kernels for; one of them by four queries a key.
+    Case("llama_heads_of_64", 1, "BF16", llama("BF16", head_dim=64, hidden_size=32), [{"rope_theta": 500000.0}]),
+    Case(
+        "qwen3_heads_of_128",
+        1,
+        "BF16",
+        qwen3("BF16", head_dim=128, hidden_size=32, num_key_value_heads=1),
+        [{"tensors": {"q_norm.weight": 1.0}}, {"tensors": {"k_norm.weight": 1.0}}],
+    ),
     Case(
         "qwen3_yarn",
         2,

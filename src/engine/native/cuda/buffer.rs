@@ -62,16 +62,16 @@ impl Matrix {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::gpu::test_device, *};
 
     #[test]
     fn memory_is_kept_while_it_is_large_enough() {
         let mut buffer = Buffer::default();
-        let place = (&Device::Cpu, DType::F32);
+        let place = (&test_device(), DType::F32);
         buffer
             .reshape(place, 4, 8)
             .unwrap()
-            .slice_set(&Tensor::ones((4, 8), DType::F32, &Device::Cpu).unwrap(), 0, 0)
+            .slice_set(&Tensor::ones((4, 8), DType::F32, &test_device()).unwrap(), 0, 0)
             .unwrap();
         assert_eq!(buffer.reshape(place, 2, 3).unwrap().dims(), [2, 3]);
         assert_eq!(buffer.tensor().to_vec2::<f32>().unwrap(), [[1.0; 3]; 2], "the same memory");

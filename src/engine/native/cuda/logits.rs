@@ -160,10 +160,9 @@ fn row_of(logits: &Tensor, row: usize) -> Result<Vec<f32>> {
 mod tests {
     use std::sync::Arc;
 
-    use candle_core::Device;
     use parking_lot::Mutex;
 
-    use super::*;
+    use super::{super::gpu::test_device, *};
     use crate::{
         engine::native::jobs::{Job, Jobs, Made},
         sampling::{Logprobs, SampleError, SampledToken, SamplingParams, SequenceSampler, score_token},
@@ -199,7 +198,7 @@ mod tests {
     fn rows_in_parts_and_whole_ones_give_what_samplers_make_of_all_logits() {
         let rows = 11;
         let numbers: Vec<Vec<f32>> = (0..rows).map(logits).collect();
-        let table = Tensor::new(numbers.clone(), &Device::Cpu).unwrap();
+        let table = Tensor::new(numbers.clone(), &test_device()).unwrap();
         let sampler = |row| SequenceSampler::new(Arc::new(params(row)), Arc::new([]), 0);
         let samplers: Vec<Mutex<SequenceSampler>> = (0..rows - 1).map(|row| Mutex::new(sampler(row))).collect();
         // The consumer has two rows before these, and the last one is of a prompt.

@@ -230,7 +230,7 @@ fn mask(([first_query, queries, first_key, keys], window): MaskKey, device: &Dev
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::gpu::test_device, *};
 
     fn span(first_row: usize, tokens: usize, first_position: usize, blocks: &[u32]) -> Span {
         Span { first_row, tokens, first_position, blocks: blocks.to_vec() }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_mask_leaves_what_is_before_a_query_and_within_its_window() {
-        let mask = |key| mask(key, &Device::Cpu).unwrap().to_vec2::<f32>().unwrap();
+        let mask = |key| mask(key, &test_device()).unwrap().to_vec2::<f32>().unwrap();
         let (o, x) = (0.0, MASKED);
         assert_eq!(mask(([4, 2, 3, 4], None)), [[o, o, x, x], [o, o, o, x]]);
         assert_eq!(mask(([4, 2, 2, 4], Some(2))), [[x, o, o, x], [x, x, o, o]]);
@@ -280,7 +280,7 @@ mod tests {
     fn where_every_key_counts_there_is_no_mask() {
         let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
         let angles = Angles { cosines: vec![1.0], sines: vec![0.0] };
-        let plan = Plan::new(&Device::Cpu, &batch, angles).unwrap();
+        let plan = Plan::new(&test_device(), &batch, angles).unwrap();
         let masked = |key| plan.mask(key).unwrap().is_some();
         assert!(!masked(([4, 2, 0, 5], None)));
         assert!(masked(([4, 2, 0, 6], None)));

@@ -62,14 +62,12 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
 #[cfg(test)]
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
-    use candle_core::Device;
-
-    use super::*;
+    use super::{super::gpu::test_device, *};
 
     fn random(rows: usize, columns: usize, dtype: DType) -> Tensor {
         let numbers: Vec<f32> =
             (0..rows * columns).map(|index| ((index * 7919) % 1009) as f32 / 1009.0 - 0.5).collect();
-        Tensor::from_vec(numbers, (rows, columns), &Device::Cpu).unwrap().to_dtype(dtype).unwrap()
+        Tensor::from_vec(numbers, (rows, columns), &test_device()).unwrap().to_dtype(dtype).unwrap()
     }
 
     fn bits(tensor: &Tensor) -> Vec<u32> {
@@ -79,7 +77,7 @@ mod tests {
     #[test]
     fn products_of_bf16_are_not_rounded_and_add_up() {
         let (input, matrix) = (random(3, 64, DType::BF16), random(5, 64, DType::BF16));
-        let out = Tensor::ones((3, 5), DType::F32, &Device::Cpu).unwrap();
+        let out = Tensor::ones((3, 5), DType::F32, &test_device()).unwrap();
         multiply(&input, &matrix, &out, true).unwrap();
         let (wide, weights) = (input.to_dtype(DType::F32).unwrap(), matrix.to_dtype(DType::F32).unwrap());
         let (wide, weights) = (wide.to_vec2::<f32>().unwrap(), weights.to_vec2::<f32>().unwrap());

@@ -20,7 +20,7 @@ use crate::engine::{
 };
 
 fn backend(dtype: DType) -> DeviceBackend {
-    DeviceBackend::new(Device::Cpu, dtype, Pool::new(2).unwrap())
+    DeviceBackend::new(gpu::test_device(), dtype, Pool::new(2).unwrap())
 }
 
 /// A row of logits for each that was asked for, and for each span whether it is finite.
@@ -62,7 +62,7 @@ fn every_family_agrees_with_numpy_in_equal_shapes() {
 
 #[test]
 fn bf16_stays_close_to_the_cpu_engine() {
-    for name in ["llama", "qwen3", "mistral", "qwen3_moe"] {
+    for name in ["llama", "qwen3", "mistral", "qwen3_moe", "llama_heads_of_64", "qwen3_heads_of_128"] {
         let token_ids: Vec<TokenId> = (0..70).map(|index| (index * 29 + 5) % 96).collect();
         let expected = logits(&mut on_cpu(name, KernelSet::Portable, 1, Precision::Bf16), &token_ids, 0);
         let found = logits(&mut loaded(name, backend(DType::BF16)), &token_ids, 0);
@@ -73,7 +73,7 @@ fn bf16_stays_close_to_the_cpu_engine() {
 #[test]
 fn pieces_of_a_prompt_have_the_same_bits_in_equal_shapes_and_are_close_otherwise() {
     let token_ids: Vec<TokenId> = (0..90).map(|index| (index * 37 + 11) % 96).collect();
-    for name in ["llama", "mistral", "qwen2_window", "qwen3_moe"] {
+    for name in ["llama", "mistral", "qwen2_window", "qwen3_moe", "llama_heads_of_64", "qwen3_heads_of_128"] {
         for dtype in [DType::F32, DType::BF16] {
             let plain = || backend(dtype);
             let whole = logits(&mut loaded(name, plain()), &token_ids, 0);
@@ -142,9 +142,9 @@ impl Company {
 }
 
 /// What each sequence gives alone, and with all the others.
-fn in_company(name: &str, deterministic: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+fn in_company(name: &str, dtype: DType, deterministic: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let of = |count: usize| {
-        let backend = backend(DType::F32);
+        let backend = backend(dtype);
         let mut model = loaded(name, if deterministic { backend.deterministic() } else { backend });
         model.allocate_cache(count).unwrap();
         model
@@ -182,12 +182,17 @@ fn in_company(name: &str, deterministic: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>)
 
 #[test]
 fn sequences_in_company_are_what_they_are_alone() {
-    for name in ["llama", "qwen2_window", "qwen3_moe", "qwen2"] {
-        let (found, expected) = in_company(name, false);
+    for name in ["llama", "qwen2_window", "qwen3_moe", "qwen2", "llama_heads_of_64", "qwen3_heads_of_128"] {
+        let (found, expected) = in_company(name, DType::F32, false);
         assert_close(&found, &expected, 1e-4, name);
     }
-    for name in ["llama", "qwen2_window"] {
-        let (found, expected) = in_company(name, true);
+    for name in ["llama", "llama_heads_of_64", "qwen3_heads_of_128"] {
+        let (found, expected) = in_company(name, DType::BF16, false);
+        assert_close(&found, &expected, 0.1, name);
+    }
+    for name in ["llama", "qwen2_window", "llama_heads_of_64", "qwen3_heads_of_128"] {
+        let dtype = if name == "qwen3_heads_of_128" { DType::BF16 } else { DType::F32 };
+        let (found, expected) = in_company(name, dtype, true);
         assert_same_bits(&found, &expected, name);
     }
 }
@@ -221,17 +226,12 @@ fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
 
 #[test]
 fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
-    // The last of the embeddings are not numbers.
-    let table =
-        given(
-            "model.embed_tokens.weight",
-            &[96, 64],
-            |place| {
-                if place < 95 * 64 { (place as f32).sin() } else { f32::NAN }
-            },
-        );
-    for dtype in [DType::F32, DType::BF16] {
-        let mut model = loaded("llama", backend(dtype));
+    let every = |dtype| [("llama", 64, dtype), ("llama_heads_of_64", 32, dtype)];
+    for (name, hidden, dtype) in [DType::F32, DType::BF16].into_iter().flat_map(every) {
+        // The last of the embeddings are not numbers.
+        let number = |place| if place < 95 * hidden { (place as f32).sin() } else { f32::NAN };
+        let table = given("model.embed_tokens.weight", &[96, hidden], number);
+        let mut model = loaded(name, backend(dtype));
         replace(&mut model, &table);
         let span =
             |first_row, blocks: &[u32]| Span { first_row, tokens: 20, first_position: 0, blocks: blocks.to_vec() };

@@ -19,17 +19,19 @@ use crate::{
     sampling::score_token,
 };
 
-pub(in crate::engine::native) const MODELS: [&str; 14] = [
+pub(in crate::engine::native) const MODELS: [&str; 16] = [
     "llama",
     "llama_tied_bias",
     "llama_llama3_rope",
     "llama_linear_rope",
     "llama_sharded",
+    "llama_heads_of_64",
     "mistral",
     "qwen2",
     "qwen2_yarn",
     "qwen2_window",
     "qwen3",
+    "qwen3_heads_of_128",
     "qwen3_yarn",
     "qwen3_moe",
     "qwen3_moe_plain",

@@ -1,0 +1,184 @@
+//! Attention as it is defined, beside what a device makes of it.
+
+#![expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers")]
+
+use std::collections::BTreeMap;
+
+use candle_core::DType;
+use half::bf16;
+
+use super::{
+    super::{DeviceBackend, gpu::test_device},
+    *,
+};
+use crate::engine::native::{
+    backend::{Angles, Batch, CacheShape},
+    cpu::Pool,
+};
+
+const SCALE: f32 = 0.4;
+
+/// A number that bf16 has.
+fn number(seed: usize) -> f32 {
+    bf16::from_f32(((seed * 7919 + 17) % 10_007) as f32 / 5_000.0 - 1.0).to_f32()
+}
+
+/// Queries, keys and values of every position, and a cache that holds the latter in blocks out of order.
+struct Sequence {
+    heads: usize,
+    kept: CacheShape,
+    rows: Vec<Vec<f32>>,
+    states: Tensor,
+    cache: Cache,
+    blocks: Vec<u32>,
+}
+
+impl Sequence {
+    /// What is not written of the cache is no number.
+    fn new((heads, kept): (usize, CacheShape), length: usize, dtype: DType) -> Self {
+        let columns = (heads + 2 * kept.heads) * kept.head_dim;
+        let rows: Vec<Vec<f32>> =
+            (0..length).map(|row| (0..columns).map(|column| number(row * columns + column)).collect()).collect();
+        let states = Tensor::from_vec(rows.concat(), (length, columns), &test_device()).unwrap();
+        let blocks: Vec<u32> = (0..length.div_ceil(BLOCK_TOKENS) as u32).rev().collect();
+        let cache = Cache::new((&test_device(), dtype), kept, blocks.len()).unwrap();
+        for part in [&cache.keys, &cache.values] {
+            let nothing = Tensor::full(f32::NAN, part.shape(), &test_device()).unwrap().to_dtype(dtype).unwrap();
+            part.slice_set(&nothing, 0, 0).unwrap();
+        }
+        let sequence = Self { heads, kept, rows, states, cache, blocks };
+        let mut plan = sequence.plan(&[(0, length)]);
+        sequence.cache.write(&sequence.states, heads * kept.head_dim, &mut plan).unwrap();
+        assert_eq!(plan.finite().unwrap(), [true]);
+        sequence
+    }
+
+    /// Spans of `(first position, tokens)`, all of this sequence.
+    fn plan(&self, spans: &[(usize, usize)]) -> Plan {
+        let mut batch = Batch::default();
+        for (first_position, tokens) in spans {
+            let (first_row, tokens) = (batch.token_ids.len(), *tokens);
+            let blocks = self.blocks[..(first_position + tokens).div_ceil(BLOCK_TOKENS)].to_vec();
+            batch.spans.push(Span { first_row, tokens, first_position: *first_position, blocks });
+            batch.token_ids.resize(first_row + tokens, 0);
+        }
+        let rows = batch.token_ids.len();
+        Plan::new(&test_device(), &batch, Angles { cosines: vec![1.0; rows], sines: vec![0.0; rows] }).unwrap()
+    }
+
+    /// Attention of one head of one position.
+    fn expected(&self, position: usize, head: usize, window: Option<usize>) -> Vec<f64> {
+        let (dim, kv_head) = (self.kept.head_dim, head * self.kept.heads / self.heads);
+        let part =
+            |row: usize, head: usize| self.rows[row][head * dim..][..dim].iter().map(|number| f64::from(*number));
+        let seen: Vec<usize> =
+            (0..=position).filter(|other| window.is_none_or(|window| position - other < window)).collect();
+        let score = |other: usize| -> f64 {
+            let dot: f64 = part(position, head).zip(part(other, self.heads + kv_head)).map(|(a, b)| a * b).sum();
+            (dot * f64::from(SCALE)).exp()
+        };
+        let weights: Vec<f64> = seen.iter().map(|other| score(*other)).collect();
+        let total: f64 = weights.iter().sum();
+        let mut out = vec![0.0; dim];
+        for (other, weight) in seen.iter().zip(&weights) {
+            for (sum, value) in out.iter_mut().zip(part(*other, self.heads + self.kept.heads + kv_head)) {
+                *sum += weight / total * value;
+            }
+        }
+        out
+    }
+
+    /// How far all heads of a position are from that.
+    fn error(&self, found: &[f32], position: usize, window: Option<usize>) -> f64 {
+        assert_eq!(found.len(), self.heads * self.kept.head_dim);
+        assert!(found.iter().all(|number| number.is_finite()), "position {position}: {found:?}");
+        let of_head = |(head, found): (usize, &[f32])| {
+            let expected = self.expected(position, head, window);
+            found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
+        };
+        found.chunks_exact(self.kept.head_dim).enumerate().map(of_head).fold(0.0, f64::max)
+    }
+
+    /// The same of every row of a batch, which a backend attends in the ways that it chooses. Of rows at the same
+    /// position, which have the same bits, one counts.
+    fn error_of_batch(&self, spans: &[(usize, usize)], deterministic: bool) -> f64 {
+        let dtype = self.cache.keys.dtype();
+        let backend = DeviceBackend::new(test_device(), dtype, Pool::new(1).unwrap());
+        let backend = if deterministic { backend.deterministic() } else { backend };
+        let positions: Vec<usize> = spans.iter().flat_map(|(first, tokens)| *first..first + tokens).collect();
+        let picks = Tensor::new(positions.iter().map(|row| *row as u32).collect::<Vec<_>>(), &test_device()).unwrap();
+        let states = self.states.index_select(&picks, 0).unwrap();
+        let out = Tensor::full(f32::NAN, (positions.len(), self.heads * self.kept.head_dim), &test_device()).unwrap();
+        let out = out.to_dtype(dtype).unwrap();
+        let shape = AttentionShape { heads: self.heads, scale: SCALE, window: None };
+        backend.attend_all(&states, &self.cache, shape, &self.plan(spans), &out).unwrap();
+        let found = out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        let mut rows: BTreeMap<usize, &[f32]> = BTreeMap::new();
+        for (row, position) in found.iter().zip(positions) {
+            assert_eq!(rows.entry(position).or_insert(row), row, "position {position}");
+        }
+        rows.into_iter().map(|(position, row)| self.error(row, position, None)).fold(0.0, f64::max)
+    }
+}
+
+#[test]
+fn tiles_of_any_size_give_what_attention_is_defined_as() {
+    let (heads, head_dim, length) = (4, 8, 700);
+    let sequence = Sequence::new((heads, CacheShape { heads: 2, head_dim }), length, DType::F32);
+    let queries = sequence.states.narrow(1, 0, heads * head_dim).unwrap().contiguous().unwrap();
+    let queries = queries.reshape((length, heads, head_dim)).unwrap();
+    let small = Tiles { queries: 7, keys: 64, equal: false };
+    for (tiles, window) in [Tiles::large(heads), Tiles::equal(), small]
+        .into_iter()
+        .flat_map(|tiles| [None, Some(1), Some(33), Some(300)].map(|window| (tiles, window)))
+    {
+        let shape = AttentionShape { heads, scale: SCALE, window };
+        for (first, tokens) in [(0, length), (511, 40), (650, 50), (699, 1)] {
+            let plan = sequence.plan(&[(first, tokens)]);
+            let own = queries.narrow(0, first, tokens).unwrap();
+            let found = attend_span(&own, &plan.spans[0], &sequence.cache, (shape, tiles), &plan).unwrap();
+            let found = found.to_vec2::<f32>().unwrap();
+            for token in (0..tokens).step_by(13) {
+                let error = sequence.error(&found[token], first + token, window);
+                assert!(error < 1e-5, "{tiles:?}, {window:?}, position {}: {error}", first + token);
+            }
+        }
+    }
+}
+
+/// Rows of one batch that attend to contexts of all lengths, of one block to three partitions of the kernels.
+const MIXED: [(usize, usize); 7] = [(0, 1), (32, 1), (31, 3), (511, 1), (512, 1), (1000, 40), (1099, 1)];
+
+#[test]
+fn rows_of_any_context_attend_to_all_of_it_and_to_nothing_else() {
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2)] {
+        for (heads, kv_heads, head_dim) in [(4, 2, 64), (4, 1, 128), (3, 3, 80)] {
+            let sequence = Sequence::new((heads, CacheShape { heads: kv_heads, head_dim }), 1100, dtype);
+            for deterministic in [false, true] {
+                let error = sequence.error_of_batch(&MIXED, deterministic);
+                assert!(error < tolerance, "{dtype:?}, heads of {head_dim}, deterministic: {deterministic}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn contexts_longer_than_a_multiprocessors_memory_count_to_their_end() {
+    let sequence = Sequence::new((2, CacheShape { heads: 1, head_dim: 64 }), 33_000, DType::F32);
+    for spans in [[(0, 1), (19_999, 1)], [(70, 1), (32_999, 1)]] {
+        let error = sequence.error_of_batch(&spans, false);
+        assert!(error < 2e-5, "{spans:?}: {error}");
+    }
+}
+
+#[test]
+fn many_rows_attend_as_few_do() {
+    // So many rows are not split into partitions, and scores of contexts this long need more memory than a block has
+    // by default.
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2)] {
+        let sequence = Sequence::new((8, CacheShape { heads: 2, head_dim: 64 }), 12_500, dtype);
+        let spans: Vec<_> = MIXED.into_iter().chain([(12_499, 1); 20]).cycle().take(81).collect();
+        let error = sequence.error_of_batch(&spans, false);
+        assert!(error < tolerance, "{dtype:?}: {error}");
+    }
+}
