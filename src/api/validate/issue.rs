@@ -19,6 +19,8 @@ const MOST_CHARS: usize = 1000;
 pub(super) enum Context {
     Int(i128),
     Text(String),
+    /// Python's exception of this reason.
+    ValueError(&'static str),
 }
 
 /// What is wrong with a value, wherever it stands.
@@ -60,6 +62,10 @@ pub(super) struct Issues {
 impl Issues {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
     }
 
     /// Whether further complaints are only counted.
@@ -133,6 +139,7 @@ fn line(place: &str, complaint: &Complaint, input: &str) -> String {
         let value = match value {
             Context::Int(value) => value.to_string(),
             Context::Text(text) => string_repr(text),
+            Context::ValueError(reason) => format!("ValueError({})", string_repr(reason)),
         };
         write!(line, "{before}'{name}': {value}").expect("a string takes any text");
     }

@@ -175,7 +175,13 @@ async fn errors_have_anthropics_shape() {
         (json!({ "messages": plain, "n": 2 }), 400, "BadRequestError", "`n` must be 1"),
         (json!({ "messages": plain, "stop_sequences": ["a", 7] }), 400, "Bad Request", "body.stop_sequences.1"),
         (json!({ "messages": plain, "tool_choice": { "type": "x" } }), 400, "Bad Request", "body.tool_choice.type"),
-        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, "Bad Request", "body.thinking.type"),
+        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, "Bad Request", "body.thinking"),
+        (
+            json!({ "messages": plain, "thinking": { "type": "enabled", "budget_tokens": 2000 } }),
+            400,
+            "Bad Request",
+            "thinking.budget_tokens must be less than",
+        ),
         (json!({ "messages": plain, "mcp_servers": [{}] }), 400, "BadRequestError", "mcp_servers"),
         (json!({ "messages": plain, "container": "x" }), 400, "BadRequestError", "container"),
         (
@@ -344,8 +350,8 @@ async fn what_claude_code_sends_besides_is_taken() {
     let mut request = posted(
         "/v1/messages?beta=true",
         json!({
-            "model": MODEL, "max_tokens": 8, "messages": [{ "role": "ctx", "content": "hello" }], "tools": [],
-            "tool_choice": { "type": "auto" }, "thinking": { "type": "enabled", "budget_tokens": 4000 },
+            "model": MODEL, "max_tokens": 1025, "messages": [{ "role": "ctx", "content": "hello" }], "tools": [],
+            "tool_choice": { "type": "auto" }, "thinking": { "type": "enabled", "budget_tokens": 1024 },
             "context_management": { "edits": edits }, "mcp_servers": [], "container": null, "service_tier": "auto",
         })
         .to_string(),
