@@ -5,7 +5,6 @@
 mod cache_salt;
 mod capability;
 mod chat_completions;
-mod complaints;
 mod completions;
 mod conversation;
 mod derender;

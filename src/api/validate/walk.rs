@@ -227,10 +227,7 @@ impl<'a> Walk<'a> {
             return;
         }
         if let Some(reason) = rule(node) {
-            self.complain(node, || {
-                Complaint::new("value_error", format!("Value error, {reason}"))
-                    .with("error", Context::ValueError(reason))
-            });
+            self.complain(node, || Complaint::broken(reason));
         }
     }
 
