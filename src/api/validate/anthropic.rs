@@ -226,6 +226,7 @@ fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
 }
 
 /// Claude Code has names of its own for what a user sends.
+#[expect(clippy::unnecessary_wraps, reason = "a check before the schema may fail")]
 pub(super) fn named(body: &mut Node<'_>) -> Result<(), ApiError> {
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
     let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {

@@ -236,6 +236,9 @@ async fn a_block_that_cannot_be_shown_is_refused_by_its_place() {
         refused(&app, &json!({ "messages": inline }), "messages.1.content.1").await;
     }
     refused(&app, &json!({ "system": [{ "type": "text" }] }), "system.0.text").await;
+    let added = json!({ "type": "tool_addition", "tool": { "type": "tool_reference", "name": "f" } });
+    let inline = json!([{ "role": "user", "content": "hello" }, { "role": "system", "content": [added] }]);
+    refused(&app, &json!({ "messages": inline }), "messages.1.content.0").await;
 
     let first = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {} });
     let cases = [
