@@ -1,6 +1,6 @@
 //! The wire shape of requests to `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
 use crate::{
@@ -151,7 +151,8 @@ pub(super) struct Thinking {
     pub(super) kind: String,
     /// With `enabled`: at least 1024 and less than `max_tokens`. A wish: the model is not cut short at it.
     #[serde(default, rename = "budget_tokens")]
-    _budget_tokens: Option<i64>,
+    #[schema(value_type = Option<i64>)]
+    _budget_tokens: Option<IgnoredAny>,
 }
 
 /// What is wanted of the output.

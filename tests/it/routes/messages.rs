@@ -309,6 +309,7 @@ async fn what_is_refused_for_an_answer_is_refused_for_its_count_in_the_same_word
     }
     let taken = [
         json!({ "output_config": { "effort": "low", "format": format(json!({ "type": "object" })) } }),
+        json!({ "thinking": { "type": "disabled", "budget_tokens": "none" } }),
         json!({ "output_config": null, "temperature": "0.5", "max_tokens": "7", "stop_sequences": [] }),
         json!({ "max_tokens": 2000, "thinking": { "type": "enabled", "budget_tokens": 1024, "display": "omitted" } }),
     ];
