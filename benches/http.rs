@@ -15,17 +15,12 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::{
-        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
-    },
-    continuity::{Continuity, ContinuityPolicy},
+    api::{Api, ServedModels},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
-    model::{GenerationConfig, ModelFiles},
+    model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    sampling::LogprobsMode,
     server::{self, Endpoint, ServerConfig, Work},
-    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -98,13 +93,7 @@ impl Server {
         let words = tokenizer.encode("hello world, 12 more\n", false).expect("any text has ids");
         let script: Vec<_> = words.into_iter().cycle().take(TOKENS).collect();
         let text = tokenizer.decode(&script, true).expect("ids of this tokenizer");
-        let info = EngineInfo {
-            engine: "scripted",
-            device: "cpu".to_owned(),
-            dtype: "f32".to_owned(),
-            vocab_size: tokenizer.vocab_size(),
-            max_model_len: 4_096,
-        };
+        let info = EngineInfo::scripted(tokenizer.vocab_size(), 4_096);
         let engine: Arc<dyn Engine> = Arc::new(ScriptedEngine::playing(info, vec![script.clone()]));
         // Before the generators, which count in the recorder that is installed.
         let metrics = Metrics::install("tiny", 4_096).expect("the process's only recorder");
@@ -214,30 +203,8 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
     let source = files.tokenizer_config.chat_templates.select(false).expect("a chat template");
     let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone());
     let templates = Templates { default: Some(template.expect("a valid template")), tool_use: None };
-    Api {
-        continuity: Continuity::new(ContinuityPolicy::default(), engine.info().vocab_size),
-        renderer: PromptRenderer::new(templates, Arc::clone(tokenizer), &eos, OnUnprovable::Error),
-        generator: Generator::new(Arc::clone(engine), Arc::clone(tokenizer)),
-        models: ServedModels::new("tiny", Vec::new()),
-        sampling: SamplingPolicy {
-            defaults: GenerationConfig::default(),
-            eos_token_id: eos.primary,
-            extra_eos_token_ids: eos.others,
-            max_logprobs: Some(20),
-            logprobs_mode: LogprobsMode::Raw,
-            return_tokens_as_token_ids: false,
-            most_tokens: None,
-        },
-        structured: StructuredOutputCompiler::new(Arc::clone(tokenizer), eos.primary),
-        tools: ToolPolicy::default(),
-        requests: RequestPolicy::default(),
-        prompt_tokens_details: false,
-        max_model_len: engine.info().max_model_len,
-        utc_offset: time::UtcOffset::UTC,
-        server_load: ServerLoad::default(),
-        tokenizer_info: None,
-        responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
-    }
+    let renderer = PromptRenderer::new(templates, Arc::clone(tokenizer), &eos, OnUnprovable::Error);
+    Api::new(renderer, Arc::clone(engine), ServedModels::new("tiny", Vec::new()), &eos)
 }
 
 /// What the routes make of a request.

@@ -29,20 +29,15 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::{
     TokenId,
-    api::{
-        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
-    },
+    api::{Api, ServedModels},
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
-    generation::Generator,
-    model::{EosTokens, GenerationConfig, ModelFiles},
+    model::{EosTokens, ModelFiles},
     prompt::{
         ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates, template::ChatTemplate,
     },
-    sampling::LogprobsMode,
     server::{self, ServerConfig},
-    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -294,45 +289,14 @@ const TURNS: usize = 100;
 fn routes(files: &ModelFiles) -> Router {
     let tokenizer = Arc::new(files.tokenizer().expect("a supported tokenizer"));
     let eos = files.eos(&tokenizer).expect("end tokens that the tokenizer knows");
-    let info = EngineInfo {
-        engine: "scripted",
-        device: "cpu".to_owned(),
-        dtype: "f32".to_owned(),
-        vocab_size: tokenizer.vocab_size(),
-        max_model_len: 1 << 20,
-    };
+    let info = EngineInfo::scripted(tokenizer.vocab_size(), 1 << 20);
     let metrics = Metrics::detached("bench");
-    let vocab_size = info.vocab_size;
-    let api = Api {
-        renderer: renderer(files, &tokenizer, TEMPLATES[0].1),
-        generator: Generator::new(Arc::new(ScriptedEngine::hashed(info, Vec::new())), Arc::clone(&tokenizer)),
-        models: ServedModels::new("bench", Vec::new()),
-        continuity: Continuity::new(
-            ContinuityPolicy {
-                memory: Some(MemoryBounds { bytes: 1 << 29, ttl: Duration::from_hours(1) }),
-                ..ContinuityPolicy::default()
-            },
-            vocab_size,
-        ),
-        structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), eos.primary),
-        tools: ToolPolicy::default(),
-        requests: RequestPolicy::default(),
-        prompt_tokens_details: false,
-        sampling: SamplingPolicy {
-            defaults: GenerationConfig::default(),
-            eos_token_id: eos.primary,
-            extra_eos_token_ids: eos.others,
-            max_logprobs: None,
-            logprobs_mode: LogprobsMode::Raw,
-            return_tokens_as_token_ids: false,
-            most_tokens: None,
-        },
-        max_model_len: 1 << 20,
-        utc_offset: time::UtcOffset::UTC,
-        server_load: ServerLoad::default(),
-        tokenizer_info: None,
-        responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
-    };
+    let memory = MemoryBounds { bytes: 1 << 29, ttl: Duration::from_hours(1) };
+    let policy = ContinuityPolicy { memory: Some(memory), ..ContinuityPolicy::default() };
+    let continuity = Continuity::new(policy, info.vocab_size);
+    let engine = Arc::new(ScriptedEngine::hashed(info, Vec::new()));
+    let renderer = renderer(files, &tokenizer, TEMPLATES[0].1);
+    let api = Api { continuity, ..Api::new(renderer, engine, ServedModels::new("bench", Vec::new()), &eos) };
     server::app(Arc::new(api), &ServerConfig::default(), metrics)
 }
 

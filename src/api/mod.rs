@@ -5,7 +5,6 @@
 mod cache_salt;
 mod capability;
 mod chat_completions;
-mod complaints;
 mod completions;
 mod conversation;
 mod derender;
@@ -39,7 +38,7 @@ mod tools;
 mod truncation;
 mod validate;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -65,15 +64,22 @@ pub use tools::ToolPolicy;
 
 use crate::{
     TokenId,
-    continuity::{Continuity, Recorder},
+    continuity::{Continuity, ContinuityPolicy, Recorder},
+    engine::{Engine, EngineInfo},
     generation::{GenerationRequest, Generator},
+    model::EosTokens,
     prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
+    store::MemoryStore,
 };
 use conversation::PromptTurn;
 use document::Document;
 use sampling::Sampling;
 use token_continuity::TokenContinuity;
 use truncation::Truncation;
+
+/// What responses may take up, and how long they are kept, where no flag says so.
+const RESPONSE_BYTES: u64 = 1 << 24;
+const RESPONSE_TTL: Duration = Duration::from_hours(1);
 
 /// What every endpoint works with.
 pub struct Api {
@@ -124,6 +130,31 @@ struct Prompted {
 }
 
 impl Api {
+    /// Of a model whose generations end with one of `eos`, without a flag: vLLM's defaults, nothing remembered but
+    /// responses, no tools and no sampling defaults of the model.
+    pub fn new(renderer: PromptRenderer, engine: Arc<dyn Engine>, models: ServedModels, eos: &EosTokens) -> Self {
+        let tokenizer = Arc::clone(renderer.tokenizer());
+        let EngineInfo { vocab_size, max_model_len, .. } = *engine.info();
+        let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
+        let store = MemoryStore::new(RESPONSE_BYTES, RESPONSE_TTL);
+        Self {
+            structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends),
+            generator: Generator::new(engine, tokenizer),
+            renderer,
+            models,
+            continuity: Continuity::new(ContinuityPolicy::default(), vocab_size),
+            sampling: SamplingPolicy::new(eos),
+            tools: ToolPolicy::default(),
+            requests: RequestPolicy::default(),
+            prompt_tokens_details: false,
+            max_model_len,
+            utc_offset: UtcOffset::UTC,
+            server_load: ServerLoad::default(),
+            tokenizer_info: None,
+            responses: Responses::new(Arc::new(store)),
+        }
+    }
+
     /// Puts a conversation into ids, away from the threads that serve connections.
     async fn prompt(self: &Arc<Self>, turn: PromptTurn) -> Result<Prompted, ApiError> {
         let api = Arc::clone(self);

@@ -1,11 +1,16 @@
-//! What both render endpoints do: fields that only they read, and where tokens stand in a text.
+//! What both render endpoints do: fields that only they read, and the request that a prompt would be.
+
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     Api,
+    chat_completions::StreamOptions,
     error::ApiError,
+    generate::{Rendered, RenderedRequest},
+    sampling::{Sampling, SamplingFields},
     validate::{self, Body, Rules},
 };
 use crate::{TokenId, tokenizer::Offsets};
@@ -13,10 +18,10 @@ use crate::{TokenId, tokenizer::Offsets};
 /// Fields of a chat or text completion that only a render reads, or reads as they were sent.
 #[derive(Debug, Deserialize)]
 pub(super) struct RenderFields {
-    pub(super) return_token_offsets: Option<bool>,
-    pub(super) priority: Option<i64>,
-    pub(super) use_beam_search: Option<Value>,
-    pub(super) tool_choice: Option<Value>,
+    return_token_offsets: Option<bool>,
+    priority: Option<i64>,
+    use_beam_search: Option<Value>,
+    tool_choice: Option<Value>,
     response_format: Option<Value>,
     structured_outputs: Option<Map<String, Value>>,
 }
@@ -76,8 +81,54 @@ impl RenderFields {
     }
 }
 
+/// A chat or text completion that is put into ids, but for its prompts.
+pub(super) struct Rendering {
+    pub(super) own: RenderFields,
+    /// As sent.
+    pub(super) fields: SamplingFields,
+    /// Alternatives a position, as sent.
+    pub(super) logprobs: Option<i64>,
+    pub(super) model: Option<String>,
+    pub(super) stream: bool,
+    pub(super) stream_options: Option<StreamOptions>,
+}
+
+impl Rendering {
+    /// The request that a prompt would be.
+    pub(super) async fn request(
+        &self,
+        api: &Api,
+        request_id: String,
+        token_ids: &Arc<[TokenId]>,
+        sampling: &mut Sampling,
+    ) -> Result<RenderedRequest, ApiError> {
+        let sequences = api.sequences(token_ids, sampling).await?;
+        let params = Rendered {
+            fields: &self.fields,
+            sampling,
+            max_tokens: sequences.first().map_or(0, |sequence| sequence.sampling.max_tokens),
+            logprobs: self.logprobs,
+            stream: self.stream,
+            structured_outputs: self.own.structured_outputs(),
+        };
+        let shows_offsets = self.own.return_token_offsets == Some(true);
+        Ok(RenderedRequest {
+            request_id,
+            token_offsets: if shows_offsets { token_offsets(api, token_ids) } else { None },
+            token_ids: token_ids.to_vec(),
+            sampling_params: params.params(&api.sampling),
+            model: self.model.clone(),
+            stream: self.stream,
+            stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
+            cache_salt: self.fields.cache_salt.clone(),
+            priority: self.own.priority.unwrap_or(0),
+            ..RenderedRequest::default()
+        })
+    }
+}
+
 /// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
-pub(super) fn token_offsets(api: &Api, ids: &[TokenId]) -> Option<Vec<Offsets>> {
+fn token_offsets(api: &Api, ids: &[TokenId]) -> Option<Vec<Offsets>> {
     let tokenizer = api.renderer.tokenizer();
     let text = tokenizer.decode(ids, false).ok()?;
     let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;

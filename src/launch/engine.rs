@@ -49,13 +49,7 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
 }
 
 fn scripted(Wanted { args, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> anyhow::Result<Arc<dyn Engine>> {
-    let info = EngineInfo {
-        engine: "scripted",
-        device: "cpu".to_owned(),
-        dtype: "none".to_owned(),
-        vocab_size: tokenizer.vocab_size(),
-        max_model_len,
-    };
+    let info = EngineInfo::scripted(tokenizer.vocab_size(), max_model_len);
     let engine = if let Some(path) = &args.script {
         ScriptedEngine::playing(info, script::read(path, tokenizer, eos.primary)?)
     } else {

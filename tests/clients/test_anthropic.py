@@ -116,3 +116,21 @@ def test_errors_are_the_clients_own(server):
     assert missing.value.body["error"]["type"] == "NotFoundError"
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
         client.messages.create(model="smollm2", **request, extra_body={"temperature": 9})
+
+
+def test_what_the_prefix_cache_had_is_told_apart():
+    server = Server("--enable-prompt-tokens-details")
+    try:
+        client = client_of(server)
+        messages = [{"role": "user", "content": "What is the capital of France? " * 12}]
+        request = {"model": "smollm2", "max_tokens": 2, "messages": messages}
+        count = client.messages.count_tokens(model="smollm2", messages=messages).input_tokens
+        cold, _ = created(client, **request)
+        warm, _ = created(client, **request)
+        stream, _ = streamed(client, **request)
+        assert (cold.usage.input_tokens, cold.usage.cache_read_input_tokens) == (count, 0)
+        for usage in (warm.usage, stream.usage):
+            assert usage.cache_read_input_tokens > 0
+            assert usage.input_tokens + usage.cache_read_input_tokens == count
+    finally:
+        server.stop()

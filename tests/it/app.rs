@@ -9,25 +9,18 @@ use axum::{
 };
 use futures::StreamExt;
 use serde_json::Value;
-use time::UtcOffset;
 use tito::{
     TokenId,
-    api::{
-        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler,
-        TokenizerInfo, ToolPolicy,
-    },
+    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, TokenizerInfo, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
         scripted::{Gate, ScriptedEngine},
     },
-    generation::Generator,
-    model::{GenerationConfig, ModelFiles},
+    model::{EosTokens, ModelFiles},
     parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    sampling::LogprobsMode,
     server::{self, ApiKeys, ServerConfig},
-    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -82,15 +75,7 @@ impl TestApp {
             gate: None,
             seats: 256,
             max_waiting: 65_536,
-            policy: SamplingPolicy {
-                defaults: GenerationConfig::default(),
-                eos_token_id: Some(IM_END),
-                extra_eos_token_ids: vec![ENDOFTEXT],
-                max_logprobs: Some(20),
-                logprobs_mode: LogprobsMode::Raw,
-                return_tokens_as_token_ids: false,
-                most_tokens: None,
-            },
+            policy: SamplingPolicy::new(&EosTokens { primary: Some(IM_END), others: vec![ENDOFTEXT] }),
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
@@ -112,13 +97,7 @@ impl TestApp {
     fn make(recipe: Recipe) -> Self {
         let files = ModelFiles::open(Path::new(TINY_MODEL)).unwrap();
         let tokenizer = Arc::new(files.tokenizer().unwrap());
-        let info = EngineInfo {
-            engine: "scripted",
-            device: "cpu".to_owned(),
-            dtype: "none".to_owned(),
-            vocab_size: tokenizer.vocab_size(),
-            max_model_len: recipe.max_model_len,
-        };
+        let info = EngineInfo::scripted(tokenizer.vocab_size(), recipe.max_model_len);
         let mut engine = match recipe.scripts.as_slice() {
             [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
             scripts => ScriptedEngine::playing(info, scripts.to_vec()),
@@ -135,23 +114,18 @@ impl TestApp {
         let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone()).unwrap();
         let templates = Templates { default: Some(template), tool_use: None };
         let eos = files.eos(&tokenizer).unwrap();
+        let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable);
+        let models = ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone());
+        let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
         let api = Api {
-            renderer: PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable),
-            generator: Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer)),
-            models: ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone()),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
-            structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), [IM_END, ENDOFTEXT]),
             tools: recipe.tools,
             requests: recipe.requests.clone(),
             prompt_tokens_details: recipe.prompt_tokens_details,
-            max_model_len: recipe.max_model_len,
-            utc_offset: UtcOffset::UTC,
             server_load: ServerLoad::new(recipe.tracks_load),
-            tokenizer_info: recipe
-                .tokenizer_info
-                .then(|| TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None)),
-            responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
+            tokenizer_info: recipe.tokenizer_info.then(info),
+            ..Api::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, models, &eos)
         };
         let router = server::app(Arc::new(api), &recipe.server, Metrics::detached(MODEL));
         Self { recipe, router, engine, tokenizer }

@@ -246,6 +246,7 @@ fn events(answer: &Answer) -> Vec<Value> {
 }
 
 /// As many as the tests have time for; `PROPTEST_CASES` asks for more.
+#[expect(clippy::disallowed_methods, reason = "tests have no command line of their own")]
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").map_or(2_048, |cases| cases.parse().unwrap())
 }

@@ -1,6 +1,7 @@
 //! The seeds of the fuzz targets, and what they have found, replayed without a fuzzer.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -19,11 +20,13 @@ fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn seeds_of_bodies_are_answered() {
+fn seeds_of_bodies_are_answered_and_one_of_each_path_is_served() {
+    let mut served = BTreeSet::new();
     for (path, seed) in seeds("body") {
         eprintln!("{}", path.display());
-        body::check(&seed);
+        served.extend(body::check(&seed).filter(|&(_, status)| status == 200).map(|(path, _)| path));
     }
+    assert_eq!(served, body::PATHS.into());
 }
 
 #[test]

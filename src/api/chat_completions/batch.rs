@@ -23,12 +23,13 @@ use super::{
 };
 use crate::{
     api::{
-        Api, complaints,
+        Api,
         conversation::SESSION_HEADER,
         error::ApiError,
         extract::{JsonBody, parse},
         stream_options::Delivery,
         token_continuity::recorded,
+        validate,
     },
     chat::Message,
     generation::collect,
@@ -124,13 +125,11 @@ fn requests(body: &str) -> Result<Vec<ChatCompletionRequest>, ApiError> {
 /// A list that is not empty, at `place` of a body of `count` fields.
 fn list(value: Option<Value>, place: &str, count: usize) -> Result<Vec<Value>, ApiError> {
     match value {
-        None => Err(complaints::missing(place, count)),
-        Some(Value::Array(items)) if items.is_empty() => Err(complaints::too_short(place)),
+        None => Err(validate::missing_of(place, count)),
+        Some(Value::Array(items)) if items.is_empty() => Err(validate::empty_list(place)),
         Some(Value::Array(items)) => Ok(items),
-        Some(Value::Object(fields)) => {
-            Err(complaints::not_a_list(place, &format!("'<dict of {} items>'", fields.len())))
-        }
-        Some(other) => Err(complaints::not_a_list(place, &format!("'{}'", other.to_json_string()))),
+        Some(Value::Object(fields)) => Err(validate::not_a_list(place, &format!("<dict of {} items>", fields.len()))),
+        Some(other) => Err(validate::not_a_list(place, &other.to_json_string())),
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     TokenId,
     api::{
-        Api, complaints,
+        Api,
         derender::{Script, StreamState, ToldCount, at_most_one, known_prompt, usage},
         error::ApiError,
         extract::JsonBody,
@@ -164,7 +164,7 @@ impl How {
 
 fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<ChatCompletion, ApiError> {
     let Some(mut response) = request.generate_response else {
-        return Err(complaints::missing("body.generate_response", 1));
+        return Err(validate::missing_of("body.generate_response", 1));
     };
     response.check(api)?;
     let prompt = known_prompt(request.prompt_token_ids.as_ref(), response.prompt_token_ids.as_ref(), api)?;
@@ -199,7 +199,7 @@ fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Chat
 
 fn piece(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<DerenderedChatChunk, ApiError> {
     let Some(chunk) = request.generate_chunk else {
-        return Err(complaints::missing("body.generate_chunk", 1));
+        return Err(validate::missing_of("body.generate_chunk", 1));
     };
     at_most_one(&chunk.choices, "derender_chat_stream")?;
     if api.tools.parser.is_some() && request.prompt_token_ids.is_none() {

@@ -11,8 +11,8 @@ use crate::api::{
     Api,
     error::ApiError,
     extract::{JsonBody, parse},
-    generate::{Rendered, RenderedRequest},
-    render::{RenderFields, token_offsets},
+    generate::RenderedRequest,
+    render::{RenderFields, Rendering},
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -37,41 +37,21 @@ async fn render_completion(
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Json<Vec<RenderedRequest>>, ApiError> {
     let request: CompletionRequest = parse(body.get().as_bytes())?;
-    let render: RenderFields = parse(body.get().as_bytes())?;
-    render.check()?;
+    let own: RenderFields = parse(body.get().as_bytes())?;
+    own.check()?;
     let mut fields = request.sampling.clone();
     let logprobs = request.logprobs;
     if request.echo == Some(true) {
         fields.prompt_logprobs = fields.prompt_logprobs.or(logprobs);
     }
     let (model, stream) = (request.model.clone(), request.stream.unwrap_or(false));
-    let stream_options = request.stream_options.filter(|_| stream).map(Into::into);
+    let rendering = Rendering { own, fields, logprobs, model, stream, stream_options: request.stream_options };
     let mut turn = CompletionTurn::new(request, &headers, &api).await?;
-    let offsets = render.return_token_offsets == Some(true);
     let only = turn.prompts.len() == 1;
     let mut rendered = Vec::with_capacity(turn.prompts.len());
     for (index, prompt) in turn.prompts.iter().enumerate() {
-        let sequences = api.sequences(&prompt.token_ids, &mut turn.sampling).await?;
-        let params = Rendered {
-            fields: &fields,
-            sampling: &turn.sampling,
-            max_tokens: sequences.first().map_or(0, |sequence| sequence.sampling.max_tokens),
-            logprobs,
-            stream,
-            structured_outputs: render.structured_outputs(),
-        };
-        rendered.push(RenderedRequest {
-            request_id: if only { turn.id.clone() } else { format!("{}-{index}", turn.id) },
-            token_offsets: if offsets { token_offsets(&api, &prompt.token_ids) } else { None },
-            token_ids: prompt.token_ids.to_vec(),
-            sampling_params: params.params(&api.sampling),
-            model: model.clone(),
-            stream,
-            stream_options,
-            cache_salt: fields.cache_salt.clone(),
-            priority: render.priority.unwrap_or(0),
-            ..RenderedRequest::default()
-        });
+        let id = if only { turn.id.clone() } else { format!("{}-{index}", turn.id) };
+        rendered.push(rendering.request(&api, id, &prompt.token_ids, &mut turn.sampling).await?);
     }
     Ok(Json(rendered))
 }

@@ -14,10 +14,10 @@ use crate::{
     api::{
         Api, answer_id,
         cache_salt::cache_salt,
-        complaints,
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
+        validate,
     },
 };
 
@@ -69,10 +69,10 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
     const PLACE: &str = "body.token_ids";
 
     if ids.is_empty() {
-        return Err(complaints::too_short(PLACE));
+        return Err(validate::empty_list(PLACE));
     }
     if ids.iter().any(|&id| id < 0) {
-        return Err(complaints::list_rule(PLACE, "token_ids must not contain negative values", ids.len()));
+        return Err(validate::broken_rule(PLACE, "token_ids must not contain negative values", ids.len()));
     }
     let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.vocab_size());
     ids.iter()

@@ -75,11 +75,16 @@ pub(super) enum StopReason {
 
 /// Tokens that a request used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "the names are the wire's")]
 pub(super) struct Usage {
-    /// Tokens of the prompt.
+    /// Tokens of the prompt, without `cache_read_input_tokens`.
     pub(super) input_tokens: usize,
     /// Sampled tokens.
     pub(super) output_tokens: usize,
+    /// Tokens of the prompt that were not computed again, because a cache had them. With
+    /// `--enable-prompt-tokens-details`, where the engine says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cache_read_input_tokens: Option<usize>,
 }
 
 /// The ids that were sampled, with `return_token_ids`.

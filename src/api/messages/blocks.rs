@@ -23,7 +23,6 @@ use crate::{
 };
 
 /// Why a message ended. As in a chat, that it calls counts more than what ended its tokens, unless the server cut it off.
-/// Deliberate deviations from vLLM: a stop string is told, and so are the calls of a named tool.
 fn stop_reason(finish: &Finish, called: bool, choice: &ToolChoice) -> Option<StopReason> {
     let calls = called
         && match choice {
@@ -63,6 +62,9 @@ pub(super) struct Blocks {
     index: usize,
     called: bool,
     output_tokens: usize,
+    /// Whether usage says how much of the prompt was cached.
+    tells_cached: bool,
+    cached_tokens: Option<usize>,
 }
 
 impl Blocks {
@@ -82,11 +84,18 @@ impl Blocks {
             index: 0,
             called: false,
             output_tokens: 0,
+            tells_cached: api.prompt_tokens_details,
+            cached_tokens: None,
         }
     }
 
+    /// As Anthropic counts: what was cached is not part of the input.
     fn usage(&self) -> Usage {
-        Usage { input_tokens: self.prompt_token_ids.len(), output_tokens: self.output_tokens }
+        Usage {
+            input_tokens: self.prompt_token_ids.len().saturating_sub(self.cached_tokens.unwrap_or(0)),
+            output_tokens: self.output_tokens,
+            cache_read_input_tokens: self.cached_tokens,
+        }
     }
 
     fn message(&self) -> AnswerMessage {
@@ -115,6 +124,9 @@ impl Blocks {
     /// The events that one event of the generation becomes.
     pub(super) fn push(&mut self, event: Event) -> Vec<MessageEvent> {
         let mut events = Vec::with_capacity(2);
+        if let Event::Prompt(prompt) = &event {
+            self.cached_tokens = self.tells_cached.then_some(prompt.cached_tokens);
+        }
         if !std::mem::replace(&mut self.started, true) {
             events.push(MessageEvent::MessageStart { message: Box::new(self.message()) });
         }
@@ -185,6 +197,12 @@ impl Blocks {
 
     fn finish(&mut self, finish: &Finish, events: &mut Vec<MessageEvent>) {
         self.close(events);
+        // Clients look at the first block of any answer.
+        if self.index == 0 {
+            events
+                .push(MessageEvent::ContentBlockStart { index: 0, content_block: Block::Text { text: String::new() } });
+            events.push(MessageEvent::ContentBlockStop { index: 0 });
+        }
         let stop_reason = stop_reason(finish, self.called, &self.tool_choice);
         let stop_sequence = match finish {
             Finish::StopString(stop) if stop_reason == Some(StopReason::StopSequence) => Some(stop.clone()),

@@ -87,8 +87,9 @@ async fn count_message_tokens(
     request: Result<JsonBody<CountTokensRequest>, ApiError>,
 ) -> Result<Response, MessagesError> {
     let JsonBody(CountTokensRequest(request)) = request?;
-    let turn = counted_turn(request, &headers, &api)?;
-    let prompt = api.prompt(turn).await?;
+    let MessagesTurn { prompt, mut sampling, .. } = counted_turn(request, &headers, &api)?;
+    let prompt = api.prompt(prompt).await?;
+    api.structured.constrain(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
     let tokens = prompt.token_ids.len();
     let context_management = CountedContext { original_input_tokens: tokens };
     Ok(prompt.verdict.announce(Json(TokenCount { input_tokens: tokens, context_management })))

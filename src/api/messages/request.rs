@@ -8,7 +8,6 @@ use super::{
     types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest},
 };
 use crate::{
-    TokenId,
     api::{
         Api, answer_id,
         conversation::{CarrierFields, Conversation, PromptTurn},
@@ -16,7 +15,6 @@ use crate::{
         sampling::{Sampling, Stop},
         tool_grammar,
         tools::{ToolChoice, ToolFields, ToolUse},
-        validate::value_error,
     },
     chat::FunctionTool,
     json::Value,
@@ -39,9 +37,6 @@ pub(super) struct MessagesTurn {
 impl MessagesTurn {
     pub(super) fn new(mut request: MessagesRequest, headers: &HeaderMap, api: &Api) -> Result<Self, ApiError> {
         check_model(&request, api)?;
-        if request.max_tokens.is_some_and(|tokens| tokens <= 0) {
-            return Err(value_error(&["max_tokens".to_owned()], "Value error, max_tokens must be positive"));
-        }
         let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
         let tools = chat_tools(&mut request);
         let mut sampling = sampling(&mut request, api)?;
@@ -63,23 +58,15 @@ impl MessagesTurn {
     }
 }
 
-/// The conversation of a request whose prompt is to be counted.
+/// The prompt of a request for its count, and what would be asked of its answer: all that an answer is refused for.
 pub(super) fn counted_turn(
     mut request: MessagesRequest,
     headers: &HeaderMap,
     api: &Api,
-) -> Result<PromptTurn, ApiError> {
-    check_model(&request, api)?;
-    let tools = chat_tools(&mut request);
-    tool_use(&request, tools.as_deref(), api)?;
+) -> Result<MessagesTurn, ApiError> {
     // An answer would be asked of this prompt, which leaves room for it.
-    let max_tokens = request.max_tokens.or(Some(1));
-    let truncation = request.sampling.truncation(api.max_model_len, max_tokens)?;
-    // Those that the vocabulary has not end no message.
-    let stop_token_ids = request.sampling.stop_token_ids.iter().flatten();
-    let stop_token_ids = stop_token_ids.filter_map(|&id| TokenId::try_from(id).ok()).collect();
-    let conversation = Conversation { stop_token_ids, ..conversation(request, tools, api)? };
-    Ok(PromptTurn { truncation, ..conversation.into_turn(api, headers)? })
+    request.max_tokens.get_or_insert(1);
+    MessagesTurn::new(request, headers, api)
 }
 
 /// Refuses a form of the answer besides the calls that it has to have.
@@ -257,12 +244,8 @@ fn chat_choice(choice: &InputToolChoice) -> Result<Value, ApiError> {
             Err(ApiError::invalid("tool_choice.name", message))
         }
         ("any", _) => Ok(Value::from("required")),
-        ("tool", None | Some("")) => {
-            let reason = "Value error, tool_choice.name is required when type is 'tool'";
-            Err(value_error(&["tool_choice".to_owned()], reason))
-        }
-        ("tool", Some(name)) => {
-            let function: Value = [("name", name)].into_iter().collect();
+        ("tool", name) => {
+            let function: Value = [("name", name.unwrap_or_default())].into_iter().collect();
             Ok([("type", Value::from("function")), ("function", function)].into_iter().collect())
         }
         (kind, _) => Ok(Value::from(kind)),

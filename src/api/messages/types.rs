@@ -1,6 +1,6 @@
 //! The wire shape of requests to `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
 use crate::{
@@ -33,7 +33,7 @@ pub(super) struct MessagesRequest {
     pub(super) tools: Option<Vec<InputTool>>,
     /// Whether the model calls tools.
     pub(super) tool_choice: Option<InputToolChoice>,
-    /// Whether the model thinks; a budget is no limit.
+    /// Whether the model thinks.
     pub(super) thinking: Option<Thinking>,
     /// The form of the answer, and how much to think.
     pub(super) output_config: Option<OutputConfig>,
@@ -82,7 +82,7 @@ impl Body for MessagesRequest {
     const RULES: &'static Rules = &validate::MESSAGES;
 }
 
-/// A conversation whose prompt is to be counted: the same fields, of which those that do not decide the prompt are ignored.
+/// A conversation whose prompt is to be counted: the same fields, all of them checked; `max_tokens` may be left out.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub(super) struct CountTokensRequest(pub(super) MessagesRequest);
@@ -149,6 +149,10 @@ pub(super) struct Thinking {
     /// `enabled`, `adaptive` or `disabled`.
     #[serde(rename = "type")]
     pub(super) kind: String,
+    /// With `enabled`: at least 1024 and less than `max_tokens`. A wish: the model is not cut short at it.
+    #[serde(default, rename = "budget_tokens")]
+    #[schema(value_type = Option<i64>)]
+    _budget_tokens: Option<IgnoredAny>,
 }
 
 /// What is wanted of the output.

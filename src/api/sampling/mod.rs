@@ -24,7 +24,7 @@ use crate::{
     TokenId,
     generation::TextOptions,
     json::string_repr,
-    model::GenerationConfig,
+    model::{EosTokens, GenerationConfig},
     parser::OutputFormat,
     sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint},
     structured::Constraint,
@@ -154,6 +154,21 @@ pub struct SamplingPolicy {
     pub return_tokens_as_token_ids: bool,
     /// Most tokens of any answer, whatever the request says.
     pub most_tokens: Option<usize>,
+}
+
+impl SamplingPolicy {
+    /// Without a flag, and without a model's own defaults.
+    pub fn new(eos: &EosTokens) -> Self {
+        Self {
+            defaults: GenerationConfig::default(),
+            eos_token_id: eos.primary,
+            extra_eos_token_ids: eos.others.clone(),
+            max_logprobs: Some(20),
+            logprobs_mode: LogprobsMode::Raw,
+            return_tokens_as_token_ids: false,
+            most_tokens: None,
+        }
+    }
 }
 
 /// A request's sampling, before the room for its output is known.

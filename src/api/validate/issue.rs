@@ -19,6 +19,8 @@ const MOST_CHARS: usize = 1000;
 pub(super) enum Context {
     Int(i128),
     Text(String),
+    /// Python's exception of this reason.
+    ValueError(&'static str),
 }
 
 /// What is wrong with a value, wherever it stands.
@@ -33,6 +35,11 @@ pub(super) struct Complaint {
 impl Complaint {
     pub(super) fn new(kind: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), context: Vec::new() }
+    }
+
+    /// Of a value that has its type, and breaks a rule besides.
+    pub(super) fn broken(rule: &'static str) -> Self {
+        Self::new("value_error", format!("Value error, {rule}")).with("error", Context::ValueError(rule))
     }
 
     pub(super) fn with(mut self, name: &'static str, value: Context) -> Self {
@@ -60,6 +67,10 @@ pub(super) struct Issues {
 impl Issues {
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
     }
 
     /// Whether further complaints are only counted.
@@ -97,7 +108,31 @@ impl Issues {
 /// A required field that is not there; without a place, the whole body.
 pub(in crate::api) fn missing(place: &[&'static str]) -> ApiError {
     let path: Vec<_> = place.iter().copied().map(Segment::Name).collect();
-    single(&path, &Complaint::new("missing", "Field required"), "None")
+    single(self::place(&path), &Complaint::new("missing", "Field required"), "None")
+}
+
+/// A required field that is not there, of an object of `count` fields.
+pub(in crate::api) fn missing_of(place: &str, count: usize) -> ApiError {
+    single(place.to_owned(), &Complaint::new("missing", "Field required"), &format!("<dict of {count} items>"))
+}
+
+/// A list without an item.
+pub(in crate::api) fn empty_list(place: &str) -> ApiError {
+    let complaint = Complaint::new("too_short", "List should have at least 1 item after validation, not 0")
+        .with("field_type", Context::Text("List".to_owned()))
+        .with("min_length", Context::Int(1))
+        .with("actual_length", Context::Int(0));
+    single(place.to_owned(), &complaint, "<list of 0 items>")
+}
+
+/// Not a list; `input` is what it is.
+pub(in crate::api) fn not_a_list(place: &str, input: &str) -> ApiError {
+    single(place.to_owned(), &Complaint::new("list_type", "Input should be a valid list"), input)
+}
+
+/// A list of `count` items that breaks a rule.
+pub(in crate::api) fn broken_rule(place: &str, rule: &'static str, count: usize) -> ApiError {
+    single(place.to_owned(), &Complaint::broken(rule), &format!("<list of {count} items>"))
 }
 
 /// A value that only this server refuses, and why.
@@ -111,11 +146,10 @@ pub(in crate::api) fn value_error(place: &[String], reason: &str) -> ApiError {
 
 /// A text that is not JSON, from some character on.
 pub(super) fn invalid_json(position: usize, complaint: &Complaint) -> ApiError {
-    single(&[Segment::Index(position)], complaint, "<dict of 0 items>")
+    single(place(&[Segment::Index(position)]), complaint, "<dict of 0 items>")
 }
 
-fn single(path: &[Segment], complaint: &Complaint, input: &str) -> ApiError {
-    let place = place(path);
+fn single(place: String, complaint: &Complaint, input: &str) -> ApiError {
     let message = format!("1 validation error:\n  {}", line(&place, complaint, input));
     ApiError::malformed(Some(place), message)
 }
@@ -133,6 +167,7 @@ fn line(place: &str, complaint: &Complaint, input: &str) -> String {
         let value = match value {
             Context::Int(value) => value.to_string(),
             Context::Text(text) => string_repr(text),
+            Context::ValueError(reason) => format!("ValueError({})", string_repr(reason)),
         };
         write!(line, "{before}'{name}': {value}").expect("a string takes any text");
     }

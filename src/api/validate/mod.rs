@@ -25,7 +25,7 @@ use crate::{
     sampling::SamplingParams,
 };
 use issue::{Complaint, Context};
-pub(super) use issue::{missing, value_error};
+pub(super) use issue::{broken_rule, empty_list, missing, missing_of, not_a_list, value_error};
 use schema::Schema;
 use walk::{NotFinite, Rewrite, Walk};
 

@@ -31,7 +31,7 @@ const STREAM_OPTIONS: Schema = Nullable(&Object(
 const TRUNCATION_SIDE: Schema = Nullable(&Literal(&["left", "right"]));
 const TRUNCATE_PROMPT_TOKENS: Schema = Nullable(&IntIn(-1, Some(i64::MAX)));
 pub(super) const CACHE_SALT: Schema = Nullable(&Text(1, 1024));
-const MM_PAYLOAD: Schema = Literal(&["tensors", "none"]);
+pub(super) const MM_PAYLOAD: Schema = Literal(&["tensors", "none"]);
 pub(super) const STREAM_INTERVAL: Schema = Nullable(&IntIn(1, None));
 pub(super) const XARGS: Schema = Nullable(&Dict(&Union(&[
     branch(Str),

@@ -1,5 +1,7 @@
 //! What a request's fields may be, in the terms of pydantic, which vLLM's requests are declared with.
 
+use crate::json::Node;
+
 /// The type of a value. Scalars are lax: `"0.5"` is a number and `1.0` an integer.
 #[derive(Debug)]
 pub(super) enum Schema {
@@ -27,7 +29,14 @@ pub(super) enum Schema {
     Dict(&'static Self),
     Object(Shape, &'static [Field]),
     Union(&'static [Branch]),
+    /// One of several objects; the key `type` says which.
+    Tagged(&'static [(&'static str, Schema)]),
+    /// What passes and keeps a rule besides.
+    Checked(&'static Self, Rule),
 }
+
+/// The reason why a value that passed is refused after all.
+pub(super) type Rule = fn(&Node<'_>) -> Option<&'static str>;
 
 /// What an object becomes, which decides how its absence is worded. Further keys are always welcome.
 #[derive(Debug, Clone, Copy)]

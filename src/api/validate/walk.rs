@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     issue::{Complaint, Context, Issues, Segment},
     scalar,
-    schema::{Branch, Field, Schema, Shape},
+    schema::{Branch, Field, Rule, Schema, Shape},
 };
 use crate::json::{Items, Kind, Node, float_repr};
 
@@ -92,6 +92,8 @@ impl<'a> Walk<'a> {
             Schema::Dict(value) => self.dict(value, node),
             Schema::Object(shape, fields) => self.object(*shape, fields, node),
             Schema::Union(branches) => self.union(branches, node),
+            Schema::Tagged(kinds) => self.tagged(kinds, node),
+            Schema::Checked(schema, rule) => self.checked(schema, *rule, node),
         }
     }
 
@@ -184,6 +186,48 @@ impl<'a> Walk<'a> {
             if self.is_decided() {
                 return;
             }
+        }
+    }
+
+    /// The object that its `type` says it is.
+    fn tagged(&mut self, kinds: &'static [(&'static str, Schema)], node: &Node<'_>) {
+        const TAG: &str = "type";
+
+        if !matches!(node.kind, Kind::Object(_)) {
+            return self.complain(node, || no_object(Shape::Model));
+        }
+        let quoted = || Context::Text(format!("'{TAG}'"));
+        let Some(tag) = node.get(TAG) else {
+            return self.complain(node, || {
+                let message = format!("Unable to extract tag using discriminator '{TAG}'");
+                Complaint::new("union_tag_not_found", message).with("discriminator", quoted())
+            });
+        };
+        match kinds.iter().find(|(name, _)| tag.as_str() == Some(name)) {
+            Some((name, schema)) => self.step(Segment::Name(name), schema, node),
+            None => self.complain(node, || {
+                let expected = kinds.iter().map(|(name, _)| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+                let tag = tag.python_str();
+                let message = format!(
+                    "Input tag '{tag}' found using '{TAG}' does not match any of the expected tags: {expected}"
+                );
+                Complaint::new("union_tag_invalid", message)
+                    .with("discriminator", quoted())
+                    .with("tag", Context::Text(tag))
+                    .with("expected_tags", Context::Text(expected))
+            }),
+        }
+    }
+
+    /// A rule is only asked about what passed.
+    fn checked(&mut self, schema: &'static Schema, rule: Rule, node: &Node<'_>) {
+        let before = self.issues.len();
+        self.check(schema, node);
+        if self.is_decided() || self.issues.len() > before {
+            return;
+        }
+        if let Some(reason) = rule(node) {
+            self.complain(node, || Complaint::broken(reason));
         }
     }
 

@@ -28,6 +28,13 @@ const MAX_WAITING: usize = 65_536;
 /// vLLM's default of `--max-num-seqs`.
 const DEFAULT_MAX_NUM_SEQS: usize = 256;
 
+impl EngineInfo {
+    /// Of a scripted engine.
+    pub fn scripted(vocab_size: usize, max_model_len: usize) -> Self {
+        Self { engine: "scripted", device: "cpu".to_owned(), dtype: "none".to_owned(), vocab_size, max_model_len }
+    }
+}
+
 /// An engine whose logits are a hash of the ids so far, or a script.
 #[derive(Debug)]
 pub struct ScriptedEngine {
@@ -158,13 +165,7 @@ mod tests {
     const EOS: TokenId = 2;
 
     fn info() -> EngineInfo {
-        EngineInfo {
-            engine: "scripted",
-            device: "cpu".to_owned(),
-            dtype: "f32".to_owned(),
-            vocab_size: 512,
-            max_model_len: 4_096,
-        }
+        EngineInfo::scripted(512, 4_096)
     }
 
     fn params(max_tokens: usize) -> SamplingParams {

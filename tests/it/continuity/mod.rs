@@ -41,20 +41,15 @@ use axum::{
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{
-        Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, StructuredOutputCompiler, ToolPolicy,
-    },
+    api::{Api, ServedModels},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
     engine::{EngineInfo, scripted::ScriptedEngine},
-    generation::Generator,
     model::EosTokens,
     prompt::{
         ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, RenderedPrompt, Templates,
         template::ChatTemplate,
     },
-    sampling::LogprobsMode,
     server::{self, ServerConfig},
-    store::MemoryStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -156,39 +151,14 @@ impl Model {
     }
 
     fn serve_by(&self, scripts: Vec<Vec<TokenId>>, continuity: ContinuityPolicy) -> Server {
-        let info = EngineInfo {
-            engine: "scripted",
-            device: "cpu".to_owned(),
-            dtype: "none".to_owned(),
-            vocab_size: self.tokenizer.vocab_size(),
-            max_model_len: 4096,
-        };
+        let info = EngineInfo::scripted(self.tokenizer.vocab_size(), 4096);
         let eos: Vec<_> = self.eos.primary.into_iter().chain(self.eos.others.iter().copied()).collect();
         let engine =
             if scripts.is_empty() { ScriptedEngine::hashed(info, eos) } else { ScriptedEngine::playing(info, scripts) };
+        let models = ServedModels::new("test", vec!["test".to_owned(), "smollm2".to_owned()]);
         let api = Api {
-            renderer: self.renderer(OnUnprovable::Error),
-            generator: Generator::new(Arc::new(engine), Arc::clone(&self.tokenizer)),
-            models: ServedModels::new("test", vec!["test".to_owned(), "smollm2".to_owned()]),
             continuity: Continuity::new(continuity, self.tokenizer.vocab_size()),
-            sampling: SamplingPolicy {
-                defaults: tito::model::GenerationConfig::default(),
-                eos_token_id: self.eos.primary,
-                extra_eos_token_ids: self.eos.others.clone(),
-                max_logprobs: Some(20),
-                logprobs_mode: LogprobsMode::Raw,
-                return_tokens_as_token_ids: false,
-                most_tokens: None,
-            },
-            structured: StructuredOutputCompiler::new(Arc::clone(&self.tokenizer), self.eos.primary),
-            tools: ToolPolicy::default(),
-            requests: RequestPolicy::default(),
-            prompt_tokens_details: false,
-            max_model_len: 4096,
-            utc_offset: time::UtcOffset::UTC,
-            server_load: ServerLoad::default(),
-            tokenizer_info: None,
-            responses: Responses::new(Arc::new(MemoryStore::new(1 << 24, Duration::from_hours(1)))),
+            ..Api::new(self.renderer(OnUnprovable::Error), Arc::new(engine), models, &self.eos)
         };
         let metrics = Metrics::detached("test");
         Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }

@@ -175,7 +175,13 @@ async fn errors_have_anthropics_shape() {
         (json!({ "messages": plain, "n": 2 }), 400, "BadRequestError", "`n` must be 1"),
         (json!({ "messages": plain, "stop_sequences": ["a", 7] }), 400, "Bad Request", "body.stop_sequences.1"),
         (json!({ "messages": plain, "tool_choice": { "type": "x" } }), 400, "Bad Request", "body.tool_choice.type"),
-        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, "Bad Request", "body.thinking.type"),
+        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, "Bad Request", "body.thinking"),
+        (
+            json!({ "messages": plain, "thinking": { "type": "enabled", "budget_tokens": 2000 } }),
+            400,
+            "Bad Request",
+            "thinking.budget_tokens must be less than",
+        ),
         (json!({ "messages": plain, "mcp_servers": [{}] }), 400, "BadRequestError", "mcp_servers"),
         (json!({ "messages": plain, "container": "x" }), 400, "BadRequestError", "container"),
         (
@@ -230,6 +236,9 @@ async fn a_block_that_cannot_be_shown_is_refused_by_its_place() {
         refused(&app, &json!({ "messages": inline }), "messages.1.content.1").await;
     }
     refused(&app, &json!({ "system": [{ "type": "text" }] }), "system.0.text").await;
+    let added = json!({ "type": "tool_addition", "tool": { "type": "tool_reference", "name": "f" } });
+    let inline = json!([{ "role": "user", "content": "hello" }, { "role": "system", "content": [added] }]);
+    refused(&app, &json!({ "messages": inline }), "messages.1.content.0").await;
 
     let first = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {} });
     let cases = [
@@ -344,8 +353,8 @@ async fn what_claude_code_sends_besides_is_taken() {
     let mut request = posted(
         "/v1/messages?beta=true",
         json!({
-            "model": MODEL, "max_tokens": 8, "messages": [{ "role": "ctx", "content": "hello" }], "tools": [],
-            "tool_choice": { "type": "auto" }, "thinking": { "type": "enabled", "budget_tokens": 4000 },
+            "model": MODEL, "max_tokens": 1025, "messages": [{ "role": "ctx", "content": "hello" }], "tools": [],
+            "tool_choice": { "type": "auto" }, "thinking": { "type": "enabled", "budget_tokens": 1024 },
             "context_management": { "edits": edits }, "mcp_servers": [], "container": null, "service_tier": "auto",
         })
         .to_string(),

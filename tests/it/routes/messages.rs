@@ -242,6 +242,83 @@ async fn only_one_call_is_kept_where_several_are_not_wanted() {
     assert_eq!(call["input"].to_string(), r#"{"city":"Køge","days":[1.0,2]}"#);
 }
 
+#[tokio::test]
+async fn an_answer_without_a_word_is_an_empty_text() {
+    let answer = spelled(&[""]).post(PATH, asking(&json!({}))).await.ok();
+    assert_eq!(answer["content"], json!([{ "type": "text", "text": "" }]));
+}
+
+#[tokio::test]
+async fn what_was_cached_is_told_and_is_not_part_of_the_input() {
+    let app = TestApp::new().says("hello").cached_tokens(3).prompt_tokens_details();
+    let usage = app.post(PATH, asking(&json!({}))).await.ok()["usage"].clone();
+    assert_eq!(usage, json!({ "input_tokens": 6, "output_tokens": 2, "cache_read_input_tokens": 3 }));
+    let streamed = events(&app.post(PATH, asking(&json!({ "stream": true }))).await);
+    let [start, .., delta, _] = streamed.as_slice() else { panic!("{streamed:?}") };
+    let at_first = json!({ "input_tokens": 6, "output_tokens": 0, "cache_read_input_tokens": 3 });
+    assert_eq!((&start["message"]["usage"], &delta["usage"]), (&at_first, &usage));
+    let count = app.post(COUNT, asking(&json!({}))).await.ok();
+    assert_eq!(count["input_tokens"], 9);
+}
+
+#[tokio::test]
+async fn what_was_cached_is_left_out_where_it_is_not_known_or_not_to_be_told() {
+    let whole = json!({ "input_tokens": 9, "output_tokens": 2 });
+    for app in [TestApp::new().cached_tokens(3), TestApp::new().prompt_tokens_details()] {
+        let app = app.says("hello");
+        assert_eq!(app.post(PATH, asking(&json!({}))).await.ok()["usage"], whole);
+        let streamed = events(&app.post(PATH, asking(&json!({ "stream": true }))).await);
+        assert_eq!(streamed[streamed.len() - 2]["usage"], whole);
+    }
+    let empty = TestApp::new().says("hello").cached_tokens(0).prompt_tokens_details();
+    let usage = empty.post(PATH, asking(&json!({}))).await.ok()["usage"].clone();
+    assert_eq!(usage, json!({ "input_tokens": 9, "output_tokens": 2, "cache_read_input_tokens": 0 }));
+}
+
+#[tokio::test]
+async fn what_is_refused_for_an_answer_is_refused_for_its_count_in_the_same_words() {
+    let app = TestApp::new().reads_tool_calls().says("hello");
+    let forced = json!({ "tools": tools(), "tool_choice": { "type": "any" } });
+    let format = |schema: Value| json!({ "type": "json_schema", "schema": schema });
+    let refused = [
+        json!({ "output_config": { "effort": "none" } }),
+        json!({ "output_config": { "effort": 5 } }),
+        json!({ "output_config": { "format": {} } }),
+        json!({ "output_config": { "format": { "type": "text" } } }),
+        json!({ "output_config": { "format": format(json!({ "type": "wrong" })) } }),
+        json!({ "output_config": { "format": format(json!({})) }, "output_format": format(json!({})) }),
+        json!({ "output_format": { "type": "json_schema" } }),
+        with(forced, &json!({ "output_config": { "format": format(json!({ "type": "object" })) } })),
+        json!({ "thinking": { "type": "enabled" } }),
+        json!({ "thinking": { "type": "enabled", "budget_tokens": 400 } }),
+        json!({ "tool_choice": { "type": "tool" }, "tools": tools() }),
+        json!({ "tool_choice": { "type": "auto", "name": "weather" }, "tools": tools() }),
+        json!({ "system": [{ "type": "text", "text": 5 }] }),
+        json!({ "temperature": 9 }),
+        json!({ "n": 2 }),
+        json!({ "max_tokens": 0 }),
+        json!({ "max_tokens": 5000 }),
+        json!({ "stop_token_ids": [-1] }),
+        json!({ "stop_sequences": ["a", "b", "c", "d", "e"] }),
+        json!({ "model": "" }),
+    ];
+    for more in refused {
+        let (answer, count) = (app.post(PATH, asking(&more)).await, app.post(COUNT, asking(&more)).await);
+        assert_eq!((answer.status, count.status), (400, 400), "{more} {} {}", answer.text, count.text);
+        assert_eq!(answer.text, count.text, "{more}");
+    }
+    let taken = [
+        json!({ "output_config": { "effort": "low", "format": format(json!({ "type": "object" })) } }),
+        json!({ "thinking": { "type": "disabled", "budget_tokens": "none" } }),
+        json!({ "output_config": null, "temperature": "0.5", "max_tokens": "7", "stop_sequences": [] }),
+        json!({ "max_tokens": 2000, "thinking": { "type": "enabled", "budget_tokens": 1024, "display": "omitted" } }),
+    ];
+    for more in taken {
+        let count = app.post(COUNT, asking(&more)).await.ok();
+        assert_eq!(app.post(PATH, asking(&more)).await.ok()["usage"]["input_tokens"], count["input_tokens"], "{more}");
+    }
+}
+
 /// The same conversation in both dialects.
 fn dialects() -> Vec<(Value, Value)> {
     let user = |text: &str| json!({ "role": "user", "content": text });
