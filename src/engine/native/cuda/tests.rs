@@ -91,6 +91,12 @@ fn pieces_of_a_prompt_have_the_same_bits_in_equal_shapes_and_are_close_otherwise
     }
 }
 
+/// The root of the mean square of differences.
+fn distance(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+    let pairs = || found.iter().flatten().zip(expected.iter().flatten());
+    (pairs().map(|(a, b)| (a - b).powi(2)).sum::<f32>() / pairs().count() as f32).sqrt()
+}
+
 /// A sequence of a batch: its tokens, how many are computed, and its blocks.
 struct Sequence {
     tokens: Vec<TokenId>,
@@ -187,8 +193,11 @@ fn sequences_in_company_are_what_they_are_alone() {
         assert_close(&found, &expected, 1e-4, name);
     }
     for name in ["llama", "llama_heads_of_64", "qwen3_heads_of_128"] {
-        let (found, expected) = in_company(name, DType::BF16, false);
-        assert_close(&found, &expected, 0.1, name);
+        // Other ways of attention round other numbers to bf16: neither may be further from the truth than the other.
+        let (exact, _) = in_company(name, DType::F32, false);
+        let (found, alone) = in_company(name, DType::BF16, false);
+        let (error, own) = (distance(&found, &exact), distance(&alone, &exact));
+        assert!(error < 1.1 * own, "{name}: {error} in company, {own} alone");
     }
     for name in ["llama", "qwen2_window", "llama_heads_of_64", "qwen3_heads_of_128"] {
         let dtype = if name == "qwen3_heads_of_128" { DType::BF16 } else { DType::F32 };
