@@ -92,10 +92,10 @@ const OWNED: [(&str, &[&str]); 15] = [
             "src/model/hub/tests.rs",
         ],
     ),
-    // Settings come from the environment in one place; where temporary files go is none, and a test asks where the
-    // model is.
+    // Settings come from the environment in one place; where temporary files go is none, and tests ask where the model
+    // is and whether there is a GPU.
     ("env::var", &["src/config/", "src/engine/mistralrs/real_model.rs"]),
-    ("env::var_os", &["src/config/"]),
+    ("env::var_os", &["src/config/", "src/engine/native/cuda/tests.rs"]),
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),
     ("process::exit", &["src/server/stop_signal.rs"]),

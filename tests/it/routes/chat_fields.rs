@@ -259,7 +259,7 @@ async fn a_loop_counts_behind_the_least_tokens_and_behind_every_other_end() {
 }
 
 #[tokio::test]
-async fn loops_that_make_no_sense_and_budgets_for_thinking_are_refused_in_vllms_words() {
+async fn loops_that_make_no_sense_and_budgets_for_thinking_are_refused() {
     let app = TestApp::new();
     let cases = [
         (json!({ "repetition_detection": { "max_pattern_size": 3 } }), "min_count must be >= 2 to detect repetitive"),
@@ -269,7 +269,7 @@ async fn loops_that_make_no_sense_and_budgets_for_thinking_are_refused_in_vllms_
         ),
         (
             json!({ "thinking_token_budget": 10 }),
-            "thinking_token_budget is set but reasoning_config is not configured.",
+            "thinking_token_budget is set but this server keeps no budget for thinking",
         ),
         (json!({ "thinking_token_budget": -2 }), "`thinking_token_budget` must be a non-negative integer or -1"),
         (

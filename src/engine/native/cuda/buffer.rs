@@ -62,7 +62,7 @@ impl Matrix {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::gpu::test_device, *};
+    use super::{super::tests::test_device, *};
 
     #[test]
     fn memory_is_kept_while_it_is_large_enough() {

@@ -65,7 +65,7 @@ fn normed(rows: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
 mod tests {
     use candle_core::DType;
 
-    use super::{super::gpu::test_device, *};
+    use super::{super::tests::test_device, *};
 
     const EPSILON: f32 = 1e-5;
 

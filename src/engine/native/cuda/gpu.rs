@@ -19,17 +19,6 @@ const COPIES_OF_SCORES: u64 = 4;
 /// What libraries take, and what is lost between allocations.
 const OTHER_BYTES: u64 = 1 << 30;
 
-/// Where tests compute: on the processor, or on the first GPU that the driver shows if `TITO_TEST_GPU` is set.
-#[cfg(test)]
-pub(super) fn test_device() -> Device {
-    static DEVICE: std::sync::OnceLock<Device> = std::sync::OnceLock::new();
-    let open = || match std::env::var_os("TITO_TEST_GPU") {
-        Some(_) => Gpu::open(0).map(|gpu| gpu.device).expect("a GPU is there"),
-        None => Device::Cpu,
-    };
-    DEVICE.get_or_init(open).clone()
-}
-
 /// An open GPU.
 pub(crate) struct Gpu {
     device: Device,
@@ -50,6 +39,11 @@ impl Gpu {
         Err(LoadError::Gpu(format!(
             "cuda:{number} cannot be used: this build computes on the CPU only; build it with the feature `cuda`"
         )))
+    }
+
+    #[cfg(test)]
+    pub(super) fn device(&self) -> Device {
+        self.device.clone()
     }
 
     /// Its name.

@@ -162,7 +162,7 @@ mod tests {
 
     use parking_lot::Mutex;
 
-    use super::{super::gpu::test_device, *};
+    use super::{super::tests::test_device, *};
     use crate::{
         engine::native::jobs::{Job, Jobs, Made},
         sampling::{Logprobs, SampleError, SampledToken, SamplingParams, SequenceSampler, score_token},

@@ -230,7 +230,7 @@ fn mask(([first_query, queries, first_key, keys], window): MaskKey, device: &Dev
 
 #[cfg(test)]
 mod tests {
-    use super::{super::gpu::test_device, *};
+    use super::{super::tests::test_device, *};
 
     fn span(first_row: usize, tokens: usize, first_position: usize, blocks: &[u32]) -> Span {
         Span { first_row, tokens, first_position, blocks: blocks.to_vec() }

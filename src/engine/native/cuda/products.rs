@@ -62,7 +62,7 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
 #[cfg(test)]
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
-    use super::{super::gpu::test_device, *};
+    use super::{super::tests::test_device, *};
 
     fn random(rows: usize, columns: usize, dtype: DType) -> Tensor {
         let numbers: Vec<f32> =

@@ -2,6 +2,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 
+use std::{env, sync::OnceLock};
+
 use parking_lot::Mutex;
 
 use super::*;
@@ -19,8 +21,18 @@ use crate::engine::{
     },
 };
 
+/// Where tests compute: on the processor, or on the first GPU that the driver shows if `TITO_TEST_GPU` is set.
+pub(super) fn test_device() -> Device {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    let open = || match env::var_os("TITO_TEST_GPU") {
+        Some(_) => Gpu::open(0).unwrap().device(),
+        None => Device::Cpu,
+    };
+    DEVICE.get_or_init(open).clone()
+}
+
 fn backend(dtype: DType) -> DeviceBackend {
-    DeviceBackend::new(gpu::test_device(), dtype, Pool::new(2).unwrap())
+    DeviceBackend::new(test_device(), dtype, Pool::new(2).unwrap())
 }
 
 /// A row of logits for each that was asked for, and for each span whether it is finite.

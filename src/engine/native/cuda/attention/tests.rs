@@ -8,7 +8,7 @@ use candle_core::DType;
 use half::bf16;
 
 use super::{
-    super::{DeviceBackend, gpu::test_device},
+    super::{DeviceBackend, tests::test_device},
     *,
 };
 use crate::engine::native::{
