@@ -41,6 +41,8 @@ std::recursive_mutex lock;
 std::map<u64, u64> allocations;
 u64 in_use;
 CUctx_st context;
+// Of this thread: most calls need one.
+thread_local CUcontext current_context;
 CUstream_st stream;
 CUevent_st event;
 
@@ -120,12 +122,14 @@ CUresult copy(void *to, const void *from, std::size_t size) {
 }
 
 CUresult to_device(CUdeviceptr to, const void *from, std::size_t size) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(to, size)) refuse("a copy to where no memory is", to, size);
     return copy(reinterpret_cast<void *>(to), from, size);
 }
 
 CUresult to_host(void *to, CUdeviceptr from, std::size_t size) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(from, size)) refuse("a copy from where no memory is", from, size);
     return copy(to, reinterpret_cast<const void *>(from), size);
@@ -138,6 +142,7 @@ CUresult within_device(CUdeviceptr to, CUdeviceptr from, std::size_t size) {
 }
 
 CUresult fill(CUdeviceptr at, unsigned char value, std::size_t size) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(at, size)) refuse("memory is set where none is", at, size);
     std::memset(reinterpret_cast<void *>(at), value, size);
@@ -204,8 +209,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 }
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice) { return *out = &context, CUDA_SUCCESS; }
 EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
-EXPORT CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
-EXPORT CUresult cuCtxGetCurrent(CUcontext *out) { return *out = &context, CUDA_SUCCESS; }
+EXPORT CUresult cuCtxSetCurrent(CUcontext asked) { return current_context = asked, CUDA_SUCCESS; }
+EXPORT CUresult cuCtxGetCurrent(CUcontext *out) { return *out = current_context, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxGetDevice(CUdevice *device) { return *device = 0, CUDA_SUCCESS; }
 EXPORT CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned int) { return *out = &stream, CUDA_SUCCESS; }
@@ -221,6 +226,7 @@ EXPORT CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
 EXPORT CUresult cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
 
 EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size == 0) return CUDA_ERROR_INVALID_VALUE;
     if (in_use + size > total_memory()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -234,6 +240,7 @@ EXPORT CUresult cuMemAlloc(CUdeviceptr *out, std::size_t size) {
     return CUDA_SUCCESS;
 }
 EXPORT CUresult cuMemFree(CUdeviceptr at) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     const auto found = allocations.find(at);
     if (found == allocations.end()) refuse("memory that is not there is freed", at, 0);
@@ -260,6 +267,7 @@ EXPORT CUresult cuMemsetD8(CUdeviceptr at, unsigned char value, std::size_t size
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, std::size_t size, CUstream) { return fill(at, value, size); }
 
 EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const char *const text = static_cast<const char *>(image);
     if (std::strstr(text, ".version") == nullptr) return CUDA_ERROR_INVALID_IMAGE;
     return *out = new CUmod_st{text, {}}, CUDA_SUCCESS;
@@ -279,6 +287,7 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute att
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int dynamic_shared,
                                CUstream, void **arguments, void **) {
+    if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     const Shape &shape = *function->shape;
     const u64 threads = static_cast<u64>(block_x) * block_y * block_z;

@@ -42,6 +42,13 @@ Error failed(Error error) {
     return error;
 }
 
+// The runtime takes the context that a thread has, and otherwise the device's first one.
+void take_context() {
+    CUcontext context = nullptr;
+    cuCtxGetCurrent(&context);
+    if (context == nullptr && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS) cuCtxSetCurrent(context);
+}
+
 std::vector<CUmodule> modules() {
     static const std::vector<CUmodule> modules = [] {
         std::vector<CUmodule> loaded;
@@ -65,6 +72,7 @@ std::vector<CUmodule> modules() {
 }
 
 CUfunction kernel(const void *host) {
+    take_context();
     const auto name = names().find(host);
     if (name == names().end()) return nullptr;
     for (CUmodule module : modules())

@@ -26,7 +26,7 @@ mod tests;
 
 pub(crate) use self::gpu::Gpu;
 
-use std::ops::Range;
+use std::{cell::Cell, ops::Range};
 
 use candle_core::{DType, Device, Result, Tensor, WithDType};
 use half::bf16;
@@ -62,12 +62,14 @@ pub(crate) struct DeviceBackend {
     pool: Pool,
     tile: Option<usize>,
     logits: Buffer,
+    /// Whether a weight found no room.
+    starved: Cell<bool>,
 }
 
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
     pub(crate) fn new(device: Device, dtype: DType, pool: Pool) -> Self {
-        Self { device, dtype, pool, tile: None, logits: Buffer::default() }
+        Self { device, dtype, pool, tile: None, logits: Buffer::default(), starved: Cell::new(false) }
     }
 
     /// Gives every row the bits that it has alone.
@@ -198,7 +200,7 @@ impl DeviceBackend {
             self.pool.for_each_mut(&mut sent, &|_, (part, numbers, outcome)| *outcome = read(part.clone(), numbers));
             for (part, numbers, outcome) in sent {
                 outcome?;
-                let numbers = done(Tensor::from_vec(numbers, (part.len(), columns), &self.device));
+                let numbers = with_room(Tensor::from_vec(numbers, (part.len(), columns), &self.device))?;
                 done(tensor.slice_set(&numbers, 0, first + part.start));
             }
         }
@@ -212,6 +214,15 @@ fn done<T>(outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("the device failed: {error}"))
 }
 
+/// The same of what needs memory of its own while weights are read.
+fn with_room<T>(outcome: Result<T>) -> std::result::Result<T, WeightsError> {
+    match outcome {
+        // Only the driver's error says which it is, and candle gives it as text.
+        Err(error) if error.to_string().contains("OUT_OF_MEMORY") => Err(WeightsError::NoRoom),
+        outcome => Ok(done(outcome)),
+    }
+}
+
 impl Backend for DeviceBackend {
     type Matrix = Matrix;
     type Vector = Tensor;
@@ -221,7 +232,9 @@ impl Backend for DeviceBackend {
     type Plan = Plan;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
-        Matrix::zeros(self.numbers(), outputs, inputs)
+        let matrix = Matrix::zeros(self.numbers(), outputs, inputs);
+        self.starved.set(self.starved.get() || matrix.room().is_none());
+        matrix
     }
 
     fn write_rows(
@@ -230,7 +243,8 @@ impl Backend for DeviceBackend {
         first: usize,
         rows: &dyn Rows,
     ) -> std::result::Result<(), WeightsError> {
-        let tensor = matrix.room().ok_or(WeightsError::NoRoom)?;
+        // Where one weight has no room none is read: the model would not be loaded.
+        let tensor = matrix.room().filter(|_| !self.starved.get()).ok_or(WeightsError::NoRoom)?;
         if self.dtype == DType::BF16 {
             self.send_rows::<bf16>(tensor, first, rows, &|part, out| rows.read_bf16(part, out))
         } else {
@@ -239,11 +253,16 @@ impl Backend for DeviceBackend {
     }
 
     fn vector(&self, len: usize) -> Tensor {
-        done(Tensor::zeros(len, DType::F32, &self.device))
+        Tensor::zeros(len, DType::F32, &self.device).unwrap_or_else(|_| {
+            self.starved.set(true);
+            done(Tensor::zeros(0, DType::F32, &Device::Cpu))
+        })
     }
 
     fn write_vector(&mut self, vector: &mut Tensor, first: usize, numbers: &[f32]) {
-        done(Tensor::new(numbers, &self.device).and_then(|numbers| vector.slice_set(&numbers, 0, first)));
+        if !self.starved.get() {
+            done(Tensor::new(numbers, &self.device).and_then(|numbers| vector.slice_set(&numbers, 0, first)));
+        }
     }
 
     fn operand(&self) -> Buffer {

@@ -14,10 +14,10 @@ use crate::engine::{
         cpu::{CpuBackend, KernelSet, Precision},
         model::{
             Model,
-            tests::{MODELS, TOLERANCE, compare, loaded, logits, model as on_cpu},
+            tests::{MODELS, TOLERANCE, compare, directory, loaded, logits, model as on_cpu},
         },
         tests::Random,
-        weights::{Given, Weights},
+        weights::{Given, SafetensorsFiles, Weights},
     },
 };
 
@@ -285,6 +285,23 @@ fn replaced_weights_are_those_of_the_cpu_engine() {
     let after = logits(&mut found, &[1, 2, 3], 0);
     assert_ne!(after, before);
     assert_close(&after, &logits(&mut expected, &[1, 2, 3], 0), 1e-4, "the replaced weights");
+}
+
+#[test]
+fn a_model_that_a_gpu_has_no_room_for_is_refused() {
+    if !test_device().is_cuda() {
+        eprintln!("SKIPPED: a processor's memory has no such end; TITO_TEST_GPU=1 tries it on a GPU");
+        return;
+    }
+    let weights = SafetensorsFiles::open(&directory("llama")).unwrap();
+    let rows = weights.rows("model.embed_tokens.weight").unwrap();
+    for (outputs, len) in [(1 << 24, 8), (8, 1 << 44)] {
+        let mut backend = backend(DType::F32);
+        let (mut fits, _) = (backend.matrix(96, 64), (backend.matrix(outputs, 1 << 20), backend.vector(len)));
+        assert!(matches!(backend.write_rows(&mut fits, 0, &*rows), Err(WeightsError::NoRoom)));
+        let mut vector = backend.vector(64);
+        backend.write_vector(&mut vector, 0, &[1.0; 64]);
+    }
 }
 
 #[test]
