@@ -124,7 +124,7 @@ async fn responses_carry_request_ids_if_asked_to() {
 }
 
 #[tokio::test]
-async fn a_proxys_path_may_be_there_or_not() {
+async fn the_path_of_a_proxy_may_be_there_or_not() {
     let app = TestApp::new().keys(&["key"]).server(|server| server.root_path = "/proxy".to_owned());
     for path in ["/health", "/proxy/health", "/proxy/openapi.json", "/proxy/docs/"] {
         assert_eq!(app.get(path).await.status, 200, "{path}");
