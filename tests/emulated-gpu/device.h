@@ -88,7 +88,6 @@ template <typename B, typename T> inline B to_bits(T number) {
 inline f32 flushed(f32 number) { return std::fpclassify(number) == FP_SUBNORMAL ? std::copysign(0.0f, number) : number; }
 inline f64 flushed(f64 number) { return number; }
 template <typename T> inline T saturated(T number) { return std::isnan(number) ? T(0.0) : T(std::fmin(std::fmax(number, 0), 1)); }
-template <typename T, typename U> inline T rounded(U number) { return static_cast<T>(number); }
 
 inline f32 fused(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
 inline f64 fused(f64 a, f64 b, f64 c) { return std::fma(a, b, c); }

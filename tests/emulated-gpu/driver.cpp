@@ -116,23 +116,20 @@ bool inside(u64 address, u64 size) {
     std::abort();
 }
 
-CUresult copy(void *to, const void *from, std::size_t size) {
-    std::memmove(to, from, size);
-    return CUDA_SUCCESS;
-}
-
 CUresult to_device(CUdeviceptr to, const void *from, std::size_t size) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(to, size)) refuse("a copy to where no memory is", to, size);
-    return copy(reinterpret_cast<void *>(to), from, size);
+    std::memmove(reinterpret_cast<void *>(to), from, size);
+    return CUDA_SUCCESS;
 }
 
 CUresult to_host(void *to, CUdeviceptr from, std::size_t size) {
     if (current_context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard guard(lock);
     if (size > 0 && !inside(from, size)) refuse("a copy from where no memory is", from, size);
-    return copy(to, reinterpret_cast<const void *>(from), size);
+    std::memcpy(to, reinterpret_cast<const void *>(from), size);
+    return CUDA_SUCCESS;
 }
 
 CUresult within_device(CUdeviceptr to, CUdeviceptr from, std::size_t size) {

@@ -28,8 +28,67 @@ def floating(kind):
     return kind in ("f32", "f64", "f16", "bf16")
 
 
+def one_of(parts, *names):
+    """The one of the names that is there, or nothing."""
+    return next((one for one in parts if one in names), None)
+
+
+def nearest(parts):
+    """Refuses other ways to round than to the nearest."""
+    if one_of(parts, "rz", "rm", "rp", "cc"):
+        raise Unknown("rounding")
+
+
+def arithmetic(sign):
+    """An instruction that adds, subtracts or multiplies."""
+    def instruction(self, parts, given):
+        nearest(parts)
+        kind = parts[-1]
+        if kind.endswith("x2"):
+            self.pairs(parts, given, lambda a, b: f"((f32){a} {sign} (f32){b})")
+        elif floating(kind):
+            self.compute(parts, given, lambda a, b: f"({NUMBERS[kind]})({a} {sign} {b})")
+        else:
+            whole = f"u{BITS[kind]}"
+            self.compute(parts, given, lambda a, b: f"({whole})(({whole}){a} {sign} ({whole}){b})")
+    return instruction
+
+
+def unary(function):
+    """An instruction that is a function of one number."""
+    def instruction(self, parts, given):
+        nearest(parts)
+        self.compute(parts, given, lambda a: f"{function}({a})")
+    return instruction
+
+
+def logic(sign):
+    """An instruction on each bit of two numbers, or on two predicates."""
+    def instruction(self, parts, given):
+        if parts[-1] == "pred":
+            self.write(given[0], "pred", f"{self.read(given[1], 'pred')} {sign} {self.read(given[2], 'pred')}")
+        else:
+            self.compute(parts, given, lambda a, b: f"({a} {sign} {b})")
+    return instruction
+
+
+def extreme(function):
+    """The lesser or the greater of two numbers."""
+    def instruction(self, parts, given):
+        self.compute(parts, given, lambda a, b: f"{function}<{str('NaN' in parts).lower()}>({a}, {b})")
+    return instruction
+
+
 class Instructions:
     """The instructions of a kernel."""
+
+    op_add, op_sub, multiplied = arithmetic("+"), arithmetic("-"), arithmetic("*")
+    op_and, op_or, op_xor = logic("&"), logic("|"), logic("^")
+    op_min, op_max = extreme("least"), extreme("most")
+    op_sqrt, op_rsqrt, op_rcp = unary("std::sqrt"), unary("1 / std::sqrt"), unary("1 / ")
+    op_ex2, op_lg2 = unary("std::exp2"), unary("std::log2")
+    op_sin, op_cos, op_tanh = unary("std::sin"), unary("std::cos"), unary("std::tanh")
+    op_abs = unary("magnitude")
 
     def compute(self, parts, given, expression, kinds=None):
         """Sets the first operand to an expression of the others, with `.ftz` and `.sat` about it."""
@@ -45,21 +104,10 @@ class Instructions:
             result = f"saturated({result})"
         self.write(given[0], kind, result)
 
-    def arithmetic(self, sign):
-        def handler(parts, given):
-            kind = parts[-1]
-            if kind.endswith("x2"):
-                self.pairs(parts, given, lambda a, b: f"((f32){a} {sign} (f32){b})")
-                return
-            whole = None if floating(kind) else f"u{BITS[kind]}"
-            self.compute(parts, given, lambda a, b: f"rounded<{NUMBERS[kind]}>({a} {sign} {b})" if floating(kind)
-                         else f"({whole})(({whole}){a} {sign} ({whole}){b})")
-        return handler
-
     def pairs(self, parts, given, expression):
         """Does with each half of 32 bits what the expression says."""
         half = NUMBERS[parts[-1][:-2]]
-        if any(one in ("ftz", "sat", "relu") for one in parts):
+        if one_of(parts, "ftz", "sat", "relu"):
             raise Unknown("pairs")
         halves = []
         for shift in (0, 16):
@@ -67,25 +115,13 @@ class Instructions:
             halves.append(f"(u32)to_bits<u16>(({half})({expression(*numbers)})) << {shift}")
         self.write(given[0], "b32", " | ".join(halves))
 
-    def op_add(self, parts, given):
-        self.arithmetic("+")(self.nearest(parts), given)
-
-    def op_sub(self, parts, given):
-        self.arithmetic("-")(self.nearest(parts), given)
-
-    def nearest(self, parts):
-        """Refuses other ways to round than to the nearest."""
-        if any(one in ("rz", "rm", "rp", "cc") for one in parts):
-            raise Unknown("rounding")
-        return parts
-
     def op_mul(self, parts, given):
         if "wide" in parts:
             self.wide(parts, given)
         elif "hi" in parts:
             self.compute(parts, given, lambda a, b: f"high({a}, {b})")
         else:
-            self.arithmetic("*")(self.nearest(parts), given)
+            self.multiplied(parts, given)
 
     def wide(self, parts, given):
         kind = parts[-1]
@@ -111,80 +147,29 @@ class Instructions:
         if parts[-1].endswith("x2"):
             # A product of two of 11 bits and a third one are exact in 64 bits, or nearly so.
             self.pairs(parts, given, lambda a, b, c: f"((f64){a} * (f64){b} + (f64){c})")
-        elif "rm" in parts or "rp" in parts or "rz" in parts:
+        elif towards := one_of(parts, "rm", "rp", "rz"):
             # Only for the range reduction of expf, which adds a whole number to a large one.
-            way = {"rm": "FE_DOWNWARD", "rp": "FE_UPWARD", "rz": "FE_TOWARDZERO"}[
-                next(one for one in parts if one in ("rm", "rp", "rz"))]
+            way = {"rm": "FE_DOWNWARD", "rp": "FE_UPWARD", "rz": "FE_TOWARDZERO"}[towards]
             self.compute(parts, given, lambda a, b, c: f"fused_towards({a}, {b}, {c}, {way})")
         else:
             self.compute(parts, given, lambda a, b, c: f"fused({a}, {b}, {c})")
 
     def op_div(self, parts, given):
         if floating(parts[-1]):
-            self.compute(self.nearest(parts), given, lambda a, b: f"({a} / {b})")
+            nearest(parts)
+            self.compute(parts, given, lambda a, b: f"({a} / {b})")
         else:
             self.compute(parts, given, lambda a, b: f"divided(t, {a}, {b})")
 
     def op_rem(self, parts, given):
         self.compute(parts, given, lambda a, b: f"remainder_of(t, {a}, {b})")
 
-    def op_min(self, parts, given):
-        self.compute(parts, given, lambda a, b: f"least<{str('NaN' in parts).lower()}>({a}, {b})")
-
-    def op_max(self, parts, given):
-        self.compute(parts, given, lambda a, b: f"most<{str('NaN' in parts).lower()}>({a}, {b})")
-
     def op_neg(self, parts, given):
         kind = parts[-1]
         self.compute(parts, given, lambda a: f"(-{a})" if floating(kind) else f"(0 - (u{BITS[kind]}){a})")
 
-    def op_abs(self, parts, given):
-        self.compute(parts, given, lambda a: f"magnitude({a})")
-
     def op_copysign(self, parts, given):
         self.compute(parts, given, lambda a, b: f"std::copysign({b}, {a})")
-
-    def unary(self, parts, given, function):
-        self.compute(self.nearest(parts), given, lambda a: f"{function}({a})")
-
-    def op_sqrt(self, parts, given):
-        self.unary(parts, given, "std::sqrt")
-
-    def op_rsqrt(self, parts, given):
-        self.unary(parts, given, "1 / std::sqrt")
-
-    def op_rcp(self, parts, given):
-        self.unary(parts, given, "1 / ")
-
-    def op_ex2(self, parts, given):
-        self.unary(parts, given, "std::exp2")
-
-    def op_lg2(self, parts, given):
-        self.unary(parts, given, "std::log2")
-
-    def op_sin(self, parts, given):
-        self.unary(parts, given, "std::sin")
-
-    def op_cos(self, parts, given):
-        self.unary(parts, given, "std::cos")
-
-    def op_tanh(self, parts, given):
-        self.unary(parts, given, "std::tanh")
-
-    def logic(self, parts, given, sign):
-        if parts[-1] == "pred":
-            self.write(given[0], "pred", f"{self.read(given[1], 'pred')} {sign} {self.read(given[2], 'pred')}")
-        else:
-            self.compute(parts, given, lambda a, b: f"({a} {sign} {b})")
-
-    def op_and(self, parts, given):
-        self.logic(parts, given, "&")
-
-    def op_or(self, parts, given):
-        self.logic(parts, given, "|")
-
-    def op_xor(self, parts, given):
-        self.logic(parts, given, "^")
 
     def op_not(self, parts, given):
         if parts[-1] == "pred":
@@ -196,9 +181,8 @@ class Instructions:
         self.compute(parts, given, lambda a, b: f"({b} >= {BITS[parts[-1]]} ? 0 : {a} << {b})", [parts[-1], "u32"])
 
     def op_shr(self, parts, given):
-        most = BITS[parts[-1]]
-        over = f"{most - 1}" if parts[-1][0] == "s" else None
-        self.compute(parts, given, lambda a, b: f"({b} >= {most} ? {f'{a} >> {over}' if over else 0} : {a} >> {b})",
+        width, signed = BITS[parts[-1]], parts[-1][0] == "s"
+        self.compute(parts, given, lambda a, b: f"({b} >= {width} ? {f'{a} >> {width - 1}' if signed else 0} : {a} >> {b})",
                      [parts[-1], "u32"])
 
     def op_popc(self, parts, given):
@@ -239,8 +223,7 @@ class Instructions:
             result = f"(!std::isnan({a}) && !std::isnan({b}) && {a} != {b})"
         else:
             result = f"({a} {COMPARISONS[comparison]} {b})"
-        joined = next((one for one in parts[1:-1] if one in ("and", "or", "xor")), None)
-        if joined:
+        if joined := one_of(parts[1:-1], "and", "or", "xor"):
             sign = {"and": "&", "or": "|", "xor": "^"}[joined]
             result = f"({result} {sign} {self.read(given[3], 'pred')})"
         if "|" in given[0]:
@@ -279,11 +262,10 @@ class Instructions:
         number = self.read(given[1], source)
         if "ftz" in ways and source == "f32":
             number = f"flushed({number})"
-        rounding = next((one for one in ways if one in ("rni", "rzi", "rmi", "rpi")), None)
-        if rounding:
+        if rounding := one_of(ways, "rni", "rzi", "rmi", "rpi"):
             way = {"rni": "std::nearbyint", "rzi": "std::trunc", "rmi": "std::floor", "rpi": "std::ceil"}[rounding]
             number = f"{way}((f64){number})"
-        if any(one in ("rz", "rm", "rp", "relu") for one in ways):
+        if one_of(ways, "rz", "rm", "rp", "relu"):
             raise Unknown("cvt")
         if floating(source) and not floating(to):
             number = f"clamped<{NUMBERS[to]}>({number})"
@@ -297,16 +279,15 @@ class Instructions:
         self.write(given[0], to, result)
 
     def op_cvta(self, parts, given):
-        space = next((one for one in parts if one in SPACES), None)
+        space = one_of(parts, *SPACES)
         number = self.read(given[1], "u64")
         base = {"shared": "(u64)t.shared", "param": "(u64)t.parameters"}.get(space, "0")
         self.write(given[0], "u64", f"{number} - {base}" if "to" in parts else f"{number} + {base}")
 
     def memory(self, parts):
         """Space, type and number of a load or a store."""
-        space = next((one for one in parts if one in SPACES), "generic")
-        count = next((int(one[1:]) for one in parts if one in ("v2", "v4", "v8")), 1)
-        return space, parts[-1], count
+        count = one_of(parts, "v2", "v4", "v8") or "v1"
+        return one_of(parts, *SPACES) or "generic", parts[-1], int(count[1:])
 
     def op_ld(self, parts, given):
         space, kind, count = self.memory(parts)
@@ -331,8 +312,8 @@ class Instructions:
 
     def atomic(self, parts, target, address, more):
         space, kind, _ = self.memory(parts)
-        operation = next((one for one in parts if one in ("add", "min", "max", "exch", "and", "or", "cas")), None)
-        if operation is None or operation == "cas" or "x2" in kind:
+        operation = one_of(parts, "add", "min", "max", "exch", "and", "or")
+        if operation is None or "x2" in kind:
             raise Unknown("atomic")
         number = self.read(more[0], kind)
         kind_name = NUMBERS[kind]
@@ -357,7 +338,7 @@ class Instructions:
             self.emit(f"warp_operation(t, Warp{{{self.read(given[0], 'u32')}, 0, 0, 0, WarpKind::wait}});")
         elif "red" in parts:
             value = self.read(given[-1], "pred")
-            kind = next(one for one in parts if one in ("and", "or", "popc"))
+            kind = one_of(parts, "and", "or", "popc")
             votes = {"and": "all", "or": "any", "popc": "popc"}[kind]
             counted = f"barrier(t, {value}).{votes}"
             self.write(given[0], "pred" if kind != "popc" else "u32", counted)
@@ -370,7 +351,7 @@ class Instructions:
 
     def op_shfl(self, parts, given):
         self.synchronises = True
-        way = next(one for one in parts if one in ("up", "down", "bfly", "idx"))
+        way = one_of(parts, "up", "down", "bfly", "idx")
         target, _, inside = given[0].partition("|")
         a, b, c, mask = (self.read(one, "u32") for one in given[1:5])
         self.emit(f"{{ const Warp got = warp_operation(t, Warp{{{mask}, {a}, {b}, {c}, WarpKind::{way}}});")
@@ -381,7 +362,7 @@ class Instructions:
 
     def op_vote(self, parts, given):
         self.synchronises = True
-        way = next(one for one in parts if one in ("any", "all", "ballot"))
+        way = one_of(parts, "any", "all", "ballot")
         value, mask = self.read(given[1], "pred"), self.read(given[2], "u32")
         self.emit(f"{{ const Warp got = warp_operation(t, Warp{{{mask}, {value}, 0, 0, WarpKind::{way}}});")
         self.write(given[0], "b32" if way == "ballot" else "pred", "got.value")

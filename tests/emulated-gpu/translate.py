@@ -21,7 +21,7 @@ def statements(body):
     """The statements of a body, and `{` and `}` of scopes; braces of vectors stay in theirs."""
     text = ""
     for char in re.sub(r"//[^\n]*|/\*.*?\*/", "", body, flags=re.S):
-        if char == ";" or (char in "{}" and not text.strip() and char == "{") or (char == "}" and "{" not in text):
+        if char == ";" or (char == "{" and not text.strip()) or (char == "}" and "{" not in text):
             if text.strip():
                 yield " ".join(text.split())
             if char != ";":

@@ -260,6 +260,7 @@ impl Backend for DeviceBackend {
     }
 
     fn write_vector(&mut self, vector: &mut Tensor, first: usize, numbers: &[f32]) {
+        // Without room for every weight nothing is loaded, and this one may have none.
         if !self.starved.get() {
             done(Tensor::new(numbers, &self.device).and_then(|numbers| vector.slice_set(&numbers, 0, first)));
         }
