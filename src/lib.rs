@@ -15,6 +15,7 @@ pub mod chat;
 pub mod config;
 pub mod continuity;
 pub mod engine;
+pub mod files;
 pub mod generation;
 pub mod gguf;
 pub mod json;

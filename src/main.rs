@@ -6,15 +6,16 @@ use time::UtcOffset;
 use tito::{
     api,
     config::{Arguments, Command},
-    launch, telemetry,
+    files, launch, telemetry,
 };
 
 fn main() -> ExitCode {
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    match run(arguments) {
+    let done = files::without_panics(|| run(arguments)).unwrap_or_else(|reason| Err(anyhow::Error::msg(reason)));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", files::one_line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
@@ -36,6 +37,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             served
         }
         Command::Convert { model, directory } => launch::convert(&model, &directory),
+        Command::TryKernels { set } => launch::try_kernels(&set),
         Command::Openapi => {
             let document = api::openapi().to_pretty_json()?;
             writeln!(std::io::stdout(), "{document}")?;

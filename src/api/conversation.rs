@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::HeaderValue;
 use time::OffsetDateTime;
 
-use super::{Api, RequestPolicy, error::ApiError, truncation::Truncation};
+use super::{Api, RequestPolicy, caller::Caller, error::ApiError, truncation::Truncation};
 use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
     continuity::Carriers,
     json::{Object, Value},
-    prompt::{ChatPrompt, Checks, template::ChatTemplate},
+    prompt::{
+        ChatPrompt, Checks, PromptError,
+        template::{ChatTemplate, Patience},
+    },
 };
 
 /// A conversation as sent; both endpoints turn it into ids by the same rules.
@@ -27,6 +30,8 @@ pub(super) struct Conversation {
     pub(super) chat_template: Option<Value>,
     pub(super) chat_template_kwargs: Option<Value>,
     pub(super) stop_token_ids: Vec<TokenId>,
+    /// Checked.
+    pub(super) cache_salt: Option<Arc<str>>,
 }
 
 /// A valid conversation, with what may be known of its ids.
@@ -40,6 +45,8 @@ pub(super) struct PromptTurn {
     pub(super) truncation: Option<Truncation>,
     /// The client wants to see the prompt as text.
     pub(super) wants_text: bool,
+    /// The prompt is to be continued: one that is longer than the context need not be put into ids to its end.
+    pub(super) must_fit: bool,
 }
 
 /// The fields that bring ids, or the name of the conversation that they belong to.
@@ -59,7 +66,7 @@ pub(super) struct CarrierFields {
 pub(super) const SESSION_HEADER: &str = "x-session-id";
 
 impl CarrierFields {
-    fn into_carriers(self, headers: &HeaderMap) -> Result<Carriers, ApiError> {
+    fn into_carriers(self, caller: &Caller, cache_salt: Option<&Arc<str>>) -> Result<Carriers, ApiError> {
         let overrides = self.kv_transfer_params.as_ref().and_then(|params| params.get("prompt_token_ids"));
         let overrides = overrides.filter(|ids| !ids.is_null()).map(TokenIds::from_value);
         let whole_prompts = [
@@ -67,7 +74,7 @@ impl CarrierFields {
             ("prompt_token_ids", self.prompt_token_ids),
             ("tokens", self.tokens),
         ];
-        let header = headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
+        let header = caller.headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
         let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
         let argument =
             self.vllm_xargs.as_ref().and_then(|arguments| arguments.get("session_id")).and_then(Value::as_str);
@@ -77,18 +84,19 @@ impl CarrierFields {
             whole_prompts: whole_prompts.into_iter().filter_map(|(name, ids)| Some((name, ids?))).collect(),
             required_prefix_token_ids: self.required_prefix_token_ids,
             session: names.into_iter().flatten().find(|name| !name.is_empty()),
+            salt: caller.salt(cache_salt),
         })
     }
 }
 
 impl Conversation {
     /// Checks the fields.
-    pub(super) fn into_turn(self, api: &Api, headers: &HeaderMap) -> Result<PromptTurn, ApiError> {
+    pub(super) fn into_turn(self, api: &Api, caller: &Caller) -> Result<PromptTurn, ApiError> {
         let policy = &api.requests;
         let template = self.template(api)?;
         let (add_generation_prompt, continue_final_message) = self.ending()?;
         let asks_for_continuity = self.carriers.return_token_continuity.unwrap_or(false);
-        let carriers = self.carriers.into_carriers(headers)?;
+        let carriers = self.carriers.into_carriers(caller, self.cache_salt.as_ref())?;
         let prompt = ChatPrompt {
             messages: self.messages,
             tools: self.tools,
@@ -103,8 +111,9 @@ impl Conversation {
             known: None,
             now: OffsetDateTime::now_utc().to_offset(api.utc_offset),
             checks: Checks::default(),
+            patience: Patience::default(),
         };
-        Ok(PromptTurn { prompt, carriers, asks_for_continuity, truncation: None, wants_text: false })
+        Ok(PromptTurn { prompt, carriers, asks_for_continuity, truncation: None, wants_text: false, must_fit: false })
     }
 
     /// The template of the request, if it has one and may.
@@ -114,7 +123,10 @@ impl Conversation {
             Some(_) if !api.requests.trust_request_chat_template => Err(untrusted_template()),
             // vLLM takes an empty one for none.
             Some(Value::String(source)) if source.is_empty() => Ok(None),
-            Some(Value::String(source)) => Ok(Some(api.renderer.compile(source)?)),
+            Some(Value::String(source)) => match api.renderer.compile(source) {
+                Err(PromptError::Template(error)) => Err(ApiError::invalid("chat_template", error.to_string())),
+                compiled => Ok(Some(compiled?)),
+            },
             Some(_) => Err(ApiError::invalid("chat_template", "`chat_template` must be a string")),
         }
     }

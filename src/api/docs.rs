@@ -17,6 +17,11 @@ pub struct Docs {
     pub root_path: String,
 }
 
+/// The paths of the pages.
+pub(super) fn pages(docs: &Docs) -> &'static [&'static str] {
+    if docs.shown { &["/docs", "/redoc", "/openapi.json"] } else { &[] }
+}
+
 pub(super) fn router(mut document: OpenApi, docs: &Docs) -> Router<Arc<Api>> {
     if !docs.shown {
         return Router::new();

@@ -33,6 +33,8 @@ enum Kind {
     UnknownResponse,
     Unsupported,
     Overloaded,
+    /// The client did not do its part in time.
+    TimedOut,
     /// The body is longer than the server reads.
     TooLarge,
     Internal,
@@ -47,6 +49,7 @@ impl Kind {
             Self::UnknownModel | Self::UnknownResponse => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -60,6 +63,7 @@ impl Kind {
             Self::InvalidResponse | Self::UnknownResponse => "invalid_request_error",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
+            Self::TimedOut => "Request Timeout",
             Self::TooLarge => "Request Entity Too Large",
             Self::Internal => "InternalServerError",
         }
@@ -180,10 +184,34 @@ impl ApiError {
         Self::new(Kind::InvalidResponse, Some(param.to_owned()), message)
     }
 
-    /// A body of more than `most` bytes.
-    pub fn body_too_large(most: usize) -> Self {
-        let message = format!("the body of the request is longer than the {most} bytes of --max-request-bytes");
-        Self::new(Kind::TooLarge, None, message)
+    /// A text that cannot be so few tokens, in vLLM's words; it counts characters, and bytes say it earlier.
+    fn text_too_long(length: usize, unit: &str, most: usize, max_model_len: usize) -> Self {
+        let message = format!(
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {length} \
+             {unit} (more than {most} {unit}, which is the upper bound for {max_model_len} input tokens). Please reduce \
+             the length of the input prompt. (parameter=input_text, value={length})"
+        );
+        Self::new(Kind::Overflow, Some("input_text".to_owned()), message)
+    }
+
+    /// A body of more than the `most` bytes of a flag.
+    pub fn body_too_large(most: usize, flag: &str) -> Self {
+        Self::new(Kind::TooLarge, None, format!("the body of the request is longer than the {most} bytes of {flag}"))
+    }
+
+    /// A request for which there is no room beside those that are being read and put into ids.
+    pub fn too_many_bytes(most: usize) -> Self {
+        let message = format!(
+            "the requests that are being read and put into ids take up the {most} bytes of --max-bytes-in-flight: try \
+             again later, or send a shorter request"
+        );
+        Self::new(Kind::Overloaded, None, message)
+    }
+
+    /// A body of which nothing came for `seconds`.
+    pub fn body_too_slow(seconds: u64) -> Self {
+        let message = format!("nothing came of the body of the request for {seconds} seconds; send it again");
+        Self::new(Kind::TimedOut, None, message)
     }
 
     /// A fault of the server; `cause` is logged and not shown.
@@ -257,7 +285,15 @@ impl From<SamplingError> for ApiError {
 impl From<TokenizerError> for ApiError {
     fn from(error: TokenizerError) -> Self {
         match error {
-            TokenizerError::OutOfVocabulary(_) => Self::invalid_request(error.to_string()),
+            TokenizerError::OutOfVocabulary(_) | TokenizerError::Uncuttable { .. } => {
+                Self::invalid_request(error.to_string())
+            }
+            TokenizerError::TooLong { characters, most_bytes, most_tokens, .. } if characters > most_bytes => {
+                Self::text_too_long(characters, "characters", most_bytes, most_tokens)
+            }
+            TokenizerError::TooLong { bytes, most_bytes, most_tokens, .. } => {
+                Self::text_too_long(bytes, "bytes", most_bytes, most_tokens)
+            }
             _ => Self::internal(error),
         }
     }
@@ -272,6 +308,11 @@ impl From<EngineError> for ApiError {
                 let message = "The engine is currently busy and cannot accept new requests. Please try again later or \
                                on a different instance.";
                 Self::new(Kind::Overloaded, None, message)
+            }
+            EngineError::Unread => {
+                let message = "the stream was not read for longer than --stream-stall-timeout, and was ended; read \
+                               streams as they come, or ask for fewer log-probs";
+                Self::new(Kind::TimedOut, None, message)
             }
             EngineError::Failed(cause) => Self::internal(cause),
         }
@@ -292,7 +333,7 @@ fn detail(status: StatusCode, text: &str) -> Response {
 }
 
 /// FastAPI's answer to an unknown path.
-pub(super) async fn not_found() -> Response {
+pub(super) fn not_found() -> Response {
     detail(StatusCode::NOT_FOUND, "Not Found")
 }
 

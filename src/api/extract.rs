@@ -8,6 +8,7 @@ use axum::{
 
 use super::{
     error::ApiError,
+    in_flight,
     sampling::SamplingFields,
     validate::{self, Body},
 };
@@ -24,7 +25,10 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| ApiError::malformed(None, format!("cannot read the body: {rejection}")))?;
-        parse(&bytes).map(Self)
+        if bytes.len() <= in_flight::LARGE {
+            return parse(&bytes).map(Self);
+        }
+        in_flight::blocking(move || parse(&bytes)).await?.map(Self)
     }
 }
 

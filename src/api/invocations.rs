@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Api, chat_completions, completions, error::ApiError, extract::JsonBody};
+use super::{Api, caller::Caller, chat_completions, completions, error::ApiError, extract::JsonBody};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(invocations))
@@ -28,14 +28,14 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn invocations(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
     let body = body.get().as_bytes();
-    if let Some(answer) = chat_completions::answer(&api, &headers, body).await {
+    if let Some(answer) = chat_completions::answer(&api, &caller, body).await {
         return answer;
     }
-    if let Some(answer) = completions::answer(&api, &headers, body).await {
+    if let Some(answer) = completions::answer(&api, &caller, body).await {
         return answer;
     }
     let message = "Cannot find suitable handler for request. Expected one of: ['ChatCompletionRequest', \

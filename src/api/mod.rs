@@ -2,7 +2,9 @@
 //!
 //! Owns wire shapes, the error table and server-sent events. Refuses logic that does not depend on a wire shape.
 
+mod answer_size;
 mod cache_salt;
+mod caller;
 mod capability;
 mod chat_completions;
 mod completions;
@@ -14,17 +16,22 @@ mod error;
 mod extract;
 mod generate;
 mod health;
+mod in_flight;
 mod invocations;
+mod memory;
 mod messages;
 mod models;
 mod output;
+mod party;
 mod policy;
 mod render;
 mod repetition;
+mod request_templates;
 mod responses;
 mod sampling;
 mod sanitize;
 mod server_load;
+mod slashes;
 mod sse;
 mod stream_interval;
 mod stream_options;
@@ -51,13 +58,17 @@ use time::UtcOffset;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub use caller::Identity;
 pub use docs::Docs;
 pub use error::ApiError;
+pub use in_flight::{BytesInFlight, Reservation, inherited, within};
 pub use models::ServedModels;
 pub use policy::RequestPolicy;
+pub use request_templates::RequestTemplates;
 pub use responses::Responses;
 pub use sampling::SamplingPolicy;
 pub use server_load::ServerLoad;
+pub use slashes::Https;
 pub use structured::StructuredOutputCompiler;
 pub use tokenizer_info::TokenizerInfo;
 pub use tools::ToolPolicy;
@@ -65,15 +76,19 @@ pub use tools::ToolPolicy;
 use crate::{
     TokenId,
     continuity::{Continuity, ContinuityPolicy, Recorder},
-    engine::{Engine, EngineInfo},
+    engine::{Engine, EngineInfo, Party},
     generation::{GenerationRequest, Generator},
     model::EosTokens,
     prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
     store::MemoryStore,
+    tokenizer::Extent,
 };
+use caller::Caller;
 use conversation::PromptTurn;
 use document::Document;
+use request_templates::GivesUp;
 use sampling::Sampling;
+use slashes::Paths;
 use token_continuity::TokenContinuity;
 use truncation::Truncation;
 
@@ -111,6 +126,8 @@ pub struct Api {
     pub tokenizer_info: Option<TokenizerInfo>,
     /// Responses that can be asked for and continued by their ids.
     pub responses: Responses,
+    /// Whose turn it is among the templates of requests.
+    pub request_templates: RequestTemplates,
 }
 
 /// A conversation in ids.
@@ -127,6 +144,8 @@ struct Prompted {
     text: Option<String>,
     /// Remembers the answers.
     recorder: Option<Recorder>,
+    /// Whose turn the request takes.
+    party: Option<Party>,
 }
 
 impl Api {
@@ -152,26 +171,46 @@ impl Api {
             server_load: ServerLoad::default(),
             tokenizer_info: None,
             responses: Responses::new(Arc::new(store)),
+            request_templates: RequestTemplates::default(),
         }
     }
 
-    /// Puts a conversation into ids, away from the threads that serve connections.
+    /// Puts a conversation into ids, away from the threads that serve connections. It ends early where the client does
+    /// not wait for it.
     async fn prompt(self: &Arc<Self>, turn: PromptTurn) -> Result<Prompted, ApiError> {
+        let _waiting = GivesUp(turn.prompt.patience.clone());
+        // Templates of requests may take all that a render may, so few of them run at a time.
+        let turn_of_template = match turn.prompt.template {
+            Some(_) => Some(self.request_templates.turn().await?),
+            None => None,
+        };
         let api = Arc::clone(self);
-        tokio::task::spawn_blocking(move || api.prompt_blocking(turn)).await.map_err(ApiError::internal)?
+        let prompting = move || {
+            let _turn_of_template = turn_of_template;
+            api.prompt_blocking(turn)
+        };
+        in_flight::blocking(prompting).await?
     }
 
     fn prompt_blocking(&self, turn: PromptTurn) -> Result<Prompted, ApiError> {
-        let PromptTurn { mut prompt, carriers, asks_for_continuity, truncation, wants_text } = turn;
+        let PromptTurn { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit } = turn;
+        let extent = match truncation {
+            Some(truncation) => truncation.extent(),
+            None if must_fit => Extent::AtMost(self.max_model_len),
+            None => Extent::Whole,
+        };
         let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
         let mut rendered = match found.take_whole_prompt() {
             Some(token_ids) => RenderedPrompt::given(token_ids),
-            None => self.renderer.render(&prompt).inspect_err(|error| {
+            None => self.renderer.render_part(&prompt, extent).inspect_err(|error| {
                 if let PromptError::Unprovable(reason) = error {
                     self.continuity.count_refusal(&found, *reason);
                 }
             })?,
         };
+        if must_fit && truncation.is_none() && matches!(rendered.provenance, Provenance::Rendered) {
+            self.check_encoded(&rendered.token_ids)?;
+        }
         let has_known_ids = !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_));
         let cut = truncation.filter(|truncation| truncation.cuts(rendered.token_ids.len()));
         if let Some(truncation) = cut {
@@ -183,7 +222,8 @@ impl Api {
         let recorder = recorder.filter(|_| cut.is_none());
         let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
         let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
-        Ok(Prompted { token_ids, verdict, asks_for_continuity, has_known_ids, is_cut, text, recorder })
+        let party = party::party(None, carriers.session.as_deref());
+        Ok(Prompted { token_ids, verdict, asks_for_continuity, has_known_ids, is_cut, text, recorder, party })
     }
 
     /// Cuts a prompt that is too long; ids that the client or the cache vouches for are never cut.
@@ -217,11 +257,27 @@ impl Api {
         self.generator.engine().info().vocab_size
     }
 
-    /// Encodes a text away from the threads that serve connections.
-    async fn encode(self: &Arc<Self>, text: String, add_special_tokens: bool) -> Result<Vec<TokenId>, ApiError> {
+    /// Encodes as much of a text as is wanted, away from the threads that serve connections.
+    async fn encode(
+        self: &Arc<Self>,
+        text: String,
+        add_special_tokens: bool,
+        extent: Extent,
+    ) -> Result<Vec<TokenId>, ApiError> {
         let tokenizer = Arc::clone(self.renderer.tokenizer());
-        let encoded = tokio::task::spawn_blocking(move || tokenizer.encode(&text, add_special_tokens)).await;
-        Ok(encoded.map_err(ApiError::internal)??)
+        let encoded = in_flight::blocking(move || tokenizer.encode_part(&text, add_special_tokens, extent)).await??;
+        if matches!(extent, Extent::AtMost(_)) {
+            self.check_encoded(&encoded)?;
+        }
+        Ok(encoded)
+    }
+
+    /// Refuses a text that has more ids than the context holds, of which some may have been left out.
+    fn check_encoded(&self, ids: &[TokenId]) -> Result<(), ApiError> {
+        if ids.len() > self.max_model_len {
+            return Err(ApiError::prompt_too_long(ids.len(), self.max_model_len, true));
+        }
+        Ok(())
     }
 
     /// Refuses ids of the client's own that are more than the context holds; what is encoded here is checked later.
@@ -245,9 +301,12 @@ impl Api {
     /// The sequences to generate for a prompt that must leave room for output; what the output must be is compiled.
     async fn sequences(
         &self,
+        caller: &Caller,
         prompt: &Arc<[TokenId]>,
         sampling: &mut Sampling,
-    ) -> Result<Vec<GenerationRequest>, ApiError> {
+    ) -> Result<GenerationRequest, ApiError> {
+        in_flight::release();
+        self.requests.check_sequences(1, sampling.n)?;
         self.structured.constrain(sampling, prompt, self.vocab_size()).await?;
         if prompt.is_empty() {
             return Err(ApiError::invalid_request("The decoder prompt cannot be empty"));
@@ -256,15 +315,19 @@ impl Api {
         if room == 0 {
             return Err(ApiError::prompt_too_long(prompt.len(), self.max_model_len, true));
         }
-        let request = |params| GenerationRequest {
+        let (owner, salt) = (caller.owner(), caller.salt(sampling.cache_salt.as_ref()));
+        Ok(GenerationRequest {
             prompt_token_ids: Arc::clone(prompt),
-            sampling: params,
+            sequences: sampling.n,
+            // Where there is no key, the session counts, if there is one.
+            party: party::party(owner.clone(), None),
+            sampling: sampling.params(room)?,
             prompt_logprobs: sampling.prompt_logprobs,
-            cache_salt: sampling.cache_salt.clone(),
+            cache_salt: salt,
             text: Arc::clone(&sampling.text),
+            owner,
             request_ids: Arc::default(),
-        };
-        sampling.sequences(room).map(|sequences| sequences.into_iter().map(request).collect())
+        })
     }
 }
 
@@ -316,10 +379,14 @@ async fn refuse_head(request: Request, next: Next) -> Response {
 /// All public routes.
 pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     let (routes, document) = routes().split_for_parts();
+    let paths = Paths::new(&document, docs::pages(docs));
     routes
         .merge(docs::router(document, docs))
         .layer(middleware::from_fn_with_state(Arc::clone(&api), server_load::track))
-        .fallback(error::not_found)
+        .fallback(move |request: Request| {
+            let redirection = paths.redirection(&request);
+            async move { redirection.unwrap_or_else(error::not_found) }
+        })
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn(refuse_head))
         .with_state(api)

@@ -63,6 +63,9 @@ struct ModelCard {
     root: String,
     parent: Option<String>,
     max_model_len: usize,
+    /// tito's own: why nobody knows whether the model is computed right; absent where tests have compared it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unproven: Option<String>,
     permission: Vec<ModelPermission>,
 }
 
@@ -96,6 +99,7 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         root: models.root.clone(),
         parent: None,
         max_model_len: api.max_model_len,
+        unproven: api.generator.engine().info().unproven.clone(),
         permission: vec![ModelPermission {
             // As long as vLLM's.
             id: format!("modelperm-{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),

@@ -156,10 +156,15 @@ pub(super) struct TokenSpelling<'a> {
     pub(super) as_ids: bool,
 }
 
+/// The name of a token that is not shown as text.
+pub(super) fn spelt_id(id: TokenId) -> String {
+    format!("token_id:{id}")
+}
+
 impl TokenSpelling<'_> {
     /// The token as log-probs name it.
     pub(super) fn name(&self, id: TokenId) -> Result<String, ApiError> {
-        if self.as_ids { Ok(format!("token_id:{id}")) } else { self.text(id) }
+        if self.as_ids { Ok(spelt_id(id)) } else { self.text(id) }
     }
 
     /// The token's own text: an incomplete character is U+FFFD, an id that only the model knows has none.

@@ -1,5 +1,6 @@
 //! What the server, not the request, decides about conversations and their answers.
 
+use super::error::ApiError;
 use crate::json::Object;
 
 /// The flags that requests are read by, sampling and tool calls aside.
@@ -17,6 +18,10 @@ pub struct RequestPolicy {
     pub force_include_usage: bool,
     /// Do not show tools that may not be called (`--exclude-tools-when-tool-choice-none`).
     pub exclude_tools_when_tool_choice_none: bool,
+    /// Most prompts of a request (`--max-request-prompts`).
+    pub max_prompts: usize,
+    /// Most sequences of a request, over all of its prompts (`--max-request-sequences`).
+    pub max_sequences: usize,
 }
 
 impl Default for RequestPolicy {
@@ -29,6 +34,32 @@ impl Default for RequestPolicy {
             stream_interval: 1,
             force_include_usage: false,
             exclude_tools_when_tool_choice_none: false,
+            max_prompts: 1024,
+            max_sequences: 16_384,
         }
+    }
+}
+
+impl RequestPolicy {
+    /// Refuses more prompts, and more sequences of them, than a request may have.
+    pub(super) fn check_sequences(&self, prompts: usize, n: usize) -> Result<(), ApiError> {
+        if prompts > self.max_prompts {
+            let message = format!(
+                "prompt list length {prompts} exceeds the maximum allowed count of {}. To increase this limit, start \
+                 the server with a larger --max-request-prompts. (parameter=prompt)",
+                self.max_prompts
+            );
+            return Err(ApiError::invalid("prompt", message));
+        }
+        let sequences = prompts.saturating_mul(n);
+        if sequences > self.max_sequences {
+            let message = format!(
+                "an `n` of {n} for {prompts} prompts makes {sequences} sequences, more than the {} of one request: \
+                 send several requests, or start the server with a larger --max-request-sequences",
+                self.max_sequences
+            );
+            return Err(ApiError::invalid("n", message));
+        }
+        Ok(())
     }
 }

@@ -7,9 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Api,
+    caller::Caller,
     chat_completions::StreamOptions,
     error::ApiError,
     generate::{Rendered, RenderedRequest},
+    in_flight,
     sampling::{Sampling, SamplingFields},
     validate::{self, Body, Rules},
 };
@@ -83,6 +85,7 @@ impl RenderFields {
 
 /// A chat or text completion that is put into ids, but for its prompts.
 pub(super) struct Rendering {
+    pub(super) caller: Caller,
     pub(super) own: RenderFields,
     /// As sent.
     pub(super) fields: SamplingFields,
@@ -102,11 +105,11 @@ impl Rendering {
         token_ids: &Arc<[TokenId]>,
         sampling: &mut Sampling,
     ) -> Result<RenderedRequest, ApiError> {
-        let sequences = api.sequences(token_ids, sampling).await?;
+        let generated = api.sequences(&self.caller, token_ids, sampling).await?;
         let params = Rendered {
             fields: &self.fields,
             sampling,
-            max_tokens: sequences.first().map_or(0, |sequence| sequence.sampling.max_tokens),
+            max_tokens: generated.sampling.max_tokens,
             logprobs: self.logprobs,
             stream: self.stream,
             structured_outputs: self.own.structured_outputs(),
@@ -114,7 +117,7 @@ impl Rendering {
         let shows_offsets = self.own.return_token_offsets == Some(true);
         Ok(RenderedRequest {
             request_id,
-            token_offsets: if shows_offsets { token_offsets(api, token_ids) } else { None },
+            token_offsets: if shows_offsets { token_offsets(api, token_ids).await? } else { None },
             token_ids: token_ids.to_vec(),
             sampling_params: params.params(&api.sampling),
             model: self.model.clone(),
@@ -128,9 +131,12 @@ impl Rendering {
 }
 
 /// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
-fn token_offsets(api: &Api, ids: &[TokenId]) -> Option<Vec<Offsets>> {
-    let tokenizer = api.renderer.tokenizer();
-    let text = tokenizer.decode(ids, false).ok()?;
-    let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;
-    (encoded == ids).then_some(offsets)
+async fn token_offsets(api: &Api, ids: &Arc<[TokenId]>) -> Result<Option<Vec<Offsets>>, ApiError> {
+    let (tokenizer, ids) = (Arc::clone(api.renderer.tokenizer()), Arc::clone(ids));
+    let offsets = move || {
+        let text = tokenizer.decode(&ids, false).ok()?;
+        let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;
+        (*encoded == *ids).then_some(offsets)
+    };
+    in_flight::blocking(offsets).await
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use utoipa::ToSchema;
 
 use super::{error::ApiError, sampling::Sampling};
@@ -15,12 +15,18 @@ use crate::{
     TokenId,
     generation::{OpenReasoning, open_reasoning},
     sampling::SharedConstraint,
-    structured::{Constraint, Format, Grammars, JsonOptions, ReasoningEnd, StructuredError, after_reasoning},
+    structured::{
+        Cancellation, Constraint, Format, Grammars, JsonOptions, ReasoningEnd, StructuredError, after_reasoning,
+    },
     tokenizer::Tokenizer,
 };
 
-/// Grammars that are compiled at once; each may keep a core busy for some tenths of a second.
-const COMPILATIONS: usize = 4;
+/// Short constraints that are compiled at once; most of them take milliseconds.
+const SHORT_COMPILATIONS: usize = 4;
+/// Long constraints that are compiled at once; each may keep a core busy for seconds, and short ones do not wait for them.
+const LONG_COMPILATIONS: usize = 1;
+/// A constraint of more bytes than this is a long one.
+const SHORT_BYTES: usize = 1 << 14;
 
 /// What an answer must be; at most one of the two says so.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -248,14 +254,37 @@ fn parsed(value: &Value, field: &str) -> Result<Value, ApiError> {
 pub struct StructuredOutputCompiler {
     tokenizer: Arc<Tokenizer>,
     grammars: Arc<Grammars>,
-    turns: Semaphore,
+    /// What the server demands of JSON, whatever a request says.
+    json: JsonOptions,
+    short: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+/// Cancels a compilation when the request that waits for it is dropped.
+struct CancelOnDrop(Arc<Cancellation>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 impl StructuredOutputCompiler {
     /// `end` are the model's end-of-sequence tokens.
     pub fn new(tokenizer: Arc<Tokenizer>, end: impl IntoIterator<Item = TokenId>) -> Self {
-        let grammars = Arc::new(Grammars::new(Arc::clone(&tokenizer), end));
-        Self { tokenizer, grammars, turns: Semaphore::new(COMPILATIONS) }
+        Self {
+            grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), end)),
+            tokenizer,
+            json: JsonOptions::default(),
+            short: Arc::new(Semaphore::new(SHORT_COMPILATIONS)),
+            long: Arc::new(Semaphore::new(LONG_COMPILATIONS)),
+        }
+    }
+
+    /// Has all JSON written as `json` says, `compact` and `closed` of it.
+    #[must_use]
+    pub fn with_json(self, json: JsonOptions) -> Self {
+        Self { json, ..self }
     }
 
     /// Compiles what `sampling` demands of the output, away from the threads that serve connections. Reasoning that may
@@ -288,15 +317,33 @@ impl StructuredOutputCompiler {
                 "structured outputs need a token that ends them, and the model has none: pass `stop_token_ids`",
             ));
         }
-        let _turn = self.turns.acquire().await.map_err(ApiError::internal)?;
+        self.compiled(constraint.within(&self.json)).await.map(Some)
+    }
+
+    /// Compiles a constraint when its turn comes; dropping this gives the turn up, or ends the compilation.
+    async fn compiled(&self, constraint: Constraint) -> Result<SharedConstraint, ApiError> {
+        let turn = self.turn(&constraint).await?;
+        let cancellation = Arc::new(Cancellation::default());
+        let _cancelled = CancelOnDrop(Arc::clone(&cancellation));
         let grammars = Arc::clone(&self.grammars);
-        let compiled = tokio::task::spawn_blocking(move || grammars.compile(&constraint)).await;
-        Ok(Some(compiled.map_err(ApiError::internal)??))
+        // The turn ends with the work, also when nobody waits for it any more.
+        let compiled = tokio::task::spawn_blocking(move || {
+            let _turn: OwnedSemaphorePermit = turn;
+            grammars.compile(&constraint, &cancellation)
+        });
+        Ok(compiled.await.map_err(ApiError::internal)??)
+    }
+
+    /// Waits until the constraint may be compiled; who goes away meanwhile has not begun.
+    async fn turn(&self, constraint: &Constraint) -> Result<OwnedSemaphorePermit, ApiError> {
+        let turns = if constraint.is_longer_than(SHORT_BYTES) { &self.long } else { &self.short };
+        Arc::clone(turns).acquire_owned().await.map_err(ApiError::internal)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use serde_json::json;
 
     use super::*;
@@ -337,6 +384,34 @@ mod tests {
         let from_format = resolve(json!({"response_format": tag.clone()}));
         assert_eq!(from_format, resolve(json!({"structured_outputs": {"structural_tag": tag.to_string()}})));
         assert!(matches!(from_format, Ok(Some(Constraint::Tags(..)))));
+    }
+
+    fn compiler() -> StructuredOutputCompiler {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
+        StructuredOutputCompiler::new(Arc::new(Tokenizer::from_file(path).unwrap()), [2])
+    }
+
+    #[tokio::test]
+    async fn short_constraints_do_not_wait_for_long_ones() {
+        let compiler = compiler();
+        let busy = compiler.turn(&Constraint::Regex("a".repeat(SHORT_BYTES + 1))).await.unwrap();
+        let long = Constraint::Regex("b".repeat(SHORT_BYTES + 1));
+        assert!(compiler.turn(&long).now_or_never().is_none(), "one at a time");
+        assert!(compiler.turn(&Constraint::Regex("a".to_owned())).now_or_never().is_some());
+        drop(busy);
+        assert!(compiler.turn(&long).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_while_it_waits_is_never_compiled() {
+        let compiler = compiler();
+        let constraint = Constraint::Regex("c".repeat(SHORT_BYTES + 1));
+        let busy = compiler.turn(&constraint).await.unwrap();
+        assert!(compiler.compiled(constraint.clone()).now_or_never().is_none());
+        drop(busy);
+        // Nothing holds the turn: what was dropped had not begun.
+        assert!(compiler.turn(&constraint).now_or_never().is_some());
+        assert!(compiler.compiled(constraint).await.is_ok());
     }
 
     #[test]

@@ -158,7 +158,16 @@ pub(super) fn recorded<E>(
     recorder: Option<Recorder>,
     n: usize,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
-    remembered(events, recorder, n, |_| None)
+    remembered(events, vec![recorder], n, |_| None)
+}
+
+/// The events of one answer for each of `recorders`, likewise.
+pub(super) fn recorded_each<E>(
+    events: impl Stream<Item = Result<(usize, Event), E>>,
+    recorders: Vec<Option<Recorder>>,
+) -> impl Stream<Item = Result<(usize, Event), E>> {
+    let n = recorders.len();
+    remembered(events, recorders, n, |_| None)
 }
 
 /// The events of one answer whose client has its text in blocks, between which are thoughts and calls.
@@ -166,18 +175,20 @@ pub(super) fn recorded_in_blocks<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
     recorder: Option<Recorder>,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
-    remembered(events, recorder, 1, |answer| (!answer.breaks.is_empty()).then(|| answer.content()))
+    remembered(events, vec![recorder], 1, |answer| (!answer.breaks.is_empty()).then(|| answer.content()))
 }
 
+/// `recorders` has one for each answer, or one for all of them.
 fn remembered<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
-    recorder: Option<Recorder>,
+    recorders: Vec<Option<Recorder>>,
     n: usize,
     in_parts: fn(&Answer) -> Option<Content>,
 ) -> impl Stream<Item = Result<(usize, Event), E>> {
     let mut answers: Vec<Answer> = std::iter::repeat_with(Answer::default).take(n).collect();
     events.inspect_ok(move |(index, event)| {
-        let (Some(recorder), Event::Delta(delta)) = (&recorder, event) else { return };
+        let recorder = recorders.get(*index).or(recorders.first()).and_then(Option::as_ref);
+        let (Some(recorder), Event::Delta(delta)) = (recorder, event) else { return };
         let answer = &mut answers[*index];
         answer.push(delta);
         if delta.finish.is_some() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::{HeaderMap, header::CONTENT_TYPE},
+    http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,12 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
+    cache_salt::cache_salt,
+    caller::Caller,
     conversation::{CarrierFields, Conversation},
     error::ApiError,
     extract::JsonBody,
+    in_flight,
     token_continuity::TokenContinuity,
     validate::{self, Body, Rules, missing},
 };
@@ -24,6 +27,7 @@ use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
+    tokenizer::Extent,
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -81,6 +85,9 @@ struct TokenizeRequest {
     chat_template_kwargs: Option<Value>,
     /// Stop tokens of the chat request: they may close a message too.
     stop_token_ids: Option<Vec<TokenId>>,
+    /// Continue only conversations of the same salt.
+    #[schema(value_type = Option<String>)]
+    cache_salt: Option<serde_json::Value>,
     /// Report the vocabulary's own spelling of each token.
     return_token_strs: Option<bool>,
 }
@@ -90,8 +97,8 @@ impl Body for TokenizeRequest {
 }
 
 impl TokenizeRequest {
-    fn into_conversation(self) -> Conversation {
-        Conversation {
+    fn into_conversation(self) -> Result<Conversation, ApiError> {
+        Ok(Conversation {
             messages: self.messages.unwrap_or_default(),
             carriers: CarrierFields {
                 required_prefix_token_ids: self.required_prefix_token_ids,
@@ -112,7 +119,8 @@ impl TokenizeRequest {
             chat_template: self.chat_template,
             chat_template_kwargs: self.chat_template_kwargs,
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
-        }
+            cache_salt: cache_salt(self.cache_salt.as_ref())?,
+        })
     }
 }
 
@@ -164,7 +172,7 @@ struct DetokenizeResponse {
 ))]
 async fn tokenize(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Response, ApiError> {
     api.models.check(request.model.as_deref())?;
@@ -172,30 +180,30 @@ async fn tokenize(
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
     let (tokens, verdict) = match (request.messages.is_some(), &request.prompt) {
         (true, _) => {
-            let prompted = api.prompt(request.into_conversation().into_turn(&api, &headers)?).await?;
+            let prompted = api.prompt(request.into_conversation()?.into_turn(&api, &caller)?).await?;
             (prompted.token_ids.to_vec(), Some(prompted.verdict))
         }
         (false, Some(_)) => {
             let add_special_tokens = request.add_special_tokens.unwrap_or(true);
-            (api.encode(request.prompt.unwrap_or_default(), add_special_tokens).await?, None)
+            let prompt = request.prompt.unwrap_or_default();
+            (api.encode(prompt, add_special_tokens, Extent::Whole).await?, None)
         }
         (false, None) => {
             return Err(missing(&["prompt"]));
         }
     };
-    let tokenizer = api.renderer.tokenizer();
-    let strings = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
-    let response = TokenizeResponse {
-        count: tokens.len(),
-        max_model_len: api.max_model_len,
-        tokens,
-        token_strs: strings,
-        // A first turn has vLLM's own shape, which tests compare as a whole.
-        token_continuity: verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something()),
+    // A first turn has vLLM's own shape, which tests compare as a whole.
+    let token_continuity = verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something());
+    let written = move || {
+        let tokenizer = api.renderer.tokenizer();
+        let token_strs = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
+        let (count, max_model_len) = (tokens.len(), api.max_model_len);
+        TokenizeResponse { count, max_model_len, tokens, token_strs, token_continuity }.into_response()
     };
+    let response = in_flight::blocking(written).await?;
     Ok(match verdict {
         Some(verdict) => verdict.announce(response),
-        None => response.into_response(),
+        None => response,
     })
 }
 
@@ -218,10 +226,10 @@ async fn detokenize(
 ))]
 async fn tokenize_v1(
     state: State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     body: JsonBody<TokenizeRequest>,
 ) -> Result<Response, ApiError> {
-    tokenize(state, headers, body).await
+    tokenize(state, caller, body).await
 }
 
 /// The same as `/detokenize`.

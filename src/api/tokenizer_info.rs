@@ -79,6 +79,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 async fn tokenizer_info(State(api): State<Arc<Api>>) -> Response {
     match &api.tokenizer_info {
         Some(TokenizerInfo(info)) => Json(info).into_response(),
-        None => error::not_found().await,
+        None => error::not_found(),
     }
 }

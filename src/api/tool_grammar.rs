@@ -11,7 +11,7 @@ use super::error::ApiError;
 use crate::{
     chat::FunctionTool,
     parser::{ForcedCall, ToolFormat},
-    structured::{Constraint, Format, JsonOptions, Tag},
+    structured::{Constraint, Format, JsonOptions, MOST_WHITESPACE, Tag},
     tokenizer::Tokenizer,
 };
 
@@ -37,6 +37,7 @@ pub(super) fn constraint(format: &ToolFormat, tokenizer: &Tokenizer) -> Result<O
     };
     let tools = format.tools.iter().filter(|tool| name.is_none_or(|name| tool.name == *name));
     let tools: Vec<Function<'_>> = tools.map(Function::new).collect::<Result<_, _>>()?;
+    check_references(format.parser.name(), &tools, format.parser.forces_json() && name.is_none())?;
     if format.parser.forces_json() {
         return bare_json(&tools, calls).map(Some);
     }
@@ -50,6 +51,41 @@ pub(super) fn constraint(format: &ToolFormat, tokenizer: &Tokenizer) -> Result<O
                 format.parser.name()
             ),
         )),
+    }
+}
+
+/// Formats that write arguments one by one, each with its part of the schema.
+const ONE_BY_ONE: [&str; 5] = ["glm45", "glm47", "minimax_m2", "qwen3_coder", "qwen3_xml"];
+
+/// Refuses references that would lead elsewhere, where a schema becomes a part of another one or is taken apart: only its
+/// definitions come along.
+fn check_references(parser: &str, tools: &[Function<'_>], embedded: bool) -> Result<(), ApiError> {
+    let taken = |tool: &Function<'_>| match &tool.parameters {
+        Some(parameters) if embedded => leads_elsewhere(parameters),
+        _ => ONE_BY_ONE.contains(&parser) && leads_elsewhere(&tool.arguments),
+    };
+    match tools.iter().find(|tool| taken(tool)) {
+        None => Ok(()),
+        Some(tool) => Err(ApiError::invalid(
+            "tools",
+            format!(
+                "a `$ref` in the parameters of {:?} leads to something else than \"#/$defs/…\" or \"#/definitions/…\", \
+                 which cannot be followed as calls are written with the parser {parser:?}: move what it leads to there",
+                tool.name
+            ),
+        )),
+    }
+}
+
+fn leads_elsewhere(schema: &Value) -> bool {
+    match schema {
+        Value::Array(items) => items.iter().any(leads_elsewhere),
+        Value::Object(entries) => {
+            let reference = entries.get("$ref").and_then(Value::as_str);
+            let kept = |path: &str| ["#/$defs/", "#/definitions/"].iter().any(|start| path.starts_with(start));
+            reference.is_some_and(|path| !kept(path)) || entries.values().any(leads_elsewhere)
+        }
+        _ => false,
     }
 }
 
@@ -161,7 +197,7 @@ fn native(parser: &str, tools: &[Function<'_>], calls: Calls, tokenizer: &Tokeni
 
 /// The readers of these formats, as vLLM's, find arguments on one line only.
 fn spelling_of_json(parser: &str) -> JsonOptions {
-    let whitespace = parser.starts_with("deepseek").then(|| " +".to_owned());
+    let whitespace = parser.starts_with("deepseek").then(|| format!(" {{1,{MOST_WHITESPACE}}}"));
     JsonOptions { whitespace, ..JsonOptions::default() }
 }
 

@@ -4,7 +4,10 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::error::ApiError;
-use crate::{TokenId, tokenizer::Tokenizer};
+use crate::{
+    TokenId,
+    tokenizer::{Extent, Tokenizer},
+};
 
 /// Which end of a prompt is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -62,6 +65,15 @@ impl Truncation {
     /// Whether a prompt of `tokens` would be cut.
     pub(super) fn cuts(self, tokens: usize) -> bool {
         tokens > self.limit
+    }
+
+    /// What has to be encoded of a text: one token more than is kept, which shows that it is cut.
+    pub(super) fn extent(self) -> Extent {
+        let count = self.limit.saturating_add(1);
+        match self.side {
+            Some(TruncationSide::Right) => Extent::First(count),
+            Some(TruncationSide::Left) | None => Extent::Last(count),
+        }
     }
 
     /// The part of a prompt that is kept.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::number::human_readable_count;
+use super::number::{human_readable_count, human_readable_int};
 
 /// Where the server listens, and who may ask.
 #[derive(Debug, Args)]
@@ -23,9 +23,13 @@ pub struct HttpArgs {
     #[arg(long, value_name = "PATH")]
     pub uds: Option<PathBuf>,
 
-    /// Key that opens everything but health, metrics and docs; repeatable.
+    /// Key that opens everything but health, metrics and docs; repeatable. Each is a client of its own.
     #[arg(long, num_args = 1.., value_name = "KEY", env = "VLLM_API_KEY", hide_env_values = true)]
     pub api_key: Vec<String>,
+
+    /// Take all keys for one client, which is given what any of them was answered.
+    #[arg(long)]
+    pub share_between_api_keys: bool,
 
     /// Certificate chain in PEM; serves HTTPS.
     #[arg(long, value_name = "FILE", requires = "ssl_keyfile")]
@@ -79,9 +83,19 @@ pub struct HttpArgs {
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = human_readable_count)]
     pub max_request_bytes: usize,
 
+    /// Bytes of requests that are read, rendered and put into ids at the same time, such as `1G`; a request for which
+    /// there is no room is answered with 503. [default: 1/32 of the memory]
+    #[arg(long, value_name = "BYTES", value_parser = human_readable_int)]
+    pub max_bytes_in_flight: Option<usize>,
+
     /// Seconds without a token after which streams get a comment, for proxies that give up; 0 is never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub sse_keep_alive_interval: u64,
+
+    /// Seconds after which a stream, or an answer, that its client does not read is ended; 0 is never. Until then its
+    /// sequences pause, once what waits for the client is too much.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
+    pub stream_stall_timeout: u64,
 
     /// Seconds that requests may go on after the server was asked to stop.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
@@ -126,7 +140,8 @@ impl LogArgs {
     pub(super) fn filter(&self) -> String {
         let (level, connections) = (self.log_level.name(), self.uvicorn_log_level.name());
         let own = env!("CARGO_PKG_NAME");
-        format!("warn,{own}={level},{own}::access={connections},{own}::server={connections}")
+        // What mistral.rs says of requests that fail is in our own lines, without its backtraces.
+        format!("warn,mistralrs_core::engine=off,{own}={level},{own}::access={connections},{own}::server={connections}")
     }
 
     /// Paths without lines of their own.

@@ -12,6 +12,7 @@ use super::{
     device::DeviceArg,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
+    structured_outputs::{self, StructuredOutputsConfig},
 };
 use crate::{
     continuity::{ContinuityPolicy, MemoryBounds},
@@ -139,6 +140,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive, help_heading = ANSWERS)]
     pub stream_interval: usize,
 
+    /// Most prompts of a completion, and most conversations of a batch.
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = human_readable_int, help_heading = ANSWERS)]
+    pub max_request_prompts: usize,
+
+    /// Most sequences of a request: `n` for each of its prompts.
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = human_readable_int, help_heading = ANSWERS)]
+    pub max_request_sequences: usize,
+
     /// End every stream with its usage.
     #[arg(long, help_heading = ANSWERS)]
     pub enable_force_include_usage: bool,
@@ -168,6 +177,11 @@ pub struct ServeArgs {
     #[arg(long, help_heading = ANSWERS)]
     pub return_tokens_as_token_ids: bool,
 
+    /// How structured outputs are written, a JSON object: `disable_any_whitespace`, `disable_additional_properties`.
+    #[arg(long, help_heading = ANSWERS, default_value = "{}", hide_default_value = true, value_name = "JSON",
+          value_parser = structured_outputs::parse)]
+    pub structured_outputs_config: StructuredOutputsConfig,
+
     /// Most log-probs a position; -1 is no limit.
     #[arg(long, help_heading = ANSWERS, default_value_t = 20, allow_negative_numbers = true, value_name = "N",
           value_parser = clap::value_parser!(i64).range(-1..))]
@@ -180,6 +194,10 @@ pub struct ServeArgs {
     /// What runs the model.
     #[arg(long, value_enum, default_value_t)]
     pub engine: EngineKind,
+
+    /// Let mistral.rs serve models that it has not been shown to compute right; /v1/models says so.
+    #[arg(long)]
+    pub unproven_models: bool,
 
     /// What the scripted engine samples, answer by answer: a JSON string or a list of token ids a line. The last line
     /// also serves every later answer.

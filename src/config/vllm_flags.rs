@@ -397,7 +397,6 @@ const ONLY: &[(&str, Takes, &[&str], &str)] = &[
     ("runner", Takes::Value, &["auto", "generate"], TEXT),
     ("scheduling-policy", Takes::Value, &["fcfs"], "requests are served in the order of their arrival"),
     ("ssl-ciphers", Takes::Value, NONE, "the cipher suites are those of rustls"),
-    ("structured-outputs-config", Takes::Value, STRUCTURED, "structured outputs are llguidance's, without options"),
     ("task", Takes::Value, &["auto", "generate"], TEXT),
     ("tensor-parallel-size", Takes::Value, JUST_ONE, ONE_PROCESS),
     ("tokenizer-mode", Takes::Value, &["auto", "hf", "slow"], "tokenizer.json is read, and nothing else"),
@@ -408,20 +407,4 @@ const ONLY: &[(&str, Takes, &[&str], &str)] = &[
     ("watermark-config", Takes::Value, NONE_OR_EMPTY, "what is sampled is not watermarked"),
     ("worker-cls", Takes::Value, &["auto"], PYTHON),
     ("worker-extension-cls", Takes::Value, NONE, PYTHON),
-];
-
-/// Any backend gives valid outputs; which of them is not vLLM's promise either.
-const STRUCTURED: &[&str] = &[
-    "",
-    "None",
-    "null",
-    "{}",
-    r#"{"backend": "auto"}"#,
-    r#"{"backend": "guidance"}"#,
-    r#"{"backend": "outlines"}"#,
-    r#"{"backend": "xgrammar"}"#,
-    r#"{"backend":"auto"}"#,
-    r#"{"backend":"guidance"}"#,
-    r#"{"backend":"outlines"}"#,
-    r#"{"backend":"xgrammar"}"#,
 ];

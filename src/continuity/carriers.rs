@@ -1,5 +1,7 @@
 //! Ids that a request brings: on its messages, or beside them.
 
+use std::sync::Arc;
+
 use super::{ContinuityError, Source, Warning};
 use crate::{
     TokenId,
@@ -16,6 +18,8 @@ pub struct Carriers {
     pub required_prefix_token_ids: Option<TokenIds>,
     /// The client's name for the conversation, or for a group of conversations.
     pub session: Option<String>,
+    /// Who else may be given what the conversation was answered, and whose answers it may be given: those of the same salt.
+    pub salt: Option<Arc<str>>,
 }
 
 /// What the explicit carriers of a request say.

@@ -4,7 +4,8 @@
 //! clients and their libraries change in an assistant message without changing what it says is left out: white space
 //! and key order of a call's arguments, `null` for an empty text, one text part for a string, the number of a call,
 //! reasoning that is not sent back; and the billing header of a system prompt. Anything else that differs is an edit,
-//! and gives another fingerprint.
+//! and gives another fingerprint. So does another salt: conversations of two salts have nothing in common, whatever they
+//! say.
 
 use crate::{
     TokenId,
@@ -32,6 +33,13 @@ impl Fingerprint {
         digest.finish()
     }
 
+    /// Of a salt; having none is not the same as any.
+    pub(super) fn of_salt(salt: Option<&str>) -> Self {
+        let mut digest = Digest::new(b"salt");
+        digest.some(salt, Digest::text);
+        digest.finish()
+    }
+
     /// Of several, in order.
     pub(super) fn joined(purpose: &[u8], parts: &[Self]) -> Self {
         let mut digest = Digest::new(purpose);
@@ -52,9 +60,9 @@ pub(super) struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// Of a conversation.
-    pub(super) fn of(prompt: &ChatPrompt) -> Self {
-        let mut last = Digest::new(b"conversation").finish();
+    /// Of a conversation under a salt: under another one the same messages are another conversation.
+    pub(super) fn of(prompt: &ChatPrompt, salt: Fingerprint) -> Self {
+        let mut last = Fingerprint::joined(b"conversation", &[salt]);
         let mut starts = vec![last];
         for message in &prompt.messages {
             last = followed_by(last, message);

@@ -85,6 +85,8 @@ pub struct Found {
 struct Record {
     memory: Arc<Memory>,
     scope: Scope,
+    /// Of the salt.
+    salt: Fingerprint,
     fingerprints: Fingerprints,
     /// What the request's assistant messages thought.
     thoughts: Vec<Option<Fingerprint>>,

@@ -15,7 +15,8 @@ use crate::{
 /// Whose turns a request may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those of everybody who names no session.
+    /// Those of everybody who names no session. Conversations of other salts are none of them: they have other
+    /// fingerprints.
     Open,
     /// Those of one session.
     Session(Fingerprint),
@@ -31,8 +32,10 @@ pub(super) struct Recalled {
 }
 
 impl Scope {
-    fn of(session: Option<&str>) -> Self {
-        session.map_or(Self::Open, |name| Self::Session(Fingerprint::of_text(b"session", name)))
+    /// Sessions of two salts are two sessions, whatever their names.
+    fn of(session: Option<&str>, salt: Fingerprint) -> Self {
+        let key = |name| Fingerprint::joined(b"session", &[Fingerprint::of_text(b"session", name), salt]);
+        session.map_or(Self::Open, |name| Self::Session(key(name)))
     }
 
     fn fingerprint(self) -> Fingerprint {
@@ -69,6 +72,11 @@ pub(super) fn any_context_key(scope: Scope, through: Fingerprint, thought: Optio
     Fingerprint::joined(purpose, &[&[scope.fingerprint(), through], thought.as_slice()].concat())
 }
 
+/// Ids as they are known under a salt: who brings those of another one learns nothing of where they come from.
+pub(super) fn under(salt: Fingerprint, ids: Fingerprint) -> Fingerprint {
+    Fingerprint::joined(b"ids under a salt", &[salt, ids])
+}
+
 /// What a message thought, if it says so.
 pub(super) fn thought(message: &Message) -> Option<Fingerprint> {
     let reasoning = message.reasoning.as_deref().filter(|reasoning| !reasoning.is_empty());
@@ -83,10 +91,12 @@ pub(super) fn makes_calls(message: &Message) -> bool {
 impl Record {
     pub(super) fn new(memory: &Arc<Memory>, prompt: &ChatPrompt, carriers: &Carriers) -> Self {
         let assistants = prompt.messages.iter().filter(|message| message.role.is_assistant());
+        let salt = Fingerprint::of_salt(carriers.salt.as_deref());
         Self {
             memory: Arc::clone(memory),
-            scope: Scope::of(carriers.session.as_deref()),
-            fingerprints: Fingerprints::of(prompt),
+            scope: Scope::of(carriers.session.as_deref(), salt),
+            salt,
+            fingerprints: Fingerprints::of(prompt, salt),
             thoughts: assistants.map(thought).collect(),
             parent: None,
             own: true,
@@ -156,7 +166,7 @@ impl Record {
         warnings: &mut Vec<Warning>,
     ) -> Option<Origin> {
         let ids = Fingerprint::of_ids([prefix.token_ids.as_slice()]);
-        let last = self.memory.origin(ids);
+        let last = self.memory.origin(under(self.salt, ids));
         if let Some(origin) = last {
             let ends = |anchor: &usize| self.origin_at(*anchor, ids).is_some();
             let ended = |anchor: &usize| self.fingerprints.through(*anchor) == origin.through;
@@ -201,6 +211,6 @@ impl Record {
 
     /// Where ids come from, if it is this conversation up to and including message `anchor`.
     fn origin_at(&self, anchor: usize, ids: Fingerprint) -> Option<Origin> {
-        self.memory.origin_in(ids, self.fingerprints.through(anchor), self.fingerprints.context)
+        self.memory.origin_in(under(self.salt, ids), self.fingerprints.through(anchor), self.fingerprints.context)
     }
 }

@@ -6,7 +6,7 @@ use super::{
     Fingerprint, Record,
     fingerprint::followed_by,
     memory::{Memory, Origin, Turn},
-    recall::{Scope, any_context_key, makes_calls, thought, turn_key},
+    recall::{Scope, any_context_key, makes_calls, thought, turn_key, under},
 };
 use crate::{
     TokenId,
@@ -19,6 +19,7 @@ use crate::{
 pub struct Recorder {
     memory: Arc<Memory>,
     scope: Scope,
+    salt: Fingerprint,
     own: bool,
     /// The conversation that the answer is added to.
     before: Fingerprint,
@@ -66,6 +67,7 @@ impl Record {
         Some(Recorder {
             memory: self.memory,
             scope: self.scope,
+            salt: self.salt,
             own: self.own && proven,
             before,
             context: self.fingerprints.context,
@@ -116,7 +118,7 @@ impl Recorder {
             scope.marker().into_iter().for_each(|key| self.memory.mark(key));
         }
         let origin = Origin { through, before: self.before, context: self.context, own: self.own };
-        self.memory.remember_origin(turn.ids, origin);
+        self.memory.remember_origin(under(self.salt, turn.ids), origin);
     }
 
     /// Who may be given the answer. Without a session, only those whose ids cannot have been made up by another client:

@@ -1,82 +1,151 @@
-//! The queue in front of an engine: first come, first served, `seats` sequences at a time.
+//! The queue in front of an engine: `seats` sequences at a time, in turns.
 //!
 //! Owns who runs, who waits and whether anyone is still admitted. Refuses what a sequence does with its seat.
+//!
+//! A sequence that rests says so: its last output was taken, and nobody asks for the next one. If seats are lent, one that
+//! rests for long gives its seat to whoever waits, and queues up again when it is asked for more.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::{HashMap, HashSet},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    sync::{oneshot, watch},
+    time::Instant,
+};
 
-use super::{EngineError, EngineLoad};
+use super::{
+    EngineError, EngineLoad,
+    reservation::{Register, Reservation, Ticket},
+    turns::{Party, Passed, Turn, Turns},
+};
 
 /// Seats and the queue for them.
 #[derive(Debug)]
 pub(crate) struct Admission {
     seats: usize,
-    max_waiting: usize,
+    register: Arc<Register>,
+    /// After how long a rest a seat is given on; never, if there is none.
+    lent_after: Option<Duration>,
     state: Mutex<State>,
     load: watch::Sender<EngineLoad>,
     closed: watch::Sender<bool>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    next_number: u64,
-    waiting: BTreeMap<u64, oneshot::Sender<()>>,
-    running: BTreeSet<u64>,
+    /// By their numbers.
+    seated: HashMap<u64, Seat>,
+    /// Those whose seats were given on.
+    unseated: HashSet<u64>,
+    turns: Turns<oneshot::Sender<()>>,
+    /// A task looks for seats to give on.
+    lending: bool,
+}
+
+#[derive(Debug)]
+struct Seat {
+    turn: Turn,
+    /// Since when the sequence rests.
+    rests: Option<Instant>,
 }
 
 /// A place in the queue, later a seat. Dropping it gives either back.
 #[derive(Debug)]
 pub(crate) struct Place {
     admission: Arc<Admission>,
-    number: u64,
+    ticket: Ticket,
     called: oneshot::Receiver<()>,
 }
 
 impl Admission {
     /// `seats` is at least 1; `max_waiting` bounds the queue behind them.
     pub(crate) fn new(seats: usize, max_waiting: usize) -> Self {
+        let seats = seats.max(1);
         Self {
-            seats: seats.max(1),
-            max_waiting,
-            state: Mutex::default(),
+            seats,
+            register: Register::new(seats.saturating_add(max_waiting)),
+            lent_after: None,
+            state: Mutex::new(State {
+                seated: HashMap::new(),
+                unseated: HashSet::new(),
+                turns: Turns::new(seats),
+                lending: false,
+            }),
             load: watch::Sender::new(EngineLoad::default()),
             closed: watch::Sender::new(false),
         }
     }
 
-    /// Joins the queue; the order of calls is the order of service.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Place, EngineError> {
+    /// Gives the seat of a sequence on that rests for as long, if somebody waits for one.
+    pub(crate) fn lending_after(self, rest: Duration) -> Self {
+        Self { lent_after: Some(rest), ..self }
+    }
+
+    /// How many seats there are.
+    pub(crate) fn seats(&self) -> usize {
+        self.seats
+    }
+
+    /// Takes places for all `sequences` of a request, or none.
+    pub(crate) fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+        self.health()?;
+        self.register.reserve(party, sequences)
+    }
+
+    /// Joins the queue.
+    pub(crate) fn enter(self: &Arc<Self>, ticket: Ticket) -> Result<Place, EngineError> {
         let mut state = self.state.lock();
         self.health()?;
-        let all_seated = state.running.len() >= self.seats;
-        if all_seated && state.waiting.len() >= self.max_waiting {
-            return Err(EngineError::Overloaded);
-        }
-        let number = state.next_number;
-        state.next_number += 1;
-        let (call, called) = oneshot::channel();
-        state.waiting.insert(number, call);
-        self.fill_seats(&mut state);
+        let called = self.queue(&mut state, &ticket);
         drop(state);
-        Ok(Place { admission: Arc::clone(self), number, called })
+        Ok(Place { admission: Arc::clone(self), ticket, called })
+    }
+
+    fn queue(self: &Arc<Self>, state: &mut State, ticket: &Ticket) -> oneshot::Receiver<()> {
+        let (call, called) = oneshot::channel();
+        state.turns.wait(ticket.turn.clone(), ticket.number, call);
+        self.fill_seats(state);
+        if let Some(rest) = self.lent_after
+            && state.turns.waiting() > 0
+            && !std::mem::replace(&mut state.lending, true)
+        {
+            tokio::spawn(lend(Arc::downgrade(self), rest));
+        }
+        called
+    }
+
+    /// Gives on the seats of those that rest for as long, as far as somebody waits; `false` once nobody does.
+    fn lend_seats(&self, rest: Duration) -> bool {
+        let mut state = self.state.lock();
+        let rested = |seat: &Seat| seat.rests.is_some_and(|since| since.elapsed() >= rest);
+        let mut resting: Vec<u64> =
+            state.seated.iter().filter(|(_, seat)| rested(seat)).map(|(number, _)| *number).collect();
+        resting.sort_unstable();
+        for number in resting.into_iter().take(state.turns.waiting()) {
+            let Some(seat) = state.seated.remove(&number) else { continue };
+            state.turns.rise(&seat.turn);
+            state.unseated.insert(number);
+        }
+        self.fill_seats(&mut state);
+        state.lending = state.turns.waiting() > 0;
+        state.lending
     }
 
     /// Sequences in the engine now.
     pub(crate) fn load(&self) -> EngineLoad {
-        *self.load.borrow()
+        let load = *self.load.borrow();
+        EngineLoad { waiting: load.waiting + self.register.unstarted(), ..load }
     }
 
     /// Sends everyone who waits away and admits nobody any more.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         self.closed.send_replace(true);
-        state.waiting.clear();
+        state.turns.clear();
         self.fill_seats(&mut state);
     }
 
@@ -99,34 +168,64 @@ impl Admission {
         let _ = self.load.subscribe().wait_for(|load| *load == EngineLoad::default()).await;
     }
 
-    fn leave(&self, number: u64) {
+    fn leave(&self, ticket: &Ticket) {
         let mut state = self.state.lock();
-        if state.waiting.remove(&number).is_none() {
-            state.running.remove(&number);
+        if state.turns.remove(ticket.number).is_none()
+            && !state.unseated.remove(&ticket.number)
+            && let Some(seat) = state.seated.remove(&ticket.number)
+        {
+            state.turns.rise(&seat.turn);
         }
         self.fill_seats(&mut state);
     }
 
     fn fill_seats(&self, state: &mut State) {
-        while state.running.len() < self.seats
-            && let Some((number, call)) = state.waiting.pop_first()
+        while state.seated.len() < self.seats
+            && let Some((_, number)) = state.turns.next(&Passed::default())
+            && let Some((turn, call)) = state.turns.seat(number)
         {
-            state.running.insert(number);
+            // It rests until it knows that it has the seat.
+            state.seated.insert(number, Seat { turn, rests: Some(Instant::now()) });
             // A receiver that is gone gives the seat back itself: `Place::drop` waits for this lock.
             let _ = call.send(());
         }
         self.load.send_replace(EngineLoad {
-            running: state.running.len(),
-            waiting: state.waiting.len(),
+            running: state.seated.len(),
+            waiting: state.turns.waiting(),
+            paused: state.unseated.len(),
             ..EngineLoad::default()
         });
     }
 }
 
 impl Place {
-    /// Waits for the seat; `false` if the engine closed first.
+    /// Waits for the seat, or for another one if it was given on; `false` if the engine closed first.
     pub(crate) async fn seated(&mut self) -> bool {
-        (&mut self.called).await.is_ok()
+        loop {
+            {
+                let mut state = self.admission.state.lock();
+                if let Some(seat) = state.seated.get_mut(&self.ticket.number) {
+                    seat.rests = None;
+                    return true;
+                }
+                if state.unseated.remove(&self.ticket.number) {
+                    if self.admission.health().is_err() {
+                        return false;
+                    }
+                    self.called = self.admission.queue(&mut state, &self.ticket);
+                }
+            }
+            if (&mut self.called).await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Nobody asks for the sequence's next output for now: its seat may be given on.
+    pub(crate) fn rest(&self) {
+        if let Some(seat) = self.admission.state.lock().seated.get_mut(&self.ticket.number) {
+            seat.rests = Some(Instant::now());
+        }
     }
 
     /// Whether the engine closed, so that the sequence should end now.
@@ -141,9 +240,19 @@ impl Place {
     }
 }
 
+/// Looks for seats to give on while somebody waits for one.
+async fn lend(admission: Weak<Admission>, rest: Duration) {
+    loop {
+        tokio::time::sleep(rest).await;
+        if !admission.upgrade().is_some_and(|admission| admission.lend_seats(rest)) {
+            return;
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        self.admission.leave(self.number);
+        self.admission.leave(&self.ticket);
     }
 }
 
@@ -157,12 +266,18 @@ mod tests {
         Arc::new(Admission::new(seats, max_waiting))
     }
 
+    /// A request of one sequence.
+    fn enter(admission: &Arc<Admission>) -> Result<Place, EngineError> {
+        let mut reservation = admission.reserve(None, 1)?;
+        admission.enter(reservation.take().unwrap())
+    }
+
     #[tokio::test]
     async fn seats_are_given_in_the_order_of_arrival() {
         let admission = admission(1, 8);
-        let mut first = admission.enter().unwrap();
-        let mut second = admission.enter().unwrap();
-        let mut third = admission.enter().unwrap();
+        let mut first = enter(&admission).unwrap();
+        let mut second = enter(&admission).unwrap();
+        let mut third = enter(&admission).unwrap();
         assert_eq!(admission.load(), EngineLoad { running: 1, waiting: 2, ..EngineLoad::default() });
         assert!(first.seated().await);
         drop(first);
@@ -175,10 +290,10 @@ mod tests {
     #[tokio::test]
     async fn leaving_the_queue_frees_the_place_for_those_behind() {
         let admission = admission(1, 2);
-        let first = admission.enter().unwrap();
-        let second = admission.enter().unwrap();
-        let mut third = admission.enter().unwrap();
-        assert_eq!(admission.enter().unwrap_err(), EngineError::Overloaded);
+        let first = enter(&admission).unwrap();
+        let second = enter(&admission).unwrap();
+        let mut third = enter(&admission).unwrap();
+        assert_eq!(enter(&admission).unwrap_err(), EngineError::Overloaded);
         drop(second);
         drop(first);
         assert!(third.seated().await);
@@ -188,26 +303,104 @@ mod tests {
     #[tokio::test]
     async fn a_seat_that_was_called_but_never_taken_is_given_on() {
         let admission = admission(1, 8);
-        let first = admission.enter().unwrap();
-        let second = admission.enter().unwrap();
-        let mut third = admission.enter().unwrap();
+        let first = enter(&admission).unwrap();
+        let second = enter(&admission).unwrap();
+        let mut third = enter(&admission).unwrap();
         drop(first);
         drop(second);
         assert!(third.seated().await);
     }
 
+    /// Seats that are lent, but not by themselves in the time of a test.
+    fn lending(seats: usize) -> Arc<Admission> {
+        Arc::new(Admission::new(seats, 8).lending_after(Duration::from_hours(1)))
+    }
+
+    #[tokio::test]
+    async fn a_seat_that_rests_is_lent_to_whoever_waits_and_asked_back_for() {
+        let admission = lending(1);
+        let mut resting = enter(&admission).unwrap();
+        assert!(resting.seated().await);
+        let mut second = enter(&admission).unwrap();
+        assert!(admission.lend_seats(Duration::ZERO));
+        assert_eq!(second.seated().now_or_never(), None, "who is at work keeps the seat");
+        resting.rest();
+        assert!(admission.lend_seats(Duration::from_hours(1)));
+        assert_eq!(second.seated().now_or_never(), None, "it did not rest for long");
+        assert!(!admission.lend_seats(Duration::ZERO));
+        assert_eq!(second.seated().now_or_never(), Some(true));
+        assert_eq!(admission.load(), EngineLoad { running: 1, paused: 1, ..EngineLoad::default() });
+        assert_eq!(resting.seated().now_or_never(), None);
+        let third = enter(&admission).unwrap();
+        drop(second);
+        assert_eq!(resting.seated().now_or_never(), Some(true), "it asked before the third");
+        drop((resting, third));
+        assert_eq!(admission.load(), EngineLoad::default());
+    }
+
+    #[tokio::test]
+    async fn nobody_gives_a_seat_on_that_nobody_waits_for() {
+        let admission = lending(2);
+        let [mut first, mut second] = [enter(&admission).unwrap(), enter(&admission).unwrap()];
+        first.rest();
+        assert!(!admission.lend_seats(Duration::ZERO));
+        assert_eq!(admission.load(), EngineLoad { running: 2, ..EngineLoad::default() });
+        assert!(second.seated().await && first.seated().await);
+    }
+
+    #[tokio::test]
+    async fn who_gave_a_seat_on_is_sent_away_when_the_engine_closes() {
+        let admission = lending(1);
+        let mut resting = enter(&admission).unwrap();
+        let mut second = enter(&admission).unwrap();
+        assert!(!admission.lend_seats(Duration::ZERO));
+        assert!(second.seated().await);
+        admission.close();
+        assert!(!resting.seated().await);
+        drop((resting, second));
+        admission.idle().await;
+    }
+
     #[tokio::test]
     async fn closing_sends_the_queue_away_and_refuses_newcomers() {
         let admission = admission(1, 8);
-        let mut first = admission.enter().unwrap();
-        let mut second = admission.enter().unwrap();
+        let mut first = enter(&admission).unwrap();
+        let mut second = enter(&admission).unwrap();
         admission.close();
         first.dismissed().await;
         assert!(first.seated().await);
         assert!(!second.seated().await);
-        assert!(matches!(admission.enter(), Err(EngineError::Failed(_))));
+        assert!(matches!(enter(&admission), Err(EngineError::Failed(_))));
         assert_eq!(admission.idle().now_or_never(), None);
         drop(first);
         admission.idle().await;
+    }
+
+    /// Takes the seats of `places` one after another, and gives each back; tells in which order they were called.
+    fn order(mut places: Vec<(&'static str, Place)>) -> Vec<&'static str> {
+        let mut order = Vec::new();
+        while !places.is_empty() {
+            let called = places.iter_mut().position(|(_, place)| place.seated().now_or_never() == Some(true));
+            order.push(places.remove(called.expect("somebody is next")).0);
+        }
+        order
+    }
+
+    #[tokio::test]
+    async fn requests_take_turns_and_parties_do() {
+        let admission = admission(1, 100);
+        let running = enter(&admission).unwrap();
+        let mut places = Vec::new();
+        let client = |name: &str| Some(Party::Client(name.into()));
+        for (name, party, sequences) in
+            [("a", client("A"), 2), ("b", client("A"), 1), ("many", None, 3), ("c", client("A"), 1), ("one", None, 1)]
+        {
+            let mut reservation = admission.reserve(party, sequences).unwrap();
+            while let Some(ticket) = reservation.take() {
+                places.push((name, admission.enter(ticket).unwrap()));
+            }
+        }
+        drop(running);
+        assert_eq!(order(places), ["a", "many", "one", "b", "many", "c", "many", "a"]);
     }
 }

@@ -1,11 +1,13 @@
 //! What engines count and time, under vLLM's names (`v1/metrics/loggers.py`).
 //!
-//! Owns the handles of what only an engine can see: its cache, its steps, its queue. Refuses what the tokens of a
-//! generation tell by themselves, which is counted where they are decoded.
+//! Owns the handles of what only an engine can see: its cache, its steps, its queue, and when a token was sampled, which
+//! may be long before somebody reads it. Refuses what a generation tells as a whole, which is counted where it is decoded.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram, counter, gauge, histogram};
+
+use super::EngineOutput;
 
 /// Handles of the process's recorder; cheap to use for every step.
 #[derive(Clone)]
@@ -31,6 +33,80 @@ pub(crate) struct RequestTimes {
     pub(crate) prefill: Duration,
     /// From its first token to its last one.
     pub(crate) decode: Duration,
+}
+
+/// Handles of what is counted of every token; cheap to use for every sequence.
+#[derive(Debug, Clone)]
+pub(crate) struct SamplingMeters {
+    prompt_tokens: Counter,
+    computed_tokens: Counter,
+    cached_tokens: Counter,
+    cache_hits: Counter,
+    generation_tokens: Counter,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+}
+
+/// Counts and times the tokens of one sequence as they are sampled.
+#[derive(Debug)]
+pub(crate) struct SamplingMeter {
+    meters: SamplingMeters,
+    arrived: Instant,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    last_token: Option<Instant>,
+}
+
+impl SamplingMeters {
+    /// Handles of the recorder that is installed now.
+    pub(crate) fn new() -> Self {
+        Self {
+            prompt_tokens: counter!("vllm:prompt_tokens_total"),
+            computed_tokens: counter!("vllm:prompt_tokens_by_source_total", "source" => "local_compute"),
+            cached_tokens: counter!("vllm:prompt_tokens_cached_total"),
+            cache_hits: counter!("vllm:prompt_tokens_by_source_total", "source" => "local_cache_hit"),
+            generation_tokens: counter!("vllm:generation_tokens_total"),
+            time_to_first_token: histogram!("vllm:time_to_first_token_seconds"),
+            inter_token_latency: histogram!("vllm:inter_token_latency_seconds"),
+        }
+    }
+
+    /// Starts the clock of a sequence whose request has `arrived`.
+    pub(crate) fn start(&self, prompt_tokens: usize, arrived: Instant) -> SamplingMeter {
+        SamplingMeter { meters: self.clone(), arrived, prompt_tokens, cached_tokens: 0, last_token: None }
+    }
+}
+
+impl SamplingMeter {
+    /// Takes note of an output of the sequence.
+    pub(crate) fn observe(&mut self, output: &EngineOutput) {
+        match output {
+            EngineOutput::Prompt(prompt) => self.cached_tokens = prompt.cached_tokens,
+            EngineOutput::Token(_) => self.sampled(),
+            EngineOutput::Finished(_) => {}
+        }
+    }
+
+    fn sampled(&mut self) {
+        let now = Instant::now();
+        match self.last_token.replace(now) {
+            None => {
+                self.count_prompt();
+                self.meters.time_to_first_token.record(now - self.arrived);
+            }
+            Some(last) => self.meters.inter_token_latency.record(now - last),
+        }
+        self.meters.generation_tokens.increment(1);
+    }
+
+    /// A prompt counts once it is computed.
+    fn count_prompt(&self) {
+        let cached = self.cached_tokens.min(self.prompt_tokens);
+        self.meters.prompt_tokens.increment(self.prompt_tokens as u64);
+        self.meters.computed_tokens.increment((self.prompt_tokens - cached) as u64);
+        self.meters.cached_tokens.increment(cached as u64);
+        self.meters.cache_hits.increment(cached as u64);
+    }
 }
 
 impl EngineMeters {

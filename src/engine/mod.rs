@@ -3,26 +3,34 @@
 //! Owns the boundary to whatever runs the model. Refuses text, chat and HTTP.
 
 mod admission;
+mod backlog;
 mod check;
+pub mod compared;
 pub mod gpu;
 mod meters;
 #[cfg(feature = "mistralrs")]
 pub mod mistralrs;
 pub mod native;
+mod reservation;
 pub mod scripted;
+mod turns;
 mod weights;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{
-    FutureExt,
+    FutureExt, StreamExt,
     future::{self, BoxFuture},
-    stream::BoxStream,
+    stream::{self, BoxStream},
 };
 
 #[cfg(test)]
 pub(crate) use self::meters::{EngineMeters, RequestTimes};
-pub use self::weights::{WeightDtype, WeightTensor};
+pub use self::{
+    reservation::{Reservation, Ticket},
+    turns::Party,
+    weights::{WeightDtype, WeightTensor},
+};
 pub use crate::sampling::{FinishReason, SampledToken, SamplingParams};
 use crate::{TokenId, sampling::SampleError};
 
@@ -72,6 +80,9 @@ pub enum EngineError {
     /// Too many requests wait already.
     #[error("the engine is busy and cannot accept new requests")]
     Overloaded,
+    /// Its client did not read what was sampled for it for so long that it was ended.
+    #[error("the client did not read its stream for too long, and the generation was ended")]
+    Unread,
     /// The engine failed; the text is for the log.
     #[error("engine failure: {0}")]
     Failed(String),
@@ -110,6 +121,8 @@ pub struct EngineInfo {
     pub vocab_size: usize,
     /// The longest sequence, prompt and output together, in tokens.
     pub max_model_len: usize,
+    /// Why nobody knows whether the engine computes this model right; `None` where tests have compared it.
+    pub unproven: Option<String>,
 }
 
 /// What the engine is doing right now.
@@ -119,14 +132,37 @@ pub struct EngineLoad {
     pub running: usize,
     /// Sequences in the queue.
     pub waiting: usize,
+    /// Sequences that wait until their clients read what was sampled for them; they have no seat.
+    pub paused: usize,
     /// The part of the cache of keys and values that is in use, from 0 to 1; 0 where there is no cache.
     pub kv_cache_usage: f64,
 }
 
 /// Token-in/token-out inference.
+///
+/// What an engine has sampled and nobody has read yet is bounded, for each sequence and over all. Beyond that, a sequence
+/// pauses, without a seat or memory that others need, and goes on with the same tokens once it is read again. An engine
+/// that cannot pause a sequence ends it with [`EngineError::Unread`].
 pub trait Engine: Send + Sync + 'static {
-    /// Starts one generation; dropping the stream aborts it, queued or running. Errors are items of the stream.
-    fn generate(&self, request: GenerateRequest) -> TokenStream;
+    /// Takes places for all `sequences` of a request of `party`, or none: [`EngineError::Overloaded`] where there are
+    /// not enough. Sequences take turns by party and by request, see [`Party`].
+    fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError>;
+
+    /// Starts one generation in its place; dropping the stream aborts it, queued or running. Errors are items of the
+    /// stream.
+    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream;
+
+    /// Starts one generation that is a request of its own, in the place that it gets.
+    fn generate(&self, request: GenerateRequest) -> TokenStream {
+        match self.reserve(None, 1).map(|mut reservation| reservation.take()) {
+            Ok(Some(ticket)) => self.start(ticket, request),
+            Ok(None) => unreachable!("one place was taken"),
+            Err(error) => stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    /// The most sequences that are computed at a time.
+    fn seats(&self) -> usize;
 
     /// What is served; does not change.
     fn info(&self) -> &EngineInfo;

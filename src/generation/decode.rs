@@ -163,13 +163,13 @@ impl TextDecoder {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
     /// A decoder that puts a space before every word, and two special tokens, 1 and 2.
-    fn spaced() -> Arc<Tokenizer> {
+    pub(in crate::generation) fn spaced() -> Arc<Tokenizer> {
         let special = |id: u32, content: &str| {
             json!({ "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
                     "normalized": false, "special": true })

@@ -1,4 +1,6 @@
-//! What generations count and time, under vLLM's names (`v1/metrics/loggers.py`).
+//! What generations count and time as a whole, under vLLM's names (`v1/metrics/loggers.py`).
+//!
+//! Refuses single tokens: the engine counts and times them as it samples them.
 
 use std::{
     sync::{
@@ -8,21 +10,15 @@ use std::{
     time::Instant,
 };
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Histogram, counter, histogram};
 
 use super::{Delta, Event, Finish};
 use crate::engine::{EngineError, PromptOutput};
 
 /// Handles of the process's recorder; cheap to use for every token.
 #[derive(Clone)]
+#[expect(clippy::struct_field_names, reason = "the metrics' own names")]
 pub(super) struct Meters {
-    prompt_tokens: Counter,
-    computed_tokens: Counter,
-    cached_tokens: Counter,
-    cache_hits: Counter,
-    generation_tokens: Counter,
-    time_to_first_token: Histogram,
-    inter_token_latency: Histogram,
     request_latency: Histogram,
     request_prompt_tokens: Histogram,
     request_generation_tokens: Histogram,
@@ -46,6 +42,12 @@ impl Siblings {
         Arc::new(Self { n, running: AtomicUsize::new(n), most_tokens: AtomicUsize::new(0) })
     }
 
+    /// `sequences` of them never started; the most tokens of any if these were the last ones.
+    fn skipped(&self, sequences: usize) -> Option<usize> {
+        let before = self.running.fetch_sub(sequences, Ordering::AcqRel);
+        (sequences > 0 && before == sequences).then(|| self.most_tokens.load(Ordering::Acquire))
+    }
+
     /// One has ended after `tokens`; the most tokens of any once it was the last one.
     fn ended(&self, tokens: usize) -> Option<usize> {
         let most = self.most_tokens.fetch_max(tokens, Ordering::AcqRel).max(tokens);
@@ -57,13 +59,6 @@ impl Meters {
     /// Handles of the recorder that is installed now.
     pub(super) fn new() -> Self {
         Self {
-            prompt_tokens: counter!("vllm:prompt_tokens_total"),
-            computed_tokens: counter!("vllm:prompt_tokens_by_source_total", "source" => "local_compute"),
-            cached_tokens: counter!("vllm:prompt_tokens_cached_total"),
-            cache_hits: counter!("vllm:prompt_tokens_by_source_total", "source" => "local_cache_hit"),
-            generation_tokens: counter!("vllm:generation_tokens_total"),
-            time_to_first_token: histogram!("vllm:time_to_first_token_seconds"),
-            inter_token_latency: histogram!("vllm:inter_token_latency_seconds"),
             request_latency: histogram!("vllm:e2e_request_latency_seconds"),
             request_prompt_tokens: histogram!("vllm:request_prompt_tokens"),
             request_generation_tokens: histogram!("vllm:request_generation_tokens"),
@@ -75,11 +70,35 @@ impl Meters {
         }
     }
 
-    /// Starts the clock of one generation.
-    pub(super) fn start(&self, prompt_tokens: usize, max_tokens: usize, siblings: Arc<Siblings>) -> Meter {
+    /// Counts sequences whose request ended before they started.
+    pub(super) fn never_started(&self, siblings: &Siblings, sequences: usize) {
+        if sequences == 0 {
+            return;
+        }
+        counter!("vllm:request_success_total", "finished_reason" => "abort").increment(sequences as u64);
+        self.last_sibling(siblings, siblings.skipped(sequences));
+    }
+
+    /// Records what all sequences of a prompt were together, once the last one has ended.
+    #[expect(clippy::cast_precision_loss, reason = "no sequence has 2^52 tokens")]
+    fn last_sibling(&self, siblings: &Siblings, most_tokens: Option<usize>) {
+        if let Some(most) = most_tokens {
+            self.request_n.record(siblings.n as f64);
+            self.request_most_tokens.record(most as f64);
+        }
+    }
+
+    /// Starts the clock of one generation, at the time when its request arrived.
+    pub(super) fn start(
+        &self,
+        prompt_tokens: usize,
+        max_tokens: usize,
+        siblings: Arc<Siblings>,
+        arrived: Instant,
+    ) -> Meter {
         Meter {
             meters: self.clone(),
-            started: Instant::now(),
+            started: arrived,
             sampled_at: None,
             prompt_tokens,
             cached_tokens: 0,
@@ -96,7 +115,7 @@ impl Meters {
 pub(super) struct Meter {
     meters: Meters,
     started: Instant,
-    /// When the first and the last token came.
+    /// When the first and the last token were read.
     sampled_at: Option<(Instant, Instant)>,
     prompt_tokens: usize,
     cached_tokens: usize,
@@ -135,32 +154,13 @@ impl Meter {
     fn record(&mut self, delta: &Delta) {
         let now = Instant::now();
         if !delta.tokens.is_empty() {
-            let first = match self.sampled_at {
-                None => {
-                    self.count_prompt();
-                    self.meters.time_to_first_token.record(now - self.started);
-                    now
-                }
-                Some((first, last)) => {
-                    self.meters.inter_token_latency.record(now - last);
-                    first
-                }
-            };
+            let first = self.sampled_at.map_or(now, |(first, _)| first);
             self.sampled_at = Some((first, now));
             self.sampled += delta.tokens.len();
-            self.meters.generation_tokens.increment(delta.tokens.len() as u64);
         }
         if let Some(finish) = &delta.finish {
             self.end(name(finish), now);
         }
-    }
-
-    fn count_prompt(&self) {
-        let cached = self.cached_tokens.min(self.prompt_tokens);
-        self.meters.prompt_tokens.increment(self.prompt_tokens as u64);
-        self.meters.computed_tokens.increment((self.prompt_tokens - cached) as u64);
-        self.meters.cached_tokens.increment(cached as u64);
-        self.meters.cache_hits.increment(cached as u64);
     }
 
     fn end(&mut self, reason: &'static str, now: Instant) {
@@ -179,11 +179,7 @@ impl Meter {
             histogram.record(tokens as f64);
         }
         self.meters.request_token_time.record(self.token_time());
-        #[expect(clippy::cast_precision_loss, reason = "likewise")]
-        if let Some(most) = self.siblings.ended(self.sampled) {
-            self.meters.request_n.record(self.siblings.n as f64);
-            self.meters.request_most_tokens.record(most as f64);
-        }
+        self.meters.last_sibling(&self.siblings, self.siblings.ended(self.sampled));
         self.log_end(reason, now);
     }
 
@@ -237,5 +233,13 @@ mod tests {
     fn siblings_tell_the_most_tokens_once_all_have_ended() {
         let siblings = Siblings::new(3);
         assert_eq!([4, 9, 2].map(|tokens| siblings.ended(tokens)), [None, None, Some(9)]);
+    }
+
+    #[test]
+    fn siblings_that_never_start_have_ended_too() {
+        let siblings = Siblings::new(5);
+        assert_eq!((siblings.ended(4), siblings.skipped(3), siblings.skipped(0)), (None, None, None));
+        assert_eq!(siblings.ended(1), Some(4));
+        assert_eq!(Siblings::new(2).skipped(2), Some(0));
     }
 }

@@ -9,16 +9,18 @@ mod meters;
 mod parsed;
 mod replay;
 mod running;
+mod sequences;
+mod unread;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_stream::try_stream;
-use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use futures::{StreamExt, stream::BoxStream};
 
 pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
-use meters::{Meters, Siblings};
+use meters::Meters;
 pub use parsed::{OpenReasoning, open_reasoning};
 pub use replay::Recording;
 pub use running::RunningRequests;
@@ -26,20 +28,23 @@ pub use running::RunningRequests;
 use crate::{
     TokenId,
     engine::{
-        Engine, EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, SamplingParams,
-        TokenStream,
+        Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams, TokenStream,
     },
     parser::ToolCall,
     sampling::RepetitionDetection,
     tokenizer::Tokenizer,
 };
 
-/// One sequence to generate, with the text that is wanted from it.
+/// A prompt and the sequences to generate from it, with the text that is wanted from them.
 #[derive(Debug, Clone)]
 pub struct GenerationRequest {
     /// The prompt, verbatim.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// Validated.
+    /// How many sequences, at least 1.
+    pub sequences: usize,
+    /// Who shares the engine evenly with others; `None` for the request itself.
+    pub party: Option<Party>,
+    /// Validated; those of the first sequence, see [`SamplingParams::of_sequence`].
     pub sampling: Arc<SamplingParams>,
     /// Report the log-probs of the prompt, with this many alternatives a position.
     pub prompt_logprobs: Option<usize>,
@@ -47,6 +52,8 @@ pub struct GenerationRequest {
     pub cache_salt: Option<Arc<str>>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
+    /// Whose it is: nobody else can abort it by its ids.
+    pub owner: Option<Arc<str>>,
     /// The ids by which it can be aborted.
     pub request_ids: Arc<[Arc<str>]>,
 }
@@ -57,6 +64,12 @@ impl GenerationRequest {
     pub fn named<I: Into<Arc<str>>>(self, ids: impl IntoIterator<Item = I>) -> Self {
         let request_ids = self.request_ids.iter().cloned().chain(ids.into_iter().map(Into::into)).collect();
         Self { request_ids, ..self }
+    }
+
+    /// The same, as a request of `party` unless it is somebody's already.
+    #[must_use]
+    pub fn of(self, party: Option<Party>) -> Self {
+        Self { party: self.party.or(party), ..self }
     }
 }
 
@@ -132,13 +145,16 @@ impl Delta {
 /// A running generation. Dropping it aborts the generation.
 pub type EventStream = BoxStream<'static, Result<Event, EngineError>>;
 
-/// Starts generations on an engine and decodes what comes back.
+/// Starts generations on an engine and decodes what comes back. Clones share everything.
+#[derive(Clone)]
 pub struct Generator {
     engine: Arc<dyn Engine>,
     tokenizer: Arc<Tokenizer>,
     meters: Meters,
     running: RunningRequests,
     log: Option<RequestLog>,
+    /// How long events may wait for whoever reads them.
+    patience: Option<Duration>,
 }
 
 /// What is logged of every request.
@@ -151,13 +167,27 @@ pub struct RequestLog {
 impl Generator {
     /// A generator for an engine whose ids `tokenizer` decodes; it counts in the recorder that is installed now.
     pub fn new(engine: Arc<dyn Engine>, tokenizer: Arc<Tokenizer>) -> Self {
-        Self { engine, tokenizer, meters: Meters::new(), running: RunningRequests::default(), log: None }
+        Self {
+            engine,
+            tokenizer,
+            meters: Meters::new(),
+            running: RunningRequests::default(),
+            log: None,
+            patience: None,
+        }
     }
 
     /// Logs every request, if asked to.
     #[must_use]
     pub fn logging(mut self, log: Option<RequestLog>) -> Self {
         self.log = log;
+        self
+    }
+
+    /// Ends generations whose events nobody has asked for in as long as `patience`; without one, they wait for ever.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Option<Duration>) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -169,63 +199,6 @@ impl Generator {
     /// The generations that can be aborted by their ids.
     pub fn running(&self) -> &RunningRequests {
         &self.running
-    }
-
-    /// Starts one generation.
-    pub fn generate(&self, request: GenerationRequest) -> EventStream {
-        self.start(request, Siblings::new(1))
-    }
-
-    fn start(&self, request: GenerationRequest, siblings: Arc<Siblings>) -> EventStream {
-        let sampling = Arc::clone(&request.sampling);
-        let (text, prompt) = (Arc::clone(&request.text), Arc::clone(&request.prompt_token_ids));
-        let mut meter = self.meters.start(request.prompt_token_ids.len(), sampling.max_tokens, siblings);
-        if let Some(log) = self.log {
-            let shown = log.max_ids.unwrap_or(usize::MAX).min(request.prompt_token_ids.len());
-            tracing::debug!(prompt_token_ids = ?&request.prompt_token_ids[..shown], "received");
-            meter = meter.logging(tracing::Span::current());
-        }
-        let decoder = TextDecoder::new(&self.tokenizer, &request.prompt_token_ids, request.text, sampling.min_tokens);
-        let decoder = match decoder {
-            Ok(decoder) => decoder,
-            Err(error) => {
-                let error = EngineError::Failed(format!("cannot decode after the prompt: {error}"));
-                return futures::stream::once(async { Err(error) }).boxed();
-            }
-        };
-        let outputs = self.engine.generate(GenerateRequest {
-            prompt_token_ids: request.prompt_token_ids,
-            sampling: request.sampling,
-            prompt_logprobs: request.prompt_logprobs,
-            cache_salt: request.cache_salt,
-        });
-        let outputs = self.running.register(&request.request_ids, outputs);
-        let loops = Loops::new(&sampling);
-        let ends = move |id, sampled| sampling.finish_after(id, sampled);
-        let counted = events(outputs, decoder, loops, ends).inspect(move |event| meter.observe(event));
-        parsed::read(counted.boxed(), &text, &self.tokenizer, &prompt)
-    }
-
-    /// Starts several generations at once; each event comes with the index of its request.
-    pub fn generate_all(
-        &self,
-        requests: impl IntoIterator<Item = GenerationRequest>,
-    ) -> BoxStream<'static, Result<(usize, Event), EngineError>> {
-        let requests: Vec<GenerationRequest> = requests.into_iter().collect();
-        let mut streams = Vec::with_capacity(requests.len());
-        // Sequences of one prompt share it, and stand together.
-        let same_prompt = |one: &GenerationRequest, other: &GenerationRequest| {
-            Arc::ptr_eq(&one.prompt_token_ids, &other.prompt_token_ids)
-        };
-        for group in requests.chunk_by(same_prompt) {
-            let siblings = Siblings::new(group.len());
-            for request in group {
-                let index = streams.len();
-                let events = self.start(request.clone(), Arc::clone(&siblings));
-                streams.push(events.map_ok(move |event| (index, event)).boxed());
-            }
-        }
-        futures::stream::select_all(streams).boxed()
     }
 }
 

@@ -1,20 +1,18 @@
 //! Which generations run under which ids, so that somebody other than their client can end them.
 //!
-//! Owns the registry and the early end. Refuses to know what an id means: the API chooses it.
+//! Owns the registry and the early end. Refuses to know what an id means, and who an owner is: the API chooses both.
 
 use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use futures::{
-    StreamExt,
-    stream::{self, AbortHandle, Abortable},
-};
+use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::engine::{EngineError, EngineOutput, FinishReason, TokenStream};
 
@@ -28,94 +26,136 @@ pub struct RunningRequests {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// An id may be in use more than once: clients choose them, and one request may be several generations.
-    by_id: Mutex<HashMap<Arc<str>, Vec<Entry>>>,
+    /// A name may be in use more than once: clients choose ids, and one request may be several generations.
+    by_name: Mutex<HashMap<Name, Vec<Entry>>>,
     tickets: AtomicU64,
 }
 
+/// What generations are called by their owner; the same id of another owner is another name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Name {
+    owner: Option<Arc<str>>,
+    id: Arc<str>,
+}
+
+/// The generations of one prompt that have the same names.
 #[derive(Debug)]
 struct Entry {
     ticket: u64,
-    abort: AbortHandle,
+    abort: watch::Sender<bool>,
+    /// Those that did not end yet, started or not.
+    left: Arc<AtomicUsize>,
 }
 
-/// Takes the generation out of the registry when it ends or is dropped.
-struct Registration {
+/// Takes the generations out of the registry when all of them ended or their request is dropped.
+#[derive(Debug)]
+pub(super) struct Registration {
     shared: Arc<Shared>,
-    ids: Ids,
+    names: Vec<Name>,
     ticket: u64,
+    abort: watch::Sender<bool>,
+    left: Arc<AtomicUsize>,
+}
+
+/// One of the generations, until it ends or is dropped.
+struct Registered(Arc<Registration>);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.0.left.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut by_id = self.shared.by_id.lock();
-        for id in &*self.ids {
-            if let Some(entries) = by_id.get_mut(id) {
+        let mut by_name = self.shared.by_name.lock();
+        for name in &self.names {
+            if let Some(entries) = by_name.get_mut(name) {
                 entries.retain(|entry| entry.ticket != self.ticket);
                 if entries.is_empty() {
-                    by_id.remove(id);
+                    by_name.remove(name);
                 }
             }
         }
     }
 }
 
+impl Name {
+    fn new(owner: Option<&Arc<str>>, id: impl Into<Arc<str>>) -> Self {
+        Self { owner: owner.cloned(), id: id.into() }
+    }
+}
+
 impl RunningRequests {
-    /// Ends the generations of `ids` with what they have, and says how many there were. Unknown ids are none.
-    pub fn abort<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> usize {
-        let by_id = self.shared.by_id.lock();
-        ended(ids.into_iter().filter_map(|id| by_id.get(id)).flatten())
+    /// Ends the generations that `owner` knows by `ids` with what they have, and says how many there were. Unknown ids,
+    /// and those of others, are none.
+    pub fn abort<'a>(&self, owner: Option<&Arc<str>>, ids: impl IntoIterator<Item = &'a str>) -> usize {
+        let by_name = self.shared.by_name.lock();
+        ended(ids.into_iter().filter_map(|id| by_name.get(&Name::new(owner, id))).flatten())
     }
 
-    /// Ends all generations that have ids, and says how many there were.
+    /// Ends all generations that have ids, whosever they are, and says how many there were.
     pub fn abort_all(&self) -> usize {
-        ended(self.shared.by_id.lock().values().flatten())
+        ended(self.shared.by_name.lock().values().flatten())
     }
 
-    /// Lets a generation be ended by any of `ids`.
-    pub(super) fn register(&self, ids: &Ids, outputs: TokenStream) -> TokenStream {
+    /// Lets `generations` generations be ended together by their owner, by any of `ids`; `None` where there are none.
+    pub(super) fn register(
+        &self,
+        owner: Option<&Arc<str>>,
+        ids: &Ids,
+        generations: usize,
+    ) -> Option<Arc<Registration>> {
         if ids.is_empty() {
-            return outputs;
+            return None;
         }
-        let (abort, registered) = AbortHandle::new_pair();
+        let (abort, left) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(generations)));
         let ticket = self.shared.tickets.fetch_add(1, Ordering::Relaxed);
-        let mut by_id = self.shared.by_id.lock();
-        for id in &**ids {
-            by_id.entry(Arc::clone(id)).or_default().push(Entry { ticket, abort: abort.clone() });
+        let names: Vec<Name> = ids.iter().map(|id| Name::new(owner, Arc::clone(id))).collect();
+        let mut by_name = self.shared.by_name.lock();
+        for name in &names {
+            let entry = Entry { ticket, abort: abort.clone(), left: Arc::clone(&left) };
+            by_name.entry(name.clone()).or_default().push(entry);
         }
-        drop(by_id);
-        let registration = Registration { shared: Arc::clone(&self.shared), ids: Arc::clone(ids), ticket };
+        drop(by_name);
+        Some(Arc::new(Registration { shared: Arc::clone(&self.shared), names, ticket, abort, left }))
+    }
+}
+
+impl Registration {
+    /// Starts one of the generations, unless they were ended already.
+    pub(super) fn register(self: &Arc<Self>, start: impl FnOnce() -> TokenStream) -> TokenStream {
+        let mut abort = self.abort.subscribe();
+        let outputs = if *abort.borrow() { stream::empty().boxed() } else { start() };
+        let registered = Registered(Arc::clone(self));
+        let aborted = self.abort.clone();
         let end = stream::once(async move {
             // An engine that stops without a reason is not excused by this one.
-            if abort.is_aborted() {
+            if *aborted.borrow() {
                 Ok(EngineOutput::Finished(FinishReason::Abort))
             } else {
                 Err(EngineError::Failed("the generation ended without a reason".to_owned()))
             }
         });
+        // The registration, which keeps the sender, lives as long as the stream.
+        let ended = async move { _ = abort.wait_for(|aborted| *aborted).await };
         // The engine's stream is dropped, and so aborted, before the end is said.
-        let outputs = Abortable::new(outputs, registered).chain(end);
-        outputs.inspect(move |_| _ = &registration).boxed()
+        let outputs = outputs.take_until(ended.boxed()).chain(end);
+        outputs.inspect(move |_| _ = &registered).boxed()
     }
 }
 
-/// Counts each generation once, whatever ids name it.
+/// Counts the generations of each entry once, whatever ids name it.
 fn ended<'a>(entries: impl Iterator<Item = &'a Entry>) -> usize {
-    let mut tickets: Vec<u64> = entries
-        .map(|entry| {
-            entry.abort.abort();
-            entry.ticket
-        })
-        .collect();
-    tickets.sort_unstable();
-    tickets.dedup();
-    tickets.len()
+    let counts = entries.map(|entry| {
+        entry.abort.send_replace(true);
+        (entry.ticket, entry.left.load(Ordering::Acquire))
+    });
+    counts.collect::<HashMap<_, _>>().into_values().sum()
 }
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
-
     use super::*;
     use crate::engine::SampledToken;
 
@@ -129,6 +169,11 @@ mod tests {
         stream::iter([Ok(EngineOutput::Token(token))]).chain(stream::pending()).boxed()
     }
 
+    /// A generation alone.
+    fn registered(running: &RunningRequests, names: &[&str], outputs: TokenStream) -> TokenStream {
+        running.register(None, &ids(names), 1).unwrap().register(|| outputs)
+    }
+
     fn next(outputs: &mut TokenStream) -> Option<EngineOutput> {
         outputs.next().now_or_never().flatten().map(|output| output.expect("a stream without errors"))
     }
@@ -136,43 +181,75 @@ mod tests {
     #[test]
     fn an_aborted_generation_ends_with_what_it_has() {
         let running = RunningRequests::default();
-        let mut outputs = running.register(&ids(&["a"]), stuck());
+        let mut outputs = registered(&running, &["a"], stuck());
         assert!(matches!(next(&mut outputs), Some(EngineOutput::Token(_))));
         assert_eq!(next(&mut outputs), None);
-        assert_eq!(running.abort(["a"]), 1);
+        assert_eq!(running.abort(None, ["a"]), 1);
         assert_eq!(next(&mut outputs), Some(EngineOutput::Finished(FinishReason::Abort)));
     }
 
     #[test]
     fn every_generation_counts_once_and_only_those_that_are_named_end() {
         let running = RunningRequests::default();
-        let mut first = running.register(&ids(&["a", "a-0"]), stuck());
-        let mut second = running.register(&ids(&["a", "a-1"]), stuck());
-        let mut other = running.register(&ids(&["b"]), stuck());
+        let mut first = registered(&running, &["a", "a-0"], stuck());
+        let mut second = registered(&running, &["a", "a-1"], stuck());
+        let mut other = registered(&running, &["b"], stuck());
         for outputs in [&mut first, &mut second, &mut other] {
             next(outputs);
         }
-        assert_eq!(running.abort(["a", "a-0", "unknown"]), 2);
+        assert_eq!(running.abort(None, ["a", "a-0", "unknown"]), 2);
         assert!(next(&mut first).is_some() && next(&mut second).is_some());
         assert_eq!(next(&mut other), None);
         assert_eq!(running.abort_all(), 3);
     }
 
     #[test]
+    fn an_owner_ends_its_own_generations_only() {
+        let running = RunningRequests::default();
+        let [one, other] = ["one", "other"].map(|owner| Some(Arc::from(owner)));
+        let owners: [Option<Arc<str>>; 3] = [one, other, None];
+        let mut outputs =
+            owners.each_ref().map(|owner| running.register(owner.as_ref(), &ids(&["a"]), 1).unwrap().register(stuck));
+        for outputs in &mut outputs {
+            next(outputs);
+        }
+        for (index, owner) in owners.iter().enumerate() {
+            assert_eq!(running.abort(owner.as_ref(), ["a"]), 1);
+            assert_eq!(next(&mut outputs[index]), Some(EngineOutput::Finished(FinishReason::Abort)));
+            assert!(outputs[index + 1..].iter_mut().all(|outputs| next(outputs).is_none()));
+        }
+    }
+
+    #[test]
     fn a_generation_that_is_dropped_is_forgotten() {
         let running = RunningRequests::default();
-        let kept = running.register(&ids(&["a"]), stuck());
-        drop(running.register(&ids(&["a"]), stuck()));
-        assert_eq!(running.abort(["a"]), 1);
+        let kept = registered(&running, &["a"], stuck());
+        drop(registered(&running, &["a"], stuck()));
+        assert_eq!(running.abort(None, ["a"]), 1);
         drop(kept);
         assert_eq!(running.abort_all(), 0);
-        assert!(running.shared.by_id.lock().is_empty());
+        assert!(running.shared.by_name.lock().is_empty());
     }
 
     #[test]
     fn an_engine_that_stops_without_a_reason_is_at_fault() {
         let running = RunningRequests::default();
-        let mut outputs = running.register(&ids(&["a"]), stream::empty().boxed());
+        let mut outputs = registered(&running, &["a"], stream::empty().boxed());
         assert!(matches!(outputs.next().now_or_never(), Some(Some(Err(EngineError::Failed(_))))));
+    }
+
+    #[test]
+    fn generations_that_did_not_start_are_ended_with_their_siblings() {
+        let running = RunningRequests::default();
+        let group = running.register(None, &ids(&["a"]), 3).unwrap();
+        let mut first = group.register(stuck);
+        drop(group.register(stuck));
+        assert!(next(&mut first).is_some());
+        assert_eq!(running.abort(None, ["a"]), 2);
+        assert_eq!(next(&mut first), Some(EngineOutput::Finished(FinishReason::Abort)));
+        let mut last = group.register(|| panic!("nothing starts any more"));
+        assert_eq!(next(&mut last), Some(EngineOutput::Finished(FinishReason::Abort)));
+        drop((first, last, group));
+        assert_eq!(running.abort_all(), 0);
     }
 }

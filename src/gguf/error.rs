@@ -65,6 +65,9 @@ pub enum GgufError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The system has no memory for what is read.
+    #[error("the system has no room for the file's weights")]
+    NoRoom,
     /// The vocabulary is not byte-level BPE.
     #[error(
         "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`); \

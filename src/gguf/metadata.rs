@@ -43,7 +43,7 @@ impl<'a> Metadata<'a> {
     }
 
     pub(super) fn float(self, key: &str) -> Result<Option<f32>, GgufError> {
-        self.get(key, "a 32-bit float", |value| value.to_f32().ok())
+        self.get(key, "a finite 32-bit float", |value| value.to_f32().ok().filter(|number| number.is_finite()))
     }
 
     /// A number of any type; a flag is 0 or 1.

@@ -8,6 +8,7 @@ pub mod convert;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod header;
 mod hugging_face;
 mod metadata;
 mod pre_tokenizer;
@@ -15,19 +16,19 @@ mod tensors;
 mod tokenizer;
 
 use std::{
-    fs::File,
-    io::{BufReader, Read, Seek},
+    io::BufReader,
     path::{Path, PathBuf},
 };
 
-use candle_core::quantized::gguf_file::{Content, TensorInfo};
+use candle_core::quantized::gguf_file::Content;
 pub use error::GgufError;
 pub(crate) use tensors::{GgufTensor, GgufTensors};
 
-use self::{architecture::Architecture, metadata::Metadata};
+use self::{architecture::Architecture, header::HeaderError, metadata::Metadata};
+use crate::files;
 
-/// The first bytes of every GGUF file of the usual, little-endian kind.
-const MAGIC: &[u8; 4] = b"GGUF";
+/// No model has a longer context. The angles of positions are exact up to here.
+pub const MOST_POSITIONS: usize = 1 << 24;
 
 /// The header of a GGUF file; weights stay on disk.
 #[derive(Debug)]
@@ -40,21 +41,20 @@ impl GgufFile {
     /// Reads the header, and checks that the file is as long as its tensors need.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref().to_owned();
-        let (content, len) = match read_header(&path) {
-            Ok(Some(header)) => header,
-            Ok(None) => return Err(GgufError::NotGguf { path }),
-            Err(error) => return Err(error),
+        let content = match read_header(&path) {
+            Ok(content) => content,
+            Err(Unreadable::Io(source)) => return Err(GgufError::Open { path, source }),
+            Err(Unreadable::Header(HeaderError::NotGguf)) => return Err(GgufError::NotGguf { path }),
+            Err(Unreadable::Header(HeaderError::Invalid(reason))) => return Err(GgufError::Read { path, reason }),
+            Err(Unreadable::Header(HeaderError::Truncated(missing_bytes))) => {
+                return Err(GgufError::Truncated { path, missing_bytes });
+            }
         };
-        let end = content.tensor_infos.values().map(|info| info.offset.saturating_add(size_bytes(info))).max();
-        let end = content.tensor_data_offset.saturating_add(end.unwrap_or(0));
-        if content.tensor_infos.is_empty() || end <= len {
-            let file = Self { path, content };
-            return match file.metadata().integer("split.count")? {
-                Some(parts) if parts > 1 => Err(GgufError::Split { path: file.path, parts }),
-                _ => Ok(file),
-            };
+        let file = Self { path, content };
+        match file.metadata().integer("split.count")? {
+            Some(parts) if parts > 1 => Err(GgufError::Split { path: file.path, parts }),
+            _ => Ok(file),
         }
-        Err(GgufError::Truncated { path, missing_bytes: end - len })
     }
 
     /// Returns where the file is.
@@ -77,28 +77,16 @@ impl GgufFile {
     }
 }
 
-/// Reads the header and the file's length in bytes; `None` if it does not begin as a GGUF file.
-fn read_header(path: &Path) -> Result<Option<(Content, u64)>, GgufError> {
-    let open = |source| GgufError::Open { path: path.to_owned(), source };
-    let read = |reason: String| GgufError::Read { path: path.to_owned(), reason };
-    let file = File::open(path).map_err(open)?;
-    let len = file.metadata().map_err(open)?.len();
-    let mut reader = BufReader::new(file);
-    let mut magic = [0; MAGIC.len()];
-    if reader.read_exact(&mut magic).is_err() || magic != *MAGIC {
-        return Ok(None);
-    }
-    reader.rewind().map_err(|e| read(e.to_string()))?;
-    let content = Content::read(&mut reader).map_err(|e| read(e.to_string()))?;
-    Ok(Some((content, len)))
+/// Why there is no header.
+enum Unreadable {
+    Io(std::io::Error),
+    Header(HeaderError),
 }
 
-fn size_bytes(tensor: &TensorInfo) -> u64 {
-    // No file is as long as a tensor whose numbers cannot be counted.
-    let numbers = tensor.shape.dims().iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
-    numbers.map_or(u64::MAX, |numbers| {
-        numbers.div_ceil(tensor.ggml_dtype.block_size()).saturating_mul(tensor.ggml_dtype.type_size()) as u64
-    })
+fn read_header(path: &Path) -> Result<Content, Unreadable> {
+    let file = files::open(path).map_err(Unreadable::Io)?;
+    let length = file.metadata().map_err(Unreadable::Io)?.len();
+    header::read(BufReader::new(file), length).map_err(Unreadable::Header)
 }
 
 #[cfg(test)]

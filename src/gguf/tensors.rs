@@ -7,6 +7,7 @@ use std::{borrow::Cow, collections::BTreeMap, fs::File, ops::Range, os::unix::fs
 use candle_core::{CpuStorage, quantized::GgmlDType};
 
 use super::{GgufError, GgufFile, hugging_face::NamedTensor};
+use crate::files;
 
 /// The tensors of a file.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ impl<'a> GgufTensor<'a> {
     /// The blocks of some rows, as the file has them.
     pub(crate) fn read_blocks(&self, rows: Range<usize>) -> Result<Vec<u8>, GgufError> {
         let row = bytes_of(self.entry.dtype, self.columns);
-        let mut bytes = vec![0; rows.len() * row];
+        let mut bytes = files::zeros(rows.len() * row).map_err(|_| GgufError::NoRoom)?;
         let mut filled = 0;
         for run in self.runs(rows) {
             let len = run.len() * row;
@@ -117,6 +118,7 @@ impl<'a> GgufTensor<'a> {
         }
         let error = |reason| GgufError::Tensor { name: self.entry.named.source.clone(), reason };
         let bytes = self.read_blocks(rows)?;
+        out.try_reserve(numbers).map_err(|_| GgufError::NoRoom)?;
         match self.entry.dtype.from_data(Cow::Borrowed(&bytes)).dequantize(numbers) {
             Ok(CpuStorage::F32(values)) => out.extend_from_slice(&values),
             Ok(_) => return Err(error("it was not dequantised to float32".to_owned())),

@@ -181,3 +181,12 @@ fn one_part_of_several_is_refused() {
     gguf.set("split.count", Value::U16(3));
     assert!(matches!(open(&gguf), Err(GgufError::Split { parts: 3, .. })));
 }
+
+#[test]
+fn the_seed_of_the_fuzz_target_is_the_tiny_file() {
+    let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/gguf/whole");
+    let renewed = std::env::temp_dir().join("tito-seed.gguf");
+    Gguf::tiny().write(&renewed);
+    let same = std::fs::read(seed).is_ok_and(|seed| seed == std::fs::read(&renewed).unwrap());
+    assert!(same, "copy {} to {seed}", renewed.display());
+}

@@ -1,18 +1,22 @@
 //! Which engine runs the model, and loading it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::bail;
 
 #[cfg(feature = "mistralrs")]
-use super::mistralrs::load as mistralrs;
-use super::{device::Device, native, progress::Progress, script};
+use super::mistralrs::load as load_mistralrs;
+use super::{compared, device::Device, native, progress::Progress, script};
 use crate::{
     config::{EngineKind, ServeArgs},
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
+    files::Silence,
     model::{EosTokens, ModelFiles},
     tokenizer::Tokenizer,
 };
+
+/// How long a sequence of the scripted engine keeps a seat that another one waits for, while nobody reads it.
+const UNREAD_SEAT: Duration = Duration::from_millis(100);
 
 /// What is loaded, and where it is to run.
 #[derive(Clone, Copy)]
@@ -28,8 +32,13 @@ pub(super) struct Wanted<'a> {
 /// Loads the engine that the command line asks for.
 pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
     let Wanted { args, device, files, max_model_len, .. } = wanted;
+    // Whatever a thread that loads says when it panics is the reason of the one error that follows.
+    let _silence = Silence::new();
     if args.script.is_some() && args.engine != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
+    }
+    if args.unproven_models && matches!(args.engine, EngineKind::Native | EngineKind::Scripted) {
+        bail!("--unproven-models is for --engine mistralrs");
     }
     match args.engine {
         EngineKind::Scripted => scripted(wanted),
@@ -37,13 +46,10 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
             Ok(found) => native::load(args, device, found, max_model_len, progress).await,
             Err(reason) => bail!("the native engine does not serve this model: {reason}"),
         },
-        EngineKind::Mistralrs => mistralrs(wanted, progress).await,
+        EngineKind::Mistralrs => mistralrs(wanted, None, progress).await,
         EngineKind::Auto => match native::find(args, files)? {
             Ok(found) => native::load(args, device, found, max_model_len, progress).await,
-            Err(reason) => {
-                progress.say(&format!("not with the native engine: {reason}"));
-                mistralrs(wanted, progress).await
-            }
+            Err(reason) => mistralrs(wanted, Some(&reason), progress).await,
         },
     }
 }
@@ -56,11 +62,25 @@ fn scripted(Wanted { args, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> a
         let ends = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         ScriptedEngine::hashed(info, ends)
     };
-    Ok(Arc::new(engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs)))
+    let engine = engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs);
+    Ok(Arc::new(engine.lending_seats_after(UNREAD_SEAT)))
+}
+
+/// mistral.rs, where it may serve this; `native_reason` is why the native engine does not, if it was asked.
+async fn mistralrs(
+    wanted: Wanted<'_>,
+    native_reason: Option<&str>,
+    progress: &Progress,
+) -> anyhow::Result<Arc<dyn Engine>> {
+    let unproven = compared::unproven(wanted, native_reason)?;
+    if let Some(reason) = native_reason {
+        progress.say(&format!("not with the native engine: {reason}"));
+    }
+    load_mistralrs(wanted, unproven, progress).await
 }
 
 #[cfg(not(feature = "mistralrs"))]
 #[expect(clippy::unused_async, reason = "stands in for the engine that this build leaves out")]
-async fn mistralrs(_: Wanted<'_>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+async fn load_mistralrs(_: Wanted<'_>, _: Option<String>, _: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
     bail!("this build leaves the mistralrs engine out; build it with the feature `mistralrs`")
 }

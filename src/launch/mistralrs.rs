@@ -26,8 +26,12 @@ struct Weights {
     _copy: Option<TempDir>,
 }
 
-/// Loads the engine.
-pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
+/// Loads the engine; `unproven` is why nothing is known about what it computes, where that is so.
+pub(super) async fn load(
+    wanted: Wanted<'_>,
+    unproven: Option<String>,
+    progress: &Progress,
+) -> anyhow::Result<Arc<dyn Engine>> {
     let Wanted { args, device, files, tokenizer, max_model_len, .. } = wanted;
     let step = progress.step("preparing the weights");
     let weights = prepare(&files.source, args.gguf_weights)?;
@@ -47,6 +51,7 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
         max_model_len,
         vocab_size: logits_width(files, tokenizer),
         seed: args.seed,
+        unproven,
     };
     let step = progress.step("loading the model into mistral.rs");
     let engine = MistralRsEngine::load(spec).await?;

@@ -2,9 +2,12 @@
 //!
 //! Owns the order of start-up and what a person sees of it. Refuses to know what any part does.
 
+mod compared;
 mod device;
 mod engine;
+mod kernels;
 mod listen;
+mod memory;
 #[cfg(feature = "mistralrs")]
 mod mistralrs;
 mod native;
@@ -17,16 +20,17 @@ mod weights;
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use time::UtcOffset;
 
 use crate::{
-    api::{Api, Responses, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo},
+    api::{Api, RequestTemplates, Responses, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo},
     config::{EngineKind, ModelLength, ServeArgs},
     continuity::Continuity,
     engine::EngineInfo,
+    files::without_panics,
     generation::Generator,
-    gguf::{GgufFile, convert},
+    gguf::{GgufFile, MOST_POSITIONS, convert},
     model::{HubOptions, ModelFiles},
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
     server::{self, Work},
@@ -34,6 +38,7 @@ use crate::{
 };
 use device::Device;
 use engine::Wanted;
+pub use kernels::try_kernels;
 use progress::Progress;
 
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
@@ -45,9 +50,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         _ => device::choose(args.device, &progress)?,
     };
     let mut files = files(&args, &progress).await?;
-    if let Some(generation) = policy::generation_config(&args)? {
-        files.generation = generation;
-    }
+    policy::take_generation_config(&args, &mut files)?;
     let store = store::responses(&args, &progress)?;
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model()))?;
@@ -79,10 +82,13 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let policy = policy::sampling(&args, &files, &eos)?;
     let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, args.on_unprovable);
     let end = policy.eos_token_id.into_iter().chain(policy.extra_eos_token_ids.iter().copied());
-    let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end);
+    let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end).with_json(policy::json(&args));
+    let config = policy::server(&args);
     let api = Arc::new(Api {
         renderer,
-        generator: Generator::new(Arc::clone(&engine), tokenizer).logging(policy::request_log(&args)),
+        generator: Generator::new(Arc::clone(&engine), tokenizer)
+            .logging(policy::request_log(&args))
+            .with_patience(config.stream_stall_timeout),
         models,
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
         sampling: policy,
@@ -95,14 +101,15 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         server_load: ServerLoad::new(args.enable_server_load_tracking),
         tokenizer_info,
         responses: Responses::new(store),
+        request_templates: RequestTemplates::default(),
     });
-    let config = policy::server(&args);
     let work = Work { engine, settled: Box::pin(api.responses.settled()) };
     let app = server::app(api, &config, metrics);
+    server::raise_open_files();
     let (endpoint, _file) = bound.listen()?;
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
-    server::serve(endpoint, app, work, config.shutdown_timeout, stop).await.context("the server failed")
+    server::serve(endpoint, app, work, &config, stop).await.context("the server failed")
 }
 
 /// The model's files, with the tokenizer that was asked for.
@@ -120,7 +127,12 @@ async fn files(args: &ServeArgs, progress: &Progress) -> anyhow::Result<ModelFil
 pub fn convert(model: &Path, directory: &Path) -> anyhow::Result<()> {
     let progress = Progress::new();
     let step = progress.step("widening the weights");
-    convert::to_hugging_face(&GgufFile::open(model)?, directory, &mut |done, all| step.count(done, all))?;
+    let widen = || {
+        let file = GgufFile::open(model)?;
+        convert::to_hugging_face(&file, directory, &mut |done, all| step.count(done, all))
+            .with_context(|| format!("cannot convert {}", model.display()))
+    };
+    without_panics(widen).unwrap_or_else(|reason| Err(anyhow!("{} cannot be converted: {reason}", model.display())))?;
     step.done();
     progress.banner(&format!("wrote {}", directory.display()));
     Ok(())
@@ -154,8 +166,12 @@ fn templates(
         return Ok((Templates { default: Some(compile(source, name)?), tool_use: None }, name.clone()));
     }
     let chosen = &files.tokenizer_config.chat_templates;
-    let default = chosen.select(false).map(|source| compile(source, "the model's chat template")).transpose()?;
-    let tool_use = chosen.get("tool_use").map(|source| compile(source, "the model's tool template")).transpose()?;
+    let of_file = |name: &str| {
+        let path = chosen.path(name).map(|path| path.display().to_string()).unwrap_or_default();
+        let what = format!("the {name} chat template of {path}");
+        chosen.get(name).map(|source| compile(source, &what)).transpose()
+    };
+    let (default, tool_use) = (of_file("default")?, of_file("tool_use")?);
     let name = if default.is_some() || tool_use.is_some() { "the model's" } else { "none" };
     Ok((Templates { default, tool_use }, name.to_owned()))
 }
@@ -177,6 +193,9 @@ fn max_model_len(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<usize> 
     match (args.max_model_len, files.max_model_len()) {
         (ModelLength::Tokens(asked), Some(longest)) if asked > longest => {
             bail!("--max-model-len {asked} is more than the {longest} tokens that the model is made for");
+        }
+        (ModelLength::Tokens(asked), _) if asked > MOST_POSITIONS => {
+            bail!("--max-model-len {asked} is more than the {MOST_POSITIONS} tokens that any model is made for");
         }
         (ModelLength::Tokens(asked), _) => Ok(asked),
         (ModelLength::Auto, Some(longest)) => Ok(longest),

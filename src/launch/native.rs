@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
 use super::{
     device::Device,
+    kernels,
+    memory::{self, available_memory},
     progress::Progress,
-    weights::{self, available_memory},
+    weights,
 };
 use crate::{
     config::{Dtype as Asked, ServeArgs},
     engine::{
         Engine,
-        native::{self, Dtype, KernelSet, NativeEngine, NativeSettings, WeightsSource},
+        native::{self, Dtype, NativeEngine, NativeSettings, WeightsSource},
     },
+    files,
     gguf::{GgufError, GgufFile},
     model::{ModelFiles, ModelSource},
 };
@@ -44,7 +47,7 @@ pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Resul
             let config = match file.model_config() {
                 Ok(config) => config,
                 Err(GgufError::Unsupported(reason)) => return Ok(Err(reason)),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error).with_context(|| format!("{} cannot be used", path.display())),
             };
             let keep_blocks = weights::keep_blocks(&file, args.gguf_weights);
             (config, WeightsSource::Gguf { path: path.clone(), keep_blocks })
@@ -64,6 +67,11 @@ pub(super) async fn load(
     max_model_len: usize,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
+    let asked_kernels = args.kernels.as_deref().map(kernels::named).transpose()?;
+    let unusable_kernels = match device {
+        Device::Cpu => kernels::unusable(asked_kernels).await?,
+        Device::Cuda(_) => Vec::new(),
+    };
     let default_tokens = if device == Device::Cpu { STEP_TOKENS } else { GPU_STEP_TOKENS };
     let settings = NativeSettings {
         source,
@@ -79,22 +87,37 @@ pub(super) async fn load(
             .kv_cache_memory
             .unwrap_or_else(|| available_memory().map_or(KV_CACHE_BYTES, |bytes| bytes / KV_CACHE_SHARE)),
         threads: args.threads,
-        kernels: args.kernels.as_deref().map(kernels).transpose()?,
+        kernels: asked_kernels,
+        unusable_kernels,
     };
     if let Device::Cuda(number) = device {
         progress.say(&format!(
             "on cuda:{number} the native engine is new: run scripts/gpu-check on this machine before you trust it"
         ));
     }
+    if device == Device::Cpu {
+        memory::check(weight_bytes(&settings)?, args.kv_cache_memory)?;
+    }
     let step = Arc::new(progress.step("loading the model"));
     let counted = Arc::clone(&step);
-    let loaded =
-        tokio::task::spawn_blocking(move || NativeEngine::load(&settings, &mut |done, all| counted.count(done, all)));
-    let engine = loaded.await.context("loading the model panicked")??;
+    let load = move || NativeEngine::load(&settings, &mut |done, all| counted.count(done, all));
+    let loaded = tokio::task::spawn_blocking(|| files::without_panics(load)).await;
+    let engine = loaded.context("the thread that loads the model is gone")?;
+    let engine = engine.map_err(|reason| anyhow!("the model cannot be loaded: {reason}"))??;
     if let Some(step) = Arc::into_inner(step) {
         step.done();
     }
     Ok(Arc::new(engine))
+}
+
+/// What the weights take once they are loaded.
+fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
+    if let WeightsSource::Gguf { path, keep_blocks: true } = &settings.source {
+        return Ok(std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len());
+    }
+    let each = if settings.dtype == Dtype::Bf16 { 2 } else { 4 };
+    let numbers = native::parameter_count(&settings.config).map_err(anyhow::Error::msg)?;
+    Ok(numbers.saturating_mul(each))
 }
 
 fn of_engine(device: Device, args: &ServeArgs) -> native::Device {
@@ -115,12 +138,4 @@ fn dtype(asked: Asked, config: &Map<String, Value>) -> Dtype {
         (Asked::Bfloat16, _) | (Asked::Auto, Some("bfloat16")) => Dtype::Bf16,
         _ => Dtype::F32,
     }
-}
-
-fn kernels(name: &str) -> anyhow::Result<KernelSet> {
-    let found = KernelSet::ALL.into_iter().find(|set| set.name() == name);
-    found.with_context(|| {
-        let names: Vec<&str> = KernelSet::ALL.into_iter().map(KernelSet::name).collect();
-        format!("--kernels {name} is none of {}", names.join(", "))
-    })
 }

@@ -5,19 +5,22 @@ use std::{path::Path, time::Duration};
 use anyhow::Context;
 use serde_json::Map;
 
+use super::memory;
 use crate::{
     api::{RequestPolicy, SamplingPolicy},
     config::ServeArgs,
     generation::RequestLog,
     model::{EosTokens, GenerationConfig, ModelFiles},
     server::{AccessLog, ApiKeys, Cors, ServerConfig},
+    structured::JsonOptions,
 };
 
 /// What surrounds the API.
 pub(super) fn server(args: &ServeArgs) -> ServerConfig {
     let (http, logs) = (&args.http, &args.logs);
     ServerConfig {
-        api_keys: ApiKeys::new(http.api_key.iter().filter(|key| !key.is_empty()).cloned()),
+        api_keys: ApiKeys::new(http.api_key.iter().filter(|key| !key.is_empty()).cloned())
+            .shared(http.share_between_api_keys),
         cors: Cors {
             origins: http.allowed_origins.0.clone(),
             methods: http.allowed_methods.0.clone(),
@@ -28,9 +31,12 @@ pub(super) fn server(args: &ServeArgs) -> ServerConfig {
         docs: !http.disable_fastapi_docs,
         request_id_headers: http.enable_request_id_headers,
         max_request_bytes: http.max_request_bytes,
+        max_bytes_in_flight: http.max_bytes_in_flight.unwrap_or_else(memory::for_bytes_in_flight),
         stream_comments: Some(http.sse_keep_alive_interval).filter(|seconds| *seconds > 0).map(Duration::from_secs),
+        stream_stall_timeout: Some(http.stream_stall_timeout).filter(|seconds| *seconds > 0).map(Duration::from_secs),
         access_log: AccessLog { enabled: !logs.disable_uvicorn_access_log, silent_paths: logs.silent_paths() },
         request_spans: logs.enable_log_requests,
+        request_patience: ServerConfig::default().request_patience,
         shutdown_timeout: Duration::from_secs(http.shutdown_timeout),
     }
 }
@@ -49,15 +55,27 @@ pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
         stream_interval: args.stream_interval,
         force_include_usage: args.enable_force_include_usage,
         exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,
+        max_prompts: args.max_request_prompts,
+        max_sequences: args.max_request_sequences,
     }
 }
 
-/// What `--generation-config` says instead of the model, its end tokens included.
-pub(super) fn generation_config(args: &ServeArgs) -> anyhow::Result<Option<GenerationConfig>> {
+/// How JSON is written in structured outputs.
+pub(super) fn json(args: &ServeArgs) -> JsonOptions {
+    let config = &args.structured_outputs_config;
+    JsonOptions {
+        compact: config.disable_any_whitespace,
+        closed: config.disable_additional_properties,
+        whitespace: None,
+    }
+}
+
+/// Has what `--generation-config` says take the place of what the model says, its end tokens included.
+pub(super) fn take_generation_config(args: &ServeArgs, files: &mut ModelFiles) -> anyhow::Result<()> {
     match args.generation_config.as_str() {
-        "auto" | "vllm" => Ok(None),
-        directory => GenerationConfig::read(Path::new(directory))
-            .map(Some)
+        "auto" | "vllm" => Ok(()),
+        directory => files
+            .set_generation(Path::new(directory))
             .with_context(|| format!("--generation-config {directory} is neither auto, vllm nor a usable directory")),
     }
 }

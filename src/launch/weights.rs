@@ -4,6 +4,7 @@
 //! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
 //! times as long.
 
+use super::memory::available_memory;
 use crate::{config::GgufWeights, gguf::GgufFile};
 
 /// Whether the weights of a GGUF file stay in their blocks.
@@ -30,11 +31,4 @@ fn too_large(file: &GgufFile) -> Option<String> {
     }
     let gigabytes = |bytes: u64| bytes / 1_000_000_000;
     Some(format!("widened they need {} GB, and {} GB are free", gigabytes(needed), gigabytes(available)))
-}
-
-/// Bytes that the system could still give, where it says so.
-pub(super) fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -1,6 +1,6 @@
 //! The chat templates that a model comes with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -14,7 +14,14 @@ const DEFAULT: &str = "default";
 /// Chat templates by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChatTemplates {
-    by_name: IndexMap<String, String>,
+    by_name: IndexMap<String, Source>,
+}
+
+/// A template and the file that it stands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Source {
+    text: String,
+    path: PathBuf,
 }
 
 /// What `chat_template` may be in `tokenizer_config.json`.
@@ -41,7 +48,12 @@ impl ChatTemplates {
 
     /// Returns a template by its name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.by_name.get(name).map(String::as_str)
+        self.by_name.get(name).map(|source| source.text.as_str())
+    }
+
+    /// Returns the file that a template stands in.
+    pub fn path(&self, name: &str) -> Option<&Path> {
+        self.by_name.get(name).map(|source| source.path.as_path())
     }
 
     /// Returns the names of all templates.
@@ -49,21 +61,23 @@ impl ChatTemplates {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Reads `chat_template` of `tokenizer_config.json`; `path` is for error messages.
+    /// Reads `chat_template` of `tokenizer_config.json`; `path` is the file's.
     pub(super) fn parse(declared: &Value, path: &Path) -> Result<Self, ModelError> {
-        let by_name = match json::value(declared, "chat_template", path)? {
+        let by_name: IndexMap<String, String> = match json::value(declared, "chat_template", path)? {
             Declared::One(template) => IndexMap::from([(DEFAULT.to_owned(), template)]),
             Declared::Listed(templates) => templates.into_iter().map(|named| (named.name, named.template)).collect(),
             Declared::Mapped(templates) => templates,
         };
-        Ok(Self { by_name })
+        let sources = by_name.into_iter().map(|(name, text)| (name, Source { text, path: path.to_owned() }));
+        Ok(Self { by_name: sources.collect() })
     }
 
     /// Reads the template files of a directory, `None` if it has none.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, ModelError> {
         let mut by_name = IndexMap::new();
-        if let Some(template) = json::read_text(&directory.join("chat_template.jinja"))? {
-            by_name.insert(DEFAULT.to_owned(), template);
+        let path = directory.join("chat_template.jinja");
+        if let Some(text) = json::read_text(&path)? {
+            by_name.insert(DEFAULT.to_owned(), Source { text, path });
         }
         let additional = directory.join("additional_chat_templates");
         let failed = |source| ModelError::Read { path: additional.clone(), source };
@@ -76,7 +90,7 @@ impl ChatTemplates {
         paths.sort_unstable();
         for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "jinja")) {
             let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-            by_name.extend(json::read_text(path)?.map(|template| (name.to_owned(), template)));
+            by_name.extend(json::read_text(path)?.map(|text| (name.to_owned(), Source { text, path: path.clone() })));
         }
         Ok(if by_name.is_empty() { None } else { Some(Self { by_name }) })
     }

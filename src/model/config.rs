@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{ModelError, json};
-use crate::TokenId;
+use crate::{TokenId, gguf::MOST_POSITIONS};
+
+/// No model has a larger vocabulary.
+const MOST_TOKENS: usize = 1 << 24;
 
 /// The keys that bound a sequence, as vLLM looks for them.
 const LENGTH_KEYS: [&str; 8] = [
@@ -71,7 +74,7 @@ impl ModelConfig {
         };
         let mut lengths = Vec::new();
         for key in LENGTH_KEYS {
-            lengths.extend(find(key).map(|value| json::value::<usize>(value, key, path)).transpose()?);
+            lengths.extend(find(key).map(|value| size(value, key, MOST_POSITIONS, path)).transpose()?);
         }
         let dtype = find("dtype").or_else(|| find("torch_dtype"));
         let top = |key: &str| raw.get(key).filter(|value| !value.is_null());
@@ -84,11 +87,35 @@ impl ModelConfig {
             model_type: optional(top("model_type"), "model_type")?,
             architectures: architectures.unwrap_or_default(),
             dtype: optional(dtype, "dtype")?,
-            vocab_size: find("vocab_size").map(|value| json::value(value, "vocab_size", path)).transpose()?,
+            vocab_size: find("vocab_size").map(|value| size(value, "vocab_size", MOST_TOKENS, path)).transpose()?,
             max_position_embeddings: lengths.into_iter().min(),
             eos_token_ids: eos.map(Ids::into_vec).unwrap_or_default(),
             raw,
         })
+    }
+
+    /// Compares ends of generations with the vocabulary, where it is known; `path` is where they are from.
+    pub(super) fn check_ends(&self, ids: &[TokenId], path: &Path) -> Result<(), ModelError> {
+        self.vocab_size.map_or(Ok(()), |tokens| check_ends(ids, tokens, path))
+    }
+}
+
+/// Whether a model with so many tokens can sample those that are to end generations.
+pub(super) fn check_ends(ids: &[TokenId], tokens: usize, path: &Path) -> Result<(), ModelError> {
+    match ids.iter().find(|id| **id as usize >= tokens) {
+        None => Ok(()),
+        Some(&id) => Err(ModelError::EndOutOfVocabulary { path: path.to_owned(), field: "eos_token_id", id, tokens }),
+    }
+}
+
+/// A number of 1 to `most`. What is made of it may be as large, so that it is compared before.
+fn size(value: &Value, key: &str, most: usize, path: &Path) -> Result<usize, ModelError> {
+    match json::value(value, key, path)? {
+        size if (1..=most).contains(&size) => Ok(size),
+        size => Err(ModelError::Invalid {
+            path: path.to_owned(),
+            reason: format!("{key} is {size}, and a model has from 1 to {most}"),
+        }),
     }
 }
 
@@ -120,6 +147,21 @@ mod tests {
         assert_eq!(config.max_position_embeddings, Some(2048));
         assert_eq!(parse(json!({"n_positions": 1024})).unwrap().max_position_embeddings, Some(1024));
         assert_eq!(parse(json!({})).unwrap().max_position_embeddings, None);
+    }
+
+    #[test]
+    fn sizes_that_no_model_has_are_refused_by_name() {
+        for (key, value, most) in [
+            ("max_position_embeddings", 0_u64, 1 << 24),
+            ("max_position_embeddings", 1_000_000_000_000_000, 1 << 24),
+            ("n_positions", (1 << 24) + 1, 1 << 24),
+            ("vocab_size", 0, 1 << 24),
+            ("vocab_size", u64::MAX, 1 << 24),
+        ] {
+            let error = parse(json!({key: value})).unwrap_err().to_string();
+            assert_eq!(error, format!("invalid config.json: {key} is {value}, and a model has from 1 to {most}"));
+        }
+        assert_eq!(parse(json!({"n_positions": 1 << 24})).unwrap().max_position_embeddings, Some(1 << 24));
     }
 
     #[test]

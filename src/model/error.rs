@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::{gguf::GgufError, tokenizer::TokenizerError};
+use crate::{TokenId, gguf::GgufError, tokenizer::TokenizerError};
 
 /// Why a model's files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +57,29 @@ pub enum ModelError {
         /// Its text.
         token: String,
     },
+    /// A token that is to end generations is none that the model can sample.
+    #[error("invalid {}: {field} names the token {id}, and the model's vocabulary has {tokens}", path.display())]
+    EndOutOfVocabulary {
+        /// The file.
+        path: PathBuf,
+        /// Where the file says so.
+        field: &'static str,
+        /// The token's id.
+        id: TokenId,
+        /// The number of tokens.
+        tokens: usize,
+    },
     /// The GGUF file cannot be used.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// What a GGUF file says cannot be used.
+    #[error("invalid {}: {source}", path.display())]
+    InGguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: GgufError,
+    },
     /// The tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

@@ -48,7 +48,7 @@ struct File {
 impl GenerationConfig {
     /// Reads `generation_config.json` of a directory.
     pub fn read(directory: &Path) -> Result<Self, ModelError> {
-        let path = directory.join("generation_config.json");
+        let path = directory.join(super::GENERATION_CONFIG);
         let raw = json::read_object(&path)?;
         let next = "pass a directory that has one, or --generation-config auto or vllm";
         Self::parse(raw.ok_or_else(|| ModelError::Missing { path: path.clone(), next })?, &path)

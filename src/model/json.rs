@@ -6,10 +6,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::ModelError;
+use crate::files;
+
+/// No such file of a model is longer; the longest list some hundred thousand added tokens.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Reads a file, `None` if it does not exist.
 pub(super) fn read_text(path: &Path) -> Result<Option<String>, ModelError> {
-    match std::fs::read_to_string(path) {
+    match files::read_text(path, MOST_BYTES) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ModelError::Read { path: path.to_owned(), source }),

@@ -21,7 +21,13 @@ pub use hub::{DownloadEvent, DownloadProgress, HubOptions};
 use serde_json::Map;
 pub use tokenizer_config::TokenizerConfig;
 
-use crate::{TokenId, gguf::GgufFile, tokenizer::Tokenizer};
+use crate::{
+    TokenId,
+    gguf::GgufFile,
+    tokenizer::{Tokenizer, TokenizerError},
+};
+
+const GENERATION_CONFIG: &str = "generation_config.json";
 
 /// Where a model's weights are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +64,8 @@ pub struct ModelFiles {
     pub generation: GenerationConfig,
     /// `tokenizer_config.json`, with the directory's template files in place of its templates if there are any.
     pub tokenizer_config: TokenizerConfig,
+    /// The file that `generation` is from.
+    generation_file: PathBuf,
     /// Where the tokenizer is: with the weights, unless another one was asked for.
     tokenizer_source: ModelSource,
 }
@@ -96,14 +104,28 @@ impl ModelFiles {
 
     fn open_gguf(path: &Path) -> Result<Self, ModelError> {
         let file = GgufFile::open(path)?;
+        let wrong = |source| ModelError::InGguf { path: path.to_owned(), source };
         let source = ModelSource::Gguf { path: path.to_owned() };
+        let config = ModelConfig::parse(file.config().map_err(wrong)?, path)?;
+        let generation = GenerationConfig::parse(file.generation_config().map_err(wrong)?, path)?;
+        config.check_ends(&generation.eos_token_ids, path)?;
         Ok(Self {
             tokenizer_source: source.clone(),
             source,
-            config: ModelConfig::parse(file.config()?, path)?,
-            generation: GenerationConfig::parse(file.generation_config()?, path)?,
-            tokenizer_config: TokenizerConfig::parse(file.tokenizer_config()?, None, path)?,
+            config,
+            generation,
+            generation_file: path.to_owned(),
+            tokenizer_config: TokenizerConfig::parse(file.tokenizer_config().map_err(wrong)?, None, path)?,
         })
+    }
+
+    /// Takes the defaults for generation of another directory.
+    pub fn set_generation(&mut self, directory: &Path) -> Result<(), ModelError> {
+        let generation = GenerationConfig::read(directory)?;
+        let path = directory.join(GENERATION_CONFIG);
+        self.config.check_ends(&generation.eos_token_ids, &path)?;
+        (self.generation, self.generation_file) = (generation, path);
+        Ok(())
     }
 
     fn open_directory(directory: &Path) -> Result<Self, ModelError> {
@@ -113,11 +135,15 @@ impl ModelFiles {
             next: "pass a directory as Transformers' save_pretrained writes it",
         })?;
         let config = ModelConfig::parse(raw, &path)?;
-        let path = directory.join("generation_config.json");
-        let generation = match json::read_object(&path)? {
-            Some(raw) => GenerationConfig::parse(raw, &path)?,
-            None => GenerationConfig { eos_token_ids: config.eos_token_ids.clone(), ..GenerationConfig::default() },
+        config.check_ends(&config.eos_token_ids, &path)?;
+        let own = directory.join(GENERATION_CONFIG);
+        let (generation, generation_file) = if let Some(raw) = json::read_object(&own)? {
+            (GenerationConfig::parse(raw, &own)?, own)
+        } else {
+            let eos_token_ids = config.eos_token_ids.clone();
+            (GenerationConfig { eos_token_ids, ..GenerationConfig::default() }, path)
         };
+        config.check_ends(&generation.eos_token_ids, &generation_file)?;
         let path = directory.join("tokenizer_config.json");
         let raw = json::read_object(&path)?.unwrap_or_else(Map::new);
         let map = json::read_object(&directory.join("special_tokens_map.json"))?;
@@ -126,7 +152,7 @@ impl ModelFiles {
             tokenizer_config.chat_templates = templates;
         }
         let source = ModelSource::Directory { path: directory.to_owned() };
-        Ok(Self { tokenizer_source: source.clone(), source, config, generation, tokenizer_config })
+        Ok(Self { tokenizer_source: source.clone(), source, config, generation, generation_file, tokenizer_config })
     }
 
     /// Returns the path of the file or directory.
@@ -139,7 +165,10 @@ impl ModelFiles {
     /// Reads the tokenizer, with the added tokens that only its configuration lists.
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
         let tokenizer = match &self.tokenizer_source {
-            ModelSource::Gguf { path } => GgufFile::open(path)?.tokenizer()?,
+            ModelSource::Gguf { path } => {
+                let wrong = |source| ModelError::InGguf { path: path.clone(), source };
+                GgufFile::open(path)?.tokenizer().map_err(wrong)?
+            }
             ModelSource::Directory { path: directory } => {
                 let path = directory.join("tokenizer.json");
                 if !path.exists() {
@@ -147,7 +176,10 @@ impl ModelFiles {
                                 AutoTokenizer.from_pretrained(…).save_pretrained(…)";
                     return Err(ModelError::Missing { path, next });
                 }
-                Tokenizer::from_file(path)?
+                Tokenizer::from_file(&path).map_err(|error| match error {
+                    TokenizerError::Read { .. } => ModelError::Tokenizer(error),
+                    error => ModelError::Invalid { path, reason: error.to_string() },
+                })?
             }
         };
         let tokens = self.tokenizer_config.tokens_to_add(&tokenizer);
@@ -165,6 +197,16 @@ impl ModelFiles {
             ),
             None => None,
         };
+        // A model that does not say how many tokens it has has those of its tokenizer.
+        let tokens = self.config.vocab_size.unwrap_or(tokenizer.vocab_size());
+        if let Some(id) = primary.filter(|id| *id as usize >= tokens) {
+            let path = match &self.tokenizer_source {
+                ModelSource::Gguf { path } => path.clone(),
+                ModelSource::Directory { path } => path.join("tokenizer_config.json"),
+            };
+            return Err(ModelError::EndOutOfVocabulary { path, field: role, id, tokens });
+        }
+        config::check_ends(&self.generation.eos_token_ids, tokens, &self.generation_file)?;
         let others = self.generation.eos_token_ids.iter().copied().filter(|id| Some(*id) != primary).collect();
         Ok(EosTokens { primary, others })
     }

@@ -109,6 +109,46 @@ fn an_end_that_is_not_in_the_vocabulary_is_an_error() {
 }
 
 #[test]
+fn an_end_beyond_the_vocabulary_is_refused_with_its_file_and_field() {
+    let refusal = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let dir = tiny();
+        let path = dir.path().join(name);
+        let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut json);
+        std::fs::write(&path, json.to_string()).unwrap();
+        let opened = ModelFiles::open(dir.path());
+        let error = opened.and_then(|files| files.eos(&files.tokenizer()?).map(drop)).unwrap_err().to_string();
+        error.replace(dir.path().to_str().unwrap(), "")
+    };
+    let said = "eos_token_id names the token 326, and the model's vocabulary has 326";
+    for name in ["config.json", "generation_config.json"] {
+        let error = refusal(name, &|json| json["eos_token_id"] = serde_json::json!([2, 326]));
+        assert_eq!(error, format!("invalid /{name}: {said}"));
+    }
+    let dir = tiny();
+    std::fs::write(dir.path().join("generation_config.json"), r#"{"eos_token_id": 326}"#).unwrap();
+    std::fs::write(dir.path().join("config.json"), "{}").unwrap();
+    let files = ModelFiles::open(dir.path()).unwrap();
+    let error = files.eos(&files.tokenizer().unwrap()).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("generation_config.json: {said}")), "{error}");
+    let mut other = ModelFiles::open(Path::new(TINY)).unwrap();
+    assert!(other.set_generation(dir.path()).unwrap_err().to_string().ends_with(said));
+
+    // The tokenizer may have more tokens than the model, but no generation could end with one of those.
+    let error = refusal("config.json", &|json| {
+        json["vocab_size"] = 2.into();
+        json["eos_token_id"] = 0.into();
+    });
+    assert!(error.contains("/generation_config.json: eos_token_id names the token"), "{error}");
+    let dir = tiny();
+    std::fs::write(dir.path().join("config.json"), r#"{"vocab_size": 2}"#).unwrap();
+    std::fs::remove_file(dir.path().join("generation_config.json")).unwrap();
+    let files = ModelFiles::open(dir.path()).unwrap();
+    let error = files.eos(&files.tokenizer().unwrap()).unwrap_err().to_string();
+    assert!(error.ends_with("tokenizer_config.json: eos_token names the token 2, and the model's vocabulary has 2"));
+}
+
+#[test]
 fn a_damaged_file_is_named() {
     let dir = tiny();
     std::fs::write(dir.path().join("generation_config.json"), "{").unwrap();

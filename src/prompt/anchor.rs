@@ -63,7 +63,7 @@ impl Splice<'_> {
         let random = fresh_word();
         let word = |number: usize| format!("{random}x{number}x");
         let text = match self.conversation.text_with_assistants(word) {
-            Err(PromptError::Template(_)) => return Ok(None),
+            Err(PromptError::Template(error)) if !error.is_exceeded() => return Ok(None),
             text => text?,
         };
         let mut before = Vec::with_capacity(assistants);
@@ -87,7 +87,7 @@ impl Splice<'_> {
     /// The generation prompt, or its first line, where every assistant message has it; else the close.
     fn marker(&self, before: &[String]) -> Result<Option<(String, bool)>, PromptError> {
         let (text, start) = match self.conversation.generation_prompt() {
-            Err(PromptError::Template(_)) => (String::new(), 0),
+            Err(PromptError::Template(error)) if !error.is_exceeded() => (String::new(), 0),
             prompt => prompt?,
         };
         let spans = |seam: &Seam| seam.start <= start && start < seam.end;

@@ -10,7 +10,7 @@ use super::{
     ChatPrompt, PromptError,
     marks::{any_text_in, ends_alike, with_all},
     messages::{ArgumentsForm, fold_developer_role, template_messages, template_tool},
-    template::{ChatTemplate, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
+    template::{ChatTemplate, Patience, TemplateError, Variable, strip_spaces, strip_spaces_at_end},
 };
 use crate::json::{Object, Value};
 
@@ -29,6 +29,7 @@ pub(super) struct Conversation<'a> {
     variables: IndexMap<String, Variable>,
     continue_final_message: bool,
     now: OffsetDateTime,
+    patience: Patience,
 }
 
 impl<'a> Conversation<'a> {
@@ -57,6 +58,7 @@ impl<'a> Conversation<'a> {
             variables: variables(prompt).iter().map(|(name, value)| (name.clone(), value.into())).collect(),
             continue_final_message: prompt.continue_final_message,
             now: prompt.now,
+            patience: prompt.patience.clone(),
         })
     }
 
@@ -137,6 +139,7 @@ impl<'a> Conversation<'a> {
             variables: self.variables.clone(),
             continue_final_message: self.continue_final_message,
             now: self.now,
+            patience: self.patience.clone(),
         })
     }
 
@@ -217,7 +220,7 @@ impl<'a> Conversation<'a> {
     fn fill(&self, shown: Vec<Variable>, variables: &IndexMap<String, Variable>) -> Result<String, PromptError> {
         let variables = variables.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let variables = variables.chain([("messages", Variable::list(shown))]);
-        self.template.render(variables, self.now).map_err(PromptError::Template)
+        self.template.render(variables, self.now, &self.patience).map_err(PromptError::Template)
     }
 }
 

@@ -24,14 +24,14 @@ use crate::{
     chat::{FunctionTool, Message},
     json::{Object, Value},
     model::EosTokens,
-    tokenizer::{Tokenizer, TokenizerError},
+    tokenizer::{Extent, Tokenizer, TokenizerError},
 };
 use conversation::Conversation;
 pub use eos_count::replace_prefix_tokens;
 pub use messages::{said, without_billing_header};
 use seams::Seams;
 use splice::{Joined, Splice};
-use template::{ChatTemplate, TemplateError};
+use template::{ChatTemplate, Patience, TemplateError};
 
 /// A conversation to be put into ids.
 #[derive(Debug, Clone)]
@@ -62,6 +62,8 @@ pub struct ChatPrompt {
     pub now: OffsetDateTime,
     /// What to find out besides the ids.
     pub checks: Checks,
+    /// How long its renders are wanted.
+    pub patience: Patience,
 }
 
 /// What to find out about a prompt besides its ids; each costs time that grows with what it looks at.
@@ -298,12 +300,18 @@ impl PromptRenderer {
 
     /// Renders a conversation and encodes what is not known. Blocking: milliseconds for long conversations.
     pub fn render(&self, prompt: &ChatPrompt) -> Result<RenderedPrompt, PromptError> {
+        self.render_part(prompt, Extent::Whole)
+    }
+
+    /// The same, but of a conversation of which no ids are known only as many ids as are wanted.
+    pub fn render_part(&self, prompt: &ChatPrompt, extent: Extent) -> Result<RenderedPrompt, PromptError> {
         let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
         let own = tool_use.or(self.templates.default.as_ref());
         let template = prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)?;
         let (conversation, text) = Conversation::render(template, prompt)?;
         let Some(known) = &prompt.known else {
-            let rendered = self.encode(&text, prompt, Provenance::Rendered)?;
+            let token_ids = self.tokenizer.encode_part(&text, prompt.add_special_tokens, extent)?;
+            let rendered = RenderedPrompt::new(token_ids, Provenance::Rendered);
             let drift = prompt.checks.drift.then_some(Drift { position: None });
             return Ok(RenderedPrompt { drift, text: Some(text), ..rendered });
         };

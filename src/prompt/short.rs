@@ -124,6 +124,7 @@ mod tests {
             known: None,
             now: OffsetDateTime::UNIX_EPOCH,
             checks: crate::prompt::Checks::default(),
+            patience: crate::prompt::template::Patience::default(),
         };
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
         let tokenizer = Tokenizer::from_file(path).unwrap();

@@ -187,7 +187,7 @@ impl Splice<'_> {
         };
         // A template may refuse the word where it takes the message itself; another part may still prove it.
         let text = match self.conversation.text_with(anchor, message, later) {
-            Err(PromptError::Template(_)) => return Err(not_rendered),
+            Err(PromptError::Template(error)) if !error.is_exceeded() => return Err(not_rendered),
             text => text?,
         };
         match text.split_once(word) {

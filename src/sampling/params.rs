@@ -1,5 +1,7 @@
 //! What a request asks of the sampler.
 
+use std::sync::Arc;
+
 use super::{FinishReason, RepetitionDetection, SharedConstraint};
 use crate::TokenId;
 
@@ -117,6 +119,17 @@ impl SamplingParams {
 }
 
 impl SamplingParams {
+    /// Those of the `index`-th of several sequences with one prompt: a seed is the request's plus the index, as in vLLM.
+    #[must_use]
+    pub fn of_sequence(self: &Arc<Self>, index: usize) -> Arc<Self> {
+        match self.seed {
+            Some(seed) if index > 0 => {
+                Arc::new(Self { seed: Some(seed.wrapping_add(index as u64)), ..(**self).clone() })
+            }
+            _ => Arc::clone(self),
+        }
+    }
+
     /// Whether a sequence ends with `id`, its `sampled`-th token. As in vLLM, a stop token wins over `max_tokens`.
     pub fn finish_after(&self, id: TokenId, sampled: usize) -> Option<FinishReason> {
         if sampled < self.min_tokens {

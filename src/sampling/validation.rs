@@ -2,6 +2,8 @@
 //!
 //! Sentences and their order are those of vLLM 0.32's `SamplingParams`, with the numbers as Python writes them.
 
+use std::{collections::HashSet, hash::Hash};
+
 use super::{Logprobs, SamplingParams};
 use crate::TokenId;
 
@@ -35,7 +37,8 @@ impl SamplingParams {
     /// Checks every field against its range and against a vocabulary of `vocab_size` tokens.
     ///
     /// Also settles, as vLLM does, what the sampler relies on: a temperature between 0 and 0.01 becomes 0.01, biases
-    /// are clamped to ±100 and the last of several for one token counts, greedy sampling has no truncation.
+    /// are clamped to ±100 and the last of several for one token counts, greedy sampling has no truncation. Ids are named
+    /// once each, so that no list is longer than the vocabulary, however often a request repeats itself.
     pub fn validated(mut self, vocab_size: usize) -> Result<Self, SamplingError> {
         if self.temperature > 0.0 && self.temperature < LEAST_TEMPERATURE {
             self.temperature = LEAST_TEMPERATURE;
@@ -45,6 +48,9 @@ impl SamplingParams {
         self.check_lengths()?;
         self.check_ids(vocab_size)?;
         self.settle_biases()?;
+        keep_first(&mut self.stop_token_ids);
+        self.allowed_token_ids.as_mut().map(keep_first);
+        keep_first(&mut self.bad_words);
         if self.is_greedy() {
             self.top_p = 1.0;
             self.top_k = 0;
@@ -181,6 +187,12 @@ impl SamplingParams {
         self.logit_bias = settled;
         Ok(())
     }
+}
+
+/// Leaves the first of equal values, in their order.
+fn keep_first<T: Clone + Eq + Hash>(values: &mut Vec<T>) {
+    let mut seen = HashSet::new();
+    values.retain(|value| seen.insert(value.clone()));
 }
 
 fn reject_unknown(param: &'static str, unknown: &[TokenId], vocab_size: usize) -> Result<(), SamplingError> {
@@ -390,6 +402,19 @@ mod tests {
         let logit_bias = vec![(5, f32::INFINITY), (2, -101.0), (5, 3.0)];
         let params = SamplingParams { logit_bias, ..base() }.validated(100).unwrap();
         assert_eq!(params.logit_bias, [(2, -100.0), (5, 3.0)]);
+    }
+
+    #[test]
+    fn ids_that_are_repeated_are_named_once_in_their_order() {
+        let params = SamplingParams {
+            stop_token_ids: vec![7, 3, 7, 7, 3],
+            allowed_token_ids: Some(vec![9, 9, 1]),
+            bad_words: vec![vec![1, 2], vec![3], vec![1, 2]],
+            ..base()
+        };
+        let params = params.validated(100).unwrap();
+        assert_eq!((params.stop_token_ids, params.allowed_token_ids), (vec![7, 3], Some(vec![9, 1])));
+        assert_eq!(params.bad_words, [vec![1, 2], vec![3]]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Bearer keys on everything but health, metrics and docs; `x-api-key` on `/v1/messages` too.
 //!
+//! Says to the API, with each request, whom its key stands for.
+//!
 //! Deliberate deviation from vLLM, which guards only what is under `/v1`, `/v2`, `/inference` and `/cohere`:
 //! `/tokenize` and `/invocations` do the same work.
 
@@ -14,27 +16,39 @@ use axum::{
 };
 use subtle::ConstantTimeEq;
 
+use crate::api::Identity;
+
 /// The keys that open the API; none leaves it open.
 #[derive(Clone, Default)]
-pub struct ApiKeys(Arc<[blake3::Hash]>);
+pub struct ApiKeys {
+    hashes: Arc<[blake3::Hash]>,
+    /// All of them stand for one client.
+    shared: bool,
+}
 
 impl ApiKeys {
     /// Any of `keys`.
     pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
-        Self(keys.into_iter().map(|key| blake3::hash(key.as_bytes())).collect())
+        Self { hashes: keys.into_iter().map(|key| blake3::hash(key.as_bytes())).collect(), shared: false }
+    }
+
+    /// Whether all keys stand for one client, to whom everything belongs, or each for one of its own.
+    #[must_use]
+    pub fn shared(self, shared: bool) -> Self {
+        Self { shared, ..self }
     }
 
     /// Compares with every key, so that time tells nothing of any; hashes, so that it tells nothing of their lengths.
     fn admit(&self, offered: &str) -> bool {
         let offered = blake3::hash(offered.as_bytes());
         let matches = |key: &blake3::Hash| key.as_bytes().ct_eq(offered.as_bytes());
-        self.0.iter().map(matches).fold(subtle::Choice::from(0), |any, one| any | one).into()
+        self.hashes.iter().map(matches).fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 }
 
 impl std::fmt::Debug for ApiKeys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "ApiKeys({} keys)", self.0.len())
+        write!(formatter, "ApiKeys({} keys)", self.hashes.len())
     }
 }
 
@@ -56,21 +70,28 @@ fn anthropic_key(request: &Request) -> Option<&str> {
     key.to_str().ok()
 }
 
-/// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
-pub(super) async fn require_key(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
+/// The first key of a request that opens the API.
+fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let offered = header.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| {
         // The scheme's case does not matter (RFC 9110).
         scheme.eq_ignore_ascii_case("bearer")
     });
-    let admitted = keys.0.is_empty()
-        || is_open(request.uri().path())
-        || request.method() == Method::OPTIONS
-        || offered.is_some_and(|(_, key)| keys.admit(key.trim()))
-        || anthropic_key(&request).is_some_and(|key| keys.admit(key.trim()));
-    if admitted {
-        next.run(request).await
-    } else {
-        (StatusCode::UNAUTHORIZED, Json(serde_json::json!({ "error": "Unauthorized" }))).into_response()
+    let offered = [offered.map(|(_, key)| key), anthropic_key(request)];
+    offered.into_iter().flatten().map(str::trim).find(|key| keys.admit(key))
+}
+
+/// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
+pub(super) async fn require_key(State(keys): State<ApiKeys>, mut request: Request, next: Next) -> Response {
+    if keys.hashes.is_empty() {
+        return next.run(request).await;
     }
+    let identity = admitted(&keys, &request).map(Identity::of_key);
+    if identity.is_none() && !is_open(request.uri().path()) && request.method() != Method::OPTIONS {
+        return (StatusCode::UNAUTHORIZED, Json(serde_json::json!({ "error": "Unauthorized" }))).into_response();
+    }
+    if let Some(identity) = identity.filter(|_| !keys.shared) {
+        request.extensions_mut().insert(identity);
+    }
+    next.run(request).await
 }

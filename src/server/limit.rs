@@ -1,9 +1,7 @@
-//! The longest body: a longer one is refused with 413, whether or not it says its length.
+//! How much is read of bodies: a longer one than the longest is refused with 413, whether or not it says its length, and
+//! one for which there is no room beside the others with 503.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, OnceLock};
 
 use axum::{
     body::{Body, HttpBody},
@@ -13,31 +11,60 @@ use axum::{
 };
 use futures::StreamExt;
 
-use crate::api::ApiError;
+use crate::api::{ApiError, BytesInFlight, within};
 
-/// Refuses longer bodies.
-pub(super) async fn apply(State(most): State<usize>, request: Request, next: Next) -> Response {
-    let hint = request.body().size_hint();
-    if hint.lower() > most as u64 {
-        return ApiError::body_too_large(most).into_response();
+/// What may be read.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    /// Of one body.
+    pub(super) most: usize,
+    /// Of all bodies that are read or worked on at the same time.
+    pub(super) in_flight: BytesInFlight,
+}
+
+impl Limits {
+    /// Refuses a body that can never be read.
+    fn check(&self, bytes: usize) -> Result<(), ApiError> {
+        let together = self.in_flight.longest();
+        if bytes > self.most {
+            return Err(ApiError::body_too_large(self.most, "--max-request-bytes"));
+        }
+        if bytes > together {
+            return Err(ApiError::body_too_large(together, "--max-bytes-in-flight"));
+        }
+        Ok(())
     }
-    if hint.upper().is_some() {
+}
+
+/// Refuses what is too much.
+pub(super) async fn apply(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let exceeded = Arc::new(AtomicBool::new(false));
-    let noticed = Arc::clone(&exceeded);
+    let least = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
+    if let Err(error) = limits.check(least).and_then(|()| limits.in_flight.check(least)) {
+        return error.into_response();
+    }
+    let reservation = Arc::new(limits.in_flight.reservation());
+    let refusal = Arc::new(OnceLock::new());
+    let (reserved, refused) = (Arc::clone(&reservation), Arc::clone(&refusal));
     let request = request.map(|body| {
         let mut seen = 0;
         Body::from_stream(body.into_data_stream().map(move |frame| {
             let frame = frame.map_err(std::io::Error::other)?;
             seen += frame.len();
-            if seen > most {
-                noticed.store(true, Ordering::Relaxed);
-                return Err(std::io::Error::other("the body is too long"));
+            match limits.check(seen).and_then(|()| reserved.grow(frame.len())) {
+                Ok(()) => Ok(frame),
+                Err(error) => {
+                    _ = refused.set(error);
+                    Err(std::io::Error::other("the body is too long"))
+                }
             }
-            Ok(frame)
         }))
     });
-    let response = next.run(request).await;
-    if exceeded.load(Ordering::Relaxed) { ApiError::body_too_large(most).into_response() } else { response }
+    let response = within(Arc::clone(&reservation), next.run(request)).await;
+    match refusal.get() {
+        Some(error) => error.clone().into_response(),
+        None => reservation.held_by(response),
+    }
 }

@@ -1,18 +1,21 @@
 //! Where connections come from: TCP, TLS over it, or a Unix socket.
 
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::connect_info::Connected,
     serve::{IncomingStream, Listener},
 };
 use tokio::{
-    net::{TcpListener, TcpStream, UnixListener},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     task::JoinSet,
 };
 use tokio_rustls::server::TlsStream;
 
-use super::tls::Tls;
+use super::{
+    connection::{Connection, Connections, InFlight, Patient},
+    tls::Tls,
+};
 
 /// A socket that listens.
 pub enum Endpoint {
@@ -24,33 +27,90 @@ pub enum Endpoint {
     Unix(UnixListener),
 }
 
-/// Who asks, for the log.
+/// Who asks, on which connection, and how.
 #[derive(Debug, Clone)]
-pub(super) struct Peer(String);
+pub(super) struct Peer {
+    connection: Arc<Connection>,
+    uses_tls: bool,
+}
+
+impl Peer {
+    /// A request has come; it is over when what this gives is dropped.
+    pub(super) fn begin(&self) -> InFlight {
+        self.connection.begin()
+    }
+
+    /// Whether the connection is encrypted.
+    pub(super) fn uses_tls(&self) -> bool {
+        self.uses_tls
+    }
+}
 
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        self.connection.fmt(formatter)
     }
 }
 
 /// TCP connections whose tokens do not wait for company.
-pub(super) struct Tcp(pub(super) TcpListener);
+pub(super) struct Tcp {
+    pub(super) listener: TcpListener,
+    pub(super) connections: Connections,
+}
+
+impl Tcp {
+    async fn next(&self) -> (TcpStream, SocketAddr) {
+        loop {
+            let (stream, address) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.connections.make_room(&error).await;
+                    continue;
+                }
+            };
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "cannot disable Nagle's algorithm");
+            }
+            return (stream, address);
+        }
+    }
+}
 
 impl Listener for Tcp {
-    type Io = TcpStream;
+    type Io = Patient<TcpStream>;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
-        let (stream, address) = Listener::accept(&mut self.0).await;
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot disable Nagle's algorithm");
-        }
-        (stream, address)
+    async fn accept(&mut self) -> (Patient<TcpStream>, SocketAddr) {
+        let (stream, address) = self.next().await;
+        (self.connections.opened(stream, address.to_string()), address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.listener.local_addr()
+    }
+}
+
+/// Connections of a Unix socket.
+pub(super) struct Unix {
+    pub(super) listener: UnixListener,
+    pub(super) connections: Connections,
+}
+
+impl Listener for Unix {
+    type Io = Patient<UnixStream>;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => return (self.connections.opened(stream, "unix".to_owned()), address),
+                Err(error) => self.connections.make_room(&error).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
     }
 }
 
@@ -69,8 +129,8 @@ pub(super) struct TlsOverTcp {
 }
 
 impl TlsOverTcp {
-    pub(super) fn new(listener: TcpListener, tls: Tls) -> Self {
-        Self { tcp: Tcp(listener), tls, handshakes: JoinSet::new() }
+    pub(super) fn new(tcp: Tcp, tls: Tls) -> Self {
+        Self { tcp, tls, handshakes: JoinSet::new() }
     }
 
     fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
@@ -89,18 +149,18 @@ impl TlsOverTcp {
 }
 
 impl Listener for TlsOverTcp {
-    type Io = TlsStream<TcpStream>;
+    type Io = Patient<TlsStream<TcpStream>>;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (TlsStream<TcpStream>, SocketAddr) {
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         loop {
             tokio::select! {
-                (stream, address) = self.tcp.accept(), if self.handshakes.len() < MOST_HANDSHAKES => {
+                (stream, address) = self.tcp.next(), if self.handshakes.len() < MOST_HANDSHAKES => {
                     self.shake(stream, address);
                 }
                 Some(shaken) = self.handshakes.join_next() => {
-                    if let Ok(Some(connection)) = shaken {
-                        return connection;
+                    if let Ok(Some((stream, address))) = shaken {
+                        return (self.tcp.connections.opened(stream, address.to_string()), address);
                     }
                 }
             }
@@ -114,18 +174,18 @@ impl Listener for TlsOverTcp {
 
 impl Connected<IncomingStream<'_, Tcp>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Tcp>) -> Self {
-        Self(stream.remote_addr().to_string())
+        Self { connection: stream.io().connection(), uses_tls: false }
     }
 }
 
 impl Connected<IncomingStream<'_, TlsOverTcp>> for Peer {
     fn connect_info(stream: IncomingStream<'_, TlsOverTcp>) -> Self {
-        Self(stream.remote_addr().to_string())
+        Self { connection: stream.io().connection(), uses_tls: true }
     }
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(_: IncomingStream<'_, UnixListener>) -> Self {
-        Self("unix".to_owned())
+impl Connected<IncomingStream<'_, Unix>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Unix>) -> Self {
+        Self { connection: stream.io().connection(), uses_tls: false }
     }
 }

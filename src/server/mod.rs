@@ -3,16 +3,23 @@
 //! Refuses endpoints of its own, except `/metrics`, which is about the process.
 
 mod auth;
+mod connection;
 mod cors;
+mod in_flight;
 mod keep_alive;
+mod large_bodies;
 mod limit;
 mod listener;
 mod observe;
+mod open_files;
 mod request_id;
 mod root_path;
+mod scheme;
+mod slow_body;
 mod stop_signal;
 mod tls;
 mod unread;
+mod unsent;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -32,15 +39,18 @@ use futures::future::BoxFuture;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    api::{self, Api, ApiError, Docs},
+    api::{self, Api, ApiError, BytesInFlight, Docs},
     engine::Engine,
     telemetry::{self, Metrics},
 };
 pub use auth::ApiKeys;
+use connection::{Connections, Patience};
 pub use cors::Cors;
+use limit::Limits;
 pub use listener::Endpoint;
-use listener::{Peer, Tcp, TlsOverTcp};
+use listener::{Peer, Tcp, TlsOverTcp, Unix};
 pub use observe::AccessLog;
+pub use open_files::raise_open_files;
 pub use stop_signal::stop_signal;
 pub use tls::{ClientCertificates, Tls, TlsFiles};
 
@@ -59,12 +69,18 @@ pub struct ServerConfig {
     pub request_id_headers: bool,
     /// The longest body of a request.
     pub max_request_bytes: usize,
+    /// Bytes of requests that are read, rendered and put into ids at the same time.
+    pub max_bytes_in_flight: usize,
     /// After how long a silence a stream gets a comment.
     pub stream_comments: Option<Duration>,
     /// Which responses are logged.
     pub access_log: AccessLog,
     /// Whether log lines of a request name it.
     pub request_spans: bool,
+    /// How long nothing may come of a request that has begun: of its body, or of what is left of its head.
+    pub request_patience: Duration,
+    /// How long a client may leave unread what is sent to it.
+    pub stream_stall_timeout: Option<Duration>,
     /// How long requests may go on once the server was asked to stop.
     pub shutdown_timeout: Duration,
 }
@@ -79,9 +95,12 @@ impl Default for ServerConfig {
             request_id_headers: false,
             // Requests carry the ids of whole conversations.
             max_request_bytes: 1 << 29,
+            max_bytes_in_flight: 1 << 30,
             stream_comments: None,
             access_log: AccessLog::default(),
             request_spans: false,
+            request_patience: Duration::from_mins(1),
+            stream_stall_timeout: Some(Duration::from_mins(5)),
             shutdown_timeout: Duration::from_secs(30),
         }
     }
@@ -97,13 +116,18 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
         let text = metrics.render(api.generator.engine().load());
         async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
+    let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };
     let mut app = api::router(api, &Docs { shown: config.docs, root_path: config.root_path.clone() })
         .route("/metrics", get(scrape.clone()))
         .route("/metrics/", get(scrape))
         .layer(CatchPanicLayer::custom(answer_panic))
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(config.max_request_bytes, limit::apply))
-        .layer(from_fn(observe::measure));
+        .layer(from_fn_with_state(limits, limit::apply))
+        .layer(from_fn_with_state(config.request_patience, slow_body::apply))
+        // Outside of what holds a body's bytes for as long as its task works on it, and where its length is still known.
+        .layer(from_fn(large_bodies::apply))
+        .layer(from_fn(observe::measure))
+        .layer(from_fn(scheme::mark));
     if let Some(interval) = config.stream_comments {
         app = app.layer(from_fn_with_state(interval, keep_alive::apply));
     }
@@ -119,7 +143,10 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     if config.access_log.enabled {
         app = app.layer(from_fn_with_state(Arc::new(config.access_log.clone()), observe::log));
     }
-    behind(&config.root_path, app.layer(from_fn(unread::read_out)))
+    if let Some(patience) = config.stream_stall_timeout {
+        app = app.layer(from_fn_with_state(patience, unsent::apply));
+    }
+    behind(&config.root_path, app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count)))
 }
 
 /// The same, with `root` in front of paths or without it.
@@ -153,16 +180,20 @@ pub async fn serve(
     endpoint: Endpoint,
     app: Router,
     work: Work,
-    shutdown_timeout: Duration,
+    config: &ServerConfig,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let app = app.into_make_service_with_connect_info::<Peer>();
+    let patience = Patience { head: config.request_patience, stall: config.stream_stall_timeout };
+    let connections = Connections::new(open_files::most_connections(), patience);
+    let timeout = config.shutdown_timeout;
     match endpoint {
-        Endpoint::Tcp(listener) => drained(Tcp(listener), app, work, shutdown_timeout, stop).await,
+        Endpoint::Tcp(listener) => drained(Tcp { listener, connections }, app, work, timeout, stop).await,
         Endpoint::Tls(listener, tls) => {
-            drained(TlsOverTcp::new(listener, tls), app, work, shutdown_timeout, stop).await
+            let listener = TlsOverTcp::new(Tcp { listener, connections }, tls);
+            drained(listener, app, work, timeout, stop).await
         }
-        Endpoint::Unix(listener) => drained(listener, app, work, shutdown_timeout, stop).await,
+        Endpoint::Unix(listener) => drained(Unix { listener, connections }, app, work, timeout, stop).await,
     }
 }
 

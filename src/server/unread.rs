@@ -11,24 +11,33 @@ use std::{
 
 use axum::{
     body::{Body, Bytes, HttpBody},
-    extract::Request,
+    extract::{ConnectInfo, Request},
     middleware::Next,
     response::Response,
 };
 use http_body_util::BodyExt;
 
-/// Most bytes that are read for nothing.
-const MOST_BYTES: usize = 16 << 20;
+use super::{connection::InFlight, listener::Peer};
+
+/// Most bytes that are read for nothing: the longest body by default, since one for which there is no room beside others is
+/// refused unread, and its client is to see why. It takes no memory.
+const MOST_BYTES: usize = 1 << 29;
 /// Longest time for that.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Has the bodies of requests read to their end.
 pub(super) async fn read_out(request: Request, next: Next) -> Response {
-    next.run(request.map(|body| if body.is_end_stream() { body } else { Body::new(ReadOut(Some(body))) })).await
+    let in_flight = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| peer.begin());
+    let read_out = |body| Body::new(ReadOut { body: Some(body), in_flight });
+    next.run(request.map(|body| if body.is_end_stream() { body } else { read_out(body) })).await
 }
 
 /// A body until its end was seen.
-struct ReadOut(Option<Body>);
+struct ReadOut {
+    body: Option<Body>,
+    /// What comes of it is not the beginning of another request.
+    in_flight: Option<InFlight>,
+}
 
 impl HttpBody for ReadOut {
     type Data = Bytes;
@@ -38,28 +47,33 @@ impl HttpBody for ReadOut {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
-        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(context);
         if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.0 = None;
+            self.body = None;
+            self.in_flight = None;
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(HttpBody::is_end_stream)
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
-        self.0.as_ref().map_or_else(|| http_body::SizeHint::with_exact(0), HttpBody::size_hint)
+        self.body.as_ref().map_or_else(|| http_body::SizeHint::with_exact(0), HttpBody::size_hint)
     }
 }
 
 impl Drop for ReadOut {
     fn drop(&mut self) {
-        let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(tokio::time::timeout(LONGEST, drop_rest(body)));
+            let in_flight = self.in_flight.take();
+            runtime.spawn(async move {
+                let _read = tokio::time::timeout(LONGEST, drop_rest(body)).await;
+                drop(in_flight);
+            });
         }
     }
 }

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::StructuredError;
+use super::{error::StructuredError, measure, take};
 
 /// A part of an output.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -135,6 +135,12 @@ impl Tag {
     pub fn new(begin: impl Into<String>, content: Format, end: impl Into<String>) -> Self {
         Self { kind: None, begin: begin.into(), content: Box::new(content), end: Ends::One(end.into()) }
     }
+
+    fn measure(&self, left: &mut Option<usize>) {
+        take(self.begin.len(), left);
+        self.end.all().iter().for_each(|end| take(end.len(), left));
+        self.content.measure(left);
+    }
 }
 
 impl Format {
@@ -146,6 +152,33 @@ impl Format {
     /// JSON that a schema describes.
     pub fn json(schema: Value) -> Self {
         Self::JsonSchema { json_schema: schema, style: None }
+    }
+
+    /// Takes its bytes of what is left.
+    pub(super) fn measure(&self, left: &mut Option<usize>) {
+        let texts =
+            |texts: &[String], left: &mut Option<usize>| texts.iter().for_each(|text| take(text.len() + 1, left));
+        match self {
+            Self::ConstString { value } => take(value.len(), left),
+            Self::JsonSchema { json_schema, .. } => measure(json_schema, left),
+            Self::Regex { pattern, .. } => take(pattern.len(), left),
+            Self::AnyText { excludes } => texts(excludes, left),
+            Self::Sequence { elements } | Self::Or { elements } => {
+                for element in elements {
+                    element.measure(left);
+                }
+            }
+            Self::Optional { content } | Self::Star { content } | Self::Plus { content } => content.measure(left),
+            Self::Tag(tag) => tag.measure(left),
+            Self::TriggeredTags { triggers, tags, excludes, .. } => {
+                texts(triggers, left);
+                texts(excludes, left);
+                for tag in tags {
+                    tag.measure(left);
+                }
+            }
+            Self::TagsWithSeparator { tags, .. } => tags.iter().for_each(|tag| tag.measure(left)),
+        }
     }
 
     /// Reads the `structural_tag` of a request: the present form with `format`, or the earlier one with `structures`

@@ -1,45 +1,28 @@
 //! Compiling constraints, and keeping what was compiled.
-//!
-//! A constraint comes from a client, so everything has a limit: its length, how deep it nests, the work of the
-//! compiler, how many grammars are kept. A panic of the compiler is an error of the request.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, OnceLock},
-    thread,
-};
+use std::sync::{Arc, OnceLock};
 
-use llguidance::{
-    Matcher,
-    api::{GrammarWithLexer, TopLevelGrammar},
-};
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use moka::sync::Cache;
 use serde_json::{Value, json};
 
 use super::{
-    Constraint, JsonOptions, StructuredError, ebnf,
-    following::CompiledGrammar,
+    Cancellation, Constraint, JsonOptions, StructuredError,
+    compile::{Failure, check_size, compile, still_awaited},
+    ebnf,
     json_schema::prepared,
     lark::{literal, pattern},
-    tags,
+    lark_json, tags,
     vocabulary::Vocabulary,
 };
 use crate::{TokenId, sampling::SharedConstraint, tokenizer::Tokenizer};
 
-/// Characters of a grammar.
-const LONGEST: usize = 1 << 20;
-/// Lines of a grammar, so at most as many rules that need each other.
-const MOST_LINES: usize = 20_000;
-/// Brackets in one another, in a grammar's text.
-const DEEPEST: usize = 400;
 /// What all kept grammars may take, in the cache's own estimate.
 const CACHE_BYTES: u64 = 256 << 20;
 /// The least that a grammar is taken for.
 const LEAST_BYTES: usize = 128 << 10;
 /// Compiled bytes that a byte of a grammar is taken for.
 const EXPANSION: usize = 64;
-/// The compiler recurses over what a client nests.
-const STACK_BYTES: usize = 256 << 20;
 
 /// Compiles constraints for a model.
 pub struct Grammars {
@@ -72,12 +55,29 @@ impl Grammars {
     }
 
     /// Compiles a constraint, or finds it compiled. May take a while: not for threads that serve connections.
-    pub fn compile(&self, constraint: &Constraint) -> Result<SharedConstraint, StructuredError> {
+    ///
+    /// A constraint that nobody waits for any more is an error that nobody reads.
+    pub fn compile(
+        &self,
+        constraint: &Constraint,
+        cancellation: &Cancellation,
+    ) -> Result<SharedConstraint, StructuredError> {
         let grammar = self.grammar(constraint)?;
         let text = serde_json::to_string(&grammar).map_err(StructuredError::grammar)?;
         check_size(&text)?;
-        // Requests that ask for the same grammar at once wait for one compilation.
-        self.compiled.try_get_with(text, || self.compile_anew(grammar)).map_err(|error| (*error).clone())
+        loop {
+            // Requests that ask for the same grammar at once wait for one compilation.
+            let compiled = self.compiled.try_get_with_by_ref(&text, || self.compile_anew(&grammar, cancellation));
+            match compiled.map_err(|failure| (*failure).clone()) {
+                Ok(compiled) => return Ok(compiled),
+                Err(Failure::Refused(error)) => return Err(error),
+                // The request that compiled it has gone, but this one has not.
+                Err(Failure::Abandoned) if !cancellation.is_cancelled() => {}
+                Err(Failure::Abandoned) => {
+                    return Err(StructuredError::new("nobody waits for the grammar any more"));
+                }
+            }
+        }
     }
 
     fn vocabulary(&self) -> Result<Arc<Vocabulary>, StructuredError> {
@@ -85,18 +85,15 @@ impl Grammars {
         vocabulary.clone().map_err(StructuredError::new)
     }
 
-    fn compile_anew(&self, grammar: TopLevelGrammar) -> Result<SharedConstraint, StructuredError> {
+    fn compile_anew(
+        &self,
+        grammar: &TopLevelGrammar,
+        cancellation: &Cancellation,
+    ) -> Result<SharedConstraint, Failure> {
+        still_awaited(cancellation)?;
         let vocabulary = self.vocabulary()?;
-        let compile = || {
-            let parser = vocabulary.factory.create_parser(grammar).map_err(StructuredError::grammar)?;
-            let matcher = Matcher::new(Ok(parser));
-            match matcher.get_error() {
-                Some(error) => Err(StructuredError::grammar(error)),
-                None => Ok(matcher),
-            }
-        };
-        let matcher = on_a_deep_stack(compile)?;
-        Ok(SharedConstraint::new(Arc::new(CompiledGrammar::new(Arc::clone(&vocabulary), matcher))))
+        let compiled = compile(&vocabulary, grammar.clone(), cancellation)?;
+        Ok(SharedConstraint::new(Arc::new(compiled)))
     }
 
     /// The grammar as the compiler reads it.
@@ -109,7 +106,7 @@ impl Grammars {
             Constraint::Choice(choices) => lark(of_choices(choices)?),
             Constraint::Grammar(text) if ebnf::is_lark(text) => {
                 check_size(text)?;
-                lark(text.clone())
+                lark(lark_json::bounded(text)?)
             }
             Constraint::Grammar(text) => lark(ebnf::to_lark(text)?),
             Constraint::Tags(format, options) => lark(tags::grammar(format, &self.tokenizer, options)?),
@@ -147,44 +144,5 @@ fn of_choices(choices: &[String]) -> Result<String, StructuredError> {
         // One lexeme, so that a choice may begin with another one.
         (false, true) => format!("start: CHOICE?\nCHOICE: {}", texts.join(" | ")),
         (false, false) => format!("start: CHOICE\nCHOICE: {}", texts.join(" | ")),
-    })
-}
-
-/// Refuses what the compiler could be exhausted with before its own limits count.
-fn check_size(text: &str) -> Result<(), StructuredError> {
-    if text.len() > LONGEST {
-        let message = format!("a grammar of {} bytes is more than the {LONGEST} that are compiled", text.len());
-        return Err(StructuredError::new(message));
-    }
-    if text.lines().count() > MOST_LINES || text.matches("\\n").count() > MOST_LINES {
-        return Err(StructuredError::new(format!("a grammar of more than {MOST_LINES} lines is not compiled")));
-    }
-    let (mut depth, mut deepest) = (0_usize, 0);
-    for byte in text.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    if deepest > DEEPEST {
-        return Err(StructuredError::new(format!("a grammar that nests more than {DEEPEST} brackets is not compiled")));
-    }
-    Ok(())
-}
-
-/// Runs the compiler where its recursion cannot end the process, and its panics end the request only.
-fn on_a_deep_stack<T: Send>(compile: impl FnOnce() -> Result<T, StructuredError> + Send) -> Result<T, StructuredError> {
-    let caught = || {
-        let result = catch_unwind(AssertUnwindSafe(compile));
-        result.unwrap_or_else(|_| Err(StructuredError::grammar("the compiler of grammars failed")))
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("grammar".to_owned()).stack_size(STACK_BYTES);
-        match thread.spawn_scoped(scope, caught) {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err(StructuredError::grammar("the compiler failed"))),
-            Err(error) => Err(StructuredError::new(format!("no thread to compile the grammar on: {error}"))),
-        }
     })
 }

@@ -1,12 +1,17 @@
 //! JSON schemas as `llguidance` takes them, with what vLLM's default backend reads into them.
 //!
 //! Where a schema names an object's properties and says nothing of others, there are no others: that is what a model
-//! should be held to, and what xgrammar does. White space is free between tokens of JSON, as in vLLM.
+//! should be held to, and what xgrammar does. White space between two tokens of JSON is as in vLLM, but not without end:
+//! a model that has lost its way would write blanks until `max_tokens`.
 //! Refuses numbers that it would have to round.
 
 use serde_json::{Map, Value, json};
 
-use super::error::StructuredError;
+use super::{cost, error::StructuredError, references};
+
+/// Characters of white space between two tokens of JSON: a line break and 31 blanks, as many as seven levels of a
+/// generous indentation need.
+pub const MOST_WHITESPACE: usize = 32;
 
 /// How JSON may be written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -15,7 +20,8 @@ pub struct JsonOptions {
     pub compact: bool,
     /// Objects have no properties but the named ones.
     pub closed: bool,
-    /// What may stand between tokens of JSON, a regular expression.
+    /// What may stand between tokens of JSON, a regular expression; by default up to [`MOST_WHITESPACE`] blanks, tabs and
+    /// line breaks.
     pub whitespace: Option<String>,
 }
 
@@ -50,7 +56,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
             return Err(StructuredError::new(message));
         }
     };
-    check_numbers(&schema)?;
+    check(&schema)?;
     if options.closed || !joins_objects(&schema) {
         close(&mut schema);
     }
@@ -63,6 +69,13 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
     Ok(schema)
 }
 
+/// Refuses what cannot be exact, has no end, or takes too long.
+pub(super) fn check(schema: &Value) -> Result<(), StructuredError> {
+    check_numbers(schema)?;
+    references::check(schema)?;
+    cost::check(schema)
+}
+
 /// The options in `llguidance`'s words.
 fn guidance(options: &JsonOptions) -> Map<String, Value> {
     let mut guidance = Map::new();
@@ -71,15 +84,14 @@ fn guidance(options: &JsonOptions) -> Map<String, Value> {
         guidance.insert("item_separator".to_owned(), json!(", "));
         guidance.insert("key_separator".to_owned(), json!(": "));
     } else {
-        let whitespace = options.whitespace.as_deref().unwrap_or(WHITESPACE);
+        // xgrammar's characters: no carriage return.
+        let bounded = || format!(r"[\x20\x0A\x09]{{1,{MOST_WHITESPACE}}}");
+        let whitespace = options.whitespace.clone().unwrap_or_else(bounded);
         guidance.insert("whitespace_pattern".to_owned(), json!(whitespace));
     }
     guidance.insert("json_allow_general_unicode_escapes".to_owned(), json!(true));
     guidance
 }
-
-/// xgrammar's: no carriage return.
-const WHITESPACE: &str = r"[\x20\x0A\x09]+";
 
 fn shown(value: &Value) -> String {
     value.to_string().chars().take(64).collect()

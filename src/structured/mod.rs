@@ -5,23 +5,33 @@
 //! `llguidance`.
 
 mod after_reasoning;
+mod cancellation;
+mod compile;
+mod cost;
 mod ebnf;
 mod error;
+mod follower;
 mod following;
 mod format;
 mod grammars;
+#[cfg(test)]
+mod hostile;
 mod json_schema;
 mod lark;
+mod lark_json;
+mod references;
 mod tags;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
+mod watchdog;
 
 pub use after_reasoning::{ReasoningEnd, after_reasoning};
+pub use cancellation::Cancellation;
 pub use error::StructuredError;
 pub use format::{Ends, Format, Tag};
 pub use grammars::Grammars;
-pub use json_schema::JsonOptions;
+pub use json_schema::{JsonOptions, MOST_WHITESPACE};
 
 use serde_json::Value;
 
@@ -40,4 +50,53 @@ pub enum Constraint {
     Grammar(String),
     /// Text and JSON between tags.
     Tags(Format, JsonOptions),
+}
+
+impl Constraint {
+    /// The same, with JSON written as the server demands it too.
+    #[must_use]
+    pub fn within(mut self, server: &JsonOptions) -> Self {
+        if let Self::JsonObject(options) | Self::Json(_, options) | Self::Tags(_, options) = &mut self {
+            options.compact |= server.compact;
+            options.closed |= server.closed;
+        }
+        self
+    }
+
+    /// Whether its texts have more than `bytes` bytes together.
+    pub fn is_longer_than(&self, bytes: usize) -> bool {
+        let mut left = Some(bytes);
+        self.measure(&mut left);
+        left.is_none()
+    }
+
+    fn measure(&self, left: &mut Option<usize>) {
+        match self {
+            Self::JsonObject(_) => {}
+            Self::Json(schema, _) => measure(schema, left),
+            Self::Regex(text) | Self::Grammar(text) => take(text.len(), left),
+            Self::Choice(choices) => choices.iter().for_each(|choice| take(choice.len() + 1, left)),
+            Self::Tags(format, _) => format.measure(left),
+        }
+    }
+}
+
+/// Takes so many bytes of what is left; `None` once there are too many.
+fn take(bytes: usize, left: &mut Option<usize>) {
+    *left = left.and_then(|left| left.checked_sub(bytes));
+}
+
+/// Takes the bytes of a JSON value.
+fn measure(value: &Value, left: &mut Option<usize>) {
+    take(1, left);
+    match value {
+        _ if left.is_none() => {}
+        Value::String(text) => take(text.len(), left),
+        Value::Array(items) => items.iter().for_each(|item| measure(item, left)),
+        Value::Object(entries) => entries.iter().for_each(|(name, value)| {
+            take(name.len(), left);
+            measure(value, left);
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }

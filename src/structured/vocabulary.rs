@@ -8,20 +8,25 @@ use std::sync::Arc;
 use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, earley::SlicedBiasComputer};
 
+use super::watchdog::Watchdog;
 use crate::{TokenId, tokenizer::Tokenizer};
 
 /// Fuel for the mask of one position. Grammars that were written for a parser of characters need more than the library
-/// gives; the most that one position can cost is then some tenths of a second.
+/// gives: 740,000 items for free text over 151,000 tokens. The most that one position can cost is then some tenths of a
+/// second, and with grammars that make much of an item no more than the watchdog lets pass.
 const STEP_ITEMS: usize = 1_000_000;
 const STEP_LEXER_FUEL: u64 = 1_000_000;
 /// States of a lexer, at 1 to 2 KiB each; every sequence has its own.
 const LEXER_STATES: usize = 50_000;
+/// Symbols of a grammar before it is made smaller: the compiler numbers them in 16 bits afterwards.
+const GRAMMAR_SYMBOLS: usize = 150_000;
 
 /// What a grammar is compiled against; built once for a model.
 pub(super) struct Vocabulary {
     pub(super) factory: ParserFactory,
     /// The end tokens that the mask of a grammar may name.
     pub(super) end: Vec<TokenId>,
+    pub(super) watchdog: Watchdog,
 }
 
 struct Tokens {
@@ -61,7 +66,8 @@ impl Vocabulary {
         limits.step_max_items = STEP_ITEMS;
         limits.step_lexer_fuel = STEP_LEXER_FUEL;
         limits.max_lexer_states = LEXER_STATES;
-        Ok(Self { factory, end })
+        limits.max_grammar_size = GRAMMAR_SYMBOLS;
+        Ok(Self { factory, end, watchdog: Watchdog::new() })
     }
 
     /// Takes the end tokens out of a mask; whether there was one.

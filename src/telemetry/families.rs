@@ -303,12 +303,16 @@ pub(super) const FAMILIES: &[Family] = &[
     counter("tito:continuity_cache_lookups_total", "Conversations looked up in the continuity cache, by outcome.")
         .with_series(&[]),
     gauge("tito:continuity_cache_turns", "Turns that the continuity cache holds.").with_series(&[]),
+    gauge("tito:num_requests_paused", "Sequences that wait until their clients read what was sampled for them.")
+        .with_series(&[]),
     counter(
         "tito:prefix_repair_total",
         "Conversations by what became of their earlier ids, why, and where the ids came from.",
     )
     .with_series(&[]),
     counter("tito:prompt_ids_total", "Prompt ids by where they came from.").with_series(&[]),
+    counter("tito:stalled_total", "Connections, requests and streams that were ended because nothing moved for too long.")
+        .with_series(&[]),
 ];
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ impl Metrics {
         let (running, waiting) = (load.running as f64, load.waiting as f64);
         self.registry.set("vllm:num_requests_running", &[], running);
         self.registry.set("vllm:num_requests_waiting", &[], waiting);
+        self.registry.set("tito:num_requests_paused", &[], load.paused as f64);
         // Nothing but seats is waited for.
         self.registry.set("vllm:num_requests_waiting_by_reason", &[("reason", "capacity")], waiting);
         self.registry.set("vllm:engine_sleep_state", &[("sleep_state", "awake")], 1.0);
@@ -88,7 +89,7 @@ mod tests {
             meters.finished(RequestTimes { queued: seconds(1), prefill: seconds(2), decode: seconds(3) }, 4);
             EngineMeters::cache_config(16, 10);
         });
-        let text = metrics.render(EngineLoad { running: 3, waiting: 2, kv_cache_usage: 0.25 });
+        let text = metrics.render(EngineLoad { running: 3, waiting: 2, paused: 1, kv_cache_usage: 0.25 });
         let labels = "engine=\"0\",model_name=\"tiny\"";
         for (name, value) in [
             ("prefix_cache_queries_total", "15.0"),
@@ -108,6 +109,7 @@ mod tests {
         ] {
             has(&text, &format!("vllm:{name}{{{labels}}} {value}"));
         }
+        has(&text, &format!("tito:num_requests_paused{{{labels}}} 1.0"));
         has(&text, "vllm:iteration_tokens_total_bucket{engine=\"0\",le=\"1.0\",model_name=\"tiny\"} 0.0");
         has(&text, "vllm:iteration_tokens_total_bucket{engine=\"0\",le=\"8.0\",model_name=\"tiny\"} 1.0");
         has(&text, "# TYPE vllm:cache_config_info gauge");

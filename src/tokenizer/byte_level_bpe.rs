@@ -72,7 +72,7 @@ impl ByteLevelBpe {
         }
         inner.add_tokens(&self.added_tokens.iter().map(AddedToken::to_library).collect::<Vec<LibraryToken>>());
         super::check_ids(&inner, &self.added_tokens)?;
-        Tokenizer::from_inner(inner)
+        Tokenizer::from_inner(inner, super::contradict(&self.added_tokens))
     }
 
     fn check_vocab(&self) -> Result<(), TokenizerError> {

@@ -32,6 +32,30 @@ pub enum TokenizerError {
     /// The text cannot be encoded.
     #[error("cannot encode the text: {0}")]
     Encode(String),
+    /// The text has more bytes than the tokens that are allowed could stand for.
+    #[error(
+        "the text has {characters} characters in {bytes} bytes, and {most_tokens} tokens cannot stand for more than \
+         {most_bytes} bytes"
+    )]
+    TooLong {
+        /// Of the text.
+        bytes: usize,
+        /// Of the text.
+        characters: usize,
+        /// What so many tokens can stand for.
+        most_bytes: usize,
+        /// What was allowed.
+        most_tokens: usize,
+    },
+    /// A stretch of the text is longer than what is encoded at once.
+    #[error(
+        "the text has more than {most} bytes in a row that this tokenizer can only encode as one piece: put spaces or \
+         line breaks into it, or send a shorter text"
+    )]
+    Uncuttable {
+        /// What is encoded at once.
+        most: usize,
+    },
     /// The ids cannot be decoded.
     #[error("cannot decode the token ids: {0}")]
     Decode(String),

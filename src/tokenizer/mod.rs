@@ -6,21 +6,40 @@
 mod added_token;
 mod byte_level;
 mod byte_level_bpe;
+mod cuts;
+mod declared;
 mod decoding;
 mod error;
 mod incremental;
+mod long_text;
+mod longest;
+mod normal;
+mod pattern;
 
-use std::{collections::HashSet, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 pub use added_token::AddedToken;
 pub use byte_level_bpe::{ByteLevelBpe, Split};
 pub use error::TokenizerError;
 pub use incremental::IncrementalDecoder;
-use serde::Deserialize;
+pub use long_text::Extent;
 use tokenizers::ModelWrapper;
 
-use self::decoding::Decoding;
-use crate::TokenId;
+use self::{
+    cuts::Cuts,
+    declared::Declared,
+    decoding::Decoding,
+    long_text::{Around, Turn},
+};
+use crate::{TokenId, files};
+
+/// No tokenizer.json is longer; the longest have some 40 MB.
+const MOST_BYTES: u64 = 256 << 20;
+/// No vocabulary has larger ids.
+const MOST_IDS: usize = 1 << 24;
 
 /// Where a token starts in a text, and where it ends.
 pub type Offsets = (usize, usize);
@@ -35,33 +54,58 @@ pub struct Tokenizer {
     /// Sorted by id.
     added: Vec<AddedToken>,
     special: HashSet<TokenId>,
+    /// Declarations of added tokens differ.
+    contradicts: bool,
+    /// Where long texts can be cut.
+    cuts: Option<Cuts>,
+    /// Whether a cut leaves offsets as they are.
+    cuts_offsets: bool,
+    /// Most bytes of a text that become one token, where there is a bound.
+    longest: Option<usize>,
+    /// What is put around a text, where that can be done to its ids.
+    around: Option<Around>,
+    turn: Turn,
 }
 
 impl Tokenizer {
     /// Reads a tokenizer.json.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
+        let bytes =
+            files::read(path, MOST_BYTES).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
         Self::from_bytes(&bytes)
     }
 
     /// Reads the content of a tokenizer.json. Truncation and padding in it are ignored.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TokenizerError> {
-        /// The one part that the library reads without checking it.
-        #[derive(Deserialize)]
-        struct Declared {
-            #[serde(default)]
-            added_tokens: Vec<AddedToken>,
-        }
-
-        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| TokenizerError::Invalid(e.to_string()))?;
-        let declared: Declared =
-            serde_json::from_slice(bytes).map_err(|e| TokenizerError::Invalid(format!("added_tokens: {e}")))?;
+        let declared = Declared::read(bytes)?;
+        let read = || tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| TokenizerError::Invalid(e.to_string()));
+        let inner = tried(read)?;
         check_ids(&inner, &declared.added_tokens)?;
-        Self::from_inner(inner)
+        let contradicts = contradict(&declared.added_tokens);
+        let tokenizer = Self::from_inner(inner, contradicts)?;
+        tokenizer.try_out()?;
+        Ok(tokenizer)
     }
 
-    fn from_inner(mut inner: tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
+    /// The library panics at some tokenizers when they are first used; that is to be known before anybody waits.
+    fn try_out(&self) -> Result<(), TokenizerError> {
+        tried(|| {
+            for text in ["", "Hello 12,\n  world", "\u{e9}\u{65e5}\u{1f642} e\u{301}\0"] {
+                // An error is none here: not every vocabulary has a token for every character.
+                let _ = self.encode(text, true).and_then(|ids| self.decode(&ids, false));
+            }
+            Ok(())
+        })
+    }
+
+    /// With added tokens about which declarations contradict each other, texts are not cut: the library goes by the first
+    /// one here and by the last one there.
+    fn from_inner(inner: tokenizers::Tokenizer, contradicts: bool) -> Result<Self, TokenizerError> {
+        tried(|| Self::described(inner, contradicts))
+    }
+
+    fn described(mut inner: tokenizers::Tokenizer, contradicts: bool) -> Result<Self, TokenizerError> {
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|e| TokenizerError::Invalid(e.to_string()))?;
         if let ModelWrapper::BPE(bpe) = inner.get_model()
@@ -72,6 +116,9 @@ impl Tokenizer {
         let mut known = Vec::new();
         for id in inner.get_vocab(true).into_values() {
             let index = id as usize;
+            if index >= MOST_IDS {
+                return Err(TokenizerError::Invalid(format!("a token has the id {id}, more than any vocabulary has")));
+            }
             if known.len() <= index {
                 known.resize(index + 1, false);
             }
@@ -87,31 +134,32 @@ impl Tokenizer {
         let is_special = |token: &&AddedToken| inner.get_added_vocabulary().is_special_token(&token.content);
         let special = added.iter().filter(is_special).map(|token| token.id).collect();
         let decoding = Decoding::new(&inner)?;
-        Ok(Self { inner, decoding, known, added, special })
+        let cuts = if contradicts { None } else { Cuts::new(&inner, &added) };
+        Ok(Self {
+            cuts_offsets: cuts.as_ref().is_some_and(|cuts| cuts.keep_offsets(&inner)),
+            cuts,
+            contradicts,
+            longest: longest::longest(&inner, &added),
+            around: Around::new(&inner),
+            turn: Turn::default(),
+            inner,
+            decoding,
+            known,
+            added,
+            special,
+        })
     }
 
     /// Returns the tokenizer with more added tokens; a token that is there already takes the new attributes.
     ///
     /// Fails if a declared id is not the one that the vocabulary gives the token.
     pub fn with_added_tokens(self, tokens: &[AddedToken]) -> Result<Self, TokenizerError> {
+        let declared: Vec<AddedToken> = self.added.iter().chain(tokens).cloned().collect();
+        let contradicts = self.contradicts || contradict(&declared);
         let Self { mut inner, .. } = self;
         inner.add_tokens(&tokens.iter().map(AddedToken::to_library).collect::<Vec<_>>());
         check_ids(&inner, tokens)?;
-        Self::from_inner(inner)
-    }
-
-    /// Converts text to ids. `add_special_tokens` adds what the model family puts around a text, such as BOS.
-    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TokenizerError> {
-        let encoding =
-            self.inner.encode_fast(text, add_special_tokens).map_err(|e| TokenizerError::Encode(e.to_string()))?;
-        Ok(encoding.get_ids().to_vec())
-    }
-
-    /// Converts text to ids without adding any, and says where each token stands in the text, in characters.
-    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<TokenId>, Vec<Offsets>), TokenizerError> {
-        let encoding =
-            self.inner.encode_char_offsets(text, false).map_err(|e| TokenizerError::Encode(e.to_string()))?;
-        Ok((encoding.get_ids().to_vec(), encoding.get_offsets().to_vec()))
+        Self::from_inner(inner, contradicts)
     }
 
     /// Converts ids to text; bytes that are not UTF-8 become U+FFFD. An id without a token is an error.
@@ -162,6 +210,18 @@ impl Tokenizer {
     pub fn to_json(&self) -> Result<String, TokenizerError> {
         self.inner.to_string(true).map_err(|e| TokenizerError::Invalid(e.to_string()))
     }
+}
+
+/// The library trusts what it reads, and panics where it should not have.
+fn tried<T>(action: impl FnOnce() -> Result<T, TokenizerError>) -> Result<T, TokenizerError> {
+    let failed = |reason| Err(TokenizerError::Invalid(format!("it cannot be used: {reason}")));
+    files::without_panics(action).unwrap_or_else(failed)
+}
+
+/// Whether a token is declared twice, once to be looked for in the text as it is, and once in the normalised one.
+fn contradict(tokens: &[AddedToken]) -> bool {
+    let mut normalized: HashMap<&str, bool> = HashMap::new();
+    tokens.iter().any(|token| *normalized.entry(&token.content).or_insert(token.normalized) != token.normalized)
 }
 
 /// The library logs a token whose id differs from the declared one and goes on; ids would then be silently wrong.

@@ -1,20 +1,18 @@
 //! Who hangs up frees the engine; who is told to stop keeps what it has.
 
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io::Read, net::TcpStream, time::Duration};
 
 use serde_json::{Value, json};
 use tito::{
     engine::{Engine, EngineLoad, scripted::Gate},
-    server::{self, Endpoint, Work},
+    server::ServerConfig,
 };
-use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use crate::app::{IM_END, TestApp};
+use crate::{
+    app::{IM_END, TestApp},
+    served::Served,
+};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -161,40 +159,9 @@ async fn stopping_the_engine_ends_json_answers_running_or_waiting_and_refuses_ne
     assert_eq!((late.status, &late.error()["message"]), (500, &json!("Internal server error")));
 }
 
-/// A server on a real socket, and the signal that stops it.
-struct Served {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<std::io::Result<()>>,
-}
-
-impl Served {
-    async fn new(app: &TestApp, shutdown_timeout: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
-        let ended = tokio::spawn(async move {
-            let stopped = async move { stopped.await.unwrap() };
-            let work = Work { engine, settled: Box::pin(std::future::ready(())) };
-            server::serve(Endpoint::Tcp(listener), router, work, shutdown_timeout, stopped).await
-        });
-        Self { address, stop, ended }
-    }
-
-    /// Sends a request on a connection of its own.
-    fn connect(&self, body: &Value) -> TcpStream {
-        let mut connection = TcpStream::connect(self.address).unwrap();
-        let body = body.to_string();
-        let length = body.len();
-        write!(
-            connection,
-            "POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        connection
-    }
+/// A server that gives running requests as long once it is stopped.
+fn giving(shutdown_timeout: Duration) -> ServerConfig {
+    ServerConfig { shutdown_timeout, ..ServerConfig::default() }
 }
 
 /// All that a connection still has to say.
@@ -209,9 +176,9 @@ async fn read_all(mut connection: TcpStream) -> String {
 #[tokio::test]
 async fn a_client_that_hangs_up_frees_its_seat() {
     let app = TestApp::new().gate(&Gate::shut()).seats(1);
-    let served = Served::new(&app, Duration::ZERO).await;
+    let served = Served::new(&app, &giving(Duration::ZERO)).await;
     for stream in [false, true] {
-        let connection = served.connect(&endless(stream));
+        let connection = served.connect(COMPLETIONS, &endless(stream));
         app.until_load(1, 0).await;
         drop(connection);
         app.until_load(0, 0).await;
@@ -226,8 +193,8 @@ async fn a_request_that_runs_when_the_server_is_stopped_is_served_to_its_end() {
     let app = TestApp::new();
     let script = [app.ids("hello world"), vec![IM_END]].concat();
     let app = app.script(script).gate(&gate);
-    let served = Served::new(&app, Duration::from_hours(1)).await;
-    let connection = served.connect(&json!({ "prompt": "you", "return_token_ids": true }));
+    let served = Served::new(&app, &giving(Duration::from_hours(1))).await;
+    let connection = served.connect(COMPLETIONS, &json!({ "prompt": "you", "return_token_ids": true }));
     app.until_load(1, 0).await;
     served.stop.send(()).unwrap();
     // No new connection is taken once the server knows.
@@ -245,8 +212,8 @@ async fn a_request_that_runs_when_the_server_is_stopped_is_served_to_its_end() {
 async fn a_request_that_outlasts_the_timeout_ends_with_what_it_has() {
     let gate = Gate::shut();
     let app = TestApp::new().gate(&gate);
-    let served = Served::new(&app, Duration::ZERO).await;
-    let connections = [served.connect(&endless(false)), served.connect(&endless(true))];
+    let served = Served::new(&app, &giving(Duration::ZERO)).await;
+    let connections = [served.connect(COMPLETIONS, &endless(false)), served.connect(COMPLETIONS, &endless(true))];
     app.until_load(2, 0).await;
     served.stop.send(()).unwrap();
     for connection in connections {

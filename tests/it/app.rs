@@ -11,16 +11,18 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, SamplingPolicy, ServedModels, ServerLoad, TokenizerInfo, ToolPolicy},
+    api::{Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, TokenizerInfo, ToolPolicy},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
         scripted::{Gate, ScriptedEngine},
     },
+    generation::Generator,
     model::{EosTokens, ModelFiles},
     parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     server::{self, ApiKeys, ServerConfig},
+    store::ResponseStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
 };
@@ -57,6 +59,8 @@ struct Recipe {
     max_model_len: usize,
     on_unprovable: OnUnprovable,
     continuity: ContinuityPolicy,
+    response_store: Option<Arc<dyn ResponseStore>>,
+    patience: Option<Duration>,
 }
 
 /// A server without a socket.
@@ -91,6 +95,8 @@ impl TestApp {
                 memory: Some(MemoryBounds { bytes: 1 << 24, ttl: Duration::from_hours(1) }),
                 ..ContinuityPolicy::default()
             },
+            response_store: None,
+            patience: None,
         })
     }
 
@@ -117,7 +123,10 @@ impl TestApp {
         let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable);
         let models = ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone());
         let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
+        let api = Api::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, models, &eos);
+        let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
         let api = Api {
+            generator: generator.with_patience(recipe.patience),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             sampling: recipe.policy.clone(),
             tools: recipe.tools,
@@ -125,7 +134,8 @@ impl TestApp {
             prompt_tokens_details: recipe.prompt_tokens_details,
             server_load: ServerLoad::new(recipe.tracks_load),
             tokenizer_info: recipe.tokenizer_info.then(info),
-            ..Api::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, models, &eos)
+            responses: recipe.response_store.clone().map_or(api.responses, Responses::new),
+            ..api
         };
         let router = server::app(Arc::new(api), &recipe.server, Metrics::detached(MODEL));
         Self { recipe, router, engine, tokenizer }
@@ -235,6 +245,16 @@ impl TestApp {
     /// What the server decides about continuity.
     pub(crate) fn continuity(self, change: impl FnOnce(&mut ContinuityPolicy)) -> Self {
         self.with(|recipe| change(&mut recipe.continuity))
+    }
+
+    /// Where responses are kept, which may be another app's too.
+    pub(crate) fn response_store(self, store: Arc<dyn ResponseStore>) -> Self {
+        self.with(|recipe| recipe.response_store = Some(store))
+    }
+
+    /// `--stream-stall-timeout`, for generations.
+    pub(crate) fn patience(self, patience: Duration) -> Self {
+        self.with(|recipe| recipe.patience = Some(patience))
     }
 
     /// The tokenizer of the tiny model.

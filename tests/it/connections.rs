@@ -35,8 +35,13 @@ fn certificates(name: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(fixture(name)).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// The answer to a request over TLS, from a client with or without a certificate.
+/// The answer of `/health` over TLS, to a client with or without a certificate.
 async fn health(server: &Server, shows_certificate: bool) -> std::io::Result<String> {
+    answer_over_tls(server, shows_certificate, "/health").await
+}
+
+/// The answer to a request over TLS, from a client with or without a certificate.
+async fn answer_over_tls(server: &Server, shows_certificate: bool, path: &str) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(certificates("authority.pem").remove(0)).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -50,7 +55,8 @@ async fn health(server: &Server, shows_certificate: bool) -> std::io::Result<Str
     let tcp = TcpStream::connect(server.address).await?;
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
-    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
     Ok(text)
@@ -64,6 +70,9 @@ async fn a_certificate_makes_the_server_speak_tls() {
     // A client that says nothing holds up nobody else.
     let _silent = TcpStream::connect(server.address).await.unwrap();
     assert!(health(&server, false).await.unwrap().starts_with("HTTP/1.1 200"));
+    let redirection = answer_over_tls(&server, false, "/v1/models/").await.unwrap();
+    assert!(redirection.starts_with("HTTP/1.1 307"), "{redirection}");
+    assert!(redirection.contains("\r\nlocation: https://localhost/v1/models\r\n"), "{redirection}");
     let (status, rest) = server.stop("-TERM");
     assert_eq!(status.code(), Some(0), "{rest}");
 }

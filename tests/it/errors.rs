@@ -422,3 +422,45 @@ async fn a_fault_in_the_middle_of_a_stream_is_an_event_of_its_dialect_and_not_an
         assert_eq!(app.post(path, body).await.status, 500, "{path}");
     }
 }
+
+/// TRL asks for a hundred.
+#[tokio::test]
+async fn too_many_log_probs_are_refused_with_the_flag_that_allows_them() {
+    let app = TestApp::new();
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let of_sample =
+        "Requested sample logprobs of 100, which is greater than max allowed: 20; --max-logprobs sets the limit";
+    let of_prompt =
+        "Requested prompt logprobs of 100, which is greater than max allowed: 20; --max-logprobs sets the limit";
+    for (path, body, param, sentence) in [
+        ("/v1/completions", json!({ "prompt": "a", "logprobs": 100 }), "logprobs", of_sample),
+        ("/v1/completions", json!({ "prompt": "a", "prompt_logprobs": 100 }), "prompt_logprobs", of_prompt),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": messages, "logprobs": true, "top_logprobs": 100 }),
+            "logprobs",
+            of_sample,
+        ),
+        (
+            "/v1/responses",
+            json!({ "input": "a", "include": ["message.output_text.logprobs"], "top_logprobs": 100 }),
+            "logprobs",
+            of_sample,
+        ),
+        (
+            "/inference/v1/generate",
+            json!({ "token_ids": [5], "sampling_params": { "logprobs": 100 } }),
+            "logprobs",
+            of_sample,
+        ),
+    ] {
+        let answer = app.post(path, body).await;
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{path}: {}", answer.text);
+        let message = answer.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with(sentence), "{path}: {message}");
+    }
+    let allowing = app.policy(|policy| policy.max_logprobs = Some(100)).says("hello");
+    let body = json!({ "prompt": "a", "logprobs": 100, "return_tokens_as_token_ids": true });
+    let answer = allowing.post("/v1/completions", body).await.ok();
+    assert!(answer["choices"][0]["logprobs"]["top_logprobs"][0].as_object().unwrap().len() >= 100);
+}

@@ -6,10 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use files::Kind;
+
 #[path = "../../fuzz/src/body.rs"]
 mod body;
+#[path = "../../fuzz/src/files.rs"]
+pub(crate) mod files;
 #[path = "../../fuzz/src/splice.rs"]
 mod splice;
+#[path = "../../fuzz/src/template.rs"]
+mod template;
 
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
@@ -35,6 +41,33 @@ fn seeds_of_splices_are_exact_or_refused() {
         eprintln!("{}", path.display());
         splice::check(&seed);
     }
+}
+
+#[test]
+fn seeds_of_files_are_loaded_or_refused_with_one_line() {
+    for (target, kind) in [
+        ("config", Kind::Config),
+        ("gguf", Kind::Gguf),
+        ("safetensors", Kind::Safetensors),
+        ("store", Kind::Store),
+        ("tokenizer", Kind::Tokenizer),
+    ] {
+        let mut loaded = 0;
+        for (path, seed) in seeds(target) {
+            let outcome = files::check(kind, &seed);
+            eprintln!("{}: {outcome:?}", path.display());
+            let sound = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("whole"));
+            assert!(outcome.is_ok() || !sound, "{}: {outcome:?}", path.display());
+            loaded += usize::from(sound);
+        }
+        assert!(loaded > 0, "{target} has no seed that is loaded");
+    }
+}
+
+#[test]
+fn seeds_of_templates_are_rendered_or_refused() {
+    let rendered = seeds("template").iter().filter(|(_, seed)| template::check(seed)).count();
+    assert!(rendered >= 3, "{rendered}");
 }
 
 /// As many inputs as a second makes, from a fixed stream of numbers: the fuzzer's seeds alone say little.

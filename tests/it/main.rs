@@ -10,28 +10,42 @@ mod app;
 mod auth;
 /// The command line, by running the binary.
 mod cli;
+/// Models that mistral.rs has not been shown to compute right.
+mod compared;
 /// TLS and Unix sockets, by running the binary.
 mod connections;
 /// Known ids and the rest of the conversation: exact, or a clear error.
 mod continuity;
+/// Files that were damaged, thousands of them: loaded, or refused with one line.
+mod damage;
 /// Bad requests: status, shape, and the words that no ordinary error may contain.
 mod errors;
+/// Requests take turns, and are bounded.
+mod fairness;
 /// Recordings of Python with real templates and tokenizers.
 mod fidelity;
 /// Random bodies: no 5xx, no panic, no word that means overflow.
 mod fuzz;
 /// The seeds of the fuzz targets.
 mod fuzz_seeds;
+/// Templates and variables that are made to stop the server.
+mod hostile_templates;
 /// Which module may use which, and the rules that rustc does not check.
 mod layering;
+/// Long texts and large requests.
+mod long_texts;
 /// `/metrics`.
 mod metrics;
 /// openapi/openapi.json is current and true.
 mod openapi;
 /// One file for each endpoint.
 mod routes;
+/// A server with a socket, in the test's own process.
+mod served;
 /// What surrounds the API: browsers, limits, proxies, docs.
 mod server;
+/// Clients that do not read, do not go on, or only sit there.
+mod slow_clients;
 /// What the disk's store keeps when processes are killed and disks are full or read-only.
 mod store;
 /// A stream adds up to the JSON answer.

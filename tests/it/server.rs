@@ -136,10 +136,78 @@ async fn the_path_of_a_proxy_may_be_there_or_not() {
     assert_eq!(header(&redoc, "location"), Some("/proxy/docs"));
 }
 
+/// The answer to a request for another spelling of a path: the status and the address.
+async fn redirected(app: &TestApp, method: &str, uri: &str, headers: &[(&str, &str)]) -> (u16, Option<String>) {
+    let request = Request::builder().method(method).uri(uri);
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    let answer = app.request(request.body(Body::from("{}")).unwrap()).await;
+    if answer.status == 307 {
+        assert_eq!((answer.text.as_str(), header(&answer, "content-type")), ("", None), "{uri}");
+    }
+    (answer.status, header(&answer, "location").map(str::to_owned))
+}
+
+/// What Starlette 1.10 answers with the same routes.
+#[tokio::test]
+async fn a_slash_too_many_is_redirected_to_the_route_that_is_meant() {
+    let app = TestApp::new();
+    for (method, path, target) in [
+        ("POST", "/tokenize/", "/tokenize"),
+        ("POST", "/tokenize/?a=b&c=%20d", "/tokenize?a=b&c=%20d"),
+        ("POST", "/tokenize/?", "/tokenize"),
+        ("GET", "/tokenize/", "/tokenize"),
+        ("HEAD", "/tokenize///", "/tokenize"),
+        ("OPTIONS", "/v1/models/", "/v1/models"),
+        ("POST", "/v1/chat/completions/", "/v1/chat/completions"),
+        ("GET", "/v1/responses/", "/v1/responses"),
+        ("GET", "/v1/responses/a%20b/", "/v1/responses/a%20b"),
+        ("POST", "/v1/responses/a/cancel/", "/v1/responses/a/cancel"),
+        ("GET", "/health/", "/health"),
+        ("GET", "/openapi.json/", "/openapi.json"),
+        ("GET", "/redoc/", "/redoc"),
+    ] {
+        let expected = (307, Some(format!("http://h:81{target}")));
+        assert_eq!(redirected(&app, method, path, &[("Host", "h:81")]).await, expected, "{method} {path}");
+    }
+    for path in ["/nope/", "/nope", "//", "/", "/v1/", "/v1/responses//cancel/", "/v1//models/", "/tokenize/x/"] {
+        let answer = redirected(&app, "GET", path, &[("Host", "h:81")]).await;
+        assert_eq!(answer, (404, None), "{path}");
+    }
+    // Prometheus asks for either.
+    assert_eq!(app.get("/metrics/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_redirection_leads_back_by_the_way_that_the_client_came() {
+    let app = TestApp::new().server(|server| server.root_path = "/proxy".to_owned());
+    let host = ("Host", "h");
+    for (path, headers, target) in [
+        ("/proxy/tokenize/?a", &[host][..], "http://h/proxy/tokenize?a"),
+        ("/tokenize/", &[host], "http://h/tokenize"),
+        ("/tokenize/", &[host, ("X-Forwarded-Proto", "https")], "https://h/tokenize"),
+        ("/tokenize/", &[host, ("X-Forwarded-Proto", "gopher")], "http://h/tokenize"),
+        ("http://asked/tokenize/", &[], "http://asked/tokenize"),
+        ("/tokenize/", &[], "/tokenize"),
+    ] {
+        let answer = redirected(&app, "POST", path, headers).await;
+        assert_eq!(answer, (307, Some(target.to_owned())), "{path} {headers:?}");
+    }
+    assert_eq!(redirected(&app, "GET", "/proxy/", &[host]).await.0, 404);
+}
+
+/// Nobody without a key learns which paths there are.
+#[tokio::test]
+async fn a_redirection_needs_a_key() {
+    let app = TestApp::new().keys(&["key"]);
+    assert_eq!(redirected(&app, "POST", "/tokenize/", &[("Host", "h")]).await.0, 401);
+    let keyed = [("Host", "h"), ("Authorization", "Bearer key")];
+    assert_eq!(redirected(&app, "POST", "/tokenize/", &keyed).await.0, 307);
+}
+
 #[tokio::test]
 async fn docs_can_be_left_out() {
     let app = TestApp::new().server(|server| server.docs = false);
-    for path in ["/docs", "/docs/", "/redoc", "/openapi.json"] {
+    for path in ["/docs", "/docs/", "/redoc", "/redoc/", "/openapi.json"] {
         assert_eq!(app.get(path).await.status, 404, "{path}");
     }
     assert_eq!(app.get("/health").await.status, 200);

@@ -3,6 +3,7 @@
 //! The processes are this binary again, with one of the ignored tests and a file to work on.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     io::{BufRead, BufReader, Write as _},
     path::{Path, PathBuf},
@@ -87,7 +88,7 @@ fn writes_until_it_is_killed() {
 #[test]
 fn what_was_accepted_before_a_kill_is_there_after_it_and_what_was_begun_is_marked() {
     let (_directory, path) = a_file();
-    let (mut done, mut begun, mut marked) = (0, 0, 0);
+    let (mut done, mut begun, mut marked) = (0, 0, BTreeSet::new());
     for round in 0..6 {
         let mut process = child("writes_until_it_is_killed", &path, "").spawn().unwrap();
         let mut out = BufReader::new(process.stdout.take().unwrap());
@@ -110,7 +111,7 @@ fn what_was_accepted_before_a_kill_is_there_after_it_and_what_was_begun_is_marke
         for id in 0..done {
             let found = store.get(&id.to_string()).unwrap();
             let interrupted = matches!(found, Some((RecordState::Interrupted, _)));
-            marked += usize::from(interrupted);
+            marked.extend(interrupted.then_some(id));
             assert!(interrupted || found == Some((RecordState::Done, record(id))), "{id}");
         }
         for id in done..begun {
@@ -129,7 +130,7 @@ fn what_was_accepted_before_a_kill_is_there_after_it_and_what_was_begun_is_marke
         // Later rounds count on from here.
         done = done.max(begun);
     }
-    assert!(marked <= 6, "only what was begun when a process died");
+    assert!(marked.len() <= 6, "{marked:?}: only what was begun when a process died");
 }
 
 #[test]
@@ -267,8 +268,41 @@ fn a_file_that_was_cut_or_changed_is_refused() {
     fs::write(&path, changed).unwrap();
     let changed = refused().expect("a record is not what was written");
     assert!(changed.contains("is corrupted: "), "{changed}");
+    fs::write(&path, "").unwrap();
+    let empty = refused().expect("nothing is left");
+    assert!(empty.ends_with("is corrupted: it has 0 bytes; move it away to begin a new one"), "{empty}");
+    assert_eq!(fs::read(&path).unwrap(), b"", "it is left as it is");
     fs::write(&path, whole).unwrap();
     assert_eq!(refused(), None);
+}
+
+#[test]
+fn a_bit_that_would_bring_back_the_commit_before_is_noticed() {
+    let (_directory, path) = a_file();
+    let store = DiskStore::open(&path, ROOM).unwrap();
+    for id in 0..4 {
+        store.put(&id.to_string(), RecordState::Done, b"accepted").unwrap();
+    }
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    let opened = |bit: u8| {
+        let mut changed = whole.clone();
+        changed[9] ^= 1 << bit;
+        fs::write(&path, changed).unwrap();
+        DiskStore::open(&path, ROOM).map_err(|error| error.to_string())
+    };
+    for bit in 0..8 {
+        match opened(bit) {
+            Err(error) => assert!(error.contains("is corrupted: "), "{error}"),
+            Ok(store) => {
+                for id in 0..4 {
+                    let found = store.get(&id.to_string()).unwrap();
+                    assert_eq!(found, Some((RecordState::Done, b"accepted".to_vec())), "bit {bit}, record {id}");
+                }
+            }
+        }
+    }
+    assert!(opened(0).is_err());
 }
 
 #[test]

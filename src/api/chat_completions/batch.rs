@@ -8,10 +8,9 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::TryStreamExt;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -24,11 +23,12 @@ use super::{
 use crate::{
     api::{
         Api,
+        caller::Caller,
         conversation::SESSION_HEADER,
         error::ApiError,
         extract::{JsonBody, parse},
         stream_options::Delivery,
-        token_continuity::recorded,
+        token_continuity::recorded_each,
         validate,
     },
     chat::Message,
@@ -64,36 +64,33 @@ struct BatchChatCompletionRequest {
 )]
 async fn create_batch_chat_completion(
     State(api): State<Arc<Api>>,
-    mut headers: HeaderMap,
+    mut caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
-    let requests = requests(body.get())?;
+    let requests = requests(body.get(), api.requests.max_prompts)?;
     // It would name several conversations at once.
-    headers.remove(SESSION_HEADER);
+    caller.headers.remove(SESSION_HEADER);
     let count = requests.len();
     let mut envelopes = Vec::with_capacity(count);
-    let mut streams = Vec::with_capacity(count);
+    let mut sequences = Vec::with_capacity(count);
+    let mut recorders = Vec::with_capacity(count);
     for (index, request) in requests.into_iter().enumerate() {
-        let mut turn = ChatTurn::new(request, &headers, &api)?;
+        let mut turn = ChatTurn::new(request, &caller, &api)?;
         if turn.delivery != Delivery::Json {
             return Err(refuse("stream", "streaming"));
         }
         let mut prompt = api.prompt(turn.prompt).await?;
+        api.check_answer_size(&turn.sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
         let id = turn.id;
         let names = [id.clone(), format!("{id}_{index}")];
-        let sequences = api.sequences(&prompt.token_ids, &mut turn.sampling).await?;
-        let sequences = sequences.into_iter().map(move |sequence| sequence.named(names.iter().map(String::as_str)));
-        let sequences: Vec<_> = sequences.collect();
-        let recorder = prompt.recorder.take();
+        let request = api.sequences(&caller, &prompt.token_ids, &mut turn.sampling).await?;
+        sequences.push(request.of(prompt.party.take()).named(names.iter().map(String::as_str)));
+        recorders.push(prompt.recorder.take());
         envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &turn.sampling, turn.shown));
-        streams.push((sequences, recorder));
     }
     // Nothing runs before every conversation is known to be servable.
-    let streams = streams.into_iter().enumerate().map(|(index, (sequences, recorder))| {
-        let events = api.generator.generate_all(sequences).map_err(ApiError::from);
-        recorded(events, recorder, 1).map_ok(move |(_, event)| (index, event)).boxed()
-    });
-    let completions = collect(stream::select_all(streams), count).await?;
+    let events = api.generator.generate_all(sequences).map_err(ApiError::from);
+    let completions = collect(recorded_each(events, recorders), count).await?;
     Ok(Json(Envelope::answer_batch(&envelopes, completions)?).into_response())
 }
 
@@ -102,7 +99,7 @@ fn refuse(field: &'static str, what: &str) -> ApiError {
 }
 
 /// The conversations as requests of their own.
-fn requests(body: &str) -> Result<Vec<ChatCompletionRequest>, ApiError> {
+fn requests(body: &str, most: usize) -> Result<Vec<ChatCompletionRequest>, ApiError> {
     // Syntax is checked already; what Python reads and we do not is no request.
     let body = Value::parse(body).map_err(|error| {
         ApiError::malformed(Some("body".to_owned()), format!("1 validation error:\n  body: {error}"))
@@ -113,6 +110,14 @@ fn requests(body: &str) -> Result<Vec<ChatCompletionRequest>, ApiError> {
     check(&fields)?;
     let count = fields.len();
     let conversations = list(fields.shift_remove("messages"), "body.messages", count)?;
+    if conversations.len() > most {
+        let message = format!(
+            "`messages` has {} conversations, more than the {most} of one batch: send several batches, or start the \
+             server with a larger --max-request-prompts",
+            conversations.len()
+        );
+        return Err(ApiError::invalid("messages", message));
+    }
     let request = |(index, conversation): (usize, Value)| {
         let messages = list(Some(conversation), &format!("body.messages.{index}"), count)?;
         let mut fields = fields.clone();

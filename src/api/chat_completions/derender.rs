@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State, http::HeaderMap};
+use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -17,6 +17,7 @@ use crate::{
     TokenId,
     api::{
         Api,
+        caller::Caller,
         derender::{Script, StreamState, ToldCount, at_most_one, known_prompt, usage},
         error::ApiError,
         extract::JsonBody,
@@ -152,7 +153,7 @@ impl How {
             let sampling = SamplingFields::default().resolve(None, None, &api.sampling, api.renderer.tokenizer())?;
             return Ok(Self { sampling, shown: Shown::plain(api) });
         };
-        let turn = ChatTurn::new(request, &HeaderMap::new(), api)?;
+        let turn = ChatTurn::new(request, &Caller::default(), api)?;
         Ok(Self { sampling: turn.sampling, shown: turn.shown })
     }
 

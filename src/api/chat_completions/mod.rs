@@ -14,7 +14,6 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures::TryStreamExt;
@@ -24,6 +23,7 @@ pub(super) use types::StreamOptions;
 
 use super::{
     Api,
+    caller::Caller,
     error::ApiError,
     extract::{JsonBody, parse},
     sse,
@@ -63,10 +63,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn create_chat_completion(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(request): JsonBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
-    complete(api, headers, ChatCompletionRequest { tokens: None, ..request }).await
+    complete(api, caller, ChatCompletionRequest { tokens: None, ..request }).await
 }
 
 /// Continues a conversation whose prompt is `tokens`, exactly; its messages are not rendered.
@@ -86,35 +86,37 @@ async fn create_chat_completion(
 )]
 async fn create_chat_completion_from_tokens(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(request): JsonBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
     if request.tokens.is_none() {
         return Err(missing(&["tokens"]));
     }
-    complete(api, headers, request).await
+    complete(api, caller, request).await
 }
 
 /// Answers a body, if it has the shape of a request.
-pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
+pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Option<Result<Response, ApiError>> {
     match parse::<ChatCompletionRequest>(body) {
-        Ok(request) => Some(complete(Arc::clone(api), headers.clone(), request).await),
+        Ok(request) => Some(complete(Arc::clone(api), caller.clone(), request).await),
         Err(error) => (!error.is_about_shape()).then_some(Err(error)),
     }
 }
 
 /// Answers a request.
-async fn complete(api: Arc<Api>, headers: HeaderMap, request: ChatCompletionRequest) -> Result<Response, ApiError> {
+async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, prompt, mut sampling, shown, stream_interval, delivery } =
-        ChatTurn::new(request, &headers, &api)?;
+        ChatTurn::new(request, &caller, &api)?;
     let mut prompt = api.prompt(prompt).await?;
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
     }
-    let requests = api.sequences(&prompt.token_ids, &mut sampling).await?;
-    let requests = requests.into_iter().map(|request| request.named([id.as_str()])).collect::<Vec<_>>();
+    if delivery == Delivery::Json {
+        api.check_answer_size(&sampling, [prompt.token_ids.len()])?;
+    }
+    let request = api.sequences(&caller, &prompt.token_ids, &mut sampling).await?.of(prompt.party.take());
     let recorder = prompt.recorder.take();
-    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = api.generator.generate_all([request.named([id.as_str()])]).map_err(ApiError::from);
     let events = recorded(events, recorder, sampling.n);
     let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use serde_json::value::RawValue;
@@ -14,6 +13,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{request::ChatTurn, types::ChatCompletionRequest};
 use crate::api::{
     Api,
+    caller::Caller,
     error::ApiError,
     extract::{JsonBody, parse},
     generate::RenderedRequest,
@@ -38,13 +38,14 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn render_chat_completion(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
     let request: ChatCompletionRequest = parse(body.get().as_bytes())?;
     let own: RenderFields = parse(body.get().as_bytes())?;
     own.check()?;
     let rendering = Rendering {
+        caller,
         own,
         fields: request.sampling.clone(),
         logprobs: (request.logprobs == Some(true)).then(|| request.top_logprobs.unwrap_or(0)),
@@ -52,7 +53,7 @@ async fn render_chat_completion(
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
     };
-    let mut turn = ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &headers, &api)?;
+    let mut turn = ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
     let prompt = api.prompt(turn.prompt).await?;
     let answer = rendering.request(&api, turn.id, &prompt.token_ids, &mut turn.sampling).await?;
     if turn.sampling.is_constrained() && rendering.own.structured_outputs().is_none() {

@@ -1,11 +1,10 @@
 //! From the wire to a turn: every field checked, defaults filled in.
 
-use axum::http::HeaderMap;
-
 use super::{shown::Shown, types::ChatCompletionRequest};
 use crate::{
     api::{
         Api, answer_id,
+        caller::Caller,
         conversation::{CarrierFields, Conversation, PromptTurn},
         error::ApiError,
         sampling::Sampling,
@@ -30,10 +29,10 @@ pub(super) struct ChatTurn {
 }
 
 impl ChatTurn {
-    pub(super) fn new(request: ChatCompletionRequest, headers: &HeaderMap, api: &Api) -> Result<Self, ApiError> {
+    pub(super) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
         let tokenizer = api.renderer.tokenizer();
-        let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
+        let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
         let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
         refuse_media(&request)?;
         let tools = ToolFields {
@@ -88,8 +87,9 @@ impl ChatTurn {
             chat_template: request.chat_template,
             chat_template_kwargs: request.chat_template_kwargs,
             stop_token_ids: sampling.stop_token_ids().to_vec(),
+            cache_salt: sampling.cache_salt.clone(),
         };
-        let prompt = PromptTurn { truncation, wants_text, ..conversation.into_turn(api, headers)? };
+        let prompt = PromptTurn { truncation, wants_text, must_fit: true, ..conversation.into_turn(api, caller)? };
         sampling.read(api.tools.output_format(tools.format, &prompt.prompt));
         Ok(Self { id, prompt, sampling, shown, stream_interval, delivery })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State, http::HeaderMap};
+use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -16,6 +16,7 @@ use crate::{
     TokenId,
     api::{
         Api,
+        caller::Caller,
         derender::{Script, StreamState, ToldCount, at_most_one, known_prompt, usage},
         error::ApiError,
         extract::JsonBody,
@@ -149,7 +150,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
     if request.echo != Some(true) {
         request.prompt = Some(PromptInput::Ids(vec![0]));
     }
-    CompletionTurn::new(request, &HeaderMap::new(), api).await
+    CompletionTurn::new(request, &Caller::default(), api).await
 }
 
 fn whole(

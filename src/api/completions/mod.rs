@@ -11,7 +11,6 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures::TryStreamExt;
@@ -19,8 +18,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
+    caller::Caller,
     error::ApiError,
     extract::{JsonBody, parse},
+    party::party_of,
     sse,
     stream_interval::batched,
     stream_options::Delivery,
@@ -49,25 +50,29 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn create_completion(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(request): JsonBody<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    complete(api, headers, request).await
+    complete(api, caller, request).await
 }
 
 /// Answers a body, if it has the shape of a request.
-pub(super) async fn answer(api: &Arc<Api>, headers: &HeaderMap, body: &[u8]) -> Option<Result<Response, ApiError>> {
+pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Option<Result<Response, ApiError>> {
     match parse::<CompletionRequest>(body) {
-        Ok(request) => Some(complete(Arc::clone(api), headers.clone(), request).await),
+        Ok(request) => Some(complete(Arc::clone(api), caller.clone(), request).await),
         Err(error) => (!error.is_about_shape()).then_some(Err(error)),
     }
 }
 
 /// Answers a request.
-async fn complete(api: Arc<Api>, headers: HeaderMap, request: CompletionRequest) -> Result<Response, ApiError> {
-    let mut turn = CompletionTurn::new(request, &headers, &api).await?;
-    let requests = sequences(&mut turn, &api).await?;
-    let (choices, delivery, stream_interval) = (requests.len(), turn.delivery, turn.stream_interval);
+async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
+    let mut turn = CompletionTurn::new(request, &caller, &api).await?;
+    if turn.delivery == Delivery::Json {
+        api.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;
+    }
+    let requests = sequences(&caller, &mut turn, &api).await?;
+    let (choices, delivery, stream_interval) =
+        (turn.prompts.len() * turn.sampling.n, turn.delivery, turn.stream_interval);
     let events = api.generator.generate_all(requests).map_err(ApiError::from);
     let envelope = Envelope::new(Arc::clone(&api), turn);
     match delivery {
@@ -79,13 +84,13 @@ async fn complete(api: Arc<Api>, headers: HeaderMap, request: CompletionRequest)
     }
 }
 
-async fn sequences(turn: &mut CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>, ApiError> {
-    let mut requests = Vec::with_capacity(turn.prompts.len() * turn.sampling.n);
+async fn sequences(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>, ApiError> {
+    let mut requests = Vec::with_capacity(turn.prompts.len());
     for (index, prompt) in turn.prompts.iter().enumerate() {
         // As in vLLM, where each prompt has an id of its own.
         let ids = [turn.id.clone(), format!("{}-{index}", turn.id)];
-        let sequences = api.sequences(&prompt.token_ids, &mut turn.sampling).await?.into_iter();
-        requests.extend(sequences.map(|request| request.named(ids.clone())));
+        let request = api.sequences(caller, &prompt.token_ids, &mut turn.sampling).await?;
+        requests.push(request.of(party_of(&caller.headers)).named(ids));
     }
     Ok(requests)
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State, http::HeaderMap};
+use axum::{Json, extract::State};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{request::CompletionTurn, types::CompletionRequest};
 use crate::api::{
     Api,
+    caller::Caller,
     error::ApiError,
     extract::{JsonBody, parse},
     generate::RenderedRequest,
@@ -33,7 +34,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn render_completion(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Json<Vec<RenderedRequest>>, ApiError> {
     let request: CompletionRequest = parse(body.get().as_bytes())?;
@@ -45,8 +46,8 @@ async fn render_completion(
         fields.prompt_logprobs = fields.prompt_logprobs.or(logprobs);
     }
     let (model, stream) = (request.model.clone(), request.stream.unwrap_or(false));
-    let rendering = Rendering { own, fields, logprobs, model, stream, stream_options: request.stream_options };
-    let mut turn = CompletionTurn::new(request, &headers, &api).await?;
+    let rendering = Rendering { caller, own, fields, logprobs, model, stream, stream_options: request.stream_options };
+    let mut turn = CompletionTurn::new(request, &rendering.caller, &api).await?;
     let only = turn.prompts.len() == 1;
     let mut rendered = Vec::with_capacity(turn.prompts.len());
     for (index, prompt) in turn.prompts.iter().enumerate() {

@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
-
 use super::types::{CompletionRequest, PromptInput};
 use crate::{
     TokenId,
     api::{
         Api, answer_id,
+        caller::Caller,
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
         truncation::Truncation,
     },
     sampling::Logprobs,
+    tokenizer::Extent,
 };
 
 /// vLLM's default for text completions.
 const DEFAULT_MAX_TOKENS: i64 = 16;
-/// Most prompts of one request, as in vLLM.
-const MAX_PROMPTS: usize = 1024;
 
 /// One prompt of a request.
 #[derive(Debug, Clone)]
@@ -50,10 +48,10 @@ pub(super) struct CompletionTurn {
 pub(super) struct ShownLogprobs(pub(super) Option<usize>);
 
 impl CompletionTurn {
-    pub(super) async fn new(request: CompletionRequest, headers: &HeaderMap, api: &Arc<Api>) -> Result<Self, ApiError> {
+    pub(super) async fn new(request: CompletionRequest, caller: &Caller, api: &Arc<Api>) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
         refuse_unserved(&request)?;
-        let id = answer_id("cmpl", headers, request.request_id.as_deref());
+        let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref());
         let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
         let echo = request.echo.unwrap_or(false);
         let prompt_only = echo && request.max_tokens == Some(0);
@@ -77,6 +75,7 @@ impl CompletionTurn {
             text: echo && !sampling.return_token_ids,
             truncation: request.sampling.truncation(api.max_model_len, Some(asked))?,
         };
+        api.requests.check_sequences(count(request.prompt.as_ref()), sampling.n)?;
         let prompts = prompts(request.prompt, wanted, api).await?;
         Ok(Self { id, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
     }
@@ -141,7 +140,6 @@ async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> 
         Some(PromptInput::Text(text)) if text.is_empty() => return Err(empty()),
         Some(PromptInput::Text(text)) => prompts.push(of_text(text, wanted, api).await?),
         Some(PromptInput::Texts(texts)) => {
-            check_count(texts.len())?;
             for text in texts {
                 prompts.push(of_text(text, wanted, api).await?);
             }
@@ -151,7 +149,6 @@ async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> 
         }
         Some(PromptInput::Ids(ids)) => prompts.push(of_ids(ids, wanted, api)?),
         Some(PromptInput::IdLists(lists)) => {
-            check_count(lists.len())?;
             for ids in lists {
                 prompts.push(of_ids(ids, wanted, api)?);
             }
@@ -163,20 +160,20 @@ async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> 
     Ok(prompts)
 }
 
-fn check_count(count: usize) -> Result<(), ApiError> {
-    if count <= MAX_PROMPTS {
-        return Ok(());
+/// How many prompts there are.
+fn count(input: Option<&PromptInput>) -> usize {
+    match input {
+        None => 0,
+        Some(PromptInput::Text(_) | PromptInput::Ids(_)) => 1,
+        Some(PromptInput::Texts(texts)) => texts.len(),
+        Some(PromptInput::IdLists(lists)) => lists.len(),
     }
-    let message = format!(
-        "prompt list length {count} exceeds the maximum allowed count of {MAX_PROMPTS}. To increase this limit, set \
-         the VLLM_MAX_COMPLETION_PROMPTS environment variable. (parameter=prompt)"
-    );
-    Err(ApiError::invalid("prompt", message))
 }
 
 async fn of_text(text: String, wanted: Wanted, api: &Arc<Api>) -> Result<Prompt, ApiError> {
     let kept = wanted.text.then(|| text.clone());
-    let mut token_ids = api.encode(text, wanted.add_special_tokens).await?;
+    let extent = wanted.truncation.map_or(Extent::AtMost(api.max_model_len), Truncation::extent);
+    let mut token_ids = api.encode(text, wanted.add_special_tokens, extent).await?;
     if let Some(truncation) = wanted.truncation {
         token_ids = truncation.of_encoded(token_ids, wanted.add_special_tokens, api.renderer.tokenizer())?;
     }

@@ -1,4 +1,5 @@
-//! `POST /inference/v1/abort_requests`: ends requests of any generation endpoint by their ids.
+//! `POST /inference/v1/abort_requests`: ends requests of any generation endpoint by their ids, where they are the
+//! caller's own.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::api::{
     Api,
+    caller::Caller,
     error::ApiError,
     extract::JsonBody,
     validate::{self, Body, Rules},
@@ -21,7 +23,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 /// Which requests to end.
 #[derive(Debug, Deserialize, ToSchema)]
 struct AbortRequest {
-    /// The ids of their answers (`generate-tokens-…`, `chatcmpl-…`, `cmpl-…`); those that do not run are ignored.
+    /// The ids of their answers (`generate-tokens-…`, `chatcmpl-…`, `cmpl-…`); those that do not run, and those of
+    /// other API keys, are ignored.
     request_ids: Option<Vec<String>>,
 }
 
@@ -35,12 +38,13 @@ impl Body for AbortRequest {
 ))]
 async fn abort_requests(
     State(api): State<Arc<Api>>,
+    caller: Caller,
     JsonBody(request): JsonBody<AbortRequest>,
 ) -> Result<(), ApiError> {
     let Some(ids) = request.request_ids else {
         return Err(ApiError::malformed(None, "Missing 'request_ids' in request body"));
     };
-    let ended = api.generator.running().abort(ids.iter().map(String::as_str));
+    let ended = api.generator.running().abort(caller.owner().as_ref(), ids.iter().map(String::as_str));
     tracing::debug!(ended, "requests aborted");
     Ok(())
 }

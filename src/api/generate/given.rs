@@ -9,7 +9,7 @@ use crate::{
         Api,
         derender::ToldCount,
         error::ApiError,
-        output::{PromptLogprobs, StopReason},
+        output::{PromptLogprobs, StopReason, spelt_id},
         sampling::MAX_N,
     },
     engine::SampledToken,
@@ -83,6 +83,8 @@ pub(in crate::api) struct GivenLogprobs {
 
 #[derive(Debug, Deserialize, ToSchema)]
 struct GivenToken {
+    /// `token_id:N`, if it is there.
+    token: Option<String>,
     token_id: TokenId,
     logprob: f32,
     rank: Option<u32>,
@@ -158,7 +160,8 @@ impl GivenChoice {
             let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
             return Ok(ids.iter().map(bare).collect());
         };
-        if !scores.iter().map(|score| score.token_id).eq(ids.iter().copied()) {
+        let is_named = |score: &GivenToken| score.token.as_ref().is_none_or(|name| *name == spelt_id(score.token_id));
+        if !scores.iter().map(|score| score.token_id).eq(ids.iter().copied()) || !scores.iter().all(is_named) {
             let index = self.index;
             let message = format!("the log-probs of choice {index} are not those of its token_ids");
             return Err(ApiError::invalid_request(message));

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures::TryStreamExt;
@@ -25,7 +24,7 @@ pub(super) use given::{GivenChoice, GivenChunk, GivenResponse, GivenUsage};
 pub(super) use sampling_params::Rendered;
 pub(super) use types::RenderedRequest;
 
-use super::{Api, error::ApiError, extract::JsonBody, sse, stream_options::Delivery};
+use super::{Api, caller::Caller, error::ApiError, extract::JsonBody, party::party_of, sse, stream_options::Delivery};
 use crate::generation::collect;
 use request::GenerateTurn;
 use response::{Chunks, Envelope};
@@ -52,16 +51,19 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn generate(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(request): JsonBody<GenerateRequest>,
 ) -> Result<Response, ApiError> {
-    let mut turn = GenerateTurn::new(request, &headers, &api)?;
-    let requests = api.sequences(&turn.prompt_token_ids, &mut turn.sampling).await?;
-    let requests: Vec<_> = requests.into_iter().map(|request| request.named([turn.id.as_str()])).collect();
+    let mut turn = GenerateTurn::new(request, &caller, &api)?;
+    if turn.delivery == Delivery::Json {
+        api.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
+    }
+    let request = api.sequences(&caller, &turn.prompt_token_ids, &mut turn.sampling).await?;
+    let request = request.of(party_of(&caller.headers)).named([turn.id.as_str()]);
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // Before the first token is sampled; see `Envelope::weight_versions`.
     let envelope = Envelope::new(Arc::clone(&api), turn);
-    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = api.generator.generate_all([request]).map_err(ApiError::from);
     Ok(match delivery {
         Delivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
 use serde_json::Value;
 
 use super::{
@@ -14,6 +13,7 @@ use crate::{
     api::{
         Api, answer_id,
         cache_salt::cache_salt,
+        caller::Caller,
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
@@ -35,7 +35,7 @@ pub(super) struct GenerateTurn {
 }
 
 impl GenerateTurn {
-    pub(super) fn new(request: GenerateRequest, headers: &HeaderMap, api: &Api) -> Result<Self, ApiError> {
+    pub(super) fn new(request: GenerateRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let prompt_token_ids = prompt(&request.token_ids, api)?;
         if request.output_mode == OutputMode::Text && !request.sampling_params.makes_text() {
             let rule = "output_mode='text' requires sampling_params.detokenize to be true";
@@ -54,7 +54,7 @@ impl GenerateTurn {
         }
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
         Ok(Self {
-            id: answer_id("generate-tokens", headers, request.request_id.as_deref()),
+            id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref()),
             prompt_token_ids,
             sampling: resolved.sampling,
             shown: resolved.shown,

@@ -17,7 +17,7 @@ use crate::{
         error::ApiError,
         output::{
             DetailedUsage, PromptTokensDetails, StreamedUsage, TokenSpelling, Usage, created, finish_fields,
-            prompt_logprobs, shown_alternatives,
+            prompt_logprobs, shown_alternatives, spelt_id,
         },
         sse,
     },
@@ -153,9 +153,14 @@ impl Envelope {
 }
 
 fn by_id(token: &SampledToken, shown: Option<usize>) -> IdLogprobs {
-    let entry = |top: TopLogprob| IdLogprob { token_id: top.id, logprob: top.logprob, rank: Some(top.rank) };
+    let entry = |top: TopLogprob| IdLogprob {
+        token: spelt_id(top.id),
+        token_id: top.id,
+        logprob: top.logprob,
+        rank: Some(top.rank),
+    };
     IdLogprobs {
-        token: IdLogprob { token_id: token.id, logprob: token.logprob, rank: Some(token.rank) },
+        token: entry(TopLogprob { id: token.id, logprob: token.logprob, rank: token.rank }),
         top_logprobs: shown_alternatives(token, shown).into_iter().map(entry).collect(),
     }
 }

@@ -128,6 +128,8 @@ pub(super) enum GenerateLogprobs {
 /// A token and its log-prob.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(super) struct IdLogprob {
+    /// `token_id:N`: the id once more, as clients read it that expect the log-probs of a chat.
+    pub(super) token: String,
     pub(super) token_id: TokenId,
     /// Natural logarithm, at least -9999.
     pub(super) logprob: f32,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue},
+    http::{HeaderName, HeaderValue},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -26,7 +26,10 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
-use super::{Api, error::ApiError, extract::JsonBody, stream_interval::batched, token_continuity::recorded_in_blocks};
+use super::{
+    Api, caller::Caller, conversation::PromptTurn, error::ApiError, extract::JsonBody, stream_interval::batched,
+    token_continuity::recorded_in_blocks,
+};
 use crate::generation::Event;
 use answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount};
 use blocks::{Blocks, Fold};
@@ -63,11 +66,11 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn create_message(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     request: Result<JsonBody<MessagesRequest>, ApiError>,
 ) -> Result<Response, MessagesError> {
     let JsonBody(request) = request?;
-    Ok(answer(api, &headers, request).await?)
+    Ok(answer(api, &caller, request).await?)
 }
 
 /// Counts the tokens of a prompt.
@@ -83,29 +86,29 @@ async fn create_message(
 )]
 async fn count_message_tokens(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     request: Result<JsonBody<CountTokensRequest>, ApiError>,
 ) -> Result<Response, MessagesError> {
     let JsonBody(CountTokensRequest(request)) = request?;
-    let MessagesTurn { prompt, mut sampling, .. } = counted_turn(request, &headers, &api)?;
-    let prompt = api.prompt(prompt).await?;
+    let MessagesTurn { prompt, mut sampling, .. } = counted_turn(request, &caller, &api)?;
+    // All of its tokens are counted, however many the context holds.
+    let prompt = api.prompt(PromptTurn { must_fit: false, ..prompt }).await?;
     api.structured.constrain(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
     let tokens = prompt.token_ids.len();
     let context_management = CountedContext { original_input_tokens: tokens };
     Ok(prompt.verdict.announce(Json(TokenCount { input_tokens: tokens, context_management })))
 }
 
-async fn answer(api: Arc<Api>, headers: &HeaderMap, request: MessagesRequest) -> Result<Response, ApiError> {
+async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
     let MessagesTurn { id, prompt, mut sampling, tool_choice, stream_interval, stream } =
-        MessagesTurn::new(request, headers, &api)?;
+        MessagesTurn::new(request, caller, &api)?;
     let mut prompt = api.prompt(prompt).await?;
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
     }
-    let requests = api.sequences(&prompt.token_ids, &mut sampling).await?;
-    let requests = requests.into_iter().map(|request| request.named([id.as_str()])).collect::<Vec<_>>();
+    let request = api.sequences(caller, &prompt.token_ids, &mut sampling).await?.of(prompt.party.take());
     let recorder = prompt.recorder.take();
-    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = api.generator.generate_all([request.named([id.as_str()])]).map_err(ApiError::from);
     let events = recorded_in_blocks(events, recorder);
     let name = HeaderValue::from_str(&id).ok();
     let blocks = Blocks::new(&api, id, &prompt, &sampling, tool_choice);

@@ -1,7 +1,5 @@
 //! From the wire to a turn: every field checked, defaults filled in.
 
-use axum::http::HeaderMap;
-
 use super::{
     input::{chat_messages, has_inline_system},
     template_wishes::{effort_without_thinking, refuses_inline_system},
@@ -10,6 +8,7 @@ use super::{
 use crate::{
     api::{
         Api, answer_id,
+        caller::Caller,
         conversation::{CarrierFields, Conversation, PromptTurn},
         error::ApiError,
         sampling::{Sampling, Stop},
@@ -35,9 +34,9 @@ pub(super) struct MessagesTurn {
 }
 
 impl MessagesTurn {
-    pub(super) fn new(mut request: MessagesRequest, headers: &HeaderMap, api: &Api) -> Result<Self, ApiError> {
+    pub(super) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         check_model(&request, api)?;
-        let id = answer_id("chatcmpl", headers, request.request_id.as_deref());
+        let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
         let tools = chat_tools(&mut request);
         let mut sampling = sampling(&mut request, api)?;
         let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
@@ -51,22 +50,19 @@ impl MessagesTurn {
         let truncation = request.sampling.truncation(api.max_model_len, request.max_tokens)?;
         let stream = request.stream.unwrap_or(false);
         let stop_token_ids = sampling.stop_token_ids().to_vec();
-        let conversation = Conversation { stop_token_ids, ..conversation(request, tools, api)? };
-        let prompt = PromptTurn { truncation, ..conversation.into_turn(api, headers)? };
+        let cache_salt = sampling.cache_salt.clone();
+        let conversation = Conversation { stop_token_ids, cache_salt, ..conversation(request, tools, api)? };
+        let prompt = PromptTurn { truncation, must_fit: true, ..conversation.into_turn(api, caller)? };
         sampling.read(api.tools.output_format(format, &prompt.prompt));
         Ok(Self { id, prompt, sampling, tool_choice: choice, stream_interval, stream })
     }
 }
 
 /// The prompt of a request for its count, and what would be asked of its answer: all that an answer is refused for.
-pub(super) fn counted_turn(
-    mut request: MessagesRequest,
-    headers: &HeaderMap,
-    api: &Api,
-) -> Result<MessagesTurn, ApiError> {
+pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<MessagesTurn, ApiError> {
     // An answer would be asked of this prompt, which leaves room for it.
     request.max_tokens.get_or_insert(1);
-    MessagesTurn::new(request, headers, api)
+    MessagesTurn::new(request, caller, api)
 }
 
 /// Refuses a form of the answer besides the calls that it has to have.
@@ -126,6 +122,7 @@ fn conversation(
         chat_template: None,
         chat_template_kwargs: request.chat_template_kwargs,
         stop_token_ids: Vec::new(),
+        cache_salt: None,
     })
 }
 

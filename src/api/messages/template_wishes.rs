@@ -6,7 +6,7 @@ use crate::{
     api::Api,
     chat::Message,
     json::{Object, Value},
-    prompt::{ChatPrompt, Checks},
+    prompt::{ChatPrompt, Checks, template::Patience},
 };
 
 /// Efforts besides `none`.
@@ -49,6 +49,7 @@ fn rendered(api: &Api, messages: Vec<Message>, effort: Option<&str>) -> Option<V
         // Any will do, as long as it is the same one.
         now: OffsetDateTime::UNIX_EPOCH,
         checks: Checks::default(),
+        patience: Patience::default(),
     };
     api.renderer.render(&prompt).ok().map(|rendered| rendered.token_ids.to_vec())
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::{
     output::{Writer, Written},
-    records::Record,
+    records::{Record, ResponseKey},
     reservations::Reservation,
     steps,
     stream::{Frames, StreamEvent},
@@ -144,7 +144,8 @@ impl Task {
                 biased;
                 step = steps.next() => step,
                 () = self.running.cancelled.notified() => {
-                    self.api.generator.running().abort([self.reservation.id()]);
+                    let key = self.reservation.key();
+                    self.api.generator.running().abort(key.owner(), [key.id()]);
                     continue;
                 }
             };
@@ -181,7 +182,7 @@ impl Task {
         response.status = Status::Failed;
         response.error = Some(ResponseError { code: "server_error", message: error.body().error.message });
         if self.keep(RecordState::Done, &response, &[]).await.is_err() {
-            tracing::error!(id = self.reservation.id(), "a response that failed could not be kept");
+            tracing::error!(id = self.reservation.key().id(), "a response that failed could not be kept");
         }
         *self.running.response.lock() = response;
     }
@@ -198,10 +199,10 @@ impl Task {
 }
 
 /// Cancels a response that is generated in the background; what was said is kept.
-pub(super) async fn cancel(api: &Api, id: &str) -> Result<ResponseObject, ApiError> {
+pub(super) async fn cancel(api: &Api, key: &ResponseKey) -> Result<ResponseObject, ApiError> {
     let refused = |message: &str| Err(ApiError::invalid_response("response_id", message));
-    let Some(running) = api.responses.running(id) else {
-        let (_, record) = api.responses.get(id).await?;
+    let Some(running) = api.responses.running(key) else {
+        let (_, record) = api.responses.get(key).await?;
         return if record.is_background()? {
             refused("Cannot cancel a response that has ended.")
         } else {

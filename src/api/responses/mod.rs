@@ -18,16 +18,17 @@ use std::sync::Arc;
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use records::Records as Responses;
+pub(super) use records::ResponseKey;
 
 use super::{
     Api,
+    caller::Caller,
     error::{ApiError, ErrorBody},
     extract::JsonBody,
     token_continuity::recorded,
@@ -63,25 +64,26 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 )]
 async fn create_response(
     State(api): State<Arc<Api>>,
-    headers: HeaderMap,
+    caller: Caller,
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    let turn = ResponseTurn::new(request, &headers, &api).await?;
+    let turn = ResponseTurn::new(request, &caller, &api).await?;
     let ResponseTurn { prompt, mut sampling, shown, stream, background, record, repeated, places } = turn;
     let mut prompt = api.prompt(prompt).await.map_err(|error| named_by_item(named_as_here(error), &places))?;
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
     }
-    let requests = api.sequences(&prompt.token_ids, &mut sampling).await?;
-    let requests = requests.into_iter().map(|request| request.named([repeated.id.as_str()])).collect::<Vec<_>>();
-    let first = requests.first().ok_or_else(|| ApiError::internal("nothing to generate"))?;
-    let response = repeated.into_response(&api, &prompt, first, &shown);
+    // Streams end with the whole response, too.
+    api.check_answer_size(&sampling, [prompt.token_ids.len()]).map_err(named_as_here)?;
+    let request = api.sequences(&caller, &prompt.token_ids, &mut sampling).await?.of(prompt.party.take());
+    let request = request.named([repeated.id.as_str()]);
+    let response = repeated.into_response(&api, &prompt, &request, &shown);
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
     if prompt.is_cut {
         writer.forget_ids();
     }
     let recorder = prompt.recorder.take();
-    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = api.generator.generate_all([request]).map_err(ApiError::from);
     let events = recorded(events, recorder, 1);
     let response = match (background, record) {
         (true, Some(record)) => {

@@ -23,6 +23,46 @@ pub struct Records {
     reservations: Reservations,
 }
 
+/// A response by its id, among those of its owner: to everybody else it is not there, and an id that another owner has is
+/// free.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::api) struct ResponseKey {
+    owner: Option<Arc<str>>,
+    id: String,
+}
+
+impl ResponseKey {
+    pub(in crate::api) fn new(owner: Option<Arc<str>>, id: String) -> Self {
+        Self { owner, id }
+    }
+
+    /// As its owner knows it.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whose it is; absent where all clients are one.
+    pub(super) fn owner(&self) -> Option<&Arc<str>> {
+        self.owner.as_ref()
+    }
+
+    /// As the store knows it; no two keys are the same there, whatever ids clients choose. Without an owner it is the id,
+    /// as it was before there were owners.
+    fn stored(&self) -> String {
+        /// Begins the names of owners. An id that begins with it is told from them by what follows.
+        const MARK: char = '\u{1}';
+        match &self.owner {
+            None if self.id.starts_with(MARK) => format!("{MARK}/{}", self.id),
+            None => self.id.clone(),
+            Some(owner) => format!("{MARK}{owner}/{}", self.id),
+        }
+    }
+
+    fn not_found(&self) -> ApiError {
+        ApiError::response_not_found(&self.id)
+    }
+}
+
 /// What is kept of a response.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -96,14 +136,12 @@ impl Records {
     }
 
     /// Takes an id for a response that is going to be kept, unless there is one of this id already.
-    pub(super) async fn reserve(&self, id: &str) -> Result<Reservation, ApiError> {
-        let taken = || {
-            let message = format!("a response with the id '{id}' is stored or generated already");
-            ApiError::invalid_response("request_id", message)
-        };
-        let reservation = self.reservations.reserve(id).ok_or_else(taken)?;
-        let key = id.to_owned();
-        if self.with_store(move |store| store.get(&key)).await?.is_some() {
+    pub(super) async fn reserve(&self, key: ResponseKey) -> Result<Reservation, ApiError> {
+        let message = format!("a response with the id '{}' is stored or generated already", key.id());
+        let taken = || ApiError::invalid_response("request_id", message);
+        let stored = key.stored();
+        let Some(reservation) = self.reservations.reserve(key) else { return Err(taken()) };
+        if self.with_store(move |store| store.get(&stored)).await?.is_some() {
             return Err(taken());
         }
         Ok(reservation)
@@ -111,44 +149,44 @@ impl Records {
 
     /// Keeps a response; only who has reserved its id may.
     pub(super) async fn put(&self, of: &Reservation, state: RecordState, record: &Record) -> Result<(), ApiError> {
-        let id = of.id().to_owned();
+        let id = of.key().stored();
         let record = serde_json::to_vec(record).map_err(ApiError::internal)?;
         self.with_store(move |store| store.put(&id, state, &record)).await
     }
 
     /// What is kept of a response.
-    pub(super) async fn get(&self, id: &str) -> Result<(RecordState, Record), ApiError> {
+    pub(super) async fn get(&self, key: &ResponseKey) -> Result<(RecordState, Record), ApiError> {
         // Looked for before the store, and behind it: a response that is generated may begin or end meanwhile.
-        let was_running = self.running(id).is_some();
-        let key = id.to_owned();
-        let found = self.with_store(move |store| store.get(&key)).await?;
-        let (state, bytes) = found.ok_or_else(|| ApiError::response_not_found(id))?;
+        let was_running = self.running(key).is_some();
+        let stored = key.stored();
+        let found = self.with_store(move |store| store.get(&stored)).await?;
+        let (state, bytes) = found.ok_or_else(|| key.not_found())?;
         let record = serde_json::from_slice(&bytes).map_err(ApiError::internal)?;
-        let is_nobodys = state == RecordState::InProgress && !was_running && self.running(id).is_none();
+        let is_nobodys = state == RecordState::InProgress && !was_running && self.running(key).is_none();
         Ok((if is_nobodys { RecordState::Interrupted } else { state }, record))
     }
 
     /// Forgets a response; one that is being generated is ended first.
-    pub(super) async fn delete(&self, id: &str) -> Result<(), ApiError> {
-        let running = self.running(id);
+    pub(super) async fn delete(&self, key: &ResponseKey) -> Result<(), ApiError> {
+        let running = self.running(key);
         if let Some(running) = &running {
             running.cancel().await;
         }
-        let key = id.to_owned();
-        let deleted = self.with_store(move |store| store.delete(&key)).await?;
-        if deleted || running.is_some() { Ok(()) } else { Err(ApiError::response_not_found(id)) }
+        let stored = key.stored();
+        let deleted = self.with_store(move |store| store.delete(&stored)).await?;
+        if deleted || running.is_some() { Ok(()) } else { Err(key.not_found()) }
     }
 
     /// The conversation up to a response, which must be whole.
-    pub(super) async fn continued(&self, id: &str) -> Result<Record, ApiError> {
+    pub(super) async fn continued(&self, key: &ResponseKey) -> Result<Record, ApiError> {
         let refuse = |what: &str| {
-            let message = format!("the response '{id}' {what}, and cannot be continued");
+            let message = format!("the response '{}' {what}, and cannot be continued", key.id());
             Err(ApiError::invalid_response("previous_response_id", message))
         };
-        if self.running(id).is_some_and(|running| !running.has_ended()) {
+        if self.running(key).is_some_and(|running| !running.has_ended()) {
             return refuse("is still being generated");
         }
-        let (state, record) = self.get(id).await?;
+        let (state, record) = self.get(key).await?;
         match (state, record.outline()?.status) {
             (RecordState::Interrupted, _) => refuse("was interrupted before it was whole"),
             (RecordState::InProgress, _) => refuse("is still being generated"),
@@ -160,7 +198,26 @@ impl Records {
     }
 
     /// A response that is generated in the background.
-    pub(super) fn running(&self, id: &str) -> Option<Arc<Running>> {
-        self.reservations.running(id)
+    pub(super) fn running(&self, key: &ResponseKey) -> Option<Arc<Running>> {
+        self.reservations.running(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_choice_of_ids_makes_two_owners_meet_in_the_store() {
+        let owners = [None, Some(Arc::from("0a")), Some(Arc::from("0b"))];
+        let ids =
+            ["resp_1", "", "/resp_1", "0a/resp_1", "\u{1}0a/resp_1", "\u{1}/resp_1", "\u{1}\u{1}0a/resp_1", "\u{1}"];
+        let mut seen = std::collections::HashSet::new();
+        for owner in &owners {
+            for id in ids {
+                assert!(seen.insert(ResponseKey::new(owner.clone(), id.to_owned()).stored()), "{owner:?} {id:?}");
+            }
+        }
+        assert_eq!(ResponseKey::new(None, "resp_1".to_owned()).stored(), "resp_1");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
 use serde_json::value::RawValue;
 
 use super::{
@@ -18,6 +17,7 @@ use crate::{
     TokenId,
     api::{
         Api, Prompted,
+        caller::Caller,
         conversation::{CarrierFields, Conversation, PromptTurn},
         error::ApiError,
         output::created,
@@ -69,19 +69,15 @@ pub(super) struct Repeated {
 }
 
 impl ResponseTurn {
-    pub(super) async fn new(
-        mut request: ResponsesRequest,
-        headers: &HeaderMap,
-        api: &Arc<Api>,
-    ) -> Result<Self, ApiError> {
+    pub(super) async fn new(mut request: ResponsesRequest, caller: &Caller, api: &Arc<Api>) -> Result<Self, ApiError> {
         refuse_unserved(&request)?;
         api.models.check(request.model.as_deref())?;
         let id = answer_id(request.request_id.take())?;
         tracing::Span::current().record("id", &id);
         let keeps = request.store.unwrap_or(true);
-        let reservation = if keeps { Some(api.responses.reserve(&id).await?) } else { None };
+        let reservation = if keeps { Some(api.responses.reserve(caller.response(&*id)).await?) } else { None };
         let stored = match &request.previous_response_id {
-            Some(previous) => Some(api.responses.continued(previous).await?),
+            Some(previous) => Some(api.responses.continued(&caller.response(previous)).await?),
             None => None,
         };
         let (context, begins_anew) = match &stored {
@@ -104,7 +100,7 @@ impl ResponseTurn {
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
         let wants_text = request.enable_response_messages.unwrap_or(false);
         let conversation = conversation(request, messages, &tools, &sampling, api);
-        let prompt = PromptTurn { truncation, wants_text, ..conversation.into_turn(api, headers)? };
+        let prompt = PromptTurn { truncation, wants_text, must_fit: true, ..conversation.into_turn(api, caller)? };
         let mut sampling = sampling;
         sampling.read(api.tools.output_format(format, &prompt.prompt));
         Ok(Self { prompt, sampling, shown, stream, background, record, repeated, places })
@@ -308,6 +304,7 @@ fn conversation(
         chat_template: request.chat_template,
         chat_template_kwargs: request.chat_template_kwargs,
         stop_token_ids: sampling.stop_token_ids().to_vec(),
+        cache_salt: sampling.cache_salt.clone(),
     }
 }
 

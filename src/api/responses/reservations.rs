@@ -8,10 +8,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::background::Running;
+use super::{background::Running, records::ResponseKey};
 
 /// All of them; `None` for one that its client waits for.
-type Taken = Mutex<HashMap<String, Option<Arc<Running>>>>;
+type Taken = Mutex<HashMap<ResponseKey, Option<Arc<Running>>>>;
 
 /// The ids that are taken.
 #[derive(Default)]
@@ -23,25 +23,25 @@ pub(super) struct Reservations {
 
 /// An id, until this is dropped.
 pub(super) struct Reservation {
-    id: String,
+    key: ResponseKey,
     taken: Arc<Taken>,
     background: Arc<watch::Sender<usize>>,
 }
 
 impl Reservations {
     /// Takes an id, unless somebody has it.
-    pub(super) fn reserve(&self, id: &str) -> Option<Reservation> {
-        match self.taken.lock().entry(id.to_owned()) {
+    pub(super) fn reserve(&self, key: ResponseKey) -> Option<Reservation> {
+        match self.taken.lock().entry(key.clone()) {
             Entry::Vacant(place) => place.insert(None),
             Entry::Occupied(_) => return None,
         };
         let (taken, background) = (Arc::clone(&self.taken), Arc::clone(&self.background));
-        Some(Reservation { id: id.to_owned(), taken, background })
+        Some(Reservation { key, taken, background })
     }
 
     /// What is generated in the background under an id.
-    pub(super) fn running(&self, id: &str) -> Option<Arc<Running>> {
-        self.taken.lock().get(id).cloned().flatten()
+    pub(super) fn running(&self, key: &ResponseKey) -> Option<Arc<Running>> {
+        self.taken.lock().get(key).cloned().flatten()
     }
 
     /// Resolves when nothing is generated in the background.
@@ -53,14 +53,14 @@ impl Reservations {
 }
 
 impl Reservation {
-    /// The id.
-    pub(super) fn id(&self) -> &str {
-        &self.id
+    /// The id, and whose it is.
+    pub(super) fn key(&self) -> &ResponseKey {
+        &self.key
     }
 
     /// Has the response be found under its id while it is generated.
     pub(super) fn enter(&self, running: Arc<Running>) {
-        let before = self.taken.lock().insert(self.id.clone(), Some(running));
+        let before = self.taken.lock().insert(self.key.clone(), Some(running));
         if before.flatten().is_none() {
             self.background.send_modify(|running| *running += 1);
         }
@@ -69,7 +69,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.taken.lock().remove(&self.id).flatten().is_some() {
+        if self.taken.lock().remove(&self.key).flatten().is_some() {
             self.background.send_modify(|running| *running -= 1);
         }
     }

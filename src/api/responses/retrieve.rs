@@ -5,7 +5,10 @@ use std::{collections::HashSet, sync::Arc};
 use axum::{
     Json,
     body::Body,
-    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    extract::{
+        FromRequestParts, Path, Query, State,
+        rejection::{PathRejection, QueryRejection},
+    },
     http::{header, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -15,12 +18,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     background,
+    records::ResponseKey,
     turns::{DIGEST_FIELD, ID_FIELDS},
     types::ResponseObject,
 };
 use crate::{
     api::{
         Api,
+        caller::Caller,
         error::{ApiError, ErrorBody},
     },
     json::{Object, Value},
@@ -43,17 +48,16 @@ struct Retrieval {
     starting_after: Option<usize>,
 }
 
-/// The id in the path.
-struct ResponseId(String);
-
-impl<S: Send + Sync> FromRequestParts<S> for ResponseId {
+/// The id in the path, among those of the caller.
+impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        match Path::from_request_parts(parts, state).await {
-            Ok(Path(id)) => Ok(Self(id)),
-            Err(error) => Err(ApiError::malformed(Some("path.response_id".to_owned()), error.body_text())),
-        }
+        let malformed =
+            |error: PathRejection| ApiError::malformed(Some("path.response_id".to_owned()), error.body_text());
+        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(malformed)?;
+        let Ok(caller) = Caller::from_request_parts(parts, state).await;
+        Ok(caller.response(id))
     }
 }
 
@@ -81,17 +85,17 @@ fn json(text: impl Into<Body>) -> Response {
 )]
 async fn retrieve_response(
     State(api): State<Arc<Api>>,
-    ResponseId(id): ResponseId,
+    key: ResponseKey,
     how: Result<Query<Retrieval>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let how = readable(how)?;
-    let running = api.responses.running(&id);
+    let running = api.responses.running(&key);
     if how.stream == Some(true) {
         if let Some(stream) = running.as_ref().and_then(|running| running.respond(how.starting_after)) {
             return Ok(stream);
         }
         if running.is_none() {
-            api.responses.get(&id).await?;
+            api.responses.get(&key).await?;
         }
         let message = "only a response that is being generated with `background` and `stream` can be streamed; without \
                        `stream` this is the whole of one that has ended";
@@ -100,7 +104,7 @@ async fn retrieve_response(
     if let Some(running) = running {
         return Ok(Json(running.response()).into_response());
     }
-    let (state, record) = api.responses.get(&id).await?;
+    let (state, record) = api.responses.get(&key).await?;
     if state == RecordState::Interrupted {
         return Ok(json(interrupted(record.response())));
     }
@@ -139,9 +143,9 @@ struct Deletion {
         (status = 404, description = "There is no such response", body = ErrorBody),
     )
 )]
-async fn delete_response(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Json<Deletion>, ApiError> {
-    api.responses.delete(&id).await?;
-    Ok(Json(Deletion { id, object: "response", deleted: true }))
+async fn delete_response(State(api): State<Arc<Api>>, key: ResponseKey) -> Result<Json<Deletion>, ApiError> {
+    api.responses.delete(&key).await?;
+    Ok(Json(Deletion { id: key.id().to_owned(), object: "response", deleted: true }))
 }
 
 /// Ends a response that is generated in the background.
@@ -156,11 +160,8 @@ async fn delete_response(State(api): State<Arc<Api>>, Path(id): Path<String>) ->
         (status = 404, description = "There is no such response", body = ErrorBody),
     )
 )]
-async fn cancel_response(
-    State(api): State<Arc<Api>>,
-    ResponseId(id): ResponseId,
-) -> Result<Json<ResponseObject>, ApiError> {
-    Ok(Json(background::cancel(&api, &id).await?))
+async fn cancel_response(State(api): State<Arc<Api>>, key: ResponseKey) -> Result<Json<ResponseObject>, ApiError> {
+    Ok(Json(background::cancel(&api, &key).await?))
 }
 
 /// Which items are asked for.
@@ -198,14 +199,14 @@ struct ItemList {
 )]
 async fn list_input_items(
     State(api): State<Arc<Api>>,
-    ResponseId(id): ResponseId,
+    key: ResponseKey,
     asked: Result<Query<Listing>, QueryRejection>,
 ) -> Result<Json<ItemList>, ApiError> {
     let asked = readable(asked)?;
-    let (_, record) = api.responses.get(&id).await?;
+    let (_, record) = api.responses.get(&key).await?;
     let items = record.input.iter().enumerate();
-    let mut items = items.map(|(index, item)| shown(item.get(), &id, index)).collect::<Result<Vec<_>, _>>()?;
-    tell_apart(&mut items, &id);
+    let mut items = items.map(|(index, item)| shown(item.get(), key.id(), index)).collect::<Result<Vec<_>, _>>()?;
+    tell_apart(&mut items, key.id());
     match asked.order.as_deref() {
         None | Some("desc") => items.reverse(),
         Some("asc") => {}

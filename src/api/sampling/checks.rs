@@ -14,7 +14,7 @@ pub(super) fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) ->
     }
 }
 
-/// `field` is `logprobs` or `prompt_logprobs`.
+/// `field` is `logprobs` or `prompt_logprobs`. vLLM's sentence, and the flag that sets the limit.
 pub(super) fn within_limit(
     field: &'static str,
     asked: &Logprobs,
@@ -31,7 +31,9 @@ pub(super) fn within_limit(
         return Ok(());
     }
     let whose = if field == "logprobs" { "sample" } else { "prompt" };
-    let message = format!("Requested {whose} logprobs of {count}, which is greater than max allowed: {limit}");
+    let message = format!(
+        "Requested {whose} logprobs of {count}, which is greater than max allowed: {limit}; --max-logprobs sets the limit"
+    );
     Err(ApiError::refused(field, message, Some(count.to_string())))
 }
 
@@ -57,6 +59,12 @@ pub(super) fn bad_words(words: &[String], tokenizer: &Tokenizer) -> Result<Vec<V
     if words.iter().any(String::is_empty) {
         let message = format!("bad_words cannot contain an empty string. Got bad_words={}", shown());
         return Err(ApiError::invalid_request(message));
+    }
+    // Each of them is looked for at every position.
+    let most = tokenizer.vocab_size();
+    if words.len() > most {
+        let message = format!("bad_words can be at most as many as the {most} tokens of the vocabulary.");
+        return Err(ApiError::refused("bad_words", message, Some(words.len().to_string())));
     }
     let mut sequences = Vec::new();
     for word in words {

@@ -460,11 +460,24 @@ impl Sampling {
         Ok(())
     }
 
-    /// The parameters of each of the `n` sequences, with `room` tokens left in the context.
-    ///
-    /// With a seed, each sequence gets its own: the seed plus its index, as in vLLM.
-    pub(super) fn sequences(&self, room: usize) -> Result<Vec<Arc<SamplingParams>>, ApiError> {
-        let max_tokens = [self.max_tokens, self.most_tokens].into_iter().flatten().fold(room, usize::min);
+    /// Alternatives that are reported for a token.
+    pub(super) fn alternatives(&self) -> usize {
+        match &self.params.logprobs {
+            None => 0,
+            Some(Logprobs::Top(top)) => *top,
+            Some(Logprobs::All) => usize::MAX,
+            Some(Logprobs::Ids(ids)) => ids.len(),
+        }
+    }
+
+    /// The most tokens that a sequence may have in `room`.
+    pub(super) fn most_tokens(&self, room: usize) -> usize {
+        [self.max_tokens, self.most_tokens].into_iter().flatten().fold(room, usize::min)
+    }
+
+    /// The parameters of the first sequence, with `room` tokens left in the context.
+    pub(super) fn params(&self, room: usize) -> Result<Arc<SamplingParams>, ApiError> {
+        let max_tokens = self.most_tokens(room);
         if self.params.min_tokens > max_tokens {
             let message = format!(
                 "min_tokens must be less than or equal to max_tokens={max_tokens}, got {}.",
@@ -472,10 +485,6 @@ impl Sampling {
             );
             return Err(ApiError::invalid_request(message));
         }
-        let sequence = |index: usize| {
-            let seed = self.params.seed.map(|seed| seed.wrapping_add(index as u64));
-            Arc::new(SamplingParams { seed, max_tokens, ..self.params.clone() })
-        };
-        Ok((0..self.n).map(sequence).collect())
+        Ok(Arc::new(SamplingParams { max_tokens, ..self.params.clone() }))
     }
 }

@@ -30,7 +30,7 @@ use schema::Schema;
 use walk::{NotFinite, Rewrite, Walk};
 
 /// A request that vLLM declares.
-pub(super) trait Body: DeserializeOwned {
+pub(super) trait Body: DeserializeOwned + Send + 'static {
     /// Its rules.
     const RULES: &'static Rules;
 }

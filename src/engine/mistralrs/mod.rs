@@ -2,12 +2,12 @@
 //!
 //! mistral.rs computes logits and nothing else here: the tap samples, ends and scores, the queue in front lets one
 //! sequence in at a time (more would share one attention output on a CPU, and be slower on a GPU), its tokenizer,
-//! templates, sampler, prefix cache and hub client are kept out. Refuses models that it would compute wrongly.
+//! templates, sampler, prefix cache and hub client are kept out. Which models it may serve is in `compared`.
 
 mod alphabet;
-mod config;
 mod gguf;
 mod load;
+mod panics;
 mod probe;
 #[cfg(test)]
 mod real_model;
@@ -21,25 +21,28 @@ use std::{
     any::Any,
     fmt, io,
     path::PathBuf,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use mistralrs_core::Request;
 use tokio::{runtime::Handle, sync::mpsc};
-use tokio_stream::wrappers::ReceiverStream;
 
-use self::alphabet::Alphabet;
-use super::{Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, TokenStream, admission::Admission};
+use self::{alphabet::Alphabet, load::Loaded, panics::Panics};
+use super::{
+    Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, Party, Reservation, Ticket, TokenStream,
+    admission::Admission,
+    backlog::{Backlog, Bounds},
+};
 
 /// Sequences that may wait; the next one is [`EngineError::Overloaded`].
 const MAX_WAITING: usize = 65_536;
-/// Items of a stream beside its tokens: the prompt's log-probs and the end.
-const ITEMS_BESIDE_TOKENS: usize = 2;
+
+/// What may wait for clients. mistral.rs cannot let a sequence pause, so one that is not read is computed to its end. It is
+/// ended where more than this waits for its client, or where too much waits over all and more for it than for clients that
+/// read.
+const UNREAD: Bounds = Bounds { sequence: 1 << 24, all: 1 << 28, spared: 1 << 20 };
 
 /// Where weights are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub struct LoadSpec {
     pub vocab_size: usize,
     /// Requests without a seed derive theirs from this one and their number.
     pub seed: u64,
+    /// Why nobody knows whether mistral.rs computes this right.
+    pub unproven: Option<String>,
 }
 
 /// Why a model could not be loaded.
@@ -116,7 +121,7 @@ pub enum LoadError {
     #[error("could not start a thread: {0}")]
     Thread(io::Error),
     /// mistral.rs refused or panicked.
-    #[error("the model could not be loaded: {0}")]
+    #[error("mistral.rs cannot load this model: {0}")]
     Engine(String),
 }
 
@@ -125,7 +130,6 @@ pub struct MistralRsEngine {
     shared: Arc<Shared>,
     runtime: Handle,
     seed: u64,
-    seeds_drawn: AtomicU64,
 }
 
 /// What the tasks of all sequences share.
@@ -133,6 +137,8 @@ struct Shared {
     info: EngineInfo,
     alphabet: Alphabet,
     admission: Arc<Admission>,
+    /// What was sampled and not read yet.
+    backlog: Arc<Backlog>,
     requests: mpsc::Sender<Request>,
     /// Why the engine serves no more.
     failure: OnceLock<String>,
@@ -141,16 +147,27 @@ struct Shared {
 }
 
 impl MistralRsEngine {
-    /// Loads a model and computes a first token with it; takes seconds to minutes, and needs a tokio runtime.
+    /// Loads a model and computes first tokens with it; takes seconds to minutes, and needs a tokio runtime.
+    ///
+    /// Panics of other threads are not printed meanwhile: the error says what mistral.rs panicked about.
     pub async fn load(spec: LoadSpec) -> Result<Self, LoadError> {
+        let panics = Panics::keep();
+        let loaded = Self::load_aloud(spec).await;
+        loaded.map_err(|error| match error {
+            LoadError::Engine(reason) => LoadError::Engine(panics.explain(&reason)),
+            other => other,
+        })
+    }
+
+    async fn load_aloud(spec: LoadSpec) -> Result<Self, LoadError> {
         let (seed, vocab_size, max_model_len) = (spec.seed, spec.vocab_size, spec.max_model_len);
+        let unproven = spec.unproven.clone();
         let alphabet = Alphabet::new(vocab_size)
             .ok_or_else(|| LoadError::Unsupported(format!("a vocabulary of {vocab_size} tokens")))?;
-        let loaded = load::load(spec, alphabet).await?;
-        probe::probe(&loaded.requests, vocab_size).await?;
-        let info =
-            EngineInfo { engine: "mistralrs", device: loaded.device, dtype: loaded.dtype, vocab_size, max_model_len };
-        Ok(Self::over(info, alphabet, loaded.requests, Box::new(loaded.engine)).with_seed(seed))
+        let Loaded { engine, requests, device, dtype } = load::load(spec, alphabet).await?;
+        probe::probe(&requests, vocab_size, max_model_len).await?;
+        let info = EngineInfo { engine: "mistralrs", device, dtype, vocab_size, max_model_len, unproven };
+        Ok(Self::over(info, alphabet, requests, Box::new(engine)).with_seed(seed))
     }
 
     /// An engine that takes `requests` as long as `owner` lives. Needs a tokio runtime.
@@ -161,8 +178,9 @@ impl MistralRsEngine {
         owner: Box<dyn Any + Send + Sync>,
     ) -> Self {
         let admission = Arc::new(Admission::new(1, MAX_WAITING));
-        let shared = Shared { info, alphabet, admission, requests, failure: OnceLock::new(), _owner: owner };
-        Self { shared: Arc::new(shared), runtime: Handle::current(), seed: 0, seeds_drawn: AtomicU64::new(0) }
+        let backlog = Backlog::new(UNREAD);
+        let shared = Shared { info, alphabet, admission, backlog, requests, failure: OnceLock::new(), _owner: owner };
+        Self { shared: Arc::new(shared), runtime: Handle::current(), seed: 0 }
     }
 
     fn with_seed(mut self, seed: u64) -> Self {
@@ -170,16 +188,17 @@ impl MistralRsEngine {
         self
     }
 
-    fn start(&self, request: GenerateRequest) -> Result<TokenStream, EngineError> {
+    fn begin(&self, ticket: Ticket, request: GenerateRequest) -> Result<TokenStream, EngineError> {
         self.shared.alive()?;
         self.shared.info.check(&request)?;
-        let place = self.shared.admission.enter()?;
         // The multiplier keeps the seeds of neighbouring base seeds apart.
-        let number = self.seeds_drawn.fetch_add(1, Ordering::Relaxed);
+        let (number, arrived) = (ticket.number, ticket.arrived);
+        let place = self.shared.admission.enter(ticket)?;
         let seed = self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let (outputs, stream) = mpsc::channel(request.sampling.max_tokens + ITEMS_BESIDE_TOKENS);
+        // A sequence that has no room ends: there is nothing to tell it when there is some again.
+        let (outputs, stream) = self.shared.backlog.channel(request.prompt_token_ids.len(), arrived, || ());
         self.runtime.spawn(sequence::run(Arc::clone(&self.shared), place, request, seed, outputs));
-        Ok(ReceiverStream::new(stream).boxed())
+        Ok(stream.boxed())
     }
 }
 
@@ -197,8 +216,17 @@ impl Shared {
 }
 
 impl Engine for MistralRsEngine {
-    fn generate(&self, request: GenerateRequest) -> TokenStream {
-        self.start(request).unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
+    fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+        self.shared.alive()?;
+        self.shared.admission.reserve(party, sequences)
+    }
+
+    fn seats(&self) -> usize {
+        self.shared.admission.seats()
+    }
+
+    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+        self.begin(ticket, request).unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
     }
 
     fn info(&self) -> &EngineInfo {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use futures::StreamExt;
 use mistralrs_core::CustomLogitsProcessor;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use super::{
     Alphabet, Dtype, LoadSpec, WeightsSource, load,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     TokenId,
-    engine::{EngineOutput, GenerateRequest, SampledToken, SamplingParams},
+    engine::{EngineOutput, GenerateRequest, SampledToken, SamplingParams, backlog},
     sampling::Logprobs,
 };
 
@@ -82,6 +82,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         max_model_len: 512,
         vocab_size: VOCAB_SIZE,
         seed: 0,
+        unproven: None,
     };
     let loaded = load::load(spec, alphabet).await.unwrap();
     let (temperature, seed, max_tokens) = (1.5, Some(3), 8);
@@ -93,13 +94,14 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         prompt_logprobs: None,
         cache_salt: None,
     };
-    let (outputs, mut tokens) = mpsc::channel(16);
+    let backlog = backlog::Backlog::new(backlog::Bounds { sequence: 1 << 30, all: 1 << 30, spared: 0 });
+    let (outputs, mut tokens) = backlog.channel(PROMPT.len(), std::time::Instant::now(), || ());
     let recorder = Arc::new(Recorder { tap: Tap::new(request, 0, alphabet, outputs), seen: Mutex::default() });
     let responses = submit(&loaded.requests, PROMPT.to_vec(), max_tokens, recorder.clone()).await.unwrap();
     assert_eq!(drain(responses).await, None);
     let positions = std::mem::take(&mut *recorder.seen.lock());
     for logits in &positions[..max_tokens] {
-        let Some(Ok(EngineOutput::Token(token))) = tokens.recv().await else { panic!("a token is missing") };
+        let Some(Ok(EngineOutput::Token(token))) = tokens.next().await else { panic!("a token is missing") };
         assert_agrees(&token, &log_softmax(logits));
     }
 }

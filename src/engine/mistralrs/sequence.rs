@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Shared,
+    panics::one_line,
     tap::{Ending, Outputs, Tap, submitted},
 };
 use crate::{
@@ -33,8 +34,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: Generate
     };
     // The seat is free before the client hears of the end.
     drop(place);
-    // A client that is gone needs no end; for one that is there the channel has room.
-    let _ = outputs.try_send(ending.map(EngineOutput::Finished));
+    // A client that is gone needs no end.
+    let _ = outputs.send(ending.map(EngineOutput::Finished));
 }
 
 async fn generate(
@@ -60,6 +61,7 @@ async fn generate(
     match (tap.ending(), refusal) {
         (Some(Ending::Finished(reason)), _) => Ok(reason),
         (Some(Ending::Unsampleable(error)), _) => Err(error.into()),
+        (Some(Ending::Unread), _) => Err(EngineError::Unread),
         (Some(Ending::Failed(reason)), _) => Err(EngineError::Failed(reason)),
         (None, Some(refusal)) => Err(refusal),
         (None, None) => Err(shared.died()),
@@ -111,8 +113,10 @@ pub(super) async fn drain(mut responses: mpsc::Receiver<Response>) -> Option<Eng
                 continue;
             }
             Response::ValidationError(error) => EngineError::Unsupported(error.to_string()),
-            Response::InternalError(error) => EngineError::Failed(error.to_string()),
-            Response::ModelError(error, _) | Response::CompletionModelError(error, _) => EngineError::Failed(error),
+            Response::InternalError(error) => EngineError::Failed(one_line(&error.to_string())),
+            Response::ModelError(error, _) | Response::CompletionModelError(error, _) => {
+                EngineError::Failed(one_line(&error))
+            }
             _ => EngineError::Failed("the engine answered with something else than tokens".to_owned()),
         };
         refusal.get_or_insert(error);

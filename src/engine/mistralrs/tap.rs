@@ -15,17 +15,16 @@ use std::{
 use candle_core::{Device, Tensor};
 use mistralrs_core::CustomLogitsProcessor;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use super::{alphabet::Alphabet, panic_text};
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken},
+    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, backlog},
     sampling::{SampleError, SequenceSampler, score_token},
 };
 
-/// Where a sequence's outputs go. As wide as the sequence is long, so that sending never waits.
-pub(super) type Outputs = mpsc::Sender<Result<EngineOutput, EngineError>>;
+/// Where a sequence's outputs go; sending never waits.
+pub(super) type Outputs = backlog::Sender;
 
 /// Samples one sequence inside the engine.
 pub(super) struct Tap {
@@ -41,6 +40,8 @@ pub(super) enum Ending {
     Finished(FinishReason),
     /// The request leaves nothing to sample.
     Unsampleable(SampleError),
+    /// Its client has left too much unread, and it cannot pause.
+    Unread,
     /// It cannot go on; the text is for the log.
     Failed(String),
 }
@@ -185,12 +186,10 @@ impl Sequence {
     }
 
     fn send(&self, output: EngineOutput) -> Result<(), Ending> {
-        self.outputs.try_send(Ok(output)).map_err(|error| match error {
-            mpsc::error::TrySendError::Closed(_) => Ending::Finished(FinishReason::Abort),
-            mpsc::error::TrySendError::Full(_) => {
-                Ending::Failed("more outputs than the sequence has tokens".to_owned())
-            }
-        })
+        // However long a prompt's log-probs are, their client gets the time of a token to read them.
+        let is_token = matches!(output, EngineOutput::Token(_));
+        self.outputs.send(Ok(output)).map_err(|backlog::Gone| Ending::Finished(FinishReason::Abort))?;
+        if is_token && self.outputs.pauses() { Err(Ending::Unread) } else { Ok(()) }
     }
 }
 
@@ -223,6 +222,8 @@ pub(super) fn only(id: TokenId) -> candle_core::Result<Tensor> {
 
 #[cfg(test)]
 mod tests {
+    use futures::{FutureExt, StreamExt};
+
     use super::*;
     use crate::sampling::SamplingParams;
 
@@ -230,7 +231,7 @@ mod tests {
     const END: TokenId = 8;
     const EOS: TokenId = 2;
 
-    type Received = mpsc::Receiver<Result<EngineOutput, EngineError>>;
+    type Received = backlog::Receiver;
 
     fn request(prompt: &[TokenId], prompt_logprobs: Option<usize>, max_tokens: usize) -> GenerateRequest {
         let sampling =
@@ -244,7 +245,9 @@ mod tests {
     }
 
     fn tap(request: GenerateRequest) -> (Tap, Received) {
-        let (outputs, received) = mpsc::channel(request.sampling.max_tokens + 2);
+        let bounds = backlog::Bounds { sequence: 2_000, ..backlog::Bounds::default() };
+        let (outputs, received) =
+            backlog::Backlog::new(bounds).channel(request.prompt_token_ids.len(), std::time::Instant::now(), || ());
         (Tap::new(request, 0, Alphabet::new(VOCAB_SIZE).unwrap(), outputs), received)
     }
 
@@ -272,7 +275,7 @@ mod tests {
     }
 
     fn received(mut outputs: Received) -> Vec<EngineOutput> {
-        std::iter::from_fn(|| outputs.try_recv().ok()).map(Result::unwrap).collect()
+        std::iter::from_fn(|| outputs.next().now_or_never().flatten()).map(Result::unwrap).collect()
     }
 
     fn ids(outputs: &[EngineOutput]) -> Vec<TokenId> {
@@ -361,6 +364,16 @@ mod tests {
         assert_eq!(engine(&tap, &mut context, 1), [END]);
         assert_eq!(ids(&received(outputs)), [7, 0]);
         assert_eq!(tap.ending(), Some(Ending::Finished(FinishReason::Abort)));
+    }
+
+    #[test]
+    fn a_sequence_whose_client_leaves_too_much_unread_ends() {
+        let mut request = request(&[5, 6], None, 1_000);
+        Arc::make_mut(&mut request.sampling).ignore_eos = true;
+        let (tap, outputs) = tap(request);
+        assert_eq!(engine(&tap, &mut vec![5, 6], 1_000).last(), Some(&END));
+        assert_eq!(tap.ending(), Some(Ending::Unread));
+        assert!(received(outputs).len() < 100);
     }
 
     #[test]

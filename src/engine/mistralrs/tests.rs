@@ -60,6 +60,7 @@ fn engine(conduct: Conduct) -> MistralRsEngine {
         dtype: "f32".to_owned(),
         vocab_size: VOCAB_SIZE,
         max_model_len: 100_000,
+        unproven: None,
     };
     MistralRsEngine::over(info, Alphabet::new(VOCAB_SIZE).unwrap(), requests, Box::new(()))
 }

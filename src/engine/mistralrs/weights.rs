@@ -13,7 +13,8 @@ use mistralrs_core::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{LoadError, WeightsSource, alphabet::Alphabet, config, gguf};
+use super::{LoadError, WeightsSource, alphabet::Alphabet, gguf};
+use crate::engine::compared;
 
 /// A loader and the files that it is to load.
 pub(super) struct Weights {
@@ -47,8 +48,12 @@ impl Weights {
                 (gguf_loader(file), Some(quantisation))
             }
             WeightsSource::Directory(directory) => {
-                let config = config::adapted(read_json(&directory.join("config.json"))?)?;
-                paths.config_filename = scratch.write("config.json", &config)?;
+                let path = directory.join("config.json");
+                let Value::Object(config) = read_json(&path)? else {
+                    return Err(LoadError::Unsupported(format!("{} is not an object", path.display())));
+                };
+                let config = compared::adapted(&config).map_err(LoadError::Unsupported)?;
+                paths.config_filename = scratch.write("config.json", &Value::Object(config))?;
                 paths.filenames = safetensors(directory)?;
                 (directory_loader(directory)?, None)
             }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
     backend::{Backend, Batch, Span},
@@ -22,26 +22,38 @@ use crate::{
     TokenId,
     engine::{
         EngineError, EngineLoad, EngineOutput, FinishReason, GenerateRequest, PromptOutput,
+        backlog::Sender as Outputs,
         meters::{EngineMeters, RequestTimes},
+        turns::Turn,
     },
     sampling::{SampleError, SampledToken, SequenceSampler},
 };
 
-/// Where a sequence's outputs go; it has room for all of them.
-pub(super) type Outputs = mpsc::Sender<Result<EngineOutput, EngineError>>;
-
 /// What the thread is told.
 pub(super) enum Command {
-    /// Generate; the seed is for requests without one.
-    Start { id: SequenceId, request: GenerateRequest, seed: u64, outputs: Outputs },
+    /// Generate.
+    Start { entry: Entry, request: GenerateRequest, outputs: Outputs },
     /// Nobody reads the sequence's outputs any more.
     Abort(SequenceId),
+    /// What made the sequence pause was read.
+    Resume(SequenceId),
     /// Forget cached blocks; answers whether that was possible.
     ResetPrefixCache(oneshot::Sender<bool>),
     /// Replace weights; answers with the new version.
     UpdateWeights(Given, oneshot::Sender<Result<u64, EngineError>>),
     /// End.
     Stop,
+}
+
+/// What the engine knows of a sequence beside what was asked for.
+pub(super) struct Entry {
+    pub(super) id: SequenceId,
+    /// Whose turn it takes.
+    pub(super) turn: Turn,
+    /// When its request came.
+    pub(super) arrived: Instant,
+    /// Of requests without one.
+    pub(super) seed: u64,
 }
 
 /// A sequence that is being generated.
@@ -65,8 +77,8 @@ struct Times {
 }
 
 impl Times {
-    fn new() -> Self {
-        Self { arrived: Instant::now(), started: None, first_token: None, last_token: None }
+    fn new(arrived: Instant) -> Self {
+        Self { arrived, started: None, first_token: None, last_token: None }
     }
 
     fn started(&mut self) {
@@ -115,12 +127,12 @@ impl<B: Backend> Executor<B> {
         };
         self.status.close(end.as_ref().err().cloned());
         for active in std::mem::take(&mut self.active).into_values() {
-            let _ = active.outputs.try_send(end.clone());
+            let _ = active.outputs.send(end.clone());
         }
         // What was sent but not read yet ends too.
         while let Ok(command) = self.commands.try_recv() {
             if let Command::Start { outputs, .. } = command {
-                let _ = outputs.try_send(end.clone());
+                let _ = outputs.send(end.clone());
             }
         }
         self.status.idle();
@@ -128,8 +140,8 @@ impl<B: Backend> Executor<B> {
 
     /// Reads commands and computes a step; `false` once it is time to end.
     fn turn(&mut self) -> bool {
-        if self.active.is_empty() {
-            // Nothing to compute: sleeps until something comes.
+        if self.scheduler.is_idle() {
+            // Nothing to compute: sleeps until something comes, or goes on.
             let Ok(command) = self.commands.recv() else { return false };
             if !self.obey(command) {
                 return false;
@@ -141,7 +153,7 @@ impl<B: Backend> Executor<B> {
             }
         }
         let plan = self.scheduler.plan();
-        (0..plan.preempted).for_each(|_| self.meters.preempted());
+        (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
         self.admit(&plan);
         if !plan.work.is_empty() {
             self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len()).sum());
@@ -153,8 +165,9 @@ impl<B: Backend> Executor<B> {
 
     fn obey(&mut self, command: Command) -> bool {
         match command {
-            Command::Start { id, request, seed, outputs } => self.start(id, request, seed, outputs),
+            Command::Start { entry, request, outputs } => self.start(entry, request, outputs),
             Command::Abort(id) => self.end(id),
+            Command::Resume(id) => self.scheduler.resume(id),
             Command::ResetPrefixCache(answer) => _ = answer.send(self.scheduler.reset_prefix_cache()),
             Command::UpdateWeights(weights, answer) => _ = answer.send(self.update_weights(&weights)),
             Command::Stop => return false,
@@ -165,15 +178,18 @@ impl<B: Backend> Executor<B> {
 
     fn publish_load(&self) {
         let (running, waiting) = self.scheduler.load();
-        self.status.set_load(EngineLoad { running, waiting, kv_cache_usage: self.scheduler.usage() });
+        let (paused, kv_cache_usage) = (self.scheduler.paused(), self.scheduler.usage());
+        self.status.set_load(EngineLoad { running, waiting, paused, kv_cache_usage });
     }
 
-    fn start(&mut self, id: SequenceId, request: GenerateRequest, seed: u64, outputs: Outputs) {
+    fn start(&mut self, entry: Entry, request: GenerateRequest, outputs: Outputs) {
+        let Entry { id, turn, arrived, seed } = entry;
         let GenerateRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, cache_salt } = request;
         // A prompt of one token has nothing to score.
         let prompt_logprobs = prompt_logprobs.filter(|_| prompt.len() > 1);
         self.scheduler.add(NewSequence {
             id,
+            turn,
             prompt_token_ids: prompt.to_vec(),
             max_tokens: sampling.max_tokens,
             salt: cache_salt,
@@ -187,7 +203,7 @@ impl<B: Backend> Executor<B> {
                 sampler: Mutex::new(SequenceSampler::new(sampling, prompt, seed)),
                 outputs,
                 prompt_logprobs,
-                times: Times::new(),
+                times: Times::new(arrived),
             },
         );
     }
@@ -251,7 +267,7 @@ impl<B: Backend> Executor<B> {
         let broken: Vec<SequenceId> = broken.map(|(work, _)| work.id).collect();
         for id in &broken {
             if let Some(active) = self.active.get(id) {
-                let _ = active.outputs.try_send(Err(SampleError::NonFiniteLogits.into()));
+                let _ = active.outputs.send(Err(SampleError::NonFiniteLogits.into()));
             }
             self.end(*id);
         }
@@ -279,7 +295,7 @@ impl<B: Backend> Executor<B> {
         let Some(active) = self.active.get_mut(&id) else { return false };
         match (made, score) {
             (Err(error), _) => {
-                let _ = active.outputs.try_send(Err(error.into()));
+                let _ = active.outputs.send(Err(error.into()));
                 false
             }
             (Ok(Made::Score(score)), Some((index, _))) => {
@@ -299,6 +315,9 @@ impl<B: Backend> Executor<B> {
                     return false;
                 }
                 self.scheduler.push(id, token);
+                if active.outputs.pauses() {
+                    self.scheduler.pause(id);
+                }
                 true
             }
             (Ok(Made::Score(_)), None) => unreachable!("only a score has a place in the prompt"),
@@ -309,7 +328,7 @@ impl<B: Backend> Executor<B> {
 impl Active {
     /// `false` if nobody listens.
     fn send(&self, output: EngineOutput) -> bool {
-        self.outputs.try_send(Ok(output)).is_ok()
+        self.outputs.send(Ok(output)).is_ok()
     }
 
     fn send_prompt(&mut self) -> bool {

@@ -10,6 +10,7 @@ mod executor;
 mod jobs;
 mod kv_cache;
 mod model;
+mod processor;
 mod scheduler;
 mod settings;
 #[cfg(test)]
@@ -17,6 +18,8 @@ mod soak;
 mod status;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unread;
 mod weights;
 
 use std::{
@@ -24,7 +27,6 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
         mpsc::{Sender, channel},
     },
     task::{Context, Poll, ready},
@@ -33,27 +35,26 @@ use std::{
 };
 
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
-use tokio::sync::mpsc;
 
-pub use self::settings::{Device, Dtype, KernelSet, NativeSettings, WeightsSource};
+pub use self::processor::try_kernels;
+pub use self::settings::{Device, Dtype, KernelSet, Mismatch, NativeSettings, WeightsSource};
 use self::{
     backend::{Backend, NoRoom},
-    cpu::{CpuBackend, Pool, Precision, Processor},
+    cpu::{CpuBackend, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
-    executor::{Command, Executor},
+    executor::{Command, Entry, Executor},
     model::{ConfigError, Model, ModelShape},
-    scheduler::{Bounds, Scheduler, SequenceId},
+    scheduler::{Bounds, Scheduler},
     status::Status,
     weights::{GgufWeights, Given, Rounded, SafetensorsFiles, Weights, WeightsError},
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, TokenStream, WeightTensor,
+    Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, Party, Reservation, Ticket,
+    TokenStream, WeightTensor,
+    backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
 use crate::gguf::GgufFile;
-
-/// The prompt and the end.
-const OUTPUTS_BESIDE_TOKENS: usize = 2;
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,14 @@ pub enum LoadError {
         /// What there is.
         available: String,
     },
+    /// The instructions that were asked for compute something else than they should.
+    #[error("the kernels {asked} are wrong on this machine: {mismatch}")]
+    WrongKernels {
+        /// What was asked for.
+        asked: KernelSet,
+        /// What they compute otherwise.
+        mismatch: Mismatch,
+    },
     /// The system refused a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -111,15 +120,21 @@ pub fn supports(config: &serde_json::Map<String, serde_json::Value>) -> Result<(
     ModelShape::read(config).map(|_| ()).map_err(|error| error.to_string())
 }
 
+/// How many numbers the tensors of such a model have; the reason if this engine does not compute it.
+pub fn parameter_count(config: &serde_json::Map<String, serde_json::Value>) -> Result<u64, String> {
+    ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
+}
+
 /// The engine.
 pub struct NativeEngine {
     info: EngineInfo,
     commands: Sender<Command>,
     status: Arc<Status>,
-    next: AtomicU64,
+    /// What was sampled and not read yet.
+    backlog: Arc<Backlog>,
     seed: u64,
+    seats: usize,
     longest_sequence: usize,
-    most_sequences: usize,
 }
 
 impl NativeEngine {
@@ -145,20 +160,20 @@ impl NativeEngine {
         pool: Pool,
         progress: &mut (dyn FnMut(usize, usize) + Send),
     ) -> Result<Self, LoadError> {
-        let set = kernels(settings.kernels)?;
+        let processor = processor::choose(settings, pool)?;
         let precision = match settings.dtype {
             Dtype::Bf16 => Precision::Bf16,
             Dtype::F32 => Precision::F32,
         };
-        let device = format!("cpu ({set}, {} threads)", pool.threads());
-        let mut backend = CpuBackend::new(Processor { set, pool }, precision);
+        let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
+        let mut backend = CpuBackend::new(processor, precision);
         if settings.source.keeps_blocks() {
             backend = backend.keeping_blocks();
         }
         let bytes = settings.kv_cache_bytes;
         let blocks = blocks(bytes, Model::block_bytes(&backend, &shape))?;
         let model = Model::load(backend, shape, weights, progress)?;
-        Self::start(settings, device, model, (bytes, blocks))
+        Self::serve(settings, device, model, (bytes, blocks))
     }
 
     fn on_gpu(
@@ -188,10 +203,10 @@ impl NativeEngine {
             None => settings.kv_cache_bytes,
             Some(memory_share) => gpu.room_for_cache(memory_share, step)?,
         };
-        Self::start(settings, gpu.name(), model, (bytes, blocks(bytes, block_bytes)?))
+        Self::serve(settings, gpu.name(), model, (bytes, blocks(bytes, block_bytes)?))
     }
 
-    fn start<B: Backend>(
+    fn serve<B: Backend>(
         settings: &NativeSettings,
         device: String,
         mut model: Model<B>,
@@ -206,11 +221,12 @@ impl NativeEngine {
             dtype: format!("{}{quantised}", settings.dtype.name()),
             vocab_size: model.shape().vocab_size,
             max_model_len: settings.max_model_len,
+            unproven: None,
         };
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.blocks());
         let longest_sequence = scheduler.longest_sequence();
-        let status = Arc::new(Status::new());
+        let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
         let executor = Executor::new(model, scheduler, received, Arc::clone(&status));
         let work = move || executor.run();
@@ -219,14 +235,22 @@ impl NativeEngine {
             info,
             commands,
             status,
-            next: AtomicU64::new(0),
+            backlog: Backlog::new(BacklogBounds::default()),
             seed: settings.seed,
+            seats: max_num_seqs,
             longest_sequence,
-            most_sequences: max_num_seqs.saturating_add(max_waiting),
         })
     }
 
-    fn begin(&self, request: GenerateRequest) -> Result<Outputs, EngineError> {
+    /// Other bounds of what may wait for clients.
+    #[cfg(test)]
+    fn with_backlog(mut self, bounds: BacklogBounds) -> Self {
+        self.backlog = Backlog::new(bounds);
+        self
+    }
+
+    fn begin(&self, ticket: Ticket, request: GenerateRequest) -> Result<Outputs, EngineError> {
+        self.status.health()?;
         self.info.check(&request)?;
         let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
         // The last token is sampled, not computed.
@@ -237,13 +261,16 @@ impl NativeEngine {
                  start the server with a larger --kv-cache-memory"
             )));
         }
-        self.status.enter(self.most_sequences)?;
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = mpsc::channel(request.sampling.max_tokens.saturating_add(OUTPUTS_BESIDE_TOKENS));
+        let id = ticket.number;
+        let resume = self.commands.clone();
+        // A thread that is gone has nothing to go on with.
+        let on_room = move || _ = resume.send(Command::Resume(id));
+        let (sender, receiver) = self.backlog.channel(request.prompt_token_ids.len(), ticket.arrived, on_room);
         let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
-        let outputs = Outputs { id, receiver, commands, status, ended: false };
         let seed = self.seed.wrapping_add(id);
-        let start = Command::Start { id, request, seed, outputs: sender };
+        let entry = Entry { id, turn: ticket.turn.clone(), arrived: ticket.arrived, seed };
+        let outputs = Outputs { ticket, receiver, commands, status, ended: false };
+        let start = Command::Start { entry, request, outputs: sender };
         self.commands.send(start).map_err(|_| gone())?;
         Ok(outputs)
     }
@@ -287,23 +314,11 @@ fn blocks(bytes: u64, block_bytes: usize) -> Result<usize, LoadError> {
     }
 }
 
-/// The fastest kernels, or those that were asked for.
-fn kernels(asked: Option<KernelSet>) -> Result<KernelSet, LoadError> {
-    let available = KernelSet::available();
-    match asked {
-        None => Ok(available[0]),
-        Some(asked) if available.contains(&asked) => Ok(asked),
-        Some(asked) => {
-            let names: Vec<&str> = available.into_iter().map(KernelSet::name).collect();
-            Err(LoadError::Kernels { asked, available: names.join(", ") })
-        }
-    }
-}
-
 /// What a sequence gives; dropping it aborts the sequence.
 struct Outputs {
-    id: SequenceId,
-    receiver: mpsc::Receiver<Result<EngineOutput, EngineError>>,
+    /// Its place, until nobody reads it any more.
+    ticket: Ticket,
+    receiver: Receiver,
     commands: Sender<Command>,
     status: Arc<Status>,
     /// Whether the last output was read.
@@ -314,7 +329,7 @@ impl Stream for Outputs {
     type Item = Result<EngineOutput, EngineError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let output = ready!(self.receiver.poll_recv(context));
+        let output = ready!(self.receiver.poll_next_unpin(context));
         let output = match output {
             // A request that is sent while the thread ends may be lost with the thread; its stream must not end as if
             // all were well.
@@ -328,18 +343,25 @@ impl Stream for Outputs {
 
 impl Drop for Outputs {
     fn drop(&mut self) {
-        self.status.leave();
         // A thread that is gone has nothing to abort.
-        let _ = self.commands.send(Command::Abort(self.id));
+        let _ = self.commands.send(Command::Abort(self.ticket.number));
     }
 }
 
 impl Engine for NativeEngine {
-    fn generate(&self, request: GenerateRequest) -> TokenStream {
-        match self.begin(request) {
+    fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+        self.status.reserve(party, sequences)
+    }
+
+    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+        match self.begin(ticket, request) {
             Ok(outputs) => outputs.boxed(),
             Err(error) => stream::once(async { Err(error) }).boxed(),
         }
+    }
+
+    fn seats(&self) -> usize {
+        self.seats
     }
 
     fn info(&self) -> &EngineInfo {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-pub use super::cpu::KernelSet;
+pub use super::cpu::{KernelSet, Mismatch};
 
 /// The type of the weights and of what is cached; sums are in f32 with both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +89,29 @@ pub struct NativeSettings {
     pub kv_cache_bytes: u64,
     /// Threads that compute; `None` for one on each core.
     pub threads: Option<usize>,
-    /// The instructions that compute; `None` for the fastest that the machine has.
+    /// The instructions that compute; `None` for the fastest that the machine has and that compute what they should.
     pub kernels: Option<KernelSet>,
+    /// Instructions that were found not to work, and are not chosen.
+    pub unusable_kernels: Vec<KernelSet>,
+}
+
+impl NativeSettings {
+    /// What it takes to load a model and little more: one sequence, one thread, a megabyte of keys and values.
+    pub fn least(source: WeightsSource, config: Map<String, Value>) -> Self {
+        Self {
+            source,
+            config,
+            dtype: Dtype::Bf16,
+            max_model_len: 1,
+            seed: 0,
+            max_num_seqs: 1,
+            max_num_batched_tokens: 1,
+            max_waiting: 0,
+            device: Device::Cpu,
+            kv_cache_bytes: 1 << 20,
+            threads: Some(1),
+            kernels: Some(KernelSet::Portable),
+            unusable_kernels: Vec::new(),
+        }
+    }
 }

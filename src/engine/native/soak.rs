@@ -1,9 +1,11 @@
 //! Many small requests, most of which do not go as planned: nothing stays behind.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use futures::{StreamExt, stream};
 
 use super::{
-    tests::{Random, blocks, engine, norm, params, request, settings},
+    tests::{Random, blocks, engine, in_company, norm, params, request, settings},
     *,
 };
 use crate::{
@@ -101,8 +103,11 @@ async fn every_stream_says_how_it_ended_whatever_is_done_meanwhile() {
             max_num_batched_tokens: 40,
             ..settings("llama")
         });
+        // Readers that are late by a few tokens.
+        let bounds = BacklogBounds { sequence: [1 << 20, 400][round as usize % 2], ..BacklogBounds::default() };
+        let engine = engine.with_backlog(bounds);
         let requests: Vec<GenerateRequest> = (0..16).map(|_| large_request(&mut random)).collect();
-        let streams: Vec<TokenStream> = requests.iter().map(|asked| engine.generate(asked.clone())).collect();
+        let streams = in_company(&engine, &requests);
         let (stop_after, seen) = (u64::from(random.below(700)), AtomicU64::new(0));
         // Whoever reads an output does something to the engine.
         let each = || {

@@ -1,21 +1,24 @@
 //! What others may know of the engine's thread without waiting for it.
 
 use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::engine::{EngineError, EngineLoad};
+use crate::engine::{EngineError, EngineLoad, Party, Reservation, reservation::Register};
 
 /// Shared between the engine and its thread.
 #[derive(Debug)]
 pub(super) struct Status {
     load: Mutex<EngineLoad>,
     /// Sequences from their request to their end.
-    present: AtomicUsize,
+    register: Arc<Register>,
     /// Why nobody is admitted any more; `None` while the engine serves.
     closed: Mutex<Option<EngineError>>,
     ended: watch::Sender<bool>,
@@ -23,38 +26,32 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn new() -> Self {
+    /// Of an engine that has room for `most` sequences.
+    pub(super) fn new(most: usize) -> Self {
         Self {
             load: Mutex::default(),
-            present: AtomicUsize::new(0),
+            register: Register::new(most),
             closed: Mutex::new(None),
             ended: watch::Sender::new(false),
             weight_version: AtomicU64::new(0),
         }
     }
 
-    /// Counts a sequence in, unless there are `most` already.
-    pub(super) fn enter(&self, most: usize) -> Result<(), EngineError> {
+    /// Takes places for all `sequences` of a request, or none.
+    pub(super) fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
         self.health()?;
-        let counted = self
-            .present
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |present| (present < most).then_some(present + 1));
-        counted.map(|_| ()).map_err(|_| EngineError::Overloaded)
+        self.register.reserve(party, sequences)
     }
 
-    /// Counts a sequence out.
-    pub(super) fn leave(&self) {
-        self.present.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Sequences that were counted in and not out.
+    /// Sequences that have a place.
     #[cfg(test)]
     pub(super) fn present(&self) -> usize {
-        self.present.load(Ordering::Acquire)
+        self.register.present()
     }
 
     pub(super) fn load(&self) -> EngineLoad {
-        *self.load.lock()
+        let load = *self.load.lock();
+        EngineLoad { waiting: load.waiting + self.register.unstarted(), ..load }
     }
 
     pub(super) fn set_load(&self, load: EngineLoad) {
@@ -101,13 +98,14 @@ mod tests {
     fn a_failure_is_the_reason_before_and_after_a_shutdown() {
         let failure = || EngineError::Failed("the engine's thread panicked".to_owned());
         for reasons in [[Some(failure()), None], [None, Some(failure())]] {
-            let status = Status::new();
+            let status = Status::new(1);
             assert_eq!(status.health(), Ok(()));
             for reason in reasons {
                 status.close(reason);
                 assert!(status.health().is_err());
             }
-            assert_eq!((status.health(), status.enter(1)), (Err(failure()), Err(failure())));
+            assert_eq!(status.health(), Err(failure()));
+            assert_eq!(status.reserve(None, 1).err(), Some(failure()));
         }
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         kv_cache_bytes: 64 << 20,
         threads: Some(1),
         kernels: None,
+        unusable_kernels: Vec::new(),
     }
 }
 
@@ -65,9 +66,9 @@ pub(super) fn params(max_tokens: usize) -> SamplingParams {
 }
 
 /// The prompt's log-probs, the sampled tokens, and the end.
-type Answer = (Vec<SampledToken>, Vec<SampledToken>, FinishReason);
+pub(super) type Answer = (Vec<SampledToken>, Vec<SampledToken>, FinishReason);
 
-async fn answer(stream: TokenStream) -> Answer {
+pub(super) async fn collected(stream: TokenStream) -> Answer {
     let (mut prompt, mut tokens, mut end) = (Vec::new(), Vec::new(), None);
     for output in stream.collect::<Vec<_>>().await {
         match output.unwrap() {
@@ -80,10 +81,10 @@ async fn answer(stream: TokenStream) -> Answer {
 }
 
 /// A token, its log-prob, and the alternatives.
-type Bits = (TokenId, u32, Vec<(TokenId, u32)>);
+pub(super) type Bits = (TokenId, u32, Vec<(TokenId, u32)>);
 
 /// Bits rather than numbers: two zeros of different signs are different.
-fn bits(answer: &Answer) -> Vec<Bits> {
+pub(super) fn bits(answer: &Answer) -> Vec<Bits> {
     let of = |token: &SampledToken| {
         let top = token.top_logprobs.iter().map(|top| (top.id, top.logprob.to_bits())).collect();
         (token.id, token.logprob.to_bits(), top)
@@ -105,7 +106,7 @@ impl Random {
     }
 
     /// Prompts of three families that begin alike, and of their own.
-    fn request(&mut self) -> GenerateRequest {
+    pub(super) fn request(&mut self) -> GenerateRequest {
         let (family, length) = (self.below(4), self.below(120) as usize + 1);
         let prompt: Vec<TokenId> = (0..)
             .take(length)
@@ -122,6 +123,19 @@ impl Random {
     }
 }
 
+/// Starts all of `requests`: some are of clients, some of sessions, some of nobody, and some are several sequences.
+pub(super) fn in_company(engine: &NativeEngine, requests: &[GenerateRequest]) -> Vec<TokenStream> {
+    let parties = [Some(Party::Client("a".into())), None, Some(Party::Session("a".into())), None];
+    let mut streams = Vec::new();
+    for (index, group) in requests.chunks(3).enumerate() {
+        let mut reservation = engine.reserve(parties[index % parties.len()].clone(), group.len()).unwrap();
+        for request in group {
+            streams.push(engine.start(reservation.take().unwrap(), request.clone()));
+        }
+    }
+    streams
+}
+
 /// Each request alone, then all of them in company under other bounds.
 async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let base = NativeSettings { dtype, kernels: Some(kernels), ..settings(model) };
@@ -132,7 +146,7 @@ async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let mut expected = Vec::new();
     for request in &requests {
         assert!(alone.tell(Command::ResetPrefixCache).await.unwrap());
-        expected.push(answer(alone.generate(request.clone())).await);
+        expected.push(collected(alone.generate(request.clone())).await);
     }
     for (max_num_seqs, max_num_batched_tokens, threads, kv_blocks) in
         [(64, 512, 1, 2_000), (8, 16, 2, 2_000), (3, 64, 3, 40), (64, 33, 2, 9), (5, 128, 1, 5)]
@@ -145,7 +159,8 @@ async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
             ..base.clone()
         };
         let engine = engine(&settings);
-        let company = join_all(requests.iter().map(|request| answer(engine.generate(request.clone())))).await;
+        let company = in_company(&engine, &requests);
+        let company = join_all(company.into_iter().map(collected)).await;
         for (index, (found, expected)) in company.iter().zip(&expected).enumerate() {
             assert_eq!(bits(found), bits(expected), "{model}, {kernels}, request {index}, {settings:?}");
             assert_eq!(found.2, expected.2);
@@ -167,10 +182,10 @@ async fn company_cache_pieces_threads_and_preemption_change_no_bit() {
 #[tokio::test]
 async fn prompt_log_probs_are_those_of_the_generation_itself() {
     let engine = engine(&settings("qwen3"));
-    let (_, tokens, _) = answer(engine.generate(request(&[5, 6, 7], params(40)))).await;
+    let (_, tokens, _) = collected(engine.generate(request(&[5, 6, 7], params(40)))).await;
     let whole: Vec<TokenId> = [5, 6, 7].into_iter().chain(tokens.iter().map(|token| token.id)).collect();
     let asked = GenerateRequest { prompt_logprobs: Some(3), ..request(&whole, params(1)) };
-    let (scores, ..) = answer(engine.generate(asked)).await;
+    let (scores, ..) = collected(engine.generate(asked)).await;
     assert_eq!(scores.len(), 42);
     assert_eq!(scores[2..], tokens);
 }
@@ -192,7 +207,7 @@ async fn a_sequence_with_numbers_that_are_not_finite_spoils_no_other() {
         let engine = engine(&NativeSettings { dtype, max_num_batched_tokens: 24, ..settings("llama") });
         engine.update_weights(vec![embeddings_without_the_last()]).await.unwrap();
         let healthy = || request(&(0..50).collect::<Vec<_>>(), params(5));
-        let expected = bits(&answer(engine.generate(healthy())).await);
+        let expected = bits(&collected(engine.generate(healthy())).await);
         // After whole blocks that are alike, and within a block whose beginning is copied while it is computed.
         for place in [40, 20] {
             assert!(engine.reset_prefix_cache().await.unwrap());
@@ -200,20 +215,20 @@ async fn a_sequence_with_numbers_that_are_not_finite_spoils_no_other() {
             prompt[place] = 95;
             let broken = engine.generate(request(&prompt, params(5)));
             let company = engine.generate(healthy());
-            let (broken, company) = futures::join!(broken.collect::<Vec<_>>(), answer(company));
+            let (broken, company) = futures::join!(broken.collect::<Vec<_>>(), collected(company));
             assert!(matches!(broken.last(), Some(Err(EngineError::Failed(_)))), "{broken:?}");
             assert_eq!(bits(&company), expected);
-            assert_eq!(bits(&answer(engine.generate(healthy())).await), expected);
+            assert_eq!(bits(&collected(engine.generate(healthy())).await), expected);
         }
     }
 }
 
 #[tokio::test]
 async fn a_stream_whose_sender_is_gone_ends_with_an_error() {
-    let status = Arc::new(Status::new());
-    status.enter(1).unwrap();
-    let (sender, receiver) = mpsc::channel(1);
-    let mut outputs = Outputs { id: 0, receiver, commands: channel().0, status, ended: false };
+    let status = Arc::new(Status::new(1));
+    let ticket = status.reserve(None, 1).unwrap().take().unwrap();
+    let (sender, receiver) = Backlog::new(BacklogBounds::default()).channel(1, ticket.arrived, || ());
+    let mut outputs = Outputs { ticket, receiver, commands: channel().0, status, ended: false };
     drop(sender);
     assert!(matches!(outputs.next().await, Some(Err(EngineError::Failed(_)))));
     assert_eq!(outputs.next().await, None);
@@ -253,9 +268,9 @@ async fn what_can_never_fit_is_refused_at_once_and_a_full_queue_too() {
     let waiting = engine.generate(request(&[2; 60], params(5)));
     let one_too_many = engine.generate(request(&[3; 60], params(5))).next().await;
     assert!(matches!(one_too_many, Some(Err(EngineError::Overloaded))), "{one_too_many:?}");
-    assert_eq!(answer(fitting).await.1.len(), 5);
-    assert_eq!(answer(waiting).await.1.len(), 5);
-    assert_eq!(answer(engine.generate(request(&[3; 60], params(5)))).await.1.len(), 5);
+    assert_eq!(collected(fitting).await.1.len(), 5);
+    assert_eq!(collected(waiting).await.1.len(), 5);
+    assert_eq!(collected(engine.generate(request(&[3; 60], params(5)))).await.1.len(), 5);
 }
 
 #[tokio::test]
@@ -265,7 +280,7 @@ async fn shutdown_aborts_what_runs_and_what_waits_and_refuses_the_rest() {
     let streams = [engine.generate(request(&[1; 50], endless.clone())), engine.generate(request(&[2; 50], endless))];
     engine.shutdown(Duration::from_mins(1)).await;
     for stream in streams {
-        assert_eq!(answer(stream).await.2, FinishReason::Abort);
+        assert_eq!(collected(stream).await.2, FinishReason::Abort);
     }
     let refused = engine.generate(request(&[1], params(1))).next().await;
     assert!(matches!(refused, Some(Err(EngineError::Failed(_)))));
@@ -278,7 +293,7 @@ async fn requests_without_a_seed_differ_and_a_second_engine_repeats_them() {
         let engine = engine(&settings("llama"));
         let unseeded = || request(&[5, 6], SamplingParams { seed: None, ..params(16) });
         let ids = |answer: Answer| answer.1.iter().map(|token| token.id).collect::<Vec<_>>();
-        [ids(answer(engine.generate(unseeded())).await), ids(answer(engine.generate(unseeded())).await)]
+        [ids(collected(engine.generate(unseeded())).await), ids(collected(engine.generate(unseeded())).await)]
     };
     let [first, second] = run().await;
     assert_ne!(first, second);
@@ -312,7 +327,7 @@ fn a_cache_that_is_too_small_is_refused_before_the_weights_are_read() {
 async fn as_much_memory_as_can_be_asked_for_is_a_cache_or_a_clear_refusal() {
     let endless = NativeSettings { kv_cache_bytes: u64::MAX, ..settings("llama") };
     match NativeEngine::load(&endless, &mut |_, _| ()) {
-        Ok(engine) => assert_eq!(answer(engine.generate(request(&[1, 2], params(3)))).await.1.len(), 3),
+        Ok(engine) => assert_eq!(collected(engine.generate(request(&[1, 2], params(3)))).await.1.len(), 3),
         Err(error) => {
             let bytes = u64::MAX;
             assert_eq!(
@@ -343,14 +358,14 @@ pub(super) fn norm(value: f32) -> Vec<WeightTensor> {
 #[tokio::test]
 async fn new_weights_take_effect_at_once_and_old_blocks_are_not_used() {
     let engine = engine(&settings("llama"));
-    let generate = || answer(engine.generate(request(&[9; 64], params(8))));
+    let generate = || collected(engine.generate(request(&[9; 64], params(8))));
     engine.update_weights(norm(1.0)).await.unwrap();
     let first = generate().await;
     assert_eq!(engine.update_weights(norm(0.5)).await, Ok(2));
     let mut stream = engine.generate(request(&[9; 64], params(8)));
     let Some(Ok(EngineOutput::Prompt(output))) = stream.next().await else { panic!("cached tokens come first") };
     assert_eq!(output.cached_tokens, 0);
-    assert_ne!(bits(&answer(stream).await), bits(&first));
+    assert_ne!(bits(&collected(stream).await), bits(&first));
     assert_eq!((engine.update_weights(norm(1.0)).await, engine.weight_version()), (Ok(3), 3));
     assert_eq!(bits(&generate().await), bits(&first));
 }
@@ -358,7 +373,7 @@ async fn new_weights_take_effect_at_once_and_old_blocks_are_not_used() {
 #[tokio::test]
 async fn weights_that_do_not_fit_are_refused_and_leave_the_model_as_it_was() {
     let engine = engine(&settings("llama"));
-    let generate = || answer(engine.generate(request(&[9; 64], params(8))));
+    let generate = || collected(engine.generate(request(&[9; 64], params(8))));
     let before = generate().await;
     let misshapen = WeightTensor { shape: vec![32, 2], ..norm(2.0).remove(0) };
     let unknown = WeightTensor { name: "model.norm.bias".to_owned(), ..norm(2.0).remove(0) };
@@ -381,6 +396,6 @@ async fn weights_change_under_a_running_generation_without_losing_it() {
     let mut stream = engine.generate(request(&[9; 64], endless));
     assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Prompt(_)))));
     engine.update_weights(norm(0.5)).await.unwrap();
-    let (_, tokens, end) = answer(stream).await;
+    let (_, tokens, end) = collected(stream).await;
     assert_eq!((tokens.len(), end), (150, FinishReason::Length));
 }

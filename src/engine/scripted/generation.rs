@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, admission::Place},
+    engine::{
+        EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, admission::Place,
+        meters::SamplingMeter,
+    },
     sampling::{SampleError, SequenceSampler, score_token},
 };
 
@@ -20,6 +23,7 @@ pub(super) struct Generation {
     source: SequenceLogits,
     logits: Vec<f32>,
     gate: Gate,
+    meter: SamplingMeter,
     phase: Phase,
 }
 
@@ -32,9 +36,16 @@ enum Phase {
 }
 
 impl Generation {
-    pub(super) fn new(request: GenerateRequest, seed: u64, source: SequenceLogits, vocab_size: usize) -> Self {
+    pub(super) fn new(
+        request: GenerateRequest,
+        seed: u64,
+        source: SequenceLogits,
+        vocab_size: usize,
+        meter: SamplingMeter,
+    ) -> Self {
         let prompt = request.prompt_token_ids;
         Self {
+            meter,
             sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt), seed),
             prompt,
             prompt_logprobs: request.prompt_logprobs,
@@ -59,8 +70,19 @@ impl Generation {
         self
     }
 
-    /// The next item of the stream; `None` after the end.
+    /// The next item of the stream; `None` after the end. The seat may be given on until the one after it is asked for.
     pub(super) async fn next(&mut self) -> Option<Result<EngineOutput, EngineError>> {
+        let output = self.output().await;
+        if let Some(Ok(output)) = &output {
+            self.meter.observe(output);
+        }
+        if let Phase::Sampling(place) = &self.phase {
+            place.rest();
+        }
+        output
+    }
+
+    async fn output(&mut self) -> Option<Result<EngineOutput, EngineError>> {
         loop {
             // A poll that is abandoned half-way ends the sequence; the stream is then dropped anyway.
             match std::mem::replace(&mut self.phase, Phase::Ended) {
@@ -81,7 +103,11 @@ impl Generation {
                         return Some(Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, logprobs })));
                     }
                 }
-                Phase::Sampling(place) => {
+                Phase::Sampling(mut place) => {
+                    if !place.seated().await {
+                        self.phase = Phase::Ending(FinishReason::Abort);
+                        continue;
+                    }
                     let passed = tokio::select! {
                         passed = self.gate.passed() => passed,
                         () = place.dismissed() => true,

@@ -1,26 +1,24 @@
 //! An engine without weights: deterministic, instant, and honest about everything but meaning.
 //!
-//! Owns made-up logits, a queue and test hooks; tokens come out of the same sampler as those of a real engine.
+//! Owns made-up logits, a queue and test hooks; tokens come out of the same sampler as those of a real engine. A token is
+//! sampled when it is asked for, so that nothing waits to be read; what a sequence that nobody reads holds is its seat.
 //! Refuses to model time: a test that needs a generation to stand still holds a [`Gate`].
 
 mod gate;
 mod generation;
 mod logits;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 pub use self::gate::Gate;
 use self::{generation::Generation, logits::LogitSource};
-use super::{Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, TokenStream, admission::Admission};
+use super::{
+    Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, Party, Reservation, Ticket, TokenStream,
+    admission::Admission, meters::SamplingMeters,
+};
 use crate::TokenId;
 
 /// The queue is as long as anyone could want in a test.
@@ -31,7 +29,14 @@ const DEFAULT_MAX_NUM_SEQS: usize = 256;
 impl EngineInfo {
     /// Of a scripted engine.
     pub fn scripted(vocab_size: usize, max_model_len: usize) -> Self {
-        Self { engine: "scripted", device: "cpu".to_owned(), dtype: "none".to_owned(), vocab_size, max_model_len }
+        Self {
+            engine: "scripted",
+            device: "cpu".to_owned(),
+            dtype: "none".to_owned(),
+            vocab_size,
+            max_model_len,
+            unproven: None,
+        }
     }
 }
 
@@ -41,12 +46,11 @@ pub struct ScriptedEngine {
     info: EngineInfo,
     source: LogitSource,
     seed: u64,
-    /// Requests so far: picks the script, and the seed of a request without one.
-    requests: AtomicU64,
     admission: Arc<Admission>,
     gate: Gate,
     cached_tokens: Option<usize>,
     cache_salt: Mutex<Option<Arc<str>>>,
+    meters: SamplingMeters,
 }
 
 impl ScriptedEngine {
@@ -70,11 +74,11 @@ impl ScriptedEngine {
             info,
             source,
             seed: 0,
-            requests: AtomicU64::new(0),
             admission: Arc::new(Admission::new(DEFAULT_MAX_NUM_SEQS, MAX_WAITING)),
             gate: Gate::opened(),
             cached_tokens: None,
             cache_salt: Mutex::default(),
+            meters: SamplingMeters::new(),
         }
     }
 
@@ -105,6 +109,18 @@ impl ScriptedEngine {
         self
     }
 
+    /// Gives the seat of a sequence on that nobody has read for `rest`, if another one waits for it; to be set behind the
+    /// number of seats.
+    ///
+    /// # Panics
+    /// If something is generated already.
+    #[must_use]
+    pub fn lending_seats_after(mut self, rest: Duration) -> Self {
+        let admission = Arc::into_inner(self.admission).expect("nothing is generated yet");
+        self.admission = Arc::new(admission.lending_after(rest));
+        self
+    }
+
     /// Reports that the first `tokens` of every prompt were cached, at most all but one.
     #[must_use]
     pub fn with_cached_tokens(mut self, tokens: usize) -> Self {
@@ -117,20 +133,30 @@ impl ScriptedEngine {
         self.cache_salt.lock().clone()
     }
 
-    fn start(&self, request: GenerateRequest) -> Result<Generation, EngineError> {
+    fn begin(&self, ticket: Ticket, request: GenerateRequest) -> Result<Generation, EngineError> {
         self.info.check(&request)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
-        let place = self.admission.enter()?;
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        // It picks the script, and the seed of a request without one.
+        let (number, arrived) = (ticket.number, ticket.arrived);
+        let place = self.admission.enter(ticket)?;
         let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
-        let generation = Generation::new(request, seed, source, self.info.vocab_size);
+        let meter = self.meters.start(request.prompt_token_ids.len(), arrived);
+        let generation = Generation::new(request, seed, source, self.info.vocab_size, meter);
         Ok(generation.cached(self.cached_tokens).queued(place, self.gate.clone()))
     }
 }
 
 impl Engine for ScriptedEngine {
-    fn generate(&self, request: GenerateRequest) -> TokenStream {
-        match self.start(request) {
+    fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+        self.admission.reserve(party, sequences)
+    }
+
+    fn seats(&self) -> usize {
+        self.admission.seats()
+    }
+
+    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+        match self.begin(ticket, request) {
             Ok(generation) => stream::unfold(generation, |mut generation| async move {
                 let output = generation.next().await?;
                 Some((output, generation))
@@ -296,6 +322,22 @@ mod tests {
         assert_eq!(engine.load(), EngineLoad { running: 1, ..EngineLoad::default() });
         gate.open();
         assert_eq!(ids(waiting).await.len(), 1);
+        assert_eq!(engine.load(), EngineLoad::default());
+    }
+
+    #[tokio::test]
+    async fn streams_that_nobody_reads_hold_no_seat_that_others_need_and_go_on_with_the_same_tokens() {
+        let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_max_num_seqs(2);
+        let engine = engine.lending_seats_after(Duration::from_millis(1));
+        let unread = |id| engine.generate(request(&[id], SamplingParams { ignore_eos: true, ..params(300) }));
+        let expected = ids(unread(7)).await;
+        let mut first = unread(7);
+        let Some(Ok(EngineOutput::Token(token))) = first.next().await else { panic!("a token") };
+        let others: Vec<TokenStream> = (8..20).map(unread).collect();
+        assert_eq!(ids(engine.generate(request(&[5], params(1)))).await.len(), 1);
+        let rest = ids(first).await;
+        assert_eq!([vec![token.id], rest].concat(), expected);
+        drop(others);
         assert_eq!(engine.load(), EngineLoad::default());
     }
 

@@ -16,7 +16,7 @@ use crate::tokenizer::TokenizerError;
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// The source cannot be used, or its model is not one that a directory could describe.
-    #[error("cannot convert this GGUF file: {0}")]
+    #[error(transparent)]
     Gguf(#[from] GgufError),
     /// The tokenizer cannot be written.
     #[error(transparent)]

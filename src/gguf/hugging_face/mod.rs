@@ -8,13 +8,12 @@ mod tensors;
 use serde_json::{Map, Value, json};
 pub(crate) use tensors::NamedTensor;
 
-use super::{Architecture, GgufError, GgufFile};
+use super::{Architecture, GgufError, GgufFile, MOST_POSITIONS};
 use crate::TokenId;
 
 impl GgufFile {
     /// Returns the part of config.json that every architecture has.
     pub fn config(&self) -> Result<Map<String, Value>, GgufError> {
-        let metadata = self.metadata();
         let architecture = self.architecture()?;
         let mut config = Map::new();
         let mut model_type = architecture;
@@ -23,7 +22,7 @@ impl GgufFile {
             model_type = known.model_type();
         }
         config.insert("model_type".to_owned(), json!(model_type));
-        let context_length = metadata.required_size(&format!("{architecture}.context_length"))?;
+        let context_length = self.context_length(architecture)?;
         config.insert("max_position_embeddings".to_owned(), json!(context_length));
         config.insert("vocab_size".to_owned(), json!(self.vocab_size()?));
         for (name, id) in [("bos_token_id", self.token_id("bos")?), ("eos_token_id", self.token_id("eos")?)] {
@@ -72,7 +71,7 @@ impl GgufFile {
             config.insert(name.to_owned(), json!(token));
         }
         config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
-        let context_length = metadata.required_size(&format!("{}.context_length", self.architecture()?))?;
+        let context_length = self.context_length(self.architecture()?)?;
         config.insert("model_max_length".to_owned(), json!(context_length));
         if let Some(template) = self.chat_template()? {
             config.insert("chat_template".to_owned(), template);
@@ -85,6 +84,14 @@ impl GgufFile {
         match self.content.tensor_infos.get("token_embd.weight").map(|info| info.shape.dims()) {
             Some([rows, _]) => Ok(*rows),
             _ => Ok(self.metadata().required_texts("tokenizer.ggml.tokens")?.len()),
+        }
+    }
+
+    fn context_length(&self, architecture: &str) -> Result<usize, GgufError> {
+        let key = format!("{architecture}.context_length");
+        match self.metadata().required_size(&key)? {
+            length if (1..=MOST_POSITIONS).contains(&length) => Ok(length),
+            _ => Err(GgufError::Invalid { key, expected: "the length of a context: 1 to 16777216 tokens" }),
         }
     }
 

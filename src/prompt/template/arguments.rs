@@ -1,36 +1,66 @@
-//! Arguments of filters and methods, taken by position or by name as a Python signature allows.
+//! Arguments of filters, tests, functions and methods, taken by position or by name as a Python signature allows.
 
-use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
-use minijinja::{Error, Value};
+use std::cell::RefCell;
 
-use super::value::{as_integer, error, type_name};
+use super::bounds::Charge;
+use super::error::Error;
+use super::value::{Value, as_integer, error, type_name};
+
+/// The values that a call gives.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    pub(super) positional: Vec<Value>,
+    pub(super) named: Vec<(Box<str>, Value)>,
+    /// What they take where a list or a dict was given for many of them.
+    pub(super) charge: Charge,
+}
 
 /// The arguments of one call.
+#[derive(Debug)]
 pub(super) struct Arguments<'c> {
     callee: &'c str,
-    positional: Vec<Value>,
-    named: Kwargs,
+    given: Given,
+    /// The places of the named ones that were asked for.
+    used: RefCell<Vec<usize>>,
 }
 
 impl<'c> Arguments<'c> {
-    pub(super) fn new(callee: &'c str, args: &[Value]) -> Result<Self, Error> {
-        let (Rest(positional), named) = from_args::<(Rest<Value>, Kwargs)>(args)?;
-        Ok(Self { callee, positional, named })
+    pub(super) fn new(callee: &'c str, given: Given) -> Self {
+        Self { callee, given, used: RefCell::default() }
+    }
+
+    /// Those without a name.
+    pub(super) fn positional(&self) -> &[Value] {
+        &self.given.positional
+    }
+
+    /// Those with a name.
+    pub(super) fn named(&self) -> &[(Box<str>, Value)] {
+        &self.given.named
     }
 
     /// Refuses more arguments than the signature has, and names that it has not. To be called after all were taken.
     pub(super) fn end(&self, most: usize) -> Result<(), Error> {
-        if self.positional.len() > most {
-            let given = self.positional.len();
+        if self.given.positional.len() > most {
+            let given = self.given.positional.len();
             return Err(error(format!("{}() takes at most {most} arguments ({given} given)", self.callee)));
         }
-        self.named.assert_all_used().map_err(|_| error(format!("{}() got an unexpected keyword argument", self.callee)))
+        let used = self.used.borrow();
+        if (0..self.given.named.len()).any(|place| !used.contains(&place)) {
+            return Err(error(format!("{}() got an unexpected keyword argument", self.callee)));
+        }
+        Ok(())
+    }
+
+    fn by_name(&self, name: &str) -> Option<Value> {
+        let place = self.given.named.iter().position(|(given, _)| **given == *name)?;
+        self.used.borrow_mut().push(place);
+        Some(self.given.named[place].1.clone())
     }
 
     /// Returns an argument, if given; an undefined one counts as given.
     pub(super) fn get(&self, index: usize, name: &str) -> Result<Option<Value>, Error> {
-        let named = if self.named.has(name) { Some(self.named.get::<Value>(name)?) } else { None };
-        match (self.positional.get(index), named) {
+        match (self.given.positional.get(index), self.by_name(name)) {
             (Some(_), Some(_)) => Err(error(format!("{}() got multiple values for argument '{name}'", self.callee))),
             (Some(value), None) => Ok(Some(value.clone())),
             (None, named) => Ok(named),
@@ -68,10 +98,8 @@ impl<'c> Arguments<'c> {
     }
 
     fn as_string(&self, value: &Value) -> Result<String, Error> {
-        match value.kind() {
-            ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
-            _ => Err(error(format!("{}() argument must be str, not {}", self.callee, type_name(value)))),
-        }
+        let text = value.as_str().map(ToOwned::to_owned);
+        text.ok_or_else(|| error(format!("{}() argument must be str, not {}", self.callee, type_name(value))))
     }
 
     fn as_integer(&self, value: &Value) -> Result<i64, Error> {

@@ -3,6 +3,8 @@
 //! on the answer, the rules are followed even where they guess wrong. Of the spellings they know, one is not seen:
 //! a variable in brackets of its own, as in `(message).content`.
 
+use super::bounds;
+use super::error::{Error, TemplateError};
 use super::literal;
 use super::scan::Tag;
 use super::tokens::{Kind, Token, arguments, closing, find_at_depth_zero, inside};
@@ -16,18 +18,32 @@ pub enum ContentFormat {
     OpenAi,
 }
 
+/// What looking at one token among many costs, in the bytes that are looked through in the same time.
+const STEP: usize = 16;
+
 type Tokens<'t, 's> = &'t [Token<'s>];
 
-/// Returns the content format of a scanned template.
-pub(super) fn detect(tags: &[Tag<'_>]) -> ContentFormat {
+/// Returns the content format of a scanned template; an error where finding it out takes too many steps.
+pub(super) fn detect(tags: &[Tag<'_>]) -> Result<ContentFormat, TemplateError> {
     match iterates_content(tags) {
-        Ok(true) => ContentFormat::OpenAi,
-        Ok(false) | Err(NotAName) => ContentFormat::String,
+        Ok(true) => Ok(ContentFormat::OpenAi),
+        Ok(false) | Err(Ended::NotAName) => Ok(ContentFormat::String),
+        Err(Ended::Exceeded(error)) => Err(error.into()),
     }
 }
 
-// Where vLLM's detection expects one variable and meets something else, it gives up.
-struct NotAName;
+// Why the search ends early.
+enum Ended {
+    // Where vLLM's detection expects one variable and meets something else, it gives up.
+    NotAName,
+    Exceeded(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Exceeded(error)
+    }
+}
 
 struct Loop<'t, 's> {
     target: Tokens<'t, 's>,
@@ -43,11 +59,12 @@ struct Macro<'s> {
     content: Vec<&'s str>,
 }
 
-fn iterates_content(tags: &[Tag<'_>]) -> Result<bool, NotAName> {
+fn iterates_content(tags: &[Tag<'_>]) -> Result<bool, Ended> {
     let lists = names_for_messages(tags)?;
     let (loops, mut macros) = loops_and_macros(tags);
     let mut messages = Vec::new();
     for each in &loops {
+        bounds::look_through(lists.len() * STEP)?;
         if lists.iter().any(|list| accesses(each.iterated, list, None)) {
             messages.push(name(each.target)?);
         }
@@ -55,10 +72,12 @@ fn iterates_content(tags: &[Tag<'_>]) -> Result<bool, NotAName> {
     let is_content = |tokens: Tokens<'_, '_>| messages.iter().any(|message| accesses(tokens, message, Some("content")));
     for tag in tags.iter().filter(|tag| tag.statement() != Some("macro")) {
         for called in &mut macros {
+            bounds::look_through(tag.tokens.len() * STEP * (1 + messages.len()))?;
             calls(&tag.tokens, called, &is_content);
         }
     }
     for each in &loops {
+        bounds::look_through(messages.len() * STEP)?;
         let is_bare = |name: &str| matches!(each.iterated, [only] if only.is_name(name));
         let by_name = match each.within {
             Some(index) => macros[index].content.iter().any(|parameter| is_bare(parameter)),
@@ -72,15 +91,15 @@ fn iterates_content(tags: &[Tag<'_>]) -> Result<bool, NotAName> {
     Ok(false)
 }
 
-fn name<'s>(target: Tokens<'_, 's>) -> Result<&'s str, NotAName> {
+fn name<'s>(target: Tokens<'_, 's>) -> Result<&'s str, Ended> {
     match unparenthesised(target) {
         [only] if only.kind == Kind::Name => Ok(only.text),
-        _ => Err(NotAName),
+        _ => Err(Ended::NotAName),
     }
 }
 
 // `messages` and every variable that is set to it, directly or through others.
-fn names_for_messages<'s>(tags: &[Tag<'s>]) -> Result<Vec<&'s str>, NotAName> {
+fn names_for_messages<'s>(tags: &[Tag<'s>]) -> Result<Vec<&'s str>, Ended> {
     let assignments: Vec<(Tokens<'_, 's>, Tokens<'_, 's>)> = tags
         .iter()
         .filter(|tag| tag.statement() == Some("set"))
@@ -93,6 +112,7 @@ fn names_for_messages<'s>(tags: &[Tag<'s>]) -> Result<Vec<&'s str>, NotAName> {
     let mut seen = 0;
     while let Some(&known) = names.get(seen) {
         seen += 1;
+        bounds::look_through((assignments.len() + names.len()) * STEP)?;
         for (target, value) in &assignments {
             if accesses(value, known, None) {
                 let target = name(target)?;
@@ -220,7 +240,7 @@ mod tests {
     use crate::prompt::template::scan::scan;
 
     fn format(source: &str) -> ContentFormat {
-        detect(&scan(source).unwrap())
+        detect(&scan(source).unwrap().tags).unwrap()
     }
 
     #[test]

@@ -2,20 +2,6 @@
 
 use super::tokens::{Kind, Token};
 
-/// Spells a literal with escapes so that minijinja reads the text that Python does; none if it has no UTF-8 form.
-pub(super) fn respell(literal: &str) -> Option<String> {
-    let mut spelled = String::from("\"");
-    for c in decode(&literal[1..literal.len() - 1])?.chars() {
-        match c {
-            '"' | '\\' => spelled.extend(['\\', c]),
-            '\n' => spelled.push_str("\\n"),
-            _ => spelled.push(c),
-        }
-    }
-    spelled.push('"');
-    Some(spelled)
-}
-
 fn decode(text: &str) -> Option<String> {
     let mut decoded = String::new();
     let mut rest = text.chars();
@@ -83,14 +69,14 @@ mod tests {
 
     #[test]
     fn escapes_are_decoded_as_python_does() {
-        assert_eq!(respell(r"'\/\a\x41\u00e9\101\'\U0001F600\8'").as_deref(), Some("\"\\\\/\u{7}AéA'😀\\\\8\""));
-        assert_eq!(respell("'a\\\nb\\n\"'").as_deref(), Some(r#""ab\n\"""#));
+        assert_eq!(decode(r"\/\a\x41\u00e9\101\'\U0001F600\8").as_deref(), Some("\\/\u{7}AéA'😀\\8"));
+        assert_eq!(decode("a\\\nb\\n\"").as_deref(), Some("ab\n\""));
     }
 
     #[test]
     fn what_has_no_text_is_refused() {
-        for literal in [r"'\ud83d'", r"'\N{BULLET}'", r"'\x4'", r"'\u12'"] {
-            assert_eq!(respell(literal), None, "{literal}");
+        for escape in [r"\ud83d", r"\N{BULLET}", r"\x4", r"\u12"] {
+            assert_eq!(decode(escape), None, "{escape}");
         }
     }
 }

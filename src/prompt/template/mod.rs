@@ -1,50 +1,58 @@
-//! Chat templates: jinja2 as transformers' `apply_chat_template` runs it, byte for byte, on minijinja. The source is
-//! respelled where minijinja reads it differently (`rewrite`), and filters, tests, methods and printing are Python's.
+//! Chat templates: jinja2 as transformers' `apply_chat_template` runs it, byte for byte, within bounds. The source is
+//! cut into pieces (`scan`), read into a tree (`syntax`) and run (`render`); values, operators, filters, tests, methods
+//! and printing are Python's. What a template may cost is in `bounds`: whatever it says, it neither takes the stack, nor
+//! the memory, nor a processor for long.
 //!
 //! Known deviations, none met in the templates of released models:
 //! - An error where jinja2 renders: filters that need HTML, word or locale tables; `str.format` and `%` on strings;
 //!   named characters; `isdigit`, `isalnum`, `isalpha` of non-ASCII text; arithmetic beyond 128 bits; `autoescape`,
-//!   `print` and template inheritance; `varargs` and `kwargs` of macros; the address of a function or method.
-//! - Text where jinja2 fails: `<` and its kin order unlike types and undefined values; `in` on a string takes what is
-//!   no string for its text; division by zero is infinite; a filter that no executed line uses need not exist.
-//! - Other text: `//` and `%` of negative divisors round as Euclid did; joined by `~`, floats from 1e16 or below 1e-4
-//!   print in full and sums of lists print with double quotes; a range prints as a list; what went through `safe` or
-//!   `escape` is a plain string; the separators U+001C to U+001F are not stripped by `-%}`.
+//!   `print` and template inheritance; keys of dicts that are tuples of tuples; printing functions, methods, macros,
+//!   namespaces and loops; attributes of a namespace by a filter; a loop that is asked after its end.
+//! - An error where jinja2 never looks: what lazy filters are given is iterated over at once.
+//! - Text where jinja2 fails: a filter or test that no executed line uses need not exist; `loop` may be asked for
+//!   attributes that it has not.
+//! - Other text: what went through `safe` or `escape` is a plain string; views of dicts equal nothing.
 
 mod arguments;
+mod bounds;
 mod content_format;
-mod environment;
 mod error;
 mod filters;
+mod globals;
+mod key;
 mod literal;
+mod lookups;
 mod methods;
+mod operators;
 mod predicates;
 mod print;
-mod rewrite;
+mod render;
 mod scan;
 mod slice;
 mod strftime;
+mod syntax;
 mod text;
 mod tokens;
 mod value;
 
 use indexmap::IndexMap;
-use minijinja::{Environment, Value};
 use time::OffsetDateTime;
 
 use crate::json;
 
+pub use bounds::Patience;
 pub use content_format::ContentFormat;
-pub use error::TemplateError;
+pub use error::{Limit, TemplateError};
 pub(super) use text::{strip_spaces, strip_spaces_at_end};
 
-const NAME: &str = "chat_template";
+use bounds::Metered;
+use value::Value;
 
 /// A compiled chat template with the special tokens it may print.
 #[derive(Debug)]
 pub struct ChatTemplate {
     source: String,
-    environment: Environment<'static>,
+    statements: syntax::Block,
     special_tokens: IndexMap<String, Value>,
     content_format: ContentFormat,
     /// What the operator says instead of the template.
@@ -65,14 +73,17 @@ impl ChatTemplate {
     }
 
     fn compile(source: &str, special_tokens: IndexMap<String, Value>) -> Result<Self, TemplateError> {
+        if source.len() > bounds::MAX_SOURCE {
+            let (length, most) = (source.len(), bounds::MAX_SOURCE);
+            let message = format!("the template has {length} bytes, and {most} are the most that are read");
+            return Err(TemplateError::Syntax { message, line: 1 });
+        }
+        let _metered = Metered::reading();
         let normalised = source.replace("\r\n", "\n").replace('\r', "\n");
-        let tags = scan::scan(&normalised)?;
-        let rewritten = rewrite::rewrite(&normalised, &tags)?;
-        let content_format = content_format::detect(&tags);
-
-        let mut environment = environment::environment();
-        environment.add_template_owned(NAME, rewritten).map_err(|error| TemplateError::from_compiling(&error))?;
-        Ok(Self { source: source.to_owned(), environment, special_tokens, content_format, given_format: None })
+        let scanned = scan::scan(&normalised)?;
+        let statements = syntax::parse(&normalised, &scanned)?;
+        let content_format = content_format::detect(&scanned.tags)?;
+        Ok(Self { source: source.to_owned(), statements, special_tokens, content_format, given_format: None })
     }
 
     /// Takes a message's content for what the operator says, whatever the template looks like.
@@ -94,21 +105,20 @@ impl ChatTemplate {
     }
 
     /// Renders with the given variables, which take precedence over special tokens of the same name. `strftime_now`
-    /// reads `now`, so that all renders of one request agree.
+    /// reads `now`, so that all renders of one request agree; a render ends with an error when `patience` does.
     pub fn render(
         &self,
         variables: impl IntoIterator<Item = (impl AsRef<str>, impl Into<Variable>)>,
         now: OffsetDateTime,
+        patience: &Patience,
     ) -> Result<String, TemplateError> {
-        let strftime_now =
-            Value::from_function(move |format: &str| strftime::strftime(now, format).map_err(value::error));
-        let given = variables.into_iter().map(|(name, value)| (Value::from(name.as_ref()), value.into().0));
-        let variables = [(Value::from("strftime_now"), strftime_now)]
-            .into_iter()
-            .chain(self.special_tokens.iter().map(|(name, token)| (Value::from(name.as_str()), token.clone())))
-            .chain(given);
-        let render = || self.environment.get_template(NAME)?.render(variables.collect::<Value>());
-        render().map_err(|error| TemplateError::from_rendering(&error))
+        let given = variables.into_iter().map(|(name, value)| (name.as_ref().to_owned(), value.into().0));
+        let variables: IndexMap<String, Value> = given.collect();
+        let context = render::Context { variables: &variables, special_tokens: &self.special_tokens, now };
+        let _metered = Metered::rendering(patience);
+        let rendered = render::render(&self.statements, &context);
+        debug_assert_eq!(bounds::held(), 0, "a render leaves nothing behind");
+        Ok(rendered?)
     }
 }
 
@@ -135,5 +145,9 @@ impl From<&json::Object> for Variable {
     }
 }
 
+#[cfg(test)]
+mod generated;
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

@@ -1,76 +1,102 @@
 //! jinja2's tests: what `x is …` asks, with Python's answers.
 
-use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, Error, State, Value};
+use std::cmp::Ordering;
 
-use super::filters::compare;
-use super::value::{as_float, as_integer, error, is_big, is_generator, is_view, items, type_name};
+use super::arguments::Arguments;
+use super::bounds;
+use super::error::Error;
+use super::filters;
+use super::operators::{compare, contains, equal};
+use super::print;
+use super::value::{Value, ValueKind, as_float, as_integer, error, is_big, is_generator, is_view, type_name};
 
-type Predicate = fn(&Value) -> bool;
+/// What answers whether a value passes a test.
+pub(super) type Predicate = fn(&Value, &Arguments<'_>) -> Result<bool, Error>;
 
-/// Adds all tests.
-pub(super) fn register(environment: &mut Environment<'_>) {
-    let unary: [(&'static str, Predicate); 16] = [
-        ("defined", |value| !value.is_undefined()),
-        ("undefined", Value::is_undefined),
-        ("none", Value::is_none),
-        ("boolean", |value| value.kind() == ValueKind::Bool),
-        ("true", |value| value.kind() == ValueKind::Bool && value.is_true()),
-        ("false", |value| value.kind() == ValueKind::Bool && !value.is_true()),
-        ("integer", |value| value.kind() != ValueKind::Bool && type_name(value) == "int"),
-        ("float", |value| as_float(value).is_some()),
-        // A bool is an int in Python.
-        ("number", |value| matches!(value.kind(), ValueKind::Bool | ValueKind::Number) || is_big(value)),
-        ("string", |value| value.kind() == ValueKind::String),
-        ("mapping", |value| value.kind() == ValueKind::Map),
-        // Whatever has a length and subscripts: strings and dicts too, and even what is undefined.
-        ("sequence", |value| !is_generator(value) && !is_view(value) && is_iterable(value)),
-        ("iterable", is_iterable),
-        ("callable", is_callable),
-        ("escaped", |_| false),
-        ("lower", |value| {
-            value.as_str().is_some_and(|text| text.to_lowercase() == text && text.chars().any(char::is_lowercase))
-        }),
-    ];
-    for (name, test) in unary {
-        environment.add_test(name, move |value: &Value| test(value));
-    }
-    environment.add_test("upper", |value: &Value| {
-        value.as_str().is_some_and(|text| text.to_uppercase() == text && text.chars().any(char::is_uppercase))
-    });
-    environment.add_test("odd", |value: &Value| remainder(value, 2).map(|rest| rest == 1));
-    environment.add_test("even", |value: &Value| remainder(value, 2).map(|rest| rest == 0));
-    environment.add_test("divisibleby", |value: &Value, by: i64| remainder(value, by).map(|rest| rest == 0));
-    environment.add_test("sameas", same);
-    environment.add_test("in", |value: &Value, container: &Value| contains(container, value));
-    environment.add_test("filter", |state: &State<'_, '_>, name: &str| {
-        state.apply_filter(name, &[]).err().is_none_or(|error| error.kind() != minijinja::ErrorKind::UnknownFilter)
-    });
-    environment.add_test("test", |state: &State<'_, '_>, name: &str| {
-        state.perform_test(name, &[]).err().is_none_or(|error| error.kind() != minijinja::ErrorKind::UnknownTest)
-    });
-    register_comparisons(environment);
+const PREDICATES: [(&str, Predicate); 39] = [
+    ("defined", |value, given| plain(given, !value.is_undefined())),
+    ("undefined", |value, given| plain(given, value.is_undefined())),
+    ("none", |value, given| plain(given, value.is_none())),
+    ("boolean", |value, given| plain(given, value.kind() == ValueKind::Bool)),
+    ("true", |value, given| plain(given, value.kind() == ValueKind::Bool && value.is_true())),
+    ("false", |value, given| plain(given, value.kind() == ValueKind::Bool && !value.is_true())),
+    ("integer", |value, given| plain(given, value.kind() != ValueKind::Bool && type_name(value) == "int")),
+    ("float", |value, given| plain(given, as_float(value).is_some())),
+    // A bool is an int in Python.
+    ("number", |value, given| {
+        plain(given, matches!(value.kind(), ValueKind::Bool | ValueKind::Number) || is_big(value))
+    }),
+    ("string", |value, given| plain(given, value.kind() == ValueKind::String)),
+    ("mapping", |value, given| plain(given, value.kind() == ValueKind::Map)),
+    // Whatever has a length and subscripts: strings and dicts too, and even what is undefined.
+    ("sequence", |value, given| plain(given, !is_generator(value) && !is_view(value) && is_iterable(value))),
+    ("iterable", |value, given| plain(given, is_iterable(value))),
+    ("callable", |value, given| plain(given, is_callable(value))),
+    ("escaped", |_, given| plain(given, false)),
+    ("lower", |value, given| plain(given, is_cased(&print::to_str(value)?, str::to_lowercase))),
+    ("upper", |value, given| plain(given, is_cased(&print::to_str(value)?, str::to_uppercase))),
+    ("odd", |value, given| plain(given, remainder(value, 2)? == 1)),
+    ("even", |value, given| plain(given, remainder(value, 2)? == 0)),
+    ("divisibleby", |value, given| {
+        let by = given.integer(0, "num")?.ok_or_else(|| error("divisibleby() missing required argument 'num'"))?;
+        Ok(remainder(value, by)? == 0)
+    }),
+    ("sameas", |value, given| same(value, &given.require(0, "other")?)),
+    ("in", |value, given| contains(&given.require(0, "seq")?, value)),
+    ("filter", |value, given| plain(given, value.as_str().is_some_and(|name| filters::find(name).is_some()))),
+    ("test", |value, given| plain(given, value.as_str().is_some_and(|name| find(name).is_some()))),
+    ("eq", is_equal),
+    ("equalto", is_equal),
+    ("==", is_equal),
+    ("ne", |value, given| is_equal(value, given).map(|equal| !equal)),
+    ("!=", |value, given| is_equal(value, given).map(|equal| !equal)),
+    ("lt", |value, given| ordered(value, given, Ordering::is_lt)),
+    ("lessthan", |value, given| ordered(value, given, Ordering::is_lt)),
+    ("<", |value, given| ordered(value, given, Ordering::is_lt)),
+    ("le", |value, given| ordered(value, given, Ordering::is_le)),
+    ("<=", |value, given| ordered(value, given, Ordering::is_le)),
+    ("gt", |value, given| ordered(value, given, Ordering::is_gt)),
+    ("greaterthan", |value, given| ordered(value, given, Ordering::is_gt)),
+    (">", |value, given| ordered(value, given, Ordering::is_gt)),
+    ("ge", |value, given| ordered(value, given, Ordering::is_ge)),
+    (">=", |value, given| ordered(value, given, Ordering::is_ge)),
+];
+
+/// Returns the test of a name.
+pub(super) fn find(name: &str) -> Option<&'static Predicate> {
+    PREDICATES.iter().find(|(known, _)| *known == name).map(|(_, predicate)| predicate)
 }
 
-fn register_comparisons(environment: &mut Environment<'_>) {
-    for name in ["eq", "equalto", "=="] {
-        environment.add_test(name, |left: &Value, right: &Value| left == right);
+/// Whether a value passes a test.
+pub(super) fn ask(
+    name: &str,
+    predicate: Option<&Predicate>,
+    value: &Value,
+    arguments: &Arguments<'_>,
+) -> Result<bool, Error> {
+    let predicate = predicate.ok_or_else(|| error(format!("No test named '{name}'.")))?;
+    if matches!(name, "lower" | "upper") {
+        bounds::look_through(value.size())?;
+        bounds::reserve(value.size().saturating_mul(2))?;
     }
-    for name in ["ne", "!="] {
-        environment.add_test(name, |left: &Value, right: &Value| left != right);
-    }
-    for name in ["lt", "lessthan", "<"] {
-        environment.add_test(name, |left: &Value, right: &Value| compare(left, right).map(std::cmp::Ordering::is_lt));
-    }
-    for name in ["le", "<="] {
-        environment.add_test(name, |left: &Value, right: &Value| compare(left, right).map(std::cmp::Ordering::is_le));
-    }
-    for name in ["gt", "greaterthan", ">"] {
-        environment.add_test(name, |left: &Value, right: &Value| compare(left, right).map(std::cmp::Ordering::is_gt));
-    }
-    for name in ["ge", ">="] {
-        environment.add_test(name, |left: &Value, right: &Value| compare(left, right).map(std::cmp::Ordering::is_ge));
-    }
+    predicate(value, arguments)
+}
+
+// The answer of a test without arguments.
+fn plain(given: &Arguments<'_>, answer: bool) -> Result<bool, Error> {
+    given.end(0).map(|()| answer)
+}
+
+fn is_equal(value: &Value, given: &Arguments<'_>) -> Result<bool, Error> {
+    let other = given.require(0, "other")?;
+    given.end(1)?;
+    equal(value, &other)
+}
+
+fn ordered(value: &Value, given: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Result<bool, Error> {
+    let other = given.require(0, "other")?;
+    given.end(1)?;
+    Ok(compare(value, &other)?.is_some_and(holds))
 }
 
 fn is_iterable(value: &Value) -> bool {
@@ -80,8 +106,15 @@ fn is_iterable(value: &Value) -> bool {
     )
 }
 
+// `str.islower` and `str.isupper`: all letters that have a case have this one, and there are some.
+fn is_cased(text: &str, cased: fn(&str) -> String) -> bool {
+    cased(text) == text && text.to_lowercase() != text.to_uppercase()
+}
+
+// What is undefined is an object that says so when it is called.
 fn is_callable(value: &Value) -> bool {
-    value.kind() == ValueKind::Plain && !is_big(value)
+    value.is_undefined()
+        || value.kind() == ValueKind::Plain && !matches!(value, Value::Big(_) | Value::Namespace(_) | Value::Cycler(_))
 }
 
 fn remainder(value: &Value, by: i64) -> Result<i128, Error> {
@@ -91,22 +124,11 @@ fn remainder(value: &Value, by: i64) -> Result<i128, Error> {
 }
 
 // Python compares identities here, which for anything but these is a matter of its memory.
-fn same(left: &Value, Rest(right): Rest<Value>) -> Result<bool, Error> {
-    let [right] = &right[..] else { return Err(error("sameas takes one argument")) };
+fn same(left: &Value, right: &Value) -> Result<bool, Error> {
     match (left.kind(), right.kind()) {
         (ValueKind::None | ValueKind::Bool, _) | (_, ValueKind::None | ValueKind::Bool) => {
-            Ok(left.kind() == right.kind() && left == right)
+            Ok(left.kind() == right.kind() && left.is_true() == right.is_true())
         }
         _ => Err(error("sameas compares True, False and None only")),
-    }
-}
-
-fn contains(container: &Value, value: &Value) -> Result<bool, Error> {
-    match (container.as_str(), value.as_str()) {
-        (Some(text), Some(part)) => Ok(text.contains(part)),
-        (Some(_), None) => {
-            Err(error(format!("'in <string>' requires string as left operand, not {}", type_name(value))))
-        }
-        _ => Ok(items(container)?.contains(value)),
     }
 }

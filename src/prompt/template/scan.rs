@@ -1,7 +1,9 @@
-//! Cuts a template's source into its tags and their tokens, as jinja2's lexer does. Text, comments and raw blocks are
-//! passed over; what the tokens mean is left to `rewrite` and `content_format`.
+//! Cuts a template's source into text and tags, and these into tokens, as jinja2's lexer does with `trim_blocks` and
+//! `lstrip_blocks`. Comments are left out, raw blocks are text; what the tokens mean is left to `syntax` and
+//! `content_format`.
 
 use super::TemplateError;
+use super::text::{is_space, strip_spaces_at_end};
 use super::tokens::{Kind, Token};
 
 /// A `{% … %}` or `{{ … }}` of the source.
@@ -9,6 +11,8 @@ use super::tokens::{Kind, Token};
 pub(super) struct Tag<'s> {
     pub(super) is_block: bool,
     pub(super) tokens: Vec<Token<'s>>,
+    /// Where it ends in the source.
+    pub(super) end: usize,
 }
 
 impl<'s> Tag<'s> {
@@ -18,28 +22,58 @@ impl<'s> Tag<'s> {
     }
 }
 
-/// Returns the tags of a source whose line ends are all `\n`.
-pub(super) fn scan(source: &str) -> Result<Vec<Tag<'_>>, TemplateError> {
+/// What a source consists of, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'s> {
+    /// Text to print, never empty.
+    Text(&'s str),
+    /// A tag, by its index.
+    Tag(usize),
+}
+
+/// A source in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Scanned<'s> {
+    pub(super) tags: Vec<Tag<'s>>,
+    pub(super) pieces: Vec<Piece<'s>>,
+}
+
+impl<'s> Scanned<'s> {
+    fn text(&mut self, text: &'s str) {
+        if !text.is_empty() {
+            self.pieces.push(Piece::Text(text));
+        }
+    }
+}
+
+/// Scans a source whose line ends are all `\n`. Its last one is not printed.
+pub(super) fn scan(source: &str) -> Result<Scanned<'_>, TemplateError> {
+    let source = source.strip_suffix('\n').unwrap_or(source);
     let mut scanner = Scanner { source, at: 0 };
-    let mut tags = Vec::new();
+    let mut found = Scanned::default();
     while let Some(open) = scanner.next_open() {
+        let is_variable = &source[open..open + 2] == "{{";
+        found.text(scanner.text_before(open, is_variable));
         match &source[open..open + 2] {
-            "{#" => {
-                let close = scanner.find("#}", open + 2);
-                scanner.at = close.ok_or_else(|| scanner.error("Missing end of comment tag", open))? + 2;
-            }
+            "{#" => scanner.comment(open)?,
             delimiter => {
                 let is_block = delimiter == "{%";
-                let tokens = scanner.tag(open, if is_block { "%}" } else { "}}" })?;
+                let (tokens, mark) = scanner.tag(open, if is_block { "%}" } else { "}}" })?;
                 if is_block && tokens.len() == 1 && tokens[0].is_name("raw") {
-                    scanner.skip_raw(open)?;
+                    if mark == Some('-') {
+                        scanner.skip_spaces();
+                    }
+                    found.text(scanner.raw(open)?);
                 } else {
-                    tags.push(Tag { is_block, tokens });
+                    scanner.skip_behind(mark, is_block);
+                    found.pieces.push(Piece::Tag(found.tags.len()));
+                    found.tags.push(Tag { is_block, tokens, end: scanner.at });
                 }
             }
         }
     }
-    Ok(tags)
+    found.text(&source[scanner.at..]);
+    Ok(found)
 }
 
 const DOUBLE_OPERATORS: [&str; 6] = ["//", "**", "==", "!=", ">=", "<="];
@@ -64,21 +98,64 @@ impl<'s> Scanner<'s> {
         Some(self.at + found)
     }
 
-    fn skip_raw(&mut self, open: usize) -> Result<(), TemplateError> {
-        while let Some(start) = self.find("{%", self.at) {
+    // The text up to the tag that opens at `open`, as far as the tag's mark and the place of the tag let it print.
+    fn text_before(&self, open: usize, is_variable: bool) -> &'s str {
+        let text = &self.source[self.at..open];
+        match self.source[open + 2..].chars().next() {
+            Some('-') => return strip_spaces_at_end(text),
+            Some('+') => return text,
+            _ if is_variable => return text,
+            _ => {}
+        }
+        let line = text.rfind('\n').map_or(0, |newline| newline + 1);
+        let starts_line = line > 0 || self.at == 0 || self.source[..self.at].ends_with('\n');
+        if starts_line && text[line..].chars().all(is_space) { &text[..line] } else { text }
+    }
+
+    fn skip_spaces(&mut self) {
+        let rest = &self.source[self.at..];
+        self.at += rest.len() - rest.trim_start_matches(is_space).len();
+    }
+
+    // What a tag's mark, or else its kind, takes from the text behind it.
+    fn skip_behind(&mut self, mark: Option<char>, takes_newline: bool) {
+        match mark {
+            Some('-') => self.skip_spaces(),
+            None if takes_newline && self.source[self.at..].starts_with('\n') => self.at += 1,
+            _ => {}
+        }
+    }
+
+    fn comment(&mut self, open: usize) -> Result<(), TemplateError> {
+        let start = open + 2 + usize::from(self.source[open + 2..].starts_with(['-', '+']));
+        let close = self.find("#}", start).ok_or_else(|| self.error("Missing end of comment tag", open))?;
+        let mark = self.source[start..close].chars().next_back().filter(|mark| matches!(mark, '-' | '+'));
+        self.at = close + 2;
+        self.skip_behind(mark, true);
+        Ok(())
+    }
+
+    // Reads from behind `raw` to behind `endraw`, and returns what is between them.
+    fn raw(&mut self, open: usize) -> Result<&'s str, TemplateError> {
+        let mut from = self.at;
+        while let Some(start) = self.find("{%", from) {
             let tag = self.source[start + 2..].trim_start_matches(['-', '+']).trim_start();
-            let tail = tag.strip_prefix("endraw").map(|tail| tail.trim_start().trim_start_matches(['-', '+']));
-            if let Some(rest) = tail.and_then(|tail| tail.strip_prefix("%}")) {
-                self.at = self.source.len() - rest.len();
-                return Ok(());
+            if let Some(tail) = tag.strip_prefix("endraw").map(str::trim_start) {
+                let mark = tail.chars().next().filter(|mark| matches!(mark, '-' | '+'));
+                if let Some(rest) = tail[usize::from(mark.is_some())..].strip_prefix("%}") {
+                    let text = self.text_before(start, false);
+                    self.at = self.source.len() - rest.len();
+                    self.skip_behind(mark, true);
+                    return Ok(text);
+                }
             }
-            self.at = start + 2;
+            from = start + 2;
         }
         Err(self.error("Missing end of raw directive", open))
     }
 
-    // Reads from behind the opening delimiter to behind the closing one.
-    fn tag(&mut self, open: usize, close: &str) -> Result<Vec<Token<'s>>, TemplateError> {
+    // Reads from behind the opening delimiter to behind the closing one, and returns that one's mark, too.
+    fn tag(&mut self, open: usize, close: &str) -> Result<(Vec<Token<'s>>, Option<char>), TemplateError> {
         let mut tokens: Vec<Token<'s>> = Vec::new();
         let mut depth = 0_usize;
         self.at = open + 2;
@@ -93,7 +170,7 @@ impl<'s> Scanner<'s> {
             let marked = rest.strip_prefix(['-', '+']).filter(|rest| rest.starts_with(close));
             if depth == 0 && (marked.is_some() || rest.starts_with(close)) {
                 self.at += close.len() + usize::from(marked.is_some());
-                return Ok(tokens);
+                return Ok((tokens, marked.and_then(|_| rest.chars().next())));
             }
             if first.is_whitespace() {
                 self.at += first.len_utf8();
@@ -175,7 +252,7 @@ mod tests {
     use super::*;
 
     fn texts(source: &str) -> Vec<Vec<&str>> {
-        let tags = scan(source).unwrap();
+        let tags = scan(source).unwrap().tags;
         tags.iter().map(|tag| tag.tokens.iter().map(|token| token.text).collect()).collect()
     }
 
@@ -183,6 +260,9 @@ mod tests {
     fn tags_are_found_between_text_comments_and_raw_blocks() {
         let source = "a {# {{ no }} #}{%- raw -%}{{ no }}{% no %}{%+ endraw +%} {{- 'x' ~ y -}} {%+ if a+%}{";
         assert_eq!(texts(source), [vec!["'x'", "~", "y"], vec!["if", "a"]]);
+        let pieces =
+            [Piece::Text("a "), Piece::Text("{{ no }}{% no %}"), Piece::Tag(0), Piece::Tag(1), Piece::Text("{")];
+        assert_eq!(scan(source).unwrap().pieces, pieces);
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Python's slices.
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, Value};
-
-use super::value::{SequenceKind, as_integer, error, is_generator, is_view, list, sequence_kind, tuple, type_name};
+use super::bounds;
+use super::error::Error;
+use super::value::{SequenceKind, Value, as_integer, error, is_view, list, range, tuple, type_name};
 
 /// `receiver[start:end:step]`, each bound an argument.
 pub(super) fn slice(receiver: &Value, bounds: &[Value]) -> Result<Value, Error> {
@@ -18,18 +17,35 @@ pub(super) fn slice(receiver: &Value, bounds: &[Value]) -> Result<Value, Error> 
     if step == 0 {
         return Err(error("slice step cannot be zero"));
     }
-    match receiver.kind() {
-        ValueKind::String => {
+    bounds::look_through(receiver.size())?;
+    match receiver {
+        Value::String(_) => {
+            // Characters take four bytes here.
+            bounds::reserve(receiver.size().saturating_mul(5))?;
             let chars: Vec<char> = receiver.as_str().unwrap_or_default().chars().collect();
             let sliced: String = indices(chars.len(), start, end, step).map(|index| chars[index]).collect();
             Ok(Value::from(sliced))
         }
-        ValueKind::Seq | ValueKind::Iterable if !is_generator(receiver) && !is_view(receiver) => {
-            let items: Vec<Value> = receiver.try_iter()?.collect();
+        Value::Sequence(sequence) if !is_view(receiver) => {
+            bounds::reserve(receiver.size())?;
+            let items = &sequence.items;
             let sliced = indices(items.len(), start, end, step).map(|index| items[index].clone()).collect();
-            Ok(if sequence_kind(receiver) == SequenceKind::Tuple { tuple(sliced) } else { list(sliced) })
+            Ok(match sequence.kind {
+                SequenceKind::Tuple => tuple(sliced),
+                SequenceKind::Range(first, _, by) => {
+                    let (start, end) = ends(items.len(), start, end, step);
+                    let number = |index: i128| i128::from(first).saturating_add(index.saturating_mul(by.into()));
+                    let bounds = [number(start), number(end), i128::from(by).saturating_mul(step)];
+                    let bounds = bounds.map(i64::try_from);
+                    let [Ok(start), Ok(end), Ok(by)] = bounds else {
+                        return Err(error("the slice's step is too large"));
+                    };
+                    range(sliced, [start, end, by])
+                }
+                _ => list(sliced),
+            })
         }
-        ValueKind::Undefined => Err(error("value is undefined")),
+        Value::Undefined => Err(error("value is undefined")),
         _ => Err(error(format!("'{}' object is not subscriptable", type_name(receiver)))),
     }
 }
@@ -53,7 +69,8 @@ pub(super) fn part(text: &str, start: Option<i64>, end: Option<i64>) -> Option<&
     Some(&text[offset(start)..offset(end)])
 }
 
-fn indices(length: usize, start: Option<i128>, end: Option<i128>, step: i128) -> impl Iterator<Item = usize> {
+// Python's `slice.indices`: the index that comes first, and the one that none comes at or behind.
+fn ends(length: usize, start: Option<i128>, end: Option<i128>, step: i128) -> (i128, i128) {
     let length = i128::try_from(length).unwrap_or(i128::MAX);
     let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
     let clamp = |bound: i128| {
@@ -61,8 +78,11 @@ fn indices(length: usize, start: Option<i128>, end: Option<i128>, step: i128) ->
         bound.clamp(lowest, highest)
     };
     let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
-    let start = start.map_or(first, clamp);
-    let end = end.map_or(last, clamp);
+    (start.map_or(first, clamp), end.map_or(last, clamp))
+}
+
+fn indices(length: usize, start: Option<i128>, end: Option<i128>, step: i128) -> impl Iterator<Item = usize> {
+    let (start, end) = ends(length, start, end, step);
     let within = move |&index: &i128| if step > 0 { index < end } else { index > end };
     std::iter::successors(Some(start), move |index| index.checked_add(step))
         .take_while(within)

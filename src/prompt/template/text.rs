@@ -1,5 +1,8 @@
 //! Python's `str` operations that Rust has under other rules.
 
+use super::bounds;
+use super::error::Error;
+
 /// Whether Python's `str.isspace` accepts the character; Unicode's white space and four separators of ASCII.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
@@ -119,9 +122,14 @@ fn title_case(c: char) -> String {
     }
 }
 
-/// `str.replace`, at most `limit` times from the left.
-pub(super) fn replace(text: &str, old: &str, new: &str, limit: Option<usize>) -> String {
-    limit.map_or_else(|| text.replace(old, new), |limit| text.replacen(old, new, limit))
+/// `str.replace`, at most `limit` times from the left; an error where the result would be too long.
+pub(super) fn replace(text: &str, old: &str, new: &str, limit: Option<usize>) -> Result<String, Error> {
+    bounds::look_through(text.len())?;
+    if new.len() > old.len() {
+        let most = text.matches(old).take(limit.unwrap_or(usize::MAX)).count();
+        bounds::reserve(text.len().saturating_add(most.saturating_mul(new.len() - old.len())))?;
+    }
+    Ok(limit.map_or_else(|| text.replace(old, new), |limit| text.replacen(old, new, limit)))
 }
 
 #[cfg(test)]

@@ -9,10 +9,6 @@ pub(super) struct Token<'s> {
 }
 
 impl Token<'_> {
-    pub(super) fn end(&self) -> usize {
-        self.start + self.text.len()
-    }
-
     pub(super) fn is_name(&self, name: &str) -> bool {
         self.kind == Kind::Name && self.text == name
     }

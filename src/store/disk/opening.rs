@@ -66,13 +66,21 @@ pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
     let failed = |error| OpenError::Io { path: path.to_owned(), error };
     match fs::metadata(path) {
         Ok(found) if !found.is_file() => return Err(OpenError::Foreign(path.to_owned())),
-        Ok(found) if found.len() > 0 => {}
-        Ok(_) => create(path, true)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, false)?,
+        // tito makes a store under another name, so that a file of its own is never empty, and redb would begin anew.
+        Ok(found) if found.len() == 0 => {
+            return Err(OpenError::Corrupted { path: path.to_owned(), reason: "it has 0 bytes".to_owned() });
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
         Err(error) => return Err(failed(error)),
     }
-    if !begins_with_magic(path).map_err(failed)? {
+    let header = header(path).map_err(failed)?;
+    if !header.starts_with(MAGIC) {
         return Err(OpenError::Foreign(path.to_owned()));
+    }
+    if !names_last_commit(&header) {
+        let reason = "the earlier one of its two last commits is said to count".to_owned();
+        return Err(OpenError::Corrupted { path: path.to_owned(), reason });
     }
     let mut builder = redb::Builder::new();
     builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
@@ -81,6 +89,11 @@ pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
     let format = guard::guarded(read, redb::Error::Corrupted);
     match format.map_err(|error| open_error(path, error))? {
         Some(tables::FORMAT) => Ok(database),
+        Some(tables::FORMAT_WITHOUT_HEADS) => {
+            let adopted = guard::guarded(|| tables::adopt(&database), redb::Error::Corrupted);
+            adopted.map_err(|error| open_error(path, error))?;
+            Ok(database)
+        }
         Some(found) => Err(OpenError::Format { path: path.to_owned(), found }),
         None => Err(OpenError::Foreign(path.to_owned())),
     }
@@ -91,14 +104,38 @@ pub(super) fn reopen(path: &Path) -> Result<Database, DatabaseError> {
     redb::Builder::new().set_cache_size(CACHE_BYTES).open(path)
 }
 
-fn begins_with_magic(path: &Path) -> io::Result<bool> {
-    let mut begin = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, MAGIC.len() as u64), &mut begin)?;
-    Ok(begin == MAGIC)
+/// Of redb: the magic number, a byte of flags, the geometry, and the slots of two commits.
+const HEADER_BYTES: u64 = 320;
+
+/// The first bytes of a file, fewer where it ends before.
+fn header(path: &Path) -> io::Result<Vec<u8>> {
+    let mut header = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, HEADER_BYTES), &mut header)?;
+    Ok(header)
+}
+
+/// Whether a file that was closed in order says that its last commit is the one that counts.
+///
+/// The byte that says so is under no checksum: with one bit changed, redb would serve the commit before, and a record
+/// that was accepted would be gone without a word. What a process left open, redb looks through and decides itself.
+fn names_last_commit(header: &[u8]) -> bool {
+    const FLAGS: usize = 9;
+    const SECOND_COUNTS: u8 = 1;
+    const LEFT_OPEN: u8 = 2;
+    const NOT_FLUSHED: u8 = 8;
+    /// Of the numbers of the two commits.
+    const NUMBERS: [usize; 2] = [64 + 104, 64 + 128 + 104];
+    let number = |at: usize| header.get(at..)?.first_chunk().copied().map(u64::from_le_bytes);
+    let (Some(flags), Some(first), Some(second)) = (header.get(FLAGS), number(NUMBERS[0]), number(NUMBERS[1])) else {
+        // Too short for redb, which says so.
+        return true;
+    };
+    let last_counts = if flags & SECOND_COUNTS == 0 { first > second } else { second > first };
+    flags & LEFT_OPEN != 0 || (last_counts && flags & NOT_FLUSHED == 0)
 }
 
 /// A file is made under another name, so that none is ever found half made.
-fn create(path: &Path, replace: bool) -> Result<(), OpenError> {
+fn create(path: &Path) -> Result<(), OpenError> {
     let failed = |error| OpenError::Io { path: path.to_owned(), error };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = NamedTempFile::new_in(directory).map_err(failed)?;
@@ -106,8 +143,7 @@ fn create(path: &Path, replace: bool) -> Result<(), OpenError> {
     let database = database.map_err(|error| open_error(path, error.into()))?;
     tables::create(&database).map_err(|error| open_error(path, error))?;
     database.close().map_err(|error| open_error(path, error.into()))?;
-    let placed = if replace { file.persist(path) } else { file.persist_noclobber(path) };
-    match placed {
+    match file.persist_noclobber(path) {
         // Another server was faster: its file, or its lock, is what will be found.
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(failed(error.error)),

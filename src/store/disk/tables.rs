@@ -9,11 +9,13 @@ use redb::{
 
 use crate::store::RecordState;
 
-/// Of this layout; what is found under another number is not touched.
-pub(super) const FORMAT: u64 = 1;
+/// Of this layout; what is found under a number that is not known is not touched.
+pub(super) const FORMAT: u64 = 2;
+/// The same layout, but checksums are of id and body alone.
+pub(super) const FORMAT_WITHOUT_HEADS: u64 = 1;
 
-/// Age, state, epoch, bytes of the body, checksum.
-type StoredHead = (u64, u8, u128, u64, [u8; 32]);
+/// Age, state, epoch, bytes of the body, checksum of all that with id and body.
+pub(super) type StoredHead = (u64, u8, u128, u64, [u8; 32]);
 
 const HEADS: TableDefinition<'_, &str, StoredHead> = TableDefinition::new("heads");
 const IDS: TableDefinition<'_, u64, &str> = TableDefinition::new("ids");
@@ -31,7 +33,23 @@ pub(super) struct Head {
     /// The process that wrote it.
     pub(super) epoch: u128,
     pub(super) bytes: u64,
-    pub(super) checksum: [u8; 32],
+    /// Of id and body.
+    pub(super) content: [u8; 32],
+}
+
+/// Of a body under its id.
+pub(super) fn content(id: &str, record: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(id.len() as u64).to_le_bytes()).update(id.as_bytes()).update(record);
+    hasher.finalize().into()
+}
+
+/// Of a record: what is in its head, and its content.
+fn checksum(age: u64, head: &Head) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&age.to_le_bytes()).update(&[state_byte(head.state)]).update(&head.epoch.to_le_bytes());
+    hasher.update(&head.bytes.to_le_bytes()).update(&head.content);
+    hasher.finalize().into()
 }
 
 /// About what a record takes in the file: a body that is longer than half a page has pages to itself, whose number is a
@@ -60,6 +78,24 @@ pub(super) fn create(database: &Database) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
+/// Gives the records of a file of the earlier format the checksums of this one, all at once.
+pub(super) fn adopt(database: &Database) -> Result<(), redb::Error> {
+    let transaction = begin_write(database)?;
+    {
+        let mut heads = transaction.open_table(HEADS)?;
+        let stored: Vec<(String, StoredHead)> = heads
+            .iter()?
+            .map(|entry| entry.map(|(id, head)| (id.value().to_owned(), head.value())))
+            .collect::<Result<_, _>>()?;
+        for (id, (age, state, epoch, bytes, content)) in stored {
+            let head = Head { state: state_of(state)?, epoch, bytes, content };
+            heads.insert(id.as_str(), (age, state, epoch, bytes, checksum(age, &head)))?;
+        }
+        transaction.open_table(NUMBERS)?.insert(NUMBER_FORMAT, FORMAT)?;
+    }
+    Ok(transaction.commit()?)
+}
+
 /// The layout's number; `None` where the file is of something else.
 pub(super) fn format(transaction: &ReadTransaction) -> Result<Option<u64>, redb::Error> {
     if !transaction.list_tables()?.any(|table| table.name() == NUMBERS.name()) {
@@ -76,14 +112,13 @@ fn state_byte(state: RecordState) -> u8 {
     }
 }
 
-fn head((age, state, epoch, bytes, checksum): StoredHead) -> Result<(u64, Head), redb::Error> {
-    let state = match state {
-        0 => RecordState::InProgress,
-        1 => RecordState::Done,
-        2 => RecordState::Interrupted,
-        other => return Err(broken(&format!("a record is in state {other}"))),
-    };
-    Ok((age, Head { state, epoch, bytes, checksum }))
+fn state_of(byte: u8) -> Result<RecordState, redb::Error> {
+    match byte {
+        0 => Ok(RecordState::InProgress),
+        1 => Ok(RecordState::Done),
+        2 => Ok(RecordState::Interrupted),
+        other => Err(broken(&format!("a record is in state {other}"))),
+    }
 }
 
 fn broken(what: &str) -> redb::Error {
@@ -103,8 +138,12 @@ impl Reading {
 
     pub(super) fn get(&self, id: &str) -> Result<Option<(Head, Vec<u8>)>, redb::Error> {
         let Some(stored) = self.heads.get(id)? else { return Ok(None) };
-        let (age, head) = head(stored.value())?;
+        let (age, state, epoch, bytes, found) = stored.value();
         let body = self.bodies.get(age)?.ok_or_else(|| broken("a record has no body"))?;
+        let head = Head { state: state_of(state)?, epoch, bytes, content: content(id, body.value()) };
+        if bytes != body.value().len() as u64 || found != checksum(age, &head) {
+            return Err(broken("a record is not what was written"));
+        }
         Ok(Some((head, body.value().to_vec())))
     }
 }
@@ -139,9 +178,9 @@ impl<'t> Writing<'t> {
     /// Whether there was one.
     pub(super) fn remove(&mut self, id: &str) -> Result<bool, redb::Error> {
         let Some(stored) = self.heads.remove(id)?.map(|stored| stored.value()) else { return Ok(false) };
-        let (age, head) = head(stored)?;
+        let (age, _, _, bytes, _) = stored;
         let paired = self.ids.remove(age)?.is_some() & self.bodies.remove(age)?.is_some();
-        let weight = self.weight()?.checked_sub(weight(id, head.bytes));
+        let weight = self.weight()?.checked_sub(weight(id, bytes));
         let Some(weight) = weight.filter(|_| paired) else { return Err(broken("the tables contradict each other")) };
         self.numbers.insert(NUMBER_WEIGHT, weight)?;
         Ok(true)
@@ -163,11 +202,35 @@ impl<'t> Writing<'t> {
     pub(super) fn insert(&mut self, id: &str, head: &Head, record: &[u8]) -> Result<(), redb::Error> {
         let age = self.number(NUMBER_NEXT)?;
         let weight = self.weight()?.saturating_add(weight(id, head.bytes));
-        self.heads.insert(id, (age, state_byte(head.state), head.epoch, head.bytes, head.checksum))?;
+        let checksum = checksum(age, head);
+        self.heads.insert(id, (age, state_byte(head.state), head.epoch, head.bytes, checksum))?;
         self.ids.insert(age, id)?;
         self.bodies.insert(age, record)?;
         self.numbers.insert(NUMBER_NEXT, age + 1)?;
         self.numbers.insert(NUMBER_WEIGHT, weight)?;
         Ok(())
     }
+}
+
+/// Writes a head as no store does.
+#[cfg(test)]
+pub(super) fn change_head(database: &Database, id: &str, change: impl FnOnce(&mut StoredHead)) {
+    let transaction = begin_write(database).unwrap();
+    let mut heads = transaction.open_table(HEADS).unwrap();
+    let mut head = heads.get(id).unwrap().unwrap().value();
+    change(&mut head);
+    heads.insert(id, head).unwrap();
+    drop(heads);
+    transaction.commit().unwrap();
+}
+
+/// Makes a file with these records one of the earlier format.
+#[cfg(test)]
+pub(super) fn make_earlier(database: &Database, records: &[(&str, &[u8])]) {
+    for (id, record) in records {
+        change_head(database, id, |head| head.4 = content(id, record));
+    }
+    let transaction = begin_write(database).unwrap();
+    transaction.open_table(NUMBERS).unwrap().insert(NUMBER_FORMAT, FORMAT_WITHOUT_HEADS).unwrap();
+    transaction.commit().unwrap();
 }

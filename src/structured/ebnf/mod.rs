@@ -5,6 +5,7 @@
 //! recursion is written out in single characters. Both accept exactly what the EBNF does.
 //! Refuses what is not of the language: lookaheads and macros, by name.
 
+mod ends;
 mod parse;
 mod write;
 
@@ -29,8 +30,10 @@ enum Expr {
 
 /// The rules by index.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "they are the rules")]
 struct Rules {
     rules: Vec<Expr>,
+    names: Vec<String>,
     root: usize,
 }
 
@@ -42,7 +45,8 @@ pub(super) fn is_lark(grammar: &str) -> bool {
 
 /// The grammar in Lark.
 pub(super) fn to_lark(grammar: &str) -> Result<String, StructuredError> {
-    let rules = parse::rules(grammar)
-        .map_err(|error| StructuredError::new(format!("Invalid grammar specification. {error}")))?;
+    let invalid = |error| StructuredError::new(format!("Invalid grammar specification. {error}"));
+    let rules = parse::rules(grammar).map_err(invalid)?;
+    ends::check(&rules).map_err(invalid)?;
     write::lark(&rules).map_err(StructuredError::new)
 }

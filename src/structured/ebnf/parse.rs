@@ -53,7 +53,9 @@ impl<'a> Parser<'a> {
         if let Some((name, _)) = undefined {
             return Err(format!("rule {name:?} is not defined"));
         }
-        Ok(Rules { rules: self.rules.drain(..).flatten().collect(), root })
+        let mut names = vec![String::new(); self.rules.len()];
+        self.names.iter().for_each(|(name, &index)| (*name).clone_into(&mut names[index]));
+        Ok(Rules { rules: self.rules.drain(..).flatten().collect(), names, root })
     }
 
     fn index(&mut self, name: &'a str) -> usize {

@@ -53,7 +53,7 @@ impl Rules {
             seen[rule] = Seen::Open;
             open.push((rule, true));
             let mut used = Vec::new();
-            used_by(&self.rules[rule], &mut used);
+            self.rules[rule].uses(&mut used);
             if used.iter().any(|&rule| seen[rule] == Seen::Open) {
                 return true;
             }
@@ -109,12 +109,15 @@ impl Rules {
     }
 }
 
-fn used_by(expr: &Expr, used: &mut Vec<usize>) {
-    match expr {
-        Expr::Rule(rule) => used.push(*rule),
-        Expr::Sequence(parts) | Expr::Choice(parts) => parts.iter().for_each(|part| used_by(part, used)),
-        Expr::Repeat(part, ..) => used_by(part, used),
-        Expr::Text(_) | Expr::Class { .. } => {}
+impl Expr {
+    /// Appends the rules that it uses.
+    pub(super) fn uses(&self, used: &mut Vec<usize>) {
+        match self {
+            Self::Rule(rule) => used.push(*rule),
+            Self::Sequence(parts) | Self::Choice(parts) => parts.iter().for_each(|part| part.uses(used)),
+            Self::Repeat(part, ..) => part.uses(used),
+            Self::Text(_) | Self::Class { .. } => {}
+        }
     }
 }
 

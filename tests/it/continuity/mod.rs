@@ -12,6 +12,8 @@ mod counterexamples;
 mod families;
 /// Clients that did nothing wrong.
 mod honest;
+/// Clients that must not see what others were answered.
+mod isolation;
 /// Every family with every shape of conversation and every end of a generation.
 mod matrix;
 /// Recorded conversations: the ids of a patched vLLM.
@@ -47,7 +49,7 @@ use tito::{
     model::EosTokens,
     prompt::{
         ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, RenderedPrompt, Templates,
-        template::ChatTemplate,
+        template::{ChatTemplate, Patience},
     },
     server::{self, ServerConfig},
     telemetry::Metrics,
@@ -135,6 +137,7 @@ impl Model {
             stop_token_ids: serde_json::from_value::<Option<_>>(field("stop_token_ids")).unwrap().unwrap_or_default(),
             known,
             checks: Checks::default(),
+            patience: Patience::default(),
             now: time::OffsetDateTime::UNIX_EPOCH,
         }
     }

@@ -5,6 +5,8 @@
 
 /// Ids and texts of real tokenizers.
 mod ids;
+/// Long texts, in pieces and whole.
+mod long_texts;
 /// Real chat templates.
 mod renders;
 

@@ -9,7 +9,7 @@ use tito::{
     chat::{FunctionTool, Message},
     json,
     model::EosTokens,
-    prompt::{ChatPrompt, Checks, OnUnprovable, PromptRenderer},
+    prompt::{ChatPrompt, Checks, OnUnprovable, PromptRenderer, template::Patience},
     tokenizer::{AddedToken, ByteLevelBpe, Tokenizer},
 };
 
@@ -50,6 +50,7 @@ impl Request {
             known: None,
             now: NOW,
             checks: Checks::default(),
+            patience: Patience::default(),
         }
     }
 }

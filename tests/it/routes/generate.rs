@@ -61,11 +61,13 @@ async fn an_answer_has_every_key_of_vllm_in_its_order() {
               "logprobs": {
                 "content": [
                   {
+                    "token": "token_id:282",
                     "token_id": 282,
                     "logprob": -2.220446e-15,
                     "rank": 1,
                     "top_logprobs": [
                       {
+                        "token": "token_id:282",
                         "token_id": 282,
                         "logprob": -2.220446e-15,
                         "rank": 1
@@ -73,11 +75,13 @@ async fn an_answer_has_every_key_of_vllm_in_its_order() {
                     ]
                   },
                   {
+                    "token": "token_id:2",
                     "token_id": 2,
                     "logprob": -1.7763568e-15,
                     "rank": 1,
                     "top_logprobs": [
                       {
+                        "token": "token_id:2",
                         "token_id": 2,
                         "logprob": -1.7763568e-15,
                         "rank": 1

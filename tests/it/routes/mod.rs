@@ -18,6 +18,7 @@ mod invocations;
 mod message_turns;
 mod messages;
 mod models;
+mod owners;
 mod reasoning;
 mod render;
 mod response_chains;

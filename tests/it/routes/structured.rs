@@ -191,6 +191,93 @@ async fn every_format_can_be_forced_to_call_and_is_read_back() {
 }
 
 #[tokio::test]
+async fn a_model_that_wants_nothing_but_blanks_finishes_its_call_in_every_format() {
+    let named = json!({ "type": "function", "function": { "name": "forecast" } });
+    for name in ToolParser::names().filter(|name| !UNKNOWN.contains(name)) {
+        let app = TestApp::new().tools(ToolPolicy { parser: ToolParser::named(name), auto: true, reasoning: None });
+        let mut bias = serde_json::Map::new();
+        for blank in [" ", "\n", "\t"] {
+            let body = json!({ "prompt": blank, "add_special_tokens": false });
+            let ids = app.post("/tokenize", body).await.ok()["tokens"].take();
+            bias.insert(ids[0].to_string(), json!(100));
+        }
+        let more = json!({ "tools": tools(true), "tool_choice": named, "logit_bias": bias });
+        let choice = chat(&app, 1, &more).await;
+        if let Some(names) = forced_calls(name, &choice) {
+            assert_ne!(choice["finish_reason"], "length", "{name}: {choice}");
+            assert_eq!(names, ["forecast"], "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_no_output_could_keep_to_is_refused_with_the_reason_before_anything_is_generated() {
+    let app = TestApp::new();
+    let endless = json!({ "$ref": "#" });
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": endless, "strict": true } });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "n", "schema": endless } });
+    let hermes = TestApp::new().reads_tool_calls();
+    for (app, more) in [
+        (&app, json!({ "response_format": format })),
+        (&app, json!({ "structured_outputs": { "json": endless } })),
+        (&app, json!({ "structured_outputs": { "json": endless.to_string() } })),
+        (&hermes, json!({ "tools": [tool], "tool_choice": "required" })),
+        (&hermes, json!({ "tools": [tool] })),
+    ] {
+        for stream in [false, true] {
+            let mut body = json!({ "messages": [{ "role": "user", "content": "hello" }], "stream": stream });
+            body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+            let answer = app.post(CHAT, body).await;
+            assert_eq!(answer.status, 400, "{more}: {}", answer.text);
+            assert!(answer.text.contains("leads back to itself without an end"), "{more}: {}", answer.text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reference_to_all_of_a_schema_is_refused_where_calls_have_only_parts_of_it() {
+    let tree = json!({ "type": "object", "properties": {
+        "next": { "anyOf": [{ "$ref": "#" }, { "type": "null" }] } }, "required": ["next"] });
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": tree, "strict": true } });
+    for (parser, status) in [("hermes", 200), ("qwen3_coder", 400), ("glm45", 400), ("pythonic", 400)] {
+        let policy = ToolPolicy { parser: ToolParser::named(parser), auto: true, reasoning: None };
+        let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "tools": [tool], "max_tokens": 200,
+            "tool_choice": "required" });
+        let answer = TestApp::new().tools(policy).post(CHAT, body).await;
+        assert_eq!(answer.status, status, "{parser}: {}", answer.text);
+        if status == 400 {
+            assert_eq!(answer.error()["param"], "tools", "{parser}: {}", answer.text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_a_large_body_is_answered_as_a_small_one_is() {
+    let app = TestApp::new();
+    let large = |field: &str, value: Value| {
+        let mut body = json!({ "prompt": "hello", "seed": 1, "max_tokens": 5 });
+        body[field] = value;
+        assert!(body.to_string().len() > 1 << 16);
+        body
+    };
+    let answer = |body: Value| async { app.post(COMPLETIONS, body).await };
+    let small = answer(json!({ "prompt": "hello", "seed": 1, "max_tokens": 5 })).await.ok();
+    // One id over and over: as if it were said once.
+    let repeated = answer(large("stop_token_ids", json!(vec![7; 50_000]))).await.ok();
+    let once = answer(json!({ "prompt": "hello", "seed": 1, "max_tokens": 5, "stop_token_ids": [7] })).await.ok();
+    assert_eq!(repeated["choices"], once["choices"]);
+    let padded = answer(large("user", json!("x".repeat(1 << 17)))).await.ok();
+    assert_eq!(padded["choices"], small["choices"]);
+    let unknown: serde_json::Map<String, Value> = (0..20_000).map(|id| (id.to_string(), json!(1))).collect();
+    let refused = answer(large("logit_bias", json!(unknown))).await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("logit_bias")), "{}", refused.text);
+    let words: Vec<String> = (0..20_000).map(|index| format!("w{index}")).collect();
+    let refused = answer(large("bad_words", json!(words))).await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("bad_words")), "{}", refused.text);
+    assert_eq!(answer(Value::String("{".repeat(1 << 17))).await.status, 400);
+}
+
+#[tokio::test]
 async fn a_strict_tool_holds_a_call_that_the_model_begins_by_itself() {
     // The script wants another argument than the schema has, and then talks on.
     let text = "Well. <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"unit\": \"K\"}}\n</tool_call>";

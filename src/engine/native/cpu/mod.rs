@@ -2,10 +2,12 @@
 
 mod kernels;
 
-pub use kernels::KernelSet;
-pub(crate) use kernels::{Pool, Precision, Processor};
+#[cfg(target_os = "linux")]
+pub(crate) use kernels::try_under_signals;
+pub use kernels::{KernelSet, Mismatch};
+pub(crate) use kernels::{Pool, Precision, Processor, compare_with_portable};
 
-use std::ops::Range;
+use std::{cell::Cell, ops::Range};
 
 use kernels::{
     Attention, KvLayout, KvStore, Operand, Packed, Quantized, States, add_scaled, attend, gated_silu, head_norm,
@@ -27,6 +29,8 @@ pub(crate) enum Matrix {
     Packed(Packed),
     /// In the blocks of a GGUF file.
     Quantized(Quantized),
+    /// Of this size, for which there is no room: no weights are read then.
+    Nowhere { outputs: usize, inputs: usize },
 }
 
 impl Matrix {
@@ -34,6 +38,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.outputs(),
             Self::Quantized(quantized) => quantized.outputs(),
+            Self::Nowhere { outputs, .. } => *outputs,
         }
     }
 
@@ -41,6 +46,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.inputs(),
             Self::Quantized(quantized) => quantized.inputs(),
+            Self::Nowhere { inputs, .. } => *inputs,
         }
     }
 
@@ -48,6 +54,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => multiply(processor, input, packed, out, accumulate),
             Self::Quantized(quantized) => quantized.multiply(processor, input, out, accumulate),
+            Self::Nowhere { .. } => unreachable!("without room for every weight no model is loaded"),
         }
     }
 
@@ -55,6 +62,7 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.read_row(index, row),
             Self::Quantized(quantized) => quantized.read_row(index, row),
+            Self::Nowhere { .. } => unreachable!("without room for every weight no model is loaded"),
         }
     }
 }
@@ -71,18 +79,30 @@ pub(crate) struct CpuBackend {
     processor: Processor,
     precision: Precision,
     keeps_blocks: bool,
+    /// Whether the system refused room for a weight.
+    starved: Cell<bool>,
     logits: States,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, keeps_blocks: false, logits: States::default() }
+        Self { processor, precision, keeps_blocks: false, starved: Cell::new(false), logits: States::default() }
     }
 
     /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
     pub(crate) fn keeping_blocks(self) -> Self {
         Self { keeps_blocks: true, ..self }
+    }
+
+    fn packed(&self, outputs: usize, inputs: usize) -> Matrix {
+        Packed::try_zeros(self.precision, outputs, inputs).map_or_else(
+            |NoRoom| {
+                self.starved.set(true);
+                Matrix::Nowhere { outputs, inputs }
+            },
+            Matrix::Packed,
+        )
     }
 
     fn layout(&self, CacheShape { heads, head_dim }: CacheShape) -> KvLayout {
@@ -111,7 +131,7 @@ impl Backend for CpuBackend {
         if self.keeps_blocks {
             return Matrix::Quantized(Quantized::zeros(outputs, inputs));
         }
-        Matrix::Packed(Packed::zeros(self.precision, outputs, inputs))
+        self.packed(outputs, inputs)
     }
 
     fn write_rows(&mut self, matrix: &mut Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
@@ -120,11 +140,16 @@ impl Backend for CpuBackend {
             && quantized.is_empty()
             && !Quantized::keeps(rows)
         {
-            *matrix = Matrix::Packed(Packed::zeros(self.precision, quantized.outputs(), quantized.inputs()));
+            *matrix = self.packed(quantized.outputs(), quantized.inputs());
+        }
+        // Where one weight has no room none is read: the model would not be loaded.
+        if self.starved.get() {
+            return Err(WeightsError::NoRoom);
         }
         match matrix {
             Matrix::Packed(packed) => packed.write_rows(&mut self.processor.pool, first, rows),
             Matrix::Quantized(quantized) => quantized.write_rows(first, rows),
+            Matrix::Nowhere { .. } => Err(WeightsError::NoRoom),
         }
     }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     engine::native::{
         model::{Model, ModelShape},
-        weights::GgufWeights,
+        weights::{GgufWeights, Weights},
     },
     gguf::{GgufFile, fixture::HuggingFace},
 };
@@ -82,6 +82,20 @@ fn a_cache_for_which_there_are_no_addresses_is_refused() {
             let cache = backend(1, precision).cache(CacheShape { heads, head_dim }, blocks);
             assert_eq!(cache.err(), Some(NoRoom));
         }
+    }
+}
+
+#[test]
+fn weights_for_which_there_are_no_addresses_are_refused() {
+    let (_directory, file) = opened("LlamaForCausalLM", GgmlDType::F16, GgmlDType::F16);
+    let weights = GgufWeights::open(&file).unwrap();
+    let rows = weights.rows("model.embed_tokens.weight").unwrap();
+    for outputs in [1 << 40, usize::MAX] {
+        let mut backend = backend(1, Precision::Bf16);
+        let mut fits = backend.matrix(rows.rows(), rows.columns());
+        backend.write_rows(&mut fits, 0, &*rows).unwrap();
+        backend.matrix(outputs, 1 << 20);
+        assert!(matches!(backend.write_rows(&mut fits, 0, &*rows), Err(WeightsError::NoRoom)));
     }
 }
 

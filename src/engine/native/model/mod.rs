@@ -7,6 +7,7 @@ mod rope;
 mod tensors;
 
 pub(crate) use config::{ConfigError, ModelShape};
+pub(crate) use tensors::parameter_count;
 
 use std::ops::Range;
 

@@ -85,6 +85,13 @@ fn expected(shape: &ModelShape) -> Vec<Tensor> {
     tensors
 }
 
+/// The numbers of all tensors of a model.
+pub(crate) fn parameter_count(shape: &ModelShape) -> u64 {
+    let of_tensor =
+        |tensor: &Tensor| tensor.shape.iter().fold(1, |product: u64, len| product.saturating_mul(*len as u64));
+    expected(shape).iter().map(of_tensor).fold(0, u64::saturating_add)
+}
+
 fn expected_of_layer(shape: &ModelShape, layer: &LayerShape, add: &mut dyn FnMut(&str, &[usize], InLayer)) {
     let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
     add("input_layernorm.weight", &[shape.hidden], InLayer::AttentionNorm);

@@ -2,10 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{Plan, Scheduler, release, sequence::Sequence, work};
-use crate::engine::native::{
-    backend::BLOCK_TOKENS,
-    kv_cache::{BlockHash, BlockId},
+use super::{Plan, Scheduler, SequenceId, pieces::KEPT, sequence::Sequence, work};
+use crate::engine::{
+    native::{
+        backend::BLOCK_TOKENS,
+        kv_cache::{BlockHash, BlockId},
+    },
+    turns::Passed,
 };
 
 /// What is there of a sequence before it runs.
@@ -25,37 +28,54 @@ impl Found {
 }
 
 impl Scheduler {
-    /// Admits sequences as far as the step's tokens, the seats and the blocks reach, in the order of arrival; only one
-    /// whose beginning is just being computed for another one lets others pass.
+    /// Admits sequences as far as the step's tokens, the seats and the blocks reach, as they take turns; only one whose
+    /// beginning is just being computed for another one lets others pass. Where there is no seat or no block for
+    /// somebody who is owed one, the youngest of who has the most gives way.
     pub(super) fn admit(&mut self, plan: &mut Plan, budget: &mut usize) {
         let mut pending = self.pending();
-        let mut index = 0;
-        while index < self.waiting.len() && *budget > 0 && self.running.len() < self.bounds.max_num_seqs {
-            let version = self.weight_version;
-            self.waiting[index].hash(version);
-            let found = self.find(&self.waiting[index]);
-            if self.is_pending(&self.waiting[index], &found, &pending) {
-                index += 1;
-                continue;
-            }
-            let Some(mut sequence) = self.waiting.remove(index) else { break };
-            if !self.start(&mut sequence, &found, plan, *budget) {
-                self.waiting.insert(index, sequence);
+        let mut passed = Passed::default();
+        let most = (self.bounds.max_num_batched_tokens / KEPT).max(BLOCK_TOKENS);
+        let mut seated = Vec::new();
+        while *budget > 0
+            && let Some((turn, number)) = self.waiting.next(&passed)
+        {
+            let turn = turn.clone();
+            let owing = self.waiting.owing(&turn);
+            // Who had to make room now would only be in the way again.
+            if plan.preempted > 0 && owing.is_none() {
                 break;
             }
-            let tokens = sequence.remaining().min(*budget);
-            *budget -= tokens;
-            pending.extend(hashes_to_come(&sequence));
-            plan.work.push(work(&sequence, tokens));
-            // A preempted sequence may be older than some that run.
-            let place = self.running.partition_point(|running| running.id < sequence.id);
-            self.running.insert(place, sequence);
+            if let Some(sequence) = self.waiting.get_mut(number) {
+                sequence.hash(self.weight_version);
+            }
+            let Some(sequence) = self.waiting.get(number) else { break };
+            let found = self.find(sequence);
+            if self.is_pending(sequence, &found, &pending) {
+                passed.pass(turn.request, number);
+                continue;
+            }
+            let started =
+                self.running.len() < self.bounds.max_num_seqs && self.start(number, &found, plan, (*budget).min(most));
+            if started {
+                let Some(sequence) = self.running.iter().find(|sequence| sequence.id == number) else { break };
+                let tokens = sequence.remaining().min(*budget).min(most);
+                *budget -= tokens;
+                pending.extend(hashes_to_come(sequence));
+                plan.work.push(work(sequence, tokens));
+                seated.push(number);
+                continue;
+            }
+            let youngest = owing.and_then(|owing| self.running.iter().rfind(|running| running.turn == owing));
+            match youngest.map(|sequence| sequence.id).filter(|id| !seated.contains(id)) {
+                Some(youngest) => self.preempt(youngest, plan, budget),
+                None => break,
+            }
         }
     }
 
     /// The blocks that are being computed for the first time.
     fn pending(&self) -> HashSet<BlockHash> {
-        if self.waiting.is_empty() {
+        if self.waiting.waiting() == 0 {
             return HashSet::new();
         }
         self.running.iter().filter(|sequence| sequence.is_prefilling()).flat_map(hashes_to_come).collect()
@@ -113,35 +133,39 @@ impl Scheduler {
         agreeing.max_by_key(|(_, agree)| *agree)
     }
 
-    /// Gives a sequence what was found and the blocks that its first tokens need; `false`, with nothing changed, if
-    /// there are too few.
-    fn start(&mut self, sequence: &mut Sequence, found: &Found, plan: &mut Plan, budget: usize) -> bool {
+    /// Lets one that waits run, with what was found and the blocks that its first tokens need; `false`, with nothing
+    /// changed but that no sequence that pauses keeps blocks, if there are too few.
+    fn start(&mut self, id: SequenceId, found: &Found, plan: &mut Plan, budget: usize) -> bool {
+        let Some(length) = self.waiting.get_mut(id).map(|sequence| sequence.token_ids.len()) else { return false };
         let computed = found.tokens();
-        let tokens = (sequence.token_ids.len() - computed).min(budget);
+        let tokens = (length - computed).min(budget);
         let needed = (computed + tokens).div_ceil(BLOCK_TOKENS) - found.blocks.len();
-        let kept = found.blocks.iter().filter(|block| self.cache.is_kept(**block)).count();
-        if needed + kept > self.cache.available() {
-            return false;
+        loop {
+            let kept = found.blocks.iter().filter(|block| self.cache.is_kept(**block)).count();
+            if needed + kept <= self.cache.available() {
+                break;
+            }
+            if !self.reclaim(plan) {
+                return false;
+            }
         }
+        let Some((_, mut sequence)) = self.waiting.seat(id) else { return false };
         for block in &found.blocks {
             self.cache.hold(*block);
         }
         sequence.blocks.clone_from(&found.blocks);
-        for _ in 0..needed {
-            let Some(block) = self.cache.take() else {
-                release(&mut self.cache, sequence);
-                return false;
-            };
-            sequence.blocks.push(block);
-        }
+        sequence.blocks.extend((0..needed).map_while(|_| self.cache.take()));
         if let Some((from, _)) = found.copy {
             plan.copies.push((from, sequence.blocks[found.blocks.len()]));
         }
         sequence.computed = computed;
         if sequence.cached_tokens.is_none() {
             sequence.cached_tokens = Some(computed);
-            plan.admitted.push((sequence.id, computed));
+            plan.admitted.push((id, computed));
         }
+        // A preempted sequence may be older than some that run.
+        let place = self.running.partition_point(|running| running.id < id);
+        self.running.insert(place, sequence);
         true
     }
 }

@@ -1,19 +1,24 @@
 //! Who computes what in the next step.
 //!
 //! Pure logic over token ids and block numbers. Sequences that run go on, decoding ones first; then those that wait are
-//! admitted in the order of their arrival, as far as tokens, seats and blocks reach. When blocks run out, the sequence
-//! that came last gives its own back and waits again; what it had computed is computed anew, or found in the cache.
+//! admitted as parties and requests take turns, as far as tokens, seats and blocks reach. When blocks run out, the
+//! youngest sequence of whoever has the most gives its own back and waits again; what it had computed is computed anew,
+//! or found in the cache. So it does for a request that has no sequence running where another one has many. The oldest
+//! of all sequences that run never gives way, so there is always one that comes to its end. Sequences that pause, because
+//! nobody reads what was sampled for them, have no seat, and are the first to give their blocks back.
 //!
 //! Blocks are shared only once they are computed. A sequence whose next block is just being computed for another one
 //! waits for it rather than computing it too: so the samples of a group share their prompt, and copy its last block,
 //! which is not whole.
 
 mod admission;
+#[cfg(test)]
+mod fairness;
+mod paused;
+mod pieces;
 mod sequence;
 #[cfg(test)]
 mod tests;
-
-use std::collections::VecDeque;
 
 pub(crate) use sequence::{NewSequence, SequenceId};
 
@@ -22,7 +27,7 @@ use super::{
     backend::BLOCK_TOKENS,
     kv_cache::{BlockId, KvCache},
 };
-use crate::TokenId;
+use crate::{TokenId, engine::turns::Turns};
 
 /// The bounds of a scheduler.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) admitted: Vec<(SequenceId, usize)>,
     /// Sequences that had to give their blocks back.
     pub(crate) preempted: usize,
+    /// Sequences that gave blocks back which they only kept for later.
+    pub(crate) reclaimed: usize,
 }
 
 /// See the module's documentation.
@@ -71,14 +78,29 @@ pub(crate) struct Scheduler {
     weight_version: u64,
     /// In the order of arrival.
     running: Vec<Sequence>,
-    /// In the order of arrival.
-    waiting: VecDeque<Sequence>,
+    waiting: Turns<Sequence>,
+    /// In the order in which they paused; those that have blocks keep them while nobody else needs them.
+    paused: Vec<Sequence>,
+    /// Steps so far.
+    step: u64,
+    /// Up to this step, requests are to be mindful of each other.
+    contested: u64,
 }
 
 impl Scheduler {
     /// A scheduler over `blocks` blocks.
     pub(crate) fn new(bounds: Bounds, blocks: usize) -> Self {
-        Self { bounds, cache: KvCache::new(blocks), weight_version: 0, running: Vec::new(), waiting: VecDeque::new() }
+        let waiting = Turns::new(bounds.max_num_seqs);
+        Self {
+            bounds,
+            cache: KvCache::new(blocks),
+            weight_version: 0,
+            running: Vec::new(),
+            waiting,
+            paused: Vec::new(),
+            step: 0,
+            contested: 0,
+        }
     }
 
     /// The longest sequence that all blocks together can hold, in tokens.
@@ -89,12 +111,12 @@ impl Scheduler {
     /// Queues a sequence that fits into [`Scheduler::longest_sequence`].
     pub(crate) fn add(&mut self, new: NewSequence) {
         debug_assert!(new.prompt_token_ids.len() + new.max_tokens <= self.longest_sequence() + 1, "checked before");
-        self.waiting.push_back(Sequence::new(new));
+        self.waiting.wait(new.turn.clone(), new.id, Sequence::new(new));
     }
 
     /// Sequences that run, and that wait.
     pub(crate) fn load(&self) -> (usize, usize) {
-        (self.running.len(), self.waiting.len())
+        (self.running.len(), self.waiting.waiting())
     }
 
     /// The share of blocks that sequences hold, from 0 to 1.
@@ -105,68 +127,9 @@ impl Scheduler {
 
     /// How often a sequence was preempted.
     pub(crate) fn preemptions(&self, id: SequenceId) -> u32 {
-        self.running.iter().chain(&self.waiting).find(|sequence| sequence.id == id).map_or(0, |found| found.preemptions)
-    }
-
-    /// Plans a step; the plan is empty if there is nothing to do.
-    pub(crate) fn plan(&mut self) -> Plan {
-        let mut plan = Plan::default();
-        let mut budget = self.bounds.max_num_batched_tokens;
-        for prefilling in [false, true] {
-            let mut index = 0;
-            while index < self.running.len() && budget > 0 {
-                let sequence = &self.running[index];
-                if sequence.is_prefilling() == prefilling {
-                    let tokens = sequence.remaining().min(budget);
-                    if self.make_room(index, tokens, &mut plan, &mut budget) {
-                        plan.work.push(work(&self.running[index], tokens));
-                        budget -= tokens;
-                    }
-                }
-                index += 1;
-            }
-        }
-        // Who had to make room now would only be in the way again.
-        if plan.preempted == 0 {
-            self.admit(&mut plan, &mut budget);
-        }
-        plan
-    }
-
-    /// Gives the sequence blocks for `tokens` more tokens, taking them from those that came after it where it must;
-    /// `false` if it had to give its own back instead.
-    fn make_room(&mut self, index: usize, tokens: usize, plan: &mut Plan, budget: &mut usize) -> bool {
-        let needed = (self.running[index].computed + tokens).div_ceil(BLOCK_TOKENS);
-        while self.running[index].blocks.len() < needed {
-            if let Some(block) = self.cache.take() {
-                self.running[index].blocks.push(block);
-                continue;
-            }
-            let last = self.running.len() - 1;
-            self.preempt(last, plan, budget);
-            if last == index {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Sends a sequence back to the queue, without its blocks.
-    fn preempt(&mut self, index: usize, plan: &mut Plan, budget: &mut usize) {
-        let mut sequence = self.running.remove(index);
-        if let Some(at) = plan.work.iter().position(|work| work.id == sequence.id) {
-            *budget += plan.work.remove(at).token_ids.len();
-        }
-        release(&mut self.cache, &mut sequence);
-        sequence.preemptions += 1;
-        plan.preempted += 1;
-        self.requeue(sequence);
-    }
-
-    /// Puts a sequence back among those that wait: some may be older, which others were let pass.
-    fn requeue(&mut self, sequence: Sequence) {
-        let place = self.waiting.partition_point(|waiting| waiting.id < sequence.id);
-        self.waiting.insert(place, sequence);
+        let mut present = self.running.iter().chain(&self.paused);
+        let found = present.find(|sequence| sequence.id == id).or_else(|| self.waiting.get(id));
+        found.map_or(0, |found| found.preemptions)
     }
 
     /// Takes note that a plan was computed: its blocks can be shared from now on.
@@ -195,15 +158,22 @@ impl Scheduler {
     /// Ends a sequence, wherever it is, and lets go of its blocks; `false` if it is unknown.
     pub(crate) fn remove(&mut self, id: SequenceId) -> bool {
         if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
-            release(&mut self.cache, &mut self.running.remove(index));
+            let mut sequence = self.running.remove(index);
+            release(&mut self.cache, &mut sequence);
+            self.waiting.rise(&sequence.turn);
             return true;
         }
-        let place = self.waiting.iter().position(|sequence| sequence.id == id);
-        place.and_then(|index| self.waiting.remove(index)).is_some()
+        if let Some(index) = self.paused.iter().position(|sequence| sequence.id == id) {
+            release(&mut self.cache, &mut self.paused.remove(index));
+            return true;
+        }
+        self.waiting.remove(id).is_some()
     }
 
-    /// Forgets what is cached; `false` while sequences hold blocks, which keep what they have.
+    /// Forgets what is cached; `false` while sequences that run hold blocks, which keep what they have.
     pub(crate) fn reset_prefix_cache(&mut self) -> bool {
+        let mut nothing = Plan::default();
+        while self.reclaim(&mut nothing) {}
         let unused = self.cache.held() == 0;
         if unused {
             self.cache.forget();
@@ -218,7 +188,10 @@ impl Scheduler {
             release(&mut self.cache, &mut sequence);
             self.requeue(sequence);
         }
-        for sequence in &mut self.waiting {
+        for sequence in &mut self.paused {
+            release(&mut self.cache, sequence);
+        }
+        for sequence in self.waiting.iter_mut().chain(&mut self.paused) {
             sequence.hashes.clear();
             // Half of a prompt's log-probs must not come from other weights than the other half.
             if sequence.scored < sequence.prompt_len - 1 {

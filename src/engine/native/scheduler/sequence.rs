@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use crate::{
     TokenId,
-    engine::native::{
-        backend::BLOCK_TOKENS,
-        kv_cache::{BlockHash, BlockId},
+    engine::{
+        native::{
+            backend::BLOCK_TOKENS,
+            kv_cache::{BlockHash, BlockId},
+        },
+        turns::Turn,
     },
 };
 
@@ -18,6 +21,8 @@ pub(crate) type SequenceId = u64;
 pub(crate) struct NewSequence {
     /// See [`SequenceId`].
     pub(crate) id: SequenceId,
+    /// Whose turn it takes.
+    pub(crate) turn: Turn,
     /// At least one.
     pub(crate) prompt_token_ids: Vec<TokenId>,
     /// Tokens to sample at most.
@@ -32,6 +37,9 @@ pub(crate) struct NewSequence {
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: SequenceId,
+    pub(super) turn: Turn,
+    /// The step that it was last a part of.
+    pub(super) step: u64,
     /// Prompt and output.
     pub(super) token_ids: Vec<TokenId>,
     pub(super) prompt_len: usize,
@@ -53,6 +61,8 @@ impl Sequence {
     pub(super) fn new(new: NewSequence) -> Self {
         Self {
             id: new.id,
+            turn: new.turn,
+            step: 0,
             prompt_len: new.prompt_token_ids.len(),
             token_ids: new.prompt_token_ids,
             salt: new.salt,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::turns::{Party, Turn};
 
 /// What a slot holds: every token from the start of its sequence to its own, and the weights.
 type Content = (u64, Vec<TokenId>);
@@ -49,16 +50,23 @@ impl Memory {
     }
 }
 
-fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_tokens: usize) -> Scheduler {
+pub(super) fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_tokens: usize) -> Scheduler {
     Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, blocks)
 }
 
-fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewSequence {
-    NewSequence { id, prompt_token_ids: prompt.to_vec(), max_tokens, salt: None, scores_prompt: false }
+pub(super) fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewSequence {
+    NewSequence {
+        id,
+        turn: Turn::new(None, id),
+        prompt_token_ids: prompt.to_vec(),
+        max_tokens,
+        salt: None,
+        scores_prompt: false,
+    }
 }
 
 /// Plans, computes nothing, and samples token 7 where a token is due.
-fn step(scheduler: &mut Scheduler) -> Plan {
+pub(super) fn step(scheduler: &mut Scheduler) -> Plan {
     let plan = scheduler.plan();
     scheduler.commit(&plan);
     for work in plan.work.iter().filter(|work| work.samples) {
@@ -67,11 +75,11 @@ fn step(scheduler: &mut Scheduler) -> Plan {
     plan
 }
 
-fn shares(plan: &Plan) -> Vec<(SequenceId, usize, usize)> {
+pub(super) fn shares(plan: &Plan) -> Vec<(SequenceId, usize, usize)> {
     plan.work.iter().map(|work| (work.id, work.first, work.token_ids.len())).collect()
 }
 
-fn prompt(length: usize) -> Vec<TokenId> {
+pub(super) fn prompt(length: usize) -> Vec<TokenId> {
     (0..).take(length).collect()
 }
 
@@ -200,21 +208,85 @@ fn what_new_weights_make_stale_is_computed_anew() {
     assert_eq!(shares(&step(&mut scheduler)), [(1, 0, 64)]);
 }
 
+#[test]
+fn a_sequence_that_pauses_goes_on_where_it_was_while_nobody_needs_its_blocks() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(64), 9));
+    step(&mut scheduler);
+    scheduler.pause(0);
+    assert_eq!((scheduler.is_idle(), scheduler.load(), scheduler.paused()), (true, (0, 0), 1));
+    scheduler.add(new(1, &[9; 64], 9));
+    assert_eq!(shares(&step(&mut scheduler)), [(1, 0, 64)]);
+    scheduler.resume(0);
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 64, 1), (1, 64, 1)]);
+    assert_eq!((scheduler.preemptions(0), scheduler.paused()), (0, 0));
+}
+
+#[test]
+fn a_sequence_that_pauses_gives_its_blocks_to_younger_ones_and_finds_what_is_left_of_them() {
+    let mut scheduler = scheduler(4, 8, 512);
+    scheduler.add(new(0, &prompt(60), 60));
+    step(&mut scheduler);
+    scheduler.pause(0);
+    scheduler.add(new(1, &[9; 63], 32));
+    assert_eq!(shares(&step(&mut scheduler)), [(1, 0, 63)]);
+    let plans = [step(&mut scheduler), step(&mut scheduler)];
+    assert_eq!((plans[0].reclaimed, plans[1].reclaimed, plans[1].preempted), (0, 1, 0));
+    assert_eq!((shares(&plans[1]), scheduler.preemptions(0)), (vec![(1, 64, 1)], 1));
+    scheduler.resume(0);
+    scheduler.remove(1);
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 32, 29)], "its first block was kept");
+}
+
+#[test]
+fn a_sequence_that_pauses_has_no_seat_and_waits_for_its_next_turn() {
+    let mut scheduler = scheduler(20, 1, 512);
+    (0..3).for_each(|id| scheduler.add(new(id.into(), &[id; 40], 9)));
+    step(&mut scheduler);
+    scheduler.pause(0);
+    assert_eq!(shares(&step(&mut scheduler)), [(1, 0, 40)]);
+    scheduler.resume(0);
+    assert_eq!(shares(&step(&mut scheduler)), [(1, 40, 1)]);
+    scheduler.remove(1);
+    assert_eq!(shares(&step(&mut scheduler)), [(2, 0, 40)], "it had its turn, and this one had none");
+    scheduler.remove(2);
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 32, 9)]);
+}
+
+#[test]
+fn new_weights_and_a_reset_take_the_blocks_of_who_pauses() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(64), 9));
+    step(&mut scheduler);
+    scheduler.pause(0);
+    assert!(scheduler.reset_prefix_cache());
+    assert_eq!(scheduler.held_blocks(), 0);
+    scheduler.change_weights(1);
+    scheduler.resume(0);
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 65)]);
+}
+
 #[derive(Debug, Clone)]
 enum Action {
-    Add { prompt: u32, length: usize, max_tokens: usize, scores: bool },
+    Add { prompt: u32, length: usize, max_tokens: usize, scores: bool, party: Option<u8>, sequences: u64 },
     Remove(usize),
     ChangeWeights,
     Reset,
+    Pause(usize),
+    Resume(usize),
     Steps(usize),
 }
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..3_u32, 1..150_usize, 1..60_usize, prop::bool::weighted(0.1))
-            .prop_map(|(prompt, length, max_tokens, scores)| Action::Add { prompt, length, max_tokens, scores }),
+        4 => (0..3_u32, 1..150_usize, 1..60_usize, prop::bool::weighted(0.1), prop::option::of(0..3_u8), 1..4_u64)
+            .prop_map(|(prompt, length, max_tokens, scores, party, sequences)| {
+                Action::Add { prompt, length, max_tokens, scores, party, sequences }
+            }),
         1 => (0..20_usize).prop_map(Action::Remove),
         1 => prop_oneof![9 => Just(Action::Reset), 1 => Just(Action::ChangeWeights)],
+        2 => (0..20_usize).prop_map(Action::Pause),
+        1 => (0..20_usize).prop_map(Action::Resume),
         6 => (1..30_usize).prop_map(Action::Steps),
     ]
 }
@@ -226,20 +298,25 @@ struct Simulation {
     tokens: BTreeMap<SequenceId, Vec<TokenId>>,
     lengths: BTreeMap<SequenceId, usize>,
     next: SequenceId,
+    /// The oldest sequence that ran in the last step, unless it ended since.
+    oldest: Option<SequenceId>,
 }
 
 impl Simulation {
     fn act(&mut self, action: &Action) {
         match *action {
-            Action::Add { prompt, length, max_tokens, scores } => {
+            Action::Add { prompt, length, max_tokens, scores, party, sequences } => {
                 // Three families of prompts, so that many begin alike.
                 let token_ids: Vec<TokenId> =
                     (0..).take(length).map(|id| if id < 40 { 0 } else { id * prompt }).collect();
-                let id = self.next;
-                self.next += 1;
-                self.scheduler.add(NewSequence { scores_prompt: scores, ..new(id, &token_ids, max_tokens) });
-                self.lengths.insert(id, length + max_tokens);
-                self.tokens.insert(id, token_ids);
+                let turn = Turn::new(party.map(|party| Party::Client(party.to_string().into())), self.next);
+                for id in self.next..self.next + sequences {
+                    let turn = turn.clone();
+                    self.scheduler.add(NewSequence { turn, scores_prompt: scores, ..new(id, &token_ids, max_tokens) });
+                    self.lengths.insert(id, length + max_tokens);
+                    self.tokens.insert(id, token_ids.clone());
+                }
+                self.next += sequences;
             }
             Action::Remove(index) => {
                 if let Some(id) = self.tokens.keys().nth(index).copied() {
@@ -248,21 +325,39 @@ impl Simulation {
             }
             Action::ChangeWeights => {
                 self.memory.weight_version += 1;
+                self.oldest = None;
                 self.scheduler.change_weights(self.memory.weight_version);
             }
             Action::Reset => _ = self.scheduler.reset_prefix_cache(),
+            Action::Pause(index) => {
+                if let Some(id) = self.nth(index) {
+                    self.scheduler.pause(id);
+                    self.oldest = self.oldest.filter(|oldest| *oldest != id);
+                }
+            }
+            Action::Resume(index) => self.nth(index).into_iter().for_each(|id| self.scheduler.resume(id)),
             Action::Steps(steps) => (0..steps).for_each(|_| _ = self.step()),
         }
+    }
+
+    fn nth(&self, index: usize) -> Option<SequenceId> {
+        self.tokens.keys().nth(index).copied()
     }
 
     fn end(&mut self, id: SequenceId) {
         assert!(self.scheduler.remove(id));
         self.tokens.remove(&id);
+        self.oldest = self.oldest.filter(|oldest| *oldest != id);
     }
 
     fn step(&mut self) -> usize {
         let plan = self.scheduler.plan();
-        assert!(self.scheduler.waiting.iter().is_sorted_by_key(|sequence| sequence.id), "nobody is overtaken");
+        let tokens: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
+        assert!(tokens <= self.scheduler.bounds.max_num_batched_tokens);
+        assert!(self.scheduler.running.is_sorted_by_key(|sequence| sequence.id));
+        let oldest = self.scheduler.running.first().map(|sequence| sequence.id);
+        assert!(self.oldest.is_none_or(|before| oldest.is_some_and(|oldest| oldest <= before)), "the oldest gave way");
+        self.oldest = oldest;
         self.memory.run(&plan, &self.tokens);
         self.scheduler.commit(&plan);
         for work in plan.work.iter().filter(|work| work.samples) {
@@ -296,9 +391,14 @@ proptest! {
             tokens: BTreeMap::new(),
             lengths: BTreeMap::new(),
             next: 0,
+            oldest: None,
         };
         for action in &actions {
             simulation.act(action);
+        }
+        let all: Vec<SequenceId> = simulation.tokens.keys().copied().collect();
+        for id in all {
+            simulation.scheduler.resume(id);
         }
         let mut idle = 0;
         while !simulation.tokens.is_empty() {

@@ -16,10 +16,12 @@ use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 
 use super::{Rows, Weights, WeightsError, as_bf16, as_rows, widen};
-use crate::engine::WeightDtype;
+use crate::{engine::WeightDtype, files};
 
 /// No header is longer.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
+/// No index is longer.
+const MOST_INDEX_BYTES: u64 = 64 << 20;
 
 /// The tensors of a directory.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl SafetensorsFiles {
     pub(crate) fn open(directory: &Path) -> Result<Self, WeightsError> {
         let index = directory.join("model.safetensors.index.json");
         let names: BTreeSet<String> = if index.exists() {
-            let text = std::fs::read_to_string(&index).map_err(read_error(&index))?;
+            let text = files::read_text(&index, MOST_INDEX_BYTES).map_err(read_error(&index))?;
             let index: Index = serde_json::from_str(&text).map_err(|error| format_error(&index, error.to_string()))?;
             index.weight_map.into_values().collect()
         } else {
@@ -64,26 +66,34 @@ impl SafetensorsFiles {
     }
 
     fn add(&mut self, path: PathBuf) -> Result<(), WeightsError> {
-        let file = File::open(&path).map_err(read_error(&path))?;
+        let file = files::open(&path).map_err(read_error(&path))?;
+        let size = file.metadata().map_err(read_error(&path))?.len();
         let mut length = [0; 8];
         file.read_exact_at(&mut length, 0).map_err(read_error(&path))?;
         let length = u64::from_le_bytes(length);
         if length > MOST_HEADER_BYTES {
             return Err(format_error(&path, format!("a header of {length} bytes")));
         }
-        let mut header = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let data = 8 + length;
+        if data > size {
+            return Err(format_error(&path, format!("a header of {length} bytes, and the file has {size}")));
+        }
+        let mut header = zeros(usize::try_from(length).unwrap_or(usize::MAX))?;
         file.read_exact_at(&mut header, 8).map_err(read_error(&path))?;
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| format_error(&path, error.to_string()))?;
-        let size = file.metadata().map_err(read_error(&path))?.len();
+        // Each tensor has as many bytes as its shape says, and begins where another one ends: that was checked.
+        let mut last = data;
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;
-            if 8 + length + end as u64 > size {
+            let end = data.checked_add(end as u64).filter(|end| *end <= size);
+            let Some(end) = end else {
                 return Err(format_error(&path, format!("it ends before tensor {name} does")));
-            }
+            };
+            last = last.max(end);
             let entry = Entry {
                 file: self.files.len(),
-                offset: 8 + length + start as u64,
+                offset: data + start as u64,
                 dtype: info.dtype,
                 shape: info.shape.clone(),
             };
@@ -91,9 +101,17 @@ impl SafetensorsFiles {
                 return Err(format_error(&path, format!("tensor {name} is in another file too")));
             }
         }
+        if last < size {
+            return Err(format_error(&path, format!("{} bytes follow its last tensor", size - last)));
+        }
         self.files.push((path, file));
         Ok(())
     }
+}
+
+/// Memory for what is read.
+fn zeros(bytes: usize) -> Result<Vec<u8>, WeightsError> {
+    files::zeros(bytes).map_err(|_| WeightsError::NoRoom)
 }
 
 fn read_error(path: &Path) -> impl Fn(std::io::Error) -> WeightsError {
@@ -135,7 +153,7 @@ struct FileRows<'a> {
 impl FileRows<'_> {
     fn bytes(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {
         let row = self.columns * self.dtype.size();
-        let mut bytes = vec![0; rows.len() * row];
+        let mut bytes = zeros(rows.len() * row)?;
         let offset = self.offset + (rows.start * row) as u64;
         self.file.read_exact_at(&mut bytes, offset).map_err(read_error(self.path))?;
         Ok(bytes)
@@ -204,6 +222,13 @@ mod tests {
         assert!(refusal(directory.path()).contains("is not a usable safetensors file"));
         std::fs::write(&path, [255; 8]).unwrap();
         assert!(refusal(directory.path()).contains("a header of"));
+        std::fs::write(&path, [&99_u64.to_le_bytes()[..], b"{}"].concat()).unwrap();
+        assert!(refusal(directory.path()).ends_with("a header of 99 bytes, and the file has 10"));
+        write(&path, ONE, &[0; 9]);
+        assert!(refusal(directory.path()).ends_with("1 bytes follow its last tensor"));
+        let far = r#"{"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}}"#;
+        write(&path, far, &[0; 9]);
+        assert!(refusal(directory.path()).contains("is not a usable safetensors file"));
         std::fs::write(directory.path().join("model.safetensors.index.json"), r#"{"weight_map":{"a":"../b"}}"#)
             .unwrap();
         assert!(refusal(directory.path()).contains("which is not a file beside it"));

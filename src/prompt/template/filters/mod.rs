@@ -7,20 +7,17 @@ mod select;
 mod sequence;
 mod text;
 
-use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, Error, State, Value};
-
 use super::arguments::Arguments;
-use super::value::{error, is_generator, items, iterable, to_json};
-use super::{print, rewrite};
+use super::bounds;
+use super::error::Error;
+use super::value::{Value, as_integer, error, items};
+use super::{lookups, print};
 use crate::json;
 
-pub(super) use order::compare;
+/// A filter, or one of the methods of strings, that makes a value of another and of arguments.
+pub(super) type Filter = fn(&Value, &Arguments<'_>) -> Result<Value, Error>;
 
-type Filter = fn(&Value, &Arguments<'_>) -> Result<Value, Error>;
-type StateFilter = fn(&State<'_, '_>, &Value, &[Value]) -> Result<Value, Error>;
-
-const FILTERS: [(&str, Filter); 36] = [
+const FILTERS: [(&str, Filter); 40] = [
     ("abs", number::abs),
     ("capitalize", text::capitalize),
     ("count", sequence::length),
@@ -56,10 +53,6 @@ const FILTERS: [(&str, Filter); 36] = [
     ("upper", text::upper),
     ("center", text::center),
     ("attr", sequence::attribute),
-    (rewrite::ITERABLE, iterated),
-];
-
-const STATE_FILTERS: [(&str, StateFilter); 5] = [
     ("map", select::map),
     ("reject", select::reject),
     ("rejectattr", select::rejectattr),
@@ -67,32 +60,35 @@ const STATE_FILTERS: [(&str, StateFilter); 5] = [
     ("selectattr", select::selectattr),
 ];
 
-/// Adds all filters.
-pub(super) fn register(environment: &mut Environment<'_>) {
-    for (name, filter) in FILTERS {
-        environment.add_filter(name, move |value: &Value, Rest(args): Rest<Value>| {
-            filter(value, &Arguments::new(name, &args)?)
-        });
+/// Returns the filter of a name.
+pub(super) fn find(name: &str) -> Option<&'static Filter> {
+    FILTERS.iter().find(|(known, _)| *known == name).map(|(_, filter)| filter)
+}
+
+/// Applies a filter, and counts what there is to look through.
+pub(super) fn apply(
+    name: &str,
+    filter: Option<&Filter>,
+    value: &Value,
+    arguments: &Arguments<'_>,
+) -> Result<Value, Error> {
+    let filter = filter.ok_or_else(|| error(format!("No filter named '{name}'.")))?;
+    let _level = bounds::descend()?;
+    if value.as_str().is_some() {
+        bounds::look_through(value.size())?;
+        bounds::reserve(value.size().saturating_mul(2))?;
     }
-    for (name, filter) in STATE_FILTERS {
-        environment.add_filter(name, move |state: &State<'_, '_>, value: &Value, Rest(args): Rest<Value>| {
-            filter(state, value, &args)
-        });
-    }
+    filter(value, arguments)
 }
 
 // Follows a path of keys and indices, as the `attribute` argument of filters names one.
 fn lookup(value: &Value, path: &Value) -> Result<Value, Error> {
-    let Some(path) = path.as_str() else { return value.get_item(path) };
+    bounds::step()?;
+    let Some(path) = path.as_str() else { return lookups::item(value, path) };
     path.split('.').try_fold(value.clone(), |value, part| {
         let index = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<i64>().ok()).flatten();
-        value.get_item(&index.map_or_else(|| Value::from(part), Value::from))
+        lookups::item(&value, &index.map_or_else(|| Value::from(part), Value::from))
     })
-}
-
-fn iterated(value: &Value, _arguments: &Arguments<'_>) -> Result<Value, Error> {
-    iterable(value)?;
-    Ok(value.clone())
 }
 
 fn default(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
@@ -124,24 +120,19 @@ fn tojson(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
         };
         (format.item_separator, format.key_separator) = (item.to_owned(), key.to_owned());
     }
-    Ok(Value::from(to_json(value)?.to_json_string_with(&format)))
+    print::to_json(value, &format).map(Value::from)
 }
 
 // What an `indent` or `width` argument means: so many spaces, or the string itself.
 fn indentation(width: &Value) -> Result<String, Error> {
-    const MAX_WIDTH: i64 = 1000;
+    const MAX_WIDTH: i128 = 1000;
 
     if let Some(text) = width.as_str() {
         return Ok(text.to_owned());
     }
-    let width = width.as_i64().filter(|&width| width <= MAX_WIDTH);
+    let width = as_integer(width).filter(|&width| width <= MAX_WIDTH);
     let width = width.ok_or_else(|| error("an indentation must be a string or an integer up to 1000"))?;
     Ok(" ".repeat(usize::try_from(width).unwrap_or(0)))
-}
-
-fn has_length(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::String | ValueKind::Map | ValueKind::Seq | ValueKind::Iterable)
-        && !is_generator(value)
 }
 
 fn to_str(value: &Value) -> Result<String, Error> {

@@ -1,11 +1,11 @@
 //! Filters that make numbers.
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, Value};
-
 use super::super::arguments::Arguments;
+use super::super::error::Error;
+use super::super::operators;
+use super::super::syntax::Operator;
 use super::super::text::{self, Ends};
-use super::super::value::{as_float, as_integer, error, items, type_name};
+use super::super::value::{Value, ValueKind, as_float, as_integer, error, items, to_float, type_name};
 use super::lookup;
 
 pub(super) fn abs(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
@@ -15,31 +15,36 @@ pub(super) fn abs(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Err
     }
     as_integer(value)
         .and_then(i128::checked_abs)
-        .map(integer)
+        .map(Value::Int)
         .ok_or_else(|| error(format!("bad operand type for abs(): '{}'", type_name(value))))
 }
 
+fn refuse_undefined(value: &Value) -> Result<(), Error> {
+    if value.is_undefined() { Err(error("value is undefined")) } else { Ok(()) }
+}
+
 pub(super) fn int(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
-    let default = arguments.get(0, "default")?.unwrap_or_else(|| Value::from(0));
+    let default = arguments.get(0, "default")?.unwrap_or(Value::Int(0));
     let base = arguments.integer(1, "base")?.unwrap_or(10);
     arguments.end(2)?;
     if base != 10 {
         return Err(error("int() reads base 10 only"));
     }
+    refuse_undefined(value)?;
     if let Some(exact) = as_integer(value) {
-        return Ok(integer(exact));
+        return Ok(Value::Int(exact));
     }
     let digits = value.as_str().and_then(literal);
     if let Some(digits) = &digits
         && digits.trim_start_matches(['+', '-']).bytes().all(|byte| byte.is_ascii_digit())
         && !digits.trim_start_matches(['+', '-']).is_empty()
     {
-        return digits.parse().map(integer).map_err(|_| error(format!("integer {digits} is too large")));
+        return digits.parse().map(Value::Int).map_err(|_| error(format!("integer {digits} is too large")));
     }
     let float = as_float(value).or_else(|| digits.and_then(|digits| digits.parse().ok()));
     match float {
         Some(float) if float.is_finite() => {
-            truncate(float).map(integer).ok_or_else(|| error(format!("integer {float} is too large")))
+            truncate(float).map(Value::Int).ok_or_else(|| error(format!("integer {float} is too large")))
         }
         Some(float) if float.is_infinite() && value.as_str().is_none() => {
             Err(error("cannot convert float infinity to integer"))
@@ -51,14 +56,10 @@ pub(super) fn int(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Err
 pub(super) fn float(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
     let default = arguments.get(0, "default")?.unwrap_or_else(|| Value::from(0.0));
     arguments.end(1)?;
+    refuse_undefined(value)?;
     let float = match value.kind() {
         ValueKind::String => value.as_str().and_then(literal).and_then(|digits| digits.parse().ok()),
-        ValueKind::Bool | ValueKind::Number => f64::try_from(value.clone()).ok().or_else(|| {
-            // Exact conversion failed; Python rounds.
-            #[expect(clippy::cast_precision_loss, reason = "Python's float() rounds to nearest too")]
-            as_integer(value).map(|integer| integer as f64)
-        }),
-        _ => None,
+        _ => to_float(value),
     };
     Ok(float.map_or(default, Value::from))
 }
@@ -69,11 +70,11 @@ pub(super) fn round(value: &Value, arguments: &Arguments<'_>) -> Result<Value, E
     arguments.end(2)?;
     let precision = u8::try_from(precision).ok().filter(|&precision| precision <= 15);
     let precision = precision.ok_or_else(|| error("round() takes a precision from 0 to 15"))?;
-    if method == "common" && as_integer(value).is_some() {
-        return Ok(value.clone());
+    if let Some(integer) = as_integer(value).filter(|_| method == "common") {
+        return Ok(Value::Int(integer));
     }
-    let number = f64::try_from(value.clone())
-        .map_err(|_| error(format!("type {} doesn't define __round__ method", type_name(value))))?;
+    let number =
+        to_float(value).ok_or_else(|| error(format!("type {} doesn't define __round__ method", type_name(value))))?;
     let factor = 10_f64.powi(precision.into());
     let rounded = match method.as_str() {
         // Formatting rounds the exact binary value half to even, as Python does; multiplying first would not.
@@ -87,23 +88,15 @@ pub(super) fn round(value: &Value, arguments: &Arguments<'_>) -> Result<Value, E
 
 pub(super) fn sum(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
     let attribute = arguments.some(0, "attribute")?;
-    let start = arguments.get(1, "start")?.unwrap_or_else(|| Value::from(0));
+    let start = arguments.get(1, "start")?.unwrap_or(Value::Int(0));
     arguments.end(2)?;
+    if start.as_str().is_some() {
+        return Err(error("sum() can't sum strings [use ''.join(seq) instead]"));
+    }
     items(value)?.into_iter().try_fold(start, |total, item| {
         let item = attribute.as_ref().map_or_else(|| Ok(item.clone()), |path| lookup(&item, path))?;
-        add(&total, &item)
+        operators::calculate(&total, Operator::Add, &item)
     })
-}
-
-fn add(left: &Value, right: &Value) -> Result<Value, Error> {
-    if let (Some(left), Some(right)) = (as_integer(left), as_integer(right)) {
-        return left.checked_add(right).map(integer).ok_or_else(|| error("the sum is too large"));
-    }
-    let is_number = |value: &Value| as_float(value).is_some() || as_integer(value).is_some();
-    match (f64::try_from(left.clone()), f64::try_from(right.clone())) {
-        (Ok(a), Ok(b)) if is_number(left) && is_number(right) => Ok(Value::from(a + b)),
-        _ => Err(error(format!("unsupported operand type(s) for +: '{}' and '{}'", type_name(left), type_name(right)))),
-    }
 }
 
 /// Returns the integer part of a float that fits.
@@ -112,10 +105,6 @@ pub(super) fn truncate(float: f64) -> Option<i128> {
     let limit = 2_f64.powi(126);
     #[expect(clippy::cast_possible_truncation, reason = "truncation is what is asked for, and the range is checked")]
     (float.abs() < limit).then_some(float as i128)
-}
-
-fn integer(value: i128) -> Value {
-    i64::try_from(value).map_or_else(|_| Value::from(value), Value::from)
 }
 
 // What Python's number constructors strip from a literal: spaces around it, underscores between digits.

@@ -2,37 +2,17 @@
 
 use std::cmp::Ordering;
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, Value};
-
 use super::super::arguments::Arguments;
-use super::super::value::{as_integer, entries, error, generator, items, list, tuple, type_name};
+use super::super::bounds;
+use super::super::error::Error;
+use super::super::key::Key;
+use super::super::operators;
+use super::super::value::{Value, error, generator, items, list, tuple, type_name};
 use super::lookup;
 
-/// Compares as Python does; an error for values that Python does not order.
-pub(in super::super) fn compare(left: &Value, right: &Value) -> Result<Ordering, Error> {
-    let is_number = |value: &Value| matches!(value.kind(), ValueKind::Bool | ValueKind::Number);
-    match (left.kind(), right.kind()) {
-        (ValueKind::String, ValueKind::String) => Ok(left.as_str().cmp(&right.as_str())),
-        _ if is_number(left) && is_number(right) => Ok(match (as_integer(left), as_integer(right)) {
-            (Some(left), Some(right)) => left.cmp(&right),
-            _ => left.cmp(right),
-        }),
-        (ValueKind::Seq, ValueKind::Seq) => {
-            let (left, right) = (items(left)?, items(right)?);
-            for (left, right) in left.iter().zip(&right) {
-                if left != right {
-                    return compare(left, right);
-                }
-            }
-            Ok(left.len().cmp(&right.len()))
-        }
-        _ => Err(error(format!(
-            "'<' not supported between instances of '{}' and '{}'",
-            type_name(left),
-            type_name(right)
-        ))),
-    }
+// Python asks for `<` only, and what cannot be ordered (not a number) is not less than anything.
+fn compare(left: &Value, right: &Value) -> Result<Ordering, Error> {
+    Ok(operators::compare(left, right)?.unwrap_or(Ordering::Equal))
 }
 
 struct Keyed {
@@ -48,16 +28,21 @@ fn keyed(value: &Value, attribute: Option<&Value>, case_sensitive: bool) -> Resu
         Some((path, None)) => vec![path.clone()],
     };
     let fold = |key: Value| match key.as_str() {
-        Some(text) if !case_sensitive => Value::from(text.to_lowercase()),
-        _ => key,
+        Some(text) if !case_sensitive => {
+            bounds::look_through(text.len())?;
+            Ok(Value::from(text.to_lowercase()))
+        }
+        _ => Ok(key),
     };
+    // Each gets a list of keys.
+    bounds::reserve(value.size().saturating_mul(4))?;
     items(value)?
         .into_iter()
         .map(|item| {
             let key = if paths.is_empty() {
-                vec![fold(item.clone())]
+                vec![fold(item.clone())?]
             } else {
-                paths.iter().map(|path| lookup(&item, path).map(fold)).collect::<Result<_, _>>()?
+                paths.iter().map(|path| lookup(&item, path).and_then(fold)).collect::<Result<_, _>>()?
             };
             Ok(Keyed { key, item })
         })
@@ -67,6 +52,9 @@ fn keyed(value: &Value, attribute: Option<&Value>, case_sensitive: bool) -> Resu
 fn sort_keyed(keyed: &mut [Keyed], reverse: bool) -> Result<(), Error> {
     let mut failure = None;
     keyed.sort_by(|left, right| {
+        if failure.is_some() {
+            return Ordering::Equal;
+        }
         let order = left.key.iter().zip(&right.key).try_fold(Ordering::Equal, |order, (left, right)| {
             if order == Ordering::Equal { compare(left, right) } else { Ok(order) }
         });
@@ -99,23 +87,32 @@ pub(super) fn dictsort(value: &Value, arguments: &Arguments<'_>) -> Result<Value
         "value" => "1",
         _ => return Err(error("You can only sort by either \"key\" or \"value\"")),
     };
-    let Some(entries) = entries(value) else {
+    let Value::Dict(dict) = value else {
         return Err(error(format!("'{}' object has no attribute 'items'", type_name(value))));
     };
-    let pairs = list(entries.into_iter().map(|(key, value)| tuple(vec![key, value])).collect());
+    bounds::look_through(value.size())?;
+    bounds::reserve(value.size().saturating_mul(4))?;
+    let pairs = dict.entries.iter().map(|(key, value)| tuple(vec![key.value().clone(), value.clone()]));
+    let pairs = list(pairs.collect());
     let mut keyed = keyed(&pairs, Some(&Value::from(position)), case_sensitive)?;
     sort_keyed(&mut keyed, reverse)?;
     Ok(list(keyed.into_iter().map(|keyed| keyed.item).collect()))
 }
 
+#[expect(clippy::mutable_key_type, reason = "what a key is hashed and compared by never changes")]
 pub(super) fn unique(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
     let case_sensitive = arguments.flag(0, "case_sensitive")?;
     let attribute = arguments.some(1, "attribute")?;
     arguments.end(2)?;
     let mut seen = std::collections::HashSet::new();
-    let mut kept = keyed(value, attribute.as_ref(), case_sensitive)?;
-    kept.retain(|keyed| seen.insert(keyed.key.clone()));
-    Ok(generator(kept.into_iter().map(|keyed| keyed.item).collect()))
+    let mut kept = Vec::new();
+    for keyed in keyed(value, attribute.as_ref(), case_sensitive)? {
+        let key: Vec<Key> = keyed.key.into_iter().map(Key::new).collect::<Result<_, _>>()?;
+        if seen.insert(key) {
+            kept.push(keyed.item);
+        }
+    }
+    Ok(generator(kept))
 }
 
 pub(super) fn min(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {

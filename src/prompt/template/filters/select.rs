@@ -1,18 +1,18 @@
 //! Filters that apply other filters and tests to each item.
 
-use minijinja::value::{Kwargs, Rest, from_args};
-use minijinja::{Error, State, Value};
-
-use super::super::value::{error, generator, items};
+use super::super::arguments::{Arguments, Given};
+use super::super::bounds;
+use super::super::error::Error;
+use super::super::predicates;
+use super::super::value::{Value, error, generator, items};
 use super::lookup;
 
-pub(super) fn map(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Result<Value, Error> {
-    let (Rest(positional), named) = from_args::<(Rest<Value>, Kwargs)>(args)?;
+pub(super) fn map(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
     let items = truthy_items(value)?.into_iter();
-    if positional.is_empty() && named.has("attribute") {
-        let path: Value = named.get("attribute")?;
-        let default: Option<Value> = if named.has("default") { Some(named.get("default")?) } else { None };
-        named.assert_all_used()?;
+    let Some((name, given)) = arguments.positional().split_first() else {
+        let path = arguments.get(0, "attribute")?.ok_or_else(|| error("map requires a filter argument"))?;
+        let default = arguments.get(1, "default")?;
+        arguments.end(0)?;
         let mapped = items.map(|item| {
             let found = lookup(&item, &path)?;
             Ok(match &default {
@@ -21,29 +21,34 @@ pub(super) fn map(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Resul
             })
         });
         return mapped.collect::<Result<_, Error>>().map(generator);
-    }
-    let name = positional.first().and_then(Value::as_str);
-    let name = name.ok_or_else(|| error("map requires a filter argument"))?;
-    let mapped = items.map(|item| state.apply_filter(name, &[&[item], &args[1..]].concat()));
+    };
+    let name = name.as_str().ok_or_else(|| error("map requires a filter argument"))?;
+    let filter = super::find(name);
+    let mapped = items.map(|item| {
+        let given = Given { positional: given.to_vec(), named: arguments.named().to_vec(), ..Given::default() };
+        super::apply(name, filter, &item, &Arguments::new(name, given))
+    });
     mapped.collect::<Result<_, _>>().map(generator)
 }
 
-pub(super) fn select(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Result<Value, Error> {
-    filtered(state, value, args, |item| Ok(item.clone()), true)
+pub(super) fn select(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
+    filtered(value, arguments, None, true)
 }
 
-pub(super) fn reject(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Result<Value, Error> {
-    filtered(state, value, args, |item| Ok(item.clone()), false)
+pub(super) fn reject(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
+    filtered(value, arguments, None, false)
 }
 
-pub(super) fn selectattr(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Result<Value, Error> {
-    let (path, args) = args.split_first().ok_or_else(|| error("Missing parameter for attribute name"))?;
-    filtered(state, value, args, |item| lookup(item, path), true)
+pub(super) fn selectattr(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
+    filtered(value, arguments, Some(attribute(arguments)?), true)
 }
 
-pub(super) fn rejectattr(state: &State<'_, '_>, value: &Value, args: &[Value]) -> Result<Value, Error> {
-    let (path, args) = args.split_first().ok_or_else(|| error("Missing parameter for attribute name"))?;
-    filtered(state, value, args, |item| lookup(item, path), false)
+pub(super) fn rejectattr(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
+    filtered(value, arguments, Some(attribute(arguments)?), false)
+}
+
+fn attribute<'a>(arguments: &'a Arguments<'_>) -> Result<&'a Value, Error> {
+    arguments.positional().first().ok_or_else(|| error("Missing parameter for attribute name"))
 }
 
 // Of anything false jinja2 makes nothing, before it asks whether it could be iterated over.
@@ -51,19 +56,20 @@ fn truthy_items(value: &Value) -> Result<Vec<Value>, Error> {
     if value.is_true() { items(value) } else { Ok(Vec::new()) }
 }
 
-fn filtered(
-    state: &State<'_, '_>,
-    value: &Value,
-    test: &[Value],
-    subject: impl Fn(&Value) -> Result<Value, Error>,
-    keeps: bool,
-) -> Result<Value, Error> {
-    let test = test.split_first().map(|(name, args)| (name.as_str().unwrap_or_default(), args));
+// Keeps the items whose attribute, or that themselves, pass the test that the arguments name, or are true.
+fn filtered(value: &Value, arguments: &Arguments<'_>, attribute: Option<&Value>, keeps: bool) -> Result<Value, Error> {
+    let test = arguments.positional().get(usize::from(attribute.is_some())..).and_then(<[Value]>::split_first);
+    let test = test.map(|(name, given)| (name.as_str().unwrap_or_default(), given));
+    let predicate = test.and_then(|(name, _)| predicates::find(name));
     let mut kept = Vec::new();
     for item in truthy_items(value)? {
-        let subject = subject(&item)?;
+        bounds::step()?;
+        let subject = attribute.map_or_else(|| Ok(item.clone()), |path| lookup(&item, path))?;
         let holds = match test {
-            Some((name, args)) => state.perform_test(name, &[&[subject], args].concat())?,
+            Some((name, given)) => {
+                let given = Given { positional: given.to_vec(), named: arguments.named().to_vec(), ..Given::default() };
+                predicates::ask(name, predicate, &subject, &Arguments::new(name, given))?
+            }
             None => subject.is_true(),
         };
         if holds == keeps {

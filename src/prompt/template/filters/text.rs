@@ -1,11 +1,11 @@
 //! Filters that make text.
 
-use minijinja::{Error, Value};
-
 use super::super::arguments::Arguments;
+use super::super::bounds;
+use super::super::error::Error;
 use super::super::print;
 use super::super::text::{self as python, Ends};
-use super::super::value::{as_float, as_integer, error};
+use super::super::value::{Value, as_float, as_integer, error, type_name};
 use super::{indentation, to_str};
 
 pub(super) fn string(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
@@ -55,17 +55,20 @@ pub(super) fn replace(value: &Value, arguments: &Arguments<'_>) -> Result<Value,
     let new = to_str(&arguments.require(1, "new")?)?;
     let limit = arguments.integer(2, "count")?.and_then(|count| usize::try_from(count).ok());
     arguments.end(3)?;
-    Ok(Value::from(python::replace(&to_str(value)?, &old, &new, limit)))
+    python::replace(&to_str(value)?, &old, &new, limit).map(Value::from)
 }
 
 pub(super) fn indent(value: &Value, arguments: &Arguments<'_>) -> Result<Value, Error> {
-    let width = arguments.get(0, "width")?.unwrap_or_else(|| Value::from(4));
+    let width = arguments.get(0, "width")?.unwrap_or_else(|| Value::Int(4));
     let first = arguments.flag(1, "first")?;
     let blank = arguments.flag(2, "blank")?;
     arguments.end(3)?;
     let indentation = indentation(&width)?;
+    let Some(text) = value.as_str() else {
+        return Err(error(format!("indent() takes a str, not {}", type_name(value))));
+    };
     // The line end added here and dropped by the split is what keeps a final one.
-    let text = to_str(value)? + "\n";
+    let text = [text, "\n"].concat();
     let mut indented = String::with_capacity(text.len());
     for (index, line) in python::split_lines(&text, false).into_iter().enumerate() {
         if index > 0 {
@@ -76,6 +79,7 @@ pub(super) fn indent(value: &Value, arguments: &Arguments<'_>) -> Result<Value, 
             indented.push_str(&indentation);
         }
         indented.push_str(line);
+        bounds::reserve(indented.len())?;
     }
     Ok(Value::from(indented))
 }
@@ -128,7 +132,7 @@ pub(super) fn format(value: &Value, arguments: &Arguments<'_>) -> Result<Value, 
         taken += 1;
         match directive {
             Some('s') => formatted.push_str(&to_str(&argument)?),
-            Some('r') => formatted.push_str(&print::repr(&argument)),
+            Some('r') => formatted.push_str(&print::repr(&argument)?),
             Some('d') => {
                 let integer = as_integer(&argument).or_else(|| whole(&argument));
                 let integer = integer.ok_or_else(|| error("%d format: a real number is required"))?;
@@ -136,6 +140,7 @@ pub(super) fn format(value: &Value, arguments: &Arguments<'_>) -> Result<Value, 
             }
             _ => return Err(error("format() knows %s, %r, %d and %% only")),
         }
+        bounds::reserve(formatted.len())?;
     }
     if arguments.get(taken, "")?.is_some() {
         return Err(error("not all arguments converted during string formatting"));

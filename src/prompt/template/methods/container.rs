@@ -1,26 +1,40 @@
 //! The methods of dicts, lists and tuples.
 
-use indexmap::IndexMap;
-use minijinja::{Error, Value};
+use std::sync::atomic::Ordering;
 
 use super::super::arguments::Arguments;
+use super::super::bounds;
+use super::super::error::Error;
+use super::super::key::Key;
+use super::super::operators::equal;
 use super::super::print;
-use super::super::value::{dict as new_dict, entries, error, is_view, tuple, view};
+use super::super::value::{Cycler, Dict, Value, dict as new_dict, error, is_view, tuple, type_name, view};
 use super::unsafe_method;
 
-pub(super) fn dict(receiver: &Value, name: &str, arguments: &Arguments<'_>) -> Result<Option<Value>, Error> {
-    let Some(entries) = entries(receiver) else { return Ok(None) };
+pub(super) fn dict(
+    receiver: &Value,
+    dict: &Dict,
+    name: &str,
+    arguments: &Arguments<'_>,
+) -> Result<Option<Value>, Error> {
+    let entries = &dict.entries;
+    if matches!(name, "items" | "keys" | "values" | "copy") {
+        bounds::look_through(receiver.size())?;
+        bounds::reserve(receiver.size().saturating_mul(4))?;
+    }
     let result = match name {
-        "items" => view("dict_items", entries.into_iter().map(|(key, value)| tuple(vec![key, value])).collect()),
-        "keys" => view("dict_keys", entries.into_iter().map(|(key, _)| key).collect()),
-        "values" => view("dict_values", entries.into_iter().map(|(_, value)| value).collect()),
-        "copy" => new_dict(entries.into_iter().collect::<IndexMap<_, _>>()),
+        "items" => {
+            let pairs = entries.iter().map(|(key, value)| tuple(vec![key.value().clone(), value.clone()]));
+            view("dict_items", pairs.collect())
+        }
+        "keys" => view("dict_keys", entries.keys().map(|key| key.value().clone()).collect()),
+        "values" => view("dict_values", entries.values().cloned().collect()),
+        "copy" => new_dict(entries.clone()),
         "get" => {
-            let key = arguments.require(0, "key")?;
-            let default = arguments.get(1, "default")?.unwrap_or_else(|| Value::from(()));
+            let key = Key::new(arguments.require(0, "key")?)?;
+            let default = arguments.get(1, "default")?.unwrap_or(Value::None);
             arguments.end(2)?;
-            let found = entries.into_iter().find(|(candidate, _)| *candidate == key);
-            return Ok(Some(found.map_or(default, |(_, value)| value)));
+            return Ok(Some(entries.get(&key).cloned().unwrap_or(default)));
         }
         "clear" | "pop" | "popitem" | "setdefault" | "update" => return Err(unsafe_method(receiver, name)),
         _ => return Ok(None),
@@ -29,23 +43,34 @@ pub(super) fn dict(receiver: &Value, name: &str, arguments: &Arguments<'_>) -> R
     Ok(Some(result))
 }
 
-pub(super) fn list(receiver: &Value, name: &str, arguments: &Arguments<'_>) -> Result<Option<Value>, Error> {
+pub(super) fn list(
+    receiver: &Value,
+    items: &[Value],
+    name: &str,
+    arguments: &Arguments<'_>,
+) -> Result<Option<Value>, Error> {
     match name {
         _ if is_view(receiver) => Ok(None),
         "count" => {
             let wanted = arguments.require(0, "value")?;
             arguments.end(1)?;
-            Ok(Some(Value::from(receiver.try_iter()?.filter(|item| *item == wanted).count())))
+            let mut count = 0;
+            for item in items {
+                count += usize::from(equal(item, &wanted)?);
+            }
+            Ok(Some(Value::from(count)))
         }
         "index" => {
             let wanted = arguments.require(0, "value")?;
             arguments.end(1)?;
-            let found = receiver.try_iter()?.position(|item| item == wanted);
-            found
-                .map(|index| Some(Value::from(index)))
-                .ok_or_else(|| error(format!("{} is not in list", print::repr(&wanted))))
+            for (index, item) in items.iter().enumerate() {
+                if equal(item, &wanted)? {
+                    return Ok(Some(Value::from(index)));
+                }
+            }
+            Err(error(format!("{} is not in list", print::repr(&wanted)?)))
         }
-        "copy" => {
+        "copy" if type_name(receiver) == "list" => {
             arguments.end(0)?;
             Ok(Some(receiver.clone()))
         }
@@ -54,4 +79,16 @@ pub(super) fn list(receiver: &Value, name: &str, arguments: &Arguments<'_>) -> R
         }
         _ => Ok(None),
     }
+}
+
+pub(super) fn cycler(cycler: &Cycler, name: &str, arguments: &Arguments<'_>) -> Result<Option<Value>, Error> {
+    let at = cycler.at.load(Ordering::Relaxed);
+    let (result, next) = match name {
+        "next" => (cycler.items[at].clone(), (at + 1) % cycler.items.len()),
+        "reset" => (Value::None, 0),
+        _ => return Ok(None),
+    };
+    arguments.end(0)?;
+    cycler.at.store(next, Ordering::Relaxed);
+    Ok(Some(result))
 }

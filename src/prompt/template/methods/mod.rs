@@ -4,60 +4,41 @@
 mod container;
 mod string;
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, State, Value};
-
 use super::arguments::Arguments;
-use super::rewrite::{ATTRIBUTE, ITEM, SLICE};
-use super::slice;
-use super::value::{DICT_METHODS, Dict, Method, error, type_name};
+use super::bounds;
+use super::error::Error;
+use super::value::{Value, error, type_name};
 
-/// Calls a method that minijinja does not know.
-pub(super) fn call(_state: &State<'_, '_>, receiver: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    match name {
-        SLICE => return slice::slice(receiver, args),
-        ATTRIBUTE => return attribute(receiver, args),
-        ITEM => return item(receiver, args),
-        _ => {}
-    }
-    let arguments = Arguments::new(name, args)?;
-    let found = match receiver.kind() {
-        ValueKind::Undefined => return Err(error("value is undefined")),
-        ValueKind::String => string::call(receiver.as_str().unwrap_or_default(), name, &arguments)?,
-        ValueKind::Map => container::dict(receiver, name, &arguments)?,
-        ValueKind::Seq | ValueKind::Iterable => container::list(receiver, name, &arguments)?,
+/// The methods of strings, as far as they are known here; of all others there is no attribute.
+#[rustfmt::skip]
+pub(super) const STRING_METHODS: [&str; 37] = [
+    "capitalize", "center", "count", "endswith", "find", "format", "index", "isalnum", "isalpha", "isascii",
+    "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "isupper", "join", "ljust", "lower", "lstrip",
+    "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit",
+    "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper", "zfill",
+];
+
+/// The methods of lists that change nothing; the sandbox shows no others.
+pub(super) const LIST_METHODS: [&str; 3] = ["copy", "count", "index"];
+
+/// Calls a method of a value that is not the render's own.
+pub(super) fn call(receiver: &Value, name: &str, arguments: &Arguments<'_>) -> Result<Value, Error> {
+    let found = match receiver {
+        Value::Undefined => return Err(error("value is undefined")),
+        Value::String(_) => {
+            bounds::look_through(receiver.size())?;
+            bounds::reserve(receiver.size().saturating_mul(2))?;
+            string::call(receiver.as_str().unwrap_or_default(), name, arguments)?
+        }
+        Value::Dict(dict) => container::dict(receiver, dict, name, arguments)?,
+        Value::Sequence(sequence) => container::list(receiver, &sequence.items, name, arguments)?,
+        Value::Cycler(cycler) => container::cycler(cycler, name, arguments)?,
         _ => None,
     };
-    if let Some(result) = found {
-        return Ok(result);
-    }
-    if receiver.downcast_object_ref::<Dict>().is_none()
-        && let Ok(member) = receiver.get_attr(name)
-        && !member.is_undefined()
-    {
-        return Err(minijinja::ErrorKind::UnknownMethod.into());
-    }
-    match receiver.kind() {
-        ValueKind::None => Err(error(format!("'None' has no attribute '{name}'"))),
-        _ => Err(error(format!("'{} object' has no attribute '{name}'", type_name(receiver)))),
-    }
-}
-
-// `x.items` where no call follows: of a dict always the method, of anything else the attribute.
-fn attribute(receiver: &Value, args: &[Value]) -> Result<Value, Error> {
-    let name = args.first().and_then(Value::as_str).unwrap_or_default();
-    if receiver.downcast_object_ref::<Dict>().is_some() && DICT_METHODS.contains(&name) {
-        return Ok(Value::from_object(Method));
-    }
-    receiver.get_attr(name)
-}
-
-// `x['items']`: of a dict the key, or the method where there is none.
-fn item(receiver: &Value, args: &[Value]) -> Result<Value, Error> {
-    let name = args.first().cloned().unwrap_or_default();
-    let found = receiver.get_item(&name)?;
-    let is_dict = receiver.downcast_object_ref::<Dict>().is_some();
-    Ok(if is_dict && found.is_undefined() { Value::from_object(Method) } else { found })
+    found.ok_or_else(|| match receiver {
+        Value::None => error(format!("'None' has no attribute '{name}'")),
+        _ => error(format!("'{} object' has no attribute '{name}'", type_name(receiver))),
+    })
 }
 
 fn unsafe_method(receiver: &Value, name: &str) -> Error {

@@ -1,12 +1,11 @@
 //! The methods of strings.
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, Value};
-
 use super::super::arguments::Arguments;
+use super::super::bounds;
+use super::super::error::Error;
 use super::super::slice;
 use super::super::text::{self, Ends};
-use super::super::value::{error, items, list, tuple, type_name};
+use super::super::value::{Value, ValueKind, error, items, list, tuple, type_name};
 
 pub(super) fn call(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Result<Option<Value>, Error> {
     if let Some(result) = plain(receiver, name) {
@@ -28,7 +27,8 @@ pub(super) fn call(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Res
         "splitlines" => {
             let keep_ends = arguments.flag(0, "keepends")?;
             arguments.end(1)?;
-            strings(text::split_lines(receiver, keep_ends))
+            reserve_parts(receiver.matches(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']).count())?;
+            strings(&text::split_lines(receiver, keep_ends))?
         }
         "partition" | "rpartition" => partition(receiver, name == "rpartition", arguments)?,
         "startswith" | "endswith" => Value::from(affix(receiver, name == "startswith", arguments)?),
@@ -44,7 +44,7 @@ pub(super) fn call(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Res
             let new = arguments.require_string(1, "new")?;
             let limit = arguments.integer(2, "count")?.and_then(|count| usize::try_from(count).ok());
             arguments.end(3)?;
-            Value::from(text::replace(receiver, &old, &new, limit))
+            Value::from(text::replace(receiver, &old, &new, limit)?)
         }
         "join" => {
             let parts = items(&arguments.require(0, "iterable")?)?;
@@ -79,8 +79,16 @@ fn plain(receiver: &str, name: &str) -> Option<Value> {
     })
 }
 
-fn strings(parts: Vec<&str>) -> Value {
-    list(parts.into_iter().map(Value::from).collect())
+// Each part becomes a value of its own, which takes more than its text.
+// The parts are held as slices of the text before each becomes a value.
+fn reserve_parts(count: usize) -> Result<(), Error> {
+    bounds::reserve(count.saturating_mul(size_of::<&str>() * 2 + 3 * size_of::<Value>()))
+}
+
+fn strings(parts: &[&str]) -> Result<Value, Error> {
+    bounds::look_through(parts.len().saturating_mul(size_of::<Value>()))?;
+    bounds::reserve(parts.iter().map(|part| part.len() + 3 * size_of::<Value>()).sum())?;
+    Ok(list(parts.iter().copied().map(Value::from).collect()))
 }
 
 fn split(receiver: &str, from_right: bool, arguments: &Arguments<'_>) -> Result<Value, Error> {
@@ -88,23 +96,25 @@ fn split(receiver: &str, from_right: bool, arguments: &Arguments<'_>) -> Result<
     let limit = arguments.integer(1, "maxsplit")?.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     arguments.end(2)?;
     let Some(separator) = separator else {
-        return Ok(strings(if from_right {
+        reserve_parts(receiver.split(text::is_space).take(limit).filter(|word| !word.is_empty()).count())?;
+        return strings(&if from_right {
             text::rsplit_spaces(receiver, limit)
         } else {
             text::split_spaces(receiver, limit)
-        }));
+        });
     };
     if separator.is_empty() {
         return Err(error("empty separator"));
     }
     let pieces = limit.saturating_add(1);
-    Ok(strings(if from_right {
+    reserve_parts(receiver.matches(&*separator).take(limit).count())?;
+    strings(&if from_right {
         let mut parts: Vec<&str> = receiver.rsplitn(pieces, &*separator).collect();
         parts.reverse();
         parts
     } else {
         receiver.splitn(pieces, &*separator).collect()
-    }))
+    })
 }
 
 fn partition(receiver: &str, from_right: bool, arguments: &Arguments<'_>) -> Result<Value, Error> {
@@ -128,7 +138,7 @@ fn affix(receiver: &str, at_start: bool, arguments: &Arguments<'_>) -> Result<bo
     arguments.end(3)?;
     let candidates = match wanted.kind() {
         ValueKind::String => vec![wanted],
-        ValueKind::Seq => items(&wanted)?,
+        ValueKind::Seq if type_name(&wanted) == "tuple" => items(&wanted)?,
         _ => return Err(error(format!("affix must be str or a tuple of str, not {}", type_name(&wanted)))),
     };
     for candidate in &candidates {
@@ -145,11 +155,16 @@ fn affix(receiver: &str, at_start: bool, arguments: &Arguments<'_>) -> Result<bo
 
 fn join(separator: &str, parts: &[Value]) -> Result<Value, Error> {
     let mut texts = Vec::with_capacity(parts.len());
+    let mut length = 0_usize;
     for (index, part) in parts.iter().enumerate() {
-        texts.push(part.as_str().ok_or_else(|| {
-            error(format!("sequence item {index}: expected str instance, {} found", type_name(part)))
-        })?);
+        let text = part
+            .as_str()
+            .ok_or_else(|| error(format!("sequence item {index}: expected str instance, {} found", type_name(part))))?;
+        length = length.saturating_add(text.len() + separator.len());
+        texts.push(text);
     }
+    bounds::look_through(length)?;
+    bounds::reserve(length)?;
     Ok(Value::from(texts.join(separator)))
 }
 
@@ -169,7 +184,7 @@ fn search(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Result<Value
     });
     match found {
         Some(position) => Ok(Value::from(position)),
-        None if name.ends_with("find") => Ok(Value::from(-1)),
+        None if name.ends_with("find") => Ok(Value::Int(-1)),
         None => Err(error("substring not found")),
     }
 }
@@ -185,9 +200,7 @@ fn pad(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Result<Value, E
     }
     let length = receiver.chars().count();
     let missing = width.saturating_sub(length);
-    if missing > MAX_PADDING {
-        return Err(error("the padded string is too long"));
-    }
+    bounds::reserve(missing.saturating_mul(fill.len()))?;
     let (left, right) = match name {
         "ljust" => (0, missing),
         // CPython puts the odd space on the left where the width is odd.
@@ -203,5 +216,3 @@ fn pad(receiver: &str, name: &str, arguments: &Arguments<'_>) -> Result<Value, E
     }
     Ok(Value::from(format!("{}{receiver}{}", fill.repeat(left), fill.repeat(right))))
 }
-
-const MAX_PADDING: usize = 1_000_000;

@@ -26,6 +26,20 @@ impl KernelSet {
         Self::ALL.into_iter().filter(|set| set.runs_here()).collect()
     }
 
+    /// The set of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// The set that processor and system have, but that the system does not let this process use, if there is one.
+    pub fn denied() -> Option<Self> {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if super::amx::denied() {
+            return Some(Self::Amx);
+        }
+        None
+    }
+
     /// The sets to test: all that run here, of which unoptimised builds, where each takes its time, try the first and the
     /// last.
     #[cfg(test)]

@@ -27,6 +27,7 @@ mod quantized;
 mod states;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod vector;
 
 pub(crate) use attention::{Attention, attend};
@@ -39,6 +40,10 @@ pub(crate) use packed::{Operand, Packed, Precision};
 pub(crate) use pool::Pool;
 pub(crate) use quantized::Quantized;
 pub(crate) use states::{Processor, States};
+pub use trial::Mismatch;
+pub(crate) use trial::compare_with_portable;
+#[cfg(target_os = "linux")]
+pub(crate) use trial::try_under_signals;
 
 /// Columns of a packed block, and lanes of the widest vector.
 const LANES: usize = 16;

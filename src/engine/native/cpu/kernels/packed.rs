@@ -4,7 +4,10 @@ use half::bf16;
 use parking_lot::Mutex;
 
 use super::{KernelSet, LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts};
-use crate::engine::native::weights::{Rows, WeightsError};
+use crate::engine::native::{
+    backend::NoRoom,
+    weights::{Rows, WeightsError},
+};
 
 /// The type of weights, of what they are multiplied with, and of keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -168,14 +171,17 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Zeros, to be filled by [`Packed::write_rows`].
-    ///
-    /// # Panics
-    /// If the system has no address space left.
+    /// Zeros of a small size, for which there is room.
     pub(crate) fn zeros(precision: Precision, outputs: usize, inputs: usize) -> Self {
-        let depth = inputs.next_multiple_of(precision.step());
-        let numbers = Stored::zeros(precision, outputs.next_multiple_of(LANES) * depth).expect("room for a weight");
-        Self { numbers, outputs, inputs, depth }
+        Self::try_zeros(precision, outputs, inputs).expect("room for a weight")
+    }
+
+    /// Zeros, to be filled by [`Packed::write_rows`], if the system has addresses for them.
+    pub(crate) fn try_zeros(precision: Precision, outputs: usize, inputs: usize) -> Result<Self, NoRoom> {
+        let depth = inputs.checked_next_multiple_of(precision.step()).ok_or(NoRoom)?;
+        let rows = outputs.checked_next_multiple_of(LANES).ok_or(NoRoom)?;
+        let numbers = Stored::zeros(precision, rows.checked_mul(depth).ok_or(NoRoom)?)?;
+        Ok(Self { numbers, outputs, inputs, depth })
     }
 
     /// The number of rows of the unpacked matrix.
@@ -312,7 +318,6 @@ pub(super) fn rounded(value: f32) -> u16 {
     half
 }
 
-#[cfg(test)]
 impl Operand {
     /// Writes one row, rounded to the operand's precision.
     pub(super) fn write_row(&mut self, row: usize, values: &[f32]) {

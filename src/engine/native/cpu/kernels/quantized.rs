@@ -79,9 +79,10 @@ impl Quantized {
         assert_eq!(rows.columns(), self.inputs, "rows of as many numbers");
         assert!(range.end <= self.outputs, "{} rows", self.outputs);
         let blocks: Box<dyn Blocks> = if let Some(blocks) = rows.blocks().filter(|_| Self::keeps(rows)) {
-            of_type(blocks.dtype(), &blocks.read(0..rows.rows())?, self.inputs)
+            of_type(blocks.dtype(), &blocks.read(0..rows.rows())?, self.inputs)?
         } else {
-            let mut numbers = Vec::with_capacity(rows.rows() * self.inputs);
+            let mut numbers = Vec::new();
+            numbers.try_reserve_exact(rows.rows() * self.inputs).map_err(|_| WeightsError::NoRoom)?;
             rows.read(0..rows.rows(), &mut numbers)?;
             Box::new(BlocksOf { blocks: numbers, per_row: self.inputs })
         };
@@ -150,16 +151,18 @@ impl<T: GgmlType> fmt::Debug for BlocksOf<T> {
 }
 
 /// The blocks of a file, each row a whole number of them.
-fn of_type(dtype: GgmlDType, bytes: &[u8], columns: usize) -> Box<dyn Blocks> {
+fn of_type(dtype: GgmlDType, bytes: &[u8], columns: usize) -> Result<Box<dyn Blocks>, WeightsError> {
     /// # Safety
     /// Any bytes are a value of `T`.
-    unsafe fn copied<T: GgmlType + 'static>(bytes: &[u8], columns: usize) -> Box<dyn Blocks> {
+    unsafe fn copied<T: GgmlType + 'static>(bytes: &[u8], columns: usize) -> Result<Box<dyn Blocks>, WeightsError> {
         let (count, rest) = (bytes.len() / size_of::<T>(), bytes.len() % size_of::<T>());
         assert_eq!(rest, 0, "whole blocks");
-        let mut blocks = vec![T::zeros(); count];
+        let mut blocks = Vec::new();
+        blocks.try_reserve_exact(count).map_err(|_| WeightsError::NoRoom)?;
+        blocks.resize(count, T::zeros());
         // SAFETY: both are as long, do not overlap, and the caller vouches for the values.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), blocks.as_mut_ptr().cast::<u8>(), bytes.len()) };
-        Box::new(BlocksOf { blocks, per_row: columns / T::BLCK_SIZE })
+        Ok(Box::new(BlocksOf { blocks, per_row: columns / T::BLCK_SIZE }))
     }
     // SAFETY: these are structures of integers and half floats, without padding.
     unsafe {

@@ -28,6 +28,11 @@ pub(super) fn available() -> bool {
     *AVAILABLE.get_or_init(|| processor_has_tiles() && system_saves_tiles() && system_permits_tiles())
 }
 
+/// Whether processor and system have AMX for bf16, but this process may not use it.
+pub(super) fn denied() -> bool {
+    processor_has_tiles() && system_saves_tiles() && !available()
+}
+
 fn processor_has_tiles() -> bool {
     let last_leaf = __cpuid(0).eax;
     if last_leaf < 0x1d || __cpuid_count(7, 0).edx & BF16_AND_TILE != BF16_AND_TILE {

@@ -40,6 +40,11 @@ pub(super) fn available() -> bool {
     detect::available()
 }
 
+/// Whether processor and system have the tiles, but this process may not use them.
+pub(super) fn denied() -> bool {
+    detect::denied()
+}
+
 /// Computes the product.
 ///
 /// Rows of A that lie a multiple of 4 KiB apart share one set of L1, which 16 rows overflow: an odd number of cache

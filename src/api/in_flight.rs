@@ -1,0 +1,245 @@
+//! Bytes of requests that are being read, rendered and put into ids, over all requests: beyond a bound, a request is
+//! refused and may come again.
+//!
+//! A request takes its place byte by byte as its body is read, and gives it back when its prompt is in ids and the
+//! engine has it. What goes on without its client, since the work of other threads cannot be broken off, keeps it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use axum::body::{Body, HttpBody};
+use axum::{http::header, response::Response};
+use futures::StreamExt;
+use tokio::sync::Semaphore;
+
+use super::{error::ApiError, memory};
+
+/// A request of more bytes is a large one.
+pub(super) const LARGE: usize = 1 << 20;
+/// After a request of more bytes, what the allocator keeps of them is given back to the system.
+const WORTH_TRIMMING: usize = 1 << 23;
+/// One part in so many of the bound is for requests that are not large.
+const FOR_SMALL: usize = 8;
+
+tokio::task_local! {
+    static CURRENT: Arc<Reservation>;
+}
+
+/// The bound, and what is taken of it.
+#[derive(Debug, Clone)]
+pub struct BytesInFlight(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    most: usize,
+    used: AtomicUsize,
+    /// Large requests that are worked on at the same time: half of the processor is for all others.
+    turns: Arc<Semaphore>,
+}
+
+impl BytesInFlight {
+    /// At most so many bytes.
+    pub fn new(most: usize) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let turns = Arc::new(Semaphore::new((cores / 2).max(1)));
+        Self(Arc::new(Shared { most, used: AtomicUsize::new(0), turns }))
+    }
+
+    /// The longest body that can ever be read.
+    pub fn longest(&self) -> usize {
+        self.0.room(LARGE + 1).max(LARGE.min(self.0.most))
+    }
+
+    /// Refuses a body whose length is known, where there is no room for it now.
+    pub fn check(&self, bytes: usize) -> Result<(), ApiError> {
+        let used = self.0.used.load(Ordering::Relaxed);
+        if used.saturating_add(bytes) > self.0.room(bytes) { Err(self.0.refusal()) } else { Ok(()) }
+    }
+
+    /// A place of nothing yet.
+    pub fn reservation(&self) -> Reservation {
+        Reservation { shared: Arc::clone(&self.0), bytes: AtomicUsize::new(0) }
+    }
+}
+
+impl Shared {
+    /// The bound for a request of so many bytes.
+    fn room(&self, bytes: usize) -> usize {
+        if bytes > LARGE { self.most - self.most / FOR_SMALL } else { self.most }
+    }
+
+    fn refusal(&self) -> ApiError {
+        ApiError::too_many_bytes(self.most)
+    }
+}
+
+/// What one request takes up.
+#[derive(Debug)]
+pub struct Reservation {
+    shared: Arc<Shared>,
+    bytes: AtomicUsize,
+}
+
+impl Reservation {
+    /// Takes so many more bytes, or refuses.
+    pub fn grow(&self, bytes: usize) -> Result<(), ApiError> {
+        let whole = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
+        let room = self.shared.room(whole);
+        let grown = |used: usize| used.checked_add(bytes).filter(|used| *used <= room);
+        match self.shared.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
+            Ok(_) => {
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(_) => Err(self.shared.refusal()),
+        }
+    }
+
+    /// Keeps what is taken up until an answer is sent, if that is much: it is as long as the request.
+    pub fn held_by(self: Arc<Self>, response: Response) -> Response {
+        if !self.is_large() {
+            return response;
+        }
+        let (mut parts, body) = response.into_parts();
+        // A stream has no length of its own.
+        if let Some(length) = body.size_hint().exact() {
+            parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+        }
+        let body = body.into_data_stream().inspect(move |_| _ = &self);
+        Response::from_parts(parts, Body::from_stream(body))
+    }
+
+    fn is_large(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > LARGE
+    }
+
+    fn release(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        self.shared.used.fetch_sub(bytes, Ordering::Relaxed);
+        if bytes > WORTH_TRIMMING {
+            trim();
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Gives memory back to the system, away from the threads that serve connections.
+fn trim() {
+    static RUNS: AtomicBool = AtomicBool::new(false);
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    if !RUNS.swap(true, Ordering::Relaxed) {
+        runtime.spawn_blocking(|| {
+            // What is freed from now on is another one's to give back.
+            RUNS.store(false, Ordering::Relaxed);
+            memory::give_back();
+        });
+    }
+}
+
+/// Serves a request that takes up what is reserved.
+pub async fn within<F: Future>(reservation: Arc<Reservation>, serve: F) -> F::Output {
+    CURRENT.scope(reservation, serve).await
+}
+
+/// Serves the current request elsewhere, where it takes up the same.
+pub fn inherited<F: Future>(serve: F) -> impl Future<Output = F::Output> {
+    let held = CURRENT.try_with(Arc::clone).ok();
+    async move {
+        match held {
+            Some(reservation) => within(reservation, serve).await,
+            None => serve.await,
+        }
+    }
+}
+
+/// Gives back what the current request takes up: what is left of it is the engine's.
+pub(super) fn release() {
+    if let Ok(reservation) = CURRENT.try_with(Arc::clone) {
+        reservation.release();
+    }
+}
+
+/// Runs what may take long away from the threads that serve connections. Large requests wait for their turn.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    let held = CURRENT.try_with(Arc::clone).ok();
+    let turn = match &held {
+        Some(reservation) if reservation.is_large() => {
+            let turns = Arc::clone(&reservation.shared.turns);
+            Some(turns.acquire_owned().await.map_err(ApiError::internal)?)
+        }
+        _ => None,
+    };
+    let work = move || {
+        let result = work();
+        drop((turn, held));
+        result
+    };
+    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn requests_share_the_bound_and_give_their_part_back() {
+        let bound = BytesInFlight::new(16 * MIB);
+        let (first, second) = (bound.reservation(), bound.reservation());
+        first.grow(8 * MIB).unwrap();
+        second.grow(6 * MIB).unwrap();
+        assert_eq!(second.grow(1).unwrap_err().body().error.code, 503);
+        assert!(bound.check(2 * MIB).is_err());
+        drop(first);
+        second.grow(MIB).unwrap();
+        bound.check(2 * MIB).unwrap();
+        second.release();
+        assert_eq!(bound.0.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn large_requests_leave_room_for_small_ones() {
+        let bound = BytesInFlight::new(16 * MIB);
+        let large = bound.reservation();
+        large.grow(14 * MIB).unwrap();
+        assert!(large.grow(1).is_err());
+        for _ in 0..2 {
+            std::mem::forget(bound.reservation().grow(MIB));
+        }
+        bound.check(MIB).unwrap();
+        assert_eq!(bound.longest(), 14 * MIB);
+    }
+
+    #[tokio::test]
+    async fn work_keeps_its_place_when_its_client_has_gone() {
+        let bound = BytesInFlight::new(MIB);
+        let reservation = Arc::new(bound.reservation());
+        reservation.grow(MIB).unwrap();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let work = blocking(move || {
+            started.send(()).unwrap();
+            _ = wait.recv();
+        });
+        let request = tokio::spawn(within(reservation, async { _ = work.await }));
+        has_started.await.unwrap();
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        assert!(bound.check(1).is_err());
+        drop(go);
+        while bound.check(1).is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Who may render: templates of requests take turns, and a render ends when its client has gone.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::ApiError;
+use crate::prompt::template::Patience;
+
+/// How many run at a time: each may take 64 MiB, and a processor for seconds.
+const AT_A_TIME: usize = 2;
+
+/// Lets few templates of requests run at a time.
+#[derive(Debug)]
+pub struct RequestTemplates(Arc<Semaphore>);
+
+impl Default for RequestTemplates {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_A_TIME)))
+    }
+}
+
+impl RequestTemplates {
+    /// Waits for a turn, which ends when what is returned is dropped.
+    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        Arc::clone(&self.0).acquire_owned().await.map_err(ApiError::internal)
+    }
+}
+
+/// Ends the renders of a request when it is dropped: nobody waits for them any more.
+pub(super) struct GivesUp(pub(super) Patience);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::path::Path;
+    use std::task::{Context, Waker};
+
+    use indexmap::IndexMap;
+    use time::OffsetDateTime;
+
+    use crate::api::conversation::PromptTurn;
+    use crate::api::{Api, ServedModels};
+    use crate::chat::Message;
+    use crate::continuity::Carriers;
+    use crate::engine::{EngineInfo, scripted::ScriptedEngine};
+    use crate::json::Object;
+    use crate::model::ModelFiles;
+    use crate::prompt::template::{ChatTemplate, Limit, Patience, TemplateError};
+    use crate::prompt::{ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, Templates};
+
+    use super::*;
+
+    fn api() -> Arc<Api> {
+        let files = ModelFiles::open(Path::new("tests/fixtures/tiny-model")).unwrap();
+        let tokenizer = Arc::new(files.tokenizer().unwrap());
+        let eos = files.eos(&tokenizer).unwrap();
+        let engine = ScriptedEngine::hashed(EngineInfo::scripted(tokenizer.vocab_size(), 64), Vec::new());
+        let renderer = PromptRenderer::new(Templates::default(), tokenizer, &eos, OnUnprovable::Error);
+        Arc::new(Api::new(renderer, Arc::new(engine), ServedModels::new("tiny", Vec::new()), &eos))
+    }
+
+    fn prompt(patience: &Patience) -> ChatPrompt {
+        ChatPrompt {
+            messages: vec![Message::text("user", "a")],
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            continue_final_message: false,
+            template: Some(Arc::new(ChatTemplate::new("a", IndexMap::new()).unwrap())),
+            template_kwargs: Object::new(),
+            reasoning_effort: None,
+            add_special_tokens: false,
+            stop_token_ids: Vec::new(),
+            known: None,
+            now: OffsetDateTime::UNIX_EPOCH,
+            checks: Checks::default(),
+            patience: patience.clone(),
+        }
+    }
+
+    fn turn(patience: &Patience) -> PromptTurn {
+        let (prompt, carriers) = (prompt(patience), Carriers::default());
+        PromptTurn {
+            prompt,
+            carriers,
+            asks_for_continuity: false,
+            truncation: None,
+            must_fit: false,
+            wants_text: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_render_that_nobody_waits_for_ends() {
+        let (api, patience) = (api(), Patience::default());
+        let mut prompting = Box::pin(api.prompt(turn(&patience)));
+        drop(prompting.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        drop(prompting);
+        let rendered = api.renderer.render(&prompt(&patience));
+        assert!(matches!(rendered, Err(PromptError::Template(TemplateError::Exceeded(Limit::Wanted)))), "{rendered:?}");
+    }
+
+    #[tokio::test]
+    async fn few_templates_of_requests_run_at_a_time() {
+        let api = api();
+        let mut running = Vec::new();
+        for _ in 0..AT_A_TIME {
+            running.push(api.request_templates.turn().await.unwrap());
+        }
+        let mut waiting = Box::pin(api.prompt(turn(&Patience::default())));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(api.request_templates.0.available_permits(), 0);
+        drop(running);
+        waiting.await.map(|_| ()).unwrap();
+        assert_eq!(api.request_templates.0.available_permits(), AT_A_TIME);
+    }
+}

@@ -1,0 +1,52 @@
+//! Sequences whose clients do not read.
+//!
+//! A sequence pauses behind a token, never within its prompt. Whatever becomes of its blocks, it goes on with the same
+//! tokens: what decides the next one is not here, but with its sampler.
+
+use super::{Plan, Scheduler, SequenceId, release, sequence::Sequence};
+
+impl Scheduler {
+    /// Takes a sequence that runs out of the steps. It keeps its blocks as long as nobody needs them.
+    pub(crate) fn pause(&mut self, id: SequenceId) {
+        if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
+            let sequence = self.running.remove(index);
+            self.waiting.rise(&sequence.turn);
+            self.paused.push(sequence);
+        }
+    }
+
+    /// Lets a sequence go on: at once if its blocks and a seat are there, else it waits for them.
+    pub(crate) fn resume(&mut self, id: SequenceId) {
+        let Some(index) = self.paused.iter().position(|sequence| sequence.id == id) else { return };
+        let mut sequence = self.paused.remove(index);
+        let goes_on = !sequence.blocks.is_empty() && self.running.len() < self.bounds.max_num_seqs;
+        if !goes_on {
+            release(&mut self.cache, &mut sequence);
+        }
+        self.waiting.wait(sequence.turn.clone(), id, sequence);
+        if goes_on && let Some((_, sequence)) = self.waiting.seat(id) {
+            let place = self.running.partition_point(|running| running.id < id);
+            self.running.insert(place, sequence);
+        }
+    }
+
+    /// Sequences that pause.
+    pub(crate) fn paused(&self) -> usize {
+        self.paused.len()
+    }
+
+    /// Whether there is nothing to compute before a sequence comes or goes on.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.waiting() == 0
+    }
+
+    /// Takes the blocks of the sequence that paused first among those that have any; `false` if none has.
+    pub(super) fn reclaim(&mut self, plan: &mut Plan) -> bool {
+        let has_blocks = |sequence: &&mut Sequence| !sequence.blocks.is_empty();
+        let Some(sequence) = self.paused.iter_mut().find(has_blocks) else { return false };
+        release(&mut self.cache, sequence);
+        sequence.preemptions += 1;
+        plan.reclaimed += 1;
+        true
+    }
+}

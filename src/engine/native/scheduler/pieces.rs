@@ -1,0 +1,221 @@
+//! How the tokens of a step are shared.
+//!
+//! Sequences that decode have a token each; where that is more than half of a step and prompts wait, they take turns. A
+//! quarter of the rest is for prompts that are short, and a quarter for those who are admitted, so that neither waits
+//! for the end of a long prompt. What is left goes to the prompts in their line, the first one of which gets all of it.
+//!
+//! A step takes as long as it has tokens. So a request that is not alone, or was not a moment ago, has only so many of
+//! them that nobody else waits long for the next step; its sequences then take turns among themselves.
+
+use std::{collections::HashMap, hash::Hash};
+
+use super::{Plan, Scheduler, SequenceId, release, sequence::Sequence, work};
+use crate::engine::native::backend::BLOCK_TOKENS;
+
+/// A prompt is short if it is at most this part of what a step has for prompts.
+const SHORT: usize = 8;
+/// The part of a step that is kept for short prompts, and for those who are admitted.
+pub(super) const KEPT: usize = 4;
+/// Of a request that is not alone, this part of a step are most sequences that decode, but no fewer than `LEAST_ROWS`.
+const ROWS: usize = 16;
+const LEAST_ROWS: usize = 32;
+/// Likewise, this part of a step is the most of a prompt, but no less than `LEAST_PIECE` tokens.
+const PIECE: usize = 4;
+const LEAST_PIECE: usize = 128;
+/// Steps for which a request that was not alone is taken for one that is not.
+const MOMENT: u64 = 64;
+
+impl Scheduler {
+    /// Plans a step; the plan is empty if there is nothing to do.
+    pub(crate) fn plan(&mut self) -> Plan {
+        let mut plan = Plan::default();
+        let mut budget = self.bounds.max_num_batched_tokens;
+        self.step += 1;
+        if self.waiting.requests() > 1 {
+            self.contested = self.step + MOMENT;
+        }
+        let decoding = self.decoding();
+        let prefills = decoding.len() < self.running.len() || self.waiting.waiting() > 0;
+        // A step of one token is a prompt's or an output's, in turns.
+        let share = match (prefills, budget) {
+            (false, _) => budget,
+            (true, 1) => usize::from(self.step.is_multiple_of(2)),
+            (true, _) => budget / 2,
+        };
+        let (first, rest) = decoding.split_at(decoding.len().min(share));
+        for id in first {
+            self.give(*id, 1, &mut plan, &mut budget);
+        }
+        self.prompts(&mut plan, &mut budget);
+        self.admit(&mut plan, &mut budget);
+        self.lengthen(&mut plan, &mut budget);
+        for id in rest {
+            self.give(*id, 1, &mut plan, &mut budget);
+        }
+        self.take_note(&plan);
+        plan
+    }
+
+    /// The sequences that decode, as they take turns: of every party one, then of every party one more, and of a
+    /// party's requests likewise, who was served last coming last.
+    fn decoding(&self) -> Vec<SequenceId> {
+        let mut rows: Vec<&Sequence> = self.running.iter().filter(|sequence| !sequence.is_prefilling()).collect();
+        let most = self.most((self.bounds.max_num_batched_tokens / ROWS).max(LEAST_ROWS));
+        if rows.len() > most.min(self.bounds.max_num_batched_tokens / 2) {
+            rows.sort_by_key(|row| (row.step, row.id));
+            let in_request = ranks(rows.iter().map(|row| row.turn.request));
+            let mut ranked: Vec<_> = in_request.into_iter().zip(rows).filter(|(rank, _)| *rank < most).collect();
+            ranked.sort_by_key(|(rank, row)| (*rank, row.step, row.id));
+            let in_party = ranks(ranked.iter().map(|(_, row)| &row.turn.party));
+            let mut ranked: Vec<_> = in_party.into_iter().zip(ranked).collect();
+            ranked.sort_by_key(|(rank, (_, row))| (*rank, row.step, row.id));
+            rows = ranked.into_iter().map(|(_, (_, row))| row).collect();
+        }
+        rows.into_iter().map(|row| row.id).collect()
+    }
+
+    /// `most` for a request that is not alone, else no bound.
+    fn most(&self, most: usize) -> usize {
+        if self.step <= self.contested { most } else { usize::MAX }
+    }
+
+    /// Most tokens of a prompt in a step.
+    pub(super) fn longest_piece(&self) -> usize {
+        self.most((self.bounds.max_num_batched_tokens / PIECE).max(LEAST_PIECE))
+    }
+
+    /// Goes on with prompts.
+    fn prompts(&mut self, plan: &mut Plan, budget: &mut usize) {
+        let prompts = self.prompts_in_line();
+        let mut short = *budget / KEPT;
+        let most = *budget / SHORT;
+        let kept = if self.waiting.waiting() > 0 { *budget / KEPT } else { 0 };
+        for (id, remaining) in &prompts {
+            if *remaining <= most && *remaining <= short {
+                short -= remaining;
+                self.give(*id, *remaining, plan, budget);
+            }
+        }
+        let mut left = budget.saturating_sub(kept);
+        for (id, remaining) in prompts {
+            let tokens = remaining.min(left).min(self.longest_piece());
+            if tokens > 0 && !plan.has(id) {
+                let before = *budget;
+                self.give(id, tokens, plan, budget);
+                // Those who had to make room leave their tokens.
+                left = (left + *budget).saturating_sub(before);
+            }
+        }
+    }
+
+    /// Running sequences whose prompts are not computed yet, and how much of each is left, in their line.
+    fn prompts_in_line(&self) -> Vec<(SequenceId, usize)> {
+        let prompts = self.running.iter().filter(|sequence| sequence.is_prefilling());
+        let mut prompts: Vec<_> = prompts
+            .map(|sequence| (self.waiting.prompt_place(&sequence.turn), sequence.id, sequence.remaining()))
+            .collect();
+        prompts.sort_unstable();
+        prompts.into_iter().map(|(_, id, remaining)| (id, remaining)).collect()
+    }
+
+    /// Makes pieces longer as far as tokens and blocks are left; nobody makes room for that.
+    fn lengthen(&mut self, plan: &mut Plan, budget: &mut usize) {
+        let longest = self.longest_piece();
+        for (id, remaining) in self.prompts_in_line() {
+            let Some(running) = self.running.iter_mut().find(|sequence| sequence.id == id) else { continue };
+            let Some(piece) = plan.work.iter_mut().find(|work| work.id == id) else { continue };
+            let before = piece.token_ids.len();
+            let wanted = remaining.min(before + *budget).min(longest.max(before));
+            while running.blocks.len() * BLOCK_TOKENS < running.computed + wanted
+                && let Some(block) = self.cache.take()
+            {
+                running.blocks.push(block);
+            }
+            let tokens = wanted.min(running.blocks.len() * BLOCK_TOKENS - running.computed);
+            if tokens > before {
+                *budget -= tokens - before;
+                *piece = work(running, tokens);
+            }
+        }
+    }
+
+    /// Gives a running sequence its next `tokens` tokens, if there are so many and it can have the blocks.
+    fn give(&mut self, id: SequenceId, tokens: usize, plan: &mut Plan, budget: &mut usize) {
+        if tokens <= *budget
+            && self.make_room(id, tokens, plan, budget)
+            && let Some(sequence) = self.running.iter().find(|sequence| sequence.id == id)
+        {
+            plan.work.push(work(sequence, tokens));
+            *budget -= tokens;
+        }
+    }
+
+    /// Gives a running sequence blocks for `tokens` more tokens, taking them from those who have to give way where it
+    /// must; `false` if it had to give way itself.
+    fn make_room(&mut self, id: SequenceId, tokens: usize, plan: &mut Plan, budget: &mut usize) -> bool {
+        loop {
+            let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) else { return false };
+            if sequence.blocks.len() * BLOCK_TOKENS >= sequence.computed + tokens {
+                return true;
+            }
+            if let Some(block) = self.cache.take() {
+                sequence.blocks.push(block);
+                continue;
+            }
+            if self.reclaim(plan) {
+                continue;
+            }
+            let excess = |sequence: &Sequence| (self.waiting.excess(&sequence.turn), sequence.id);
+            let Some((_, last)) = self.running.iter().map(excess).max() else { return false };
+            self.preempt(last, plan, budget);
+        }
+    }
+
+    /// Sends a sequence back to the queue, without its blocks.
+    pub(super) fn preempt(&mut self, id: SequenceId, plan: &mut Plan, budget: &mut usize) {
+        let Some(index) = self.running.iter().position(|sequence| sequence.id == id) else { return };
+        let mut sequence = self.running.remove(index);
+        if let Some(at) = plan.work.iter().position(|work| work.id == id) {
+            *budget += plan.work.remove(at).token_ids.len();
+        }
+        release(&mut self.cache, &mut sequence);
+        sequence.preemptions += 1;
+        plan.preempted += 1;
+        self.requeue(sequence);
+    }
+
+    /// Puts a sequence that ran back among those that wait.
+    pub(super) fn requeue(&mut self, sequence: Sequence) {
+        let turn = sequence.turn.clone();
+        self.waiting.wait(turn.clone(), sequence.id, sequence);
+        self.waiting.rise(&turn);
+    }
+
+    /// Remembers who was served.
+    fn take_note(&mut self, plan: &Plan) {
+        for work in &plan.work {
+            let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) else { continue };
+            if sequence.is_prefilling() {
+                self.waiting.compute(&sequence.turn, work.token_ids.len());
+            }
+            sequence.step = self.step;
+        }
+    }
+}
+
+/// How many of the same key come before each one.
+fn ranks<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> Vec<usize> {
+    let mut counts: HashMap<K, usize> = HashMap::new();
+    let rank = |key| {
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        *count - 1
+    };
+    keys.map(rank).collect()
+}
+
+impl Plan {
+    fn has(&self, id: SequenceId) -> bool {
+        self.work.iter().any(|work| work.id == id)
+    }
+}

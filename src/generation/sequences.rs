@@ -1,0 +1,358 @@
+//! The sequences of a request, each of which is made when there may be a seat for it.
+//!
+//! Owns how many of them exist at a time. Refuses to know who is next in the engine: their places are taken together,
+//! before the first one starts, and number them in their order, whenever each of them starts.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream, SelectAll},
+};
+
+use super::{
+    Event, EventStream, GenerationRequest, Generator, Loops, TextDecoder, events,
+    meters::{Meter, Meters, Siblings},
+    parsed,
+    running::Registration,
+    unread::ended_unless_read,
+};
+use crate::engine::{EngineError, GenerateRequest, Reservation, Ticket};
+
+/// For each seat of the engine, one sequence that sits in it and one that is ready to.
+const SEQUENCES_A_SEAT: usize = 2;
+
+/// The sequences of one prompt.
+struct Group {
+    request: GenerationRequest,
+    started: usize,
+    siblings: Arc<Siblings>,
+    registration: Option<Arc<Registration>>,
+    meters: Meters,
+}
+
+/// The sequences of a request that did not start yet.
+struct Unstarted {
+    generator: Generator,
+    reservation: Reservation,
+    /// The first one is the next one.
+    groups: std::vec::IntoIter<Group>,
+    group: Option<Group>,
+    index: usize,
+    arrived: Instant,
+    /// The request's.
+    span: tracing::Span,
+}
+
+/// An event of a sequence, with the index of that one.
+type Indexed = Result<(usize, Event), EngineError>;
+
+impl Generator {
+    /// Starts one generation.
+    pub fn generate(&self, request: GenerationRequest) -> EventStream {
+        self.generate_all([request]).map_ok(|(_, event)| event).boxed()
+    }
+
+    /// Generates all sequences of several prompts; each event comes with the index of its sequence, those of the first
+    /// prompt coming first. Sequences start in this order, as the engine has seats for them and the stream is read.
+    pub fn generate_all(&self, requests: impl IntoIterator<Item = GenerationRequest>) -> BoxStream<'static, Indexed> {
+        let requests: Vec<GenerationRequest> = requests.into_iter().collect();
+        let party = requests.first().and_then(|request| request.party.clone());
+        let sequences = requests.iter().map(|request| request.sequences).sum();
+        let arrived = Instant::now();
+        let reservation = match self.engine.reserve(party, sequences) {
+            Ok(reservation) => reservation,
+            Err(error) => return self.refused(&requests, error, arrived),
+        };
+        let group = |request: GenerationRequest| Group {
+            siblings: Siblings::new(request.sequences),
+            registration: self.running.register(request.owner.as_ref(), &request.request_ids, request.sequences),
+            meters: self.meters.clone(),
+            started: 0,
+            request,
+        };
+        let mut unstarted = Unstarted {
+            generator: self.clone(),
+            reservation,
+            groups: requests.into_iter().map(group).collect::<Vec<_>>().into_iter(),
+            group: None,
+            index: 0,
+            arrived,
+            span: tracing::Span::current(),
+        };
+        let most = self.engine.seats().saturating_mul(SEQUENCES_A_SEAT);
+        let mut started = SelectAll::new();
+        unstarted.start(&mut started, most);
+        let events = stream::poll_fn(move |context| unstarted.poll(&mut started, most, context)).boxed();
+        ended_unless_read(events, self.patience)
+    }
+
+    /// The stream of a request that gets no places.
+    fn refused(
+        &self,
+        requests: &[GenerationRequest],
+        error: EngineError,
+        arrived: Instant,
+    ) -> BoxStream<'static, Indexed> {
+        if let Some(request) = requests.first() {
+            let mut meter = self.meter(request, Siblings::new(1), arrived, tracing::Span::current());
+            meter.observe(&Err(error.clone()));
+        }
+        stream::once(async { Err(error) }).boxed()
+    }
+
+    fn meter(
+        &self,
+        request: &GenerationRequest,
+        siblings: Arc<Siblings>,
+        arrived: Instant,
+        span: tracing::Span,
+    ) -> Meter {
+        let prompt = &request.prompt_token_ids;
+        let meter = self.meters.start(prompt.len(), request.sampling.max_tokens, siblings, arrived);
+        let Some(log) = self.log else { return meter };
+        let shown = log.max_ids.unwrap_or(usize::MAX).min(prompt.len());
+        tracing::debug!(parent: &span, prompt_token_ids = ?&prompt[..shown], "received");
+        meter.logging(span)
+    }
+
+    /// Starts a sequence in its place.
+    fn start(&self, group: &Group, ticket: Ticket, mut meter: Meter) -> EventStream {
+        let request = &group.request;
+        let sampling = request.sampling.of_sequence(group.started);
+        let (text, prompt) = (Arc::clone(&request.text), Arc::clone(&request.prompt_token_ids));
+        let decoder = match TextDecoder::new(&self.tokenizer, &prompt, Arc::clone(&text), sampling.min_tokens) {
+            Ok(decoder) => decoder,
+            Err(error) => {
+                let error = EngineError::Failed(format!("cannot decode after the prompt: {error}"));
+                return stream::once(async { Err(error) }).boxed();
+            }
+        };
+        let engine = &self.engine;
+        let outputs = || {
+            let request = GenerateRequest {
+                prompt_token_ids: Arc::clone(&prompt),
+                sampling: Arc::clone(&sampling),
+                prompt_logprobs: request.prompt_logprobs,
+                cache_salt: request.cache_salt.clone(),
+            };
+            engine.start(ticket, request)
+        };
+        let outputs = match &group.registration {
+            Some(registration) => registration.register(outputs),
+            None => outputs(),
+        };
+        let loops = Loops::new(&sampling);
+        let ends = move |id, sampled| sampling.finish_after(id, sampled);
+        let counted = events(outputs, decoder, loops, ends).inspect(move |event| meter.observe(event));
+        parsed::read(counted.boxed(), &text, &self.tokenizer, &prompt)
+    }
+}
+
+impl Unstarted {
+    fn poll(
+        &mut self,
+        started: &mut SelectAll<BoxStream<'static, Indexed>>,
+        most: usize,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Indexed>> {
+        loop {
+            self.start(started, most);
+            match started.poll_next_unpin(context) {
+                Poll::Ready(None) if self.reservation.unstarted() > 0 => {}
+                poll => return poll,
+            }
+        }
+    }
+
+    /// Starts as many as there may be at a time.
+    fn start(&mut self, started: &mut SelectAll<BoxStream<'static, Indexed>>, most: usize) {
+        while started.len() < most
+            && let Some(events) = self.next()
+        {
+            started.push(events);
+        }
+    }
+
+    /// Starts the next one, if there is one.
+    fn next(&mut self) -> Option<BoxStream<'static, Indexed>> {
+        while self.group.as_ref().is_none_or(|group| group.started == group.request.sequences) {
+            self.group = Some(self.groups.next()?);
+        }
+        let group = self.group.as_mut()?;
+        let ticket = self.reservation.take()?;
+        let index = self.index;
+        self.index += 1;
+        let siblings = Arc::clone(&group.siblings);
+        let meter = self.generator.meter(&group.request, siblings, self.arrived, self.span.clone());
+        let events = self.generator.start(group, ticket, meter);
+        group.started += 1;
+        Some(events.map_ok(move |event| (index, event)).boxed())
+    }
+}
+
+/// Sequences that never started end with their request.
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.meters.never_started(&self.siblings, self.request.sequences - self.started);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use futures::{FutureExt, future::BoxFuture};
+
+    use super::*;
+    use crate::{
+        TokenId,
+        engine::{
+            Engine, EngineInfo, EngineLoad, Party, SamplingParams, TokenStream,
+            scripted::{Gate, ScriptedEngine},
+        },
+        generation::{Completion, Finish, TextOptions, collect, decode::tests::spaced},
+    };
+
+    /// An engine that counts the sequences that exist.
+    struct Counting {
+        engine: ScriptedEngine,
+        /// Now, at most, and in all.
+        counts: Arc<[AtomicUsize; 3]>,
+    }
+
+    impl Engine for Counting {
+        fn reserve(&self, party: Option<Party>, sequences: usize) -> Result<Reservation, EngineError> {
+            self.engine.reserve(party, sequences)
+        }
+
+        fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+            let present = self.counts[0].fetch_add(1, Ordering::Relaxed) + 1;
+            self.counts[1].fetch_max(present, Ordering::Relaxed);
+            self.counts[2].fetch_add(1, Ordering::Relaxed);
+            let gone = Gone(Arc::clone(&self.counts));
+            self.engine.start(ticket, request).inspect(move |_| _ = &gone).boxed()
+        }
+
+        fn seats(&self) -> usize {
+            self.engine.seats()
+        }
+
+        fn info(&self) -> &EngineInfo {
+            self.engine.info()
+        }
+
+        fn load(&self) -> EngineLoad {
+            self.engine.load()
+        }
+
+        fn health(&self) -> Result<(), EngineError> {
+            self.engine.health()
+        }
+
+        fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {
+            self.engine.shutdown(grace)
+        }
+    }
+
+    struct Gone(Arc<[AtomicUsize; 3]>);
+
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            self.0[0].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn engine(seats: usize) -> ScriptedEngine {
+        ScriptedEngine::hashed(EngineInfo::scripted(4, 64), vec![2]).with_seats(seats, 100)
+    }
+
+    fn generator(engine: ScriptedEngine) -> (Generator, Arc<[AtomicUsize; 3]>) {
+        let counts: Arc<[AtomicUsize; 3]> = Arc::default();
+        let engine = Counting { engine, counts: Arc::clone(&counts) };
+        (Generator::new(Arc::new(engine), spaced()), counts)
+    }
+
+    fn request(prompt: &[TokenId], sequences: usize, seed: Option<u64>) -> GenerationRequest {
+        let sampling = SamplingParams { seed, max_tokens: 9, ..SamplingParams::default() };
+        GenerationRequest {
+            prompt_token_ids: prompt.into(),
+            sequences,
+            party: None,
+            owner: None,
+            sampling: Arc::new(sampling),
+            prompt_logprobs: None,
+            cache_salt: None,
+            text: Arc::new(TextOptions::default()),
+            request_ids: Arc::default(),
+        }
+    }
+
+    async fn completions(generator: &Generator, requests: Vec<GenerationRequest>) -> Vec<Completion> {
+        let sequences = requests.iter().map(|request| request.sequences).sum();
+        collect(generator.generate_all(requests), sequences).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn sequences_are_made_when_there_may_be_seats_for_them_and_wait_until_then() {
+        let gate = Gate::shut();
+        let (generator, counts) = generator(engine(2).with_gate(gate.clone()));
+        let events = generator.generate_all([request(&[3], 30, None), request(&[3, 3], 20, None)]);
+        let load = generator.engine().load();
+        assert_eq!((load.running, load.waiting, counts[2].load(Ordering::Relaxed)), (2, 48, 4));
+        gate.open();
+        let completions = collect(events, 50).await.unwrap();
+        assert!(completions.iter().all(|completion| completion.finish.is_some()));
+        assert_eq!([1, 2].map(|which| counts[which].load(Ordering::Relaxed)), [4, 50]);
+        assert_eq!((generator.engine().load(), counts[0].load(Ordering::Relaxed)), (EngineLoad::default(), 0));
+    }
+
+    #[tokio::test]
+    async fn when_a_sequence_starts_decides_nothing() {
+        for seed in [None, Some(u64::MAX - 1)] {
+            let requests = || vec![request(&[3], 7, seed), request(&[1, 3], 1, seed), request(&[3], 12, seed)];
+            let (at_once, few) = (generator(engine(90)).0, generator(engine(1)).0);
+            let expected = completions(&at_once, requests()).await;
+            assert_eq!(completions(&few, requests()).await, expected);
+            assert!(expected.iter().any(|completion| completion.token_ids() != expected[0].token_ids()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_seed_counts_the_sequences_of_its_prompt() {
+        let (generator, _) = generator(engine(2));
+        let group = completions(&generator, vec![request(&[3], 5, Some(7))]).await;
+        for (index, completion) in (7..).zip(group) {
+            assert_eq!(completions(&generator, vec![request(&[3], 1, Some(index))]).await, [completion]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_dropped_or_does_not_fit_leaves_nothing_behind() {
+        let (generator, counts) = generator(engine(2).with_gate(Gate::shut()));
+        let events = generator.generate_all([request(&[3], 60, None)]);
+        let mut refused = generator.generate_all([request(&[3], 43, None)]);
+        assert_eq!(refused.next().await, Some(Err(EngineError::Overloaded)));
+        assert_eq!((refused.next().await, counts[2].load(Ordering::Relaxed)), (None, 4));
+        drop(events);
+        assert_eq!((generator.engine().load(), counts[0].load(Ordering::Relaxed)), (EngineLoad::default(), 0));
+        assert!(generator.generate_all([request(&[3], 102, None)]).next().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_aborted_ends_all_of_its_sequences() {
+        let (generator, counts) = generator(engine(1).with_gate(Gate::shut()));
+        let events = generator.generate_all([request(&[3], 40, None).named(["a"])]);
+        assert_eq!(generator.running().abort(None, ["a"]), 40);
+        let completions = collect(events, 40).await.unwrap();
+        assert!(completions.iter().all(|completion| completion.finish == Some(Finish::Abort)));
+        assert_eq!((counts[2].load(Ordering::Relaxed), generator.running().abort(None, ["a"])), (2, 0));
+    }
+}

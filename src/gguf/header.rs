@@ -1,0 +1,395 @@
+//! The header of a GGUF file, read so that a file may say anything.
+//!
+//! Every length is compared with what is left of the file before anything is made of it, and nothing recurses. What a
+//! file may say and no model's file does is refused: arrays in arrays, names that are there twice, tensors that share
+//! bytes.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    io::Read,
+};
+
+use candle_core::{
+    Shape,
+    quantized::{
+        GgmlDType,
+        gguf_file::{Content, DEFAULT_ALIGNMENT, TensorInfo, Value, VersionedMagic},
+    },
+};
+
+/// The first bytes of every GGUF file of the usual, little-endian kind.
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+/// No header is longer: it holds a vocabulary, and names.
+const MOST_BYTES: u64 = 1 << 28;
+/// No header has more values, those of arrays counted.
+const MOST_VALUES: u64 = 1 << 24;
+/// No tensor has more dimensions.
+const MOST_DIMENSIONS: u32 = 4;
+/// No file begins its tensors at multiples of more bytes.
+const MOST_ALIGNMENT: u64 = 1 << 20;
+const ALIGNMENT: &str = "general.alignment";
+
+/// Why a header cannot be read.
+#[derive(Debug)]
+pub(super) enum HeaderError {
+    /// It begins otherwise.
+    NotGguf,
+    /// It is not what a header may be.
+    Invalid(String),
+    /// The file ends before its tensors do, by so many bytes.
+    Truncated(u64),
+}
+
+type Result<T> = std::result::Result<T, HeaderError>;
+
+fn invalid<T>(reason: impl Into<String>) -> Result<T> {
+    Err(HeaderError::Invalid(reason.into()))
+}
+
+/// Reads the header of a file of `length` bytes from its beginning on.
+pub(super) fn read(file: impl Read, length: u64) -> Result<Content> {
+    let mut reader = Reader { file, position: 0, length, values: 0, short: false };
+    let magic: [u8; 4] = reader.bytes().map_err(|_| HeaderError::NotGguf)?;
+    if magic != *MAGIC {
+        return Err(HeaderError::NotGguf);
+    }
+    let magic = match u32::from_le_bytes(reader.bytes()?) {
+        1 => VersionedMagic::GgufV1,
+        2 => VersionedMagic::GgufV2,
+        3 => VersionedMagic::GgufV3,
+        other => return invalid(format!("it is of version {other}, and versions 1 to 3 are read")),
+    };
+    reader.short = magic == VersionedMagic::GgufV1;
+    let (tensors, entries) = (reader.length()?, reader.length()?);
+    let mut metadata = HashMap::new();
+    for _ in 0..entries {
+        let key = reader.text()?;
+        let value = reader.value()?;
+        match metadata.entry(key) {
+            Entry::Vacant(vacant) => _ = vacant.insert(value),
+            Entry::Occupied(there) => return invalid(format!("it has the key {:?} twice", there.key())),
+        }
+    }
+    let mut tensor_infos = HashMap::new();
+    for _ in 0..tensors {
+        let name = reader.text()?;
+        let info = reader.tensor(&name)?;
+        match tensor_infos.entry(name) {
+            Entry::Vacant(vacant) => _ = vacant.insert(info),
+            Entry::Occupied(there) => return invalid(format!("it has the tensor {:?} twice", there.key())),
+        }
+    }
+    let tensor_data_offset = reader.position.next_multiple_of(alignment(&metadata)?);
+    check_places(&tensor_infos, tensor_data_offset, length)?;
+    Ok(Content { magic, metadata, tensor_infos, tensor_data_offset })
+}
+
+fn alignment(metadata: &HashMap<String, Value>) -> Result<u64> {
+    let alignment = match metadata.get(ALIGNMENT) {
+        None => return Ok(DEFAULT_ALIGNMENT),
+        Some(Value::U32(alignment)) => u64::from(*alignment),
+        Some(Value::I32(alignment)) => u64::try_from(*alignment).unwrap_or(0),
+        Some(_) => return invalid(format!("`{ALIGNMENT}` is not a 32-bit integer")),
+    };
+    match alignment {
+        1..=MOST_ALIGNMENT => Ok(alignment),
+        _ => invalid(format!("`{ALIGNMENT}` is {alignment}")),
+    }
+}
+
+/// Whether all tensors are inside of the file, each in a place of its own.
+fn check_places(tensors: &HashMap<String, TensorInfo>, data: u64, length: u64) -> Result<()> {
+    let mut places: Vec<_> = tensors
+        .iter()
+        .map(|(name, info)| (info.offset, info.offset.saturating_add(size_bytes(info)), name.as_str()))
+        .collect();
+    places.sort_unstable();
+    let end = places.iter().map(|(_, end, _)| data.saturating_add(*end)).max().unwrap_or(0);
+    if end > length {
+        return Err(HeaderError::Truncated(end - length));
+    }
+    for pair in places.windows(2) {
+        let [(_, end, first), (start, _, second)] = pair else { unreachable!("windows of two") };
+        if end > start {
+            return invalid(format!("the tensors {first:?} and {second:?} share bytes"));
+        }
+    }
+    Ok(())
+}
+
+/// Of all of its blocks; more than any file where that cannot be counted.
+fn size_bytes(tensor: &TensorInfo) -> u64 {
+    let numbers = tensor.shape.dims().iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+    numbers.map_or(u64::MAX, |numbers| {
+        numbers.div_ceil(tensor.ggml_dtype.block_size()).saturating_mul(tensor.ggml_dtype.type_size()) as u64
+    })
+}
+
+/// The types of values, by their numbers.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    F32,
+    Bool,
+    String,
+    Array,
+    U64,
+    I64,
+    F64,
+}
+
+impl Kind {
+    const ALL: [Self; 13] = [
+        Self::U8,
+        Self::I8,
+        Self::U16,
+        Self::I16,
+        Self::U32,
+        Self::I32,
+        Self::F32,
+        Self::Bool,
+        Self::String,
+        Self::Array,
+        Self::U64,
+        Self::I64,
+        Self::F64,
+    ];
+
+    fn numbered(number: u32) -> Result<Self> {
+        let kind = usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied());
+        kind.ok_or_else(|| HeaderError::Invalid(format!("there is no type of values with the number {number}")))
+    }
+}
+
+/// The types of tensors that candle knows, by their numbers in files.
+fn tensor_type(number: u32) -> Option<GgmlDType> {
+    Some(match number {
+        0 => GgmlDType::F32,
+        1 => GgmlDType::F16,
+        2 => GgmlDType::Q4_0,
+        3 => GgmlDType::Q4_1,
+        6 => GgmlDType::Q5_0,
+        7 => GgmlDType::Q5_1,
+        8 => GgmlDType::Q8_0,
+        9 => GgmlDType::Q8_1,
+        10 => GgmlDType::Q2K,
+        11 => GgmlDType::Q3K,
+        12 => GgmlDType::Q4K,
+        13 => GgmlDType::Q5K,
+        14 => GgmlDType::Q6K,
+        15 => GgmlDType::Q8K,
+        30 => GgmlDType::BF16,
+        _ => return None,
+    })
+}
+
+/// A file from its beginning on.
+struct Reader<R> {
+    file: R,
+    position: u64,
+    /// Of the file.
+    length: u64,
+    /// How many were read.
+    values: u64,
+    /// The first version of the format has lengths of 32 bits.
+    short: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Whether `count` things of at least `each` bytes can follow; else why not.
+    fn room(&self, count: u64, each: u64) -> Result<()> {
+        let left = self.length.min(MOST_BYTES).saturating_sub(self.position);
+        match count.checked_mul(each) {
+            Some(bytes) if bytes <= left => Ok(()),
+            _ if self.length > MOST_BYTES => invalid(format!("its header is longer than {MOST_BYTES} bytes")),
+            _ => invalid(format!(
+                "at byte {} it has a length of {count}, and {left} bytes are left of the file",
+                self.position
+            )),
+        }
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
+        self.room(bytes.len() as u64, 1)?;
+        self.file.read_exact(bytes).map_err(|error| HeaderError::Invalid(error.to_string()))?;
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn length(&mut self) -> Result<u64> {
+        if self.short { Ok(u32::from_le_bytes(self.bytes()?).into()) } else { Ok(u64::from_le_bytes(self.bytes()?)) }
+    }
+
+    fn text(&mut self) -> Result<String> {
+        let length = self.length()?;
+        self.room(length, 1)?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        self.fill(&mut bytes)?;
+        // Some files end texts with zeros, and some have texts that are not UTF-8.
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        match Kind::numbered(u32::from_le_bytes(self.bytes()?))? {
+            Kind::Array => self.array(),
+            kind => self.single(kind),
+        }
+    }
+
+    fn array(&mut self) -> Result<Value> {
+        let kind = Kind::numbered(u32::from_le_bytes(self.bytes()?))?;
+        let count = self.length()?;
+        let each = match kind {
+            Kind::U8 | Kind::I8 | Kind::Bool => 1,
+            Kind::U16 | Kind::I16 => 2,
+            Kind::U32 | Kind::I32 | Kind::F32 => 4,
+            Kind::String if self.short => 4,
+            Kind::U64 | Kind::I64 | Kind::F64 | Kind::String => 8,
+            Kind::Array => return invalid("it has an array of arrays"),
+        };
+        self.room(count, each)?;
+        if self.values.saturating_add(count) > MOST_VALUES {
+            return invalid(format!("it has more than {MOST_VALUES} values"));
+        }
+        (0..count).map(|_| self.single(kind)).collect::<Result<_>>().map(Value::Array)
+    }
+
+    /// A value that is no array.
+    fn single(&mut self, kind: Kind) -> Result<Value> {
+        self.values += 1;
+        if self.values > MOST_VALUES {
+            return invalid(format!("it has more than {MOST_VALUES} values"));
+        }
+        Ok(match kind {
+            Kind::U8 => Value::U8(u8::from_le_bytes(self.bytes()?)),
+            Kind::I8 => Value::I8(i8::from_le_bytes(self.bytes()?)),
+            Kind::U16 => Value::U16(u16::from_le_bytes(self.bytes()?)),
+            Kind::I16 => Value::I16(i16::from_le_bytes(self.bytes()?)),
+            Kind::U32 => Value::U32(u32::from_le_bytes(self.bytes()?)),
+            Kind::I32 => Value::I32(i32::from_le_bytes(self.bytes()?)),
+            Kind::F32 => Value::F32(f32::from_le_bytes(self.bytes()?)),
+            Kind::U64 => Value::U64(u64::from_le_bytes(self.bytes()?)),
+            Kind::I64 => Value::I64(i64::from_le_bytes(self.bytes()?)),
+            Kind::F64 => Value::F64(f64::from_le_bytes(self.bytes()?)),
+            Kind::Bool => match self.bytes()? {
+                [0] => Value::Bool(false),
+                [1] => Value::Bool(true),
+                [other] => return invalid(format!("it has a truth value of {other}")),
+            },
+            Kind::String => Value::String(self.text()?),
+            Kind::Array => return invalid("it has an array of arrays"),
+        })
+    }
+
+    fn tensor(&mut self, name: &str) -> Result<TensorInfo> {
+        self.values += 1;
+        let count = u32::from_le_bytes(self.bytes()?);
+        if count > MOST_DIMENSIONS || self.values > MOST_VALUES {
+            return invalid(format!("tensor {name:?} has {count} dimensions, more than {MOST_DIMENSIONS}"));
+        }
+        let mut dimensions = Vec::new();
+        for _ in 0..count {
+            match usize::try_from(self.length()?) {
+                Ok(dimension) if dimension > 0 => dimensions.push(dimension),
+                _ => return invalid(format!("tensor {name:?} has a dimension without numbers")),
+            }
+        }
+        // A file has the dimension that varies fastest first.
+        dimensions.reverse();
+        let number = u32::from_le_bytes(self.bytes()?);
+        let Some(ggml_dtype) = tensor_type(number) else {
+            return invalid(format!("tensor {name:?} is of the type {number}, which is not read"));
+        };
+        Ok(TensorInfo { ggml_dtype, shape: Shape::from(dimensions), offset: u64::from_le_bytes(self.bytes()?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header of the third version with one entry, whose value is what follows the key.
+    fn with_value(value: &[u8]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(3_u32.to_le_bytes());
+        bytes.extend([0_u64, 1].map(u64::to_le_bytes).concat());
+        bytes.extend(1_u64.to_le_bytes());
+        bytes.push(b'k');
+        bytes.extend(value);
+        bytes
+    }
+
+    fn refusal(bytes: &[u8]) -> String {
+        match read(bytes, bytes.len() as u64) {
+            Err(HeaderError::Invalid(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_end_is_refused_before_anything_is_made_of_it() {
+        let long = (1_u64 << 60).to_le_bytes();
+        let text = with_value(&[&8_u32.to_le_bytes()[..], &long].concat());
+        assert_eq!(
+            refusal(&text),
+            "at byte 45 it has a length of 1152921504606846976, and 0 bytes are left of the file"
+        );
+        for kind in [0_u32, 3, 4, 8, 10] {
+            let array = with_value(&[&9_u32.to_le_bytes()[..], &kind.to_le_bytes(), &long].concat());
+            assert!(refusal(&array).contains("length of 1152921504606846976"), "{}", refusal(&array));
+        }
+        for place in [8, 16] {
+            let mut counts = with_value(&[]);
+            counts[place..][..8].copy_from_slice(&long);
+            refusal(&counts);
+        }
+    }
+
+    #[test]
+    fn arrays_in_arrays_are_refused_however_deep_they_are() {
+        let nested = [9_u32.to_le_bytes().as_slice(), &1_u64.to_le_bytes()].concat().repeat(100_000);
+        assert_eq!(refusal(&with_value(&[&9_u32.to_le_bytes()[..], &nested].concat())), "it has an array of arrays");
+    }
+
+    #[test]
+    fn what_is_there_twice_is_refused() {
+        let entry = [&1_u64.to_le_bytes()[..], b"k", &0_u32.to_le_bytes(), &[7]].concat();
+        let mut bytes = [&with_value(&[])[..24], &entry, &entry].concat();
+        bytes[16] = 2;
+        assert_eq!(refusal(&bytes), "it has the key \"k\" twice");
+    }
+
+    #[test]
+    fn an_alignment_that_is_none_is_refused() {
+        for (value, said) in
+            [(Value::U32(0), "is 0"), (Value::U32(u32::MAX), "is 4294967295"), (Value::Bool(true), "is not")]
+        {
+            let metadata = HashMap::from([(ALIGNMENT.to_owned(), value)]);
+            let Err(HeaderError::Invalid(reason)) = alignment(&metadata) else { panic!("{metadata:?}") };
+            assert!(reason.contains(said), "{reason}");
+        }
+    }
+
+    #[test]
+    fn tensors_that_share_bytes_are_refused() {
+        let info = |offset| TensorInfo { ggml_dtype: GgmlDType::F32, shape: Shape::from(vec![4]), offset };
+        let tensors = |second| HashMap::from([("a".to_owned(), info(0)), ("b".to_owned(), info(second))]);
+        assert!(check_places(&tensors(16), 0, 32).is_ok());
+        assert!(matches!(check_places(&tensors(32), 0, 32), Err(HeaderError::Truncated(16))));
+        assert!(matches!(check_places(&tensors(u64::MAX), 0, 32), Err(HeaderError::Truncated(_))));
+        let Err(HeaderError::Invalid(reason)) = check_places(&tensors(12), 0, 32) else { panic!("they share 4 bytes") };
+        assert_eq!(reason, "the tensors \"a\" and \"b\" share bytes");
+    }
+}

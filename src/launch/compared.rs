@@ -1,0 +1,76 @@
+//! Whether mistral.rs may serve a model, decided before any of its weights is read.
+//!
+//! Owns what is said where it may not. Refuses to know which models were compared: that is `engine::compared`.
+
+use anyhow::bail;
+use serde_json::{Map, Value};
+
+use super::{device::Device, engine::Wanted, native, weights};
+use crate::{
+    engine::compared,
+    gguf::{GgufError, GgufFile},
+    model::{ModelFiles, ModelSource},
+};
+
+const FLAG: &str = "--engine mistralrs --unproven-models";
+/// Of files whose weights stay as they are, because that was asked for, or they cannot be widened or memory is short.
+const ROUNDED: &str = "mistral.rs rounds activations to 8 bits in front of the quantised weights of a GGUF file";
+
+/// Why mistral.rs has not been shown to compute this right; `None` if it has.
+///
+/// Fails with one sentence unless it has, or `--unproven-models` lets it try.
+pub(super) fn unproven(wanted: Wanted<'_>, native_reason: Option<&str>) -> anyhow::Result<Option<String>> {
+    let Some(reason) = doubt(wanted)? else { return Ok(None) };
+    if wanted.args.unproven_models && reason.is_worth_a_try {
+        tracing::warn!("{}; its answers may be wrong without a word", reason.text);
+        return Ok(Some(reason.text));
+    }
+    let text = reason.text;
+    let before = native_reason.map_or_else(String::new, |reason| format!("{reason}, and "));
+    let instead = match native_reason {
+        None if native::find(wanted.args, wanted.files)?.is_ok() => "--engine native serves it".to_owned(),
+        _ if !reason.is_worth_a_try => "docs/models.md lists what is served".to_owned(),
+        _ => format!("docs/models.md lists what is served, and {FLAG} serves this all the same"),
+    };
+    bail!("{before}{text}; {instead}");
+}
+
+/// A reason to refuse.
+struct Doubt {
+    text: String,
+    /// Whether mistral.rs could compute it, for all that is known.
+    is_worth_a_try: bool,
+}
+
+fn doubt(wanted: Wanted<'_>) -> anyhow::Result<Option<Doubt>> {
+    let about = |text: String| Some(Doubt { text, is_worth_a_try: true });
+    if let Device::Cuda(_) = wanted.device {
+        return Ok(about(
+            "mistral.rs has been compared with transformers on the CPU only, see --device cpu".to_owned(),
+        ));
+    }
+    let config = match config(wanted)? {
+        Ok(config) => config,
+        Err(reason) => return Ok(about(reason)),
+    };
+    let judged = compared::check(&config, wanted.max_model_len);
+    Ok(judged.err().map(|error| Doubt { text: error.to_string(), is_worth_a_try: error.is_worth_a_try() }))
+}
+
+/// The config.json that mistral.rs is given, or why there is none.
+fn config(wanted: Wanted<'_>) -> anyhow::Result<Result<Map<String, Value>, String>> {
+    let ModelFiles { source, config, .. } = wanted.files;
+    let path = match source {
+        ModelSource::Directory { .. } => return Ok(Ok(config.raw.clone())),
+        ModelSource::Gguf { path } => path,
+    };
+    let file = GgufFile::open(path)?;
+    if weights::keep_blocks(&file, wanted.args.gguf_weights) {
+        return Ok(Err(ROUNDED.to_owned()));
+    }
+    match file.model_config() {
+        Ok(config) => Ok(Ok(config)),
+        Err(GgufError::Unsupported(_)) => Ok(Err(ROUNDED.to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}

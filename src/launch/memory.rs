@@ -1,0 +1,110 @@
+//! How much memory there is for this process, whether a model can fit into it at all, and what of it requests may take.
+
+use std::fs;
+
+use anyhow::bail;
+
+/// What a container may take: its own view of the second version of control groups, then of the first.
+const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
+/// One part in so many is for the bytes of requests: the work on them takes several times as much.
+const SHARE_OF_REQUESTS: u64 = 32;
+/// The least that lets long conversations in.
+const LEAST_OF_REQUESTS: u64 = 1 << 26;
+/// Where nothing says how much there is.
+const ELSE_OF_REQUESTS: u64 = 1 << 29;
+
+/// Bytes that the system could still give, where it says so.
+pub(super) fn available_memory() -> Option<u64> {
+    let available = stated(&["MemAvailable:"])?;
+    Some(limit().map_or(available, |limit| limit.min(available)))
+}
+
+/// Refuses what the machine cannot hold whatever else gives way: the system would give addresses for it all the same,
+/// and end the process when they are used. `cache` is what keys and values were said to take.
+pub(super) fn check(weights: u64, cache: Option<u64>) -> anyhow::Result<()> {
+    let Some(stated) = stated(&["MemTotal:", "SwapTotal:"]) else { return Ok(()) };
+    compare(weights, cache, limit().map_or(stated, |limit| limit.min(stated)))
+}
+
+fn compare(weights: u64, cache: Option<u64>, memory: u64) -> anyhow::Result<()> {
+    let there = format!("more than the {} of memory that there are", megabytes(memory));
+    if weights > memory {
+        bail!("the model's weights take {}, {there}", megabytes(weights));
+    }
+    match cache {
+        Some(cache) if weights.saturating_add(cache) > memory => {
+            let (cache, weights) = (megabytes(cache), megabytes(weights));
+            bail!("the {cache} of --kv-cache-memory and the {weights} of the model's weights are {there}")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes.div_ceil(1_000_000))
+}
+
+/// The default of `--max-bytes-in-flight`.
+pub(super) fn for_bytes_in_flight() -> usize {
+    let memory = [stated(&["MemTotal:"]), limit(), address_space()].into_iter().flatten().min();
+    let bytes = memory.map_or(ELSE_OF_REQUESTS, |memory| (memory / SHARE_OF_REQUESTS).max(LEAST_OF_REQUESTS));
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The sum of some lines of the system's report; `None` without such a report.
+fn stated(lines: &[&str]) -> Option<u64> {
+    sum(&fs::read_to_string("/proc/meminfo").ok()?, lines)
+}
+
+fn sum(text: &str, lines: &[&str]) -> Option<u64> {
+    let bytes = |name: &&str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    lines.iter().map(bytes).sum()
+}
+
+fn limit() -> Option<u64> {
+    LIMITS.iter().find_map(|path| fs::read_to_string(path).ok())?.trim().parse().ok()
+}
+
+/// The soft limit of `ulimit -v`, `None` where it is `unlimited`.
+fn address_space() -> Option<u64> {
+    address_space_in(&fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn address_space_in(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_memory_holds_is_refused_with_the_numbers() {
+        let refusal = |weights, cache| compare(weights, cache, 8_000_000_000).unwrap_err().to_string();
+        let there = "more than the 8000 MB of memory that there are";
+        assert_eq!(refusal(9_000_000_000, None), format!("the model's weights take 9000 MB, {there}"));
+        let together = "the 7000 MB of --kv-cache-memory and the 2000 MB of the model's weights are";
+        assert_eq!(refusal(2_000_000_000, Some(7_000_000_000)), format!("{together} {there}"));
+        assert!(compare(u64::MAX, Some(u64::MAX), 8).is_err());
+        assert!(compare(2_000_000_000, Some(6_000_000_000), 8_000_000_000).is_ok());
+        assert!(compare(7_000_000_000, None, 8_000_000_000).is_ok());
+    }
+    #[test]
+    fn limits_are_read_as_the_system_writes_them() {
+        assert_eq!(sum("MemFree: 5 kB\nMemTotal:       24 kB\n", &["MemTotal:"]), Some(24 * 1024));
+        let limits =
+            |soft: &str| format!("Limit  Soft Limit  Hard Limit  Units\nMax address space  {soft}  unlimited  bytes\n");
+        assert_eq!(address_space_in(&limits("6442450944")), Some(6 << 30));
+        assert_eq!(address_space_in(&limits("unlimited")), None);
+    }
+
+    #[test]
+    fn there_is_always_room_for_a_long_conversation() {
+        assert!(for_bytes_in_flight() >= 1 << 26);
+    }
+}

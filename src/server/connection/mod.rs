@@ -1,0 +1,325 @@
+//! Open connections, and the clocks of clients that do not do their part.
+//!
+//! A client that does not read what is written to it, or begins a request and does not go on, is hung up on after a time.
+//! One that is silent between requests stays: clients of vLLM meet a server that closes their connections just as they
+//! ask. Only where new clients would find no room do the connections go that were silent for longest.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep, sleep_until},
+};
+
+/// Connections that make room at a time.
+const CLOSED_AT_ONCE: usize = 64;
+/// How long to wait where no connection can make room.
+const NO_ROOM: Duration = Duration::from_millis(100);
+/// What every HTTP/2 connection begins with.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// All open connections.
+#[derive(Debug, Clone)]
+pub(super) struct Connections {
+    open: Arc<Mutex<Open>>,
+    /// Beyond as many, silent ones make room.
+    most: usize,
+    patience: Patience,
+}
+
+/// How long a client may let the server wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// From the first byte of a request to the end of its head.
+    pub(super) head: Duration,
+    /// With reading what is written to it; for ever, if there is none.
+    pub(super) stall: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    by_number: HashMap<u64, Arc<Connection>>,
+}
+
+/// One connection, as far as others may know it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    number: u64,
+    peer: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Requests whose answers are not handed over yet.
+    requests: usize,
+    /// Bytes wait until the client reads.
+    writing: bool,
+    /// When something was read or written last.
+    used: Instant,
+    /// Since when a request begins of which nothing is known yet.
+    head_since: Option<Instant>,
+    /// How many of its first bytes are those of HTTP/2; `None` if one was not.
+    http2_bytes: Option<usize>,
+    closed: bool,
+    reader: Option<Waker>,
+}
+
+impl Connections {
+    /// None yet.
+    pub(super) fn new(most: usize, patience: Patience) -> Self {
+        Self { open: Arc::default(), most, patience }
+    }
+
+    /// Takes a connection in; if there are too many, silent ones make room.
+    pub(super) fn opened<Io>(&self, io: Io, peer: String) -> Patient<Io> {
+        let mut open = self.open.lock();
+        let number = open.next;
+        open.next += 1;
+        let state = State {
+            requests: 0,
+            writing: false,
+            used: Instant::now(),
+            head_since: None,
+            http2_bytes: Some(0),
+            closed: false,
+            reader: None,
+        };
+        let connection = Arc::new(Connection { number, peer, state: Mutex::new(state) });
+        open.by_number.insert(number, Arc::clone(&connection));
+        let too_many = open.by_number.len() > self.most;
+        drop(open);
+        if too_many {
+            self.close_silent(&connection);
+        }
+        Patient { io, connection, connections: self.clone(), head: None, stall: None }
+    }
+
+    /// Makes room where the system has none for one more connection.
+    pub(super) async fn make_room(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+            return;
+        }
+        let closed = self.close_longest_silent(None);
+        tracing::warn!(%error, closed, "there is no room for one more connection: silent ones are closed");
+        // Those that were closed let go of their descriptors when their tasks run.
+        sleep(if closed == 0 { NO_ROOM } else { Duration::from_millis(1) }).await;
+    }
+
+    fn close_silent(&self, newest: &Connection) {
+        let closed = self.close_longest_silent(Some(newest.number));
+        tracing::debug!(closed, "too many connections: those that were silent for longest are closed");
+    }
+
+    /// Closes connections without a request, those first that were silent for longest; how many.
+    fn close_longest_silent(&self, newest: Option<u64>) -> usize {
+        let open: Vec<Arc<Connection>> = self.open.lock().by_number.values().cloned().collect();
+        let others = open.iter().filter(|connection| Some(connection.number) != newest);
+        let mut silent: Vec<_> = others.filter_map(|one| Some((one.silent_since()?, one))).collect();
+        silent.sort_by_key(|(since, _)| *since);
+        silent.iter().take(CLOSED_AT_ONCE).for_each(|(_, connection)| connection.close());
+        silent.len().min(CLOSED_AT_ONCE)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.open.lock().by_number.len()
+    }
+}
+
+impl Connection {
+    /// A request has come; it is over when what this gives is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        let mut state = self.state.lock();
+        state.requests += 1;
+        state.head_since = None;
+        drop(state);
+        InFlight(Arc::clone(self))
+    }
+
+    fn silent_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        (state.requests == 0 && !state.writing && !state.closed).then_some(state.used)
+    }
+
+    /// Lets the connection end as if its client had ended it.
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        if let Some(reader) = state.reader.take() {
+            drop(state);
+            reader.wake();
+        }
+    }
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.peer)
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Connection>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.requests -= 1;
+        state.used = Instant::now();
+    }
+}
+
+/// A connection whose client has to do its part.
+pub(super) struct Patient<Io> {
+    io: Io,
+    connection: Arc<Connection>,
+    connections: Connections,
+    head: Option<Pin<Box<Sleep>>>,
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+impl<Io> Patient<Io> {
+    /// What others may know of it.
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+
+    /// Takes note of bytes that came.
+    fn came(&mut self, bytes: &[u8]) {
+        let mut state = self.connection.state.lock();
+        let now = Instant::now();
+        state.used = now;
+        if let Some(matched) = state.http2_bytes.filter(|matched| *matched < HTTP2.len()) {
+            let expected = &HTTP2[matched..];
+            let known = bytes.len().min(expected.len());
+            state.http2_bytes = (bytes[..known] == expected[..known]).then_some(matched + known);
+        }
+        // HTTP/2 sends more than requests.
+        let is_http2 = state.http2_bytes == Some(HTTP2.len());
+        if is_http2 {
+            state.head_since = None;
+        } else if state.requests == 0 {
+            state.head_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether nothing more is to be read; else the task is woken when that changes.
+    fn ends(&mut self, context: &mut Context<'_>) -> bool {
+        let mut state = self.connection.state.lock();
+        if state.closed {
+            return true;
+        }
+        state.reader = Some(context.waker().clone());
+        let Some(since) = state.head_since else {
+            self.head = None;
+            return false;
+        };
+        drop(state);
+        let end = since + self.connections.patience.head;
+        let head = self.head.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if head.deadline() != end {
+            head.as_mut().reset(end);
+        }
+        if head.as_mut().poll(context).is_pending() {
+            return false;
+        }
+        metrics::counter!("tito:stalled_total", "what" => "head").increment(1);
+        tracing::debug!(peer = %self.connection, "the head of a request did not come to its end");
+        true
+    }
+
+    /// Takes note of what became of writing; an error if the client has not read for too long.
+    fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let waits = written.is_pending();
+        {
+            let mut state = self.connection.state.lock();
+            state.writing = waits;
+            if !waits {
+                state.used = Instant::now();
+            }
+        }
+        if !waits {
+            self.stall = None;
+            return written;
+        }
+        let Some(timeout) = self.connections.patience.stall else { return written };
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(timeout)));
+        if stall.as_mut().poll(context).is_pending() {
+            return written;
+        }
+        metrics::counter!("tito:stalled_total", "what" => "connection").increment(1);
+        tracing::warn!(peer = %self.connection, seconds = timeout.as_secs(), "a client does not read: it is hung up on");
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<Io> Drop for Patient<Io> {
+    fn drop(&mut self) {
+        self.connections.open.lock().by_number.remove(&self.connection.number);
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for Patient<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        if read.is_pending() {
+            return if self.ends(context) { Poll::Ready(Ok(())) } else { Poll::Pending };
+        }
+        if buffer.filled().len() > before {
+            self.came(&buffer.filled()[before..]);
+        }
+        read
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for Patient<Io> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.written(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, slices);
+        self.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.io).poll_flush(context) {
+            // Nothing was left to flush, which is no progress of the client's.
+            Poll::Ready(flushed) => Poll::Ready(flushed),
+            Poll::Pending => self.written(context, Poll::Pending),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Connections over pipes in memory.
+
+use futures::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+
+const SOON: Duration = Duration::from_millis(1);
+const NEVER: Duration = Duration::from_hours(1);
+
+fn connections(most: usize, patience: Patience) -> Connections {
+    Connections::new(most, patience)
+}
+
+fn patient() -> Patience {
+    Patience { head: NEVER, stall: Some(NEVER) }
+}
+
+/// The server's end of a connection, and the client's.
+fn open(connections: &Connections) -> (Patient<DuplexStream>, DuplexStream) {
+    let (server, client) = duplex(64);
+    (connections.opened(server, "peer".to_owned()), client)
+}
+
+/// Reads what is there; how many bytes, or `None` where there are none yet.
+fn read(server: &mut Patient<DuplexStream>) -> Option<usize> {
+    server.read(&mut [0; 256]).now_or_never().map(Result::unwrap)
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_hung_up_on_and_one_that_reads_is_not() {
+    let connections = connections(9, Patience { stall: Some(SOON), ..patient() });
+    let (mut server, client) = open(&connections);
+    let error = server.write_all(&[0; 65]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop((server, client));
+    let (mut server, mut client) = open(&connections);
+    let (written, read) =
+        tokio::join!(async { server.write_all(&[0; 6_400]).await.map(|()| server.connection()) }, async {
+            client.read_exact(&mut [0; 6_400]).await
+        });
+    assert_eq!(read.unwrap(), 6_400);
+    assert_eq!(written.unwrap().to_string(), "peer");
+}
+
+#[tokio::test]
+async fn without_a_bound_a_client_may_read_whenever_it_likes() {
+    let connections = connections(9, Patience { stall: None, ..patient() });
+    let (mut server, _client) = open(&connections);
+    assert!(server.write_all(&[0; 65]).now_or_never().is_none());
+    assert!(server.stall.is_none(), "no clock runs");
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_go_on_ends_its_connection() {
+    let connections = connections(9, Patience { head: SOON, ..patient() });
+    let (mut server, mut client) = open(&connections);
+    client.write_all(b"POST /v1/comp").await.unwrap();
+    let mut text = String::new();
+    assert_eq!(server.read_to_string(&mut text).await.unwrap(), 13, "the rest does not come");
+}
+
+#[tokio::test]
+async fn no_clock_runs_between_requests_within_one_and_for_http2() {
+    let connections = connections(9, Patience { head: Duration::ZERO, ..patient() });
+    let (mut server, mut client) = open(&connections);
+    assert_eq!(read(&mut server), None, "nothing came yet");
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert_eq!(read(&mut server), Some(18));
+    let request = server.connection().begin();
+    client.write_all(b"its body").await.unwrap();
+    assert_eq!((read(&mut server), read(&mut server)), (Some(8), None));
+    drop(request);
+    assert_eq!(read(&mut server), None);
+    let (mut server, mut client) = open(&connections);
+    for part in [&HTTP2[..5], &HTTP2[5..], b"frames"] {
+        client.write_all(part).await.unwrap();
+        assert_eq!(read(&mut server), Some(part.len()));
+    }
+    assert_eq!(read(&mut server), None);
+}
+
+#[tokio::test]
+async fn where_there_are_too_many_connections_those_that_were_silent_for_longest_go() {
+    let connections = connections(CLOSED_AT_ONCE + 2, patient());
+    let mut open: Vec<_> = (0..CLOSED_AT_ONCE + 2).map(|_| self::open(&connections)).collect();
+    let answered = open[0].0.connection().begin();
+    assert!(open[1].0.write_all(&[0; 65]).now_or_never().is_none(), "its client has yet to read");
+    for (server, _) in &mut open {
+        assert_eq!(read(server), None);
+    }
+    // It has used its connection last.
+    let last = CLOSED_AT_ONCE - 1;
+    open[last].1.write_all(b"G").await.unwrap();
+    assert_eq!(read(&mut open[last].0), Some(1));
+    let newest = self::open(&connections);
+    let ended: Vec<bool> = open.iter_mut().map(|(server, _)| read(server) == Some(0)).collect();
+    assert_eq!(ended.iter().filter(|ended| **ended).count(), CLOSED_AT_ONCE);
+    assert_eq!((ended[0], ended[1]), (false, false));
+    drop((answered, open));
+    assert_eq!(connections.len(), 1);
+    drop(newest);
+    assert_eq!(connections.len(), 0);
+}
+
+#[tokio::test]
+async fn a_system_without_room_gets_some_from_silent_connections() {
+    let connections = connections(9, patient());
+    let (mut silent, _client) = open(&connections);
+    let waiting = tokio::spawn(async move { silent.read(&mut [0; 9]).await });
+    tokio::task::yield_now().await;
+    connections.make_room(&io::Error::from(io::ErrorKind::ConnectionReset)).await;
+    assert!(!waiting.is_finished(), "that was the client's doing");
+    connections.make_room(&io::Error::other("too many open files")).await;
+    assert_eq!(waiting.await.unwrap().unwrap(), 0, "its task was woken");
+}

@@ -1,0 +1,50 @@
+//! Requests that are being answered, so that connections are known to be in use.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::{ConnectInfo, Request},
+    middleware::Next,
+    response::Response,
+};
+
+use super::{connection::InFlight, listener::Peer};
+
+/// Counts a request on its connection until its answer is handed over.
+pub(super) async fn count(request: Request, next: Next) -> Response {
+    let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<Peer>>() else {
+        return next.run(request).await;
+    };
+    let in_flight = peer.begin();
+    let response = next.run(request).await;
+    response.map(|body| Body::new(Counted { body, _in_flight: in_flight }))
+}
+
+struct Counted {
+    body: Body,
+    _in_flight: InFlight,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}

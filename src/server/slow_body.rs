@@ -1,0 +1,73 @@
+//! Bodies of requests that stop coming: the request is refused with 408.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use tokio::time::{Sleep, sleep};
+
+use crate::api::ApiError;
+
+/// Refuses requests of whose bodies nothing came for as long as `patience` while they were waited for.
+pub(super) async fn apply(State(patience): State<Duration>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let stopped = Arc::new(AtomicBool::new(false));
+    let noticed = Arc::clone(&stopped);
+    let timed = |body| Body::new(Timed { body, patience, silence: None, stopped: noticed });
+    let response = next.run(request.map(timed)).await;
+    if !stopped.load(Ordering::Relaxed) {
+        return response;
+    }
+    metrics::counter!("tito:stalled_total", "what" => "body").increment(1);
+    ApiError::body_too_slow(patience.as_secs()).into_response()
+}
+
+/// A body of which something has to come.
+struct Timed {
+    body: Body,
+    patience: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl HttpBody for Timed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.silence = None;
+            return Poll::Ready(frame);
+        }
+        let patience = self.patience;
+        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(patience)));
+        ready!(silence.as_mut().poll(context));
+        self.stopped.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Err(axum::Error::new(std::io::Error::from(std::io::ErrorKind::TimedOut)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,134 @@
+//! A parser of `llguidance` at work: its panics are errors, its work has an end, and why it stopped is known.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use llguidance::{CancellationHandle, TokenParser, api::StopReason, toktrie::SimpleVob};
+
+use super::watchdog::{Watchdog, Watched};
+use crate::TokenId;
+
+/// Tokens that are tried ahead, where the beginning of an output is fixed.
+const MOST_AHEAD: usize = 64;
+
+/// Why a grammar could not be followed further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The grammar goes on, but with bytes that no token has.
+    NothingFits,
+    /// The lexer gave up.
+    TooManyStates,
+    /// The parser gave up.
+    TooAmbiguous,
+    /// One piece of work took too long, or nobody waits for it any more.
+    Cancelled,
+    /// Something else, for the log.
+    Failed(String),
+}
+
+impl Fault {
+    /// What to tell a client.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::NothingFits => "no token can go on as its grammar does",
+            Self::TooManyStates => "the regular expressions of its grammar need too many states for one token",
+            Self::TooAmbiguous => "its grammar is too ambiguous: there are too many ways to read one token",
+            Self::Cancelled => "its grammar took too long for one token",
+            Self::Failed(_) => "its grammar failed, see the server's log",
+        }
+    }
+
+    /// Whether the grammar asks for more than it gets.
+    pub(super) fn is_excess(&self) -> bool {
+        matches!(self, Self::TooManyStates | Self::TooAmbiguous | Self::Cancelled)
+    }
+}
+
+/// Where an output stands in its grammar.
+pub(super) struct Follower {
+    parser: TokenParser,
+    handle: CancellationHandle,
+    /// While it is followed.
+    watched: Option<Arc<Watched>>,
+}
+
+impl Follower {
+    /// At the beginning.
+    pub(super) fn new(mut parser: TokenParser, watchdog: &Watchdog) -> Self {
+        if parser.is_fresh() {
+            parser.start_without_prompt();
+        }
+        let handle = parser.enable_cancellation();
+        let watched = Some(watchdog.watch(handle.clone()));
+        Self { parser, handle, watched }
+    }
+
+    /// Another one at the same place, with a lexer of its own: what other sequences have made theirs learn neither
+    /// changes nor exhausts this one's.
+    pub(super) fn copy(&self, watchdog: &Watchdog) -> Self {
+        Self::new(self.parser.deep_clone(), watchdog)
+    }
+
+    /// The same, to be copied only: nothing watches it.
+    pub(super) fn resting(self) -> Self {
+        Self { watched: None, ..self }
+    }
+
+    /// Ends the work.
+    pub(super) fn handle(&self) -> CancellationHandle {
+        self.handle.clone()
+    }
+
+    /// The tokens that may come next.
+    pub(super) fn mask(&mut self) -> Result<SimpleVob, Fault> {
+        self.run(TokenParser::compute_mask)
+    }
+
+    /// Goes on by a token.
+    pub(super) fn consume(&mut self, id: TokenId) -> Result<(), Fault> {
+        self.run(|parser| {
+            let back = parser.consume_token(id)?;
+            anyhow::ensure!(back == 0, "unexpected backtracking");
+            parser.check_stop()?;
+            Ok(())
+        })
+    }
+
+    /// Whether nothing can follow but the end.
+    pub(super) fn finished(&self) -> bool {
+        matches!(self.parser.stop_reason(), StopReason::NoExtension | StopReason::EndOfSentence)
+    }
+
+    /// Follows what must come first, and works out what may come after it.
+    pub(super) fn try_ahead(&mut self) -> Result<(), Fault> {
+        let bytes = self.run(|parser| Ok(parser.force_bytes()))?;
+        let tokens = self.parser.token_env.tokenize_bytes(&bytes);
+        for &token in tokens.iter().take(MOST_AHEAD) {
+            self.consume(token)?;
+            if self.finished() {
+                return Ok(());
+            }
+        }
+        self.mask().map(|_| ())
+    }
+
+    fn run<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Result<T, Fault> {
+        let Self { parser, watched, .. } = self;
+        let busy = watched.as_deref().map(Watched::busy);
+        let result = catch_unwind(AssertUnwindSafe(|| work(parser)));
+        drop(busy);
+        match result {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(match parser.stop_reason() {
+                _ if self.handle.is_cancelled() => Fault::Cancelled,
+                StopReason::NoExtensionBias => Fault::NothingFits,
+                StopReason::LexerTooComplex => Fault::TooManyStates,
+                StopReason::ParserTooComplex => Fault::TooAmbiguous,
+                reason => Fault::Failed(format!("{error} ({reason})")),
+            }),
+            Err(_) => Err(Fault::Failed("the parser panicked".to_owned())),
+        }
+    }
+}
