@@ -49,6 +49,10 @@ DEVIATIONS = {
         ],
         "plain/tokenize_messages_extra_fields": [r"\.(count|tokens)"],
     },
+    "| `logprobs` over `--max-logprobs` |": {
+        "plain/chat_err_top_logprobs_21": [r"\.error\.message"],
+        "plain/completions_logprobs_over": [r"\.error\.message"],
+    },
     "| other errors |": {
         "plain/chat_err_max_tokens_0": NAMED_BY_NEMO_GYM,
         "plain/chat_err_max_tokens_float": NAMED_BY_NEMO_GYM,
