@@ -10,7 +10,7 @@ use tito::{
     chat::Message,
     json::Object,
     model::EosTokens,
-    prompt::template::ChatTemplate,
+    prompt::template::{ChatTemplate, Patience},
     prompt::{ChatPrompt, Checks, KnownPrefix, OnUnprovable, PromptRenderer, Provenance, Templates},
     tokenizer::Tokenizer,
 };
@@ -111,6 +111,7 @@ fn prompt(messages: &[Message], known: Option<KnownPrefix>) -> ChatPrompt {
         known,
         now: time::OffsetDateTime::UNIX_EPOCH,
         checks: Checks { drift: true, message: true, history: true },
+        patience: Patience::default(),
     }
 }
 

@@ -1,0 +1,221 @@
+//! Any bytes as one of the files that tito reads: it is loaded as it is, or refused with one line; never a panic.
+//!
+//! Shared by the fuzz targets, by the test that replays their seeds and by the one that damages files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+use tito::{
+    engine::native::{self, NativeEngine, NativeSettings, WeightsSource},
+    files::one_line,
+    gguf::GgufFile,
+    model::{ModelFiles, ModelSource},
+    store::{DiskStore, RecordState, ResponseStore},
+};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+/// The weights of a model, and its config.json.
+const MODEL: &str = "tests/golden/native/llama";
+/// The tokenizer that goes with it.
+const TOKENIZER: &str = "tests/fixtures/tiny-model";
+const ROOM: u64 = 1 << 30;
+/// Bytes of the response store's file that a fuzzer changes at most.
+const MOST_CHANGES: usize = 64;
+
+/// What a file is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Gguf,
+    Safetensors,
+    Index,
+    Tokenizer,
+    TokenizerConfig,
+    Config,
+    GenerationConfig,
+    Store,
+}
+
+/// The root of the repository, which is above that of the fuzz targets.
+fn root() -> PathBuf {
+    let root = Path::new(ROOT);
+    let own = root.join("fuzz").is_dir();
+    if own { root.to_owned() } else { root.join("..") }
+}
+
+impl Kind {
+    /// The file's name in a model directory.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gguf => "model.gguf",
+            Self::Safetensors => "model.safetensors",
+            Self::Index => "model.safetensors.index.json",
+            Self::Tokenizer => "tokenizer.json",
+            Self::TokenizerConfig => "tokenizer_config.json",
+            Self::Config => "config.json",
+            Self::GenerationConfig => "generation_config.json",
+            Self::Store => "responses.redb",
+        }
+    }
+}
+
+/// A directory with a file of some kind, among all others that it needs.
+pub(crate) struct Place {
+    directory: TempDir,
+    kind: Kind,
+}
+
+impl Place {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let copy = |from: &str, name: &str| {
+            fs::copy(root().join(from).join(name), directory.path().join(name)).expect("a file of a model");
+        };
+        if !matches!(kind, Kind::Gguf | Kind::Store) {
+            for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+                copy(TOKENIZER, name);
+            }
+            for name in ["config.json", "model.safetensors"] {
+                copy(MODEL, name);
+            }
+        }
+        if kind == Kind::Index {
+            let tensors = fs::read(directory.path().join("model.safetensors")).expect("the weights");
+            fs::rename(directory.path().join("model.safetensors"), directory.path().join("1.safetensors"))
+                .expect("another name");
+            fs::write(directory.path().join(kind.name()), index_of(&tensors)).expect("the index");
+        }
+        let place = Self { directory, kind };
+        if kind == Kind::Gguf {
+            fs::copy(root().join("fuzz/seeds/gguf/whole"), place.path()).expect("a GGUF file");
+        }
+        if kind == Kind::Store {
+            let store = DiskStore::open(&place.path(), ROOM).expect("a store");
+            for id in 0..STORED {
+                store.put(&id.to_string(), RecordState::Done, &record(id)).expect("room");
+            }
+        }
+        place
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join(self.kind.name())
+    }
+
+    /// What `tito serve` is given as the model: the GGUF file, or the directory.
+    pub(crate) fn model(&self) -> PathBuf {
+        if self.kind == Kind::Gguf { self.path() } else { self.directory.path().to_owned() }
+    }
+
+    /// The file as it was made.
+    pub(crate) fn sound(&self) -> Vec<u8> {
+        fs::read(self.path()).expect("the file")
+    }
+
+    /// Replaces the file, and loads what it belongs to; the one line that says why that cannot be done.
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), String> {
+        fs::write(self.path(), bytes).expect("room for a file");
+        let outcome = if self.kind == Kind::Store { read_store(&self.path()) } else { load(&self.model()) };
+        // As it is printed: a message may quote a line break of the file.
+        let outcome = outcome.map_err(|reason| one_line(&reason));
+        assert_ne!(outcome, Err(String::new()), "a reason is missing");
+        outcome
+    }
+}
+
+/// The index of a file of tensors, as a directory of shards has it.
+fn index_of(tensors: &[u8]) -> String {
+    let (length, rest) = tensors.split_first_chunk::<8>().expect("a length");
+    let length = usize::try_from(u64::from_le_bytes(*length)).expect("a short header");
+    let header: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&rest[..length]).expect("the header");
+    let names = header.into_iter().filter(|(name, _)| name != "__metadata__");
+    let map: serde_json::Map<_, _> = names.map(|(name, _)| (name, "1.safetensors".into())).collect();
+    serde_json::json!({ "weight_map": map }).to_string()
+}
+
+/// Loads a model as `tito serve` does.
+fn load(model: &Path) -> Result<(), String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let files = ModelFiles::open(model).map_err(|error| said(&error))?;
+    let tokenizer = files.tokenizer().map_err(|error| said(&error))?;
+    files.eos(&tokenizer).map_err(|error| said(&error))?;
+    let (source, config) = match &files.source {
+        ModelSource::Directory { path } => (WeightsSource::Directory(path.clone()), files.config.raw.clone()),
+        ModelSource::Gguf { path } => {
+            let config = GgufFile::open(path).and_then(|file| file.model_config()).map_err(|error| said(&error))?;
+            (WeightsSource::Gguf { path: path.clone(), keep_blocks: true }, config)
+        }
+    };
+    native::supports(&config)?;
+    NativeEngine::load(&NativeSettings::least(source, config), &mut |_, _| ()).map_err(|error| said(&error))?;
+    Ok(())
+}
+
+const STORED: usize = 12;
+
+fn record(id: usize) -> Vec<u8> {
+    (0..150 * id).map(|place| u8::try_from(place % 251).expect("less than 251") ^ 0x5a).collect()
+}
+
+/// Opens a store, and reads and writes it: what it has is what was written, or it says that something is wrong.
+fn read_store(path: &Path) -> Result<(), String> {
+    let store = DiskStore::open(path, ROOM).map_err(|error| error.to_string())?;
+    for id in 0..STORED {
+        let found = store.get(&id.to_string()).map_err(|error| error.to_string())?;
+        assert_eq!(found, Some((RecordState::Done, record(id))), "another record, or none, without a word");
+    }
+    store.put("new", RecordState::Done, b"new").map_err(|error| error.to_string())?;
+    let found = store.get("new").map_err(|error| error.to_string())?;
+    assert_eq!(found, Some((RecordState::Done, b"new".to_vec())));
+    Ok(())
+}
+
+/// What a fuzzer's bytes stand for: the file itself, but for two kinds that are too large to be invented.
+///
+/// Of safetensors they are the header, and the tensors follow as zeros. Of the store they are changes to a sound file:
+/// first where it is cut, if its first byte is odd, then four bytes of place and one that is added for each change.
+pub(crate) fn file_of(kind: Kind, data: &[u8], sound: &[u8]) -> Vec<u8> {
+    match kind {
+        Kind::Safetensors => {
+            let header = sound.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
+            let tensors = sound.len() - 8 - usize::try_from(header).expect("a short header");
+            let mut file = data.to_vec();
+            file.resize(data.len() + tensors, 0);
+            file
+        }
+        Kind::Store => {
+            let mut file = sound.to_vec();
+            let place = |place: &[u8; 4], length: usize| u32::from_le_bytes(*place) as usize % length.max(1);
+            let Some((cut, mut changes)) = data.split_first() else { return file };
+            if let (1, Some((at, rest))) = (cut % 2, changes.split_first_chunk::<4>()) {
+                file.truncate(place(at, file.len()));
+                changes = rest;
+            }
+            for change in changes.chunks_exact(5).take(MOST_CHANGES) {
+                let at = place(change.first_chunk().expect("five bytes"), file.len());
+                if let Some(byte) = file.get_mut(at) {
+                    *byte = byte.wrapping_add(change[4]);
+                }
+            }
+            file
+        }
+        _ => data.to_vec(),
+    }
+}
+
+/// Checks what a fuzzer made.
+pub(crate) fn check(kind: Kind, data: &[u8]) -> Result<(), String> {
+    thread_local!(static PLACES: std::cell::RefCell<Vec<(Kind, Place, Vec<u8>)>> = const { std::cell::RefCell::new(Vec::new()) });
+    PLACES.with_borrow_mut(|places| {
+        if !places.iter().any(|(other, ..)| *other == kind) {
+            let place = Place::new(kind);
+            let sound = place.sound();
+            places.push((kind, place, sound));
+        }
+        let (_, place, sound) = places.iter().find(|(other, ..)| *other == kind).expect("it was made");
+        place.check(&file_of(kind, data, sound))
+    })
+}
