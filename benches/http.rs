@@ -94,9 +94,9 @@ impl Server {
         let script: Vec<_> = words.into_iter().cycle().take(TOKENS).collect();
         let text = tokenizer.decode(&script, true).expect("ids of this tokenizer");
         let info = EngineInfo::scripted(tokenizer.vocab_size(), 4_096);
-        let engine: Arc<dyn Engine> = Arc::new(ScriptedEngine::playing(info, vec![script.clone()]));
-        // Before the generators, which count in the recorder that is installed.
+        // Before the engine and the generators, which count in the recorder that is installed.
         let metrics = Metrics::install("tiny", 4_096).expect("the process's only recorder");
+        let engine: Arc<dyn Engine> = Arc::new(ScriptedEngine::playing(info, vec![script.clone()]));
         let api = api(&files, &tokenizer, &engine);
         let app = server::app(Arc::new(api), &ServerConfig::default(), metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -104,7 +104,10 @@ impl Server {
         tokio::spawn({
             let (app, engine) = (app.clone(), Arc::clone(&engine));
             let work = Work { engine, settled: Box::pin(std::future::ready(())) };
-            async move { server::serve(Endpoint::Tcp(listener), app, work, Duration::ZERO, std::future::pending()).await }
+            async move {
+                let config = ServerConfig { shutdown_timeout: Duration::ZERO, ..ServerConfig::default() };
+                server::serve(Endpoint::Tcp(listener), app, work, &config, std::future::pending()).await
+            }
         });
         let generator = Generator::new(Arc::clone(&engine), tokenizer);
         Self { engine, generator, app, address, script, text }
@@ -212,10 +215,13 @@ fn generation() -> GenerationRequest {
     let sampling = SamplingParams { temperature: 0.0, max_tokens: TOKENS, ..SamplingParams::default() };
     GenerationRequest {
         prompt_token_ids: [1, 2, 3, 4, 5, 6, 7, 8].into(),
+        sequences: 1,
+        party: None,
         sampling: Arc::new(sampling),
         prompt_logprobs: None,
         cache_salt: None,
         text: Arc::new(TextOptions::default()),
+        owner: None,
         request_ids: Arc::default(),
     }
 }

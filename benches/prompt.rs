@@ -35,7 +35,8 @@ use tito::{
     engine::{EngineInfo, scripted::ScriptedEngine},
     model::{EosTokens, ModelFiles},
     prompt::{
-        ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates, template::ChatTemplate,
+        ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates,
+        template::{ChatTemplate, Patience},
     },
     server::{self, ServerConfig},
     telemetry::Metrics,
@@ -86,6 +87,7 @@ impl Body {
             known: None,
             now: OffsetDateTime::UNIX_EPOCH,
             checks: Checks::default(),
+            patience: Patience::default(),
         }
     }
 }

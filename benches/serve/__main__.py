@@ -7,12 +7,14 @@ import signal
 import sys
 import time
 
-from . import modes, report, selftest
+from . import attack, modes, report, selftest
 from .client import BenchError, Client
 from .load import Prompts, Target, probe
 from .process import Served
 
 MODES = ("throughput", "prefill", "multi-turn", "groups", "bandwidth")
+# Only where it is named: no server of others is attacked by chance.
+ATTACK = "attack"
 
 
 def main():
@@ -39,6 +41,14 @@ def numbers(text):
     return values
 
 
+def attack_names(text):
+    """Names of attacks with commas."""
+    names = text.split(",")
+    if unknown := set(names) - set(attack.ATTACKS):
+        raise argparse.ArgumentTypeError(f"no attack {', '.join(sorted(unknown))}")
+    return names
+
+
 def id_range(text):
     """FIRST:END, the end not included."""
     first, _, end = text.partition(":")
@@ -52,7 +62,7 @@ def parse_options():
     """The command line, checked."""
     parser = argparse.ArgumentParser(prog="serve.py", description=__doc__)
     add = parser.add_argument
-    add("modes", nargs="*", metavar="MODE", help=f"of {', '.join(MODES)}; all by default")
+    add("modes", nargs="*", metavar="MODE", help=f"of {', '.join(MODES)}; all by default; or {ATTACK}, with --serve")
     add("--url", help="of a server that runs, for example http://127.0.0.1:8000")
     add("--serve", metavar="COMMAND", help="starts the server; {port} stands for a free port; no shell reads it")
     add("--serve-log", metavar="FILE", help="what the server writes")
@@ -85,10 +95,14 @@ def parse_options():
         add(f"--{name}", type=int, default=value, metavar="N", help=what)
     add("--concurrency", type=numbers, default=[1, 4, 16, 64], metavar="N,N", help="throughput: streams")
     add("--prefill", type=numbers, default=[128, 4000], metavar="N,N", help="prefill: tokens of a prompt")
+    add("--attacks", type=attack_names, metavar="NAME,NAME", help=f"attack: of {', '.join(attack.ATTACKS)}")
+    add("--attack-seconds", type=float, default=20, metavar="SECONDS", help="attack: how long each lasts")
     add("--conversations", type=numbers, default=[1, 8], metavar="N,N", help="multi-turn: at a time")
     options = parser.parse_args()
-    if unknown := set(options.modes) - set(MODES):
-        parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
+    if unknown := set(options.modes) - {*MODES, ATTACK}:
+        parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join((*MODES, ATTACK))}")
+    if ATTACK in options.modes and not options.serve:
+        parser.error(f"{ATTACK} is for a server that is started with --serve")
     options.modes = options.modes or list(MODES)
     needs_server = options.modes != ["bandwidth"] and not options.self_test
     if needs_server and bool(options.url) == bool(options.serve):
@@ -122,7 +136,7 @@ async def serve(options, figures):
     try:
         server["ready_s"] = await served.ready(options.health, options.ready_timeout)
         server["memory_after_start"] = served.memory()
-        await drive(options, served.url, figures)
+        await drive(options, served.url, figures, served)
         server["memory_after_load"] = served.memory()
     except (BenchError, OSError):
         print(f"the server wrote:\n{served.log_tail()}", file=sys.stderr)
@@ -132,7 +146,7 @@ async def serve(options, figures):
     print_server(server)
 
 
-async def drive(options, url, figures):
+async def drive(options, url, figures, served=None):
     """All modes that need a server."""
     if options.modes == ["bandwidth"]:
         return
@@ -152,6 +166,8 @@ async def drive(options, url, figures):
             if name in options.modes:
                 figures[name] = await mode(target, options)
                 sys.stdout.flush()
+        if ATTACK in options.modes:
+            figures[ATTACK] = await attack.attack(target, options, served)
     finally:
         client.close()
 

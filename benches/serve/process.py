@@ -74,6 +74,11 @@ class Served:
         return processor_seconds(self._process.pid)
 
     @property
+    def pid(self):
+        """The number of the process."""
+        return self._process.pid
+
+    @property
     def status(self):
         """The exit status, or None while it runs."""
         return self._process.poll()
