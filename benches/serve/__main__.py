@@ -68,6 +68,7 @@ def parse_options():
     add("--serve-log", metavar="FILE", help="what the server writes")
     add("--ready-timeout", type=float, default=600, metavar="SECONDS")
     add("--health", default="/health", metavar="PATH")
+    add("--api-key", metavar="KEY", help="of all requests but an attacker's")
     add("--model", help="by default the first of /v1/models")
     add("--timeout", type=float, default=1800, metavar="SECONDS", help="for one answer")
     add("--temperature", type=float, default=1.0)
@@ -97,6 +98,7 @@ def parse_options():
     add("--prefill", type=numbers, default=[128, 4000], metavar="N,N", help="prefill: tokens of a prompt")
     add("--attacks", type=attack_names, metavar="NAME,NAME", help=f"attack: of {', '.join(attack.ATTACKS)}")
     add("--attack-seconds", type=float, default=20, metavar="SECONDS", help="attack: how long each lasts")
+    add("--attack-key", metavar="KEY", help="attack: the attacker's API key")
     add("--conversations", type=numbers, default=[1, 8], metavar="N,N", help="multi-turn: at a time")
     options = parser.parse_args()
     if unknown := set(options.modes) - {*MODES, ATTACK}:
@@ -150,7 +152,7 @@ async def drive(options, url, figures, served=None):
     """All modes that need a server."""
     if options.modes == ["bandwidth"]:
         return
-    client = Client(url, options.timeout)
+    client = Client(url, options.timeout, options.api_key)
     try:
         target = await connect(options, client)
         figures["target"] = {"url": url, "model": target.model, "temperature": target.temperature, "seed": options.seed}

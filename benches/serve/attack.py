@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .client import BenchError
+from .client import BenchError, authorization
 from .report import milliseconds, number, percentile, size, table
 
 PROBE_PROMPT = 8
@@ -27,17 +27,15 @@ LONG_TEXT = 60_000_000
 PATIENCE = 5.0
 
 
-def flood(address, path, body, threads, until, counts):
+def flood(address, request, threads, until, counts):
     """Sends the same request again and again on as many connections, and counts what comes back by status."""
-    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
 
     def one():
         while time.monotonic() < until:
             outcome = "no answer in time"
             try:
                 with socket.create_connection(address, timeout=PATIENCE) as connection:
-                    connection.sendall(head.encode())
-                    connection.sendall(body)
+                    connection.sendall(request)
                     status = connection.recv(12)[9:12].decode()
                     outcome = status or "closed"
             except TimeoutError:
@@ -53,9 +51,8 @@ def flood(address, path, body, threads, until, counts):
         worker.join()
 
 
-def unread(address, path, body, connections, until, counts):
+def unread(address, request, connections, until, counts):
     """Asks for streams, and reads none of them."""
-    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     opened = []
     for _ in range(connections):
         try:
@@ -63,7 +60,7 @@ def unread(address, path, body, connections, until, counts):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.settimeout(PATIENCE)
             connection.connect(address)
-            connection.sendall(head.encode() + body)
+            connection.sendall(request)
             opened.append(connection)
         except OSError as error:
             counts[type(error).__name__] = counts.get(type(error).__name__, 0) + 1
@@ -75,7 +72,7 @@ def unread(address, path, body, connections, until, counts):
         connection.close()
 
 
-def idle(address, _path, _body, connections, until, counts):
+def idle(address, _request, connections, until, counts):
     """Opens connections; every other one sends half a head."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -147,12 +144,14 @@ ATTACKS = {
 }
 
 
-def run_attack(name, model, address, seconds, pipe):
+def run_attack(name, model, address, options, pipe):
     """The body of an attacker's process."""
     attack, path, make, connections = ATTACKS[name]
     body, counts = make(model), {}
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    request = f"{head}{authorization(options.attack_key)}\r\n".encode() + body
     pipe.send("ready")
-    attack(address, path, body, connections, time.monotonic() + seconds, counts)
+    attack(address, request, connections, time.monotonic() + options.attack_seconds, counts)
     pipe.send(counts)
 
 
@@ -182,7 +181,7 @@ async def attacked(target, options, served, name):
     parts = urlsplit(served.url)
     here, there = multiprocessing.Pipe()
     attacker = multiprocessing.get_context("fork").Process(
-        target=run_attack, args=(name, target.model, (parts.hostname, parts.port), options.attack_seconds, there))
+        target=run_attack, args=(name, target.model, (parts.hostname, parts.port), options, there))
     quiet, _ = await small_requests(target, options.attack_seconds / 2)
     before = served.memory()["VmRSS"]
     forget_the_peak(served.pid)

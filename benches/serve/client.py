@@ -120,16 +120,22 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
 
+def authorization(api_key):
+    """The line of a request's head that shows an API key, if there is one."""
+    return f"Authorization: Bearer {api_key}\r\n" if api_key else ""
+
+
 class Client:
     """Sends requests to one server, each over an idle connection if there is one."""
 
-    def __init__(self, url, timeout):
+    def __init__(self, url, timeout, api_key=None):
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise BenchError(f"{url} is no http:// address")
         self._host, self._port = parts.hostname, parts.port or 80
         self._base = parts.path.rstrip("/").removesuffix("/v1")
         self._authority = parts.netloc
+        self._authorization = authorization(api_key)
         self._timeout = timeout
         self._idle = []
         self.unfinished = []  # replies that whoever asked did not wait for
@@ -145,7 +151,8 @@ class Client:
         return self._head("GET", path, "")
 
     def _head(self, method, path, more):
-        return f"{method} {self._base}{path} HTTP/1.1\r\nHost: {self._authority}\r\n{more}\r\n".encode()
+        head = f"{method} {self._base}{path} HTTP/1.1\r\nHost: {self._authority}\r\n{self._authorization}"
+        return f"{head}{more}\r\n".encode()
 
     async def prepare(self, count):
         """Opens connections, so that `count` requests find one."""

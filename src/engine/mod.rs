@@ -132,7 +132,8 @@ pub struct EngineLoad {
     pub running: usize,
     /// Sequences in the queue.
     pub waiting: usize,
-    /// Sequences that wait until their clients read what was sampled for them; they have no seat.
+    /// Sequences that wait until their clients read what was sampled for them, or until a slow structured output is
+    /// followed; they have no seat.
     pub paused: usize,
     /// The part of the cache of keys and values that is in use, from 0 to 1; 0 where there is no cache.
     pub kv_cache_usage: f64,

@@ -129,6 +129,11 @@ impl Passed {
         self.0.insert(request, number);
     }
 
+    /// Lets everybody pass all sequences of `request`.
+    pub(crate) fn pass_all(&mut self, request: u64) {
+        self.pass(request, u64::MAX - 1);
+    }
+
     /// The first number of `request` that was not let pass.
     fn first(&self, request: u64) -> u64 {
         self.0.get(&request).map_or(0, |number| number + 1)
@@ -156,6 +161,11 @@ impl<T> Turns<T> {
     /// How many requests there are, running and waiting.
     pub(crate) fn requests(&self) -> usize {
         self.parties.values().map(|queue| queue.requests.len()).sum()
+    }
+
+    /// How many parties there are, running and waiting.
+    pub(crate) fn parties(&self) -> usize {
+        self.parties.len()
     }
 
     /// One that waits.

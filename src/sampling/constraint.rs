@@ -3,13 +3,22 @@
 //! Owns the seam: a grammar (`structured`) says what may come next, the sampler draws among that. Refuses to know what
 //! a grammar is, and when a sequence ends: end tokens are the sampler's.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     SampleError, SamplingParams,
     masks::{AllowedTokens, Pool},
 };
 use crate::TokenId;
+
+/// A position whose constraint takes longer than this is one that others should not have to wait for.
+const LONG: Duration = Duration::from_millis(4);
+/// So many positions in a row have to be quick before a sequence that was slow counts as quick again.
+const QUICK_AGAIN: u32 = 64;
 
 /// What all sequences of a request must keep to.
 pub trait TokenConstraint: fmt::Debug + Send + Sync {
@@ -128,7 +137,12 @@ pub(super) struct Constrained {
     end: Vec<TokenId>,
     /// An end token was sampled and did not end the sequence (`ignore_eos`): nothing but end tokens may follow.
     ended: bool,
+    /// The last token, until the state has taken it in.
+    last: Option<TokenId>,
+    /// Whether the output may end here, once the mask of this position is there; or why there is none.
+    ready: Option<Result<bool, SampleError>>,
     mask: TokenMask,
+    pace: Pace,
     ids: Vec<TokenId>,
     logits: Vec<f32>,
 }
@@ -140,20 +154,48 @@ impl Constrained {
             state: None,
             end: params.end_token_ids().collect(),
             ended: false,
+            last: None,
+            ready: None,
             mask: TokenMask::default(),
+            pace: Pace::default(),
             ids: Vec::new(),
             logits: Vec::new(),
         })
     }
 
+    /// Whether the last positions took so long that the next one is better prepared where nobody waits for it.
+    pub(super) fn is_slow(&self) -> bool {
+        self.pace.is_slow()
+    }
+
+    /// Works out which tokens may come next, unless that is known already; whether the output may end here.
+    pub(super) fn prepare(&mut self) -> Result<bool, SampleError> {
+        if let Some(ready) = self.ready {
+            return ready;
+        }
+        let began = Instant::now();
+        let ready = self.advance();
+        self.pace.took(began.elapsed());
+        self.ready = Some(ready);
+        ready
+    }
+
+    /// Takes in the last token, and writes the mask of those that may follow; whether the output may end here.
+    fn advance(&mut self) -> Result<bool, SampleError> {
+        if self.ended {
+            self.mask.clear();
+            return Ok(true);
+        }
+        let state = self.state.get_or_insert_with(|| self.constraint.start());
+        if let Some(last) = self.last.take() {
+            state.accept(last)?;
+        }
+        state.allow(&mut self.mask)
+    }
+
     /// The logits of the tokens that may come next, of `allowed` among them where there is such a list.
     pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>) -> Result<Pool<'_>, SampleError> {
-        let may_end = if self.ended {
-            self.mask.clear();
-            true
-        } else {
-            self.state.get_or_insert_with(|| self.constraint.start()).allow(&mut self.mask)?
-        };
+        let may_end = self.prepare()?;
         // Whether the token is the grammar's or ends the output is seen from what the grammar itself allowed.
         let grammar = &self.mask;
         self.ids.clear();
@@ -173,16 +215,31 @@ impl Constrained {
         Ok(Pool::of(&self.logits, &self.ids))
     }
 
-    /// Takes in the token that was chosen from what [`gather`](Self::gather) gave.
-    pub(super) fn accept(&mut self, id: TokenId) -> Result<(), SampleError> {
-        if !self.mask.allows(id) {
+    /// Takes note of the token that was chosen from what [`gather`](Self::gather) gave.
+    pub(super) fn choose(&mut self, id: TokenId) {
+        self.ready = None;
+        if self.mask.allows(id) {
+            self.last = Some(id);
+        } else {
             self.ended = true;
-            return Ok(());
         }
-        match &mut self.state {
-            Some(state) => state.accept(id),
-            None => Ok(()),
-        }
+    }
+}
+
+/// How fast a sequence's constraint has been.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Quick positions that are missing until it counts as quick.
+    missing: u32,
+}
+
+impl Pace {
+    fn is_slow(&self) -> bool {
+        self.missing > 0
+    }
+
+    fn took(&mut self, time: Duration) {
+        self.missing = if time > LONG { QUICK_AGAIN } else { self.missing.saturating_sub(1) };
     }
 }
 
@@ -257,6 +314,29 @@ mod tests {
         let logits = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 90.0];
         let greedy = SamplingParams { temperature: 0.0, ..params(&[&[1, 2], &[0], &[3, 5]]) };
         assert_eq!(sample(greedy, &logits), Ok((vec![2, 0, 5, EOS], Some(FinishReason::Eos))));
+    }
+
+    #[test]
+    fn a_position_that_was_prepared_is_the_same_one() {
+        let logits = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 90.0];
+        let params = SamplingParams { temperature: 0.0, ..params(&[&[1, 2], &[0], &[3, 5]]) };
+        let mut sampler = sampler(params);
+        for expected in [2, 0, 5, EOS] {
+            (0..2).for_each(|_| sampler.prepare());
+            assert_eq!(sampler.step(&mut logits.to_vec()).unwrap().token.id, expected);
+        }
+    }
+
+    #[test]
+    fn a_constraint_is_slow_from_its_first_long_position_until_many_were_quick() {
+        let mut pace = Pace::default();
+        pace.took(LONG);
+        assert!(!pace.is_slow());
+        pace.took(LONG + Duration::from_nanos(1));
+        (1..QUICK_AGAIN).for_each(|_| pace.took(Duration::ZERO));
+        assert!(pace.is_slow());
+        pace.took(Duration::ZERO);
+        assert!(!pace.is_slow());
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl SequenceSampler {
         self.scratch.edits.undo(logits);
         let (id, scale) = chosen?;
         if let Some(constrained) = &mut self.constrained {
-            constrained.accept(id)?;
+            constrained.choose(id);
         }
 
         let Scratch { raw, pool, best, processed, .. } = &mut self.scratch;
@@ -108,6 +108,19 @@ impl SequenceSampler {
             penalties.record(id);
         }
         Ok(Step { token, finish: self.params.finish_after(id, self.output.len()) })
+    }
+
+    /// Whether a structured output takes so long to follow that the next position should be prepared aside.
+    pub fn is_slow(&self) -> bool {
+        self.constrained.as_ref().is_some_and(Constrained::is_slow)
+    }
+
+    /// Does what the next [`step`](Self::step) can do without logits: follows the structured output. It changes nothing
+    /// but when that is done; an error is what the step returns.
+    pub fn prepare(&mut self) {
+        if let Some(constrained) = &mut self.constrained {
+            let _ = constrained.prepare();
+        }
     }
 
     /// Applies what comes between the raw log-probs and the temperature, except `allowed_token_ids`.

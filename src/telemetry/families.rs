@@ -303,7 +303,7 @@ pub(super) const FAMILIES: &[Family] = &[
     counter("tito:continuity_cache_lookups_total", "Conversations looked up in the continuity cache, by outcome.")
         .with_series(&[]),
     gauge("tito:continuity_cache_turns", "Turns that the continuity cache holds.").with_series(&[]),
-    gauge("tito:num_requests_paused", "Sequences that wait until their clients read what was sampled for them.")
+    gauge("tito:num_requests_paused", "Sequences that wait until their clients read, or until a slow structured output is followed.")
         .with_series(&[]),
     counter(
         "tito:prefix_repair_total",

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc::Receiver},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender},
+    },
     time::{Duration, Instant},
 };
 
@@ -11,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
+    aside::Aside,
     backend::{Backend, Batch, Span},
     jobs::{Job, Jobs, Made},
     model::Model,
@@ -37,6 +41,8 @@ pub(super) enum Command {
     Abort(SequenceId),
     /// What made the sequence pause was read.
     Resume(SequenceId),
+    /// The sequence's next position was prepared aside.
+    Prepared(SequenceId),
     /// Forget cached blocks; answers whether that was possible.
     ResetPrefixCache(oneshot::Sender<bool>),
     /// Replace weights; answers with the new version.
@@ -58,8 +64,10 @@ pub(super) struct Entry {
 
 /// A sequence that is being generated.
 struct Active {
-    /// Used by the thread that has the sequence's logits.
-    sampler: Mutex<SequenceSampler>,
+    /// Used by the thread that has the sequence's logits, or by the one that prepares its next position.
+    sampler: Arc<Mutex<SequenceSampler>>,
+    /// Whether its next position is being prepared; it pauses meanwhile.
+    preparing: bool,
     outputs: Outputs,
     prompt_tokens: usize,
     prompt_logprobs: Option<usize>,
@@ -106,16 +114,26 @@ pub(super) struct Executor<B: Backend> {
     scheduler: Scheduler,
     active: HashMap<SequenceId, Active>,
     commands: Receiver<Command>,
+    /// Another end of `commands`.
+    own: Sender<Command>,
+    aside: Aside,
     status: Arc<Status>,
     meters: EngineMeters,
 }
 
 impl<B: Backend> Executor<B> {
-    pub(super) fn new(model: Model<B>, scheduler: Scheduler, commands: Receiver<Command>, status: Arc<Status>) -> Self {
-        Self { model, scheduler, active: HashMap::new(), commands, status, meters: EngineMeters::new() }
+    /// `own` and `commands` are the two ends of a channel.
+    pub(super) fn new(
+        model: Model<B>,
+        scheduler: Scheduler,
+        (own, commands): (Sender<Command>, Receiver<Command>),
+        status: Arc<Status>,
+    ) -> Self {
+        let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::new());
+        Self { model, scheduler, active, commands, own, aside, status, meters }
     }
 
-    /// Works until it is told to stop, or until nobody can tell it anything any more.
+    /// Works until it is told to stop.
     pub(super) fn run(mut self) {
         let outcome = catch_unwind(AssertUnwindSafe(|| while self.turn() {}));
         let end = match outcome {
@@ -167,7 +185,13 @@ impl<B: Backend> Executor<B> {
         match command {
             Command::Start { entry, request, outputs } => self.start(entry, request, outputs),
             Command::Abort(id) => self.end(id),
-            Command::Resume(id) => self.scheduler.resume(id),
+            Command::Resume(id) => self.resume(id),
+            Command::Prepared(id) => {
+                if let Some(active) = self.active.get_mut(&id) {
+                    active.preparing = false;
+                    self.resume(id);
+                }
+            }
             Command::ResetPrefixCache(answer) => _ = answer.send(self.scheduler.reset_prefix_cache()),
             Command::UpdateWeights(weights, answer) => _ = answer.send(self.update_weights(&weights)),
             Command::Stop => return false,
@@ -200,12 +224,34 @@ impl<B: Backend> Executor<B> {
             Active {
                 scores: if prompt_logprobs.is_some() { vec![None; prompt.len() - 1] } else { Vec::new() },
                 prompt_tokens: prompt.len(),
-                sampler: Mutex::new(SequenceSampler::new(sampling, prompt, seed)),
+                sampler: Arc::new(Mutex::new(SequenceSampler::new(sampling, prompt, seed))),
+                preparing: false,
                 outputs,
                 prompt_logprobs,
                 times: Times::new(arrived),
             },
         );
+    }
+
+    /// Has a sequence go on that pauses, unless there is still a reason to pause.
+    fn resume(&mut self, id: SequenceId) {
+        if self.active.get(&id).is_some_and(|active| !active.preparing && !active.outputs.pauses()) {
+            self.scheduler.resume(id);
+        }
+    }
+
+    /// Takes a sequence out of the steps while its client does not read, or while its next position takes long.
+    fn pause(&mut self, id: SequenceId) {
+        let Some(active) = self.active.get_mut(&id) else { return };
+        active.preparing = active.sampler.lock().is_slow();
+        if active.preparing {
+            let own = self.own.clone();
+            // A thread that is gone does not wait.
+            self.aside.prepare(&active.sampler, move || _ = own.send(Command::Prepared(id)));
+        }
+        if active.outputs.pauses() || active.preparing {
+            self.scheduler.pause(id);
+        }
     }
 
     /// Tells the sequences that run for the first time what was cached of them.
@@ -315,9 +361,7 @@ impl<B: Backend> Executor<B> {
                     return false;
                 }
                 self.scheduler.push(id, token);
-                if active.outputs.pauses() {
-                    self.scheduler.pause(id);
-                }
+                self.pause(id);
                 true
             }
             (Ok(Made::Score(_)), None) => unreachable!("only a score has a place in the prompt"),

@@ -3,6 +3,7 @@
 //! Owns a thread with the model, and the way of requests to it and of tokens back. Refuses text and files other than
 //! weights.
 
+mod aside;
 mod backend;
 mod cpu;
 mod cuda;
@@ -228,7 +229,7 @@ impl NativeEngine {
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
-        let executor = Executor::new(model, scheduler, received, Arc::clone(&status));
+        let executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
         let work = move || executor.run();
         thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(LoadError::Thread)?;
         Ok(Self {

@@ -1,6 +1,6 @@
 //! Who of those that wait may run.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Plan, Scheduler, SequenceId, pieces::KEPT, sequence::Sequence, work};
 use crate::engine::{
@@ -27,6 +27,30 @@ impl Found {
     }
 }
 
+/// What each request was given of a step by admission.
+struct Shares {
+    most_sequences: usize,
+    most_tokens: usize,
+    /// Sequences and tokens, by request.
+    given: HashMap<u64, (usize, usize)>,
+}
+
+impl Shares {
+    fn new(most_sequences: usize, most_tokens: usize) -> Self {
+        Self { most_sequences, most_tokens, given: HashMap::new() }
+    }
+
+    fn are_used_up(&self, request: u64) -> bool {
+        let given = self.given.get(&request);
+        given.is_some_and(|(sequences, tokens)| *sequences >= self.most_sequences || *tokens >= self.most_tokens)
+    }
+
+    fn give(&mut self, request: u64, tokens: usize) {
+        let given = self.given.entry(request).or_default();
+        *given = (given.0 + 1, given.1 + tokens);
+    }
+}
+
 impl Scheduler {
     /// Admits sequences as far as the step's tokens, the seats and the blocks reach, as they take turns; only one whose
     /// beginning is just being computed for another one lets others pass. Where there is no seat or no block for
@@ -36,10 +60,15 @@ impl Scheduler {
         let mut passed = Passed::default();
         let most = (self.bounds.max_num_batched_tokens / KEPT).max(BLOCK_TOKENS);
         let mut seated = Vec::new();
+        let mut shares = Shares::new(self.most_sequences(), self.longest_piece());
         while *budget > 0
             && let Some((turn, number)) = self.waiting.next(&passed)
         {
             let turn = turn.clone();
+            if shares.are_used_up(turn.request) {
+                passed.pass_all(turn.request);
+                continue;
+            }
             let owing = self.waiting.owing(&turn);
             // Who had to make room now would only be in the way again.
             if plan.preempted > 0 && owing.is_none() {
@@ -60,6 +89,7 @@ impl Scheduler {
                 let Some(sequence) = self.running.iter().find(|sequence| sequence.id == number) else { break };
                 let tokens = sequence.remaining().min(*budget).min(most);
                 *budget -= tokens;
+                shares.give(turn.request, tokens);
                 pending.extend(hashes_to_come(sequence));
                 plan.work.push(work(sequence, tokens));
                 seated.push(number);

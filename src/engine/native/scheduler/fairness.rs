@@ -125,6 +125,18 @@ fn a_request_that_is_not_alone_leaves_steps_short() {
 }
 
 #[test]
+fn a_party_that_is_not_alone_leaves_steps_short_however_many_requests_it_has() {
+    let mut scheduler = scheduler(2_000, 256, 512);
+    for id in 0..200 {
+        add(&mut scheduler, &client("many", id), id..id + 1, (1, 90));
+    }
+    step(&mut scheduler);
+    assert_eq!(step(&mut scheduler).work.len(), 200, "its own requests do not wait for each other");
+    add(&mut scheduler, &client("one", 200), 200..201, (8, 1));
+    assert_eq!(step(&mut scheduler).work.len(), 33);
+}
+
+#[test]
 fn a_group_of_samples_runs_as_a_group() {
     let mut scheduler = scheduler(2_000, 256, 512);
     for group in 0..40 {

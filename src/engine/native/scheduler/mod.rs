@@ -83,8 +83,14 @@ pub(crate) struct Scheduler {
     paused: Vec<Sequence>,
     /// Steps so far.
     step: u64,
-    /// Up to this step, requests are to be mindful of each other.
-    contested: u64,
+    contested: Contested,
+}
+
+/// Up to which step requests, and parties, are to be mindful of each other.
+#[derive(Debug, Default)]
+struct Contested {
+    requests: u64,
+    parties: u64,
 }
 
 impl Scheduler {
@@ -99,7 +105,7 @@ impl Scheduler {
             waiting,
             paused: Vec::new(),
             step: 0,
-            contested: 0,
+            contested: Contested::default(),
         }
     }
 

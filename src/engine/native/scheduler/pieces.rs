@@ -5,7 +5,8 @@
 //! for the end of a long prompt. What is left goes to the prompts in their line, the first one of which gets all of it.
 //!
 //! A step takes as long as it has tokens. So a request that is not alone, or was not a moment ago, has only so many of
-//! them that nobody else waits long for the next step; its sequences then take turns among themselves.
+//! them that nobody else waits long for the next step; its sequences then take turns among themselves. Likewise a party
+//! that is not alone, with all of its requests.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -16,13 +17,14 @@ use crate::engine::native::backend::BLOCK_TOKENS;
 const SHORT: usize = 8;
 /// The part of a step that is kept for short prompts, and for those who are admitted.
 pub(super) const KEPT: usize = 4;
-/// Of a request that is not alone, this part of a step are most sequences that decode, but no fewer than `LEAST_ROWS`.
+/// Of a request or a party that is not alone, this part of a step are most sequences that decode, but no fewer than
+/// `LEAST_ROWS`.
 const ROWS: usize = 16;
 const LEAST_ROWS: usize = 32;
 /// Likewise, this part of a step is the most of a prompt, but no less than `LEAST_PIECE` tokens.
 const PIECE: usize = 4;
 const LEAST_PIECE: usize = 128;
-/// Steps for which a request that was not alone is taken for one that is not.
+/// Steps for which a request or a party that was not alone is taken for one that is not.
 const MOMENT: u64 = 64;
 
 impl Scheduler {
@@ -32,7 +34,10 @@ impl Scheduler {
         let mut budget = self.bounds.max_num_batched_tokens;
         self.step += 1;
         if self.waiting.requests() > 1 {
-            self.contested = self.step + MOMENT;
+            self.contested.requests = self.step + MOMENT;
+        }
+        if self.waiting.parties() > 1 {
+            self.contested.parties = self.step + MOMENT;
         }
         let decoding = self.decoding();
         let prefills = decoding.len() < self.running.len() || self.waiting.waiting() > 0;
@@ -60,28 +65,39 @@ impl Scheduler {
     /// party's requests likewise, who was served last coming last.
     fn decoding(&self) -> Vec<SequenceId> {
         let mut rows: Vec<&Sequence> = self.running.iter().filter(|sequence| !sequence.is_prefilling()).collect();
-        let most = self.most((self.bounds.max_num_batched_tokens / ROWS).max(LEAST_ROWS));
-        if rows.len() > most.min(self.bounds.max_num_batched_tokens / 2) {
+        let of_request = self.most_sequences();
+        let of_party = self.unless_alone(self.contested.parties, self.rows());
+        if rows.len() > of_request.min(self.bounds.max_num_batched_tokens / 2) {
             rows.sort_by_key(|row| (row.step, row.id));
             let in_request = ranks(rows.iter().map(|row| row.turn.request));
-            let mut ranked: Vec<_> = in_request.into_iter().zip(rows).filter(|(rank, _)| *rank < most).collect();
+            let mut ranked: Vec<_> = in_request.into_iter().zip(rows).filter(|(rank, _)| *rank < of_request).collect();
             ranked.sort_by_key(|(rank, row)| (*rank, row.step, row.id));
             let in_party = ranks(ranked.iter().map(|(_, row)| &row.turn.party));
-            let mut ranked: Vec<_> = in_party.into_iter().zip(ranked).collect();
+            let mut ranked: Vec<_> = in_party.into_iter().zip(ranked).filter(|(rank, _)| *rank < of_party).collect();
             ranked.sort_by_key(|(rank, (_, row))| (*rank, row.step, row.id));
             rows = ranked.into_iter().map(|(_, (_, row))| row).collect();
         }
         rows.into_iter().map(|row| row.id).collect()
     }
 
-    /// `most` for a request that is not alone, else no bound.
-    fn most(&self, most: usize) -> usize {
-        if self.step <= self.contested { most } else { usize::MAX }
+    /// Most sequences that decode in a step, of who is not alone.
+    fn rows(&self) -> usize {
+        (self.bounds.max_num_batched_tokens / ROWS).max(LEAST_ROWS)
+    }
+
+    /// Most sequences of a request in a step.
+    pub(super) fn most_sequences(&self) -> usize {
+        self.unless_alone(self.contested.requests, self.rows())
+    }
+
+    /// `most` for who is not alone up to a step, else no bound.
+    fn unless_alone(&self, contested: u64, most: usize) -> usize {
+        if self.step <= contested { most } else { usize::MAX }
     }
 
     /// Most tokens of a prompt in a step.
     pub(super) fn longest_piece(&self) -> usize {
-        self.most((self.bounds.max_num_batched_tokens / PIECE).max(LEAST_PIECE))
+        self.unless_alone(self.contested.requests, (self.bounds.max_num_batched_tokens / PIECE).max(LEAST_PIECE))
     }
 
     /// Goes on with prompts.
