@@ -27,7 +27,7 @@ impl Found {
     }
 }
 
-/// What each request was given of a step by admission.
+/// What each request was given of a step.
 struct Shares {
     most_sequences: usize,
     most_tokens: usize,
@@ -60,7 +60,7 @@ impl Scheduler {
         let mut passed = Passed::default();
         let most = (self.bounds.max_num_batched_tokens / KEPT).max(BLOCK_TOKENS);
         let mut seated = Vec::new();
-        let mut shares = Shares::new(self.most_sequences(), self.longest_piece());
+        let mut shares = self.shares(plan);
         while *budget > 0
             && let Some((turn, number)) = self.waiting.next(&passed)
         {
@@ -101,6 +101,19 @@ impl Scheduler {
                 None => break,
             }
         }
+    }
+
+    /// What was given of this step before admission.
+    fn shares(&self, plan: &Plan) -> Shares {
+        let mut shares = Shares::new(self.most_sequences(), self.longest_piece());
+        let requests: HashMap<SequenceId, u64> =
+            self.running.iter().map(|sequence| (sequence.id, sequence.turn.request)).collect();
+        for work in &plan.work {
+            if let Some(request) = requests.get(&work.id) {
+                shares.give(*request, work.token_ids.len());
+            }
+        }
+        shares
     }
 
     /// The blocks that are being computed for the first time.

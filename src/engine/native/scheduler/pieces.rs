@@ -4,9 +4,10 @@
 //! quarter of the rest is for prompts that are short, and a quarter for those who are admitted, so that neither waits
 //! for the end of a long prompt. What is left goes to the prompts in their line, the first one of which gets all of it.
 //!
-//! A step takes as long as it has tokens. So a request that is not alone, or was not a moment ago, has only so many of
-//! them that nobody else waits long for the next step; its sequences then take turns among themselves. Likewise a party
-//! that is not alone, with all of its requests.
+//! A step takes as long as it has tokens, and sequences that decode cost most of all: each of them has logits. So a
+//! request has only so many sequences in a step that a newcomer does not wait long for the next one, and fewer while
+//! there is another request, or was a moment ago; its sequences then take turns among themselves. Likewise a party that is
+//! not alone, with all of its requests. Beyond that many rows a processor gains little by computing more of them at once.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -17,11 +18,16 @@ use crate::engine::native::backend::BLOCK_TOKENS;
 const SHORT: usize = 8;
 /// The part of a step that is kept for short prompts, and for those who are admitted.
 pub(super) const KEPT: usize = 4;
-/// Of a request or a party that is not alone, this part of a step are most sequences that decode, but no fewer than
-/// `LEAST_ROWS`.
-const ROWS: usize = 16;
-const LEAST_ROWS: usize = 32;
-/// Likewise, this part of a step is the most of a prompt, but no less than `LEAST_PIECE` tokens.
+/// This part of a step are most sequences of a request.
+const ROWS: usize = 8;
+const LEAST_ROWS: usize = 64;
+/// Of a party that is not alone.
+const ROWS_OF_A_PARTY: usize = 16;
+const LEAST_ROWS_OF_A_PARTY: usize = 32;
+/// Of a request that is not alone.
+const ROWS_BESIDE_OTHERS: usize = 32;
+const LEAST_ROWS_BESIDE_OTHERS: usize = 16;
+/// Of a request that is not alone, this part of a step is the most of a prompt, but no less than `LEAST_PIECE` tokens.
 const PIECE: usize = 4;
 const LEAST_PIECE: usize = 128;
 /// Steps for which a request or a party that was not alone is taken for one that is not.
@@ -66,7 +72,7 @@ impl Scheduler {
     fn decoding(&self) -> Vec<SequenceId> {
         let mut rows: Vec<&Sequence> = self.running.iter().filter(|sequence| !sequence.is_prefilling()).collect();
         let of_request = self.most_sequences();
-        let of_party = self.unless_alone(self.contested.parties, self.rows());
+        let of_party = self.most_rows_of_a_party();
         if rows.len() > of_request.min(self.bounds.max_num_batched_tokens / 2) {
             rows.sort_by_key(|row| (row.step, row.id));
             let in_request = ranks(rows.iter().map(|row| row.turn.request));
@@ -80,14 +86,19 @@ impl Scheduler {
         rows.into_iter().map(|row| row.id).collect()
     }
 
-    /// Most sequences that decode in a step, of who is not alone.
-    fn rows(&self) -> usize {
-        (self.bounds.max_num_batched_tokens / ROWS).max(LEAST_ROWS)
-    }
-
     /// Most sequences of a request in a step.
     pub(super) fn most_sequences(&self) -> usize {
-        self.unless_alone(self.contested.requests, self.rows())
+        let tokens = self.bounds.max_num_batched_tokens;
+        let alone = (tokens / ROWS).max(LEAST_ROWS);
+        alone.min(
+            self.unless_alone(self.contested.requests, (tokens / ROWS_BESIDE_OTHERS).max(LEAST_ROWS_BESIDE_OTHERS)),
+        )
+    }
+
+    /// Most sequences of a party that decode in a step.
+    fn most_rows_of_a_party(&self) -> usize {
+        let most = (self.bounds.max_num_batched_tokens / ROWS_OF_A_PARTY).max(LEAST_ROWS_OF_A_PARTY);
+        self.unless_alone(self.contested.parties, most)
     }
 
     /// `most` for who is not alone up to a step, else no bound.
