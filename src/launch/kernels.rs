@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::engine::native::{self, KernelSet};
+use crate::engine::native::{self, KernelName, KernelSet};
 
 /// What a process that tried kernels writes when all is well: nobody else does, whatever program it is.
 const PASSED: &str = "the kernels compute what they should";
@@ -25,22 +25,22 @@ enum Verdict {
     Untried,
 }
 
-/// The set that `--kernels` names.
-pub(super) fn named(name: &str) -> anyhow::Result<KernelSet> {
-    KernelSet::named(name).with_context(|| {
-        let names: Vec<&str> = KernelSet::ALL.into_iter().map(KernelSet::name).collect();
+/// What `--kernels` names.
+pub(super) fn named(name: &str) -> anyhow::Result<KernelName> {
+    KernelName::parse(name).with_context(|| {
+        let names: Vec<&str> = KernelName::ALL.into_iter().map(KernelName::as_str).collect();
         format!("--kernels {name} is none of {}", names.join(", "))
     })
 }
 
 /// Tries the sets that this machine has, the fastest first, until one works; those that do not are named in the log.
 /// The set that was asked for has to work.
-pub(super) async fn unusable(asked: Option<KernelSet>) -> anyhow::Result<Vec<KernelSet>> {
-    if let Some(denied) = KernelSet::denied().filter(|denied| asked.is_none_or(|asked| asked == *denied)) {
+pub(super) async fn unusable(asked: Option<KernelName>) -> anyhow::Result<Vec<KernelSet>> {
+    if let Some(denied) = KernelName::denied().filter(|denied| asked.is_none_or(|asked| asked == *denied)) {
         tracing::warn!("the kernels {denied} are not used: the system does not permit their instructions");
     }
     let mut unusable = Vec::new();
-    for set in KernelSet::available().into_iter().filter(|set| asked.is_none_or(|asked| asked == *set)) {
+    for set in KernelSet::available().into_iter().filter(|set| asked.is_none_or(|asked| asked == set.name())) {
         match verdict(set).await {
             Verdict::Usable | Verdict::Untried => break,
             Verdict::Unusable(reason) if asked.is_some() => bail!("--kernels {set} cannot be used: {reason}"),
@@ -55,12 +55,12 @@ pub(super) async fn unusable(asked: Option<KernelSet>) -> anyhow::Result<Vec<Ker
 
 async fn verdict(set: KernelSet) -> Verdict {
     // Nothing is slower, and nothing else is left.
-    if set == KernelSet::Portable {
+    if set == KernelSet::PORTABLE {
         return Verdict::Usable;
     }
     let tried = tokio::task::spawn_blocking(move || {
         std::process::Command::new(std::env::current_exe()?)
-            .args(["try-kernels", set.name()])
+            .args(["try-kernels", set.name().as_str()])
             .stdin(Stdio::null())
             .output()
     });

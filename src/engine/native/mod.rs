@@ -38,7 +38,7 @@ use std::{
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 
 pub use self::processor::try_kernels;
-pub use self::settings::{Device, Dtype, KernelSet, Mismatch, NativeSettings, WeightsSource};
+pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
 use self::{
     backend::{Backend, NoRoom},
     cpu::{CpuBackend, Pool, Precision},
@@ -87,7 +87,7 @@ pub enum LoadError {
     #[error("this machine cannot run the kernels {asked}; it can run {available}")]
     Kernels {
         /// What was asked for.
-        asked: KernelSet,
+        asked: KernelName,
         /// What there is.
         available: String,
     },

@@ -2,7 +2,7 @@
 
 use super::{
     LoadError, NativeSettings,
-    cpu::{KernelSet, Pool, Processor, compare_with_portable},
+    cpu::{KernelName, KernelSet, Pool, Processor, compare_with_portable},
 };
 
 /// How often a set is tried under signals: some ten milliseconds, in which hundreds of them arrive. Unoptimised, one round
@@ -12,33 +12,28 @@ const ROUNDS: usize = if cfg!(debug_assertions) { 1 } else { 10 };
 
 /// The fastest kernels that compute here what they should, or those that were asked for.
 pub(super) fn choose(settings: &NativeSettings, pool: Pool) -> Result<Processor, LoadError> {
-    let available = KernelSet::available();
-    let mut processor = Processor { set: KernelSet::Portable, pool };
-    if let Some(asked) = settings.kernels {
-        if !available.contains(&asked) {
-            return Err(not_here(asked));
-        }
+    let mut processor = Processor { set: KernelSet::PORTABLE, pool };
+    if let Some(name) = settings.kernels {
+        let asked = detect(name)?;
         processor.set = asked;
         compare_with_portable(&mut processor).map_err(|mismatch| LoadError::WrongKernels { asked, mismatch })?;
         return Ok(processor);
     }
-    for set in available.into_iter().filter(|set| !settings.unusable_kernels.contains(set)) {
+    for set in KernelSet::available().into_iter().filter(|set| !settings.unusable_kernels.contains(set)) {
         processor.set = set;
         match compare_with_portable(&mut processor) {
             Ok(()) => return Ok(processor),
             Err(mismatch) => tracing::warn!("the kernels {set} are not used, they are wrong here: {mismatch}"),
         }
     }
-    processor.set = KernelSet::Portable;
+    processor.set = KernelSet::PORTABLE;
     Ok(processor)
 }
 
 /// Tries a set of kernels in a process that was started for nothing else: signals interrupt it meanwhile, and it ends by
 /// one if the processor refuses an instruction.
-pub fn try_kernels(set: KernelSet) -> Result<(), LoadError> {
-    if !KernelSet::available().contains(&set) {
-        return Err(not_here(set));
-    }
+pub fn try_kernels(name: KernelName) -> Result<(), LoadError> {
+    let set = detect(name)?;
     #[cfg(target_os = "linux")]
     let outcome = super::cpu::try_under_signals(set, ROUNDS).map_err(LoadError::Thread)?;
     #[cfg(not(target_os = "linux"))]
@@ -49,7 +44,10 @@ pub fn try_kernels(set: KernelSet) -> Result<(), LoadError> {
     outcome.map_err(|mismatch| LoadError::WrongKernels { asked: set, mismatch })
 }
 
-fn not_here(asked: KernelSet) -> LoadError {
-    let names: Vec<&str> = KernelSet::available().into_iter().map(KernelSet::name).collect();
-    LoadError::Kernels { asked, available: names.join(", ") }
+/// The set of this name, if this machine has its instructions.
+fn detect(asked: KernelName) -> Result<KernelSet, LoadError> {
+    KernelSet::detect(asked).ok_or_else(|| {
+        let names: Vec<&str> = KernelSet::available().into_iter().map(|set| set.name().as_str()).collect();
+        LoadError::Kernels { asked, available: names.join(", ") }
+    })
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-pub use super::cpu::{KernelSet, Mismatch};
+pub use super::cpu::{KernelName, KernelSet, Mismatch};
 
 /// The type of the weights and of what is cached; sums are in f32 with both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +89,9 @@ pub struct NativeSettings {
     pub kv_cache_bytes: u64,
     /// Threads that compute; `None` for one on each core.
     pub threads: Option<usize>,
-    /// The instructions that compute; `None` for the fastest that the machine has and that compute what they should.
-    pub kernels: Option<KernelSet>,
+    /// The instructions that are to compute; `None` for the fastest that the machine has and that compute what they
+    /// should.
+    pub kernels: Option<KernelName>,
     /// Instructions that were found not to work, and are not chosen.
     pub unusable_kernels: Vec<KernelSet>,
 }
@@ -110,7 +111,7 @@ impl NativeSettings {
             device: Device::Cpu,
             kv_cache_bytes: 1 << 20,
             threads: Some(1),
-            kernels: Some(KernelSet::Portable),
+            kernels: Some(KernelName::Portable),
             unusable_kernels: Vec::new(),
         }
     }

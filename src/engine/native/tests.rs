@@ -138,7 +138,7 @@ pub(super) fn in_company(engine: &NativeEngine, requests: &[GenerateRequest]) ->
 
 /// Each request alone, then all of them in company under other bounds.
 async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
-    let base = NativeSettings { dtype, kernels: Some(kernels), ..settings(model) };
+    let base = NativeSettings { dtype, kernels: Some(kernels.name()), ..settings(model) };
     let mut random = Random::seeded(0);
     let requests: Vec<GenerateRequest> = (0..count).map(|_| random.request()).collect();
     let alone = NativeSettings { max_num_seqs: 1, max_num_batched_tokens: 512, ..base.clone() };

@@ -4,7 +4,7 @@ mod kernels;
 
 #[cfg(target_os = "linux")]
 pub(crate) use kernels::try_under_signals;
-pub use kernels::{KernelSet, Mismatch};
+pub use kernels::{KernelName, KernelSet, Mismatch};
 pub(crate) use kernels::{Pool, Precision, Processor, compare_with_portable};
 
 use std::{cell::Cell, ops::Range};

@@ -76,7 +76,7 @@ fn every_family_agrees_with_numpy_in_equal_shapes() {
 fn bf16_stays_close_to_the_cpu_engine() {
     for name in ["llama", "qwen3", "mistral", "qwen3_moe", "llama_heads_of_64", "qwen3_heads_of_128"] {
         let token_ids: Vec<TokenId> = (0..70).map(|index| (index * 29 + 5) % 96).collect();
-        let expected = logits(&mut on_cpu(name, KernelSet::Portable, 1, Precision::Bf16), &token_ids, 0);
+        let expected = logits(&mut on_cpu(name, KernelSet::PORTABLE, 1, Precision::Bf16), &token_ids, 0);
         let found = logits(&mut loaded(name, backend(DType::BF16)), &token_ids, 0);
         assert_close(&found, &expected, 0.1, name);
     }
@@ -277,7 +277,7 @@ fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
 #[test]
 fn replaced_weights_are_those_of_the_cpu_engine() {
     let weights = given("model.layers.0.self_attn.k_proj.weight", &[32, 64], |place| (place as f32 * 0.37).sin() * 0.1);
-    let mut expected = on_cpu("llama", KernelSet::Portable, 1, Precision::F32);
+    let mut expected = on_cpu("llama", KernelSet::PORTABLE, 1, Precision::F32);
     let mut found = loaded("llama", backend(DType::F32));
     let before = logits(&mut found, &[1, 2, 3], 0);
     replace::<CpuBackend>(&mut expected, &weights);

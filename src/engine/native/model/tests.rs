@@ -165,7 +165,7 @@ fn bf16_stays_close_to_f32() {
 
 #[test]
 fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything_is_written() {
-    let mut model = model("llama", KernelSet::Portable, 1, Precision::F32);
+    let mut model = model("llama", KernelSet::PORTABLE, 1, Precision::F32);
     let before = logits(&mut model, &[1, 2, 3], 0);
     let given = |tensors: &[(&str, usize)]| {
         let tensors = tensors.iter().map(|(name, length)| WeightTensor {
@@ -191,7 +191,7 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
 fn weights_that_lack_tensors_or_hold_others_are_refused_by_name() {
     let weights = SafetensorsFiles::open(&directory("qwen2")).unwrap();
     let shape = ModelShape::read(&object(&directory("llama").join("config.json"))).unwrap();
-    let backend = CpuBackend::new(Processor { set: KernelSet::Portable, pool: Pool::new(1).unwrap() }, Precision::F32);
+    let backend = CpuBackend::new(Processor { set: KernelSet::PORTABLE, pool: Pool::new(1).unwrap() }, Precision::F32);
     let Err(error) = Model::load(backend, shape, &weights, &mut |_, _| ()) else { panic!("a Qwen2 is no Llama") };
     assert!(error.to_string().contains("`model.layers.0.self_attn.k_proj.bias`"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! Products of activations with packed matrices.
 
 use super::{
-    KernelSet, LANES, Operand, Packed, Processor, States,
+    KernelName, KernelSet, LANES, Operand, Packed, Processor, States,
     packed::Numbers,
     pages::Stored,
     parts::Parts,
@@ -56,7 +56,7 @@ impl Product<'_> {
     /// If a side is too short, or they differ in precision.
     ///
     /// # Safety
-    /// `c` is valid for what [`Gemm`] says of C, nobody else uses that meanwhile, and the set's instructions exist.
+    /// `c` is valid for what [`Gemm`] says of C, and nobody else uses that meanwhile.
     pub(super) unsafe fn compute(&self, set: KernelSet, c: *mut f32) {
         // SAFETY: `raw` looks at the lengths of both sides, the caller vouches for C.
         unsafe {
@@ -125,21 +125,21 @@ pub(crate) fn multiply(
 }
 
 /// # Safety
-/// The pointers are valid for what [`Gemm`] says, and the set's instructions exist.
+/// The pointers are valid for what [`Gemm`] says, and nobody else uses C meanwhile.
 unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
     debug_assert!(work.k.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
     unsafe {
-        match set {
+        match set.name() {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-            KernelSet::Amx if work.accumulate => add_amx(work),
+            KernelName::Amx if work.accumulate => add_amx(set, work),
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-            KernelSet::Amx => super::amx::gemm(work),
+            KernelName::Amx => super::amx::gemm(work),
             #[cfg(target_arch = "x86_64")]
-            KernelSet::Avx512Bf16 => avx512_bf16(work),
+            KernelName::Avx512Bf16 => avx512_bf16(work),
             #[cfg(target_arch = "x86_64")]
-            KernelSet::Avx512 => avx512_pairs(work),
+            KernelName::Avx512 => avx512_pairs(work),
             #[cfg(target_arch = "x86_64")]
-            KernelSet::Avx2 => avx2_pairs(work),
+            KernelName::Avx2 => avx2_pairs(work),
             _ => walk::<Plain, u16, 4, 1>(work),
         }
     }
@@ -148,9 +148,9 @@ unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
 /// The tiles' own way to accumulate begins with C.
 ///
 /// # Safety
-/// As of [`gemm_bf16`].
+/// As of [`gemm_bf16`]; the set is that of the tiles.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-unsafe fn add_amx(work: &Bf16Gemm) {
+unsafe fn add_amx(set: KernelSet, work: &Bf16Gemm) {
     thread_local! {
         static SUMS: std::cell::RefCell<Vec<f32>> = const { std::cell::RefCell::new(Vec::new()) };
     }
@@ -163,7 +163,7 @@ unsafe fn add_amx(work: &Bf16Gemm) {
         for (row, sums) in sums.chunks_exact(columns.max(1)).take(work.rows).enumerate() {
             // SAFETY: the caller's promise.
             let c = unsafe { std::slice::from_raw_parts_mut(work.c.add(row * work.c_stride), columns) };
-            KernelSet::Amx.vectorize(Add { to: c, from: sums });
+            set.vectorize(Add { to: c, from: sums });
         }
     });
 }
@@ -190,11 +190,11 @@ impl super::instructions::Vectorized for Add<'_> {
 /// As of [`gemm_bf16`].
 unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
     unsafe {
-        match set {
+        match set.name() {
             #[cfg(target_arch = "x86_64")]
-            KernelSet::Amx | KernelSet::Avx512Bf16 | KernelSet::Avx512 => avx512(work),
+            KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512 => avx512(work),
             #[cfg(target_arch = "x86_64")]
-            KernelSet::Avx2 => avx2(work),
+            KernelName::Avx2 => avx2(work),
             _ => walk::<Plain, f32, 4, 1>(work),
         }
     }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// A set of kernels. Each gives its own last bits; within one, results never differ.
+/// The name of a set of kernels, which this machine may or may not be able to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KernelSet {
+pub enum KernelName {
     /// Tiles of bf16 (Sapphire Rapids and later).
     Amx,
     /// Dot products of bf16 pairs in vectors of 512 bits (Cooper Lake, Zen 4 and later).
@@ -17,18 +17,13 @@ pub enum KernelSet {
     Portable,
 }
 
-impl KernelSet {
-    /// All sets, the fastest first.
+impl KernelName {
+    /// All names, that of the fastest set first.
     pub const ALL: [Self; 5] = [Self::Amx, Self::Avx512Bf16, Self::Avx512, Self::Avx2, Self::Portable];
 
-    /// The sets that this machine can run, the fastest first; [`KernelSet::Portable`] is always among them.
-    pub fn available() -> Vec<Self> {
-        Self::ALL.into_iter().filter(|set| set.runs_here()).collect()
-    }
-
-    /// The set of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|set| set.name() == name)
+    /// The name that is spelt like this.
+    pub fn parse(spelling: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|name| name.as_str() == spelling)
     }
 
     /// The set that processor and system have, but that the system does not let this process use, if there is one.
@@ -40,19 +35,8 @@ impl KernelSet {
         None
     }
 
-    /// The sets to test: all that run here, of which unoptimised builds, where each takes its time, try the first and the
-    /// last.
-    #[cfg(test)]
-    pub(crate) fn tested() -> Vec<Self> {
-        let mut sets = Self::available();
-        if cfg!(debug_assertions) {
-            sets.drain(1..sets.len() - 1);
-        }
-        sets
-    }
-
-    /// Its name, as `--kernels` takes it.
-    pub fn name(self) -> &'static str {
+    /// Its spelling, as `--kernels` takes it.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Amx => "amx",
             Self::Avx512Bf16 => "avx512_bf16",
@@ -89,9 +73,51 @@ impl KernelSet {
     }
 }
 
+impl fmt::Display for KernelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of kernels whose instructions this machine has: a value of this type is the proof, which unsafe code relies on.
+/// Each set gives its own last bits; within one, results never differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KernelSet(KernelName);
+
+impl KernelSet {
+    /// The set that every machine can run.
+    pub const PORTABLE: Self = Self(KernelName::Portable);
+
+    /// The set of this name, if this machine can run it.
+    pub fn detect(name: KernelName) -> Option<Self> {
+        name.runs_here().then_some(Self(name))
+    }
+
+    /// The sets that this machine can run, the fastest first; [`KernelSet::PORTABLE`] is always the last.
+    pub fn available() -> Vec<Self> {
+        KernelName::ALL.into_iter().filter_map(Self::detect).collect()
+    }
+
+    /// The sets to test: all that run here, of which unoptimised builds, where each takes its time, try the first and the
+    /// last.
+    #[cfg(test)]
+    pub(crate) fn tested() -> Vec<Self> {
+        let mut sets = Self::available();
+        if cfg!(debug_assertions) {
+            sets.drain(1..sets.len() - 1);
+        }
+        sets
+    }
+
+    /// Its name.
+    pub fn name(self) -> KernelName {
+        self.0
+    }
+}
+
 impl fmt::Display for KernelSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.name().fmt(f)
     }
 }
 
@@ -119,12 +145,13 @@ impl KernelSet {
             fn avx2<W: Vectorized>(work: W) -> W::Output {
                 work.run()
             }
-            match self {
-                // SAFETY: a set exists only where `runs_here` found its instructions.
-                Self::Amx | Self::Avx512Bf16 | Self::Avx512 => unsafe { avx512(work) },
-                // SAFETY: as above.
-                Self::Avx2 => unsafe { avx2(work) },
-                Self::Portable => work.run(),
+            match self.name() {
+                // SAFETY: only `detect` makes a set other than the portable one, and only where the processor has all of
+                // the set's instructions; those of `avx512` are among them in each of these three.
+                KernelName::Amx | KernelName::Avx512Bf16 | KernelName::Avx512 => unsafe { avx512(work) },
+                // SAFETY: likewise, AVX2 and FMA were detected.
+                KernelName::Avx2 => unsafe { avx2(work) },
+                KernelName::Portable => work.run(),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

@@ -34,7 +34,7 @@ pub(crate) use attention::{Attention, attend};
 pub(crate) use elementwise::{add_scaled, gated_silu, head_norm, rms_norm, rotate};
 use gemm::Bf16Gemm;
 pub(crate) use gemm::multiply;
-pub use instructions::KernelSet;
+pub use instructions::{KernelName, KernelSet};
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
 pub(crate) use packed::{Operand, Packed, Precision};
 pub(crate) use pool::Pool;

@@ -321,7 +321,7 @@ pub(super) fn rounded(value: f32) -> u16 {
 impl Operand {
     /// Writes one row, rounded to the operand's precision.
     pub(super) fn write_row(&mut self, row: usize, values: &[f32]) {
-        self.numbers.write(KernelSet::Portable, row * self.stride, values);
+        self.numbers.write(KernelSet::PORTABLE, row * self.stride, values);
     }
 
     /// Reads one row.

@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn processor(threads: usize) -> Processor {
-        Processor { set: KernelSet::Portable, pool: Pool::new(threads).unwrap() }
+        Processor { set: KernelSet::PORTABLE, pool: Pool::new(threads).unwrap() }
     }
 
     #[test]

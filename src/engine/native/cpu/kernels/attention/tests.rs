@@ -105,7 +105,7 @@ fn awkward_shapes_agree_with_f64_and_pieces_with_the_whole() {
         let precision = if index % 2 == 0 { Precision::Bf16 } else { Precision::F32 };
         let case = Case { heads, kv_heads, head_dim, window: windows[index % windows.len()], precision };
         // The fastest, and what every machine has.
-        for set in [KernelSet::available()[0], KernelSet::Portable] {
+        for set in [KernelSet::available()[0], KernelSet::PORTABLE] {
             let whole = case.attended(set, 1, &[TOKENS]);
             let tolerance = if precision == Precision::Bf16 { 0.02 } else { 2e-5 };
             for token in [0, 31, 128, TOKENS - 1] {

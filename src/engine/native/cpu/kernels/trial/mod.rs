@@ -80,12 +80,12 @@ impl Example {
 /// Takes milliseconds. The process ends by a signal if the processor refuses an instruction, see [`try_under_signals`].
 pub(crate) fn compare_with_portable(processor: &mut Processor) -> Result<(), Mismatch> {
     let set = processor.set;
-    if set == KernelSet::Portable {
+    if set == KernelSet::PORTABLE {
         return Ok(());
     }
     examples::all().iter().try_for_each(|example| {
         let found = (example.compute)(processor);
-        processor.set = KernelSet::Portable;
+        processor.set = KernelSet::PORTABLE;
         let expected = (example.compute)(processor);
         processor.set = set;
         example.compare(&found, &expected)

@@ -18,7 +18,7 @@ fn every_set_that_this_machine_runs_passes() {
 
 #[test]
 fn a_wrong_number_anywhere_in_an_example_is_found() {
-    let mut processor = processor(KernelSet::Portable, 1);
+    let mut processor = processor(KernelSet::PORTABLE, 1);
     for example in examples::all() {
         let expected = (example.compute)(&mut processor);
         assert!(expected.len() > 10, "{}", example.operation);
@@ -41,7 +41,7 @@ fn a_wrong_number_anywhere_in_an_example_is_found() {
 /// A kernel that loses a row, a column or a step of the inner dimension is off by far more than the tolerance.
 #[test]
 fn examples_tell_a_lost_product_from_a_rounding() {
-    let mut processor = processor(KernelSet::Portable, 1);
+    let mut processor = processor(KernelSet::PORTABLE, 1);
     for example in examples::all() {
         let numbers = (example.compute)(&mut processor);
         let Tolerance::Within(most) = example.tolerance else { continue };
