@@ -64,7 +64,7 @@ pub(crate) struct Angles {
     pub(crate) sines: Vec<f32>,
 }
 
-/// A device has no room for a cache.
+/// A device has no room for what was asked of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the system has no room for as much")]
 pub(crate) struct NoRoom;
@@ -121,13 +121,13 @@ pub(crate) trait Backend: Send + 'static {
     type Plan;
 
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
-    fn matrix(&self, outputs: usize, inputs: usize) -> Self::Matrix;
+    fn matrix(&self, outputs: usize, inputs: usize) -> Result<Self::Matrix, NoRoom>;
     /// Overwrites rows of a matrix from `first` on with all of `rows`.
     fn write_rows(&mut self, matrix: &mut Self::Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError>;
     /// A vector of zeros.
-    fn vector(&self, len: usize) -> Self::Vector;
+    fn vector(&self, len: usize) -> Result<Self::Vector, NoRoom>;
     /// Overwrites numbers of a vector from `first` on.
-    fn write_vector(&mut self, vector: &mut Self::Vector, first: usize, numbers: &[f32]);
+    fn write_vector(&mut self, vector: &mut Self::Vector, first: usize, numbers: &[f32]) -> Result<(), NoRoom>;
     /// An operand without rows.
     fn operand(&self) -> Self::Operand;
     /// Room for `blocks` blocks.

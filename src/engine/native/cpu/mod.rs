@@ -7,7 +7,7 @@ pub(crate) use kernels::try_under_signals;
 pub use kernels::{KernelName, KernelSet, Mismatch};
 pub(crate) use kernels::{Pool, Precision, Processor, compare_with_portable};
 
-use std::{cell::Cell, ops::Range};
+use std::ops::Range;
 
 use kernels::{
     Attention, KvLayout, KvStore, Operand, Packed, Quantized, States, add_scaled, attend, gated_silu, head_norm,
@@ -29,8 +29,6 @@ pub(crate) enum Matrix {
     Packed(Packed),
     /// In the blocks of a GGUF file.
     Quantized(Quantized),
-    /// Of this size, for which there is no room: no weights are read then.
-    Nowhere { outputs: usize, inputs: usize },
 }
 
 impl Matrix {
@@ -38,7 +36,6 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.outputs(),
             Self::Quantized(quantized) => quantized.outputs(),
-            Self::Nowhere { outputs, .. } => *outputs,
         }
     }
 
@@ -46,7 +43,6 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.inputs(),
             Self::Quantized(quantized) => quantized.inputs(),
-            Self::Nowhere { inputs, .. } => *inputs,
         }
     }
 
@@ -54,7 +50,6 @@ impl Matrix {
         match self {
             Self::Packed(packed) => multiply(processor, input, packed, out, accumulate),
             Self::Quantized(quantized) => quantized.multiply(processor, input, out, accumulate),
-            Self::Nowhere { .. } => unreachable!("without room for every weight no model is loaded"),
         }
     }
 
@@ -62,7 +57,6 @@ impl Matrix {
         match self {
             Self::Packed(packed) => packed.read_row(index, row),
             Self::Quantized(quantized) => quantized.read_row(index, row),
-            Self::Nowhere { .. } => unreachable!("without room for every weight no model is loaded"),
         }
     }
 }
@@ -79,15 +73,13 @@ pub(crate) struct CpuBackend {
     processor: Processor,
     precision: Precision,
     keeps_blocks: bool,
-    /// Whether the system refused room for a weight.
-    starved: Cell<bool>,
     logits: States,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, keeps_blocks: false, starved: Cell::new(false), logits: States::default() }
+        Self { processor, precision, keeps_blocks: false, logits: States::default() }
     }
 
     /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
@@ -95,14 +87,8 @@ impl CpuBackend {
         Self { keeps_blocks: true, ..self }
     }
 
-    fn packed(&self, outputs: usize, inputs: usize) -> Matrix {
-        Packed::try_zeros(self.precision, outputs, inputs).map_or_else(
-            |NoRoom| {
-                self.starved.set(true);
-                Matrix::Nowhere { outputs, inputs }
-            },
-            Matrix::Packed,
-        )
+    fn packed(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
+        Packed::try_zeros(self.precision, outputs, inputs).map(Matrix::Packed)
     }
 
     fn layout(&self, CacheShape { heads, head_dim }: CacheShape) -> KvLayout {
@@ -127,9 +113,9 @@ impl Backend for CpuBackend {
     type Cache = KvStore;
     type Plan = Plan;
 
-    fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
+    fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
         if self.keeps_blocks {
-            return Matrix::Quantized(Quantized::zeros(outputs, inputs));
+            return Ok(Matrix::Quantized(Quantized::zeros(outputs, inputs)));
         }
         self.packed(outputs, inputs)
     }
@@ -140,25 +126,24 @@ impl Backend for CpuBackend {
             && quantized.is_empty()
             && !Quantized::keeps(rows)
         {
-            *matrix = self.packed(quantized.outputs(), quantized.inputs());
-        }
-        // Where one weight has no room none is read: the model would not be loaded.
-        if self.starved.get() {
-            return Err(WeightsError::NoRoom);
+            *matrix = self.packed(quantized.outputs(), quantized.inputs())?;
         }
         match matrix {
             Matrix::Packed(packed) => packed.write_rows(&mut self.processor.pool, first, rows),
             Matrix::Quantized(quantized) => quantized.write_rows(first, rows),
-            Matrix::Nowhere { .. } => Err(WeightsError::NoRoom),
         }
     }
 
-    fn vector(&self, len: usize) -> Vec<f32> {
-        vec![0.0; len]
+    fn vector(&self, len: usize) -> Result<Vec<f32>, NoRoom> {
+        let mut vector = Vec::new();
+        vector.try_reserve_exact(len).map_err(|_| NoRoom)?;
+        vector.resize(len, 0.0);
+        Ok(vector)
     }
 
-    fn write_vector(&mut self, vector: &mut Vec<f32>, first: usize, numbers: &[f32]) {
+    fn write_vector(&mut self, vector: &mut Vec<f32>, first: usize, numbers: &[f32]) -> Result<(), NoRoom> {
         vector[first..][..numbers.len()].copy_from_slice(numbers);
+        Ok(())
     }
 
     fn operand(&self) -> Operand {

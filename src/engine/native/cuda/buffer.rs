@@ -4,6 +4,8 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
+use crate::engine::native::backend::NoRoom;
+
 /// Rows of numbers; the memory behind them only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
@@ -40,23 +42,22 @@ impl Buffer {
 /// A weight matrix, `[outputs, inputs]`.
 #[derive(Debug)]
 pub(crate) struct Matrix {
-    /// `None` where the device had no room for it.
-    tensor: Option<Tensor>,
+    tensor: Tensor,
 }
 
 impl Matrix {
-    pub(super) fn zeros((device, dtype): (&Device, DType), outputs: usize, inputs: usize) -> Self {
-        Self { tensor: Tensor::zeros((outputs, inputs), dtype, device).ok() }
+    pub(super) fn zeros(
+        (device, dtype): (&Device, DType),
+        outputs: usize,
+        inputs: usize,
+    ) -> std::result::Result<Self, NoRoom> {
+        let tensor = Tensor::zeros((outputs, inputs), dtype, device).map_err(|_| NoRoom)?;
+        Ok(Self { tensor })
     }
 
-    /// The numbers, where there was room for them.
-    pub(super) fn room(&self) -> Option<&Tensor> {
-        self.tensor.as_ref()
-    }
-
-    /// The numbers of a model that is loaded.
+    /// The numbers.
     pub(super) fn tensor(&self) -> &Tensor {
-        self.tensor.as_ref().expect("a model without room for its weights is not loaded")
+        &self.tensor
     }
 }
 

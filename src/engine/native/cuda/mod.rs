@@ -26,11 +26,15 @@ mod tests;
 
 pub(crate) use self::gpu::Gpu;
 
-use std::{cell::Cell, ops::Range};
+use std::ops::Range;
 
+#[cfg(not(feature = "cuda"))]
+use candle_core::Error;
 use candle_core::{DType, Device, Result, Tensor, WithDType};
 use half::bf16;
 
+#[cfg(feature = "cuda")]
+use self::kernels::is_out_of_memory;
 use self::{
     attention::{Tiles, attend_single_rows, attend_span},
     buffer::{Buffer, Matrix},
@@ -62,14 +66,12 @@ pub(crate) struct DeviceBackend {
     pool: Pool,
     tile: Option<usize>,
     logits: Buffer,
-    /// Whether a weight found no room.
-    starved: Cell<bool>,
 }
 
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
     pub(crate) fn new(device: Device, dtype: DType, pool: Pool) -> Self {
-        Self { device, dtype, pool, tile: None, logits: Buffer::default(), starved: Cell::new(false) }
+        Self { device, dtype, pool, tile: None, logits: Buffer::default() }
     }
 
     /// Gives every row the bits that it has alone.
@@ -214,13 +216,18 @@ fn done<T>(outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("the device failed: {error}"))
 }
 
-/// The same of what needs memory of its own while weights are read.
-fn with_room<T>(outcome: Result<T>) -> std::result::Result<T, WeightsError> {
+/// What the device answers where it needs memory of its own while weights are read: it may have none left.
+fn with_room<T>(outcome: Result<T>) -> std::result::Result<T, NoRoom> {
     match outcome {
-        // Only the driver's error says which it is, and candle gives it as text.
-        Err(error) if error.to_string().contains("OUT_OF_MEMORY") => Err(WeightsError::NoRoom),
+        Err(error) if is_out_of_memory(&error) => Err(NoRoom),
         outcome => Ok(done(outcome)),
     }
+}
+
+/// Only a driver refuses memory; without one no device does.
+#[cfg(not(feature = "cuda"))]
+fn is_out_of_memory(_: &Error) -> bool {
+    false
 }
 
 impl Backend for DeviceBackend {
@@ -231,10 +238,8 @@ impl Backend for DeviceBackend {
     type Cache = Cache;
     type Plan = Plan;
 
-    fn matrix(&self, outputs: usize, inputs: usize) -> Matrix {
-        let matrix = Matrix::zeros(self.numbers(), outputs, inputs);
-        self.starved.set(self.starved.get() || matrix.room().is_none());
-        matrix
+    fn matrix(&self, outputs: usize, inputs: usize) -> std::result::Result<Matrix, NoRoom> {
+        Matrix::zeros(self.numbers(), outputs, inputs)
     }
 
     fn write_rows(
@@ -243,8 +248,7 @@ impl Backend for DeviceBackend {
         first: usize,
         rows: &dyn Rows,
     ) -> std::result::Result<(), WeightsError> {
-        // Where one weight has no room none is read: the model would not be loaded.
-        let tensor = matrix.room().filter(|_| !self.starved.get()).ok_or(WeightsError::NoRoom)?;
+        let tensor = matrix.tensor();
         if self.dtype == DType::BF16 {
             self.send_rows::<bf16>(tensor, first, rows, &|part, out| rows.read_bf16(part, out))
         } else {
@@ -252,18 +256,14 @@ impl Backend for DeviceBackend {
         }
     }
 
-    fn vector(&self, len: usize) -> Tensor {
-        Tensor::zeros(len, DType::F32, &self.device).unwrap_or_else(|_| {
-            self.starved.set(true);
-            done(Tensor::zeros(0, DType::F32, &Device::Cpu))
-        })
+    fn vector(&self, len: usize) -> std::result::Result<Tensor, NoRoom> {
+        Tensor::zeros(len, DType::F32, &self.device).map_err(|_| NoRoom)
     }
 
-    fn write_vector(&mut self, vector: &mut Tensor, first: usize, numbers: &[f32]) {
-        // Without room for every weight nothing is loaded, and this one may have none.
-        if !self.starved.get() {
-            done(Tensor::new(numbers, &self.device).and_then(|numbers| vector.slice_set(&numbers, 0, first)));
-        }
+    fn write_vector(&mut self, vector: &mut Tensor, first: usize, numbers: &[f32]) -> std::result::Result<(), NoRoom> {
+        let numbers = with_room(Tensor::new(numbers, &self.device))?;
+        done(vector.slice_set(&numbers, 0, first));
+        Ok(())
     }
 
     fn operand(&self) -> Buffer {

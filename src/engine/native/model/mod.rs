@@ -90,7 +90,7 @@ impl<B: Backend> Model<B> {
     ) -> Result<Self, WeightsError> {
         let checked = Checked::new(&shape, weights, true)?;
         let mut model = Self {
-            parameters: Parameters::zeros(&backend, &shape),
+            parameters: Parameters::zeros(&backend, &shape)?,
             caches: Vec::new(),
             blocks: 0,
             workspace: Workspace::new(&backend),
@@ -191,55 +191,56 @@ impl<B: Backend> Model<B> {
 }
 
 impl<B: Backend> Parameters<B> {
-    fn zeros(backend: &B, shape: &ModelShape) -> Self {
+    fn zeros(backend: &B, shape: &ModelShape) -> Result<Self, NoRoom> {
         let matrix = || backend.matrix(shape.vocab_size, shape.hidden);
-        Self {
-            embedding: matrix(),
-            layers: shape.layers.iter().map(|layer| Layer::zeros(backend, shape, layer)).collect(),
-            norm: backend.vector(shape.hidden),
-            head: (!shape.tied).then(matrix),
-        }
+        Ok(Self {
+            embedding: matrix()?,
+            layers: shape.layers.iter().map(|layer| Layer::zeros(backend, shape, layer)).collect::<Result<_, _>>()?,
+            norm: backend.vector(shape.hidden)?,
+            head: (!shape.tied).then(matrix).transpose()?,
+        })
     }
 }
 
 impl<B: Backend> Layer<B> {
-    fn zeros(backend: &B, shape: &ModelShape, layer: &LayerShape) -> Self {
+    fn zeros(backend: &B, shape: &ModelShape, layer: &LayerShape) -> Result<Self, NoRoom> {
         let (q, hidden) = (shape.heads * shape.head_dim, shape.hidden);
-        let bias = |given: bool, len| given.then(|| backend.vector(len));
+        let bias = |given: bool, len| given.then(|| backend.vector(len)).transpose();
+        let dense = |intermediate| Dense::zeros(backend, shape, intermediate);
         let mlp = match layer.mlp {
-            MlpShape::Dense { intermediate } => Mlp::Dense(Dense::zeros(backend, shape, intermediate)),
+            MlpShape::Dense { intermediate } => Mlp::Dense(dense(intermediate)?),
             MlpShape::Sparse { experts, per_token, intermediate, normalize } => Mlp::Sparse {
-                router: backend.matrix(experts, hidden),
-                experts: (0..experts).map(|_| Dense::zeros(backend, shape, intermediate)).collect(),
+                router: backend.matrix(experts, hidden)?,
+                experts: (0..experts).map(|_| dense(intermediate)).collect::<Result<_, _>>()?,
                 per_token,
                 normalize,
             },
         };
-        Self {
+        Ok(Self {
             shape: layer.clone(),
-            attention_norm: backend.vector(hidden),
-            qkv: backend.matrix(shape.qkv_width(), hidden),
-            qkv_bias: bias(shape.qkv_bias, shape.qkv_width()),
-            query_norm: bias(shape.head_norms, shape.head_dim),
-            key_norm: bias(shape.head_norms, shape.head_dim),
-            output: backend.matrix(hidden, q),
-            output_bias: bias(shape.output_bias, hidden),
-            mlp_norm: backend.vector(hidden),
+            attention_norm: backend.vector(hidden)?,
+            qkv: backend.matrix(shape.qkv_width(), hidden)?,
+            qkv_bias: bias(shape.qkv_bias, shape.qkv_width())?,
+            query_norm: bias(shape.head_norms, shape.head_dim)?,
+            key_norm: bias(shape.head_norms, shape.head_dim)?,
+            output: backend.matrix(hidden, q)?,
+            output_bias: bias(shape.output_bias, hidden)?,
+            mlp_norm: backend.vector(hidden)?,
             mlp,
-        }
+        })
     }
 }
 
 impl<B: Backend> Dense<B> {
-    fn zeros(backend: &B, shape: &ModelShape, intermediate: usize) -> Self {
-        let bias = |len| shape.mlp_bias.then(|| backend.vector(len));
-        Self {
+    fn zeros(backend: &B, shape: &ModelShape, intermediate: usize) -> Result<Self, NoRoom> {
+        let bias = |len| shape.mlp_bias.then(|| backend.vector(len)).transpose();
+        Ok(Self {
             intermediate,
-            gate_up: backend.matrix(2 * intermediate, shape.hidden),
-            gate_up_bias: bias(2 * intermediate),
-            down: backend.matrix(shape.hidden, intermediate),
-            down_bias: bias(shape.hidden),
-        }
+            gate_up: backend.matrix(2 * intermediate, shape.hidden)?,
+            gate_up_bias: bias(2 * intermediate)?,
+            down: backend.matrix(shape.hidden, intermediate)?,
+            down_bias: bias(shape.hidden)?,
+        })
     }
 }
 

@@ -186,7 +186,7 @@ impl<B: Backend> Model<B> {
                 Target::Numbers(vector, first) => {
                     let mut numbers = Vec::new();
                     rows.read(0..rows.rows(), &mut numbers)?;
-                    self.backend.write_vector(vector, first, &numbers);
+                    self.backend.write_vector(vector, first, &numbers)?;
                 }
             }
         }

@@ -13,8 +13,11 @@ mod logits;
 mod rows;
 
 use candle_core::{
-    CudaDevice, DType, Device, Result, Storage, Tensor, bail,
-    cuda_backend::{WrapErr, cudarc::driver::DevicePtr},
+    CudaDevice, DType, Device, Error, Result, Storage, Tensor, bail,
+    cuda_backend::{
+        CudaError, WrapErr,
+        cudarc::driver::{DevicePtr, DriverError, sys::CUresult},
+    },
 };
 
 pub(super) use self::{
@@ -38,6 +41,18 @@ pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
     stream.synchronize().w()?;
     let (free, total) = stream.context().mem_get_info().w()?;
     Ok((free as u64, total as u64))
+}
+
+/// Whether this is the driver's refusal of memory.
+pub(super) fn is_out_of_memory(error: &Error) -> bool {
+    const OUT_OF_MEMORY: DriverError = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    match error {
+        Error::Cuda(error) => {
+            matches!(error.downcast_ref::<CudaError>(), Some(CudaError::Cuda(error)) if *error == OUT_OF_MEMORY)
+        }
+        Error::WithBacktrace { inner, .. } => is_out_of_memory(inner),
+        _ => false,
+    }
 }
 
 /// The device of a tensor.
