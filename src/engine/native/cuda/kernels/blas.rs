@@ -22,15 +22,20 @@ pub(in super::super) fn multiply(input: &Tensor, matrix: &Tensor, out: &Tensor, 
     }
     let product = Product {
         // cuBLAS has columns where we have rows: it computes the transpose.
-        left: (weights, sys::cublasOperation_t::CUBLAS_OP_T, inputs, 0),
-        right: (row, inputs, 0),
-        out: (to, outputs, 0),
-        shape: (outputs, rows, inputs),
+        operation: sys::cublasOperation_t::CUBLAS_OP_T,
+        left: Side { address: weights, leading: inputs, batch: 0 },
+        right: Side { address: row, leading: inputs, batch: 0 },
+        out: Side { address: to, leading: outputs, batch: 0 },
+        rows: outputs,
+        columns: rows,
+        depth: inputs,
         batches: 1,
         dtype: same_type(input, matrix)?,
         beta: if accumulate { 1.0 } else { 0.0 },
     };
-    product.run(input)
+    // SAFETY: none of the three has gaps between its rows, and their shapes were just compared: `outputs` rows of `inputs`
+    // numbers and `rows` of as many, both of the type, and `rows` rows of `outputs` numbers of f32.
+    unsafe { product.run(input) }
 }
 
 /// `left * right` of each batch; `right` may be a view whose last or last but one dimension is contiguous.
@@ -48,15 +53,19 @@ pub(in super::super) fn batched(left: &Tensor, right: &Tensor) -> Result<Tensor>
     };
     let out = Tensor::zeros((batches, rows, outputs), DType::F32, left.device())?;
     let product = Product {
-        left: (address(right)?, operation, leading, right.stride()[0]),
-        right: (address(&left)?, inputs, rows * inputs),
-        out: (address(&out)?, outputs, rows * outputs),
-        shape: (outputs, rows, inputs),
+        operation,
+        left: Side { address: address(right)?, leading, batch: right.stride()[0] },
+        right: Side { address: address(&left)?, leading: inputs, batch: rows * inputs },
+        out: Side { address: address(&out)?, leading: outputs, batch: rows * outputs },
+        rows: outputs,
+        columns: rows,
+        depth: inputs,
         batches,
         dtype: same_type(&left, right)?,
         beta: 0.0,
     };
-    product.run(&left)?;
+    // SAFETY: `left` and `out` have no gaps, `right` has the strides that it says, and the shapes were just compared.
+    unsafe { product.run(&left)? };
     Ok(out)
 }
 
@@ -68,52 +77,72 @@ fn same_type(left: &Tensor, right: &Tensor) -> Result<sys::cudaDataType_t> {
     }
 }
 
-/// A product as cuBLAS sees it: addresses, distances between columns, and distances between batches.
+/// One of the three matrices of a product, as cuBLAS sees it.
+struct Side {
+    address: u64,
+    /// Numbers from one column to the next.
+    leading: usize,
+    /// Numbers from one batch to the next.
+    batch: usize,
+}
+
+/// A product as cuBLAS sees it.
 struct Product {
-    left: (u64, sys::cublasOperation_t, usize, usize),
-    right: (u64, usize, usize),
-    out: (u64, usize, usize),
-    /// Rows, columns, and what is summed over.
-    shape: (usize, usize, usize),
+    /// How `left` is read: as it is, or transposed.
+    operation: sys::cublasOperation_t,
+    left: Side,
+    right: Side,
+    out: Side,
+    /// Of the result.
+    rows: usize,
+    columns: usize,
+    /// How many products are summed for each number of the result.
+    depth: usize,
     batches: usize,
+    /// Of `left` and `right`.
     dtype: sys::cudaDataType_t,
     beta: f32,
 }
 
 impl Product {
-    fn run(self, on: &Tensor) -> Result<()> {
-        let Self { left, right, out, shape: (m, n, k), batches, dtype, beta } = self;
-        if m == 0 || n == 0 || batches == 0 {
+    /// Computes it on the device of `on`.
+    ///
+    /// # Safety
+    /// The addresses are of that device's memory, which nobody frees before its stream has come past this product:
+    /// numbers of `dtype` on the left and the right, of f32 in the result, as many as shape and distances span.
+    unsafe fn run(self, on: &Tensor) -> Result<()> {
+        let Self { operation, left, right, out, rows, columns, depth, batches, dtype, beta } = self;
+        if rows == 0 || columns == 0 || batches == 0 {
             return Ok(());
         }
         let alpha = 1.0_f32;
         let blas = device(on)?.cublas_handle();
         let int = |number: usize| c_int::try_from(number).map_err(candle_core::Error::wrap);
         let long = |number: usize| c_longlong::try_from(number).map_err(candle_core::Error::wrap);
-        // SAFETY: the addresses are of tensors with as many numbers of these types as the shape has, which the callers
-        // checked; the handle works on the stream of the device.
+        // SAFETY: the caller answers for the addresses and for what the shape spans; the handle is that of the device, works
+        // on its stream, and reads the two factors from this thread's memory before the call returns.
         unsafe {
             result::gemm_strided_batched_ex(
                 *blas.handle(),
-                left.1,
+                operation,
                 sys::cublasOperation_t::CUBLAS_OP_N,
-                int(m)?,
-                int(n)?,
-                int(k)?,
+                int(rows)?,
+                int(columns)?,
+                int(depth)?,
                 (&raw const alpha).cast::<c_void>(),
-                left.0 as *const c_void,
+                left.address as *const c_void,
                 dtype,
-                int(left.2)?,
-                long(left.3)?,
-                right.0 as *const c_void,
+                int(left.leading)?,
+                long(left.batch)?,
+                right.address as *const c_void,
                 dtype,
-                int(right.1)?,
-                long(right.2)?,
+                int(right.leading)?,
+                long(right.batch)?,
                 (&raw const beta).cast::<c_void>(),
-                out.0 as *mut c_void,
+                out.address as *mut c_void,
                 sys::cudaDataType_t::CUDA_R_32F,
-                int(out.1)?,
-                long(out.2)?,
+                int(out.leading)?,
+                long(out.batch)?,
                 int(batches)?,
                 sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
                 sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,

@@ -33,29 +33,40 @@ pub(super) fn narrow(number: usize) -> Result<u32> {
     u32::try_from(number).map_err(candle_core::Error::wrap)
 }
 
-/// Runs a kernel over `(rows, parts)` blocks of threads.
-pub(super) fn launch(
-    device: &CudaDevice,
-    (kernels, name): (&Kernels, &str),
-    (rows, parts): (usize, usize),
-    threads: u32,
-    arguments: &[Argument],
-) -> Result<()> {
-    if rows == 0 || parts == 0 {
-        return Ok(());
+/// A kernel, and the threads that run it: `rows` times `parts` blocks of `threads`.
+pub(super) struct Launch<'a> {
+    pub(super) file: &'a Kernels,
+    pub(super) kernel: &'a str,
+    pub(super) rows: usize,
+    pub(super) parts: usize,
+    pub(super) threads: u32,
+}
+
+impl Launch<'_> {
+    /// Runs the kernel; without blocks there is nothing to run.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel declares, in its order and of its types. Every address is that of memory of
+    /// this device which nobody frees before the device's stream has come past this launch, and with these arguments and
+    /// threads the kernel stays inside of that memory.
+    pub(super) unsafe fn run(self, device: &CudaDevice, arguments: &[Argument]) -> Result<()> {
+        let Self { file, kernel, rows, parts, threads } = self;
+        if rows == 0 || parts == 0 {
+            return Ok(());
+        }
+        let function = device.get_or_load_custom_func(kernel, file.name, file.ptx)?;
+        let mut builder = function.builder();
+        for argument in arguments {
+            match argument {
+                Argument::Address(address) => builder.arg(address),
+                Argument::Count(count) => builder.arg(count),
+                Argument::Number(number) => builder.arg(number),
+            };
+        }
+        let grid_dim = (narrow(rows)?, narrow(parts)?, 1);
+        let shape = LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: the caller answers for the arguments and for what the kernel does with them.
+        unsafe { builder.launch(shape) }.w()?;
+        Ok(())
     }
-    let function = device.get_or_load_custom_func(name, kernels.name, kernels.ptx)?;
-    let mut builder = function.builder();
-    for argument in arguments {
-        match argument {
-            Argument::Address(address) => builder.arg(address),
-            Argument::Count(count) => builder.arg(count),
-            Argument::Number(number) => builder.arg(number),
-        };
-    }
-    let grid_dim = (narrow(rows)?, narrow(parts)?, 1);
-    let shape = LaunchConfig { grid_dim, block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
-    // SAFETY: the arguments are those of the kernel of that name, and its callers checked the shapes.
-    unsafe { builder.launch(shape) }.w()?;
-    Ok(())
 }

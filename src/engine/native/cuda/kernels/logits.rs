@@ -5,7 +5,7 @@ use candle_core::{DType, Result, Tensor, bail};
 use super::{
     super::logits::Summaries,
     address, device,
-    launch::{Argument, Kernels, launch, narrow},
+    launch::{Argument, Kernels, Launch, narrow},
     sums_of,
 };
 use crate::sampling::{SKIM_BLOCK, bits_per_logit};
@@ -33,11 +33,15 @@ pub(in super::super) fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Res
     let maxima = Tensor::zeros(rows.len() * blocks, DType::F32, logits.device())?;
     let sums = Tensor::zeros(kinds * rows.len() * blocks, DType::F64, logits.device())?;
     let [at, numbers, width] = [Argument::Address(at), Argument::Address(address(&numbers)?), Argument::count(width)?];
-    let (greatest, grid) = (Argument::Address(address(&maxima)?), (rows.len(), blocks));
-    launch(device(logits)?, (&SUMMARY, "block_maxima"), grid, THREADS, &[at, numbers, greatest, width])?;
+    let greatest = Argument::Address(address(&maxima)?);
+    let launch = |kernel| Launch { file: &SUMMARY, kernel, rows: rows.len(), parts: blocks, threads: THREADS };
+    // SAFETY: `send_rows` took numbers of rows that there are, all of them `width` long, and there is a maximum for each
+    // block of each.
+    unsafe { launch("block_maxima").run(device(logits)?, &[at, numbers, greatest, width])? };
     let (bits, out) = (Argument::Address(address(&bits)?), Argument::Address(address(&sums)?));
     let arguments = [at, numbers, greatest, bits, out, width, Argument::count(kinds)?];
-    launch(device(logits)?, (&SUMMARY, "block_sums"), grid, THREADS, &arguments)?;
+    // SAFETY: as above; of each kind there are bits for each row, and a sum for each block of each row.
+    unsafe { launch("block_sums").run(device(logits)?, &arguments)? };
     let mut raw: Vec<f64> = sums.to_vec1()?;
     let scaled = if plain { raw.clone() } else { raw.split_off(rows.len() * blocks) };
     Ok(Summaries { maxima: maxima.to_vec1()?, raw, scaled })
@@ -59,7 +63,9 @@ pub(in super::super) fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> R
     let out = Tensor::zeros(wanted.len() * SKIM_BLOCK, DType::F32, logits.device())?;
     let [pairs, to] = [Argument::Address(address(&pairs)?), Argument::Address(address(&out)?)];
     let arguments = [Argument::Address(at), pairs, to, Argument::count(width)?];
-    launch(device(logits)?, (&SUMMARY, "blocks_of"), (wanted.len(), 1), THREADS, &arguments)?;
+    let launch = Launch { file: &SUMMARY, kernel: "blocks_of", rows: wanted.len(), parts: 1, threads: THREADS };
+    // SAFETY: every row and block that is wanted was looked for, and `out` has a block for each.
+    unsafe { launch.run(device(logits)?, &arguments)? };
     out.to_vec1()
 }
 
@@ -72,7 +78,11 @@ pub(in super::super) fn count_at_least(logits: &Tensor, chosen: &[(usize, f32)])
     let counts = Tensor::zeros(chosen.len(), DType::U32, logits.device())?;
     let [rows, least] = [Argument::Address(address(&rows)?), Argument::Address(address(&least)?)];
     let arguments = [Argument::Address(at), rows, least, Argument::Address(address(&counts)?), Argument::count(width)?];
-    launch(device(logits)?, (&SUMMARY, "count_at_least"), (chosen.len(), 1), COUNTING_THREADS, &arguments)?;
+    let launch =
+        Launch { file: &SUMMARY, kernel: "count_at_least", rows: chosen.len(), parts: 1, threads: COUNTING_THREADS };
+    // SAFETY: `send_rows` took numbers of rows that there are, all of them `width` long; there is a logit to compare with
+    // and a count for each.
+    unsafe { launch.run(device(logits)?, &arguments)? };
     counts.to_vec1()
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns pointers into the device's memory. Its functions check shapes and types and are safe to call: they read and
 //! write the memory of the tensors that they are given, which live until the stream has done the work, as all of it is
-//! ordered on the one stream of the device, the freeing of memory too.
+//! ordered on the one stream of the device, the freeing of memory too. An engine has one device, where all of its tensors
+//! are.
 
 #![expect(unsafe_code, reason = "calls of kernels and of cuBLAS")]
 

@@ -6,7 +6,7 @@ use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
     address, device,
-    launch::{Argument, Kernels, launch},
+    launch::{Argument, Kernels, Launch},
     rows_of, sums_of,
 };
 
@@ -48,7 +48,11 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out
         Argument::count(width)?,
         Argument::Number(epsilon),
     ];
-    launch(device(states)?, (&ROWS, &for_type("norm", out.dtype())?), (rows, 1), THREADS, &arguments)
+    let kernel = for_type("norm", out.dtype())?;
+    let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts: 1, threads: THREADS };
+    // SAFETY: `rows` rows of `width` numbers are read and as many written in the type of `out`, and `width` weights are
+    // read, which were just counted.
+    unsafe { launch.run(device(states)?, &arguments) }
 }
 
 pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, epsilon: f32) -> Result<()> {
@@ -61,7 +65,9 @@ pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: 
     let (at, weight) = (Argument::Address(at), Argument::Address(weight));
     let arguments =
         [at, weight, Argument::count(columns)?, first, Argument::count(head_dim)?, Argument::Number(epsilon)];
-    launch(device(states)?, (&ROWS, "head_norm"), (rows, heads.len()), WARP, &arguments)
+    let launch = Launch { file: &ROWS, kernel: "head_norm", rows, parts: heads.len(), threads: WARP };
+    // SAFETY: the last of the heads ends within its row, and there are `head_dim` weights.
+    unsafe { launch.run(device(states)?, &arguments) }
 }
 
 pub(in super::super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, sines: &Tensor) -> Result<()> {
@@ -73,7 +79,9 @@ pub(in super::super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, 
     }
     let (at, cosines, sines) = (Argument::Address(at), Argument::Address(cosines), Argument::Address(sines));
     let arguments = [at, cosines, sines, Argument::count(columns)?, Argument::count(heads)?, Argument::count(pairs)?];
-    launch(device(states)?, (&ROWS, "rotate"), (rows, 1), THREADS, &arguments)
+    let launch = Launch { file: &ROWS, kernel: "rotate", rows, parts: 1, threads: THREADS };
+    // SAFETY: the heads end within their row, and each row has `pairs` cosines and sines.
+    unsafe { launch.run(device(states)?, &arguments) }
 }
 
 pub(in super::super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) -> Result<()> {
@@ -84,7 +92,10 @@ pub(in super::super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) 
     }
     let arguments = [Argument::Address(from), Argument::Address(to), Argument::count(width)?];
     let parts = width.div_ceil(GATES as usize);
-    launch(device(states)?, (&ROWS, &for_type("gated_silu", out.dtype())?), (rows, parts), THREADS, &arguments)
+    let kernel = for_type("gated_silu", out.dtype())?;
+    let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts, threads: THREADS };
+    // SAFETY: each row has `width` gates and as many ups, and room for `width` results in the type of `out`.
+    unsafe { launch.run(device(states)?, &arguments) }
 }
 
 /// Writes numbers of every row, from `first` on, to `out` in its type; marks in `broken` the rows with one that is not
@@ -98,5 +109,8 @@ pub(super) fn new_keys(states: &Tensor, first: usize, out: &Tensor, broken: &Ten
     }
     let (from, to, marks) = (Argument::Address(from), Argument::Address(to), Argument::Address(marks));
     let arguments = [from, to, marks, Argument::count(columns)?, Argument::count(first)?, Argument::count(width)?];
-    launch(device(states)?, (&ROWS, &for_type("new_keys", out.dtype())?), (rows, 1), THREADS, &arguments)
+    let kernel = for_type("new_keys", out.dtype())?;
+    let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts: 1, threads: THREADS };
+    // SAFETY: the numbers end within their row, `out` has a row for each in its type, and there is a mark for each.
+    unsafe { launch.run(device(states)?, &arguments) }
 }
