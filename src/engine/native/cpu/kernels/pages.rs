@@ -3,18 +3,26 @@
 //! A product with one row reads all weights once. In pages of 4 KiB the processor looks up an address for every 4 KiB
 //! and fetches nothing ahead beyond it, which cost a third of the memory's speed here.
 
-use std::ops::{Deref, DerefMut, Range};
+use std::{
+    marker::PhantomData,
+    ops::{Deref, DerefMut, Range},
+};
+
+use bytemuck::Pod;
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
+use memmap2::{MmapMut, MmapOptions};
 
 use super::Precision;
 use crate::engine::native::backend::NoRoom;
 
-/// Numbers of one type, all of whose bit patterns are valid; zero at first.
+/// Numbers of one type; zero at first.
 #[derive(Debug)]
-pub(super) struct Pages<T: 'static> {
-    numbers: &'static mut [T],
-    /// What was mapped, from an address that is a multiple of the system's pages.
-    #[cfg(target_os = "linux")]
-    mapping: Mapping,
+pub(super) struct Pages<T> {
+    mapping: MmapMut,
+    /// The bytes of the mapping that the numbers are in, from an address that is a multiple of a huge page on.
+    bytes: Range<usize>,
+    numbers: PhantomData<T>,
 }
 
 /// Numbers of either precision, in pages.
@@ -54,82 +62,39 @@ fn prefetch<T>(numbers: &[T]) {
     let _ = numbers;
 }
 
-/// A number.
-pub(super) trait Number: Copy + Send + Sync {}
-impl Number for u16 {}
-impl Number for f32 {}
-
-#[cfg(target_os = "linux")]
-#[derive(Debug)]
-struct Mapping {
-    address: usize,
-    bytes: usize,
-}
-
 /// The size of a huge page.
-#[cfg(target_os = "linux")]
 const HUGE: usize = 2 << 20;
 
-impl<T: Number> Pages<T> {
+impl<T: Pod> Pages<T> {
     /// As many zeros, if the system has addresses for them.
-    #[cfg(target_os = "linux")]
     pub(super) fn zeros(len: usize) -> Result<Self, NoRoom> {
         let wanted = len.checked_mul(size_of::<T>()).ok_or(NoRoom)?;
         // Room to begin at a huge page and to end with one.
-        let bytes = wanted.checked_next_multiple_of(HUGE).and_then(|whole| whole.checked_add(HUGE)).ok_or(NoRoom)?;
-        let (access, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-        // SAFETY: a mapping of its own.
-        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
-        if mapped == libc::MAP_FAILED {
-            return Err(NoRoom);
-        }
-        let address = mapped as usize;
-        let start = address.next_multiple_of(HUGE);
+        let whole = wanted.checked_next_multiple_of(HUGE).ok_or(NoRoom)?;
+        let room = whole.checked_add(HUGE).ok_or(NoRoom)?;
+        let mapping = MmapOptions::new().len(room).no_reserve_swap().map_anon().map_err(|_| NoRoom)?;
+        let start = mapping.as_ptr().addr().next_multiple_of(HUGE) - mapping.as_ptr().addr();
         // Small buffers would waste most of a huge page.
-        if wanted >= HUGE / 2 {
-            // SAFETY: inside of the mapping. That it is refused changes nothing but the speed.
-            unsafe { libc::madvise(start as *mut libc::c_void, wanted.next_multiple_of(HUGE), libc::MADV_HUGEPAGE) };
-        }
-        // SAFETY: `len` numbers from `start` on are inside of the mapping, zero, and nobody else's until it is dropped.
-        let numbers = unsafe { std::slice::from_raw_parts_mut(start as *mut T, len) };
-        Ok(Self { numbers, mapping: Mapping { address, bytes } })
-    }
-
-    /// As many zeros.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn zeros(len: usize) -> Result<Self, NoRoom> {
-        std::alloc::Layout::array::<T>(len).map_err(|_| NoRoom)?;
-        // SAFETY: zero is a number of either type.
-        let zeros = unsafe { Box::<[T]>::new_zeroed_slice(len).assume_init() };
-        Ok(Self { numbers: Box::leak(zeros) })
-    }
-}
-
-impl<T> Drop for Pages<T> {
-    fn drop(&mut self) {
         #[cfg(target_os = "linux")]
-        // SAFETY: mapped by `zeros`, and not used any more.
-        unsafe {
-            libc::munmap(self.mapping.address as *mut libc::c_void, self.mapping.bytes);
+        if wanted >= HUGE / 2 {
+            // That it is refused changes nothing but the speed.
+            let _ = mapping.advise_range(Advice::HugePage, start, whole);
         }
-        #[cfg(not(target_os = "linux"))]
-        // SAFETY: leaked by `zeros`, and not used any more.
-        drop(unsafe { Box::from_raw(std::ptr::from_mut(self.numbers)) });
+        Ok(Self { mapping, bytes: start..start + wanted, numbers: PhantomData })
     }
 }
 
-impl<T> Deref for Pages<T> {
+impl<T: Pod> Deref for Pages<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        self.numbers
+        bytemuck::cast_slice(&self.mapping[self.bytes.clone()])
     }
 }
 
-impl<T> DerefMut for Pages<T> {
+impl<T: Pod> DerefMut for Pages<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.numbers
+        bytemuck::cast_slice_mut(&mut self.mapping[self.bytes.clone()])
     }
 }
 
