@@ -56,9 +56,9 @@ impl Product<'_> {
     /// If a side is too short, or they differ in precision.
     ///
     /// # Safety
-    /// `c` is valid for what [`Gemm`] says of C, and nobody else uses that meanwhile.
+    /// `c` is valid for what [`Gemm`] says of C, nobody else uses that meanwhile, and `k` is as [`Gemm`] has it.
     pub(super) unsafe fn compute(&self, set: KernelSet, c: *mut f32) {
-        // SAFETY: `raw` looks at the lengths of both sides, the caller vouches for C.
+        // SAFETY: `raw` looks at the lengths of both sides, the caller vouches for `k` and C.
         unsafe {
             match (self.a.0, self.b.0) {
                 (Numbers::Bf16(a), Stored::Bf16(b)) => gemm_bf16(set, &self.raw(a, b, c)),
@@ -119,7 +119,8 @@ pub(crate) fn multiply(
             c_stride: stride,
             accumulate,
         };
-        // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap.
+        // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth of a matrix is
+        // padded to what its precision reads at once.
         unsafe { product.compute(set, c) };
     });
 }
@@ -128,6 +129,8 @@ pub(crate) fn multiply(
 /// The pointers are valid for what [`Gemm`] says, and nobody else uses C meanwhile.
 unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
     debug_assert!(work.k.is_multiple_of(32), "bf16 is multiplied 32 numbers at a time");
+    // SAFETY: the pointers are the caller's promise. That there is a set of this name shows that the processor has its
+    // instructions, and for the tiles that the system lets this process use them.
     unsafe {
         match set.name() {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -189,6 +192,7 @@ impl super::instructions::Vectorized for Add<'_> {
 /// # Safety
 /// As of [`gemm_bf16`].
 unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
+    // SAFETY: as in `gemm_bf16`.
     unsafe {
         match set.name() {
             #[cfg(target_arch = "x86_64")]
@@ -200,33 +204,48 @@ unsafe fn gemm_f32(set: KernelSet, work: &Gemm<f32>) {
     }
 }
 
+/// # Safety
+/// As of [`walk`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]
 unsafe fn avx512_bf16(work: &Gemm<u16>) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
     unsafe { walk::<Avx512Bf16, u16, 8, 3>(work) }
 }
 
+/// # Safety
+/// As of [`walk`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
 unsafe fn avx512_pairs(work: &Gemm<u16>) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
     unsafe { walk::<Avx512, u16, 8, 2>(work) }
 }
 
+/// # Safety
+/// As of [`walk`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]
 unsafe fn avx512(work: &Gemm<f32>) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
     unsafe { walk::<Avx512, f32, 8, 3>(work) }
 }
 
+/// # Safety
+/// As of [`walk`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2_pairs(work: &Gemm<u16>) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
     unsafe { walk::<Avx2, u16, 4, 1>(work) }
 }
 
+/// # Safety
+/// As of [`walk`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2(work: &Gemm<f32>) {
+    // SAFETY: this function is compiled for the instructions of its vectors; the pointers are the caller's promise.
     unsafe { walk::<Avx2, f32, 4, 1>(work) }
 }
 
@@ -241,8 +260,20 @@ pub(super) trait Weight<V: Vector>: Copy {
     /// Numbers of a row that are summed before their sum joins the others: a long sum rounds each step at its own size.
     const SEGMENT: usize;
 
+    /// Reads the lanes of a step.
+    ///
+    /// # Safety
+    /// The instructions of `V` are there, and so are [`LANES`] times [`Weight::DEPTH`] numbers at `from`.
     unsafe fn lanes(from: *const Self) -> Self::Lanes;
+    /// Reads what a step takes of a row.
+    ///
+    /// # Safety
+    /// There are [`Weight::DEPTH`] numbers at `from`.
     unsafe fn scalar(from: *const Self) -> Self::Scalar;
+    /// Adds the products of a step.
+    ///
+    /// # Safety
+    /// The instructions of `V` are there.
     unsafe fn step(sum: V, scalar: Self::Scalar, lanes: Self::Lanes) -> V;
 }
 
@@ -255,16 +286,19 @@ impl<V: Vector> Weight<V> for u16 {
 
     #[inline(always)]
     unsafe fn lanes(from: *const Self) -> Self::Lanes {
+        // SAFETY: the caller has the instructions, and twice 16 numbers there.
         unsafe { V::load_pairs(from) }
     }
 
     #[inline(always)]
     unsafe fn scalar(from: *const Self) -> u32 {
+        // SAFETY: the caller has two numbers of 16 bits there; all bits are a `u32`.
         unsafe { from.cast::<u32>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn step(sum: V, scalar: u32, lanes: Self::Lanes) -> V {
+        // SAFETY: the caller has the instructions.
         unsafe { sum.dot_pairs(scalar, lanes) }
     }
 }
@@ -277,25 +311,32 @@ impl<V: Vector> Weight<V> for f32 {
 
     #[inline(always)]
     unsafe fn lanes(from: *const Self) -> V {
+        // SAFETY: the caller has the instructions, and 16 numbers there.
         unsafe { V::load(from) }
     }
 
     #[inline(always)]
     unsafe fn scalar(from: *const Self) -> f32 {
+        // SAFETY: the caller has a number there, which is one of a slice and so is aligned.
         unsafe { from.read() }
     }
 
     #[inline(always)]
     unsafe fn step(sum: V, scalar: f32, lanes: V) -> V {
+        // SAFETY: the caller has the instructions.
         unsafe { sum.multiply_add(scalar, lanes) }
     }
 }
 
 /// Goes over the result in tiles of up to `ROWS` rows (at most 8) and `BLOCKS` blocks (at most 3).
+///
+/// # Safety
+/// The instructions of `V` are there, the pointers are valid for what [`Gemm`] says, and nobody else uses C meanwhile.
 #[inline(always)]
 unsafe fn walk<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>) {
     let mut block = 0;
     while block < work.blocks {
+        // SAFETY: the caller's promise; as many blocks as a column has follow from `block` on.
         unsafe {
             match (work.blocks - block).min(BLOCKS) {
                 1 => column::<V, T, ROWS, 1>(work, block),
@@ -307,10 +348,15 @@ unsafe fn walk<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
     }
 }
 
+/// The blocks from `block` on, `BLOCKS` of them, of all rows.
+///
+/// # Safety
+/// As of [`walk`]; there are so many blocks.
 #[inline(always)]
 unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>, block: usize) {
     let mut row = 0;
     while row < work.rows {
+        // SAFETY: the caller's promise; as many rows as a tile has follow from `row` on.
         unsafe {
             match (work.rows - row).min(ROWS) {
                 1 => tile::<V, T, 1, BLOCKS>(work, row, block),
@@ -328,12 +374,17 @@ unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize
 }
 
 /// One tile, accumulated in registers over a segment of the inner dimension, in its order; then over the segments.
+///
+/// # Safety
+/// As of [`walk`]; there are `ROWS` rows from `row` on, and `BLOCKS` blocks from `block` on.
 #[inline(always)]
 unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
     work: &Gemm<T>,
     row: usize,
     block: usize,
 ) {
+    // SAFETY: what is read of A and B and written of C is of the rows and blocks of this tile, which the caller says are
+    // there. Over the inner dimension a step begins below `k`, which is a multiple of what a step takes, so it ends there.
     unsafe {
         let c = work.c.add(row * work.c_stride + block * LANES);
         let a = work.a.add(row * work.a_stride);

@@ -1,4 +1,4 @@
-//! The arithmetic of the CPU backend: the one place where code is `unsafe`.
+//! The arithmetic of the CPU backend, the one place of it where code is `unsafe`.
 //!
 //! Owns instruction sets, threads and memory layouts. Its functions check what they are given (shapes, lengths) and
 //! are safe to call; refuses to know models, sequences or files.

@@ -268,6 +268,7 @@ impl<'a> NumbersOf<'a> {
     unsafe fn pack<'r>(&self, start: usize, len: usize, rows: impl Iterator<Item = (usize, &'r [f32])>) {
         match self {
             Self::Bf16(parts) => {
+                // SAFETY: the caller writes no block on two threads.
                 let packed = unsafe { parts.part(start, len) };
                 for (lane, values) in rows {
                     for (lanes, pair) in packed.chunks_exact_mut(2 * LANES).zip(values.chunks(2)) {
@@ -278,6 +279,7 @@ impl<'a> NumbersOf<'a> {
                 }
             }
             Self::F32(parts) => {
+                // SAFETY: as above.
                 let packed = unsafe { parts.part(start, len) };
                 for (lane, values) in rows {
                     for (lanes, value) in packed.chunks_exact_mut(LANES).zip(values) {

@@ -5,7 +5,8 @@ use super::LANES;
 /// What the matrix kernels need of an instruction set.
 ///
 /// # Safety
-/// All functions need the instructions of the set; pointers are valid for 16 elements (32 for pairs), unaligned.
+/// All functions need the instructions of the set. Pointers are valid for 16 elements (32 for pairs) and need not be
+/// aligned.
 pub(super) trait Vector: Copy {
     /// 16 pairs of bf16 weights, made ready to be multiplied.
     type Pairs: Copy;
@@ -52,11 +53,13 @@ impl Vector for Plain {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller has 16 numbers there.
         Self(unsafe { from.cast::<[f32; LANES]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller has room for 16 numbers there.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(self.0) }
     }
 
@@ -78,6 +81,7 @@ impl Vector for Plain {
 
     #[inline(always)]
     unsafe fn load_pairs(from: *const u16) -> Self::Pairs {
+        // SAFETY: the caller has 32 numbers of 16 bits there; all bits are a `u32`.
         let pairs = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
         (pairs.map(low), pairs.map(high))
     }
@@ -124,16 +128,19 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn zero() -> Self {
+            // SAFETY: the caller has AVX2.
             unsafe { Self(_mm256_setzero_ps(), _mm256_setzero_ps()) }
         }
 
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller has AVX2, and 16 numbers there, wherever they begin.
             unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
         }
 
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the caller has AVX2, and room for 16 numbers there, wherever it begins.
             unsafe {
                 _mm256_storeu_ps(to, self.0);
                 _mm256_storeu_ps(to.add(8), self.1);
@@ -142,11 +149,13 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
+            // SAFETY: the caller has AVX2.
             unsafe { Self(_mm256_add_ps(self.0, other.0), _mm256_add_ps(self.1, other.1)) }
         }
 
         #[inline(always)]
         unsafe fn multiply_add(self, scalar: f32, weights: Self) -> Self {
+            // SAFETY: the caller has AVX2 and FMA.
             unsafe {
                 let scalar = _mm256_set1_ps(scalar);
                 Self(_mm256_fmadd_ps(scalar, weights.0, self.0), _mm256_fmadd_ps(scalar, weights.1, self.1))
@@ -155,6 +164,7 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn load_pairs(from: *const u16) -> Self::Pairs {
+            // SAFETY: the caller has AVX2, and 32 numbers of 16 bits there, wherever they begin.
             unsafe {
                 let mask = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
                 let first = _mm256_loadu_si256(from.cast());
@@ -167,6 +177,7 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn dot_pairs(self, pair: u32, (even, odd): Self::Pairs) -> Self {
+            // SAFETY: the caller has the instructions of this type.
             unsafe { self.multiply_add(low(pair), even).multiply_add(high(pair), odd) }
         }
     }
@@ -176,31 +187,37 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn zero() -> Self {
+            // SAFETY: the caller has AVX-512.
             unsafe { Self(_mm512_setzero_ps()) }
         }
 
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller has AVX-512, and 16 numbers there, wherever they begin.
             unsafe { Self(_mm512_loadu_ps(from)) }
         }
 
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the caller has AVX-512, and room for 16 numbers there, wherever it begins.
             unsafe { _mm512_storeu_ps(to, self.0) }
         }
 
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
+            // SAFETY: the caller has AVX-512.
             unsafe { Self(_mm512_add_ps(self.0, other.0)) }
         }
 
         #[inline(always)]
         unsafe fn multiply_add(self, scalar: f32, weights: Self) -> Self {
+            // SAFETY: the caller has AVX-512.
             unsafe { Self(_mm512_fmadd_ps(_mm512_set1_ps(scalar), weights.0, self.0)) }
         }
 
         #[inline(always)]
         unsafe fn load_pairs(from: *const u16) -> Self::Pairs {
+            // SAFETY: the caller has AVX-512, and 32 numbers of 16 bits there, wherever they begin.
             unsafe {
                 let pairs: __m512i = _mm512_loadu_si512(from.cast());
                 let mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
@@ -211,6 +228,7 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn dot_pairs(self, pair: u32, (even, odd): Self::Pairs) -> Self {
+            // SAFETY: the caller has the instructions of this type.
             unsafe { self.multiply_add(low(pair), even).multiply_add(high(pair), odd) }
         }
     }
@@ -220,36 +238,43 @@ pub(super) mod x86 {
 
         #[inline(always)]
         unsafe fn zero() -> Self {
+            // SAFETY: the caller has AVX-512.
             unsafe { Self(_mm512_setzero_ps()) }
         }
 
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller has AVX-512, and 16 numbers there, wherever they begin.
             unsafe { Self(_mm512_loadu_ps(from)) }
         }
 
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the caller has AVX-512, and room for 16 numbers there, wherever it begins.
             unsafe { _mm512_storeu_ps(to, self.0) }
         }
 
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
+            // SAFETY: the caller has AVX-512.
             unsafe { Self(_mm512_add_ps(self.0, other.0)) }
         }
 
         #[inline(always)]
         unsafe fn multiply_add(self, scalar: f32, weights: Self) -> Self {
+            // SAFETY: the caller has AVX-512.
             unsafe { Self(_mm512_fmadd_ps(_mm512_set1_ps(scalar), weights.0, self.0)) }
         }
 
         #[inline(always)]
         unsafe fn load_pairs(from: *const u16) -> Self::Pairs {
+            // SAFETY: the caller has AVX-512, and 32 numbers of 16 bits there, wherever they begin.
             unsafe { _mm512_loadu_si512(from.cast()) }
         }
 
         #[inline(always)]
         unsafe fn dot_pairs(self, pair: u32, weights: Self::Pairs) -> Self {
+            // SAFETY: the caller has AVX-512 with dot products of bf16; both types are 512 bits, of which any are valid.
             unsafe {
                 let pair: __m512bh = std::mem::transmute(_mm512_set1_epi32(pair.cast_signed()));
                 Self(_mm512_dpbf16_ps(self.0, pair, std::mem::transmute::<__m512i, __m512bh>(weights)))

@@ -88,6 +88,10 @@ fn blocks_at_hand(k: usize) -> usize {
 }
 
 /// Computes `height` rows from `top` on, of the blocks from `first` to `end`.
+///
+/// # Safety
+///
+/// As of [`gemm`]; these rows and blocks are the product's, and the tiles are configured for the height.
 unsafe fn across(work: &Bf16Gemm, top: usize, height: usize, first: usize, end: usize) {
     let low = height <= LOW_PANEL_ROWS;
     let widest = if low { 4 } else { 2 };
@@ -109,6 +113,10 @@ unsafe fn across(work: &Bf16Gemm, top: usize, height: usize, first: usize, end: 
 }
 
 /// The panel of `width` blocks whose upper left corner is the row `top` of the block `block`.
+///
+/// # Safety
+///
+/// The product has this row and this block, and its pointers are valid for them.
 unsafe fn panel_at(work: &Bf16Gemm, top: usize, block: usize, width: usize) -> Panel {
     let steps = work.k / STEP;
     let b_block = work.b_block_stride * size_of::<u16>();

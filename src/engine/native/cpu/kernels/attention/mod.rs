@@ -204,7 +204,8 @@ impl<'a> Tile<'a> {
                 c_stride: STRIDE,
                 accumulate: false,
             };
-            // SAFETY: `scores` has a stride for each row, and a block is part of it.
+            // SAFETY: `scores` has a stride for each row, and a block is part of it; keys are padded to what their precision
+            // reads at once.
             unsafe { product.compute(self.set, self.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
         }
     }
@@ -244,7 +245,7 @@ impl<'a> Tile<'a> {
                 c_stride: width,
                 accumulate: true,
             };
-            // SAFETY: `sums` has a value's width for each row.
+            // SAFETY: `sums` has a value's width for each row; a block's 32 tokens are what bf16 reads at once.
             unsafe { product.compute(self.set, self.sums.as_mut_ptr()) };
         }
     }
