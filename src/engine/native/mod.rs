@@ -126,6 +126,15 @@ pub fn parameter_count(config: &serde_json::Map<String, serde_json::Value>) -> R
     ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
 }
 
+/// A model that is about to be loaded, and who computes it.
+struct Loading<'a> {
+    settings: &'a NativeSettings,
+    shape: ModelShape,
+    weights: &'a dyn Weights,
+    pool: Pool,
+    progress: &'a mut (dyn FnMut(usize, usize) + Send),
+}
+
 /// The engine.
 pub struct NativeEngine {
     info: EngineInfo,
@@ -147,20 +156,15 @@ impl NativeEngine {
         let weights = open(&settings.source)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
+        let loading = Loading { settings, shape, weights: &*weights, pool, progress };
         match settings.device {
-            Device::Cpu => Self::on_processor(settings, (shape, &*weights), pool, progress),
-            Device::Cuda { number, .. } => {
-                Self::on_gpu(settings, &Gpu::open(number)?, (shape, &*weights), pool, progress)
-            }
+            Device::Cpu => Self::on_processor(loading),
+            Device::Cuda { number, .. } => Self::on_gpu(loading, &Gpu::open(number)?),
         }
     }
 
-    fn on_processor(
-        settings: &NativeSettings,
-        (shape, weights): (ModelShape, &dyn Weights),
-        pool: Pool,
-        progress: &mut (dyn FnMut(usize, usize) + Send),
-    ) -> Result<Self, LoadError> {
+    fn on_processor(loading: Loading<'_>) -> Result<Self, LoadError> {
+        let Loading { settings, shape, weights, pool, progress } = loading;
         let processor = processor::choose(settings, pool)?;
         let precision = match settings.dtype {
             Dtype::Bf16 => Precision::Bf16,
@@ -174,16 +178,11 @@ impl NativeEngine {
         let bytes = settings.kv_cache_bytes;
         let blocks = blocks(bytes, Model::block_bytes(&backend, &shape))?;
         let model = Model::load(backend, shape, weights, progress)?;
-        Self::serve(settings, device, model, (bytes, blocks))
+        Self::serve(settings, device, model, bytes, blocks)
     }
 
-    fn on_gpu(
-        settings: &NativeSettings,
-        gpu: &Gpu,
-        (shape, weights): (ModelShape, &dyn Weights),
-        pool: Pool,
-        progress: &mut (dyn FnMut(usize, usize) + Send),
-    ) -> Result<Self, LoadError> {
+    fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
+        let Loading { settings, shape, weights, pool, progress } = loading;
         if settings.source.keeps_blocks() {
             return Err(LoadError::Unsupported(
                 "the weights of a GGUF file stay quantised on the CPU only; --gguf-weights widened computes with them \
@@ -204,14 +203,15 @@ impl NativeEngine {
             None => settings.kv_cache_bytes,
             Some(memory_share) => gpu.room_for_cache(memory_share, step)?,
         };
-        Self::serve(settings, gpu.name(), model, (bytes, blocks(bytes, block_bytes)?))
+        Self::serve(settings, gpu.name(), model, bytes, blocks(bytes, block_bytes)?)
     }
 
     fn serve<B: Backend>(
         settings: &NativeSettings,
         device: String,
         mut model: Model<B>,
-        (bytes, blocks): (u64, usize),
+        bytes: u64,
+        blocks: usize,
     ) -> Result<Self, LoadError> {
         model.allocate_cache(blocks).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
         EngineMeters::cache_config(backend::BLOCK_TOKENS, blocks);

@@ -197,7 +197,6 @@ impl Backend for CpuBackend {
     }
 
     fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, Plan { angles, .. }: &Plan) {
-        let angles = (&angles.cosines[..], &angles.sines[..]);
         rotate(&mut self.processor, states, heads, head_dim, angles);
     }
 

@@ -6,7 +6,14 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use crate::engine::native::backend::NoRoom;
 
-/// Rows of numbers; the memory behind them only grows.
+/// On which device tensors are, and of which type.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TensorKind<'a> {
+    pub(super) device: &'a Device,
+    pub(super) dtype: DType,
+}
+
+/// Rows of numbers; their memory only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     memory: Option<Tensor>,
@@ -17,7 +24,7 @@ impl Buffer {
     /// Makes room for rows; what they hold is left over from before.
     pub(super) fn reshape(
         &mut self,
-        (device, dtype): (&Device, DType),
+        TensorKind { device, dtype }: TensorKind<'_>,
         rows: usize,
         columns: usize,
     ) -> Result<&Tensor> {
@@ -47,7 +54,7 @@ pub(crate) struct Matrix {
 
 impl Matrix {
     pub(super) fn zeros(
-        (device, dtype): (&Device, DType),
+        TensorKind { device, dtype }: TensorKind<'_>,
         outputs: usize,
         inputs: usize,
     ) -> std::result::Result<Self, NoRoom> {
@@ -68,14 +75,14 @@ mod tests {
     #[test]
     fn memory_is_kept_while_it_is_large_enough() {
         let mut buffer = Buffer::default();
-        let place = (&test_device(), DType::F32);
+        let kind = TensorKind { device: &test_device(), dtype: DType::F32 };
         buffer
-            .reshape(place, 4, 8)
+            .reshape(kind, 4, 8)
             .unwrap()
             .slice_set(&Tensor::ones((4, 8), DType::F32, &test_device()).unwrap(), 0, 0)
             .unwrap();
-        assert_eq!(buffer.reshape(place, 2, 3).unwrap().dims(), [2, 3]);
+        assert_eq!(buffer.reshape(kind, 2, 3).unwrap().dims(), [2, 3]);
         assert_eq!(buffer.tensor().to_vec2::<f32>().unwrap(), [[1.0; 3]; 2], "the same memory");
-        assert_eq!(buffer.reshape(place, 5, 8).unwrap().to_vec2::<f32>().unwrap(), [[0.0; 8]; 5], "new memory");
+        assert_eq!(buffer.reshape(kind, 5, 8).unwrap().to_vec2::<f32>().unwrap(), [[0.0; 8]; 5], "new memory");
     }
 }

@@ -3,9 +3,12 @@
 //! Keys are `[blocks, heads, head_dim / x, tokens, x]`, where `x` numbers are 16 bytes; values are
 //! `[blocks, heads, head_dim, tokens]`. On any device candle's own operations write and read the same layout.
 
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
-use super::plan::{Plan, Run};
+use super::{
+    buffer::TensorKind,
+    plan::{Plan, Run},
+};
 use crate::engine::native::backend::{BLOCK_TOKENS, CacheShape, NoRoom};
 
 /// Bytes that a thread reads of a key at a time.
@@ -20,7 +23,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(super) fn new(
-        (device, dtype): (&Device, DType),
+        TensorKind { device, dtype }: TensorKind<'_>,
         CacheShape { heads, head_dim }: CacheShape,
         blocks: usize,
     ) -> std::result::Result<Self, NoRoom> {

@@ -63,7 +63,7 @@ impl Gpu {
     /// The bytes that keys and values may have: a share of the memory, less what is taken and what a step takes.
     pub(crate) fn room_for_cache(&self, share: f64, step_bytes: u64) -> Result<u64, LoadError> {
         let (free, total) = self.memory()?;
-        room(share, (free, total), step_bytes).ok_or_else(|| {
+        room(share, free, total, step_bytes).ok_or_else(|| {
             LoadError::Gpu(format!(
                 "cuda:{} has no room for keys and values: {} MB of its {} MB are free, a step takes {} MB, and \
                  --gpu-memory-utilization is {share}",
@@ -97,7 +97,7 @@ impl DeviceBackend {
 }
 
 /// What is left of a share of the memory; `None` if nothing is.
-fn room(share: f64, (free, total): (u64, u64), step_bytes: u64) -> Option<u64> {
+fn room(share: f64, free: u64, total: u64, step_bytes: u64) -> Option<u64> {
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn keys_and_values_have_what_weights_and_steps_leave_of_the_share() {
-        assert_eq!(room(0.9, (60, 100), 20), Some(30));
-        assert_eq!(room(1.0, (60, 100), 60), None);
-        assert_eq!(room(0.3, (60, 100), 0), None);
+        assert_eq!(room(0.9, 60, 100, 20), Some(30));
+        assert_eq!(room(1.0, 60, 100, 60), None);
+        assert_eq!(room(0.3, 60, 100, 0), None);
     }
 
     #[test]

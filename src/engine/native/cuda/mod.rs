@@ -36,8 +36,8 @@ use half::bf16;
 #[cfg(feature = "cuda")]
 use self::kernels::is_out_of_memory;
 use self::{
-    attention::{Tiles, attend_single_rows, attend_span},
-    buffer::{Buffer, Matrix},
+    attention::{Setting, Tiles, attend_single_rows, attend_span},
+    buffer::{Buffer, Matrix, TensorKind},
     cache::Cache,
     plan::{Division, Plan, Policy},
 };
@@ -79,12 +79,12 @@ impl DeviceBackend {
         Self { tile: Some(TILE_ROWS), ..self }
     }
 
-    fn numbers(&self) -> (&Device, DType) {
-        (&self.device, self.dtype)
+    fn numbers(&self) -> TensorKind<'_> {
+        TensorKind { device: &self.device, dtype: self.dtype }
     }
 
-    fn sums(&self) -> (&Device, DType) {
-        (&self.device, DType::F32)
+    fn sums(&self) -> TensorKind<'_> {
+        TensorKind { device: &self.device, dtype: DType::F32 }
     }
 
     fn policy(&self, cache: &Cache) -> Policy {
@@ -136,7 +136,7 @@ impl DeviceBackend {
         let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;
         let queries = queries.reshape((rows, shape.heads, head_dim))?;
         let division = plan.division(shape.window, self.policy(cache));
-        let setting = (shape, self.tiles(shape.heads));
+        let setting = Setting { shape, tiles: self.tiles(shape.heads) };
         for span in &division.gathered {
             let span = &plan.spans[*span];
             let own = queries.narrow(0, span.first_row, span.tokens)?;
@@ -163,16 +163,16 @@ impl DeviceBackend {
         queries: &Tensor,
         division: &Division,
         cache: &Cache,
-        (shape, tiles): (AttentionShape, Tiles),
+        setting: Setting,
         plan: &Plan,
     ) -> Result<Tensor> {
         let rows = division.single.as_ref().expect("there are single rows");
         #[cfg(feature = "cuda")]
         if kernels::serve(cache) {
             let tables = division.tables(&plan.spans, &self.device)?;
-            return kernels::attend(queries, rows, cache, (shape, self.tile.is_some()), tables);
+            return kernels::attend(queries, &tables, cache, setting.shape.scale, self.tile.is_some());
         }
-        attend_single_rows(queries, rows, cache, (shape, tiles), plan)?.to_dtype(self.dtype)
+        attend_single_rows(queries, rows, cache, setting, plan)?.to_dtype(self.dtype)
     }
 
     /// Computes rows of logits and hands them to the consumer, whose first row is `first`.

@@ -41,8 +41,20 @@ pub(super) struct Division {
     pub(super) single: Option<SingleRows>,
     /// Spans that attend over gathered keys and values.
     pub(super) gathered: Vec<usize>,
-    /// Blocks and lengths of `single` on the device.
-    tables: OnceCell<(Tensor, Tensor)>,
+    /// Of `single`.
+    tables: OnceCell<Tables>,
+}
+
+/// What kernels read of rows that attend on their own, on the device.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels read tables"))]
+pub(super) struct Tables {
+    /// The blocks of each row, filled up to the same number.
+    pub(super) blocks: Tensor,
+    /// How many tokens each row attends to.
+    pub(super) lengths: Tensor,
+    /// The most of them.
+    pub(super) longest: usize,
 }
 
 /// How rows are divided.
@@ -67,11 +79,18 @@ pub(crate) struct Plan {
     /// Of each row, on the device.
     slots: OnceCell<Tensor>,
     divisions: RefCell<HashMap<Option<usize>, Rc<Division>>>,
-    masks: RefCell<HashMap<MaskKey, Tensor>>,
+    masks: RefCell<HashMap<MaskShape, Tensor>>,
 }
 
-/// First position and number of queries and of keys, and the window.
-pub(super) type MaskKey = ([usize; 4], Option<usize>);
+/// What a mask depends on: first position and number of queries and of keys, and the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct MaskShape {
+    pub(super) first_query: usize,
+    pub(super) queries: usize,
+    pub(super) first_key: usize,
+    pub(super) keys: usize,
+    pub(super) window: Option<usize>,
+}
 
 /// Added to a score that does not count. Finite, as a row may meet keys that count only in a later tile: minus infinity
 /// less itself is not a number.
@@ -112,17 +131,17 @@ impl Plan {
     }
 
     /// What is added to scores, `[queries, keys]`; `None` where every key counts for every query.
-    pub(super) fn mask(&self, key: MaskKey) -> Result<Option<Tensor>> {
-        let ([first_query, queries, first_key, keys], window) = key;
+    pub(super) fn mask(&self, shape: MaskShape) -> Result<Option<Tensor>> {
+        let MaskShape { first_query, queries, first_key, keys, window } = shape;
         let causal = first_key + keys <= first_query + 1;
         if causal && window.is_none_or(|window| first_query + queries - first_key <= window) {
             return Ok(None);
         }
-        if let Some(mask) = self.masks.borrow().get(&key) {
+        if let Some(mask) = self.masks.borrow().get(&shape) {
             return Ok(Some(mask.clone()));
         }
-        let mask = mask(key, &self.device)?;
-        self.masks.borrow_mut().insert(key, mask.clone());
+        let mask = mask(shape, &self.device)?;
+        self.masks.borrow_mut().insert(shape, mask.clone());
         Ok(Some(mask))
     }
 
@@ -159,14 +178,18 @@ impl Division {
         Self { single: (!rows.spans.is_empty()).then_some(rows), gathered, tables: OnceCell::new() }
     }
 
-    /// The blocks of each single row, and how many tokens it attends to, on the device.
+    /// What kernels read of the single rows.
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only kernels ask for tables"))]
-    pub(super) fn tables(&self, spans: &[Span], device: &Device) -> Result<(Tensor, Tensor)> {
+    pub(super) fn tables(&self, spans: &[Span], device: &Device) -> Result<Tables> {
         once(&self.tables, || {
             let (table, lengths) = tables(self.single.as_ref().expect("asked for single rows only"), spans);
             let rows = lengths.len();
             let columns = table.len() / rows;
-            Ok((Tensor::from_vec(table, (rows, columns), device)?, Tensor::from_vec(lengths, rows, device)?))
+            Ok(Tables {
+                longest: lengths.iter().max().map_or(0, |longest| *longest as usize),
+                blocks: Tensor::from_vec(table, (rows, columns), device)?,
+                lengths: Tensor::from_vec(lengths, rows, device)?,
+            })
         })
     }
 }
@@ -217,14 +240,15 @@ fn slots(runs: &[Run]) -> Vec<i64> {
     slots.map(|slot| i64::try_from(slot).expect("memory is smaller")).collect()
 }
 
-fn mask(([first_query, queries, first_key, keys], window): MaskKey, device: &Device) -> Result<Tensor> {
+fn mask(shape: MaskShape, device: &Device) -> Result<Tensor> {
+    let MaskShape { first_query, queries, first_key, keys, window } = shape;
     #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
     let line = |first: usize, count: usize| Tensor::arange(first as f32, (first + count) as f32, device);
     let distance = line(first_query, queries)?.unsqueeze(1)?.broadcast_sub(&line(first_key, keys)?.unsqueeze(0)?)?;
-    let (zero, masked) = (distance.zeros_like()?, (distance.zeros_like()? + f64::from(MASKED))?);
-    let mask = distance.lt(0.0_f32)?.where_cond(&masked, &zero)?;
+    let (zero, hidden) = (distance.zeros_like()?, (distance.zeros_like()? + f64::from(MASKED))?);
+    let mask = distance.lt(0.0_f32)?.where_cond(&hidden, &zero)?;
     #[expect(clippy::cast_precision_loss, reason = "as above")]
-    let far = |window: usize| distance.ge(window as f32)?.where_cond(&masked, &mask);
+    let far = |window: usize| distance.ge(window as f32)?.where_cond(&hidden, &mask);
     window.map_or(Ok(mask.clone()), far)
 }
 
@@ -234,6 +258,11 @@ mod tests {
 
     fn span(first_row: usize, tokens: usize, first_position: usize, blocks: &[u32]) -> Span {
         Span { first_row, tokens, first_position, blocks: blocks.to_vec() }
+    }
+
+    /// Queries at the positions 4 and 5.
+    fn shape(keys: std::ops::Range<usize>, window: Option<usize>) -> MaskShape {
+        MaskShape { first_query: 4, queries: 2, first_key: keys.start, keys: keys.len(), window }
     }
 
     #[test]
@@ -270,10 +299,10 @@ mod tests {
 
     #[test]
     fn a_mask_leaves_what_is_before_a_query_and_within_its_window() {
-        let mask = |key| mask(key, &test_device()).unwrap().to_vec2::<f32>().unwrap();
+        let mask = |keys, window| mask(shape(keys, window), &test_device()).unwrap().to_vec2::<f32>().unwrap();
         let (o, x) = (0.0, MASKED);
-        assert_eq!(mask(([4, 2, 3, 4], None)), [[o, o, x, x], [o, o, o, x]]);
-        assert_eq!(mask(([4, 2, 2, 4], Some(2))), [[x, o, o, x], [x, x, o, o]]);
+        assert_eq!(mask(3..7, None), [[o, o, x, x], [o, o, o, x]]);
+        assert_eq!(mask(2..6, Some(2)), [[x, o, o, x], [x, x, o, o]]);
     }
 
     #[test]
@@ -281,10 +310,10 @@ mod tests {
         let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
         let angles = Angles { cosines: vec![1.0], sines: vec![0.0] };
         let plan = Plan::new(&test_device(), &batch, angles).unwrap();
-        let masked = |key| plan.mask(key).unwrap().is_some();
-        assert!(!masked(([4, 2, 0, 5], None)));
-        assert!(masked(([4, 2, 0, 6], None)));
-        assert!(!masked(([4, 2, 1, 4], Some(5))));
-        assert!(masked(([4, 2, 0, 4], Some(5))));
+        let is_masked = |keys, window| plan.mask(shape(keys, window)).unwrap().is_some();
+        assert!(!is_masked(0..5, None));
+        assert!(is_masked(0..6, None));
+        assert!(!is_masked(1..5, Some(5)));
+        assert!(is_masked(0..4, Some(5)));
     }
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::engine::turns::{Party, TOKENS_OF_A_TURN, Turn};
 
 /// Queues the sequences of a request, whose prompts of `length` tokens have nothing in common.
-fn add(scheduler: &mut Scheduler, turn: &Turn, ids: std::ops::Range<SequenceId>, (length, max_tokens): (usize, usize)) {
+fn add(scheduler: &mut Scheduler, turn: &Turn, ids: std::ops::Range<SequenceId>, length: usize, max_tokens: usize) {
     for id in ids {
         let own = TokenId::try_from(id).unwrap() + 8;
         let prompt: Vec<TokenId> = (0..).take(length).map(|place| place * 1_000 + own).collect();
@@ -30,10 +30,10 @@ fn client(name: &str, request: SequenceId) -> Turn {
 #[test]
 fn a_request_with_all_seats_gives_one_to_a_later_request_at_once() {
     let mut scheduler = scheduler(100, 4, 512);
-    add(&mut scheduler, &request(0), 0..10, (20, 50));
+    add(&mut scheduler, &request(0), 0..10, 20, 50);
     step(&mut scheduler);
     assert_eq!(scheduler.load(), (4, 6));
-    add(&mut scheduler, &request(10), 10..11, (20, 50));
+    add(&mut scheduler, &request(10), 10..11, 20, 50);
     let plan = step(&mut scheduler);
     assert!(shares(&plan).contains(&(10, 0, 20)), "{plan:?}");
     assert_eq!((plan.preempted, scheduler.preemptions(3)), (1, 1), "the youngest of the many gave way");
@@ -45,10 +45,10 @@ fn a_request_with_all_seats_gives_one_to_a_later_request_at_once() {
 #[test]
 fn a_request_with_all_blocks_gives_some_to_a_later_request_at_once() {
     let mut scheduler = scheduler(6, 8, 512);
-    add(&mut scheduler, &request(0), 0..3, (63, 50));
+    add(&mut scheduler, &request(0), 0..3, 63, 50);
     step(&mut scheduler);
     assert_eq!(scheduler.held_blocks(), 6);
-    add(&mut scheduler, &request(3), 3..4, (20, 9));
+    add(&mut scheduler, &request(3), 3..4, 20, 9);
     let plan = step(&mut scheduler);
     assert!(shares(&plan).contains(&(3, 0, 20)), "{plan:?}");
     assert_eq!(scheduler.preemptions(2), 1);
@@ -58,11 +58,11 @@ fn a_request_with_all_blocks_gives_some_to_a_later_request_at_once() {
 fn a_client_has_no_more_seats_for_having_more_requests() {
     let mut scheduler = scheduler(100, 4, 512);
     for id in 0..8 {
-        add(&mut scheduler, &client("many", id), id..id + 1, (20, 50));
+        add(&mut scheduler, &client("many", id), id..id + 1, 20, 50);
     }
     step(&mut scheduler);
-    add(&mut scheduler, &client("one", 8), 8..9, (20, 50));
-    add(&mut scheduler, &client("many", 9), 9..10, (20, 50));
+    add(&mut scheduler, &client("one", 8), 8..9, 20, 50);
+    add(&mut scheduler, &client("many", 9), 9..10, 20, 50);
     let plan = step(&mut scheduler);
     assert!(shares(&plan).contains(&(8, 0, 20)), "{plan:?}");
     assert!(!plan.work.iter().any(|work| work.id == 9), "its client has seats enough");
@@ -71,18 +71,18 @@ fn a_client_has_no_more_seats_for_having_more_requests() {
 #[test]
 fn the_requests_of_a_client_take_turns_too() {
     let mut scheduler = scheduler(100, 4, 512);
-    add(&mut scheduler, &client("one", 0), 0..10, (20, 50));
+    add(&mut scheduler, &client("one", 0), 0..10, 20, 50);
     step(&mut scheduler);
-    add(&mut scheduler, &client("one", 10), 10..11, (20, 50));
+    add(&mut scheduler, &client("one", 10), 10..11, 20, 50);
     assert!(shares(&step(&mut scheduler)).contains(&(10, 0, 20)));
 }
 
 #[test]
 fn a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
     let mut scheduler = scheduler(2_000, 8, 64);
-    add(&mut scheduler, &request(0), 0..1, (30_000, 9));
+    add(&mut scheduler, &request(0), 0..1, 30_000, 9);
     assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 64)]);
-    add(&mut scheduler, &request(1), 1..2, (8, 9));
+    add(&mut scheduler, &request(1), 1..2, 8, 9);
     let plan = step(&mut scheduler);
     assert!(shares(&plan).contains(&(1, 0, 8)), "{plan:?}");
     assert!(plan.work.iter().any(|work| work.id == 0), "which goes on");
@@ -92,8 +92,8 @@ fn a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
 #[test]
 fn long_prompts_of_requests_that_came_together_go_on_in_turns() {
     let mut scheduler = scheduler(2_000, 8, 512);
-    add(&mut scheduler, &request(0), 0..1, (20_000, 9));
-    add(&mut scheduler, &request(1), 1..2, (20_000, 9));
+    add(&mut scheduler, &request(0), 0..1, 20_000, 9);
+    add(&mut scheduler, &request(1), 1..2, 20_000, 9);
     let mut computed = HashMap::new();
     for _ in 0..40 {
         for (id, _, tokens) in shares(&step(&mut scheduler)) {
@@ -107,11 +107,11 @@ fn long_prompts_of_requests_that_came_together_go_on_in_turns() {
 #[test]
 fn a_request_leaves_steps_short_and_shorter_if_it_is_not_alone() {
     let mut scheduler = scheduler(2_000, 256, 512);
-    add(&mut scheduler, &request(0), 0..256, (1, 90));
+    add(&mut scheduler, &request(0), 0..256, 1, 90);
     for _ in 0..3 {
         assert_eq!(step(&mut scheduler).work.len(), 64, "alone");
     }
-    add(&mut scheduler, &request(256), 256..257, (8, 1));
+    add(&mut scheduler, &request(256), 256..257, 8, 1);
     assert_eq!(step(&mut scheduler).work.len(), 17);
     scheduler.remove(256);
     // Its sequences take turns, and none that runs is left out.
@@ -128,11 +128,11 @@ fn a_request_leaves_steps_short_and_shorter_if_it_is_not_alone() {
 fn a_party_that_is_not_alone_leaves_steps_short_however_many_requests_it_has() {
     let mut scheduler = scheduler(2_000, 256, 512);
     for id in 0..200 {
-        add(&mut scheduler, &client("many", id), id..id + 1, (1, 90));
+        add(&mut scheduler, &client("many", id), id..id + 1, 1, 90);
     }
     step(&mut scheduler);
     assert_eq!(step(&mut scheduler).work.len(), 200, "its own requests do not wait for each other");
-    add(&mut scheduler, &client("one", 200), 200..201, (8, 1));
+    add(&mut scheduler, &client("one", 200), 200..201, 8, 1);
     assert_eq!(step(&mut scheduler).work.len(), 33);
 }
 
@@ -173,7 +173,7 @@ proptest! {
         let (mut owners, mut next) = (HashMap::new(), 0);
         for (index, (sequences, requests)) in sequences.iter().enumerate() {
             for (id, turn) in party(&index.to_string(), next, *sequences, *requests) {
-                add(&mut scheduler, &turn, id..id + 1, (length, max_tokens));
+                add(&mut scheduler, &turn, id..id + 1, length, max_tokens);
                 owners.insert(id, index);
             }
             next += sequences;

@@ -6,6 +6,7 @@ use super::{
     KernelSet, LANES, Operand, Pool, Processor, States, exp::silu, instructions::Vectorized, packed::NumberParts,
     parts::Parts,
 };
+use crate::engine::native::backend::Angles;
 
 /// Fewer rows than this are not worth a second thread.
 const ROWS_TO_SHARE: usize = 8;
@@ -121,7 +122,7 @@ pub(crate) fn rotate(
     states: &mut States,
     heads: usize,
     head_dim: usize,
-    (cosines, sines): (&[f32], &[f32]),
+    Angles { cosines, sines }: &Angles,
 ) {
     let (half, stride) = (head_dim / 2, states.stride);
     assert!(heads * head_dim <= states.columns, "the heads are in the row");

@@ -1,7 +1,7 @@
 //! Every kernel set against scalar arithmetic in f64, on shapes that fill no vector.
 
 use super::*;
-use crate::engine::native::backend::Span;
+use crate::engine::native::backend::{Angles, Span};
 use crate::engine::{WeightDtype, WeightTensor};
 
 const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];
@@ -123,15 +123,24 @@ fn attention_over_scattered_blocks_agrees_with_f64() {
                     (300, 2, Some(140)),
                 ] {
                     let layout = KvLayout { heads: kv_heads, head_dim, precision };
-                    attention_case(set, layout, heads, (before, tokens, window));
+                    attention_case(set, layout, AttentionCase { heads, before, tokens, window });
                 }
             }
         }
     }
 }
 
-fn attention_case(set: KernelSet, layout: KvLayout, heads: usize, case: (usize, usize, Option<usize>)) {
-    let (before, tokens, window) = case;
+/// Heads of queries, tokens that are there, tokens that are new, and the window.
+#[derive(Debug, Clone, Copy)]
+struct AttentionCase {
+    heads: usize,
+    before: usize,
+    tokens: usize,
+    window: Option<usize>,
+}
+
+fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
+    let AttentionCase { heads, before, tokens, window } = case;
     let KvLayout { heads: kv_heads, head_dim, precision } = layout;
     let (width, all) = (kv_heads * head_dim, before + tokens);
     let keys: Vec<Vec<f32>> = (0..all).map(|position| numbers(width, position)).collect();
@@ -205,9 +214,9 @@ fn rotations_and_gates_agree_with_f64() {
         let before = states(rows, heads * head_dim + 7, 4);
         let mut after = states(rows, heads * head_dim + 7, 4);
         let angles: Vec<f32> = numbers(rows * head_dim / 2, 6);
-        let cosines: Vec<f32> = angles.iter().map(|angle| angle.cos()).collect();
-        let sines: Vec<f32> = angles.iter().map(|angle| angle.sin()).collect();
-        rotate(&mut processor(set, 2), &mut after, heads, head_dim, (&cosines, &sines));
+        let cosines = angles.iter().map(|angle| angle.cos()).collect();
+        let sines = angles.iter().map(|angle| angle.sin()).collect();
+        rotate(&mut processor(set, 2), &mut after, heads, head_dim, &Angles { cosines, sines });
         let mut gated = Operand::new(Precision::F32);
         gated_silu(&mut processor(set, 2), &before, 18, &mut gated);
         for row in 0..rows {

@@ -7,7 +7,7 @@ use candle_core::{D, Result, Tensor};
 
 use super::{
     cache::Cache,
-    plan::{Plan, SingleRows},
+    plan::{MaskShape, Plan, SingleRows},
     products::{batched, batched_transposed, padded_rows},
 };
 use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, Span};
@@ -41,6 +41,13 @@ impl Tiles {
     }
 }
 
+/// How rows attend: the attention of their layer, and in which tiles it is computed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) shape: AttentionShape,
+    pub(super) tiles: Tiles,
+}
+
 /// What a span attends to.
 struct Gathered {
     /// `[kv_heads, positions, head_dim]`.
@@ -53,9 +60,9 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(span: &Span, cache: &Cache, window: Option<usize>, tiles: Tiles) -> Result<Self> {
+    fn new(span: &Span, cache: &Cache, Setting { shape, tiles }: Setting) -> Result<Self> {
         let end = span.first_position + span.tokens;
-        let lowest = window.map_or(0, |window| (span.first_position + 1).saturating_sub(window));
+        let lowest = shape.window.map_or(0, |window| (span.first_position + 1).saturating_sub(window));
         let step = if tiles.equal { tiles.keys } else { BLOCK_TOKENS };
         let first = lowest / step * step;
         let blocks = &span.blocks[first / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
@@ -71,16 +78,16 @@ pub(super) fn attend_span(
     queries: &Tensor,
     span: &Span,
     cache: &Cache,
-    (shape, tiles): (AttentionShape, Tiles),
+    setting: Setting,
     plan: &Plan,
 ) -> Result<Tensor> {
-    let gathered = Gathered::new(span, cache, shape.window, tiles)?;
+    let (tiles, gathered) = (setting.tiles, Gathered::new(span, cache, setting)?);
     let mut rows = Vec::new();
     for first in (0..span.tokens).step_by(tiles.queries) {
         let tokens = tiles.queries.min(span.tokens - first);
         let tile = queries.narrow(0, first, tokens)?;
         let tile = if tiles.equal { padded_rows(&tile, tiles.queries)? } else { tile };
-        let attended = attend_tile(&tile, span.first_position + first, &gathered, (shape, tiles), plan)?;
+        let attended = attend_tile(&tile, span.first_position + first, &gathered, setting, plan)?;
         rows.push(attended.narrow(0, 0, tokens)?);
     }
     Tensor::cat(&rows, 0)
@@ -91,7 +98,7 @@ pub(super) fn attend_single_rows(
     queries: &Tensor,
     rows: &SingleRows,
     cache: &Cache,
-    setting: (AttentionShape, Tiles),
+    setting: Setting,
     plan: &Plan,
 ) -> Result<Tensor> {
     let mut attended = Vec::with_capacity(rows.lengths.len());
@@ -109,7 +116,7 @@ fn attend_tile(
     queries: &Tensor,
     position: usize,
     gathered: &Gathered,
-    (AttentionShape { scale, window, .. }, tiles): (AttentionShape, Tiles),
+    Setting { shape: AttentionShape { scale, window, .. }, tiles }: Setting,
     plan: &Plan,
 ) -> Result<Tensor> {
     let (tokens, heads, head_dim) = queries.dims3()?;
@@ -127,7 +134,7 @@ fn attend_tile(
         }
         let scores = batched_transposed(&by_head, &gathered.keys.narrow(1, first, keys)?)?;
         let scores = (scores * f64::from(scale))?;
-        let scores = match plan.mask(([position, tokens, first_key, keys], window))? {
+        let scores = match plan.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, window })? {
             None => scores,
             Some(mask) => {
                 let scores = scores.reshape((kv_heads, tokens, group, keys))?;

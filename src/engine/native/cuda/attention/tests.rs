@@ -8,7 +8,7 @@ use candle_core::DType;
 use half::bf16;
 
 use super::{
-    super::{DeviceBackend, tests::test_device},
+    super::{DeviceBackend, buffer::TensorKind, tests::test_device},
     *,
 };
 use crate::engine::native::{
@@ -35,13 +35,13 @@ struct Sequence {
 
 impl Sequence {
     /// What is not written of the cache is no number.
-    fn new((heads, kept): (usize, CacheShape), length: usize, dtype: DType) -> Self {
+    fn new(heads: usize, kept: CacheShape, length: usize, dtype: DType) -> Self {
         let columns = (heads + 2 * kept.heads) * kept.head_dim;
         let rows: Vec<Vec<f32>> =
             (0..length).map(|row| (0..columns).map(|column| number(row * columns + column)).collect()).collect();
         let states = Tensor::from_vec(rows.concat(), (length, columns), &test_device()).unwrap();
         let blocks: Vec<u32> = (0..length.div_ceil(BLOCK_TOKENS) as u32).rev().collect();
-        let cache = Cache::new((&test_device(), dtype), kept, blocks.len()).unwrap();
+        let cache = Cache::new(TensorKind { device: &test_device(), dtype }, kept, blocks.len()).unwrap();
         for part in [&cache.keys, &cache.values] {
             let nothing = Tensor::full(f32::NAN, part.shape(), &test_device()).unwrap().to_dtype(dtype).unwrap();
             part.slice_set(&nothing, 0, 0).unwrap();
@@ -124,7 +124,7 @@ impl Sequence {
 #[test]
 fn tiles_of_any_size_give_what_attention_is_defined_as() {
     let (heads, head_dim, length) = (4, 8, 700);
-    let sequence = Sequence::new((heads, CacheShape { heads: 2, head_dim }), length, DType::F32);
+    let sequence = Sequence::new(heads, CacheShape { heads: 2, head_dim }, length, DType::F32);
     let queries = sequence.states.narrow(1, 0, heads * head_dim).unwrap().contiguous().unwrap();
     let queries = queries.reshape((length, heads, head_dim)).unwrap();
     let small = Tiles { queries: 7, keys: 64, equal: false };
@@ -136,7 +136,7 @@ fn tiles_of_any_size_give_what_attention_is_defined_as() {
         for (first, tokens) in [(0, length), (511, 40), (650, 50), (699, 1)] {
             let plan = sequence.plan(&[(first, tokens)]);
             let own = queries.narrow(0, first, tokens).unwrap();
-            let found = attend_span(&own, &plan.spans[0], &sequence.cache, (shape, tiles), &plan).unwrap();
+            let found = attend_span(&own, &plan.spans[0], &sequence.cache, Setting { shape, tiles }, &plan).unwrap();
             let found = found.to_vec2::<f32>().unwrap();
             for token in (0..tokens).step_by(13) {
                 let error = sequence.error(&found[token], first + token, window);
@@ -153,7 +153,7 @@ const MIXED: [(usize, usize); 7] = [(0, 1), (32, 1), (31, 3), (511, 1), (512, 1)
 fn rows_of_any_context_attend_to_all_of_it_and_to_nothing_else() {
     for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2)] {
         for (heads, kv_heads, head_dim) in [(4, 2, 64), (4, 1, 128), (3, 3, 80)] {
-            let sequence = Sequence::new((heads, CacheShape { heads: kv_heads, head_dim }), 1100, dtype);
+            let sequence = Sequence::new(heads, CacheShape { heads: kv_heads, head_dim }, 1100, dtype);
             for deterministic in [false, true] {
                 let error = sequence.error_of_batch(&MIXED, deterministic);
                 assert!(error < tolerance, "{dtype:?}, heads of {head_dim}, deterministic: {deterministic}: {error}");
@@ -164,7 +164,7 @@ fn rows_of_any_context_attend_to_all_of_it_and_to_nothing_else() {
 
 #[test]
 fn contexts_longer_than_a_multiprocessors_memory_count_to_their_end() {
-    let sequence = Sequence::new((2, CacheShape { heads: 1, head_dim: 64 }), 33_000, DType::F32);
+    let sequence = Sequence::new(2, CacheShape { heads: 1, head_dim: 64 }, 33_000, DType::F32);
     for spans in [[(0, 1), (19_999, 1)], [(70, 1), (32_999, 1)]] {
         let error = sequence.error_of_batch(&spans, false);
         assert!(error < 2e-5, "{spans:?}: {error}");
@@ -176,7 +176,7 @@ fn many_rows_attend_as_few_do() {
     // So many rows are not split into partitions, and scores of contexts this long need more memory than a block has
     // by default.
     for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2)] {
-        let sequence = Sequence::new((8, CacheShape { heads: 2, head_dim: 64 }), 12_500, dtype);
+        let sequence = Sequence::new(8, CacheShape { heads: 2, head_dim: 64 }, 12_500, dtype);
         let spans: Vec<_> = MIXED.into_iter().chain([(12_499, 1); 20]).cycle().take(81).collect();
         let error = sequence.error_of_batch(&spans, false);
         assert!(error < tolerance, "{dtype:?}: {error}");

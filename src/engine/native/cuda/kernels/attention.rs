@@ -6,11 +6,11 @@ use mistralrs_paged_attn::{paged_attention, reshape_and_cache};
 use super::{
     super::{
         cache::Cache,
-        plan::{Plan, SingleRows},
+        plan::{Plan, Tables},
     },
     rows::new_keys,
 };
-use crate::engine::native::backend::{AttentionShape, CacheShape};
+use crate::engine::native::backend::CacheShape;
 
 /// Heads that there are kernels for.
 const HEAD_DIMS: [usize; 8] = [64, 80, 96, 112, 128, 192, 256, 512];
@@ -46,14 +46,13 @@ pub(in super::super) fn write_cache(states: &Tensor, first: usize, cache: &Cache
 /// `invariant` asks for the way that does not depend on other rows: every context in partitions, however short.
 pub(in super::super) fn attend(
     queries: &Tensor,
-    rows: &SingleRows,
+    Tables { blocks, lengths, longest }: &Tables,
     cache: &Cache,
-    (AttentionShape { heads, scale, .. }, invariant): (AttentionShape, bool),
-    (blocks, lengths): (Tensor, Tensor),
+    scale: f32,
+    invariant: bool,
 ) -> Result<Tensor> {
-    let count = rows.lengths.len();
-    let longest = rows.lengths.iter().max().map_or(0, |longest| *longest as usize);
-    let longest = if invariant { longest.max(PARTITION + 1) } else { longest };
+    let (count, heads, _) = queries.dims3()?;
+    let longest = if invariant { (*longest).max(PARTITION + 1) } else { *longest };
     let partitioned = invariant || longest > LONGEST_WHOLE;
     let at_a_time = if partitioned { (MOST_PARTITIONED / heads).max(1) } else { count };
     let mut attended = Vec::new();

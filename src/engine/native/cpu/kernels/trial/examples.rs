@@ -8,7 +8,7 @@ use super::{
     Example, Tolerance,
 };
 use crate::engine::native::{
-    backend::Span,
+    backend::{Angles, Span},
     weights::{Rows, WeightsError},
 };
 
@@ -36,11 +36,12 @@ const SPANS: [(usize, usize, Option<usize>); 3] = [(150, 1, None), (0, 40, None)
 pub(super) fn all() -> Vec<Example> {
     let mut examples = Vec::new();
     for precision in PRECISIONS {
-        for shape in PRODUCTS {
-            examples.extend([false, true].map(|accumulate| product(precision, shape, accumulate)));
+        for (rows, outputs, inputs) in PRODUCTS {
+            examples.extend([false, true].map(|accumulate| product(precision, rows, outputs, inputs, accumulate)));
         }
-        for heads in HEADS {
-            examples.extend(SPANS.map(|span| attention(precision, heads, span)));
+        for (heads, kv_heads, head_dim) in HEADS {
+            let layout = KvLayout { heads: kv_heads, head_dim, precision };
+            examples.extend(SPANS.map(|(before, tokens, window)| attention(layout, heads, before, tokens, window)));
         }
         examples.push(norm(precision));
         examples.push(gate(precision));
@@ -99,7 +100,7 @@ impl Rows for Weight {
 }
 
 /// A product whose last row, where there are several, is not a number.
-fn product(precision: Precision, (rows, outputs, inputs): (usize, usize, usize), accumulate: bool) -> Example {
+fn product(precision: Precision, rows: usize, outputs: usize, inputs: usize, accumulate: bool) -> Example {
     let compute = move |processor: &mut Processor| {
         let weight = Weight { columns: inputs, numbers: numbers(outputs * inputs, 1) };
         let mut matrix = Packed::zeros(precision, outputs, inputs);
@@ -125,12 +126,12 @@ fn product(precision: Precision, (rows, outputs, inputs): (usize, usize, usize),
     }
 }
 
-fn attention(precision: Precision, heads: (usize, usize, usize), span: (usize, usize, Option<usize>)) -> Example {
-    let ((heads, kv_heads, head_dim), (before, tokens, window)) = (heads, span);
+/// Attention of `tokens` new tokens after `before` others.
+fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, window: Option<usize>) -> Example {
+    let KvLayout { heads: kv_heads, head_dim, precision } = layout;
     let compute = move |processor: &mut Processor| {
         let (width, all) = (kv_heads * head_dim, before + tokens);
         let count = all.div_ceil(BLOCK_TOKENS);
-        let layout = KvLayout { heads: kv_heads, head_dim, precision };
         let Ok(mut store) = KvStore::new(layout, count) else { return Vec::new() };
         // Blocks out of order, as a cache gives them out.
         let blocks: Vec<u32> = (0..).take(count).collect::<Vec<_>>().into_iter().rev().collect();
@@ -192,8 +193,8 @@ fn norm_of_heads() -> Example {
 fn rotation() -> Example {
     exact("the rotation of heads of 20 numbers", |processor| {
         let mut rows = states(9, 3 * 20, 12);
-        let (cosines, sines) = (numbers(9 * 10, 13), numbers(9 * 10, 14));
-        rotate(processor, &mut rows, 2, 20, (&cosines, &sines));
+        let angles = Angles { cosines: numbers(9 * 10, 13), sines: numbers(9 * 10, 14) };
+        rotate(processor, &mut rows, 2, 20, &angles);
         numbers_of_states(&rows)
     })
 }
