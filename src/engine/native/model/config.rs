@@ -2,10 +2,12 @@
 //!
 //! Every setting that changes the result is read or refused; none is skipped.
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::rope::{RopeConfig, rope};
+use super::{
+    rope::{RopeConfig, rope},
+    settings::{ConfigError, Settings},
+};
 use crate::engine::native::backend::CacheShape;
 
 /// The window of a model whose config.json has no `sliding_window` at all, as transformers has it.
@@ -19,32 +21,6 @@ const MOST_HEADS: usize = 1 << 16;
 const MOST_LAYERS: usize = 1 << 12;
 /// No model has more experts, those of all layers counted.
 const MOST_EXPERTS: usize = 1 << 17;
-
-/// Why a model is not one that this engine computes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ConfigError {
-    /// The architecture is another one; a different engine may know it.
-    #[error("the native engine does not know the architecture {0}")]
-    Architecture(String),
-    /// A setting is missing, of the wrong type or out of range.
-    #[error("config.json: `{key}` {reason}")]
-    Setting {
-        /// Its key.
-        key: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-impl ConfigError {
-    pub(super) fn setting(key: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Setting { key: key.into(), reason: reason.into() }
-    }
-
-    fn too_large(key: &str, size: usize) -> Self {
-        Self::setting(key, format!("is {size}, more than any model has"))
-    }
-}
 
 /// The models that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -341,34 +317,6 @@ fn mlp(family: Family, settings: &Settings<'_>, layer: usize) -> Result<MlpShape
     let normalize = settings.get("norm_topk_prob")?.unwrap_or(false);
     let intermediate = settings.size("moe_intermediate_size", MOST)?;
     Ok(MlpShape::Sparse { experts, per_token, intermediate, normalize })
-}
-
-/// Typed access; `null` is how these files leave a value out.
-pub(super) struct Settings<'a>(pub(super) &'a Map<String, Value>);
-
-impl Settings<'_> {
-    pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
-        let value = self.0.get(key).filter(|value| !value.is_null());
-        value
-            .map(|value| {
-                T::deserialize(value).map_err(|error| ConfigError::setting(key, format!("cannot be read: {error}")))
-            })
-            .transpose()
-    }
-
-    pub(super) fn require<T: DeserializeOwned>(&self, key: &str) -> Result<T, ConfigError> {
-        self.get(key)?.ok_or_else(|| ConfigError::setting(key, "is missing"))
-    }
-
-    /// A number over 0. Before anything is made of it that large: what no model has would take all memory, or no number
-    /// would hold it, long before the weights could be compared with it.
-    fn size(&self, key: &str, most: usize) -> Result<usize, ConfigError> {
-        match self.require(key)? {
-            0 => Err(ConfigError::setting(key, "is 0")),
-            size if size > most => Err(ConfigError::too_large(key, size)),
-            size => Ok(size),
-        }
-    }
 }
 
 #[cfg(test)]

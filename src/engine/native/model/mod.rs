@@ -4,9 +4,11 @@
 
 mod config;
 mod rope;
+mod settings;
 mod tensors;
 
-pub(crate) use config::{ConfigError, ModelShape};
+pub(crate) use config::ModelShape;
+pub(crate) use settings::ConfigError;
 pub(crate) use tensors::parameter_count;
 
 use std::ops::Range;

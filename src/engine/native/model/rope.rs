@@ -7,7 +7,7 @@ use std::f64::consts::TAU;
 
 use serde_json::{Map, Value};
 
-use super::config::{ConfigError, Settings};
+use super::settings::{ConfigError, Settings};
 use crate::engine::native::backend::Angles;
 
 /// Frequencies, and the factor of cosines and sines.
