@@ -42,8 +42,12 @@ impl<'a> Metadata<'a> {
         self.size(key)?.ok_or_else(|| GgufError::Missing(key.to_owned()))
     }
 
-    pub(super) fn float(self, key: &str) -> Result<Option<f32>, GgufError> {
-        self.get(key, "a finite 32-bit float", |value| value.to_f32().ok().filter(|number| number.is_finite()))
+    /// The decimal number that was written as an `f32`: 1e-5 rather than 9.999999747378752e-6.
+    pub(super) fn float(self, key: &str) -> Result<Option<f64>, GgufError> {
+        self.get(key, "a finite 32-bit float", |value| {
+            let number = value.to_f32().ok().filter(|number| number.is_finite())?;
+            Some(number.to_string().parse().unwrap_or_else(|_| f64::from(number)))
+        })
     }
 
     /// A number of any type; a flag is 0 or 1.

@@ -75,7 +75,7 @@ impl GgufFile {
                 "num_attention_heads": shape.heads,
                 "num_key_value_heads": shape.kv_heads,
                 "head_dim": shape.head_dim,
-                "rms_norm_eps": shortest(epsilon),
+                "rms_norm_eps": epsilon,
                 "rope_theta": rope.theta,
                 "rope_scaling": rope.scaling,
                 "tie_word_embeddings": shape.tied,
@@ -162,9 +162,4 @@ fn refuse_unknown_settings(file: &GgufFile, architecture: Architecture) -> Resul
         }
     }
     Ok(())
-}
-
-/// The decimal number that was written as this `f32`: 1e-5 rather than 9.999999747378752e-6.
-pub(super) fn shortest(value: f32) -> f64 {
-    value.to_string().parse().unwrap_or_else(|_| f64::from(value))
 }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{
     super::{Architecture, GgufError, GgufFile, tensors},
-    config::shortest,
     shape::Shape,
     tensors::ROPE_FACTORS,
 };
@@ -45,7 +44,7 @@ impl Settings<'_> {
     }
 
     fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
-        Ok(self.file.metadata().float(&self.key(name))?.map(shortest))
+        self.file.metadata().float(&self.key(name))
     }
 }
 
