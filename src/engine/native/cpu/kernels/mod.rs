@@ -23,6 +23,7 @@ mod packed;
 mod pages;
 mod parts;
 mod pool;
+mod precision;
 mod quantized;
 mod states;
 #[cfg(test)]
@@ -36,8 +37,9 @@ use gemm::Bf16Gemm;
 pub(crate) use gemm::multiply;
 pub use instructions::{KernelName, KernelSet};
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
-pub(crate) use packed::{Operand, Packed, Precision};
+pub(crate) use packed::{Operand, Packed};
 pub(crate) use pool::Pool;
+pub(crate) use precision::Precision;
 pub(crate) use quantized::Quantized;
 pub(crate) use states::{Processor, States};
 pub use trial::Mismatch;

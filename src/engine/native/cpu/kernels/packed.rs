@@ -3,40 +3,11 @@
 use half::bf16;
 use parking_lot::Mutex;
 
-use super::{KernelSet, LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts};
+use super::{KernelSet, LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts, precision::Precision};
 use crate::engine::native::{
     backend::NoRoom,
     weights::{Rows, WeightsError},
 };
-
-/// The type of weights, of what they are multiplied with, and of keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Precision {
-    /// bfloat16, accumulated in f32.
-    Bf16,
-    /// float32.
-    F32,
-}
-
-impl Precision {
-    /// Rows of the inner dimension that are read at once; the inner dimension is padded to a multiple of it.
-    pub(super) fn step(self) -> usize {
-        match self {
-            Self::Bf16 => 32,
-            Self::F32 => 1,
-        }
-    }
-
-    /// Numbers from one row of activations to the next. Rows an odd number of cache lines apart do not compete for the
-    /// same places of a cache.
-    fn row_stride(self, columns: usize) -> usize {
-        let padded = columns.next_multiple_of(self.step());
-        match self {
-            Self::Bf16 if (padded / 32).is_multiple_of(2) => padded + 32,
-            Self::Bf16 | Self::F32 => padded,
-        }
-    }
-}
 
 /// Numbers of either precision.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use bytemuck::Pod;
 use memmap2::Advice;
 use memmap2::{MmapMut, MmapOptions};
 
-use super::Precision;
+use super::precision::Precision;
 use crate::engine::native::backend::NoRoom;
 
 /// Numbers of one type; zero at first.
