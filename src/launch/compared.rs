@@ -5,7 +5,7 @@
 use anyhow::bail;
 use serde_json::{Map, Value};
 
-use super::{device::Device, engine::Wanted, native, weights};
+use super::{device::Device, native, wanted::Wanted, weights};
 use crate::{
     engine::compared,
     gguf::{GgufError, GgufFile},

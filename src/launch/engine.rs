@@ -6,28 +6,15 @@ use anyhow::bail;
 
 #[cfg(feature = "mistralrs")]
 use super::mistralrs::load as load_mistralrs;
-use super::{compared, device::Device, native, progress::Progress, script};
+use super::{compared, native, progress::Progress, script, wanted::Wanted};
 use crate::{
-    config::{EngineKind, ServeArgs},
+    config::EngineKind,
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
     files::Silence,
-    model::{EosTokens, ModelFiles},
-    tokenizer::Tokenizer,
 };
 
 /// How long a sequence of the scripted engine keeps a seat that another one waits for, while nobody reads it.
 const UNREAD_SEAT: Duration = Duration::from_millis(100);
-
-/// What is loaded, and where it is to run.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) args: &'a ServeArgs,
-    pub(super) device: Device,
-    pub(super) files: &'a ModelFiles,
-    pub(super) tokenizer: &'a Tokenizer,
-    pub(super) eos: &'a EosTokens,
-    pub(super) max_model_len: usize,
-}
 
 /// Loads the engine that the command line asks for.
 pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tempfile::TempDir;
 
-use super::{device::Device, engine::Wanted, progress::Progress, weights::keep_blocks};
+use super::{device::Device, progress::Progress, wanted::Wanted, weights::keep_blocks};
 use crate::{
     config::{Dtype as Asked, GgufWeights},
     engine::{

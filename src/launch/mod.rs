@@ -16,6 +16,7 @@ mod policy;
 mod progress;
 mod script;
 mod store;
+mod wanted;
 mod weights;
 
 use std::{path::Path, sync::Arc};
@@ -37,9 +38,9 @@ use crate::{
     telemetry::Metrics,
 };
 use device::Device;
-use engine::Wanted;
 pub use kernels::try_kernels;
 use progress::Progress;
+use wanted::Wanted;
 
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {

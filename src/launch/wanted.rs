@@ -1,0 +1,19 @@
+//! What every engine is told before it is loaded.
+
+use super::device::Device;
+use crate::{
+    config::ServeArgs,
+    model::{EosTokens, ModelFiles},
+    tokenizer::Tokenizer,
+};
+
+/// What is loaded, and where it is to run.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) args: &'a ServeArgs,
+    pub(super) device: Device,
+    pub(super) files: &'a ModelFiles,
+    pub(super) tokenizer: &'a Tokenizer,
+    pub(super) eos: &'a EosTokens,
+    pub(super) max_model_len: usize,
+}
