@@ -5,34 +5,12 @@ use super::{
     packed::Numbers,
     pages::Stored,
     parts::Parts,
+    raw::Gemm,
     vector::{Plain, Vector},
 };
 
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86::{Avx2, Avx512, Avx512Bf16};
-
-/// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is `u16` (bf16) or `f32`.
-pub(super) struct Gemm<T> {
-    /// `rows` rows, `a_stride` numbers apart, of `k` numbers.
-    pub(super) a: *const T,
-    pub(super) a_stride: usize,
-    pub(super) rows: usize,
-    /// Blocks of 16 packed columns, `b_block_stride` numbers apart.
-    pub(super) b: *const T,
-    pub(super) b_block_stride: usize,
-    pub(super) blocks: usize,
-    /// The inner dimension; a multiple of 32 for bf16.
-    pub(super) k: usize,
-    /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.
-    pub(super) c: *mut f32,
-    pub(super) c_stride: usize,
-    /// Adds to what C holds rather than overwriting it. The products are summed first: to add them one by one to a
-    /// large number would round each of them at its last place.
-    pub(super) accumulate: bool,
-}
-
-/// A product of bf16.
-pub(super) type Bf16Gemm = Gemm<u16>;
 
 /// A product of either precision, with sides that know their lengths.
 pub(super) struct Product<'a> {
@@ -153,7 +131,7 @@ unsafe fn gemm_bf16(set: KernelSet, work: &Gemm<u16>) {
 /// # Safety
 /// As of [`gemm_bf16`]; the set is that of the tiles.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-unsafe fn add_amx(set: KernelSet, work: &Bf16Gemm) {
+unsafe fn add_amx(set: KernelSet, work: &Gemm<u16>) {
     thread_local! {
         static SUMS: std::cell::RefCell<Vec<f32>> = const { std::cell::RefCell::new(Vec::new()) };
     }

@@ -25,6 +25,7 @@ mod parts;
 mod pool;
 mod precision;
 mod quantized;
+mod raw;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,6 @@ mod vector;
 
 pub(crate) use attention::{Attention, attend};
 pub(crate) use elementwise::{add_scaled, gated_silu, head_norm, rms_norm, rotate};
-use gemm::Bf16Gemm;
 pub(crate) use gemm::multiply;
 pub use instructions::{KernelName, KernelSet};
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};

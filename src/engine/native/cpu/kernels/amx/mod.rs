@@ -20,7 +20,7 @@ use std::mem::size_of;
 
 use panel::{B_TILE, Panel};
 
-use super::Bf16Gemm;
+use super::raw::Bf16Gemm;
 
 /// K in one step.
 const STEP: usize = 32;

@@ -1,0 +1,24 @@
+//! A product as kernels take it: addresses and distances, without lengths.
+
+/// `C[m][n] (+)= sum over k of A[m][k] * B[k][n]`, as raw as a kernel needs it; `T` is `u16` (bf16) or `f32`.
+pub(super) struct Gemm<T> {
+    /// `rows` rows, `a_stride` numbers apart, of `k` numbers.
+    pub(super) a: *const T,
+    pub(super) a_stride: usize,
+    pub(super) rows: usize,
+    /// Blocks of 16 packed columns, `b_block_stride` numbers apart.
+    pub(super) b: *const T,
+    pub(super) b_block_stride: usize,
+    pub(super) blocks: usize,
+    /// The inner dimension; a multiple of 32 for bf16.
+    pub(super) k: usize,
+    /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.
+    pub(super) c: *mut f32,
+    pub(super) c_stride: usize,
+    /// Adds to what C holds rather than overwriting it. The products are summed first: to add them one by one to a
+    /// large number would round each of them at its last place.
+    pub(super) accumulate: bool,
+}
+
+/// A product of bf16.
+pub(super) type Bf16Gemm = Gemm<u16>;
