@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::sanitize::sanitized;
 use crate::{
-    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError, store::StoreError,
-    tokenizer::TokenizerError,
+    continuity::ContinuityError, engine::EngineError, parser::ForcingError, prompt::PromptError,
+    sampling::SamplingError, store::StoreError, tokenizer::TokenizerError,
 };
 
 /// What went wrong, in terms of the table below.
@@ -279,6 +279,18 @@ impl From<ContinuityError> for ApiError {
 impl From<SamplingError> for ApiError {
     fn from(error: SamplingError) -> Self {
         Self::new(Kind::Invalid, error.param.map(str::to_owned), error.message)
+    }
+}
+
+impl From<ForcingError> for ApiError {
+    fn from(error: ForcingError) -> Self {
+        match error {
+            ForcingError::Parameters { .. } | ForcingError::Reference { .. } => {
+                Self::invalid("tools", error.to_string())
+            }
+            ForcingError::Definition(_) => Self::invalid_request(error.to_string()),
+            ForcingError::Unknown(_) => Self::invalid("tool_choice", error.to_string()),
+        }
     }
 }
 

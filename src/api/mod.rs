@@ -40,7 +40,6 @@ mod thinking_budget;
 mod token_continuity;
 mod tokenize;
 mod tokenizer_info;
-mod tool_grammar;
 mod tools;
 mod truncation;
 mod validate;

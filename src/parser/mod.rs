@@ -1,4 +1,5 @@
-//! The formats in which models write: text to reasoning, content and calls, one file for each format.
+//! The formats in which models write: text to reasoning, content and calls, and what forces calls, one file for each
+//! format.
 //!
 //! Names and results are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`). Refuses ids, and to know what a
 //! request is. An [`OutputParser`] reads one generation: a reader of reasoning first, and what it leaves goes to a reader
@@ -18,9 +19,9 @@ mod reasoning;
 mod recorded;
 mod tools;
 
-pub use output::{ForcedCall, OutputFormat, OutputParser, SpecialTokens, ToolFormat};
+pub use output::{OutputFormat, OutputParser};
 pub use reasoning::{ReasoningFormat, ReasoningMarks, ReasoningParser};
-pub use tools::ToolParser;
+pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};
 
 /// What a text turned out to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,17 @@ pub enum Piece {
     Content(String),
     /// A call that it makes.
     Call(ToolCall),
+}
+
+/// Which special tokens have a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// Those that the request wants.
+    AsAsked,
+    /// All of them.
+    All,
+    /// These, whatever the request wants.
+    Only(Vec<&'static str>),
 }
 
 /// A call as a model wrote it.

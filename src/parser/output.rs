@@ -1,55 +1,10 @@
 //! One generation's text to reasoning, content and calls: the readers behind one another.
 
-use std::sync::Arc;
-
 use super::{
-    Piece, marker,
+    Piece, SpecialTokens, marker,
     reasoning::{ReasoningFormat, ReasoningReader},
-    tools::{CallReader, ToolParser, forced, openai},
+    tools::{self, CallReader, ToolFormat, ToolParser},
 };
-use crate::chat::FunctionTool;
-
-/// A call that the model has to make.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ForcedCall {
-    /// One or more of any function.
-    Required,
-    /// One of the function that has this name.
-    Named(String),
-}
-
-/// Which calls are read out of a text.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolFormat {
-    /// The format that the model writes.
-    pub parser: ToolParser,
-    /// The tools of the request.
-    pub tools: Arc<[FunctionTool]>,
-    /// What the model was forced to, which says how it wrote it.
-    pub forced: Option<ForcedCall>,
-    /// Keep the first call only. All of them must be readable nevertheless.
-    pub first_only: bool,
-}
-
-impl ToolFormat {
-    fn reader(&self) -> Box<dyn CallReader> {
-        match &self.forced {
-            Some(forced) if self.parser.forces_json() => forced::reader(forced),
-            _ => self.parser.reader(&self.tools),
-        }
-    }
-}
-
-/// Which special tokens have a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SpecialTokens {
-    /// Those that the request wants.
-    AsAsked,
-    /// All of them.
-    All,
-    /// These, whatever the request wants.
-    Only(Vec<&'static str>),
-}
 
 /// What is read out of a text, and how.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -118,7 +73,7 @@ impl OutputParser {
         let tools = format.tools.as_ref();
         let first_only = tools.is_some_and(|tools| tools.first_only);
         if format.channels {
-            let channels = openai::channels(format.reasoning.is_some(), tools.is_some());
+            let channels = tools::channels(format.reasoning.is_some(), tools.is_some());
             return Self { reasoning: None, tools: Some(channels), spacing: Spacing::none(), first_only };
         }
         Self {

@@ -64,7 +64,8 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("model", &["files", "gguf", "tokenizer"]),
     ("gguf", &["files", "tokenizer"]),
     ("chat", &["json"]),
-    ("parser", &["chat", "json"]),
+    // A format says in the words of `structured` what forces its calls.
+    ("parser", &["chat", "json", "structured"]),
     ("sampling", &[]),
     ("store", &["files"]),
     ("json", &[]),

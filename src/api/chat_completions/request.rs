@@ -9,7 +9,6 @@ use crate::{
         error::ApiError,
         sampling::Sampling,
         stream_options::{Delivery, delivery},
-        tool_grammar,
         tools::ToolFields,
     },
     json::Value,
@@ -49,7 +48,7 @@ impl ChatTurn {
         api.check_max_tokens(param, max_tokens)?;
         let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
         if let Some(format) = &tools.format
-            && let Some(constraint) = tool_grammar::constraint(format, tokenizer)?
+            && let Some(constraint) = format.constraint(&|token| tokenizer.id_of(token).is_some())?
         {
             sampling.demand(constraint);
         }

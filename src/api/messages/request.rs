@@ -12,7 +12,6 @@ use crate::{
         conversation::{CarrierFields, Conversation, PromptTurn},
         error::ApiError,
         sampling::{Sampling, Stop},
-        tool_grammar,
         tools::{ToolChoice, ToolFields, ToolUse},
     },
     chat::FunctionTool,
@@ -41,7 +40,7 @@ impl MessagesTurn {
         let mut sampling = sampling(&mut request, api)?;
         let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
         if let Some(format) = &format
-            && let Some(constraint) = tool_grammar::constraint(format, api.renderer.tokenizer())?
+            && let Some(constraint) = format.constraint(&|token| api.renderer.tokenizer().id_of(token).is_some())?
         {
             refuse_two_forms(&mut sampling, &choice)?;
             sampling.demand(constraint);

@@ -22,7 +22,6 @@ use crate::{
         error::ApiError,
         output::created,
         sampling::Sampling,
-        tool_grammar,
     },
     chat::Message,
     generation::GenerationRequest,
@@ -187,7 +186,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
     }
     let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.tools)?;
     let calls = match &used.format {
-        Some(format) => tool_grammar::constraint(format, tokenizer)?,
+        Some(format) => format.constraint(&|token| tokenizer.id_of(token).is_some())?,
         None => None,
     };
     match calls {

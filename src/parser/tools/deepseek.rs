@@ -4,10 +4,14 @@
 //! V3 writes `function<sep>NAME`, a fence of JSON on three lines, and V3.1 `NAME<sep>JSON` on one. Arguments are passed on
 //! to the letter. Behind the first `<｜tool▁calls▁begin｜>` nothing is content, whether there are calls or not.
 
-use super::CallReader;
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar},
+};
 use crate::{
     chat::FunctionTool,
     parser::{Piece, ToolCall, marker},
+    structured::{Format, MOST_WHITESPACE, Tag},
 };
 
 const CALLS: &str = "<｜tool▁calls▁begin｜>";
@@ -16,15 +20,45 @@ const CALL: &str = "<｜tool▁call▁begin｜>";
 const SEPARATOR: &str = "<｜tool▁sep｜>";
 const CALL_END: &str = "<｜tool▁call▁end｜>";
 
-pub(super) const MARKS: &[&str] = &[CALLS, CALLS_END, CALL, SEPARATOR, CALL_END];
+const MARKS: &[&str] = &[CALLS, CALLS_END, CALL, SEPARATOR, CALL_END];
 /// What the tokenizer has to have.
-pub(super) const NEEDS: &[&str] = &[CALLS, CALLS_END];
+const NEEDS: &[&str] = &[CALLS, CALLS_END];
 
-pub(super) fn v3_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const V3: CallFormat = CallFormat {
+    keeps_special_tokens: false,
+    marks: MARKS,
+    needs: NEEDS,
+    ..CallFormat::new("deepseek_v3", v3_reader, on_one_line(v3_grammar))
+};
+pub(super) const V31: CallFormat = CallFormat {
+    keeps_special_tokens: false,
+    marks: MARKS,
+    needs: NEEDS,
+    ..CallFormat::new("deepseek_v31", v31_reader, on_one_line(v31_grammar))
+};
+
+/// The readers, as vLLM's, find arguments on one line only.
+const fn on_one_line(grammar: fn(&Demand<'_>) -> Format) -> Forcing {
+    Forcing::Native(Grammar { whitespace: Some(|| format!(" {{1,{MOST_WHITESPACE}}}")), ..Grammar::new(grammar) })
+}
+
+fn v3_grammar(demand: &Demand<'_>) -> Format {
+    let begin = |name: &str| format!("{CALL}function{SEPARATOR}{name}\n```json\n");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), tool.json(), format!("\n```{CALL_END}")));
+    demand.section(CALLS, tags, "\n", CALLS_END)
+}
+
+fn v31_grammar(demand: &Demand<'_>) -> Format {
+    let begin = |name: &str| format!("{CALL}{name}{SEPARATOR}");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), tool.json(), CALL_END));
+    demand.section(CALLS, tags, "", CALLS_END)
+}
+
+fn v3_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Reader::new(Version::V3))
 }
 
-pub(super) fn v31_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+fn v31_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Reader::new(Version::V31))
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     json::Value,
-    parser::{OutputFormat, OutputParser, ToolFormat, marker},
+    parser::{OutputFormat, OutputParser, Piece, marker},
 };
 
 /// Content, and the names and arguments of calls.

@@ -7,7 +7,10 @@
 //! What deviates on purpose: JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair) is
 //! text. vLLM finds no call in such an answer, or cannot send it.
 
-use super::CallReader;
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::Forcing,
+};
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
@@ -18,9 +21,12 @@ const START: &str = "<start_function_call>";
 const CALL: &str = "<start_function_call>call:";
 const END: &str = "}<end_function_call>";
 const ESCAPE: &str = "<escape>";
-pub(super) const MARKS: &[&str] = &[START, "<end_function_call>", ESCAPE];
+const MARKS: &[&str] = &[START, "<end_function_call>", ESCAPE];
 
-pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const FUNCTIONGEMMA: CallFormat =
+    CallFormat { marks: MARKS, trims: true, ..CallFormat::new("functiongemma", reader, Forcing::BareJson) };
+
+fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Reader { text: String::new(), given: 0, marked: false, called: false, read: 0 })
 }
 

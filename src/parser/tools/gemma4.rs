@@ -3,7 +3,8 @@
 //! Values are text, objects or arrays; the tool's schema says what type a bare value has.
 
 use super::{
-    CallReader,
+    call_format::{CallFormat, CallReader},
+    forcing::Forcing,
     machine::{self, Act, Draft, Grammar, Reading, State},
     schema::Signatures,
 };
@@ -20,9 +21,12 @@ const COLON: &str = ":";
 const BRACE: &str = "{";
 const PARENTHESIS: &str = "(";
 const QUOTE: &str = "<|\"|>";
-pub(super) const MARKS: &[&str] = &[CALL, CALL_END, QUOTE, "<|channel>", "<channel|>"];
+const MARKS: &[&str] = &[CALL, CALL_END, QUOTE, "<|channel>", "<channel|>"];
 
-pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+/// Nothing forces its calls: keys stand without quotes and text between `<|"|>`, and only JSON can be held to a schema.
+pub(super) const GEMMA4: CallFormat = CallFormat::engine("gemma4", reader, Forcing::Unknown, MARKS);
+
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Gemma4>(tools)
 }
 

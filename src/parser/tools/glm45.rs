@@ -4,14 +4,17 @@
 //! Only functions of the request are called. The tool's schema says what type a value has.
 
 use super::{
-    CallReader,
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar as Written},
     machine::{self, Act, Draft, Grammar, Reading, State},
+    one_by_one::Spelling,
     schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
     parser::marker,
+    structured::{Format, Tag},
 };
 
 const CALL: &str = "<tool_call>";
@@ -22,9 +25,31 @@ const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
 /// All that may be special tokens.
-pub(super) const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
+const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think>", "</think>"];
 
-pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const GLM45: CallFormat = named("glm45", on_lines);
+pub(super) const GLM47: CallFormat = named("glm47", on_one_line);
+
+const fn named(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
+    let written = Written { splits_schemas: true, ..Written::new(grammar) };
+    CallFormat::engine(name, reader, Forcing::Native(written), MARKS)
+}
+
+/// What GLM 4.5 and 4.6 write: name, keys and values on lines of their own.
+fn on_lines(demand: &Demand<'_>) -> Format {
+    let spelling = Spelling { key: KEY, value: "</arg_key>\n<arg_value>", end: "</arg_value>\n" };
+    let tags = demand.each(|tool| Tag::new(format!("{CALL}{}\n", tool.name), spelling.arguments(tool), CALL_END));
+    demand.list(tags, "\n", CALL)
+}
+
+/// What GLM 4.7 writes.
+fn on_one_line(demand: &Demand<'_>) -> Format {
+    let spelling = Spelling { key: KEY, value: "</arg_key><arg_value>", end: VALUE_END };
+    let tags = demand.each(|tool| Tag::new(format!("{CALL}{}", tool.name), spelling.arguments(tool), CALL_END));
+    demand.list(tags, "", CALL)
+}
+
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Glm45>(tools)
 }
 

@@ -3,14 +3,41 @@
 //! What deviates on purpose: arguments that nest deeper than our JSON parser goes, or that hold half of a surrogate
 //! pair, are no call. Python reads the latter, and vLLM then cannot send them.
 
-use super::{CallReader, until_end::UntilEnd};
-use crate::{chat::FunctionTool, json::Value, parser::ToolCall};
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar},
+    until_end::UntilEnd,
+};
+use crate::{
+    chat::FunctionTool,
+    json::Value,
+    parser::ToolCall,
+    structured::{Format, Tag},
+};
 
 const MARKER: &str = "<tool_call>";
 const END: &str = "</tool_call>";
-pub(super) const MARKS: &[&str] = &[MARKER, END];
+const MARKS: &[&str] = &[MARKER, END];
 
-pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const HERMES: CallFormat = named("hermes");
+pub(super) const QWEN3_JSON: CallFormat = named("qwen3_json");
+
+const fn named(name: &'static str) -> CallFormat {
+    CallFormat { marks: MARKS, ..CallFormat::new(name, reader, Forcing::Native(Grammar::new(grammar))) }
+}
+
+/// Calls on one line, or with their JSON on a line of its own.
+fn grammar(demand: &Demand<'_>) -> Format {
+    let tags = demand.tools.iter().flat_map(|tool| {
+        [("\n", "\n"), ("", "")].map(|(begin, end)| {
+            let begin = format!("{MARKER}{begin}{{\"name\": \"{}\", \"arguments\": ", tool.name);
+            Tag::new(begin, tool.json(), format!("}}{end}{END}"))
+        })
+    });
+    demand.list(tags.collect(), "", MARKER)
+}
+
+fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(UntilEnd::new(&[MARKER], calls))
 }
 

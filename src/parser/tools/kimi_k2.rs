@@ -8,7 +8,8 @@
 //! if the model is a Kimi.
 
 use super::{
-    CallReader,
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar as Written},
     machine::{self, Act, Draft, Grammar, Reading, State},
     number,
     schema::Signatures,
@@ -16,6 +17,7 @@ use super::{
 use crate::{
     chat::FunctionTool,
     parser::{ToolCall, marker},
+    structured::{Format, Tag},
 };
 
 const SECTION: &str = "<|tool_calls_section_begin|>";
@@ -25,9 +27,26 @@ const CALL_END: &str = "<|tool_call_end|>";
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 
 /// All that may be special tokens.
-pub(super) const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, "<think>", "</think>"];
+const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, "<think>", "</think>"];
 
-pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const KIMI_K2: CallFormat =
+    CallFormat { trims: false, ..CallFormat::engine("kimi_k2", reader, Forcing::Native(Written::new(grammar)), MARKS) };
+
+fn grammar(demand: &Demand<'_>) -> Format {
+    let tags = demand.each(|tool| {
+        let numbered = Format::Sequence {
+            elements: vec![
+                Format::Regex { pattern: "[0-9]+".to_owned(), excludes: Vec::new() },
+                Format::text(ARGUMENTS),
+                tool.json(),
+            ],
+        };
+        Tag::new(format!("{CALL}functions.{}:", tool.name), numbered, CALL_END)
+    });
+    demand.section(SECTION, tags, "", SECTION_END)
+}
+
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<KimiK2>(tools)
 }
 

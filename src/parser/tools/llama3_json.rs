@@ -5,15 +5,43 @@
 //!   streamed. vLLM's JSON answers lose it; its streams find no calls behind it.
 //! - Arguments that our JSON parser refuses and Python reads are no call, as in `hermes`.
 
-use super::{CallReader, until_end::UntilEnd};
-use crate::{chat::FunctionTool, json::Value, parser::ToolCall};
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar},
+    until_end::UntilEnd,
+};
+use crate::{
+    chat::FunctionTool,
+    json::Value,
+    parser::ToolCall,
+    structured::{Format, Tag},
+};
 
 const PYTHON_TAG: &str = "<|python_tag|>";
 
 /// What the tokenizer has to have.
-pub(super) const NEEDS: &[&str] = &[PYTHON_TAG];
+const NEEDS: &[&str] = &[PYTHON_TAG];
 
-pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const LLAMA3_JSON: CallFormat = named("llama3_json");
+pub(super) const LLAMA4_JSON: CallFormat = named("llama4_json");
+
+const fn named(name: &'static str) -> CallFormat {
+    CallFormat {
+        keeps_special_tokens: false,
+        marks: NEEDS,
+        needs: NEEDS,
+        ..CallFormat::new(name, reader, Forcing::Native(Grammar::new(grammar)))
+    }
+}
+
+/// Objects with `parameters`, and semicolons between them.
+fn grammar(demand: &Demand<'_>) -> Format {
+    let begin = |name: &str| format!("{{\"name\": \"{name}\", \"parameters\": ");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), tool.json(), "}"));
+    demand.list(tags, "; ", "{\"name\": ")
+}
+
+fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(UntilEnd::new(&[PYTHON_TAG, "{"], calls))
 }
 

@@ -11,7 +11,7 @@
 use std::fmt;
 
 use super::{
-    CallReader,
+    call_format::CallReader,
     lexer::{Lexer, Token},
     schema::Signatures,
 };

@@ -5,8 +5,10 @@
 //! what type a value has.
 
 use super::{
-    CallReader,
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar as Written},
     machine::{self, Act, Draft, Grammar, Reading, State},
+    one_by_one::Spelling,
     parameters,
     schema::Signatures,
 };
@@ -14,6 +16,7 @@ use crate::{
     chat::FunctionTool,
     json::{Object, Value},
     parser::marker,
+    structured::{Format, Tag},
 };
 
 const CALLS: &str = "<minimax:tool_call>";
@@ -25,7 +28,7 @@ const NAME_END: [&str; 3] = ["\">", "'>", ">"];
 const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter name=", "</parameter>"];
 
 /// All that may be special tokens.
-pub(super) const MARKS: &[&str] = &[
+const MARKS: &[&str] = &[
     CALLS,
     CALLS_END,
     INVOKE[0],
@@ -41,7 +44,22 @@ pub(super) const MARKS: &[&str] = &[
     TEXT[3],
 ];
 
-pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const MINIMAX_M2: CallFormat = CallFormat::engine(
+    "minimax_m2",
+    reader,
+    Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
+    MARKS,
+);
+
+/// Names in double quotes, and a line for each mark.
+fn grammar(demand: &Demand<'_>) -> Format {
+    let spelling = Spelling { key: "<parameter name=\"", value: "\">", end: "</parameter>\n" };
+    let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), format!("{INVOKE_END}\n")));
+    demand.section(&format!("{CALLS}\n"), tags, "", CALLS_END)
+}
+
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<MinimaxM2>(tools)
 }
 

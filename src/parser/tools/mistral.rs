@@ -6,21 +6,45 @@
 //! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
 //!   that, and the marker.
 
-use super::{CallReader, mistral_list};
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar},
+    mistral_list,
+};
 use crate::{
     chat::FunctionTool,
     json::Value,
     parser::{Piece, ToolCall, marker},
+    structured::{Format, Tag},
 };
 
 pub(super) const MARKER: &str = "[TOOL_CALLS]";
 const ARGS: &str = "[ARGS]";
-pub(super) const MARKS: &[&str] = &[MARKER, ARGS];
+const MARKS: &[&str] = &[MARKER, ARGS];
 
 /// What the tokenizer has to have.
-pub(super) const NEEDS: &[&str] = &[MARKER];
+const NEEDS: &[&str] = &[MARKER];
 
-pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const MISTRAL: CallFormat = CallFormat {
+    marks: MARKS,
+    drops_others: true,
+    needs: NEEDS,
+    silence_is_null: true,
+    ..CallFormat::new("mistral", reader, Forcing::Native(Grammar::new(grammar)))
+};
+
+/// The vocabulary says which of the two the model was trained to write.
+fn grammar(demand: &Demand<'_>) -> Format {
+    if (demand.has_token)(ARGS) {
+        let tags = demand.each(|tool| Tag::new(format!("{MARKER}{}{ARGS}", tool.name), tool.json(), ""));
+        return demand.list(tags, "", MARKER);
+    }
+    let begin = |name: &str| format!("{{\"name\": \"{name}\", \"arguments\": ");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), tool.json(), "}"));
+    demand.section(&format!("{MARKER}["), tags, ", ", "]")
+}
+
+fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Mistral::default())
 }
 

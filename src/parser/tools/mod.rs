@@ -1,7 +1,9 @@
-//! Text to calls: vLLM's names, and one file for each family of formats.
+//! Formats of calls: vLLM's names, and one file for each family of formats, which has its reader and what forces it.
 
+mod bare_json;
+mod call_format;
 mod deepseek;
-pub(super) mod forced;
+mod forcing;
 mod functiongemma;
 mod gemma4;
 mod glm45;
@@ -14,7 +16,8 @@ mod minimax_m2;
 mod mistral;
 mod mistral_list;
 mod number;
-pub(super) mod openai;
+mod one_by_one;
+mod openai;
 mod parameters;
 mod pythonic;
 mod qwen3_coder;
@@ -24,133 +27,86 @@ mod until_end;
 #[cfg(test)]
 mod every_format;
 
-use std::fmt;
+use std::sync::Arc;
 
-use super::{Piece, SpecialTokens};
-use crate::chat::FunctionTool;
+use self::{
+    call_format::CallFormat,
+    forcing::{Demand, Forcing},
+};
+use super::SpecialTokens;
+use crate::{chat::FunctionTool, structured::Constraint};
 
-/// Reads the calls of one generation, out of text that a reader of reasoning has left.
+pub(super) use call_format::CallReader;
+pub use forcing::{ForcedCall, ForcingError};
+pub(super) use openai::channels;
+
+/// The formats, in the order of vLLM's names.
 ///
-/// What was pushed in pieces gives what the whole text gives. [`Piece::Reasoning`] comes from formats only in which
-/// reasoning cannot be told from calls.
-pub(super) trait CallReader: Send + fmt::Debug {
-    /// Takes the next piece of text, and appends what became certain.
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>);
+/// Those whose `adjust_request` in vLLM does not say otherwise keep no special tokens.
+const FORMATS: &[CallFormat] = &[
+    hermes::HERMES,
+    deepseek::V3,
+    deepseek::V31,
+    functiongemma::FUNCTIONGEMMA,
+    gemma4::GEMMA4,
+    glm45::GLM45,
+    glm45::GLM47,
+    kimi_k2::KIMI_K2,
+    llama3_json::LLAMA3_JSON,
+    llama3_json::LLAMA4_JSON,
+    pythonic::LLAMA4_PYTHONIC,
+    minimax_m2::MINIMAX_M2,
+    mistral::MISTRAL,
+    openai::OPENAI,
+    pythonic::PYTHONIC,
+    qwen3_coder::QWEN3_CODER,
+    hermes::QWEN3_JSON,
+    qwen3_coder::QWEN3_XML,
+];
 
-    /// Takes the end of the text, and appends what is left.
-    fn finish(&mut self, out: &mut Vec<Piece>);
-
-    /// Whether the text so far ends in reasoning, in formats that have it.
-    fn is_reasoning(&self) -> bool {
-        false
-    }
+/// Which calls are read out of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolFormat {
+    /// The format that the model writes.
+    pub parser: ToolParser,
+    /// The tools of the request.
+    pub tools: Arc<[FunctionTool]>,
+    /// What the model was forced to, which says how it wrote it.
+    pub forced: Option<ForcedCall>,
+    /// Keep the first call only. All of them must be readable nevertheless.
+    pub first_only: bool,
 }
 
-/// Makes the reader of a format for a request's tools.
-type MakeReader = fn(&[FunctionTool]) -> Box<dyn CallReader>;
-
-/// What the rest of the server has to know about a format.
-#[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a property that formats have or have not")]
-struct Format {
-    name: &'static str,
-    reader: MakeReader,
-    /// Content in front of calls loses the white space behind it.
-    trims: bool,
-    /// Markers may be special tokens, so that these stay in the text.
-    keeps_special_tokens: bool,
-    /// All markers that may be special tokens.
-    marks: &'static [&'static str],
-    /// Special tokens that are no markers have no text.
-    drops_others: bool,
-    /// A forced call is bare JSON instead of the format.
-    forces_json: bool,
-    /// An answer that neither says nor calls anything has null for content.
-    silence_is_null: bool,
-    /// Everything is in channels, reasoning too.
-    channels: bool,
-    /// Tokens without which vLLM refuses to start with this parser.
-    needs: &'static [&'static str],
-}
-
-impl Format {
-    const fn new(name: &'static str, reader: MakeReader) -> Self {
-        Self {
-            name,
-            reader,
-            trims: false,
-            keeps_special_tokens: true,
-            marks: &[],
-            drops_others: false,
-            forces_json: false,
-            silence_is_null: false,
-            channels: false,
-            needs: &[],
+impl ToolFormat {
+    /// A reader of these calls.
+    pub(super) fn reader(&self) -> Box<dyn CallReader> {
+        match (&self.forced, &self.parser.0.forcing) {
+            (Some(forced), Forcing::BareJson) => bare_json::reader(forced),
+            _ => self.parser.reader(&self.tools),
         }
     }
 
-    /// One that vLLM reads with its `parser/engine`.
-    const fn engine(name: &'static str, reader: MakeReader, marks: &'static [&'static str]) -> Self {
-        Self { trims: true, silence_is_null: true, marks, drops_others: true, ..Self::new(name, reader) }
-    }
-
-    const fn deepseek(name: &'static str, reader: MakeReader) -> Self {
-        Self { keeps_special_tokens: false, marks: deepseek::MARKS, needs: deepseek::NEEDS, ..Self::new(name, reader) }
-    }
-
-    const fn pythonic(name: &'static str, reader: MakeReader) -> Self {
-        Self { keeps_special_tokens: false, forces_json: true, ..Self::new(name, reader) }
-    }
-}
-
-/// The formats by vLLM's names.
-///
-/// Those of vLLM's `parser/engine` trim and have null for silence; those without a `structural_tag_model` force JSON; those
-/// whose `adjust_request` does not say otherwise keep no special tokens.
-const FORMATS: &[Format] = &[
-    Format { marks: hermes::MARKS, ..Format::new("hermes", hermes::reader) },
-    Format::deepseek("deepseek_v3", deepseek::v3_reader),
-    Format::deepseek("deepseek_v31", deepseek::v31_reader),
-    Format {
-        marks: functiongemma::MARKS,
-        forces_json: true,
-        trims: true,
-        ..Format::new("functiongemma", functiongemma::reader)
-    },
-    Format::engine("gemma4", gemma4::reader, gemma4::MARKS),
-    Format::engine("glm45", glm45::reader, glm45::MARKS),
-    Format::engine("glm47", glm45::reader, glm45::MARKS),
-    Format { trims: false, ..Format::engine("kimi_k2", kimi_k2::reader, kimi_k2::MARKS) },
-    llama("llama3_json"),
-    llama("llama4_json"),
-    Format { marks: pythonic::MARKS, ..Format::pythonic("llama4_pythonic", pythonic::llama4_reader) },
-    Format::engine("minimax_m2", minimax_m2::reader, minimax_m2::MARKS),
-    Format {
-        marks: mistral::MARKS,
-        drops_others: true,
-        needs: mistral::NEEDS,
-        silence_is_null: true,
-        ..Format::new("mistral", mistral::reader)
-    },
-    Format { channels: true, ..Format::new("openai", openai::reader) },
-    Format::pythonic("pythonic", pythonic::reader),
-    Format::engine("qwen3_coder", qwen3_coder::reader, qwen3_coder::MARKS),
-    Format { marks: hermes::MARKS, ..Format::new("qwen3_json", hermes::reader) },
-    Format::engine("qwen3_xml", qwen3_coder::reader, qwen3_coder::MARKS),
-];
-
-const fn llama(name: &'static str) -> Format {
-    Format {
-        keeps_special_tokens: false,
-        marks: llama3_json::NEEDS,
-        needs: llama3_json::NEEDS,
-        ..Format::new(name, llama3_json::reader)
+    /// What the calls demand of the output, where the model's vocabulary has the tokens that `has_token` says; `None`
+    /// where they demand nothing.
+    pub fn constraint(&self, has_token: &dyn Fn(&str) -> bool) -> Result<Option<Constraint>, ForcingError> {
+        let CallFormat { name, forcing, .. } = self.parser.0;
+        let any_is_strict = self.tools.iter().any(|tool| tool.strict == Some(true));
+        if self.forced.is_none() && (!any_is_strict || matches!(forcing, Forcing::BareJson)) {
+            return Ok(None);
+        }
+        let demand = Demand::new(name, &self.tools, self.forced.as_ref(), has_token)?;
+        match forcing {
+            Forcing::Native(grammar) => grammar.constraint(&demand),
+            Forcing::BareJson => bare_json::constraint(&demand).map(Some),
+            Forcing::Unknown if self.forced.is_none() => Ok(None),
+            Forcing::Unknown => Err(ForcingError::Unknown(name)),
+        }
     }
 }
 
 /// A format of tool calls.
 #[derive(Debug, Clone, Copy)]
-pub struct ToolParser(&'static Format);
+pub struct ToolParser(&'static CallFormat);
 
 impl PartialEq for ToolParser {
     fn eq(&self, other: &Self) -> bool {
@@ -184,16 +140,10 @@ impl ToolParser {
     /// Which special tokens have a text.
     pub(super) fn special_tokens(self) -> SpecialTokens {
         match self.0 {
-            Format { drops_others: true, marks, .. } => SpecialTokens::Only(marks.to_vec()),
-            Format { keeps_special_tokens: true, .. } => SpecialTokens::All,
+            CallFormat { drops_others: true, marks, .. } => SpecialTokens::Only(marks.to_vec()),
+            CallFormat { keeps_special_tokens: true, .. } => SpecialTokens::All,
             _ => SpecialTokens::AsAsked,
         }
-    }
-
-    /// Whether a forced call is written as bare JSON: a list of `{"name", "parameters"}` where one is required, the
-    /// arguments alone where it is named. The other formats are written as they are.
-    pub fn forces_json(self) -> bool {
-        self.0.forces_json
     }
 
     /// Tokens without which vLLM refuses to start with this parser.

@@ -7,11 +7,15 @@
 //! - Nothing is lost: text that is no message, and messages whose header cannot be read, are content to the letter.
 //! - Where a message has been cut within its header, the header is content, as in vLLM, without the stop token.
 
-use super::CallReader;
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar},
+};
 use crate::{
     chat::FunctionTool,
-    json::{Format, Value},
+    json::{self, Value},
     parser::{Piece, ToolCall, marker},
+    structured::{Format, Tag},
 };
 
 const START: &str = "<|start|>";
@@ -23,8 +27,33 @@ const ENDS: &[&str] = &["<|end|>", "<|return|>", "<|call|>"];
 /// Tools that are not functions of the request.
 const BUILT_IN: &[&str] = &["python", "browser", "container"];
 
+/// Calls that the model begins by itself are held to nothing: they begin as any message does.
+pub(super) const OPENAI: CallFormat = CallFormat {
+    channels: true,
+    ..CallFormat::new("openai", reader, Forcing::Native(Grammar { holds_any: false, ..Grammar::new(grammar) }))
+};
+
+/// A call ends the answer, and thoughts may come before it.
+fn grammar(demand: &Demand<'_>) -> Format {
+    let thought = Format::Tag(Tag::new(
+        format!("{CHANNEL}analysis{MESSAGE}"),
+        Format::AnyText { excludes: Vec::new() },
+        format!("{}{START}assistant", ENDS[0]),
+    ));
+    let call = demand.tools.iter().flat_map(|tool| {
+        let name = tool.name;
+        [
+            format!("{CHANNEL}commentary to=functions.{name} {CONSTRAIN}json{MESSAGE}"),
+            format!(" to=functions.{name}{CHANNEL}commentary {CONSTRAIN}json{MESSAGE}"),
+        ]
+        .map(|header| Format::Sequence { elements: vec![Format::text(header), tool.json()] })
+    });
+    let elements = vec![Format::Star { content: Box::new(thought) }, Format::Or { elements: call.collect() }];
+    Format::Sequence { elements }
+}
+
 /// A reader of which reasoning is not wanted.
-pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     channels(false, true)
 }
 
@@ -187,7 +216,7 @@ impl CallReader for Channels {
 
 /// Arguments as Python writes them, beyond ASCII escaped; to the letter where they are no JSON.
 fn spelled(text: &str) -> String {
-    let format = Format { ensure_ascii: true, ..Format::default() };
+    let format = json::Format { ensure_ascii: true, ..json::Format::default() };
     Value::parse(text).map_or_else(|_| text.to_owned(), |value| value.to_json_string_with(&format))
 }
 

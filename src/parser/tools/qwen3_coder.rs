@@ -5,14 +5,17 @@
 //! is dropped.
 
 use super::{
-    CallReader,
+    call_format::{CallFormat, CallReader},
+    forcing::{Demand, Forcing, Grammar as Written},
     machine::{self, Act, Draft, Grammar, Reading, State},
+    one_by_one::Spelling,
     parameters,
     schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
+    structured::{Format, Tag},
 };
 
 const CALL: &str = "<tool_call>";
@@ -24,10 +27,25 @@ const NAME_END: &str = ">";
 const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter=", "</parameter>"];
 
 /// All that may be special tokens.
-pub(super) const MARKS: &[&str] =
-    &[CALL, CALL_END, FUNCTION, FUNCTION_END, NAME_END, TEXT[0], TEXT[1], TEXT[2], TEXT[3]];
+const MARKS: &[&str] = &[CALL, CALL_END, FUNCTION, FUNCTION_END, NAME_END, TEXT[0], TEXT[1], TEXT[2], TEXT[3]];
 
-pub(super) fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const QWEN3_CODER: CallFormat = named("qwen3_coder");
+pub(super) const QWEN3_XML: CallFormat = named("qwen3_xml");
+
+const fn named(name: &'static str) -> CallFormat {
+    let written = Written { splits_schemas: true, ..Written::new(grammar) };
+    CallFormat::engine(name, reader, Forcing::Native(written), MARKS)
+}
+
+fn grammar(demand: &Demand<'_>) -> Format {
+    let spelling = Spelling { key: TEXT[2], value: ">\n", end: "\n</parameter>\n" };
+    let begin = |name: &str| format!("{CALL}\n{FUNCTION}{name}>\n");
+    let end = format!("{FUNCTION_END}\n{CALL_END}");
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*end));
+    demand.list(tags, "\n", CALL)
+}
+
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
     machine::reader::<Qwen3Coder>(tools)
 }
 

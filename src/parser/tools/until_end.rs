@@ -1,6 +1,6 @@
 //! Formats of which only the whole text says whether it makes calls: one that cannot be read spoils all.
 
-use super::CallReader;
+use super::call_format::CallReader;
 use crate::parser::{Piece, ToolCall, marker};
 
 /// What stands before the first marker is content and goes out as it comes; the rest waits for the end.

@@ -18,7 +18,10 @@ use self::{
     gate::Gate,
     source::{Source, is_name},
 };
-use super::CallReader;
+use super::{
+    call_format::{CallFormat, CallReader},
+    forcing::Forcing,
+};
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
@@ -28,13 +31,21 @@ use crate::{
 const START: &str = "<|python_start|>";
 const END: &str = "<|python_end|>";
 /// What Llama 4 may put around a list.
-pub(super) const MARKS: &[&str] = &[START, END];
+const MARKS: &[&str] = &[START, END];
 
-pub(super) fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+pub(super) const PYTHONIC: CallFormat =
+    CallFormat { keeps_special_tokens: false, ..CallFormat::new("pythonic", reader, Forcing::BareJson) };
+pub(super) const LLAMA4_PYTHONIC: CallFormat = CallFormat {
+    marks: MARKS,
+    keeps_special_tokens: false,
+    ..CallFormat::new("llama4_pythonic", llama4_reader, Forcing::BareJson)
+};
+
+fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Reader::boxed(false)
 }
 
-pub(super) fn llama4_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
+fn llama4_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Reader::boxed(true)
 }
 

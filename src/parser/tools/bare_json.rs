@@ -1,16 +1,55 @@
-//! Calls that the sampler forced into bare JSON, for formats that it cannot force (vLLM `parser/abstract_parser.py`).
+//! Forced calls as bare JSON, for formats that say so, and how they are read (vLLM `parser/abstract_parser.py`): the
+//! arguments alone where the function is named, a list of `{"name", "parameters"}` else.
 //!
 //! What deviates on purpose: nothing is lost. Where the JSON is not that of calls, as in a text that was cut, the text is
 //! content; vLLM's JSON answers have neither content nor calls then.
 
-use super::CallReader;
+use serde_json::{Map, json};
+
+use super::{
+    call_format::CallReader,
+    forcing::{Calls, Demand, ForcedCall, ForcingError, Function},
+};
 use crate::{
     json::Value,
-    parser::{ForcedCall, Piece, ToolCall, marker},
+    parser::{Piece, ToolCall, marker},
+    structured::{Constraint, JsonOptions},
 };
 
+/// The JSON of the calls.
+pub(super) fn constraint(demand: &Demand<'_>) -> Result<Constraint, ForcingError> {
+    if let (Calls::One, [tool]) = (demand.calls, &demand.tools[..]) {
+        return Ok(Constraint::Json(parameters(tool), JsonOptions::default()));
+    }
+    if demand.calls != Calls::One {
+        demand.check_references(|tool| tool.parameters.as_ref())?;
+    }
+    let mut definitions = Map::new();
+    let mut items = Vec::new();
+    for tool in &demand.tools {
+        let mut parameters = parameters(tool);
+        let own = parameters.as_object_mut().and_then(|parameters| parameters.remove("$defs"));
+        for (name, definition) in own.as_ref().and_then(serde_json::Value::as_object).into_iter().flatten() {
+            if definitions.insert(name.clone(), definition.clone()).is_some_and(|other| other != *definition) {
+                return Err(ForcingError::Definition(name.clone()));
+            }
+        }
+        items.push(json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "enum": [tool.name]}, "parameters": parameters},
+            "required": ["name", "parameters"],
+        }));
+    }
+    let schema = json!({"type": "array", "minItems": 1, "items": {"anyOf": items}, "$defs": definitions});
+    Ok(Constraint::Json(schema, JsonOptions::default()))
+}
+
+fn parameters(tool: &Function<'_>) -> serde_json::Value {
+    tool.parameters.clone().unwrap_or_else(|| json!({"type": "object", "properties": {}}))
+}
+
 /// The reader of what `forced` made the model write.
-pub(in crate::parser) fn reader(forced: &ForcedCall) -> Box<dyn CallReader> {
+pub(super) fn reader(forced: &ForcedCall) -> Box<dyn CallReader> {
     let name = match forced {
         ForcedCall::Required => None,
         ForcedCall::Named(name) => Some(name.clone()),
