@@ -7,6 +7,7 @@ mod cache_salt;
 mod caller;
 mod capability;
 mod chat_completions;
+mod compiler;
 mod completions;
 mod conversation;
 mod derender;
@@ -58,6 +59,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use caller::Identity;
+pub use compiler::StructuredOutputCompiler;
 pub use docs::Docs;
 pub use error::ApiError;
 pub use in_flight::{BytesInFlight, Reservation, inherited, within};
@@ -68,7 +70,6 @@ pub use responses::Responses;
 pub use sampling::SamplingPolicy;
 pub use server_load::ServerLoad;
 pub use slashes::Https;
-pub use structured::StructuredOutputCompiler;
 pub use tokenizer_info::TokenizerInfo;
 pub use tools::ToolPolicy;
 

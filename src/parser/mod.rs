@@ -62,6 +62,18 @@ impl ToolCall {
         let (_, random) = uuid::Uuid::new_v4().as_u64_pair();
         Self { id: format!("chatcmpl-tool-{random:016x}"), name, arguments }
     }
+
+    /// A call with the kind of id that Mistral's templates accept.
+    fn with_short_id(name: String, arguments: String) -> Self {
+        const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+        let mut random = uuid::Uuid::new_v4().as_u128();
+        let mut letter = || {
+            let at = usize::try_from(random % 62).expect("less than 62");
+            random /= 62;
+            char::from(LETTERS[at])
+        };
+        Self { id: std::iter::repeat_with(&mut letter).take(9).collect(), name, arguments }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use super::{
     PromptError, UnprovableSplice,
     marks::last_text,
     seams::Seam,
-    splice::{Splice, fresh_word, spoken},
+    splice::spoken,
+    tail::{Splice, fresh_word},
 };
 use crate::TokenId;
 

@@ -3,7 +3,7 @@
 
 use super::{
     marks::{Part, calls, texts, with_part, without_arguments},
-    splice::{Shown, Splice, fresh_word},
+    tail::{Shown, Splice, fresh_word},
 };
 use crate::json::Value;
 

@@ -13,6 +13,7 @@ mod messages;
 mod seams;
 mod short;
 mod splice;
+mod tail;
 pub mod template;
 
 use std::sync::Arc;
@@ -30,7 +31,8 @@ use conversation::Conversation;
 pub use eos_count::replace_prefix_tokens;
 pub use messages::{said, without_billing_header};
 use seams::Seams;
-use splice::{Joined, Splice};
+use splice::Joined;
+use tail::Splice;
 use template::{ChatTemplate, Patience, TemplateError};
 
 /// A conversation to be put into ids.

@@ -6,16 +6,15 @@
 //! very same bytes, so no later message can be lost or changed. Pure: rendering and encoding are handed in.
 //!
 //! That takes two more renders of everything, so the proof is first tried on a short conversation (`short`), and on the
-//! whole one where that proves nothing.
+//! whole one where that proves nothing. How a tail is found and proven is in `tail`.
 
 use super::{
     PromptError, UnprovableSplice,
-    conversation::{Conversation, common_prefix},
-    marks::{Part, calls, last_text, with_part},
-    seams::{Seam, Seams},
+    marks::{Part, calls, last_text},
     short::Short,
+    tail::Splice,
 };
-use crate::{TokenId, tokenizer::Tokenizer};
+use crate::TokenId;
 
 /// Known ids joined with the tail of the render.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,38 +25,6 @@ pub(super) struct Joined {
     pub(super) overlap: usize,
     /// The known ids end with a stop token that is not the one that the template closes the message with.
     pub(super) foreign_stop: bool,
-}
-
-/// Everything that a splice is made of.
-#[derive(Clone, Copy)]
-pub(super) struct Splice<'a> {
-    pub(super) conversation: &'a Conversation<'a>,
-    pub(super) tokenizer: &'a Tokenizer,
-    pub(super) seams: &'a Seams,
-    /// Ids that end a generation.
-    pub(super) stops: &'a [TokenId],
-    /// The honest render.
-    pub(super) render: &'a str,
-    /// Prompt and generation up to and including the anchor.
-    pub(super) known: &'a [TokenId],
-    /// How many of them were sampled for the anchor, at the most.
-    pub(super) sampled: usize,
-}
-
-/// A render with a word in the place of a part of the anchor.
-pub(super) struct Shown {
-    pub(super) before: String,
-    pub(super) after: String,
-    /// What everything else says that the model wrote in the anchor.
-    pub(super) other: String,
-}
-
-/// The end of a render that starts with the anchor's close.
-pub(super) struct Tail {
-    /// Its length in bytes.
-    pub(super) length: usize,
-    /// What stands before the word that took the place of a part of the anchor, in the render that showed it.
-    pub(super) before: String,
 }
 
 /// What became of the parts of the anchor.
@@ -138,92 +105,6 @@ impl Splice<'_> {
         Err(PromptError::Unprovable(UnprovableSplice::ContinuesOtherText))
     }
 
-    /// The text of ids, as far as they have one: a model may be wider than its tokenizer.
-    pub(super) fn decode(&self, ids: &[TokenId], skip_special_tokens: bool) -> Result<String, PromptError> {
-        let ids: Vec<_> = ids.iter().copied().filter(|&id| self.tokenizer.contains(id)).collect();
-        Ok(self.tokenizer.decode(&ids, skip_special_tokens)?)
-    }
-
-    /// The tail of the honest render that starts with the anchor's close, or why this part does not show it.
-    pub(super) fn tail(&self, anchor: usize, part: Part) -> Result<Tail, PromptError> {
-        let unprovable = |reason| Err(PromptError::Unprovable(reason));
-        let word = fresh_word();
-        let shown = self.shown(anchor, part, &word, None)?;
-        let own = if self.conversation.is_last(anchor) {
-            shown.after.len()
-        } else {
-            let later = fresh_word();
-            let marked = self.shown(anchor, part, &word, Some(&later))?;
-            if marked.before.contains(&later) {
-                return unprovable(UnprovableSplice::MessagesMoved);
-            }
-            let own = marked.after.split(&later).next().unwrap_or_default();
-            common_prefix(&shown.after, own)
-        };
-        let Some(start) = self.close(anchor, part, &shown, own) else {
-            return unprovable(UnprovableSplice::NoClose);
-        };
-        let tail = &shown.after[start..];
-        let Some(head) = self.render.strip_suffix(tail) else {
-            return unprovable(UnprovableSplice::TailDiffers);
-        };
-        let is_close = match part {
-            Part::Content => self.ends_with_content(anchor, head, &shown.before),
-            Part::Arguments(call) => head.ends_with(self.trailer(anchor, call, &shown, start)),
-        };
-        if !is_close {
-            return unprovable(UnprovableSplice::TailDiffers);
-        }
-        Ok(Tail { length: tail.len(), before: shown.before })
-    }
-
-    /// The render around the word, where it stands exactly once. `later` is what the messages behind the anchor say
-    /// instead of their own.
-    fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<Shown, PromptError> {
-        let not_rendered = PromptError::Unprovable(UnprovableSplice::AnchorNotRendered);
-        let other = fresh_word();
-        let Some(message) = with_part(self.conversation.message(anchor), part, word, &other) else {
-            return Err(not_rendered);
-        };
-        // A template may refuse the word where it takes the message itself; another part may still prove it.
-        let text = match self.conversation.text_with(anchor, message, later) {
-            Err(PromptError::Template(error)) if !error.is_exceeded() => return Err(not_rendered),
-            text => text?,
-        };
-        match text.split_once(word) {
-            Some((before, after)) if !after.contains(word) => {
-                Ok(Shown { before: before.to_owned(), after: after.to_owned(), other })
-            }
-            _ => Err(not_rendered),
-        }
-    }
-
-    /// The byte behind the word at which the close starts; it lies within the first `own` bytes, behind which later
-    /// messages speak.
-    fn close(&self, anchor: usize, part: Part, shown: &Shown, own: usize) -> Option<usize> {
-        let after = shown.after.as_str();
-        let seams: Vec<Seam> = self.seams.find(after).take_while(|seam| seam.end <= own).collect();
-        let message = self.conversation.message(anchor);
-        let is_stop = |seam: &&Seam| self.stops.contains(&seam.id);
-        match part {
-            Part::Content => {
-                let Some(first) = seams.first() else {
-                    // Nothing closes the last message of some templates.
-                    return (own == after.len() && after.trim().is_empty()).then_some(own);
-                };
-                // Where calls are shown, a token that ends no generation may be the start of one.
-                let closes = is_stop(&first) || !self.shows_calls(anchor, after);
-                (closes && after[..first.start].trim().is_empty()).then_some(first.start)
-            }
-            Part::Arguments(_) if calls(message).iter().any(|call| self.spells_seam(call)) => None,
-            Part::Arguments(_) => {
-                let ended = self.known.last().and_then(|id| seams.iter().find(|seam| seam.id == *id));
-                let close = ended.filter(is_stop).or(seams.iter().find(is_stop)).or(ended).or(seams.first());
-                close.map(|seam| seam.start)
-            }
-        }
-    }
-
     fn join_tail(&self, tail: &str) -> Result<Joined, PromptError> {
         let suffix = self.tokenizer.encode(tail, false)?;
         let starts_at_seam = match (self.seams.find(tail).next(), suffix.first()) {
@@ -244,11 +125,6 @@ impl Splice<'_> {
         let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
         suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
     }
-}
-
-/// A word that no message says: its 122 random bits are drawn for one request.
-pub(super) fn fresh_word() -> String {
-    format!("tito{}", uuid::Uuid::new_v4().simple())
 }
 
 /// The text without half a character at the end, which is not spoken, and white space, which is often trimmed.

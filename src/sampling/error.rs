@@ -1,6 +1,26 @@
-//! Why no token could be sampled.
+//! Why parameters cannot be honoured, and why no token could be sampled.
 
 use crate::TokenId;
+
+/// A parameter that cannot be honoured.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SamplingError {
+    /// The request field at fault; `None` where vLLM does not name it.
+    pub param: Option<&'static str>,
+    /// vLLM's sentence, complete with its ` (parameter=…, value=…)`.
+    pub message: String,
+}
+
+impl SamplingError {
+    pub(super) fn unnamed(message: String) -> Self {
+        Self { param: None, message }
+    }
+
+    pub(super) fn named(param: &'static str, message: &str, value: impl std::fmt::Display) -> Self {
+        Self { param: Some(param), message: format!("{message} (parameter={param}, value={value})") }
+    }
+}
 
 /// A position that cannot be sampled or scored; the sequence cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

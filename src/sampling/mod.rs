@@ -29,6 +29,7 @@
 #![cfg_attr(test, expect(clippy::float_cmp, reason = "results are exact to the bit"))]
 
 mod best;
+mod constrained;
 mod constraint;
 mod draw;
 mod edits;
@@ -47,7 +48,7 @@ mod truncation;
 mod validation;
 
 pub use constraint::{ConstraintState, SharedConstraint, TokenConstraint, TokenMask};
-pub use error::SampleError;
+pub use error::{SampleError, SamplingError};
 pub use log_probs::{SampledToken, TopLogprob, score_token};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};
 pub use repetition::RepetitionDetection;
@@ -55,7 +56,6 @@ pub use sampler::{SequenceSampler, Step};
 #[cfg(feature = "cuda")]
 pub(crate) use skim::bits_per_logit;
 pub(crate) use skim::{OwnedSummary, SKIM_BLOCK, Skim, Skimmed, Summary};
-pub use validation::SamplingError;
 
 use crate::TokenId;
 

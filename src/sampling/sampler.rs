@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     FinishReason, LogprobsMode, SampleError, SampledToken, SamplingParams,
     best::BestTokens,
-    constraint::Constrained,
+    constrained::Constrained,
     draw::UniformStream,
     edits::Edits,
     log_probs::Distribution,

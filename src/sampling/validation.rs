@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, hash::Hash};
 
-use super::{Logprobs, SamplingParams};
+use super::{Logprobs, SamplingError, SamplingParams};
 use crate::TokenId;
 
 /// A temperature over 0 is raised to this (vLLM's `_MAX_TEMP`).
@@ -12,26 +12,6 @@ const LEAST_TEMPERATURE: f64 = 0.01;
 const GREATEST_BIAS: f32 = 100.0;
 /// vLLM's `MAX_LOGPROB_TOKEN_IDS`.
 const MOST_LOGPROB_TOKEN_IDS: usize = 128;
-
-/// A parameter that cannot be honoured.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SamplingError {
-    /// The request field at fault; `None` where vLLM does not name it.
-    pub param: Option<&'static str>,
-    /// vLLM's sentence, complete with its ` (parameter=…, value=…)`.
-    pub message: String,
-}
-
-impl SamplingError {
-    fn unnamed(message: String) -> Self {
-        Self { param: None, message }
-    }
-
-    fn named(param: &'static str, message: &str, value: impl std::fmt::Display) -> Self {
-        Self { param: Some(param), message: format!("{message} (parameter={param}, value={value})") }
-    }
-}
 
 impl SamplingParams {
     /// Checks every field against its range and against a vocabulary of `vocab_size` tokens.

@@ -9,7 +9,7 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar},
-    mistral_list,
+    mistral_list::{self, MARKER},
 };
 use crate::{
     chat::FunctionTool,
@@ -18,7 +18,6 @@ use crate::{
     structured::{Format, Tag},
 };
 
-pub(super) const MARKER: &str = "[TOOL_CALLS]";
 const ARGS: &str = "[ARGS]";
 const MARKS: &[&str] = &[MARKER, ARGS];
 
@@ -46,18 +45,6 @@ fn grammar(demand: &Demand<'_>) -> Format {
 
 fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(Mistral::default())
-}
-
-/// A call with the kind of id that Mistral's templates accept.
-pub(super) fn call(name: String, arguments: String) -> ToolCall {
-    const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    let mut random = uuid::Uuid::new_v4().as_u128();
-    let mut letter = || {
-        let at = usize::try_from(random % 62).expect("less than 62");
-        random /= 62;
-        char::from(LETTERS[at])
-    };
-    ToolCall { id: std::iter::repeat_with(&mut letter).take(9).collect(), name, arguments }
 }
 
 /// Where in its text the reader is.
@@ -190,7 +177,7 @@ impl Mistral {
             return;
         }
         self.space.clear();
-        out.push(Piece::Call(call(marker::trim(&name).to_owned(), first_value(arguments))));
+        out.push(Piece::Call(ToolCall::with_short_id(marker::trim(&name).to_owned(), first_value(arguments))));
     }
 }
 

@@ -1,10 +1,12 @@
 //! The calls that Mistral's older tokenizers write: a JSON list behind a marker.
 
-use super::mistral::{self, MARKER};
 use crate::{
     json::Value,
     parser::{ToolCall, marker},
 };
+
+/// What calls stand after.
+pub(super) const MARKER: &str = "[TOOL_CALLS]";
 
 /// The calls of what stands behind the first marker; `None` where there are none.
 pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
@@ -37,5 +39,5 @@ fn call(entry: &Value) -> Option<ToolCall> {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_json_string(),
     };
-    Some(mistral::call(name.and_then(Value::as_str).unwrap_or_default().to_owned(), arguments))
+    Some(ToolCall::with_short_id(name.and_then(Value::as_str).unwrap_or_default().to_owned(), arguments))
 }

@@ -5,23 +5,12 @@ use indexmap::IndexMap;
 use super::arguments::Arguments;
 use super::bounds;
 use super::error::Error;
-use super::key::{Key, Name};
+use super::key::Name;
 use super::print;
-use super::value::{self, Joiner, Value, error, items};
+use super::value::{self, Function, Joiner, Key, Value, error, items};
 
 /// How long a range may be, in jinja2's sandbox.
 const MAX_RANGE: usize = 100_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
-    Range,
-    Dict,
-    Namespace,
-    Cycler,
-    Joiner,
-    RaiseException,
-    StrftimeNow,
-}
 
 /// Returns the function of a name.
 pub(super) fn find(name: &str) -> Option<Function> {

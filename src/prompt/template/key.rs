@@ -1,45 +1,15 @@
-//! Keys of dicts: the values that Python hashes, equal as they are in Python (`1`, `1.0` and `True` are one key).
+//! Which keys of dicts are equal: those that are equal in Python (`1`, `1.0` and `True` are one key).
 
 use std::hash::{Hash, Hasher};
 
 use indexmap::Equivalent;
 
-use super::error::Error;
-use super::value::{SequenceKind, Value, error, type_name};
-
-/// A value that can be a key.
-#[derive(Clone, Debug)]
-pub(super) struct Key(Value);
-
-impl Key {
-    /// Takes a value that Python hashes. A tuple may not contain another one, so that hashing takes no longer than the
-    /// tuple is long.
-    pub(super) fn new(value: Value) -> Result<Self, Error> {
-        let is_hashable = match &value {
-            Value::Sequence(tuple) if tuple.kind == SequenceKind::Tuple => tuple.items.iter().all(is_plain),
-            value => is_plain(value),
-        };
-        if is_hashable { Ok(Self(value)) } else { Err(error(format!("unhashable type: '{}'", type_name(&value)))) }
-    }
-
-    pub(super) fn value(&self) -> &Value {
-        &self.0
-    }
-}
-
-fn is_plain(value: &Value) -> bool {
-    !matches!(value, Value::Sequence(_) | Value::Dict(_))
-}
-
-impl From<&str> for Key {
-    fn from(text: &str) -> Self {
-        Self(Value::from(text))
-    }
-}
+use super::numbers;
+use super::value::{Key, Value};
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
+        match (self.value(), other.value()) {
             (Value::Sequence(left), Value::Sequence(right)) => {
                 left.items.len() == right.items.len()
                     && left.items.iter().zip(&right.items).all(|(left, right)| plainly_equal(left, right))
@@ -59,7 +29,7 @@ pub(super) fn plainly_equal(left: &Value, right: &Value) -> bool {
         (Value::Undefined, Value::Undefined) | (Value::None, Value::None) => true,
         (Value::String(_), Value::String(_)) => left.as_str() == right.as_str(),
         (Value::Bool(_) | Value::Int(_) | Value::Float(_), Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
-            super::operators::compare_numbers(left, right) == Some(std::cmp::Ordering::Equal)
+            numbers::compare(left, right) == Some(std::cmp::Ordering::Equal)
         }
         (Value::Big(left), Value::Big(right)) => left == right,
         (Value::Function(left), Value::Function(right)) => left == right,
@@ -80,7 +50,7 @@ const OTHER: u8 = 4;
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match &self.0 {
+        match self.value() {
             Value::Sequence(tuple) => tuple.items.iter().for_each(|item| hash_plain(item, state)),
             value => hash_plain(value, state),
         }
@@ -111,7 +81,7 @@ impl Hash for Name<'_> {
 
 impl Equivalent<Key> for Name<'_> {
     fn equivalent(&self, key: &Key) -> bool {
-        key.0.as_str() == Some(self.0)
+        key.value().as_str() == Some(self.0)
     }
 }
 

@@ -3,9 +3,9 @@
 
 use super::bounds;
 use super::error::Error;
-use super::key::{Key, Name};
+use super::key::Name;
 use super::methods::{LIST_METHODS, STRING_METHODS};
-use super::value::{DICT_METHODS, SequenceKind, Value, as_integer, error, method, type_name};
+use super::value::{DICT_METHODS, Key, SequenceKind, Value, as_integer, error, method, type_name};
 
 /// `value.name`.
 pub(super) fn attribute(value: &Value, name: &str) -> Result<Value, Error> {

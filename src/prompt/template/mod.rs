@@ -23,6 +23,7 @@ mod key;
 mod literal;
 mod lookups;
 mod methods;
+mod numbers;
 mod operators;
 mod predicates;
 mod print;

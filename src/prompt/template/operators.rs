@@ -4,13 +4,23 @@ use std::cmp::Ordering;
 
 use super::bounds;
 use super::error::Error;
-use super::key::{Key, plainly_equal};
-use super::syntax::Operator;
+use super::key::plainly_equal;
+use super::numbers;
 use super::value::{
-    SequenceKind, Value, as_float, as_integer, error, is_big, is_generator, is_list_or_tuple, is_view, items, list,
-    to_float, tuple, type_name,
+    Key, SequenceKind, Value, as_float, as_integer, error, is_big, is_generator, is_list_or_tuple, is_view, items,
+    list, to_float, tuple, type_name,
 };
-use crate::json::Integer;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    FloorDivide,
+    Modulo,
+    Power,
+}
 
 /// Calculates; a string or list may be repeated.
 pub(super) fn calculate(left: &Value, operator: Operator, right: &Value) -> Result<Value, Error> {
@@ -166,46 +176,6 @@ pub(super) fn signed(value: &Value, is_minus: bool) -> Result<Value, Error> {
     signed.map(Value::Int).ok_or_else(|| error("the result is an integer of more than 128 bits"))
 }
 
-/// Compares two numbers exactly; none if they cannot be ordered.
-pub(super) fn compare_numbers(left: &Value, right: &Value) -> Option<Ordering> {
-    match (as_integer(left), as_integer(right)) {
-        (Some(left), Some(right)) => Some(left.cmp(&right)),
-        (Some(left), None) => compare_mixed(left, as_float(right)?),
-        (None, Some(right)) => compare_mixed(right, as_float(left)?).map(Ordering::reverse),
-        (None, None) => as_float(left)?.partial_cmp(&as_float(right)?),
-    }
-}
-
-// Compares an integer of more than 128 bits with any number.
-fn compare_big(left: &Integer, right: &Value) -> Option<Ordering> {
-    let digits = left.to_string();
-    let own = if digits.starts_with('-') { Ordering::Less } else { Ordering::Greater };
-    match right {
-        Value::Big(right) => {
-            let other = right.to_string();
-            if digits.starts_with('-') != other.starts_with('-') {
-                return Some(own);
-            }
-            let larger = digits.len().cmp(&other.len()).then_with(|| digits.cmp(&other));
-            Some(if own == Ordering::Less { larger.reverse() } else { larger })
-        }
-        Value::Float(float) => digits.parse::<f64>().ok()?.partial_cmp(float),
-        _ => Some(own),
-    }
-}
-
-fn compare_mixed(integer: i128, float: f64) -> Option<Ordering> {
-    if float.is_nan() {
-        return None;
-    }
-    if float.abs() >= 2_f64.powi(127) {
-        return Some(if float > 0.0 { Ordering::Less } else { Ordering::Greater });
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "the fraction is compared besides")]
-    let whole = float.trunc() as i128;
-    Some(integer.cmp(&whole).then_with(|| 0.0.partial_cmp(&float.fract()).unwrap_or(Ordering::Equal)))
-}
-
 /// `left == right`. Views equal nothing.
 pub(super) fn equal(left: &Value, right: &Value) -> Result<bool, Error> {
     match (left, right) {
@@ -264,13 +234,13 @@ pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, E
         }
         _ if is_number(left) && is_number(right) => {
             bounds::step()?;
-            Ok(compare_numbers(left, right))
+            Ok(numbers::compare(left, right))
         }
         (Value::Big(a), _) if is_number(right) || is_big(right) => {
             bounds::look_through(a.to_string().len())?;
-            Ok(compare_big(a, right))
+            Ok(numbers::compare_big(a, right))
         }
-        (_, Value::Big(b)) if is_number(left) => Ok(compare_big(b, left).map(Ordering::reverse)),
+        (_, Value::Big(b)) if is_number(left) => Ok(numbers::compare_big(b, left).map(Ordering::reverse)),
         _ => Err(error(format!(
             "'<' not supported between instances of '{}' and '{}'",
             type_name(left),
@@ -338,10 +308,10 @@ mod tests {
     #[test]
     fn integers_and_floats_compare_exactly() {
         let big = (1_i128 << 53) + 1;
-        assert_eq!(compare_numbers(&Value::Int(big), &Value::Float(9_007_199_254_740_992.0)), Some(Ordering::Greater));
-        assert_eq!(compare_numbers(&Value::Int(-1), &Value::Float(-1.5)), Some(Ordering::Greater));
-        assert_eq!(compare_numbers(&Value::Float(f64::INFINITY), &Value::Int(i128::MAX)), Some(Ordering::Greater));
-        assert_eq!(compare_numbers(&Value::Int(1), &Value::Float(f64::NAN)), None);
-        assert_eq!(compare_numbers(&Value::Bool(true), &Value::Float(1.0)), Some(Ordering::Equal));
+        assert_eq!(numbers::compare(&Value::Int(big), &Value::Float(9_007_199_254_740_992.0)), Some(Ordering::Greater));
+        assert_eq!(numbers::compare(&Value::Int(-1), &Value::Float(-1.5)), Some(Ordering::Greater));
+        assert_eq!(numbers::compare(&Value::Float(f64::INFINITY), &Value::Int(i128::MAX)), Some(Ordering::Greater));
+        assert_eq!(numbers::compare(&Value::Int(1), &Value::Float(f64::NAN)), None);
+        assert_eq!(numbers::compare(&Value::Bool(true), &Value::Float(1.0)), Some(Ordering::Equal));
     }
 }

@@ -164,9 +164,8 @@ fn json_key(key: &Value) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::value::{dict, from_json, generator, tuple};
+    use super::value::{Key, dict, from_json, generator, tuple};
     use super::*;
-    use crate::prompt::template::key::Key;
 
     #[test]
     fn values_print_as_in_python() {

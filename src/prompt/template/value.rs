@@ -11,8 +11,6 @@ use parking_lot::Mutex;
 
 use super::bounds::{self, Charge};
 use super::error::Error;
-use super::globals::Function;
-use super::key::Key;
 use crate::json;
 
 /// The methods of a dict; each hides a key of its name from attribute access.
@@ -76,6 +74,10 @@ pub(super) enum SequenceKind {
     Range(i64, i64, i64),
 }
 
+/// A value that can be a key of a dict; `key` says which of them are equal.
+#[derive(Clone, Debug)]
+pub(super) struct Key(Value);
+
 /// A Python dict.
 #[derive(Debug)]
 pub(super) struct Dict {
@@ -109,6 +111,18 @@ pub(super) struct Cycler {
 pub(super) struct Joiner {
     pub(super) separator: Value,
     pub(super) is_used: std::sync::atomic::AtomicBool,
+}
+
+/// A function that every template may call; `globals` says what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Range,
+    Dict,
+    Namespace,
+    Cycler,
+    Joiner,
+    RaiseException,
+    StrftimeNow,
 }
 
 /// What a value is, where the differences within do not matter.
@@ -200,6 +214,29 @@ impl Value {
 
 fn deepest<'v>(items: impl IntoIterator<Item = &'v Value>) -> usize {
     items.into_iter().map(Value::depth).max().unwrap_or(0)
+}
+
+impl Key {
+    /// Takes a value that Python hashes. A tuple may not contain another one, so that hashing takes no longer than the
+    /// tuple is long.
+    pub(super) fn new(value: Value) -> Result<Self, Error> {
+        let is_plain = |value: &Value| !matches!(value, Value::Sequence(_) | Value::Dict(_));
+        let is_hashable = match &value {
+            Value::Sequence(tuple) if tuple.kind == SequenceKind::Tuple => tuple.items.iter().all(is_plain),
+            value => is_plain(value),
+        };
+        if is_hashable { Ok(Self(value)) } else { Err(error(format!("unhashable type: '{}'", type_name(&value)))) }
+    }
+
+    pub(super) fn value(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(Value::from(text))
+    }
 }
 
 impl From<&str> for Value {

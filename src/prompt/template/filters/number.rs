@@ -2,8 +2,7 @@
 
 use super::super::arguments::Arguments;
 use super::super::error::Error;
-use super::super::operators;
-use super::super::syntax::Operator;
+use super::super::operators::{self, Operator};
 use super::super::text::{self, Ends};
 use super::super::value::{Value, ValueKind, as_float, as_integer, error, items, to_float, type_name};
 use super::lookup;

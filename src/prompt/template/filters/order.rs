@@ -5,9 +5,8 @@ use std::cmp::Ordering;
 use super::super::arguments::Arguments;
 use super::super::bounds;
 use super::super::error::Error;
-use super::super::key::Key;
 use super::super::operators;
-use super::super::value::{Value, error, generator, items, list, tuple, type_name};
+use super::super::value::{Key, Value, error, generator, items, list, tuple, type_name};
 use super::lookup;
 
 // Python asks for `<` only, and what cannot be ordered (not a number) is not less than anything.

@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 use super::super::arguments::Arguments;
 use super::super::bounds;
 use super::super::error::Error;
-use super::super::key::Key;
 use super::super::operators::equal;
 use super::super::print;
-use super::super::value::{Cycler, Dict, Value, dict as new_dict, error, is_view, tuple, type_name, view};
+use super::super::value::{Cycler, Dict, Key, Value, dict as new_dict, error, is_view, tuple, type_name, view};
 use super::unsafe_method;
 
 pub(super) fn dict(

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use super::super::arguments::{Arguments, Given};
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
-use super::super::globals::{self, Function};
-use super::super::key::{Key, Name};
+use super::super::globals;
+use super::super::key::Name;
 use super::super::methods;
 use super::super::strftime;
 use super::super::syntax::{self, Call, Macro};
-use super::super::value::{self, DICT_METHODS, Value, error, type_name};
+use super::super::value::{self, DICT_METHODS, Function, Key, Value, error, type_name};
 use super::scope::Scope;
 use super::{Defined, Namespace, Renderer, check_attribute};
 

@@ -7,14 +7,13 @@ use indexmap::IndexMap;
 use super::super::arguments::{Arguments, Given};
 use super::super::bounds::{self, Charge, MAX_VALUE_DEPTH};
 use super::super::error::{Error, Limit};
-use super::super::key::Key;
 use super::super::lookups;
-use super::super::operators;
+use super::super::operators::{self, Operator};
 use super::super::predicates;
 use super::super::print;
 use super::super::slice;
-use super::super::syntax::{self, Arm, Comparison, Expression, Operator, Step};
-use super::super::value::{self, Value, error, items};
+use super::super::syntax::{self, Arm, Comparison, Expression, Step};
+use super::super::value::{self, Key, Value, error, items};
 use super::Renderer;
 use super::scope::Scope;
 

@@ -3,11 +3,12 @@
 use super::super::error::shown;
 use super::super::filters;
 use super::super::literal;
+use super::super::operators::Operator;
 use super::super::predicates;
 use super::super::tokens::{Kind, Token};
 use super::super::value::Value;
 use super::statements::{Parser, TokenResult};
-use super::{Arguments, Arm, Comparison, Expression, Filtering, Operator, Step};
+use super::{Arguments, Arm, Comparison, Expression, Filtering, Step};
 
 /// Operators of arithmetic by precedence; `~` stands between the first two.
 const SUMS: [(&str, Operator); 2] = [("+", Operator::Add), ("-", Operator::Subtract)];

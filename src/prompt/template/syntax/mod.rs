@@ -10,6 +10,7 @@ pub(super) use statements::parse;
 use std::sync::Arc;
 
 use super::filters::Filter;
+use super::operators::Operator;
 use super::predicates::Predicate;
 use super::value::Value;
 
@@ -105,17 +106,6 @@ pub(super) enum Expression {
 pub(super) struct Arm {
     pub(super) value: Expression,
     pub(super) tests: Vec<Expression>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
-    Add,
-    Subtract,
-    Multiply,
-    Divide,
-    FloorDivide,
-    Modulo,
-    Power,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

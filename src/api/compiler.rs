@@ -1,0 +1,148 @@
+//! What an answer must be, compiled: away from the threads that serve connections, and few at once.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{error::ApiError, sampling::Sampling};
+use crate::{
+    TokenId,
+    generation::{OpenReasoning, open_reasoning},
+    sampling::SharedConstraint,
+    structured::{Cancellation, Constraint, Grammars, JsonOptions, ReasoningEnd, after_reasoning},
+    tokenizer::Tokenizer,
+};
+
+/// Short constraints that are compiled at once; most of them take milliseconds.
+const SHORT_COMPILATIONS: usize = 4;
+/// Long constraints that are compiled at once; each may keep a core busy for seconds, and short ones do not wait for them.
+const LONG_COMPILATIONS: usize = 1;
+/// A constraint of more bytes than this is a long one.
+const SHORT_BYTES: usize = 1 << 14;
+
+/// Compiles what requests ask for.
+#[derive(Debug)]
+pub struct StructuredOutputCompiler {
+    tokenizer: Arc<Tokenizer>,
+    grammars: Arc<Grammars>,
+    /// What the server demands of JSON, whatever a request says.
+    json: JsonOptions,
+    short: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+/// Cancels a compilation when the request that waits for it is dropped.
+struct CancelOnDrop(Arc<Cancellation>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl StructuredOutputCompiler {
+    /// `end` are the model's end-of-sequence tokens.
+    pub fn new(tokenizer: Arc<Tokenizer>, end: impl IntoIterator<Item = TokenId>) -> Self {
+        Self {
+            grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), end)),
+            tokenizer,
+            json: JsonOptions::default(),
+            short: Arc::new(Semaphore::new(SHORT_COMPILATIONS)),
+            long: Arc::new(Semaphore::new(LONG_COMPILATIONS)),
+        }
+    }
+
+    /// Has all JSON written as `json` says, `compact` and `closed` of it.
+    #[must_use]
+    pub fn with_json(self, json: JsonOptions) -> Self {
+        Self { json, ..self }
+    }
+
+    /// Compiles what `sampling` demands of the output, away from the threads that serve connections. Reasoning that may
+    /// come first is free, as in vLLM.
+    pub(super) async fn constrain(
+        &self,
+        sampling: &mut Sampling,
+        prompt: &[TokenId],
+        vocab_size: usize,
+    ) -> Result<(), ApiError> {
+        let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
+        sampling.set_compiled(match open_reasoning(&sampling.text.format, &self.tokenizer, prompt) {
+            None => compiled,
+            Some(OpenReasoning { end: Some(end), call }) => {
+                after_reasoning(compiled, ReasoningEnd { end, call }, vocab_size)
+            }
+            Some(OpenReasoning { end: None, .. }) => {
+                return Err(ApiError::invalid_request(
+                    "structured outputs after reasoning need a token that ends reasoning, and the vocabulary has none",
+                ));
+            }
+        });
+        Ok(())
+    }
+
+    async fn compile(&self, sampling: &mut Sampling) -> Result<Option<SharedConstraint>, ApiError> {
+        let Some(constraint) = sampling.take_constraint() else { return Ok(None) };
+        if !sampling.can_end() {
+            return Err(ApiError::invalid_request(
+                "structured outputs need a token that ends them, and the model has none: pass `stop_token_ids`",
+            ));
+        }
+        self.compiled(constraint.within(&self.json)).await.map(Some)
+    }
+
+    /// Compiles a constraint when its turn comes; dropping this gives the turn up, or ends the compilation.
+    async fn compiled(&self, constraint: Constraint) -> Result<SharedConstraint, ApiError> {
+        let turn = self.turn(&constraint).await?;
+        let cancellation = Arc::new(Cancellation::default());
+        let _cancelled = CancelOnDrop(Arc::clone(&cancellation));
+        let grammars = Arc::clone(&self.grammars);
+        // The turn ends with the work, also when nobody waits for it any more.
+        let compiled = tokio::task::spawn_blocking(move || {
+            let _turn: OwnedSemaphorePermit = turn;
+            grammars.compile(&constraint, &cancellation)
+        });
+        Ok(compiled.await.map_err(ApiError::internal)??)
+    }
+
+    /// Waits until the constraint may be compiled; who goes away meanwhile has not begun.
+    async fn turn(&self, constraint: &Constraint) -> Result<OwnedSemaphorePermit, ApiError> {
+        let turns = if constraint.is_longer_than(SHORT_BYTES) { &self.long } else { &self.short };
+        Arc::clone(turns).acquire_owned().await.map_err(ApiError::internal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn compiler() -> StructuredOutputCompiler {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
+        StructuredOutputCompiler::new(Arc::new(Tokenizer::from_file(path).unwrap()), [2])
+    }
+
+    #[tokio::test]
+    async fn short_constraints_do_not_wait_for_long_ones() {
+        let compiler = compiler();
+        let busy = compiler.turn(&Constraint::Regex("a".repeat(SHORT_BYTES + 1))).await.unwrap();
+        let long = Constraint::Regex("b".repeat(SHORT_BYTES + 1));
+        assert!(compiler.turn(&long).now_or_never().is_none(), "one at a time");
+        assert!(compiler.turn(&Constraint::Regex("a".to_owned())).now_or_never().is_some());
+        drop(busy);
+        assert!(compiler.turn(&long).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_while_it_waits_is_never_compiled() {
+        let compiler = compiler();
+        let constraint = Constraint::Regex("c".repeat(SHORT_BYTES + 1));
+        let busy = compiler.turn(&constraint).await.unwrap();
+        assert!(compiler.compiled(constraint.clone()).now_or_never().is_none());
+        drop(busy);
+        // Nothing holds the turn: what was dropped had not begun.
+        assert!(compiler.turn(&constraint).now_or_never().is_some());
+        assert!(compiler.compiled(constraint).await.is_ok());
+    }
+}
