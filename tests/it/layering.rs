@@ -113,14 +113,14 @@ const MOST_LINES: usize = 500;
 const EMPTY_NAMES: [&str; 6] = ["utils", "util", "helpers", "helper", "common", "misc"];
 
 /// A file of the repository.
-struct Source {
+pub(super) struct Source {
     /// From the repository's root, with `/`.
-    path: String,
+    pub(super) path: String,
     text: String,
 }
 
 impl Source {
-    fn new(path: &str, text: &str) -> Self {
+    pub(super) fn new(path: &str, text: &str) -> Self {
         Self { path: path.to_owned(), text: text.to_owned() }
     }
 
@@ -131,7 +131,7 @@ impl Source {
     }
 
     /// Lines with their numbers, without comments.
-    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(super) fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let numbered = self.text.lines().enumerate().map(|(index, line)| (index + 1, line));
         numbered.map(|(number, line)| (number, line.split("//").next().unwrap_or_default()))
     }
@@ -157,11 +157,11 @@ impl Source {
     }
 }
 
-fn is_name(c: char) -> bool {
+pub(super) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn name_at(text: &str) -> &str {
+pub(super) fn name_at(text: &str) -> &str {
     text.split(|c| !is_name(c)).next().unwrap_or_default()
 }
 
@@ -263,7 +263,7 @@ fn bad_shape(source: &Source) -> Vec<String> {
     complaints
 }
 
-fn sources(folders: &[&str]) -> Vec<Source> {
+pub(super) fn sources(folders: &[&str]) -> Vec<Source> {
     fn collect(folder: &Path, root: &Path, out: &mut Vec<Source>) {
         let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         entries.sort();

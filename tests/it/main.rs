@@ -8,6 +8,8 @@ mod abort;
 mod app;
 /// Keys on everything but health, metrics and docs.
 mod auth;
+/// Files that import each other.
+mod circles;
 /// The command line, by running the binary.
 mod cli;
 /// Models that mistral.rs has not been shown to compute right.
