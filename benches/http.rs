@@ -217,7 +217,7 @@ fn generation() -> GenerationRequest {
         prompt_token_ids: [1, 2, 3, 4, 5, 6, 7, 8].into(),
         sequences: 1,
         party: None,
-        sampling: Arc::new(sampling),
+        sampling: Arc::new(sampling.validated(usize::MAX).expect("valid parameters")),
         prompt_logprobs: None,
         cache_salt: None,
         text: Arc::new(TextOptions::default()),

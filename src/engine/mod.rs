@@ -31,7 +31,7 @@ pub use self::{
     turns::Party,
     weights::{WeightDtype, WeightTensor},
 };
-pub use crate::sampling::{FinishReason, SampledToken, SamplingParams};
+pub use crate::sampling::{FinishReason, SampledToken, SamplingParams, ValidSamplingParams};
 use crate::{TokenId, sampling::SampleError};
 
 /// One sequence to generate.
@@ -39,8 +39,8 @@ use crate::{TokenId, sampling::SampleError};
 pub struct GenerateRequest {
     /// The prompt, verbatim: nothing is added to it.
     pub prompt_token_ids: Arc<[TokenId]>,
-    /// Validated, with `max_tokens` such that prompt and output fit the context.
-    pub sampling: Arc<SamplingParams>,
+    /// With `max_tokens` such that prompt and output fit the context.
+    pub sampling: Arc<ValidSamplingParams>,
     /// Report the log-probs of the prompt with this many alternatives a position, before the first sampled token.
     pub prompt_logprobs: Option<usize>,
     /// Requests share cached prefixes only with requests of the same salt.

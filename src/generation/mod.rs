@@ -28,7 +28,8 @@ pub use running::RunningRequests;
 use crate::{
     TokenId,
     engine::{
-        Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams, TokenStream,
+        Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams,
+        TokenStream, ValidSamplingParams,
     },
     parser::ToolCall,
     sampling::RepetitionDetection,
@@ -44,8 +45,8 @@ pub struct GenerationRequest {
     pub sequences: usize,
     /// Who shares the engine evenly with others; `None` for the request itself.
     pub party: Option<Party>,
-    /// Validated; those of the first sequence, see [`SamplingParams::of_sequence`].
-    pub sampling: Arc<SamplingParams>,
+    /// Those of the first sequence, see [`ValidSamplingParams::of_sequence`].
+    pub sampling: Arc<ValidSamplingParams>,
     /// Report the log-probs of the prompt, with this many alternatives a position.
     pub prompt_logprobs: Option<usize>,
     /// Requests share cached prefixes only with requests of the same salt.

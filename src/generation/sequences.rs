@@ -287,7 +287,7 @@ mod tests {
             sequences,
             party: None,
             owner: None,
-            sampling: Arc::new(sampling),
+            sampling: sampling.valid(),
             prompt_logprobs: None,
             cache_salt: None,
             text: Arc::new(TextOptions::default()),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn sampler(params: SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(Arc::new(params), Arc::new([]), 0)
+        SequenceSampler::new(params.valid(), Arc::new([]), 0)
     }
 
     fn sample(params: SamplingParams, logits: &[f32]) -> Result<(Vec<TokenId>, Option<FinishReason>), SampleError> {

@@ -56,6 +56,7 @@ pub use sampler::{SequenceSampler, Step};
 #[cfg(feature = "cuda")]
 pub(crate) use skim::bits_per_logit;
 pub(crate) use skim::{OwnedSummary, SKIM_BLOCK, Skim, Skimmed, Summary};
+pub use validation::ValidSamplingParams;
 
 use crate::TokenId;
 

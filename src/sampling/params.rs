@@ -1,7 +1,5 @@
 //! What a request asks of the sampler.
 
-use std::sync::Arc;
-
 use super::{FinishReason, RepetitionDetection, SharedConstraint};
 use crate::TokenId;
 
@@ -26,8 +24,8 @@ pub enum LogprobsMode {
     Processed,
 }
 
-/// Everything that decides the next token, given logits and history. Build it, then pass it through
-/// [`SamplingParams::validated`].
+/// Everything that decides the next token, given logits and history. Samplers and engines take only what
+/// [`SamplingParams::validated`] makes of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
     /// In [0, 2]; 0 is greedy, and then `top_p`, `top_k` and `min_p` do not apply.
@@ -115,19 +113,6 @@ impl SamplingParams {
     /// Every token that `min_tokens` holds back; may repeat a token.
     pub(super) fn end_token_ids(&self) -> impl Iterator<Item = TokenId> {
         self.eos_token_id.iter().chain(&self.extra_eos_token_ids).chain(&self.stop_token_ids).copied()
-    }
-}
-
-impl SamplingParams {
-    /// Those of the `index`-th of several sequences with one prompt: a seed is the request's plus the index, as in vLLM.
-    #[must_use]
-    pub fn of_sequence(self: &Arc<Self>, index: usize) -> Arc<Self> {
-        match self.seed {
-            Some(seed) if index > 0 => {
-                Arc::new(Self { seed: Some(seed.wrapping_add(index as u64)), ..(**self).clone() })
-            }
-            _ => Arc::clone(self),
-        }
     }
 
     /// Whether a sequence ends with `id`, its `sampled`-th token. As in vLLM, a stop token wins over `max_tokens`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    FinishReason, LogprobsMode, SampleError, SampledToken, SamplingParams,
+    FinishReason, LogprobsMode, SampleError, SampledToken, ValidSamplingParams,
     best::BestTokens,
     constrained::Constrained,
     draw::UniformStream,
@@ -28,7 +28,7 @@ pub struct Step {
 /// Samples one sequence, position by position.
 #[derive(Debug)]
 pub struct SequenceSampler {
-    pub(super) params: Arc<SamplingParams>,
+    pub(super) params: Arc<ValidSamplingParams>,
     pub(super) output: Vec<TokenId>,
     pub(super) method: Method,
     pub(super) penalties: Option<Penalties>,
@@ -60,9 +60,9 @@ struct Scratch {
 }
 
 impl SequenceSampler {
-    /// `params` are validated; `fallback_seed` seeds the draw when `params.seed` is `None`.
+    /// `fallback_seed` seeds the draw when `params.seed` is `None`.
     #[expect(clippy::needless_pass_by_value, reason = "whether the prompt is kept is not the caller's concern")]
-    pub fn new(params: Arc<SamplingParams>, prompt_token_ids: Arc<[TokenId]>, fallback_seed: u64) -> Self {
+    pub fn new(params: Arc<ValidSamplingParams>, prompt_token_ids: Arc<[TokenId]>, fallback_seed: u64) -> Self {
         let uniforms = UniformStream::new(params.seed.unwrap_or(fallback_seed));
         let method = match Truncation::new(&params) {
             _ if params.is_greedy() => Method::Greedy,
@@ -208,10 +208,10 @@ fn edited_max(logits: &[f32]) -> Result<f32, SampleError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::Logprobs;
+    use crate::sampling::{Logprobs, SamplingParams};
 
     fn sampler(params: SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(Arc::new(params), Arc::new([]), 0)
+        SequenceSampler::new(params.unchecked(), Arc::new([]), 0)
     }
 
     fn greedy() -> SamplingParams {
@@ -251,7 +251,7 @@ mod tests {
         let params = SamplingParams { bad_words: vec![vec![2], vec![1, 1]], ..greedy() };
         let logits = [0.0, 2.0, 3.0, 1.0];
         assert_eq!(ids(params.clone(), &logits, 4), [1, 3, 1, 3]);
-        let mut with_prompt = SequenceSampler::new(Arc::new(params), Arc::new([1]), 0);
+        let mut with_prompt = SequenceSampler::new(params.valid(), Arc::new([1]), 0);
         assert_eq!(with_prompt.step(&mut logits.clone()).unwrap().token.id, 1);
     }
 
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_repetition_penalty_covers_the_prompt() {
         let params = SamplingParams { repetition_penalty: 2.0, ..greedy() };
-        let mut sampler = SequenceSampler::new(Arc::new(params), Arc::new([2, 2]), 0);
+        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([2, 2]), 0);
         assert_eq!(sampler.step(&mut [1.0, 2.0, 3.0]).unwrap().token.id, 1);
     }
 

@@ -206,7 +206,7 @@ mod tests {
     use crate::sampling::SamplingParams;
 
     fn sampler(params: &SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(Arc::new(params.clone()), Arc::new([]), 3)
+        SequenceSampler::new(params.clone().valid(), Arc::new([]), 3)
     }
 
     /// A position by way of a summary, where that may be.

@@ -2,9 +2,9 @@
 //!
 //! Sentences and their order are those of vLLM 0.32's `SamplingParams`, with the numbers as Python writes them.
 
-use std::{collections::HashSet, hash::Hash};
+use std::{collections::HashSet, hash::Hash, ops::Deref, sync::Arc};
 
-use super::{Logprobs, SamplingError, SamplingParams};
+use super::{Logprobs, SamplingError, SamplingParams, SharedConstraint};
 use crate::TokenId;
 
 /// A temperature over 0 is raised to this (vLLM's `_MAX_TEMP`).
@@ -13,13 +13,51 @@ const GREATEST_BIAS: f32 = 100.0;
 /// vLLM's `MAX_LOGPROB_TOKEN_IDS`.
 const MOST_LOGPROB_TOKEN_IDS: usize = 128;
 
+/// Parameters that keep to their ranges and to a vocabulary, which nothing but [`SamplingParams::validated`] makes: the
+/// only ones that samplers and engines take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidSamplingParams(SamplingParams);
+
+impl Deref for ValidSamplingParams {
+    type Target = SamplingParams;
+
+    fn deref(&self) -> &SamplingParams {
+        &self.0
+    }
+}
+
+impl ValidSamplingParams {
+    /// Those of the `index`-th of several sequences with one prompt: a seed is the request's plus the index, as in vLLM.
+    #[must_use]
+    pub fn of_sequence(self: &Arc<Self>, index: usize) -> Arc<Self> {
+        match self.seed {
+            Some(seed) if index > 0 => {
+                let seed = Some(seed.wrapping_add(index as u64));
+                Arc::new(Self(SamplingParams { seed, ..self.0.clone() }))
+            }
+            _ => Arc::clone(self),
+        }
+    }
+
+    /// The same with `max_tokens`, as many as there is room for; one token is sampled in any case.
+    pub fn with_max_tokens(&self, max_tokens: usize) -> Result<Self, SamplingError> {
+        self.check_min_tokens(max_tokens)?;
+        Ok(Self(SamplingParams { max_tokens: max_tokens.max(1), ..self.0.clone() }))
+    }
+
+    /// Has the output keep to `constraint`.
+    pub fn constrain(&mut self, constraint: SharedConstraint) {
+        self.0.constraint = Some(constraint);
+    }
+}
+
 impl SamplingParams {
     /// Checks every field against its range and against a vocabulary of `vocab_size` tokens.
     ///
     /// Also settles, as vLLM does, what the sampler relies on: a temperature between 0 and 0.01 becomes 0.01, biases
     /// are clamped to ±100 and the last of several for one token counts, greedy sampling has no truncation. Ids are named
     /// once each, so that no list is longer than the vocabulary, however often a request repeats itself.
-    pub fn validated(mut self, vocab_size: usize) -> Result<Self, SamplingError> {
+    pub fn validated(mut self, vocab_size: usize) -> Result<ValidSamplingParams, SamplingError> {
         if self.temperature > 0.0 && self.temperature < LEAST_TEMPERATURE {
             self.temperature = LEAST_TEMPERATURE;
         }
@@ -36,7 +74,7 @@ impl SamplingParams {
             self.top_k = 0;
             self.min_p = 0.0;
         }
-        Ok(self)
+        Ok(ValidSamplingParams(self))
     }
 
     fn check_penalties(&self) -> Result<(), SamplingError> {
@@ -88,11 +126,16 @@ impl SamplingParams {
     }
 
     fn check_lengths(&self) -> Result<(), SamplingError> {
-        let Self { max_tokens, min_tokens, .. } = self;
-        if *max_tokens < 1 {
+        let max_tokens = self.max_tokens;
+        if max_tokens < 1 {
             let message = format!("max_tokens must be at least 1, got {max_tokens}.");
             return Err(SamplingError::named("max_tokens", &message, max_tokens));
         }
+        self.check_min_tokens(max_tokens)
+    }
+
+    fn check_min_tokens(&self, max_tokens: usize) -> Result<(), SamplingError> {
+        let min_tokens = self.min_tokens;
         if min_tokens > max_tokens {
             let message =
                 format!("min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}.");
@@ -169,6 +212,19 @@ impl SamplingParams {
     }
 }
 
+#[cfg(test)]
+impl SamplingParams {
+    /// As they are, for tests of values that no request could have.
+    pub(crate) fn unchecked(self) -> Arc<ValidSamplingParams> {
+        Arc::new(ValidSamplingParams(self))
+    }
+
+    /// Valid ones, for tests that are about something else than a vocabulary.
+    pub(crate) fn valid(self) -> Arc<ValidSamplingParams> {
+        Arc::new(self.validated(usize::MAX).expect("the test's parameters are valid"))
+    }
+}
+
 /// Leaves the first of equal values, in their order.
 fn keep_first<T: Clone + Eq + Hash>(values: &mut Vec<T>) {
     let mut seen = HashSet::new();
@@ -214,7 +270,7 @@ mod tests {
 
     #[test]
     fn defaults_are_valid_and_stay_as_they_are() {
-        assert_eq!(base().validated(100), Ok(base()));
+        assert_eq!(*base().validated(100).unwrap(), base());
     }
 
     #[test]
@@ -393,7 +449,8 @@ mod tests {
             ..base()
         };
         let params = params.validated(100).unwrap();
-        assert_eq!((params.stop_token_ids, params.allowed_token_ids), (vec![7, 3], Some(vec![9, 1])));
+        assert_eq!(params.stop_token_ids, [7, 3]);
+        assert_eq!(params.allowed_token_ids.as_deref(), Some(&[9, 1][..]));
         assert_eq!(params.bad_words, [vec![1, 2], vec![3]]);
     }
 

@@ -92,7 +92,7 @@ impl Model {
             max_tokens: most,
             ..SamplingParams::default()
         };
-        let mut sampler = SequenceSampler::new(Arc::new(params), Arc::new([]), 0);
+        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([]), 0);
         let mut ids = Vec::new();
         let mut random = seed;
         loop {

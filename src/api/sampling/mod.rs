@@ -26,7 +26,7 @@ use crate::{
     json::string_repr,
     model::{EosTokens, GenerationConfig},
     parser::OutputFormat,
-    sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint},
+    sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint, ValidSamplingParams},
     structured::Constraint,
     tokenizer::Tokenizer,
 };
@@ -174,7 +174,7 @@ impl SamplingPolicy {
 /// A request's sampling, before the room for its output is known.
 #[derive(Debug, Clone)]
 pub(super) struct Sampling {
-    params: SamplingParams,
+    params: ValidSamplingParams,
     /// What the output must be, not compiled yet.
     constraint: Option<Constraint>,
     /// Sequences to generate.
@@ -408,7 +408,7 @@ impl Sampling {
 
     /// What was compiled.
     pub(super) fn set_compiled(&mut self, constraint: SharedConstraint) {
-        self.params.constraint = Some(constraint);
+        self.params.constrain(constraint);
     }
 
     /// Whether the output must be something, once that is compiled.
@@ -418,7 +418,7 @@ impl Sampling {
 
     /// Whether there is a token that ends an output.
     pub(super) fn can_end(&self) -> bool {
-        let SamplingParams { eos_token_id, extra_eos_token_ids, stop_token_ids, .. } = &self.params;
+        let SamplingParams { eos_token_id, extra_eos_token_ids, stop_token_ids, .. } = &*self.params;
         eos_token_id.is_some() || !extra_eos_token_ids.is_empty() || !stop_token_ids.is_empty()
     }
 
@@ -476,15 +476,7 @@ impl Sampling {
     }
 
     /// The parameters of the first sequence, with `room` tokens left in the context.
-    pub(super) fn params(&self, room: usize) -> Result<Arc<SamplingParams>, ApiError> {
-        let max_tokens = self.most_tokens(room);
-        if self.params.min_tokens > max_tokens {
-            let message = format!(
-                "min_tokens must be less than or equal to max_tokens={max_tokens}, got {}.",
-                self.params.min_tokens
-            );
-            return Err(ApiError::invalid_request(message));
-        }
-        Ok(Arc::new(SamplingParams { max_tokens, ..self.params.clone() }))
+    pub(super) fn params(&self, room: usize) -> Result<Arc<ValidSamplingParams>, ApiError> {
+        Ok(Arc::new(self.params.with_max_tokens(self.most_tokens(room))?))
     }
 }

@@ -90,7 +90,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         SamplingParams { temperature, seed, max_tokens, logprobs: Some(Logprobs::All), ..SamplingParams::default() };
     let request = GenerateRequest {
         prompt_token_ids: Arc::new(PROMPT),
-        sampling: Arc::new(sampling),
+        sampling: sampling.valid(),
         prompt_logprobs: None,
         cache_salt: None,
     };

@@ -238,10 +238,16 @@ mod tests {
             SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() };
         GenerateRequest {
             prompt_token_ids: prompt.into(),
-            sampling: Arc::new(sampling),
+            sampling: sampling.valid(),
             prompt_logprobs,
             cache_salt: None,
         }
+    }
+
+    /// The same sequence, which end tokens do not end.
+    fn ignoring_eos(request: GenerateRequest) -> GenerateRequest {
+        let sampling = SamplingParams { ignore_eos: true, ..SamplingParams::clone(&request.sampling) };
+        GenerateRequest { sampling: sampling.valid(), ..request }
     }
 
     fn tap(request: GenerateRequest) -> (Tap, Received) {
@@ -296,9 +302,7 @@ mod tests {
 
     #[test]
     fn the_models_own_end_is_an_id_like_any_other_where_it_does_not_end_the_sequence() {
-        let mut request = request(&[1, EOS, 1], None, 4);
-        Arc::make_mut(&mut request.sampling).ignore_eos = true;
-        let (tap, outputs) = tap(request);
+        let (tap, outputs) = tap(ignoring_eos(request(&[1, EOS, 1], None, 4)));
         assert_eq!(engine(&tap, &mut vec![1, EOS, 1], 20), [EOS, 3, 4, END]);
         assert_eq!(ids(&received(outputs)), [EOS, 3, 4, 5]);
         assert_eq!(tap.ending(), Some(Ending::Finished(FinishReason::Length)));
@@ -368,9 +372,7 @@ mod tests {
 
     #[test]
     fn a_sequence_whose_client_leaves_too_much_unread_ends() {
-        let mut request = request(&[5, 6], None, 1_000);
-        Arc::make_mut(&mut request.sampling).ignore_eos = true;
-        let (tap, outputs) = tap(request);
+        let (tap, outputs) = tap(ignoring_eos(request(&[5, 6], None, 1_000)));
         assert_eq!(engine(&tap, &mut vec![5, 6], 1_000).last(), Some(&END));
         assert_eq!(tap.ending(), Some(Ending::Unread));
         assert!(received(outputs).len() < 100);

@@ -65,12 +65,14 @@ fn engine(conduct: Conduct) -> MistralRsEngine {
     MistralRsEngine::over(info, Alphabet::new(VOCAB_SIZE).unwrap(), requests, Box::new(()))
 }
 
+fn greedy(max_tokens: usize) -> SamplingParams {
+    SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() }
+}
+
 fn request(prompt: &[TokenId], max_tokens: usize) -> GenerateRequest {
-    let sampling =
-        SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() };
     GenerateRequest {
         prompt_token_ids: prompt.into(),
-        sampling: Arc::new(sampling),
+        sampling: greedy(max_tokens).valid(),
         prompt_logprobs: None,
         cache_salt: None,
     }
@@ -78,9 +80,8 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> GenerateRequest {
 
 /// Ends after 90 000 tokens: never, for a test.
 fn endless() -> GenerateRequest {
-    let mut request = request(&[1], 90_000);
-    Arc::make_mut(&mut request.sampling).ignore_eos = true;
-    request
+    let sampling = SamplingParams { ignore_eos: true, ..greedy(90_000) };
+    GenerateRequest { sampling: sampling.valid(), ..request(&[1], 90_000) }
 }
 
 async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, EngineError>) {
@@ -164,9 +165,9 @@ async fn an_engine_that_died_fails_everyone_and_says_so() {
 async fn requests_without_a_seed_differ_and_a_second_engine_repeats_them() {
     let draw = || async {
         let engine = engine(Conduct::Serve).with_seed(3);
-        let mut request = endless();
-        *Arc::make_mut(&mut request.sampling) =
-            SamplingParams { temperature: 100.0, max_tokens: 40, ..SamplingParams::default() };
+        // A temperature that no request could have, so that two draws are never the same by accident.
+        let sampling = SamplingParams { temperature: 100.0, max_tokens: 40, ..SamplingParams::default() };
+        let request = GenerateRequest { sampling: sampling.unchecked(), ..endless() };
         [outcome(engine.generate(request.clone())).await, outcome(engine.generate(request)).await]
     };
     let [first, second] = draw().await;

@@ -55,7 +55,7 @@ pub(super) fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
 pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
     GenerateRequest {
         prompt_token_ids: prompt.into(),
-        sampling: sampling.into(),
+        sampling: sampling.valid(),
         prompt_logprobs: None,
         cache_salt: None,
     }

@@ -114,9 +114,9 @@ async fn who_reads_late_gets_the_same_bits() {
         let sampling = SamplingParams {
             repetition_penalty: [1.0, 1.2][random.below(2) as usize],
             frequency_penalty: [0.0, 0.5][random.below(2) as usize],
-            ..(*request.sampling).clone()
+            ..SamplingParams::clone(&request.sampling)
         };
-        GenerateRequest { sampling: Arc::new(sampling), ..request }
+        GenerateRequest { sampling: sampling.valid(), ..request }
     };
     let requests: Vec<GenerateRequest> = (0..8)
         .map(|_| {

@@ -201,7 +201,7 @@ mod tests {
     fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
         GenerateRequest {
             prompt_token_ids: prompt.into(),
-            sampling: sampling.into(),
+            sampling: sampling.valid(),
             prompt_logprobs: None,
             cache_salt: None,
         }

@@ -199,7 +199,7 @@ mod tests {
         let rows = 11;
         let numbers: Vec<Vec<f32>> = (0..rows).map(logits).collect();
         let table = Tensor::new(numbers.clone(), &test_device()).unwrap();
-        let sampler = |row| SequenceSampler::new(Arc::new(params(row)), Arc::new([]), 0);
+        let sampler = |row| SequenceSampler::new(params(row).valid(), Arc::new([]), 0);
         let samplers: Vec<Mutex<SequenceSampler>> = (0..rows - 1).map(|row| Mutex::new(sampler(row))).collect();
         // The consumer has two rows before these, and the last one is of a prompt.
         let jobs = || {
