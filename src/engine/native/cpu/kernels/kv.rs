@@ -105,6 +105,7 @@ impl KvStore {
             let (key_start, value_start) = layout.offsets(block, head);
             match &mut self.numbers {
                 Stored::Bf16(numbers) => {
+                    let numbers = &mut numbers[..];
                     let column = key_start + slot / LANES * LANES * layout.key_depth() + 2 * (slot % LANES);
                     for (pair, halves) in key.chunks(2).enumerate() {
                         for (half, number) in halves.iter().enumerate() {
@@ -119,6 +120,7 @@ impl KvStore {
                     }
                 }
                 Stored::F32(numbers) => {
+                    let numbers = &mut numbers[..];
                     let column = key_start + slot / LANES * LANES * layout.key_depth() + slot % LANES;
                     for (index, number) in key.iter().enumerate() {
                         numbers[column + index * LANES] = *number;
