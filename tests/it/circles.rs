@@ -13,12 +13,8 @@ const KNOWN: &[&[&str]] = &[
     &["src/api/derender.rs", "src/api/generate/given.rs"],
     &["src/api/responses/background.rs", "src/api/responses/records.rs", "src/api/responses/reservations.rs"],
     &["src/api/validate/checks.rs", "src/api/validate/responses.rs"],
-    &["src/engine/native/cpu/kernels/packed.rs", "src/engine/native/cpu/kernels/pages.rs"],
     &["src/engine/native/cuda/cache.rs", "src/engine/native/cuda/kernels/attention.rs"],
     &["src/engine/native/cuda/kernels/logits.rs", "src/engine/native/cuda/logits.rs"],
-    &["src/engine/native/model/config.rs", "src/engine/native/model/rope.rs"],
-    &["src/gguf/hugging_face/config.rs", "src/gguf/hugging_face/rope.rs"],
-    &["src/launch/compared.rs", "src/launch/engine.rs", "src/launch/mistralrs.rs"],
     // A filter applies tests by name, and a test asks whether a filter of a name exists: jinja2 has it so.
     &[
         "src/prompt/template/filters/mod.rs",
