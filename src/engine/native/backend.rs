@@ -69,6 +69,12 @@ pub(crate) struct Angles {
 #[error("the system has no room for as much")]
 pub(crate) struct NoRoom;
 
+impl From<NoRoom> for WeightsError {
+    fn from(NoRoom: NoRoom) -> Self {
+        Self::NoRoom
+    }
+}
+
 /// What becomes of rows of logits, each by its number. Called on any thread, in any order.
 ///
 /// A row is taken as a whole, or in parts: a summary, then some blocks of it, then the number of logits that are at

@@ -13,7 +13,6 @@ use candle_core::quantized::GgmlDType;
 use half::bf16;
 
 pub(crate) use self::{gguf::GgufWeights, given::Given, rounded::Rounded, safetensors::SafetensorsFiles};
-use super::backend::NoRoom;
 use crate::{engine::WeightDtype, gguf::GgufError};
 
 /// Why weights could not be read or used.
@@ -78,12 +77,6 @@ pub(crate) enum WeightsError {
     /// The weights do not fit into the device's memory.
     #[error("the device has no room for the model's weights")]
     NoRoom,
-}
-
-impl From<NoRoom> for WeightsError {
-    fn from(NoRoom: NoRoom) -> Self {
-        Self::NoRoom
-    }
 }
 
 /// The first few names, and how many there are.
