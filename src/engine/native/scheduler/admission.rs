@@ -56,6 +56,10 @@ impl Scheduler {
     /// beginning is just being computed for another one lets others pass. Where there is no seat or no block for
     /// somebody who is owed one, the youngest of who has the most gives way.
     pub(super) fn admit(&mut self, plan: &mut Plan, budget: &mut usize) {
+        // Most steps: what follows would be looked up for nobody.
+        if self.waiting.waiting() == 0 {
+            return;
+        }
         let mut pending = self.pending();
         let mut passed = Passed::default();
         let most = (self.bounds.max_num_batched_tokens / KEPT).max(BLOCK_TOKENS);
@@ -118,9 +122,6 @@ impl Scheduler {
 
     /// The blocks that are being computed for the first time.
     fn pending(&self) -> HashSet<BlockHash> {
-        if self.waiting.waiting() == 0 {
-            return HashSet::new();
-        }
         self.running.iter().filter(|sequence| sequence.is_prefilling()).flat_map(hashes_to_come).collect()
     }
 
