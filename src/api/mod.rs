@@ -76,7 +76,7 @@ pub use tools::ToolPolicy;
 use crate::{
     TokenId,
     continuity::{Continuity, ContinuityPolicy, Recorder},
-    engine::{Engine, EngineInfo, Party},
+    engine::{Engine, EngineInfo},
     generation::{GenerationRequest, Generator},
     model::EosTokens,
     prompt::{PromptError, PromptRenderer, Provenance, RenderedPrompt},
@@ -144,8 +144,8 @@ struct Prompted {
     text: Option<String>,
     /// Remembers the answers.
     recorder: Option<Recorder>,
-    /// Whose turn the request takes.
-    party: Option<Party>,
+    /// The session that the conversation belongs to.
+    session: Option<String>,
 }
 
 impl Api {
@@ -222,8 +222,8 @@ impl Api {
         let recorder = recorder.filter(|_| cut.is_none());
         let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
         let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
-        let party = party::party(None, carriers.session.as_deref());
-        Ok(Prompted { token_ids, verdict, asks_for_continuity, has_known_ids, is_cut, text, recorder, party })
+        let session = carriers.session;
+        Ok(Prompted { token_ids, verdict, asks_for_continuity, has_known_ids, is_cut, text, recorder, session })
     }
 
     /// Cuts a prompt that is too long; ids that the client or the cache vouches for are never cut.
@@ -302,6 +302,7 @@ impl Api {
     async fn sequences(
         &self,
         caller: &Caller,
+        session: Option<&str>,
         prompt: &Arc<[TokenId]>,
         sampling: &mut Sampling,
     ) -> Result<GenerationRequest, ApiError> {
@@ -319,8 +320,7 @@ impl Api {
         Ok(GenerationRequest {
             prompt_token_ids: Arc::clone(prompt),
             sequences: sampling.n,
-            // Where there is no key, the session counts, if there is one.
-            party: party::party(owner.clone(), None),
+            party: party::party(owner.clone(), session),
             sampling: sampling.params(room)?,
             prompt_logprobs: sampling.prompt_logprobs,
             cache_salt: salt,

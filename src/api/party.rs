@@ -13,10 +13,10 @@ pub(super) fn party(client: Option<Arc<str>>, session: Option<&str>) -> Option<P
     client.map(Party::Client).or_else(|| session.map(|session| Party::Session(session.into())))
 }
 
-/// Of an endpoint that has no conversations: a session is named by its header only.
-pub(super) fn party_of(headers: &HeaderMap) -> Option<Party> {
+/// The session of a request that has no conversation: it is named by its header only.
+pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
     let session = headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok());
-    party(None, session.filter(|session| !session.is_empty()))
+    session.filter(|session| !session.is_empty())
 }
 
 #[cfg(test)]
@@ -27,6 +27,6 @@ mod tests {
     fn a_client_comes_before_its_session_and_nobody_is_nobody() {
         assert_eq!(party(Some("key".into()), Some("s")), Some(Party::Client("key".into())));
         assert_eq!(party(None, Some("s")), Some(Party::Session("s".into())));
-        assert_eq!((party(None, None), party_of(&HeaderMap::new())), (None, None));
+        assert_eq!((party(None, None), session_of(&HeaderMap::new())), (None, None));
     }
 }

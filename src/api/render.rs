@@ -105,7 +105,7 @@ impl Rendering {
         token_ids: &Arc<[TokenId]>,
         sampling: &mut Sampling,
     ) -> Result<RenderedRequest, ApiError> {
-        let generated = api.sequences(&self.caller, token_ids, sampling).await?;
+        let generated = api.sequences(&self.caller, None, token_ids, sampling).await?;
         let params = Rendered {
             fields: &self.fields,
             sampling,

@@ -66,12 +66,6 @@ impl GenerationRequest {
         let request_ids = self.request_ids.iter().cloned().chain(ids.into_iter().map(Into::into)).collect();
         Self { request_ids, ..self }
     }
-
-    /// The same, as a request of `party` unless it is somebody's already.
-    #[must_use]
-    pub fn of(self, party: Option<Party>) -> Self {
-        Self { party: self.party.or(party), ..self }
-    }
 }
 
 /// What ended a generation, as clients see it.

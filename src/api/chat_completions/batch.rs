@@ -83,8 +83,8 @@ async fn create_batch_chat_completion(
         api.check_answer_size(&turn.sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
         let id = turn.id;
         let names = [id.clone(), format!("{id}_{index}")];
-        let request = api.sequences(&caller, &prompt.token_ids, &mut turn.sampling).await?;
-        sequences.push(request.of(prompt.party.take()).named(names.iter().map(String::as_str)));
+        let request = api.sequences(&caller, prompt.session.as_deref(), &prompt.token_ids, &mut turn.sampling).await?;
+        sequences.push(request.named(names.iter().map(String::as_str)));
         recorders.push(prompt.recorder.take());
         envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &turn.sampling, turn.shown));
     }

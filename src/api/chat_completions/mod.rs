@@ -114,7 +114,7 @@ async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest)
     if delivery == Delivery::Json {
         api.check_answer_size(&sampling, [prompt.token_ids.len()])?;
     }
-    let request = api.sequences(&caller, &prompt.token_ids, &mut sampling).await?.of(prompt.party.take());
+    let request = api.sequences(&caller, prompt.session.as_deref(), &prompt.token_ids, &mut sampling).await?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all([request.named([id.as_str()])]).map_err(ApiError::from);
     let events = recorded(events, recorder, sampling.n);

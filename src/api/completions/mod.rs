@@ -21,7 +21,7 @@ use super::{
     caller::Caller,
     error::ApiError,
     extract::{JsonBody, parse},
-    party::party_of,
+    party::session_of,
     sse,
     stream_interval::batched,
     stream_options::Delivery,
@@ -89,8 +89,8 @@ async fn sequences(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Res
     for (index, prompt) in turn.prompts.iter().enumerate() {
         // As in vLLM, where each prompt has an id of its own.
         let ids = [turn.id.clone(), format!("{}-{index}", turn.id)];
-        let request = api.sequences(caller, &prompt.token_ids, &mut turn.sampling).await?;
-        requests.push(request.of(party_of(&caller.headers)).named(ids));
+        let request = api.sequences(caller, session_of(&caller.headers), &prompt.token_ids, &mut turn.sampling).await?;
+        requests.push(request.named(ids));
     }
     Ok(requests)
 }

@@ -24,7 +24,9 @@ pub(super) use given::{GivenChoice, GivenChunk, GivenResponse, GivenUsage};
 pub(super) use sampling_params::Rendered;
 pub(super) use types::RenderedRequest;
 
-use super::{Api, caller::Caller, error::ApiError, extract::JsonBody, party::party_of, sse, stream_options::Delivery};
+use super::{
+    Api, caller::Caller, error::ApiError, extract::JsonBody, party::session_of, sse, stream_options::Delivery,
+};
 use crate::generation::collect;
 use request::GenerateTurn;
 use response::{Chunks, Envelope};
@@ -58,8 +60,9 @@ async fn generate(
     if turn.delivery == Delivery::Json {
         api.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
     }
-    let request = api.sequences(&caller, &turn.prompt_token_ids, &mut turn.sampling).await?;
-    let request = request.of(party_of(&caller.headers)).named([turn.id.as_str()]);
+    let request =
+        api.sequences(&caller, session_of(&caller.headers), &turn.prompt_token_ids, &mut turn.sampling).await?;
+    let request = request.named([turn.id.as_str()]);
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // Before the first token is sampled; see `Envelope::weight_versions`.
     let envelope = Envelope::new(Arc::clone(&api), turn);

@@ -106,7 +106,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     if prompt.has_known_ids {
         api.check_given(&prompt.token_ids)?;
     }
-    let request = api.sequences(caller, &prompt.token_ids, &mut sampling).await?.of(prompt.party.take());
+    let request = api.sequences(caller, prompt.session.as_deref(), &prompt.token_ids, &mut sampling).await?;
     let recorder = prompt.recorder.take();
     let events = api.generator.generate_all([request.named([id.as_str()])]).map_err(ApiError::from);
     let events = recorded_in_blocks(events, recorder);

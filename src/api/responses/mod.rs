@@ -75,7 +75,7 @@ async fn create_response(
     }
     // Streams end with the whole response, too.
     api.check_answer_size(&sampling, [prompt.token_ids.len()]).map_err(named_as_here)?;
-    let request = api.sequences(&caller, &prompt.token_ids, &mut sampling).await?.of(prompt.party.take());
+    let request = api.sequences(&caller, prompt.session.as_deref(), &prompt.token_ids, &mut sampling).await?;
     let request = request.named([repeated.id.as_str()]);
     let response = repeated.into_response(&api, &prompt, &request, &shown);
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
