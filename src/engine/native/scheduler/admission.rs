@@ -49,6 +49,11 @@ impl Shares {
         let given = self.given.entry(request).or_default();
         *given = (given.0 + 1, given.1 + tokens);
     }
+
+    /// Nothing more of this step is for `request`.
+    fn close(&mut self, request: u64) {
+        self.given.insert(request, (self.most_sequences, self.most_tokens));
+    }
 }
 
 impl Scheduler {
@@ -116,6 +121,9 @@ impl Scheduler {
             if let Some(request) = requests.get(&work.id) {
                 shares.give(*request, work.token_ids.len());
             }
+        }
+        if self.newcomer {
+            requests.values().for_each(|request| shares.close(*request));
         }
         shares
     }

@@ -112,6 +112,7 @@ fn a_request_leaves_steps_short_and_shorter_if_it_is_not_alone() {
         assert_eq!(step(&mut scheduler).work.len(), 64, "alone");
     }
     add(&mut scheduler, &request(256), 256..257, 8, 1);
+    assert_eq!(step(&mut scheduler).work.len(), 5, "the newcomer's first token waits for this step");
     assert_eq!(step(&mut scheduler).work.len(), 17);
     scheduler.remove(256);
     // Its sequences take turns, and none that runs is left out.
@@ -122,6 +123,18 @@ fn a_request_leaves_steps_short_and_shorter_if_it_is_not_alone() {
     assert_eq!(served.len(), 64);
     let (least, most) = (served.values().min().unwrap(), served.values().max().unwrap());
     assert!(most - least <= 1, "{least} {most}");
+}
+
+#[test]
+fn the_step_after_a_request_came_takes_in_nobody_else() {
+    let mut scheduler = scheduler(2_000, 256, 512);
+    add(&mut scheduler, &request(0), 0..64, 8, 90);
+    step(&mut scheduler);
+    add(&mut scheduler, &request(64), 64..80, 8, 90);
+    let plan = step(&mut scheduler);
+    let (seated, new): (Vec<_>, Vec<_>) = plan.work.iter().partition(|work| work.id < 64);
+    assert_eq!((seated.len(), new.len()), (4, 16), "{plan:?}");
+    assert!(step(&mut scheduler).work.iter().filter(|work| work.id < 64).count() > 4);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub(crate) struct Scheduler {
     /// Steps so far.
     step: u64,
     contested: Contested,
+    /// Whether a request came, beside others, since the last step.
+    newcomer: bool,
 }
 
 /// Up to which step requests, and parties, are to be mindful of each other.
@@ -106,6 +108,7 @@ impl Scheduler {
             paused: Vec::new(),
             step: 0,
             contested: Contested::default(),
+            newcomer: false,
         }
     }
 
@@ -117,7 +120,9 @@ impl Scheduler {
     /// Queues a sequence that fits into [`Scheduler::longest_sequence`].
     pub(crate) fn add(&mut self, new: NewSequence) {
         debug_assert!(new.prompt_token_ids.len() + new.max_tokens <= self.longest_sequence() + 1, "checked before");
+        let before = self.waiting.requests();
         self.waiting.wait(new.turn.clone(), new.id, Sequence::new(new));
+        self.newcomer |= before > 0 && self.waiting.requests() > before;
     }
 
     /// Sequences that run, and that wait.

@@ -8,6 +8,8 @@
 //! request has only so many sequences in a step that a newcomer does not wait long for the next one, and fewer while
 //! there is another request, or was a moment ago; its sequences then take turns among themselves. Likewise a party that is
 //! not alone, with all of its requests. Beyond that many rows a processor gains little by computing more of them at once.
+//! The step after a request came is the one that its first token waits for: of each request that runs, it has only a few
+//! sequences, and none that waited.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -27,6 +29,9 @@ const LEAST_ROWS_OF_A_PARTY: usize = 32;
 /// Of a request that is not alone.
 const ROWS_BESIDE_OTHERS: usize = 32;
 const LEAST_ROWS_BESIDE_OTHERS: usize = 16;
+/// Of a request that runs when another one comes, in the next step.
+const ROWS_BESIDE_A_NEWCOMER: usize = 128;
+const LEAST_ROWS_BESIDE_A_NEWCOMER: usize = 4;
 /// Of a request that is not alone, this part of a step is the most of a prompt, but no less than `LEAST_PIECE` tokens.
 const PIECE: usize = 4;
 const LEAST_PIECE: usize = 128;
@@ -64,6 +69,7 @@ impl Scheduler {
             self.give(*id, 1, &mut plan, &mut budget);
         }
         self.take_note(&plan);
+        self.newcomer = false;
         plan
     }
 
@@ -71,7 +77,7 @@ impl Scheduler {
     /// party's requests likewise, who was served last coming last.
     fn decoding(&self) -> Vec<SequenceId> {
         let mut rows: Vec<&Sequence> = self.running.iter().filter(|sequence| !sequence.is_prefilling()).collect();
-        let of_request = self.most_sequences();
+        let of_request = self.most_rows();
         let of_party = self.most_rows_of_a_party();
         if rows.len() > of_request.min(self.bounds.max_num_batched_tokens / 2) {
             rows.sort_by_key(|row| (row.step, row.id));
@@ -93,6 +99,12 @@ impl Scheduler {
         alone.min(
             self.unless_alone(self.contested.requests, (tokens / ROWS_BESIDE_OTHERS).max(LEAST_ROWS_BESIDE_OTHERS)),
         )
+    }
+
+    /// Most sequences of a request that decode in this step.
+    fn most_rows(&self) -> usize {
+        let beside = (self.bounds.max_num_batched_tokens / ROWS_BESIDE_A_NEWCOMER).max(LEAST_ROWS_BESIDE_A_NEWCOMER);
+        self.most_sequences().min(if self.newcomer { beside } else { usize::MAX })
     }
 
     /// Most sequences of a party that decode in a step.
