@@ -23,6 +23,7 @@ use tito::{
     server::{self, Endpoint, ServerConfig, Work},
     telemetry::Metrics,
     tokenizer::Tokenizer,
+    turn::Turns,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -207,7 +208,7 @@ fn api(files: &ModelFiles, tokenizer: &Arc<Tokenizer>, engine: &Arc<dyn Engine>)
     let template = ChatTemplate::new(source, files.tokenizer_config.special_tokens.clone());
     let templates = Templates { default: Some(template.expect("a valid template")), tool_use: None };
     let renderer = PromptRenderer::new(templates, Arc::clone(tokenizer), &eos, OnUnprovable::Error);
-    Api::new(renderer, Arc::clone(engine), ServedModels::new("tiny", Vec::new()), &eos)
+    Api::new(Turns::new(renderer, Arc::clone(engine), &eos), ServedModels::new("tiny", Vec::new()))
 }
 
 /// What the routes make of a request.

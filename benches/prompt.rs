@@ -41,6 +41,7 @@ use tito::{
     server::{self, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
+    turn::Turns,
 };
 use tower::Service;
 
@@ -298,7 +299,8 @@ fn routes(files: &ModelFiles) -> Router {
     let continuity = Continuity::new(policy, info.vocab_size);
     let engine = Arc::new(ScriptedEngine::hashed(info, Vec::new()));
     let renderer = renderer(files, &tokenizer, TEMPLATES[0].1);
-    let api = Api { continuity, ..Api::new(renderer, engine, ServedModels::new("bench", Vec::new()), &eos) };
+    let turns = Turns { continuity, ..Turns::new(renderer, engine, &eos) };
+    let api = Api::new(turns, ServedModels::new("bench", Vec::new()));
     server::app(Arc::new(api), &ServerConfig::default(), metrics)
 }
 

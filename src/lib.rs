@@ -29,6 +29,7 @@ pub mod store;
 pub mod structured;
 pub mod telemetry;
 pub mod tokenizer;
+pub mod turn;
 
 /// The id of a token in the model's vocabulary.
 pub type TokenId = u32;

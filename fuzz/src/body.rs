@@ -18,6 +18,7 @@ use tito::{
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     server::{self, ServerConfig},
     telemetry::Metrics,
+    turn::Turns,
 };
 use tower::ServiceExt;
 
@@ -65,7 +66,8 @@ fn target() -> Target {
     let templates = Templates { default: Some(template), tool_use: None };
     let renderer = PromptRenderer::new(templates, tokenizer, &eos, OnUnprovable::Error);
     let models = ServedModels::new("tiny", vec!["tiny".to_owned()]);
-    let api = Api { continuity, ..Api::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, models, &eos) };
+    let turns = Turns { continuity, ..Turns::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, &eos) };
+    let api = Api::new(turns, models);
     let metrics = Metrics::detached("tiny");
     let api = Arc::new(api);
     let router = server::app(Arc::clone(&api), &ServerConfig::default(), metrics);

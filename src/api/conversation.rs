@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderValue;
+use axum::http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
-use super::{Api, RequestPolicy, caller::Caller, error::ApiError, truncation::Truncation};
+use super::{Api, caller::Caller, error::ApiError};
 use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
@@ -15,6 +15,7 @@ use crate::{
         ChatPrompt, Checks, PromptError,
         template::{ChatTemplate, Patience},
     },
+    turn::{PromptRequest, RequestPolicy},
 };
 
 /// A conversation as sent; both endpoints turn it into ids by the same rules.
@@ -34,21 +35,6 @@ pub(super) struct Conversation {
     pub(super) cache_salt: Option<Arc<str>>,
 }
 
-/// A valid conversation, with what may be known of its ids.
-#[derive(Debug)]
-pub(super) struct PromptTurn {
-    pub(super) prompt: ChatPrompt,
-    pub(super) carriers: Carriers,
-    /// The client wants to know what became of the ids, whatever it costs.
-    pub(super) asks_for_continuity: bool,
-    /// How long the prompt may be.
-    pub(super) truncation: Option<Truncation>,
-    /// The client wants to see the prompt as text.
-    pub(super) wants_text: bool,
-    /// The prompt is to be continued: one that is longer than the context need not be put into ids to its end.
-    pub(super) must_fit: bool,
-}
-
 /// The fields that bring ids, or the name of the conversation that they belong to.
 #[derive(Debug, Default)]
 pub(super) struct CarrierFields {
@@ -64,6 +50,12 @@ pub(super) struct CarrierFields {
 
 /// Names the conversation.
 pub(super) const SESSION_HEADER: &str = "x-session-id";
+
+/// The session of a request that has no conversation: it is named by its header only.
+pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
+    let session = headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok());
+    session.filter(|session| !session.is_empty())
+}
 
 impl CarrierFields {
     fn into_carriers(self, caller: &Caller, cache_salt: Option<&Arc<str>>) -> Result<Carriers, ApiError> {
@@ -84,15 +76,15 @@ impl CarrierFields {
             whole_prompts: whole_prompts.into_iter().filter_map(|(name, ids)| Some((name, ids?))).collect(),
             required_prefix_token_ids: self.required_prefix_token_ids,
             session: names.into_iter().flatten().find(|name| !name.is_empty()),
-            salt: caller.salt(cache_salt),
+            salt: caller.client.salt(cache_salt),
         })
     }
 }
 
 impl Conversation {
     /// Checks the fields.
-    pub(super) fn into_turn(self, api: &Api, caller: &Caller) -> Result<PromptTurn, ApiError> {
-        let policy = &api.requests;
+    pub(super) fn into_request(self, api: &Api, caller: &Caller) -> Result<PromptRequest, ApiError> {
+        let policy = &api.turns.policies.requests;
         let template = self.template(api)?;
         let (add_generation_prompt, continue_final_message) = self.ending()?;
         let asks_for_continuity = self.carriers.return_token_continuity.unwrap_or(false);
@@ -109,21 +101,28 @@ impl Conversation {
             add_special_tokens: self.add_special_tokens.unwrap_or(false),
             stop_token_ids: self.stop_token_ids,
             known: None,
-            now: OffsetDateTime::now_utc().to_offset(api.utc_offset),
+            now: OffsetDateTime::now_utc().to_offset(api.turns.utc_offset),
             checks: Checks::default(),
             patience: Patience::default(),
         };
-        Ok(PromptTurn { prompt, carriers, asks_for_continuity, truncation: None, wants_text: false, must_fit: false })
+        Ok(PromptRequest {
+            prompt,
+            carriers,
+            asks_for_continuity,
+            truncation: None,
+            wants_text: false,
+            must_fit: false,
+        })
     }
 
     /// The template of the request, if it has one and may.
     fn template(&self, api: &Api) -> Result<Option<Arc<ChatTemplate>>, ApiError> {
         match &self.chat_template {
             None | Some(Value::Null) => Ok(None),
-            Some(_) if !api.requests.trust_request_chat_template => Err(untrusted_template()),
+            Some(_) if !api.turns.policies.requests.trust_request_chat_template => Err(untrusted_template()),
             // vLLM takes an empty one for none.
             Some(Value::String(source)) if source.is_empty() => Ok(None),
-            Some(Value::String(source)) => match api.renderer.compile(source) {
+            Some(Value::String(source)) => match api.turns.renderer.compile(source) {
                 Err(PromptError::Template(error)) => Err(ApiError::invalid("chat_template", error.to_string())),
                 compiled => Ok(Some(compiled?)),
             },

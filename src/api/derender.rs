@@ -14,12 +14,12 @@ use super::{
     error::ApiError,
     generate::{GivenChoice, GivenUsage},
     output::{DetailedUsage, Usage},
-    sampling::Sampling,
 };
 use crate::{
     TokenId,
     engine::SampledToken,
     generation::{Completion, Finish, Recording, TextOptions},
+    turn::Sampling,
 };
 
 /// So many of a prompt's last tokens are carried; decoding looks at the last few.
@@ -113,7 +113,7 @@ impl Script {
             let message = format!("choice {} has empty or null token_ids", choice.index);
             return Err(ApiError::invalid_request(message));
         }
-        let tokens = choice.tokens(api.vocab_size())?;
+        let tokens = choice.tokens(api.turns.vocab_size())?;
         let finish = choice.finish()?.unwrap_or(Finish::Eos);
         self.replay(api, tokens, Some(finish), 0)
     }
@@ -123,12 +123,12 @@ impl Script {
         let before = &state.output_token_ids;
         let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
         let mut tokens: Vec<_> = before.iter().map(bare).collect();
-        tokens.extend(choice.tokens(api.vocab_size())?);
-        if tokens.len() > api.max_model_len {
-            let (count, limit) = (tokens.len(), api.max_model_len);
+        tokens.extend(choice.tokens(api.turns.vocab_size())?);
+        if tokens.len() > api.turns.max_model_len {
+            let (count, limit) = (tokens.len(), api.turns.max_model_len);
             return Err(ApiError::invalid_request(format!("{count} tokens exceed max_model_len ({limit}).")));
         }
-        if before.iter().any(|&id| id as usize >= api.vocab_size()) {
+        if before.iter().any(|&id| id as usize >= api.turns.vocab_size()) {
             return Err(ApiError::invalid("stream_state", "invalid stream_state: a token id is out of vocabulary"));
         }
         self.replay(api, tokens, choice.finish()?, before.len())
@@ -145,7 +145,9 @@ impl Script {
         let mut text = self.text.clone();
         // A stop token has no text. Where the last token is none, whatever the reasons say, it has one.
         let played = match &finish {
-            Some(Finish::Eos) if last != api.sampling.eos_token_id || last.is_none() => Some(Finish::Length),
+            Some(Finish::Eos) if last != api.turns.policies.sampling.eos_token_id || last.is_none() => {
+                Some(Finish::Length)
+            }
             Some(Finish::StopToken(id)) if last != Some(*id) => Some(Finish::Length),
             Some(Finish::StopString(stop)) if !text.stop.contains(stop) => {
                 text.stop.push(stop.clone());
@@ -160,7 +162,7 @@ impl Script {
             tokens,
             finish: played,
         };
-        let mut completion = api.generator.replay(&recording, from).map_err(|reason| {
+        let mut completion = api.turns.generator.replay(&recording, from).map_err(|reason| {
             ApiError::invalid_request(format!("the token ids are not those of an answer to the request: {reason}"))
         })?;
         completion.finish = finish;
@@ -175,7 +177,7 @@ pub(super) fn known_prompt<'a>(
     api: &Api,
 ) -> Result<Option<&'a [TokenId]>, ApiError> {
     let ids = asked.or(given).map(Vec::as_slice);
-    let limit = api.max_model_len;
+    let limit = api.turns.max_model_len;
     match ids {
         Some(ids) if ids.len() > limit => {
             let message = format!("prompt_token_ids length ({}) exceeds max_model_len ({limit}).", ids.len());

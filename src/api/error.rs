@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::sanitize::sanitized;
 use crate::{
     continuity::ContinuityError, engine::EngineError, parser::ForcingError, prompt::PromptError,
-    sampling::SamplingError, store::StoreError, tokenizer::TokenizerError,
+    sampling::SamplingError, store::StoreError, tokenizer::TokenizerError, turn::TurnError,
 };
 
 /// What went wrong, in terms of the table below.
@@ -159,6 +159,15 @@ impl ApiError {
         Self::new(Kind::Overflow, Some("input_tokens".to_owned()), message)
     }
 
+    /// More prompts than a request may have.
+    fn too_many_prompts(prompts: usize, most: usize) -> Self {
+        let message = format!(
+            "prompt list length {prompts} exceeds the maximum allowed count of {most}. To increase this limit, start the \
+             server with a larger --max-request-prompts. (parameter=prompt)"
+        );
+        Self::invalid("prompt", message)
+    }
+
     /// A request for more tokens than the context has; `param` is the field that says so.
     pub fn too_many_tokens(param: &str, asked: i64, max_model_len: usize) -> Self {
         let message = format!(
@@ -197,15 +206,6 @@ impl ApiError {
     /// A body of more than the `most` bytes of a flag.
     pub fn body_too_large(most: usize, flag: &str) -> Self {
         Self::new(Kind::TooLarge, None, format!("the body of the request is longer than the {most} bytes of {flag}"))
-    }
-
-    /// A request for which there is no room beside those that are being read and put into ids.
-    pub fn too_many_bytes(most: usize) -> Self {
-        let message = format!(
-            "the requests that are being read and put into ids take up the {most} bytes of --max-bytes-in-flight: try \
-             again later, or send a shorter request"
-        );
-        Self::new(Kind::Overloaded, None, message)
     }
 
     /// A body of which nothing came for `seconds`.
@@ -254,6 +254,33 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+impl From<TurnError> for ApiError {
+    fn from(error: TurnError) -> Self {
+        match error {
+            TurnError::Prompt(error) => error.into(),
+            TurnError::Continuity(error) => error.into(),
+            TurnError::Tokenizer(error) => error.into(),
+            TurnError::Sampling(error) => error.into(),
+            TurnError::Structured(error) => error.into(),
+            TurnError::Engine(error) => error.into(),
+            TurnError::EmptyPrompt => Self::invalid_request("The decoder prompt cannot be empty"),
+            TurnError::PromptTooLong { tokens, max_model_len, encoded_here } => {
+                Self::prompt_too_long(tokens, max_model_len, encoded_here)
+            }
+            TurnError::TooManyPrompts { prompts, most } => Self::too_many_prompts(prompts, most),
+            TurnError::TooManySequences { .. } => Self::invalid("n", error.to_string()),
+            TurnError::AnswerTooLarge { of_output: true, .. } => Self::invalid("logprobs", error.to_string()),
+            TurnError::AnswerTooLarge { .. } => Self::invalid("prompt_logprobs", error.to_string()),
+            TurnError::CutsKnownIds | TurnError::CutsSpecialTokens { .. } => {
+                Self::invalid("truncate_prompt_tokens", error.to_string())
+            }
+            TurnError::NoEnd | TurnError::NoEndOfReasoning => Self::invalid_request(error.to_string()),
+            TurnError::BytesInFlight { .. } => Self::new(Kind::Overloaded, None, error.to_string()),
+            TurnError::Internal(cause) => Self::internal(cause),
+        }
     }
 }
 

@@ -8,10 +8,10 @@ use axum::{
 
 use super::{
     error::ApiError,
-    in_flight,
     sampling::SamplingFields,
     validate::{self, Body},
 };
+use crate::turn::in_flight;
 
 /// A JSON body; rejected in the shape of every other error.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ struct Version {
 }
 
 fn status(api: &Api) -> StatusCode {
-    error::health(api.generator.engine().health().is_ok())
+    error::health(api.turns.generator.engine().health().is_ok())
 }
 
 /// Empty: 200 while the engine lives, 503 once it does not.

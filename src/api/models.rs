@@ -98,8 +98,8 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         owned_by: "vllm",
         root: models.root.clone(),
         parent: None,
-        max_model_len: api.max_model_len,
-        unproven: api.generator.engine().info().unproven.clone(),
+        max_model_len: api.turns.max_model_len,
+        unproven: api.turns.generator.engine().info().unproven.clone(),
         permission: vec![ModelPermission {
             // As long as vLLM's.
             id: format!("modelperm-{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),

@@ -11,11 +11,14 @@ use super::{
     chat_completions::StreamOptions,
     error::ApiError,
     generate::{Rendered, RenderedRequest},
-    in_flight,
-    sampling::{Sampling, SamplingFields},
+    sampling::SamplingFields,
     validate::{self, Body, Rules},
 };
-use crate::{TokenId, tokenizer::Offsets};
+use crate::{
+    TokenId,
+    tokenizer::Offsets,
+    turn::{Asker, Sampling, in_flight},
+};
 
 /// Fields of a chat or text completion that only a render reads, or reads as they were sent.
 #[derive(Debug, Deserialize)]
@@ -105,11 +108,12 @@ impl Rendering {
         token_ids: &Arc<[TokenId]>,
         sampling: &mut Sampling,
     ) -> Result<RenderedRequest, ApiError> {
-        let generated = api.sequences(&self.caller, None, token_ids, sampling).await?;
+        let asker = Asker { client: self.caller.client, session: None };
+        let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
         let params = Rendered {
             fields: &self.fields,
             sampling,
-            max_tokens: generated.sampling.max_tokens,
+            max_tokens: prepared.params().max_tokens,
             logprobs: self.logprobs,
             stream: self.stream,
             structured_outputs: self.own.structured_outputs(),
@@ -119,7 +123,7 @@ impl Rendering {
             request_id,
             token_offsets: if shows_offsets { token_offsets(api, token_ids).await? } else { None },
             token_ids: token_ids.to_vec(),
-            sampling_params: params.params(&api.sampling),
+            sampling_params: params.params(&api.turns.policies.sampling),
             model: self.model.clone(),
             stream: self.stream,
             stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
@@ -132,11 +136,11 @@ impl Rendering {
 
 /// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
 async fn token_offsets(api: &Api, ids: &Arc<[TokenId]>) -> Result<Option<Vec<Offsets>>, ApiError> {
-    let (tokenizer, ids) = (Arc::clone(api.renderer.tokenizer()), Arc::clone(ids));
+    let (tokenizer, ids) = (Arc::clone(api.turns.tokenizer()), Arc::clone(ids));
     let offsets = move || {
         let text = tokenizer.decode(&ids, false).ok()?;
         let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;
         (*encoded == *ids).then_some(offsets)
     };
-    in_flight::blocking(offsets).await
+    Ok(in_flight::blocking(offsets).await?)
 }

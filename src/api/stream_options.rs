@@ -1,6 +1,7 @@
 //! Whether an answer is one JSON body or a stream, and what the stream reports.
 
 use super::{chat_completions::StreamOptions, error::ApiError};
+use crate::turn;
 
 /// How an answer is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,15 @@ pub(super) enum Delivery {
         /// Every chunk does.
         continuous_usage: bool,
     },
+}
+
+impl From<Delivery> for turn::Delivery {
+    fn from(delivery: Delivery) -> Self {
+        match delivery {
+            Delivery::Json => Self::Whole,
+            Delivery::Stream { .. } => Self::Streamed,
+        }
+    }
 }
 
 /// Checks the two fields together; `forced` has every stream end with its usage.

@@ -19,7 +19,6 @@ use super::{
     conversation::{CarrierFields, Conversation},
     error::ApiError,
     extract::JsonBody,
-    in_flight,
     token_continuity::TokenContinuity,
     validate::{self, Body, Rules, missing},
 };
@@ -28,6 +27,7 @@ use crate::{
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
     tokenizer::Extent,
+    turn::in_flight,
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -180,13 +180,13 @@ async fn tokenize(
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
     let (tokens, verdict) = match (request.messages.is_some(), &request.prompt) {
         (true, _) => {
-            let prompted = api.prompt(request.into_conversation()?.into_turn(&api, &caller)?).await?;
-            (prompted.token_ids.to_vec(), Some(prompted.verdict))
+            let prompted = api.turns.prompt(request.into_conversation()?.into_request(&api, &caller)?).await?;
+            (prompted.token_ids.to_vec(), Some(TokenContinuity::from(&prompted.verdict)))
         }
         (false, Some(_)) => {
             let add_special_tokens = request.add_special_tokens.unwrap_or(true);
             let prompt = request.prompt.unwrap_or_default();
-            (api.encode(prompt, add_special_tokens, Extent::Whole).await?, None)
+            (api.turns.encode(prompt, add_special_tokens, Extent::Whole).await?, None)
         }
         (false, None) => {
             return Err(missing(&["prompt"]));
@@ -195,9 +195,9 @@ async fn tokenize(
     // A first turn has vLLM's own shape, which tests compare as a whole.
     let token_continuity = verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something());
     let written = move || {
-        let tokenizer = api.renderer.tokenizer();
+        let tokenizer = api.turns.tokenizer();
         let token_strs = wants_strings.then(|| tokens.iter().map(|&id| tokenizer.token(id)).collect());
-        let (count, max_model_len) = (tokens.len(), api.max_model_len);
+        let (count, max_model_len) = (tokens.len(), api.turns.max_model_len);
         TokenizeResponse { count, max_model_len, tokens, token_strs, token_continuity }.into_response()
     };
     let response = in_flight::blocking(written).await?;
@@ -216,7 +216,7 @@ async fn detokenize(
     JsonBody(request): JsonBody<DetokenizeRequest>,
 ) -> Result<Json<DetokenizeResponse>, ApiError> {
     api.models.check(request.model.as_deref())?;
-    let prompt = api.renderer.tokenizer().decode(&request.tokens, false)?;
+    let prompt = api.turns.tokenizer().decode(&request.tokens, false)?;
     Ok(Json(DetokenizeResponse { prompt }))
 }
 

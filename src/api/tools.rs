@@ -5,33 +5,9 @@ use super::error::ApiError;
 use crate::{
     chat::FunctionTool,
     json::Value,
-    parser::{ForcedCall, OutputFormat, ReasoningParser, ToolFormat, ToolParser},
-    prompt::ChatPrompt,
+    parser::{ForcedCall, ToolFormat},
+    turn::ToolPolicy,
 };
-
-/// What the server, not the request, decides about how answers are read.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ToolPolicy {
-    /// The format that the model writes calls in (`--tool-call-parser`).
-    pub parser: Option<ToolParser>,
-    /// Whether requests may leave it to the model to call (`--enable-auto-tool-choice`).
-    pub auto: bool,
-    /// How the model writes what it thinks (`--reasoning-parser`).
-    pub reasoning: Option<ReasoningParser>,
-}
-
-impl ToolPolicy {
-    /// Whether answers are read at all.
-    pub(super) fn reads(self) -> bool {
-        self.parser.is_some() || self.reasoning.is_some()
-    }
-
-    /// How the answer to `prompt` is read.
-    pub(super) fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
-        let reasoning = self.reasoning.map(|parser| parser.format(&prompt.template_variables()));
-        OutputFormat::new(reasoning, tools, self.parser)
-    }
-}
 
 /// The fields of a request.
 pub(super) struct ToolFields<'a> {

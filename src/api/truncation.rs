@@ -4,10 +4,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::error::ApiError;
-use crate::{
-    TokenId,
-    tokenizer::{Extent, Tokenizer},
-};
+use crate::turn::{Side, Truncation};
 
 /// Which end of a prompt is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -26,14 +23,6 @@ pub(super) struct TruncationFields {
     pub truncate_prompt_tokens: Option<i64>,
     /// Which end is cut off: `left` (the default) or `right`.
     pub truncation_side: Option<TruncationSide>,
-}
-
-/// A limit to the length of a prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Truncation {
-    limit: usize,
-    /// `None` is what the tokenizer does: it cuts the start off the text and puts its special tokens around the rest.
-    side: Option<TruncationSide>,
 }
 
 impl TruncationFields {
@@ -57,86 +46,22 @@ impl TruncationFields {
             );
             return Err(ApiError::invalid("truncate_prompt_tokens", message));
         }
-        Ok(Some(Truncation { limit, side: self.truncation_side }))
+        Ok(Some(Truncation { limit, side: self.truncation_side.map(Side::from) }))
     }
 }
 
-impl Truncation {
-    /// Whether a prompt of `tokens` would be cut.
-    pub(super) fn cuts(self, tokens: usize) -> bool {
-        tokens > self.limit
-    }
-
-    /// What has to be encoded of a text: one token more than is kept, which shows that it is cut.
-    pub(super) fn extent(self) -> Extent {
-        let count = self.limit.saturating_add(1);
-        match self.side {
-            Some(TruncationSide::Right) => Extent::First(count),
-            Some(TruncationSide::Left) | None => Extent::Last(count),
+impl From<TruncationSide> for Side {
+    fn from(side: TruncationSide) -> Self {
+        match side {
+            TruncationSide::Left => Self::Left,
+            TruncationSide::Right => Self::Right,
         }
     }
-
-    /// The part of a prompt that is kept.
-    pub(super) fn of_ids(self, mut ids: Vec<TokenId>) -> Vec<TokenId> {
-        let surplus = ids.len().saturating_sub(self.limit);
-        match self.side {
-            Some(TruncationSide::Right) => ids.truncate(self.limit),
-            Some(TruncationSide::Left) | None => {
-                ids.drain(..surplus);
-            }
-        }
-        ids
-    }
-
-    /// The part that is kept of a text's ids, around which the tokenizer may have put special tokens.
-    pub(super) fn of_encoded(
-        self,
-        ids: Vec<TokenId>,
-        adds_special_tokens: bool,
-        tokenizer: &Tokenizer,
-    ) -> Result<Vec<TokenId>, ApiError> {
-        if !self.cuts(ids.len()) || !adds_special_tokens || self.side.is_some() {
-            return Ok(self.of_ids(ids));
-        }
-        let (before, behind) = around_a_text(tokenizer)?;
-        let Some(room) = self.limit.checked_sub(before + behind) else {
-            let message = format!(
-                "the tokenizer puts {} special tokens around the text, which `truncate_prompt_tokens` leaves no room for",
-                before + behind
-            );
-            return Err(ApiError::invalid("truncate_prompt_tokens", message));
-        };
-        let end = ids.len() - behind;
-        Ok([&ids[..before], &ids[end - room..end], &ids[end..]].concat())
-    }
-}
-
-/// How many special tokens the tokenizer puts before and behind a text.
-fn around_a_text(tokenizer: &Tokenizer) -> Result<(usize, usize), ApiError> {
-    const TEXT: &str = "a";
-    let (plain, full) = (tokenizer.encode(TEXT, false)?, tokenizer.encode(TEXT, true)?);
-    let before = full.windows(plain.len().max(1)).position(|window| window == plain);
-    let before = before.ok_or_else(|| ApiError::internal("the tokenizer changes a text that it adds tokens to"))?;
-    Ok((before, full.len() - before - plain.len()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn truncation(limit: usize, side: Option<TruncationSide>) -> Truncation {
-        Truncation { limit, side }
-    }
-
-    #[test]
-    fn the_start_is_cut_off_unless_the_request_says_the_end() {
-        let ids = vec![1, 2, 3, 4];
-        assert_eq!(truncation(3, None).of_ids(ids.clone()), [2, 3, 4]);
-        assert_eq!(truncation(3, Some(TruncationSide::Left)).of_ids(ids.clone()), [2, 3, 4]);
-        assert_eq!(truncation(3, Some(TruncationSide::Right)).of_ids(ids.clone()), [1, 2, 3]);
-        assert_eq!(truncation(4, None).of_ids(ids.clone()), ids);
-        assert!(truncation(0, None).of_ids(ids).is_empty());
-    }
 
     #[test]
     fn minus_one_leaves_room_for_a_token_where_tokens_are_asked_for() {

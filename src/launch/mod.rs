@@ -25,7 +25,7 @@ use anyhow::{Context, anyhow, bail};
 use time::UtcOffset;
 
 use crate::{
-    api::{Api, RequestTemplates, Responses, ServedModels, ServerLoad, StructuredOutputCompiler, TokenizerInfo},
+    api::{Api, Responses, ServedModels, ServerLoad, TokenizerInfo},
     config::{EngineKind, ModelLength, ServeArgs},
     continuity::Continuity,
     engine::EngineInfo,
@@ -36,6 +36,7 @@ use crate::{
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
     server::{self, Work},
     telemetry::Metrics,
+    turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
 };
 use device::Device;
 pub use kernels::try_kernels;
@@ -85,24 +86,25 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let end = policy.eos_token_id.into_iter().chain(policy.extra_eos_token_ids.iter().copied());
     let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end).with_json(policy::json(&args));
     let config = policy::server(&args);
-    let api = Arc::new(Api {
+    let turns = Turns {
         renderer,
         generator: Generator::new(Arc::clone(&engine), tokenizer)
             .logging(policy::request_log(&args))
             .with_patience(config.stream_stall_timeout),
-        models,
         continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
-        sampling: policy,
         structured,
-        tools,
-        requests: policy::requests(&args),
-        prompt_tokens_details: args.enable_prompt_tokens_details,
+        policies: Policies { sampling: policy, tools, requests: policy::requests(&args) },
         max_model_len,
         utc_offset,
+        request_templates: RequestTemplates::default(),
+    };
+    let api = Arc::new(Api {
+        turns: Arc::new(turns),
+        models,
+        prompt_tokens_details: args.enable_prompt_tokens_details,
         server_load: ServerLoad::new(args.enable_server_load_tracking),
         tokenizer_info,
         responses: Responses::new(store),
-        request_templates: RequestTemplates::default(),
     });
     let work = Work { engine, settled: Box::pin(api.responses.settled()) };
     let app = server::app(api, &config, metrics);

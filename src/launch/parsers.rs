@@ -3,10 +3,10 @@
 use anyhow::bail;
 
 use crate::{
-    api::ToolPolicy,
     config::ServeArgs,
     parser::{ReasoningParser, ToolParser},
     tokenizer::Tokenizer,
+    turn::ToolPolicy,
 };
 
 /// What the flags say; an error where the tokenizer lacks what a parser looks for, as in vLLM.

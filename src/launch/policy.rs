@@ -7,12 +7,12 @@ use serde_json::Map;
 
 use super::memory;
 use crate::{
-    api::{RequestPolicy, SamplingPolicy},
     config::ServeArgs,
     generation::RequestLog,
     model::{EosTokens, GenerationConfig, ModelFiles},
     server::{AccessLog, ApiKeys, Cors, ServerConfig},
     structured::JsonOptions,
+    turn::{RequestPolicy, SamplingPolicy},
 };
 
 /// What surrounds the API.

@@ -16,7 +16,7 @@ use axum::{
 };
 use subtle::ConstantTimeEq;
 
-use crate::api::Identity;
+use crate::turn::Identity;
 
 /// The keys that open the API; none leaves it open.
 #[derive(Clone, Default)]

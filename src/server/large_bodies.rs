@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::Instrument;
 
-use crate::api::{ApiError, inherited};
+use crate::{api::ApiError, turn::in_flight::inherited};
 
 /// A body of more bytes is a large one: a smaller one takes less than a millisecond or two.
 const LARGE: u64 = 1 << 16;

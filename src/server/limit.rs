@@ -6,12 +6,16 @@ use std::sync::{Arc, OnceLock};
 use axum::{
     body::{Body, HttpBody},
     extract::{Request, State},
+    http::header,
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use futures::StreamExt;
 
-use crate::api::{ApiError, BytesInFlight, within};
+use crate::{
+    api::ApiError,
+    turn::in_flight::{BytesInFlight, Reservation, within},
+};
 
 /// What may be read.
 #[derive(Debug, Clone)]
@@ -42,7 +46,7 @@ pub(super) async fn apply(State(limits): State<Limits>, request: Request, next: 
         return next.run(request).await;
     }
     let least = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
-    if let Err(error) = limits.check(least).and_then(|()| limits.in_flight.check(least)) {
+    if let Err(error) = limits.check(least).and_then(|()| Ok(limits.in_flight.check(least)?)) {
         return error.into_response();
     }
     let reservation = Arc::new(limits.in_flight.reservation());
@@ -53,7 +57,7 @@ pub(super) async fn apply(State(limits): State<Limits>, request: Request, next: 
         Body::from_stream(body.into_data_stream().map(move |frame| {
             let frame = frame.map_err(std::io::Error::other)?;
             seen += frame.len();
-            match limits.check(seen).and_then(|()| reserved.grow(frame.len())) {
+            match limits.check(seen).and_then(|()| Ok(reserved.grow(frame.len())?)) {
                 Ok(()) => Ok(frame),
                 Err(error) => {
                     _ = refused.set(error);
@@ -65,6 +69,20 @@ pub(super) async fn apply(State(limits): State<Limits>, request: Request, next: 
     let response = within(Arc::clone(&reservation), next.run(request)).await;
     match refusal.get() {
         Some(error) => error.clone().into_response(),
-        None => reservation.held_by(response),
+        None => holding(reservation, response),
     }
+}
+
+/// The response, which keeps what its request takes up until it is sent, if that is much: it is as long as the request.
+fn holding(reservation: Arc<Reservation>, response: Response) -> Response {
+    if !reservation.is_large() {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    // A stream has no length of its own.
+    if let Some(length) = body.size_hint().exact() {
+        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    let body = body.into_data_stream().inspect(move |_| _ = &reservation);
+    Response::from_parts(parts, Body::from_stream(body))
 }

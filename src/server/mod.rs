@@ -39,9 +39,10 @@ use futures::future::BoxFuture;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    api::{self, Api, ApiError, BytesInFlight, Docs},
+    api::{self, Api, ApiError, Docs},
     engine::Engine,
     telemetry::{self, Metrics},
+    turn::in_flight::BytesInFlight,
 };
 pub use auth::ApiKeys;
 use connection::{Connections, Patience};
@@ -112,8 +113,8 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     let engine_api = Arc::clone(&api);
     let scrape = move || {
         let (metrics, api) = (metrics.clone(), Arc::clone(&engine_api));
-        api.continuity.measure();
-        let text = metrics.render(api.generator.engine().load());
+        api.turns.continuity.measure();
+        let text = metrics.render(api.turns.generator.engine().load());
         async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
     let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, RequestPolicy, Responses, SamplingPolicy, ServedModels, ServerLoad, TokenizerInfo, ToolPolicy},
+    api::{Api, Responses, ServedModels, ServerLoad, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -25,6 +25,7 @@ use tito::{
     store::ResponseStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
+    turn::{Policies, RequestPolicy, SamplingPolicy, ToolPolicy, Turns},
 };
 use tower::Service;
 
@@ -123,14 +124,19 @@ impl TestApp {
         let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable);
         let models = ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone());
         let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
-        let api = Api::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, models, &eos);
         let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
-        let api = Api {
+        let turns = Turns {
             generator: generator.with_patience(recipe.patience),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
-            sampling: recipe.policy.clone(),
-            tools: recipe.tools,
-            requests: recipe.requests.clone(),
+            policies: Policies {
+                sampling: recipe.policy.clone(),
+                tools: recipe.tools,
+                requests: recipe.requests.clone(),
+            },
+            ..Turns::new(renderer, Arc::clone(&engine) as Arc<dyn Engine>, &eos)
+        };
+        let api = Api::new(turns, models);
+        let api = Api {
             prompt_tokens_details: recipe.prompt_tokens_details,
             server_load: ServerLoad::new(recipe.tracks_load),
             tokenizer_info: recipe.tokenizer_info.then(info),

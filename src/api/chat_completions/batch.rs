@@ -28,12 +28,12 @@ use crate::{
         error::ApiError,
         extract::{JsonBody, parse},
         stream_options::Delivery,
-        token_continuity::recorded_each,
         validate,
     },
     chat::Message,
     generation::collect,
     json::{Object, Value},
+    turn::PreparedTurn,
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -67,30 +67,26 @@ async fn create_batch_chat_completion(
     mut caller: Caller,
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
-    let requests = requests(body.get(), api.requests.max_prompts)?;
+    let requests = requests(body.get(), api.turns.policies.requests.max_prompts)?;
     // It would name several conversations at once.
     caller.headers.remove(SESSION_HEADER);
     let count = requests.len();
     let mut envelopes = Vec::with_capacity(count);
-    let mut sequences = Vec::with_capacity(count);
-    let mut recorders = Vec::with_capacity(count);
+    let mut all = Vec::with_capacity(count);
     for (index, request) in requests.into_iter().enumerate() {
-        let mut turn = ChatTurn::new(request, &caller, &api)?;
-        if turn.delivery != Delivery::Json {
+        let ChatTurn { id, mut turn, shown, delivery, .. } = ChatTurn::new(request, &caller, &api)?;
+        if delivery != Delivery::Json {
             return Err(refuse("stream", "streaming"));
         }
-        let mut prompt = api.prompt(turn.prompt).await?;
-        api.check_answer_size(&turn.sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
-        let id = turn.id;
-        let names = [id.clone(), format!("{id}_{index}")];
-        let request = api.sequences(&caller, prompt.session.as_deref(), &prompt.token_ids, &mut turn.sampling).await?;
-        sequences.push(request.named(names.iter().map(String::as_str)));
-        recorders.push(prompt.recorder.take());
-        envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &turn.sampling, turn.shown));
+        turn.names.push(format!("{id}_{index}").into());
+        let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
+        // The answers are one, and about as long as each other.
+        api.turns.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
+        all.push(prepared);
+        envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
     }
     // Nothing runs before every conversation is known to be servable.
-    let events = api.generator.generate_all(sequences).map_err(ApiError::from);
-    let completions = collect(recorded_each(events, recorders), count).await?;
+    let completions = collect(api.turns.start(all).map_err(ApiError::from), count).await?;
     Ok(Json(Envelope::answer_batch(&envelopes, completions)?).into_response())
 }
 

@@ -23,9 +23,10 @@ use crate::{
         extract::JsonBody,
         generate::{GivenChoice, GivenChunk, GivenResponse},
         output::{DetailedUsage, FinishReason, StopReason, Usage},
-        sampling::{Sampling, SamplingFields},
+        sampling::SamplingFields,
         validate::{self, Body, Rules},
     },
+    turn::Sampling,
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -126,7 +127,7 @@ async fn derender_chat_completion(
     JsonBody(mut request): JsonBody<DerenderChatRequest>,
 ) -> Result<Json<DerenderedChat>, ApiError> {
     api.models.check(request.model.as_deref())?;
-    if api.tools.parser.is_some() && request.chat_request.is_none() {
+    if api.turns.policies.tools.parser.is_some() && request.chat_request.is_none() {
         let message = "chat_request is required when a tool or reasoning parser is configured because plain \
                        detokenization would leak raw parser markup into content.";
         return Err(ApiError::invalid_request(message));
@@ -150,11 +151,12 @@ struct How {
 impl How {
     fn new(request: Option<ChatCompletionRequest>, api: &Api) -> Result<Self, ApiError> {
         let Some(request) = request else {
-            let sampling = SamplingFields::default().resolve(None, None, &api.sampling, api.renderer.tokenizer())?;
+            let sampling =
+                SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())?;
             return Ok(Self { sampling, shown: Shown::plain(api) });
         };
         let turn = ChatTurn::new(request, &Caller::default(), api)?;
-        Ok(Self { sampling: turn.sampling, shown: turn.shown })
+        Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
     }
 
     fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[GivenChoice]) -> Envelope {
@@ -203,7 +205,7 @@ fn piece(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Dere
         return Err(validate::missing_of("body.generate_chunk", 1));
     };
     at_most_one(&chunk.choices, "derender_chat_stream")?;
-    if api.tools.parser.is_some() && request.prompt_token_ids.is_none() {
+    if api.turns.policies.tools.parser.is_some() && request.prompt_token_ids.is_none() {
         let message = "prompt_token_ids is required when a tool or reasoning parser is configured. Without it \
                        parse_delta cannot tell whether the prompt left reasoning open (e.g. a chat template that \
                        pre-opens <think>) and would misclassify reasoning content as plain content.";

@@ -29,10 +29,10 @@ use super::{
     sse,
     stream_interval::batched,
     stream_options::Delivery,
-    token_continuity::recorded,
+    token_continuity::TokenContinuity,
     validate::missing,
 };
-use crate::generation::collect;
+use crate::{generation::collect, turn::PreparedTurn};
 use request::ChatTurn;
 use response::{Chunks, Envelope};
 use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
@@ -105,19 +105,9 @@ pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Opti
 
 /// Answers a request.
 async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest) -> Result<Response, ApiError> {
-    let ChatTurn { id, prompt, mut sampling, shown, stream_interval, delivery } =
-        ChatTurn::new(request, &caller, &api)?;
-    let mut prompt = api.prompt(prompt).await?;
-    if prompt.has_known_ids {
-        api.check_given(&prompt.token_ids)?;
-    }
-    if delivery == Delivery::Json {
-        api.check_answer_size(&sampling, [prompt.token_ids.len()])?;
-    }
-    let request = api.sequences(&caller, prompt.session.as_deref(), &prompt.token_ids, &mut sampling).await?;
-    let recorder = prompt.recorder.take();
-    let events = api.generator.generate_all([request.named([id.as_str()])]).map_err(ApiError::from);
-    let events = recorded(events, recorder, sampling.n);
+    let ChatTurn { id, turn, shown, stream_interval, delivery } = ChatTurn::new(request, &caller, &api)?;
+    let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
+    let events = api.turns.start([prepared]).map_err(ApiError::from);
     let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
         Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
@@ -126,5 +116,5 @@ async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest)
             sse::respond(events, Chunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };
-    Ok(prompt.verdict.announce(response))
+    Ok(TokenContinuity::from(&prompt.verdict).announce(response))
 }

@@ -11,13 +11,17 @@ use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{request::ChatTurn, types::ChatCompletionRequest};
-use crate::api::{
-    Api,
-    caller::Caller,
-    error::ApiError,
-    extract::{JsonBody, parse},
-    generate::RenderedRequest,
-    render::{RenderFields, Rendering},
+use crate::{
+    api::{
+        Api,
+        caller::Caller,
+        error::ApiError,
+        extract::{JsonBody, parse},
+        generate::RenderedRequest,
+        render::{RenderFields, Rendering},
+        token_continuity::TokenContinuity,
+    },
+    turn::Turn,
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -53,12 +57,14 @@ async fn render_chat_completion(
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
     };
-    let mut turn = ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
-    let prompt = api.prompt(turn.prompt).await?;
-    let answer = rendering.request(&api, turn.id, &prompt.token_ids, &mut turn.sampling).await?;
-    if turn.sampling.is_constrained() && rendering.own.structured_outputs().is_none() {
+    let ChatTurn { id, turn, .. } =
+        ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
+    let Turn { prompt, mut sampling, .. } = turn;
+    let prompt = api.turns.prompt(prompt).await?;
+    let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await?;
+    if sampling.is_constrained() && rendering.own.structured_outputs().is_none() {
         let message = "tools that are `strict` cannot be rendered: ask for the chat completion itself";
         return Err(ApiError::invalid("tools", message));
     }
-    Ok(prompt.verdict.announce(Json(answer).into_response()))
+    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
 }

@@ -5,22 +5,22 @@ use crate::{
     api::{
         Api, answer_id,
         caller::Caller,
-        conversation::{CarrierFields, Conversation, PromptTurn},
+        conversation::{CarrierFields, Conversation},
         error::ApiError,
-        sampling::Sampling,
+        sampling::report_prompt,
         stream_options::{Delivery, delivery},
         tools::ToolFields,
     },
     json::Value,
     sampling::Logprobs,
+    turn::{PromptRequest, TextForm, Turn},
 };
 
 /// A valid request.
 #[derive(Debug)]
 pub(super) struct ChatTurn {
     pub(super) id: String,
-    pub(super) prompt: PromptTurn,
-    pub(super) sampling: Sampling,
+    pub(super) turn: Turn,
     pub(super) shown: Shown,
     /// Tokens of a chunk in the middle of a stream.
     pub(super) stream_interval: usize,
@@ -30,23 +30,24 @@ pub(super) struct ChatTurn {
 impl ChatTurn {
     pub(super) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
-        let tokenizer = api.renderer.tokenizer();
+        let tokenizer = api.turns.tokenizer();
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
-        let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
+        let delivery =
+            delivery(request.stream, request.stream_options, api.turns.policies.requests.force_include_usage)?;
         refuse_media(&request)?;
         let tools = ToolFields {
             tools: request.tools.as_deref(),
             tool_choice: request.tool_choice.as_ref(),
             parallel_tool_calls: request.parallel_tool_calls,
         };
-        let tools = tools.resolve(api.tools)?;
+        let tools = tools.resolve(api.turns.policies.tools)?;
         let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
-        let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
+        let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
         let (logprobs, top_logprobs) = logprobs(&request)?;
         let max_tokens = request.max_completion_tokens.or(request.max_tokens);
         let param = if request.max_completion_tokens.is_some() { "max_completion_tokens" } else { "max_tokens" };
         api.check_max_tokens(param, max_tokens)?;
-        let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.sampling, tokenizer)?;
+        let mut sampling = request.sampling.resolve(max_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
         if let Some(format) = &tools.format
             && let Some(constraint) = format.constraint(&|token| tokenizer.id_of(token).is_some())?
         {
@@ -60,10 +61,10 @@ impl ChatTurn {
         // A stream has no place for them.
         if shown.echo.is_some() && delivery == Delivery::Json {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
-            sampling.report_prompt(Some(&like_answer), &api.sampling, tokenizer.vocab_size())?;
+            report_prompt(&mut sampling, Some(&like_answer), &api.turns.policies.sampling, tokenizer.vocab_size())?;
         }
-        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
-        let truncation = request.sampling.truncation(api.max_model_len, max_tokens)?;
+        let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
+        let truncation = request.sampling.truncation(api.turns.max_model_len, max_tokens)?;
         let wants_text = request.return_prompt_text.unwrap_or(false);
         let conversation = Conversation {
             messages: request.messages,
@@ -88,9 +89,18 @@ impl ChatTurn {
             stop_token_ids: sampling.stop_token_ids().to_vec(),
             cache_salt: sampling.cache_salt.clone(),
         };
-        let prompt = PromptTurn { truncation, wants_text, must_fit: true, ..conversation.into_turn(api, caller)? };
-        sampling.read(api.tools.output_format(tools.format, &prompt.prompt));
-        Ok(Self { id, prompt, sampling, shown, stream_interval, delivery })
+        let prompt =
+            PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? };
+        sampling.read(api.turns.policies.tools.output_format(tools.format, &prompt.prompt));
+        let turn = Turn {
+            prompt,
+            sampling,
+            client: caller.client,
+            names: vec![id.as_str().into()],
+            delivery: delivery.into(),
+            form: TextForm::Whole,
+        };
+        Ok(Self { id, turn, shown, stream_interval, delivery })
     }
 }
 

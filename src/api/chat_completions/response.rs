@@ -13,19 +13,19 @@ use super::{
 use crate::{
     TokenId,
     api::{
-        Api, Prompted,
+        Api,
         error::ApiError,
         output::{
             CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT, StopReason,
             StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
-        sampling::Sampling,
         sse,
         token_continuity::TokenContinuity,
         tools::{ParserCounter, ToolChoice},
     },
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish},
+    turn::{Prompted, Sampling},
 };
 
 /// How a choice ended, in streams too. That it calls counts more than what ended its tokens, unless the server cut it off:
@@ -67,7 +67,8 @@ pub(super) struct Envelope {
 impl Envelope {
     pub(super) fn new(api: Arc<Api>, id: String, prompt: &Prompted, sampling: &Sampling, shown: Shown) -> Self {
         let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
-        let token_continuity = (prompt.asks_for_continuity || asks_for_ids).then(|| prompt.verdict.clone());
+        let token_continuity =
+            (prompt.asks_for_continuity || asks_for_ids).then(|| TokenContinuity::from(&prompt.verdict));
         Self {
             id,
             created: created(),
@@ -81,7 +82,7 @@ impl Envelope {
             tokens_as_ids: sampling.tokens_as_ids,
             shown,
             silence_is_null: sampling.text.format.silence_is_null(),
-            counts_reasoning: api.tools.reasoning.is_some(),
+            counts_reasoning: api.turns.policies.tools.reasoning.is_some(),
             calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
             api,
         }
@@ -108,7 +109,7 @@ impl Envelope {
             tokens_as_ids: sampling.tokens_as_ids,
             shown,
             silence_is_null: sampling.text.format.silence_is_null(),
-            counts_reasoning: api.tools.reasoning.is_some(),
+            counts_reasoning: api.turns.policies.tools.reasoning.is_some(),
             calls_read: None,
             api,
         }
@@ -132,7 +133,7 @@ impl Envelope {
     /// The JSON answer.
     pub(super) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
-        let tokenizer = self.api.renderer.tokenizer();
+        let tokenizer = self.api.turns.tokenizer();
         let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
         let thought = completions.iter().map(|completion| completion.reasoning_tokens).sum();
         let usage =
@@ -231,7 +232,7 @@ impl Envelope {
     }
 
     fn token_logprob(&self, token: &SampledToken) -> Result<TokenLogprob, ApiError> {
-        let spelling = TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.tokens_as_ids };
+        let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids: self.tokens_as_ids };
         let alternatives = shown_alternatives(token, self.shown.top_logprobs).into_iter().map(|other| {
             let name = spelling.name(other.id)?;
             Ok(NamedLogprob { bytes: name.clone().into_bytes(), token: name, logprob: other.logprob })
@@ -349,7 +350,7 @@ impl Chunks {
             if !(ended || self.shows_silence()) {
                 return Ok(Vec::new());
             }
-            let reads = self.envelope.api.tools.reads();
+            let reads = self.envelope.api.turns.policies.tools.reads();
             let content = (!reads).then(|| Some(String::new()));
             messages.push(ChunkDelta { content, ..ChunkDelta::default() });
         } else if ended && messages.iter().any(|message| !message.tool_calls.is_empty()) {
@@ -363,7 +364,7 @@ impl Chunks {
 
     /// Whether a delta that says nothing is sent: not while text is kept back, unless its tokens were asked for.
     fn shows_silence(&self) -> bool {
-        !self.envelope.api.tools.reads() || self.envelope.return_token_ids || self.envelope.logprobs
+        !self.envelope.api.turns.policies.tools.reads() || self.envelope.return_token_ids || self.envelope.logprobs
     }
 
     /// A chunk that says `message`, with the tokens and the end of `delta`.

@@ -24,7 +24,7 @@ pub(super) struct Shown {
 impl Shown {
     /// What is shown where no request says what.
     pub(super) fn plain(api: &Api) -> Self {
-        let role = api.requests.response_role.clone();
+        let role = api.turns.policies.requests.response_role.clone();
         Self { top_logprobs: None, role, echo: None, tool_choice: ToolChoice::None, reasoning: true }
     }
 
@@ -37,7 +37,7 @@ impl Shown {
         let last = request.messages.last();
         let role = match last {
             Some(message) if request.add_generation_prompt == Some(false) => message.role.as_str(),
-            _ => &api.requests.response_role,
+            _ => &api.turns.policies.requests.response_role,
         };
         let echo = match last.filter(|message| message.role.as_str() == role) {
             _ if request.echo != Some(true) => None,

@@ -130,7 +130,8 @@ async fn derender_completion(
 /// How ids become an answer: as the request says, or by the defaults.
 async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<CompletionTurn, ApiError> {
     let Some(mut request) = request else {
-        let sampling = SamplingFields::default().resolve(None, None, &api.sampling, api.renderer.tokenizer())?;
+        let sampling =
+            SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())?;
         return Ok(CompletionTurn {
             id: String::new(),
             prompts: Vec::new(),

@@ -19,14 +19,17 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Api,
     caller::Caller,
+    conversation::session_of,
     error::ApiError,
     extract::{JsonBody, parse},
-    party::session_of,
     sse,
     stream_interval::batched,
     stream_options::Delivery,
 };
-use crate::generation::{GenerationRequest, collect};
+use crate::{
+    generation::collect,
+    turn::{Asker, Prepared},
+};
 use request::CompletionTurn;
 use response::{Chunks, Envelope};
 use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
@@ -68,12 +71,12 @@ pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Opti
 async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
     let mut turn = CompletionTurn::new(request, &caller, &api).await?;
     if turn.delivery == Delivery::Json {
-        api.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;
+        api.turns.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;
     }
-    let requests = sequences(&caller, &mut turn, &api).await?;
+    let prepared = prepared(&caller, &mut turn, &api).await?;
     let (choices, delivery, stream_interval) =
         (turn.prompts.len() * turn.sampling.n, turn.delivery, turn.stream_interval);
-    let events = api.generator.generate_all(requests).map_err(ApiError::from);
+    let events = api.turns.start(prepared).map_err(ApiError::from);
     let envelope = Envelope::new(Arc::clone(&api), turn);
     match delivery {
         Delivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
@@ -84,13 +87,13 @@ async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> 
     }
 }
 
-async fn sequences(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Result<Vec<GenerationRequest>, ApiError> {
-    let mut requests = Vec::with_capacity(turn.prompts.len());
+async fn prepared(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Result<Vec<Prepared>, ApiError> {
+    let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
+    let mut prepared = Vec::with_capacity(turn.prompts.len());
     for (index, prompt) in turn.prompts.iter().enumerate() {
         // As in vLLM, where each prompt has an id of its own.
-        let ids = [turn.id.clone(), format!("{}-{index}", turn.id)];
-        let request = api.sequences(caller, session_of(&caller.headers), &prompt.token_ids, &mut turn.sampling).await?;
-        requests.push(request.named(ids));
+        let names = vec![turn.id.as_str().into(), format!("{}-{index}", turn.id).into()];
+        prepared.push(api.turns.prepare_ids(asker, &prompt.token_ids, &mut turn.sampling, names).await?);
     }
-    Ok(requests)
+    Ok(prepared)
 }

@@ -9,12 +9,12 @@ use crate::{
         Api, answer_id,
         caller::Caller,
         error::ApiError,
-        sampling::Sampling,
+        sampling::report_prompt,
         stream_options::{Delivery, delivery},
-        truncation::Truncation,
     },
     sampling::Logprobs,
     tokenizer::Extent,
+    turn::{Sampling, Truncation},
 };
 
 /// vLLM's default for text completions.
@@ -52,30 +52,36 @@ impl CompletionTurn {
         api.models.check(request.model.as_deref())?;
         refuse_unserved(&request)?;
         let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref());
-        let delivery = delivery(request.stream, request.stream_options, api.requests.force_include_usage)?;
+        let delivery =
+            delivery(request.stream, request.stream_options, api.turns.policies.requests.force_include_usage)?;
         let echo = request.echo.unwrap_or(false);
         let prompt_only = echo && request.max_tokens == Some(0);
         let max_tokens = if prompt_only { 1 } else { request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS) };
         api.check_max_tokens("max_tokens", request.max_tokens)?;
         let (logprobs, shown) = logprobs(&request)?;
-        let mut sampling =
-            request.sampling.resolve(Some(max_tokens), logprobs.clone(), &api.sampling, api.renderer.tokenizer())?;
+        let mut sampling = request.sampling.resolve(
+            Some(max_tokens),
+            logprobs.clone(),
+            &api.turns.policies.sampling,
+            api.turns.tokenizer(),
+        )?;
         if delivery != Delivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
             return Err(ApiError::refused("prompt_logprobs", message, None));
         }
         if echo {
-            sampling.report_prompt(logprobs.as_ref(), &api.sampling, api.renderer.tokenizer().vocab_size())?;
+            let vocab_size = api.turns.tokenizer().vocab_size();
+            report_prompt(&mut sampling, logprobs.as_ref(), &api.turns.policies.sampling, vocab_size)?;
         }
-        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
+        let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let asked = request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
         let wanted = Wanted {
             add_special_tokens: request.add_special_tokens.unwrap_or(true),
             // The ids say it already.
             text: echo && !sampling.return_token_ids,
-            truncation: request.sampling.truncation(api.max_model_len, Some(asked))?,
+            truncation: request.sampling.truncation(api.turns.max_model_len, Some(asked))?,
         };
-        api.requests.check_sequences(count(request.prompt.as_ref()), sampling.n)?;
+        api.turns.policies.requests.check_sequences(count(request.prompt.as_ref()), sampling.n)?;
         let prompts = prompts(request.prompt, wanted, api).await?;
         Ok(Self { id, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
     }
@@ -172,10 +178,10 @@ fn count(input: Option<&PromptInput>) -> usize {
 
 async fn of_text(text: String, wanted: Wanted, api: &Arc<Api>) -> Result<Prompt, ApiError> {
     let kept = wanted.text.then(|| text.clone());
-    let extent = wanted.truncation.map_or(Extent::AtMost(api.max_model_len), Truncation::extent);
-    let mut token_ids = api.encode(text, wanted.add_special_tokens, extent).await?;
+    let extent = wanted.truncation.map_or(Extent::AtMost(api.turns.max_model_len), Truncation::extent);
+    let mut token_ids = api.turns.encode(text, wanted.add_special_tokens, extent).await?;
     if let Some(truncation) = wanted.truncation {
-        token_ids = truncation.of_encoded(token_ids, wanted.add_special_tokens, api.renderer.tokenizer())?;
+        token_ids = truncation.of_encoded(token_ids, wanted.add_special_tokens, api.turns.tokenizer())?;
     }
     // As in vLLM, the text is repeated whole, however much of it was cut off.
     Ok(Prompt { token_ids: token_ids.into(), text: kept })
@@ -185,10 +191,10 @@ fn of_ids(mut ids: Vec<TokenId>, wanted: Wanted, api: &Api) -> Result<Prompt, Ap
     if let Some(truncation) = wanted.truncation {
         ids = truncation.of_ids(ids);
     }
-    if let Some(id) = ids.iter().find(|&&id| id as usize >= api.vocab_size()) {
+    if let Some(id) = ids.iter().find(|&&id| id as usize >= api.turns.vocab_size()) {
         return Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary")));
     }
-    api.check_given(&ids)?;
-    let text = if wanted.text { Some(api.renderer.tokenizer().decode(&ids, false)?) } else { None };
+    api.turns.check_given(&ids)?;
+    let text = if wanted.text { Some(api.turns.tokenizer().decode(&ids, false)?) } else { None };
     Ok(Prompt { token_ids: ids.into(), text })
 }

@@ -85,7 +85,7 @@ impl Envelope {
         let (finish_reason, stop_reason) = finish_fields(finish);
         let ids = self.turn.sampling.return_token_ids;
         let prompt = completion.prompt.as_ref().map(|prompt| prompt.logprobs.as_slice());
-        let tokenizer = self.api.renderer.tokenizer();
+        let tokenizer = self.api.turns.tokenizer();
         let scored = prompt.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
         let mut logprobs = Logprobs::default();
         self.add_echo(index, prompt, &mut logprobs)?;
@@ -153,7 +153,7 @@ impl Envelope {
     }
 
     fn spelling(&self) -> TokenSpelling<'_> {
-        TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids: self.turn.sampling.tokens_as_ids }
+        TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids: self.turn.sampling.tokens_as_ids }
     }
 
     fn chunk(&self, choices: Vec<CompletionChunkChoice>) -> CompletionChunk {

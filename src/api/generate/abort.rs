@@ -44,7 +44,7 @@ async fn abort_requests(
     let Some(ids) = request.request_ids else {
         return Err(ApiError::malformed(None, "Missing 'request_ids' in request body"));
     };
-    let ended = api.generator.running().abort(caller.owner().as_ref(), ids.iter().map(String::as_str));
+    let ended = api.turns.generator.running().abort(caller.client.owner().as_ref(), ids.iter().map(String::as_str));
     tracing::debug!(ended, "requests aborted");
     Ok(())
 }

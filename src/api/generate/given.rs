@@ -109,8 +109,8 @@ impl GivenResponse {
             return Err(ApiError::invalid_request(message));
         }
         let length = self.prompt_logprobs.as_ref().map_or(0, Vec::len);
-        if length > api.max_model_len {
-            let (id, limit) = (&self.request_id, api.max_model_len);
+        if length > api.turns.max_model_len {
+            let (id, limit) = (&self.request_id, api.turns.max_model_len);
             let message =
                 format!("prompt_logprobs length ({length}) in response '{id}' exceeds max_model_len ({limit}).");
             return Err(ApiError::invalid_request(message));
@@ -121,7 +121,7 @@ impl GivenResponse {
 
 impl GivenChoice {
     fn check(&self, api: &Api) -> Result<(), ApiError> {
-        let (index, limit) = (self.index, api.max_model_len);
+        let (index, limit) = (self.index, api.turns.max_model_len);
         let lengths = [
             ("token_ids", self.token_ids.as_ref().map_or(0, Vec::len)),
             ("logprobs.content", self.scores().map_or(0, <[_]>::len)),
@@ -131,7 +131,7 @@ impl GivenChoice {
             return Err(ApiError::invalid_request(message));
         }
         let most = self.scores().unwrap_or_default().iter().map(|token| token.top_logprobs.len()).max().unwrap_or(0);
-        match api.sampling.max_logprobs {
+        match api.turns.policies.sampling.max_logprobs {
             // The sampled token is always among them.
             Some(limit) if most > limit.max(1) => {
                 let message = format!("top_logprobs count ({most}) in choice {index} exceeds max_logprobs ({limit}).");

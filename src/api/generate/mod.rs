@@ -25,9 +25,9 @@ pub(super) use sampling_params::Rendered;
 pub(super) use types::RenderedRequest;
 
 use super::{
-    Api, caller::Caller, error::ApiError, extract::JsonBody, party::session_of, sse, stream_options::Delivery,
+    Api, caller::Caller, conversation::session_of, error::ApiError, extract::JsonBody, sse, stream_options::Delivery,
 };
-use crate::generation::collect;
+use crate::{generation::collect, turn::Asker};
 use request::GenerateTurn;
 use response::{Chunks, Envelope};
 use types::{GenerateAnswer, GenerateChunk, GenerateRequest};
@@ -58,15 +58,15 @@ async fn generate(
 ) -> Result<Response, ApiError> {
     let mut turn = GenerateTurn::new(request, &caller, &api)?;
     if turn.delivery == Delivery::Json {
-        api.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
+        api.turns.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
     }
-    let request =
-        api.sequences(&caller, session_of(&caller.headers), &turn.prompt_token_ids, &mut turn.sampling).await?;
-    let request = request.named([turn.id.as_str()]);
+    let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
+    let names = vec![turn.id.as_str().into()];
+    let prepared = api.turns.prepare_ids(asker, &turn.prompt_token_ids, &mut turn.sampling, names).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);
     // Before the first token is sampled; see `Envelope::weight_versions`.
     let envelope = Envelope::new(Arc::clone(&api), turn);
-    let events = api.generator.generate_all([request]).map_err(ApiError::from);
+    let events = api.turns.start([prepared]).map_err(ApiError::from);
     Ok(match delivery {
         Delivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {

@@ -15,10 +15,10 @@ use crate::{
         cache_salt::cache_salt,
         caller::Caller,
         error::ApiError,
-        sampling::Sampling,
         stream_options::{Delivery, delivery},
         validate,
     },
+    turn::Sampling,
 };
 
 /// A valid request.
@@ -45,8 +45,11 @@ impl GenerateTurn {
         api.models.check(request.model.as_deref())?;
         let stream = request.stream.unwrap_or(false);
         // Options without a stream are not a mistake here, unlike in chat.
-        let delivery =
-            delivery(request.stream, request.stream_options.filter(|_| stream), api.requests.force_include_usage)?;
+        let delivery = delivery(
+            request.stream,
+            request.stream_options.filter(|_| stream),
+            api.turns.policies.requests.force_include_usage,
+        )?;
         let mut resolved = request.sampling_params.resolve(api)?;
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             let message = "`prompt_logprobs` are not available when `stream=True`.";
@@ -74,7 +77,7 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
     if ids.iter().any(|&id| id < 0) {
         return Err(validate::broken_rule(PLACE, "token_ids must not contain negative values", ids.len()));
     }
-    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.vocab_size());
+    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.turns.vocab_size());
     ids.iter()
         .map(|&id| known(id).ok_or_else(|| ApiError::invalid_request(format!("Token id {id} is out of vocabulary"))))
         .collect()

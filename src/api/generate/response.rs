@@ -37,7 +37,7 @@ pub(super) struct Envelope {
 
 impl Envelope {
     pub(super) fn new(api: Arc<Api>, turn: GenerateTurn) -> Self {
-        let weight_version = api.generator.engine().weight_version();
+        let weight_version = api.turns.generator.engine().weight_version();
         Self { created: created(), weight_version, turn, api }
     }
 
@@ -63,7 +63,7 @@ impl Envelope {
     /// An engine says its version once the weights are replaced and before they sample. The same version before the
     /// first token and behind the last is therefore that of all of them; of two it is not known which token is whose.
     fn weight_versions(&self, tokens: usize) -> Option<Vec<WeightVersionSpan>> {
-        if self.api.generator.engine().weight_version() != self.weight_version {
+        if self.api.turns.generator.engine().weight_version() != self.weight_version {
             return None;
         }
         let version = match self.weight_version {
@@ -79,7 +79,7 @@ impl Envelope {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
         let scored = prompt.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
-        let tokenizer = self.api.renderer.tokenizer();
+        let tokenizer = self.api.turns.tokenizer();
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(GenerateAnswer {
             request_id: self.turn.id.clone(),
@@ -130,7 +130,7 @@ impl Envelope {
 
     fn by_text(&self, token: &SampledToken, shown: Option<usize>) -> Result<TextLogprobs, ApiError> {
         let as_ids = self.turn.sampling.tokens_as_ids;
-        let spelling = TokenSpelling { tokenizer: self.api.renderer.tokenizer(), as_ids };
+        let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids };
         let alternatives = shown_alternatives(token, shown).into_iter().map(|top| {
             let name = spelling.name(top.id)?;
             let bytes = (!as_ids).then(|| name.clone().into_bytes());

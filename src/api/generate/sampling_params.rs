@@ -11,11 +11,12 @@ use crate::{
     api::{
         Api,
         error::ApiError,
-        sampling::{Sampling, SamplingFields, SamplingPolicy, Stop},
+        sampling::{SamplingFields, Stop},
     },
     model::GenerationConfig,
     parser::SpecialTokens,
     sampling::Logprobs,
+    turn::{Sampling, SamplingPolicy},
 };
 
 /// How to sample, without any default of the model's.
@@ -92,14 +93,14 @@ impl SamplingParamsFields {
         }
         let (logprobs, shown) = self.logprobs()?;
         let (max_tokens, max_new_tokens) = match self.max_tokens {
-            MaxTokens::Absent => (None, api.sampling.defaults.max_new_tokens),
+            MaxTokens::Absent => (None, api.turns.policies.sampling.defaults.max_new_tokens),
             MaxTokens::Given(asked) => (asked, None),
         };
         let policy = SamplingPolicy {
             defaults: GenerationConfig { max_new_tokens, ..GenerationConfig::default() },
-            ..api.sampling.clone()
+            ..api.turns.policies.sampling.clone()
         };
-        let tokenizer = api.renderer.tokenizer();
+        let tokenizer = api.turns.tokenizer();
         let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, tokenizer)?;
         std::sync::Arc::make_mut(&mut sampling.text).stop = stops;
         Ok(ResolvedParams { sampling, shown })

@@ -11,15 +11,15 @@ use super::{
 use crate::{
     TokenId,
     api::{
-        Api, Prompted,
+        Api,
         output::{FinishReason, finish_fields},
-        sampling::Sampling,
         token_continuity::TokenContinuity,
         tools::{ParserCounter, ToolChoice},
     },
     generation::{Delta, Event, Finish},
     json::{Object, Value},
     parser::ToolCall,
+    turn::{Prompted, Sampling},
 };
 
 /// Why a message ended. As in a chat, that it calls counts more than what ended its tokens, unless the server cut it off.
@@ -70,7 +70,8 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn new(api: &Api, id: String, prompt: &Prompted, sampling: &Sampling, tool_choice: ToolChoice) -> Self {
         let shows_ids = sampling.return_token_ids;
-        let token_continuity = (prompt.asks_for_continuity || shows_ids).then(|| prompt.verdict.clone());
+        let token_continuity =
+            (prompt.asks_for_continuity || shows_ids).then(|| TokenContinuity::from(&prompt.verdict));
         Self {
             id,
             model: api.models.name().to_owned(),

@@ -27,10 +27,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use super::{
-    Api, caller::Caller, conversation::PromptTurn, error::ApiError, extract::JsonBody, stream_interval::batched,
-    token_continuity::recorded_in_blocks,
+    Api, caller::Caller, error::ApiError, extract::JsonBody, stream_interval::batched,
+    token_continuity::TokenContinuity,
 };
-use crate::generation::Event;
+use crate::{
+    generation::Event,
+    turn::{PreparedTurn, PromptRequest, Turn},
+};
 use answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount};
 use blocks::{Blocks, Fold};
 use error::{MessagesError, MessagesErrorBody};
@@ -90,26 +93,24 @@ async fn count_message_tokens(
     request: Result<JsonBody<CountTokensRequest>, ApiError>,
 ) -> Result<Response, MessagesError> {
     let JsonBody(CountTokensRequest(request)) = request?;
-    let MessagesTurn { prompt, mut sampling, .. } = counted_turn(request, &caller, &api)?;
+    Ok(count(&api, &caller, request).await?)
+}
+
+async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
+    let Turn { prompt, mut sampling, .. } = counted_turn(request, caller, api)?;
     // All of its tokens are counted, however many the context holds.
-    let prompt = api.prompt(PromptTurn { must_fit: false, ..prompt }).await?;
-    api.structured.constrain(&mut sampling, &prompt.token_ids, api.vocab_size()).await?;
+    let prompt = api.turns.prompt(PromptRequest { must_fit: false, ..prompt }).await?;
+    api.turns.structured.constrain(&mut sampling, &prompt.token_ids, api.turns.vocab_size()).await?;
     let tokens = prompt.token_ids.len();
     let context_management = CountedContext { original_input_tokens: tokens };
-    Ok(prompt.verdict.announce(Json(TokenCount { input_tokens: tokens, context_management })))
+    let count = TokenCount { input_tokens: tokens, context_management };
+    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(count)))
 }
 
 async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
-    let MessagesTurn { id, prompt, mut sampling, tool_choice, stream_interval, stream } =
-        MessagesTurn::new(request, caller, &api)?;
-    let mut prompt = api.prompt(prompt).await?;
-    if prompt.has_known_ids {
-        api.check_given(&prompt.token_ids)?;
-    }
-    let request = api.sequences(caller, prompt.session.as_deref(), &prompt.token_ids, &mut sampling).await?;
-    let recorder = prompt.recorder.take();
-    let events = api.generator.generate_all([request.named([id.as_str()])]).map_err(ApiError::from);
-    let events = recorded_in_blocks(events, recorder);
+    let MessagesTurn { id, turn, tool_choice, stream_interval, stream } = MessagesTurn::new(request, caller, &api)?;
+    let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
+    let events = api.turns.start([prepared]).map_err(ApiError::from);
     let name = HeaderValue::from_str(&id).ok();
     let blocks = Blocks::new(&api, id, &prompt, &sampling, tool_choice);
     let mut response = if stream {
@@ -120,7 +121,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     if let Some(name) = name {
         response.headers_mut().insert(REQUEST_ID, name);
     }
-    Ok(prompt.verdict.announce(response))
+    Ok(TokenContinuity::from(&prompt.verdict).announce(response))
 }
 
 /// The JSON answer: the fold of the events that a stream would have.

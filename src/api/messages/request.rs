@@ -9,22 +9,22 @@ use crate::{
     api::{
         Api, answer_id,
         caller::Caller,
-        conversation::{CarrierFields, Conversation, PromptTurn},
+        conversation::{CarrierFields, Conversation},
         error::ApiError,
-        sampling::{Sampling, Stop},
+        sampling::Stop,
         tools::{ToolChoice, ToolFields, ToolUse},
     },
     chat::FunctionTool,
     json::Value,
     structured::{Constraint, JsonOptions},
+    turn::{Delivery, PromptRequest, Sampling, TextForm, Turn},
 };
 
 /// A valid request.
 #[derive(Debug)]
 pub(super) struct MessagesTurn {
     pub(super) id: String,
-    pub(super) prompt: PromptTurn,
-    pub(super) sampling: Sampling,
+    pub(super) turn: Turn,
     /// Whether the model could choose to call.
     pub(super) tool_choice: ToolChoice,
     /// Tokens of an event in the middle of a stream.
@@ -40,28 +40,36 @@ impl MessagesTurn {
         let mut sampling = sampling(&mut request, api)?;
         let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
         if let Some(format) = &format
-            && let Some(constraint) = format.constraint(&|token| api.renderer.tokenizer().id_of(token).is_some())?
+            && let Some(constraint) = format.constraint(&|token| api.turns.tokenizer().id_of(token).is_some())?
         {
             refuse_two_forms(&mut sampling, &choice)?;
             sampling.demand(constraint);
         }
-        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
-        let truncation = request.sampling.truncation(api.max_model_len, request.max_tokens)?;
+        let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
+        let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_tokens)?;
         let stream = request.stream.unwrap_or(false);
         let stop_token_ids = sampling.stop_token_ids().to_vec();
         let cache_salt = sampling.cache_salt.clone();
         let conversation = Conversation { stop_token_ids, cache_salt, ..conversation(request, tools, api)? };
-        let prompt = PromptTurn { truncation, must_fit: true, ..conversation.into_turn(api, caller)? };
-        sampling.read(api.tools.output_format(format, &prompt.prompt));
-        Ok(Self { id, prompt, sampling, tool_choice: choice, stream_interval, stream })
+        let prompt = PromptRequest { truncation, must_fit: true, ..conversation.into_request(api, caller)? };
+        sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
+        let turn = Turn {
+            prompt,
+            sampling,
+            client: caller.client,
+            names: vec![id.as_str().into()],
+            delivery: if stream { Delivery::Streamed } else { Delivery::Whole },
+            form: TextForm::Blocks,
+        };
+        Ok(Self { id, turn, tool_choice: choice, stream_interval, stream })
     }
 }
 
 /// The prompt of a request for its count, and what would be asked of its answer: all that an answer is refused for.
-pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<MessagesTurn, ApiError> {
+pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Turn, ApiError> {
     // An answer would be asked of this prompt, which leaves room for it.
     request.max_tokens.get_or_insert(1);
-    MessagesTurn::new(request, caller, api)
+    MessagesTurn::new(request, caller, api).map(|turn| turn.turn)
 }
 
 /// Refuses a form of the answer besides the calls that it has to have.
@@ -99,7 +107,7 @@ fn conversation(
         request.output_config.and_then(|config| config.effort)
     };
     let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.kind == "none");
-    let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
+    let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
     let merges = has_inline_system(request.system.as_ref(), &request.messages) && refuses_inline_system(api);
     let user = request.metadata.as_ref().and_then(|metadata| metadata.get("user_id")).and_then(Value::as_str);
     Ok(Conversation {
@@ -168,8 +176,8 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
         }
         request.sampling.stop = Some(Stop::Many(stops));
     }
-    let tokenizer = api.renderer.tokenizer();
-    let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.sampling, tokenizer)?;
+    let tokenizer = api.turns.tokenizer();
+    let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.turns.policies.sampling, tokenizer)?;
     if sampling.n > 1 {
         return Err(ApiError::invalid("n", "`n` must be 1: an answer is one message"));
     }
@@ -229,7 +237,7 @@ fn tool_use(request: &MessagesRequest, tools: Option<&[FunctionTool]>, api: &Api
     // Clients say `auto` whether or not they have tools.
     let wish = wish.filter(|wish| tools.is_some() || !matches!(wish.as_str(), Some("auto" | "none")));
     let parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disabled| !disabled);
-    ToolFields { tools, tool_choice: wish.as_ref(), parallel_tool_calls: parallel }.resolve(api.tools)
+    ToolFields { tools, tool_choice: wish.as_ref(), parallel_tool_calls: parallel }.resolve(api.turns.policies.tools)
 }
 
 /// The choice as a chat has it.

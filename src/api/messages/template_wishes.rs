@@ -30,7 +30,7 @@ pub(super) fn effort_without_thinking(api: &Api) -> &'static str {
 }
 
 fn rendered(api: &Api, messages: Vec<Message>, effort: Option<&str>) -> Option<Vec<crate::TokenId>> {
-    let mut variables: Object = api.requests.default_chat_template_kwargs.clone();
+    let mut variables: Object = api.turns.policies.requests.default_chat_template_kwargs.clone();
     if let Some(effort) = effort {
         variables.insert("enable_thinking".to_owned(), Value::Bool(effort != "none"));
     }
@@ -51,5 +51,5 @@ fn rendered(api: &Api, messages: Vec<Message>, effort: Option<&str>) -> Option<V
         checks: Checks::default(),
         patience: Patience::default(),
     };
-    api.renderer.render(&prompt).ok().map(|rendered| rendered.token_ids.to_vec())
+    api.turns.renderer.render(&prompt).ok().map(|rendered| rendered.token_ids.to_vec())
 }

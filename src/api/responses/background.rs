@@ -145,7 +145,7 @@ impl Task {
                 step = steps.next() => step,
                 () = self.running.cancelled.notified() => {
                     let key = self.reservation.key();
-                    self.api.generator.running().abort(key.owner(), [key.id()]);
+                    self.api.turns.generator.running().abort(key.owner(), [key.id()]);
                     continue;
                 }
             };

@@ -31,9 +31,9 @@ use super::{
     caller::Caller,
     error::{ApiError, ErrorBody},
     extract::JsonBody,
-    token_continuity::recorded,
+    token_continuity::TokenContinuity,
 };
-use crate::{generation::Event, store::RecordState};
+use crate::{generation::Event, store::RecordState, turn::PreparedTurn};
 use output::{Writer, Written};
 use records::Record;
 use request::{ResponseTurn, named_as_here};
@@ -68,23 +68,16 @@ async fn create_response(
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     let turn = ResponseTurn::new(request, &caller, &api).await?;
-    let ResponseTurn { prompt, mut sampling, shown, stream, background, record, repeated, places } = turn;
-    let mut prompt = api.prompt(prompt).await.map_err(|error| named_by_item(named_as_here(error), &places))?;
-    if prompt.has_known_ids {
-        api.check_given(&prompt.token_ids)?;
-    }
-    // Streams end with the whole response, too.
-    api.check_answer_size(&sampling, [prompt.token_ids.len()]).map_err(named_as_here)?;
-    let request = api.sequences(&caller, prompt.session.as_deref(), &prompt.token_ids, &mut sampling).await?;
-    let request = request.named([repeated.id.as_str()]);
-    let response = repeated.into_response(&api, &prompt, &request, &shown);
+    let ResponseTurn { turn, shown, stream, background, record, repeated, places } = turn;
+    let prepared = api.turns.prepare(turn).await.map_err(ApiError::from);
+    let PreparedTurn { prepared, prompt, .. } =
+        prepared.map_err(|error| named_by_item(named_as_here(error), &places))?;
+    let response = repeated.into_response(&api, &prompt, prepared.params(), &shown);
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
     if prompt.is_cut {
         writer.forget_ids();
     }
-    let recorder = prompt.recorder.take();
-    let events = api.generator.generate_all([request]).map_err(ApiError::from);
-    let events = recorded(events, recorder, 1);
+    let events = api.turns.start([prepared]).map_err(ApiError::from);
     let response = match (background, record) {
         (true, Some(record)) => {
             let (running, queued) = background::start(Arc::clone(&api), events, writer, record, stream).await?;
@@ -93,7 +86,7 @@ async fn create_response(
         (_, record) if stream => stream::respond(kept(api, events, writer, record)),
         (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),
     };
-    Ok(prompt.verdict.announce(response))
+    Ok(TokenContinuity::from(&prompt.verdict).announce(response))
 }
 
 /// An error that names a message, naming the item that it was made of.

@@ -188,7 +188,7 @@ impl Writer {
         });
         if self.shown.messages {
             let tokens = self.completion.token_ids();
-            let message = self.api.renderer.tokenizer().decode(&tokens, true)?;
+            let message = self.api.turns.tokenizer().decode(&tokens, true)?;
             self.response.output_messages = Some(vec![RawMessage { message, tokens, kind: "raw_message_tokens" }]);
         }
         Ok(())
@@ -337,7 +337,7 @@ impl Writer {
     }
 
     fn logprob(&self, token: &SampledToken, shown: ShownLogprobs) -> Result<Logprob, ApiError> {
-        let tokenizer = self.api.renderer.tokenizer();
+        let tokenizer = self.api.turns.tokenizer();
         let spelling = TokenSpelling { tokenizer, as_ids: shown.as_ids };
         let named = |id, logprob| {
             Ok::<_, ApiError>(TopLogprob { token: spelling.name(id)?, logprob, bytes: spelling.bytes(id)? })

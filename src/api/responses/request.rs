@@ -16,18 +16,18 @@ use super::{
 use crate::{
     TokenId,
     api::{
-        Api, Prompted,
+        Api,
         caller::Caller,
-        conversation::{CarrierFields, Conversation, PromptTurn},
+        conversation::{CarrierFields, Conversation},
         error::ApiError,
         output::created,
-        sampling::Sampling,
+        token_continuity::TokenContinuity,
     },
     chat::Message,
-    generation::GenerationRequest,
     json::Value,
-    sampling::Logprobs,
+    sampling::{Logprobs, ValidSamplingParams},
     structured::{Constraint, JsonOptions},
+    turn::{Delivery, PromptRequest, Prompted, Sampling, TextForm, Turn},
 };
 
 /// What vLLM adds to the objects that it repeats.
@@ -35,8 +35,7 @@ const REASONING_KEYS: [&str; 5] = ["context", "effort", "generate_summary", "mod
 
 /// A valid request.
 pub(super) struct ResponseTurn {
-    pub(super) prompt: PromptTurn,
-    pub(super) sampling: Sampling,
+    pub(super) turn: Turn,
     pub(super) shown: Shown,
     pub(super) stream: bool,
     pub(super) background: bool,
@@ -86,9 +85,9 @@ impl ResponseTurn {
         context.apply(&mut request)?;
         let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
         let (sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
-        let stream_interval = request.sampling.stream_interval(api.requests.stream_interval)?;
+        let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let shown = Shown { stream_interval, ..shown(&request, &sampling, tools.custom.clone()) };
-        let truncation = request.sampling.truncation(api.max_model_len, request.max_output_tokens.or(Some(1)));
+        let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_output_tokens.or(Some(1)));
         let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
         let folded = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
@@ -99,10 +98,20 @@ impl ResponseTurn {
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
         let wants_text = request.enable_response_messages.unwrap_or(false);
         let conversation = conversation(request, messages, &tools, &sampling, api);
-        let prompt = PromptTurn { truncation, wants_text, must_fit: true, ..conversation.into_turn(api, caller)? };
+        let prompt =
+            PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? };
         let mut sampling = sampling;
-        sampling.read(api.tools.output_format(format, &prompt.prompt));
-        Ok(Self { prompt, sampling, shown, stream, background, record, repeated, places })
+        sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
+        let turn = Turn {
+            prompt,
+            sampling,
+            client: caller.client,
+            names: vec![repeated.id.as_str().into()],
+            // Streams end with the whole response, too.
+            delivery: Delivery::Whole,
+            form: TextForm::Whole,
+        };
+        Ok(Self { turn, shown, stream, background, record, repeated, places })
     }
 }
 
@@ -165,7 +174,7 @@ type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 
 /// How to sample, and how calls are read.
 fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<Demanded, ApiError> {
-    let tokenizer = api.renderer.tokenizer();
+    let tokenizer = api.turns.tokenizer();
     let fields = &mut request.sampling;
     fields.truncate_prompt_tokens = (request.truncation.as_deref() == Some("auto")).then_some(-1);
     let top = request.top_logprobs.unwrap_or(0);
@@ -174,7 +183,8 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
         return Err(ApiError::invalid_response("top_logprobs", message));
     };
     let logprobs = includes(request, "message.output_text.logprobs").then_some(Logprobs::Top(top));
-    let mut sampling = request.sampling.resolve(request.max_output_tokens, logprobs, &api.sampling, tokenizer)?;
+    let mut sampling =
+        request.sampling.resolve(request.max_output_tokens, logprobs, &api.turns.policies.sampling, tokenizer)?;
     if let Some(format) = request.text.as_ref().and_then(|text| text.format.as_ref())
         && let Some(constraint) = text_constraint(format)?
     {
@@ -184,7 +194,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
         }
         sampling.demand(constraint);
     }
-    let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.tools)?;
+    let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
     let calls = match &used.format {
         Some(format) => format.constraint(&|token| tokenizer.id_of(token).is_some())?,
         None => None,
@@ -280,7 +290,7 @@ fn conversation(
     api: &Api,
 ) -> Conversation {
     let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
-    let hides_tools = may_not_call && api.requests.exclude_tools_when_tool_choice_none;
+    let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
     let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.get("effort")?.as_str());
     Conversation {
         messages,
@@ -340,11 +350,11 @@ impl Repeated {
         self,
         api: &Api,
         prompt: &Prompted,
-        generated: &GenerationRequest,
+        params: &ValidSamplingParams,
         shown: &Shown,
     ) -> ResponseObject {
-        let params = &generated.sampling;
-        let token_continuity = (shown.token_ids || self.asks_for_continuity).then(|| prompt.verdict.clone());
+        let token_continuity =
+            (shown.token_ids || self.asks_for_continuity).then(|| TokenContinuity::from(&prompt.verdict));
         let message = |message: String| super::types::RawMessage {
             message,
             tokens: prompt.token_ids.to_vec(),

@@ -4,10 +4,11 @@ use super::input::CUSTOM_INPUT;
 use crate::{
     api::{
         error::ApiError,
-        tools::{ToolFields, ToolPolicy, ToolUse},
+        tools::{ToolFields, ToolUse},
     },
     chat::FunctionTool,
     json::{Object, Value},
+    turn::ToolPolicy,
 };
 
 /// The tools of a request.

@@ -1,7 +1,8 @@
 //! Checks of single sampling fields that need more than their type: limits, and ids of the vocabulary.
 
-use super::SamplingPolicy;
-use crate::{TokenId, api::error::ApiError, json::string_repr, sampling::Logprobs, tokenizer::Tokenizer};
+use crate::{
+    TokenId, api::error::ApiError, json::string_repr, sampling::Logprobs, tokenizer::Tokenizer, turn::SamplingPolicy,
+};
 
 pub(super) fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Option<usize>, ApiError> {
     let Some(asked) = asked else { return Ok(policy.defaults.max_new_tokens) };

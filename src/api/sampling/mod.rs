@@ -18,17 +18,16 @@ use super::{
     repetition::RepetitionFields,
     structured::StructuredFields,
     thinking_budget::refuse_thinking_budget,
-    truncation::{Truncation, TruncationFields, TruncationSide},
+    truncation::{TruncationFields, TruncationSide},
 };
 use crate::{
     TokenId,
     generation::TextOptions,
     json::string_repr,
-    model::{EosTokens, GenerationConfig},
     parser::OutputFormat,
-    sampling::{Logprobs, LogprobsMode, SamplingParams, SharedConstraint, ValidSamplingParams},
-    structured::Constraint,
+    sampling::{Logprobs, SamplingParams},
     tokenizer::Tokenizer,
+    turn::{Sampling, SamplingPolicy, Truncation},
 };
 
 /// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
@@ -137,64 +136,6 @@ fn refuse(field: &str) -> ApiError {
     ApiError::invalid(field, format!("`{field}` is not supported by this server"))
 }
 
-/// What the server, not the request, decides about sampling.
-#[derive(Debug, Clone)]
-pub struct SamplingPolicy {
-    /// Defaults of the model (`generation_config.json`), where the server uses them.
-    pub defaults: GenerationConfig,
-    /// The tokenizer's end-of-sequence token.
-    pub eos_token_id: Option<TokenId>,
-    /// Further end-of-sequence tokens of the model.
-    pub extra_eos_token_ids: Vec<TokenId>,
-    /// Most log-probs a position; `None` is no limit.
-    pub max_logprobs: Option<usize>,
-    /// Which distribution log-probs describe.
-    pub logprobs_mode: LogprobsMode,
-    /// Whether log-prob `token` strings are `token_id:N` unless the request says otherwise.
-    pub return_tokens_as_token_ids: bool,
-    /// Most tokens of any answer, whatever the request says.
-    pub most_tokens: Option<usize>,
-}
-
-impl SamplingPolicy {
-    /// Without a flag, and without a model's own defaults.
-    pub fn new(eos: &EosTokens) -> Self {
-        Self {
-            defaults: GenerationConfig::default(),
-            eos_token_id: eos.primary,
-            extra_eos_token_ids: eos.others.clone(),
-            max_logprobs: Some(20),
-            logprobs_mode: LogprobsMode::Raw,
-            return_tokens_as_token_ids: false,
-            most_tokens: None,
-        }
-    }
-}
-
-/// A request's sampling, before the room for its output is known.
-#[derive(Debug, Clone)]
-pub(super) struct Sampling {
-    params: ValidSamplingParams,
-    /// What the output must be, not compiled yet.
-    constraint: Option<Constraint>,
-    /// Sequences to generate.
-    pub n: usize,
-    /// Tokens to generate, if the request or the model says so.
-    pub max_tokens: Option<usize>,
-    /// Most tokens that the server samples for anyone.
-    most_tokens: Option<usize>,
-    /// How tokens become text.
-    pub text: Arc<TextOptions>,
-    /// Alternatives a position of the prompt.
-    pub prompt_logprobs: Option<usize>,
-    /// `token_id:N` instead of texts in log-probs.
-    pub tokens_as_ids: bool,
-    /// Report token ids.
-    pub return_token_ids: bool,
-    /// Who shares cached prefixes with the request.
-    pub cache_salt: Option<Arc<str>>,
-}
-
 impl SamplingFields {
     /// Checks the fields and fills in defaults. `max_tokens` and `logprobs` are spelled differently by each endpoint.
     pub(super) fn resolve(
@@ -223,18 +164,19 @@ impl SamplingFields {
             ..self.numbers(policy)?
         };
         let params = params.validated(vocab_size)?;
-        Ok(Sampling {
-            n: self.n(params.is_greedy())?,
-            params,
-            constraint: self.structured.resolve()?,
-            max_tokens,
-            most_tokens: policy.most_tokens,
-            text: Arc::new(self.text()?),
-            prompt_logprobs: self.prompt_logprobs(policy, vocab_size)?,
-            tokens_as_ids: self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids),
-            return_token_ids: self.return_token_ids.unwrap_or(false),
-            cache_salt: cache_salt(self.cache_salt.as_ref())?,
-        })
+        let n = self.n(params.is_greedy())?;
+        let mut sampling = Sampling::new(params, policy);
+        if let Some(constraint) = self.structured.resolve()? {
+            sampling.demand(constraint);
+        }
+        sampling.n = n;
+        sampling.max_tokens = max_tokens;
+        sampling.text = Arc::new(self.text()?);
+        sampling.prompt_logprobs = self.prompt_logprobs(policy, vocab_size)?;
+        sampling.tokens_as_ids = self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids);
+        sampling.return_token_ids = self.return_token_ids.unwrap_or(false);
+        sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
+        Ok(sampling)
     }
 
     /// The plain numbers, with the model's defaults.
@@ -385,98 +327,20 @@ impl SamplingFields {
     }
 }
 
-impl Sampling {
-    /// Has reasoning and tool calls read out of the text.
-    pub(super) fn read(&mut self, format: OutputFormat) {
-        Arc::make_mut(&mut self.text).format = format;
-    }
-
-    /// Demands something of the output, whatever the fields say.
-    pub(super) fn demand(&mut self, constraint: Constraint) {
-        self.constraint = Some(constraint);
-    }
-
-    /// Whether something is demanded of the output already.
-    pub(super) fn demands(&self) -> bool {
-        self.constraint.is_some()
-    }
-
-    /// What the output must be, to be compiled.
-    pub(super) fn take_constraint(&mut self) -> Option<Constraint> {
-        self.constraint.take()
-    }
-
-    /// What was compiled.
-    pub(super) fn set_compiled(&mut self, constraint: SharedConstraint) {
-        self.params.constrain(constraint);
-    }
-
-    /// Whether the output must be something, once that is compiled.
-    pub(super) fn is_constrained(&self) -> bool {
-        self.params.constraint.is_some()
-    }
-
-    /// Whether there is a token that ends an output.
-    pub(super) fn can_end(&self) -> bool {
-        let SamplingParams { eos_token_id, extra_eos_token_ids, stop_token_ids, .. } = &*self.params;
-        eos_token_id.is_some() || !extra_eos_token_ids.is_empty() || !stop_token_ids.is_empty()
-    }
-
-    /// Request stop tokens, which may also close a message.
-    pub(super) fn stop_token_ids(&self) -> &[TokenId] {
-        &self.params.stop_token_ids
-    }
-
-    /// Whether the most probable token is taken rather than drawn.
-    pub(super) fn is_greedy(&self) -> bool {
-        self.params.is_greedy()
-    }
-
-    /// Tokens before which nothing ends a sequence.
-    pub(super) fn min_tokens(&self) -> usize {
-        self.params.min_tokens
-    }
-
-    /// Whether log-probs were asked for.
-    pub(super) fn wants_logprobs(&self) -> bool {
-        self.params.logprobs.is_some()
-    }
-
-    /// Asks for log-probs of the prompt too, as many as for sampled tokens unless the request says how many: it is
-    /// repeated in the answer.
-    pub(super) fn report_prompt(
-        &mut self,
-        logprobs: Option<&Logprobs>,
-        policy: &SamplingPolicy,
-        vocab_size: usize,
-    ) -> Result<(), ApiError> {
-        let (None, Some(logprobs)) = (self.prompt_logprobs, logprobs) else { return Ok(()) };
-        within_limit("logprobs", logprobs, policy.max_logprobs, vocab_size)?;
-        self.prompt_logprobs = Some(match logprobs {
-            Logprobs::Top(top) => *top,
-            Logprobs::All => vocab_size,
-            Logprobs::Ids(_) => 0,
-        });
-        Ok(())
-    }
-
-    /// Alternatives that are reported for a token.
-    pub(super) fn alternatives(&self) -> usize {
-        match &self.params.logprobs {
-            None => 0,
-            Some(Logprobs::Top(top)) => *top,
-            Some(Logprobs::All) => usize::MAX,
-            Some(Logprobs::Ids(ids)) => ids.len(),
-        }
-    }
-
-    /// The most tokens that a sequence may have in `room`.
-    pub(super) fn most_tokens(&self, room: usize) -> usize {
-        [self.max_tokens, self.most_tokens].into_iter().flatten().fold(room, usize::min)
-    }
-
-    /// The parameters of the first sequence, with `room` tokens left in the context.
-    pub(super) fn params(&self, room: usize) -> Result<Arc<ValidSamplingParams>, ApiError> {
-        Ok(Arc::new(self.params.with_max_tokens(self.most_tokens(room))?))
-    }
+/// Asks for log-probs of the prompt too, as many as for sampled tokens unless the request says how many: it is repeated in
+/// the answer.
+pub(super) fn report_prompt(
+    sampling: &mut Sampling,
+    logprobs: Option<&Logprobs>,
+    policy: &SamplingPolicy,
+    vocab_size: usize,
+) -> Result<(), ApiError> {
+    let (None, Some(logprobs)) = (sampling.prompt_logprobs, logprobs) else { return Ok(()) };
+    within_limit("logprobs", logprobs, policy.max_logprobs, vocab_size)?;
+    sampling.prompt_logprobs = Some(match logprobs {
+        Logprobs::Top(top) => *top,
+        Logprobs::All => vocab_size,
+        Logprobs::Ids(_) => 0,
+    });
+    Ok(())
 }

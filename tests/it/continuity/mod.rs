@@ -54,6 +54,7 @@ use tito::{
     server::{self, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
+    turn::Turns,
 };
 use tower::Service;
 
@@ -159,10 +160,11 @@ impl Model {
         let engine =
             if scripts.is_empty() { ScriptedEngine::hashed(info, eos) } else { ScriptedEngine::playing(info, scripts) };
         let models = ServedModels::new("test", vec!["test".to_owned(), "smollm2".to_owned()]);
-        let api = Api {
+        let turns = Turns {
             continuity: Continuity::new(continuity, self.tokenizer.vocab_size()),
-            ..Api::new(self.renderer(OnUnprovable::Error), Arc::new(engine), models, &self.eos)
+            ..Turns::new(self.renderer(OnUnprovable::Error), Arc::new(engine), &self.eos)
         };
+        let api = Api::new(turns, models);
         let metrics = Metrics::detached("test");
         Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }
     }

@@ -1,7 +1,7 @@
 //! `/v1/messages` over several turns: clients that send no ids back, and clients that do; what is refused, and how.
 
 use serde_json::{Value, json};
-use tito::{TokenId, api::ToolPolicy, parser::ToolParser};
+use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
 
 use crate::app::{Answer, IM_END, MODEL, TestApp, posted};
 

@@ -5,8 +5,8 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::ToolPolicy,
     parser::{ReasoningParser, ToolParser},
+    turn::ToolPolicy,
 };
 
 use crate::app::{Answer, IM_END, MODEL, TestApp};

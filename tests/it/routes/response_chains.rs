@@ -2,7 +2,7 @@
 //! to be dropped.
 
 use serde_json::{Value, json};
-use tito::{TokenId, api::ToolPolicy, parser::ReasoningParser};
+use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
 
 use super::responses::{PATH, create, streamed, with};
 use crate::app::{IM_END, TestApp};

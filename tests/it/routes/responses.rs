@@ -4,8 +4,8 @@ use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 use tito::{
     TokenId,
-    api::ToolPolicy,
     parser::{ReasoningParser, ToolParser},
+    turn::ToolPolicy,
 };
 
 use crate::app::{Answer, IM_END, TestApp};

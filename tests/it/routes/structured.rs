@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 use tito::{
-    api::ToolPolicy,
     parser::{ReasoningParser, ToolParser},
+    turn::ToolPolicy,
 };
 
 use crate::app::{MODEL, TestApp};

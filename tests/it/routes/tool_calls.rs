@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value, json};
-use tito::{TokenId, api::ToolPolicy, parser::ToolParser};
+use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
 
 use crate::{
     app::{Answer, IM_END, TestApp, redacted},

@@ -12,15 +12,12 @@ use std::{
     thread,
 };
 
-use axum::body::{Body, HttpBody};
-use axum::{http::header, response::Response};
-use futures::StreamExt;
 use tokio::sync::Semaphore;
 
-use super::{error::ApiError, memory};
+use super::{TurnError, memory};
 
 /// A request of more bytes is a large one.
-pub(super) const LARGE: usize = 1 << 20;
+pub const LARGE: usize = 1 << 20;
 /// After a request of more bytes, what the allocator keeps of them is given back to the system.
 const WORTH_TRIMMING: usize = 1 << 23;
 /// One part in so many of the bound is for requests that are not large.
@@ -56,7 +53,7 @@ impl BytesInFlight {
     }
 
     /// Refuses a body whose length is known, where there is no room for it now.
-    pub fn check(&self, bytes: usize) -> Result<(), ApiError> {
+    pub fn check(&self, bytes: usize) -> Result<(), TurnError> {
         let used = self.0.used.load(Ordering::Relaxed);
         if used.saturating_add(bytes) > self.0.room(bytes) { Err(self.0.refusal()) } else { Ok(()) }
     }
@@ -73,8 +70,8 @@ impl Shared {
         if bytes > LARGE { self.most - self.most / FOR_SMALL } else { self.most }
     }
 
-    fn refusal(&self) -> ApiError {
-        ApiError::too_many_bytes(self.most)
+    fn refusal(&self) -> TurnError {
+        TurnError::BytesInFlight { most: self.most }
     }
 }
 
@@ -87,7 +84,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Takes so many more bytes, or refuses.
-    pub fn grow(&self, bytes: usize) -> Result<(), ApiError> {
+    pub fn grow(&self, bytes: usize) -> Result<(), TurnError> {
         let whole = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
         let room = self.shared.room(whole);
         let grown = |used: usize| used.checked_add(bytes).filter(|used| *used <= room);
@@ -100,21 +97,8 @@ impl Reservation {
         }
     }
 
-    /// Keeps what is taken up until an answer is sent, if that is much: it is as long as the request.
-    pub fn held_by(self: Arc<Self>, response: Response) -> Response {
-        if !self.is_large() {
-            return response;
-        }
-        let (mut parts, body) = response.into_parts();
-        // A stream has no length of its own.
-        if let Some(length) = body.size_hint().exact() {
-            parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
-        }
-        let body = body.into_data_stream().inspect(move |_| _ = &self);
-        Response::from_parts(parts, Body::from_stream(body))
-    }
-
-    fn is_large(&self) -> bool {
+    /// Whether the request is a large one.
+    pub fn is_large(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) > LARGE
     }
 
@@ -170,12 +154,12 @@ pub(super) fn release() {
 }
 
 /// Runs what may take long away from the threads that serve connections. Large requests wait for their turn.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, TurnError> {
     let held = CURRENT.try_with(Arc::clone).ok();
     let turn = match &held {
         Some(reservation) if reservation.is_large() => {
             let turns = Arc::clone(&reservation.shared.turns);
-            Some(turns.acquire_owned().await.map_err(ApiError::internal)?)
+            Some(turns.acquire_owned().await.map_err(TurnError::internal)?)
         }
         _ => None,
     };
@@ -184,7 +168,7 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         drop((turn, held));
         result
     };
-    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)
+    tokio::task::spawn_blocking(work).await.map_err(TurnError::internal)
 }
 
 #[cfg(test)]
@@ -199,7 +183,7 @@ mod tests {
         let (first, second) = (bound.reservation(), bound.reservation());
         first.grow(8 * MIB).unwrap();
         second.grow(6 * MIB).unwrap();
-        assert_eq!(second.grow(1).unwrap_err().body().error.code, 503);
+        assert!(matches!(second.grow(1), Err(TurnError::BytesInFlight { .. })));
         assert!(bound.check(2 * MIB).is_err());
         drop(first);
         second.grow(MIB).unwrap();

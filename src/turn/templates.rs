@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::ApiError;
+use super::TurnError;
 use crate::prompt::template::Patience;
 
 /// How many run at a time: each may take 64 MiB, and a processor for seconds.
@@ -22,8 +22,8 @@ impl Default for RequestTemplates {
 
 impl RequestTemplates {
     /// Waits for a turn, which ends when what is returned is dropped.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.0).acquire_owned().await.map_err(ApiError::internal)
+    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, TurnError> {
+        Arc::clone(&self.0).acquire_owned().await.map_err(TurnError::internal)
     }
 }
 
@@ -45,8 +45,6 @@ mod tests {
     use indexmap::IndexMap;
     use time::OffsetDateTime;
 
-    use crate::api::conversation::PromptTurn;
-    use crate::api::{Api, ServedModels};
     use crate::chat::Message;
     use crate::continuity::Carriers;
     use crate::engine::{EngineInfo, scripted::ScriptedEngine};
@@ -54,16 +52,17 @@ mod tests {
     use crate::model::ModelFiles;
     use crate::prompt::template::{ChatTemplate, Limit, Patience, TemplateError};
     use crate::prompt::{ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, Templates};
+    use crate::turn::{PromptRequest, Turns};
 
     use super::*;
 
-    fn api() -> Arc<Api> {
+    fn turns() -> Arc<Turns> {
         let files = ModelFiles::open(Path::new("tests/fixtures/tiny-model")).unwrap();
         let tokenizer = Arc::new(files.tokenizer().unwrap());
         let eos = files.eos(&tokenizer).unwrap();
         let engine = ScriptedEngine::hashed(EngineInfo::scripted(tokenizer.vocab_size(), 64), Vec::new());
         let renderer = PromptRenderer::new(Templates::default(), tokenizer, &eos, OnUnprovable::Error);
-        Arc::new(Api::new(renderer, Arc::new(engine), ServedModels::new("tiny", Vec::new()), &eos))
+        Arc::new(Turns::new(renderer, Arc::new(engine), &eos))
     }
 
     fn prompt(patience: &Patience) -> ChatPrompt {
@@ -85,9 +84,9 @@ mod tests {
         }
     }
 
-    fn turn(patience: &Patience) -> PromptTurn {
+    fn request(patience: &Patience) -> PromptRequest {
         let (prompt, carriers) = (prompt(patience), Carriers::default());
-        PromptTurn {
+        PromptRequest {
             prompt,
             carriers,
             asks_for_continuity: false,
@@ -99,26 +98,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_render_that_nobody_waits_for_ends() {
-        let (api, patience) = (api(), Patience::default());
-        let mut prompting = Box::pin(api.prompt(turn(&patience)));
+        let (turns, patience) = (turns(), Patience::default());
+        let mut prompting = Box::pin(turns.prompt(request(&patience)));
         drop(prompting.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         drop(prompting);
-        let rendered = api.renderer.render(&prompt(&patience));
+        let rendered = turns.renderer.render(&prompt(&patience));
         assert!(matches!(rendered, Err(PromptError::Template(TemplateError::Exceeded(Limit::Wanted)))), "{rendered:?}");
     }
 
     #[tokio::test]
     async fn few_templates_of_requests_run_at_a_time() {
-        let api = api();
+        let turns = turns();
         let mut running = Vec::new();
         for _ in 0..AT_A_TIME {
-            running.push(api.request_templates.turn().await.unwrap());
+            running.push(turns.request_templates.turn().await.unwrap());
         }
-        let mut waiting = Box::pin(api.prompt(turn(&Patience::default())));
+        let mut waiting = Box::pin(turns.prompt(request(&Patience::default())));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(api.request_templates.0.available_permits(), 0);
+        assert_eq!(turns.request_templates.0.available_permits(), 0);
         drop(running);
         waiting.await.map(|_| ()).unwrap();
-        assert_eq!(api.request_templates.0.available_permits(), AT_A_TIME);
+        assert_eq!(turns.request_templates.0.available_permits(), AT_A_TIME);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{error::ApiError, sampling::Sampling};
+use super::{Sampling, TurnError};
 use crate::{
     TokenId,
     generation::{OpenReasoning, open_reasoning},
@@ -60,12 +60,12 @@ impl StructuredOutputCompiler {
 
     /// Compiles what `sampling` demands of the output, away from the threads that serve connections. Reasoning that may
     /// come first is free, as in vLLM.
-    pub(super) async fn constrain(
+    pub async fn constrain(
         &self,
         sampling: &mut Sampling,
         prompt: &[TokenId],
         vocab_size: usize,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), TurnError> {
         let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
         sampling.set_compiled(match open_reasoning(&sampling.text.format, &self.tokenizer, prompt) {
             None => compiled,
@@ -73,26 +73,22 @@ impl StructuredOutputCompiler {
                 after_reasoning(compiled, ReasoningEnd { end, call }, vocab_size)
             }
             Some(OpenReasoning { end: None, .. }) => {
-                return Err(ApiError::invalid_request(
-                    "structured outputs after reasoning need a token that ends reasoning, and the vocabulary has none",
-                ));
+                return Err(TurnError::NoEndOfReasoning);
             }
         });
         Ok(())
     }
 
-    async fn compile(&self, sampling: &mut Sampling) -> Result<Option<SharedConstraint>, ApiError> {
+    async fn compile(&self, sampling: &mut Sampling) -> Result<Option<SharedConstraint>, TurnError> {
         let Some(constraint) = sampling.take_constraint() else { return Ok(None) };
         if !sampling.can_end() {
-            return Err(ApiError::invalid_request(
-                "structured outputs need a token that ends them, and the model has none: pass `stop_token_ids`",
-            ));
+            return Err(TurnError::NoEnd);
         }
         self.compiled(constraint.within(&self.json)).await.map(Some)
     }
 
     /// Compiles a constraint when its turn comes; dropping this gives the turn up, or ends the compilation.
-    async fn compiled(&self, constraint: Constraint) -> Result<SharedConstraint, ApiError> {
+    async fn compiled(&self, constraint: Constraint) -> Result<SharedConstraint, TurnError> {
         let turn = self.turn(&constraint).await?;
         let cancellation = Arc::new(Cancellation::default());
         let _cancelled = CancelOnDrop(Arc::clone(&cancellation));
@@ -102,13 +98,13 @@ impl StructuredOutputCompiler {
             let _turn: OwnedSemaphorePermit = turn;
             grammars.compile(&constraint, &cancellation)
         });
-        Ok(compiled.await.map_err(ApiError::internal)??)
+        Ok(compiled.await.map_err(TurnError::internal)??)
     }
 
     /// Waits until the constraint may be compiled; who goes away meanwhile has not begun.
-    async fn turn(&self, constraint: &Constraint) -> Result<OwnedSemaphorePermit, ApiError> {
+    async fn turn(&self, constraint: &Constraint) -> Result<OwnedSemaphorePermit, TurnError> {
         let turns = if constraint.is_longer_than(SHORT_BYTES) { &self.long } else { &self.short };
-        Arc::clone(turns).acquire_owned().await.map_err(ApiError::internal)
+        Arc::clone(turns).acquire_owned().await.map_err(TurnError::internal)
     }
 }
 

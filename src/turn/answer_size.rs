@@ -3,21 +3,21 @@
 //! A stream goes out as it is sampled. An answer in JSON, and all that a stored response says, is kept until its end: a
 //! request that asks for many alternatives a token could fill the memory of the server with one answer.
 
-use super::{Api, error::ApiError, sampling::Sampling};
+use super::{Sampling, TurnError, Turns};
 
 /// Alternatives a token that are never too many; vLLM's own limit.
 const FEW: usize = 20;
 /// Most alternatives of an answer with more than that for each token; as JSON, some 2 GB.
 const MOST: usize = 1 << 25;
 
-impl Api {
+impl Turns {
     /// Refuses a request whose answer, in one piece, could have too many log-probs; `prompts` are the lengths of its
     /// prompts.
-    pub(super) fn check_answer_size(
+    pub fn check_answer_size(
         &self,
         sampling: &Sampling,
         prompts: impl IntoIterator<Item = usize>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), TurnError> {
         let vocabulary = self.vocab_size();
         let many = |alternatives: usize| Some(alternatives.min(vocabulary)).filter(|count| *count > FEW).unwrap_or(0);
         let (of_token, of_prompt) = (many(sampling.alternatives()), many(sampling.prompt_logprobs.unwrap_or(0)));
@@ -32,15 +32,6 @@ impl Api {
         if all <= MOST {
             return Ok(());
         }
-        let (param, field) = if of_token > 0 {
-            ("logprobs", "n, max_tokens, or logprobs")
-        } else {
-            ("prompt_logprobs", "prompt_logprobs")
-        };
-        let message = format!(
-            "the answer could have {all} log-probs, more than the {MOST} that fit into one in JSON with over {FEW} for \
-             a token; ask for less ({field}), or for a stream"
-        );
-        Err(ApiError::invalid(param, message))
+        Err(TurnError::AnswerTooLarge { log_probs: all, most: MOST, few: FEW, of_output: of_token > 0 })
     }
 }

@@ -1,0 +1,117 @@
+//! What can be wrong with a turn. Who reads requests gives it a status, a field and the words of its dialect.
+
+use crate::{
+    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
+    structured::StructuredError, tokenizer::TokenizerError,
+};
+
+/// Why a turn is refused, or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// The conversation cannot be put into ids.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    /// The known ids cannot be kept.
+    #[error("{}", .0.message)]
+    Continuity(#[from] ContinuityError),
+    /// A text cannot be put into ids, or ids into text.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The sampling parameters contradict each other.
+    #[error("{}", .0.message)]
+    Sampling(#[from] SamplingError),
+    /// What the output must be cannot be compiled.
+    #[error("{}", .0.message)]
+    Structured(#[from] StructuredError),
+    /// The engine refused, or failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// There is nothing to continue.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// The prompt leaves no room for output.
+    #[error("a prompt of {tokens} tokens leaves no room in a context of {max_model_len}")]
+    PromptTooLong {
+        /// Tokens of the prompt. Of a text that was encoded here some may have been left out.
+        tokens: usize,
+        /// The longest sequence, prompt and output together.
+        max_model_len: usize,
+        /// Whether the ids were made here, rather than given.
+        encoded_here: bool,
+    },
+    /// A request has more prompts than one may have.
+    #[error("{prompts} prompts are more than the {most} of one request")]
+    TooManyPrompts {
+        /// Of the request.
+        prompts: usize,
+        /// The server's bound.
+        most: usize,
+    },
+    /// A request asks for more sequences than one may have.
+    #[error(
+        "an `n` of {n} for {prompts} prompts makes {} sequences, more than the {most} of one request: send several \
+         requests, or start the server with a larger --max-request-sequences",
+        .prompts.saturating_mul(*.n)
+    )]
+    TooManySequences {
+        /// Of the request.
+        prompts: usize,
+        /// Sequences for each of them.
+        n: usize,
+        /// The server's bound.
+        most: usize,
+    },
+    /// An answer in one piece would take up too much memory.
+    #[error(
+        "the answer could have {log_probs} log-probs, more than the {most} that fit into one in JSON with over {few} for \
+         a token; ask for less ({}), or for a stream",
+        if *.of_output { "n, max_tokens, or logprobs" } else { "prompt_logprobs" }
+    )]
+    AnswerTooLarge {
+        /// Log-probs that the answer could have.
+        log_probs: usize,
+        /// The most that it may have.
+        most: usize,
+        /// So many for each token are never too many.
+        few: usize,
+        /// Whether it is sampled tokens that have so many, rather than those of the prompt.
+        of_output: bool,
+    },
+    /// Truncation would cut ids that are known.
+    #[error("`truncate_prompt_tokens` would cut token ids that this prompt has to start with")]
+    CutsKnownIds,
+    /// Truncation leaves no room for what the tokenizer adds to every text.
+    #[error(
+        "the tokenizer puts {special_tokens} special tokens around the text, which `truncate_prompt_tokens` leaves no \
+         room for"
+    )]
+    CutsSpecialTokens {
+        /// That the tokenizer adds.
+        special_tokens: usize,
+    },
+    /// A constraint could never be seen to end.
+    #[error("structured outputs need a token that ends them, and the model has none: pass `stop_token_ids`")]
+    NoEnd,
+    /// A constraint after reasoning would never begin.
+    #[error("structured outputs after reasoning need a token that ends reasoning, and the vocabulary has none")]
+    NoEndOfReasoning,
+    /// There is no room for the request beside those that are being read and put into ids.
+    #[error(
+        "the requests that are being read and put into ids take up the {most} bytes of --max-bytes-in-flight: try \
+         again later, or send a shorter request"
+    )]
+    BytesInFlight {
+        /// The server's bound.
+        most: usize,
+    },
+    /// A fault of the server.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl TurnError {
+    /// A fault of the server.
+    pub(super) fn internal(cause: impl std::fmt::Display) -> Self {
+        Self::Internal(cause.to_string())
+    }
+}

@@ -1,0 +1,99 @@
+//! The application: what a turn goes through between its request and its answer, whichever dialect asked.
+//!
+//! ```text
+//! PromptRequest ─ Turns::prompt ──▶ Prompted      known ids, template, splice: the ids, and what became of known ones
+//! Turn ────────── Turns::prepare ─▶ Prepared      the prompt, its checks, constraints compiled, a request to generate
+//! Prepared ────── Turns::start ───▶ events        sampled, and remembered before an answer's last event goes out
+//! ```
+//!
+//! All dialects take this road, so that the same conversation has the same ids and the same checks everywhere. Refuses
+//! HTTP, wire shapes and the words of any dialect: its errors say what is wrong, and who reads requests says it in theirs.
+
+mod answer_size;
+mod client;
+mod compiler;
+mod encode;
+mod error;
+pub mod in_flight;
+mod memory;
+mod policy;
+mod prompt;
+mod record;
+mod sampling;
+mod start;
+mod templates;
+mod truncation;
+
+use std::sync::Arc;
+
+use time::UtcOffset;
+
+pub use client::{Client, Identity};
+pub use compiler::StructuredOutputCompiler;
+pub use error::TurnError;
+pub use policy::{Policies, RequestPolicy, SamplingPolicy, ToolPolicy};
+pub use prompt::{PromptRequest, Prompted};
+pub use record::TextForm;
+pub use sampling::Sampling;
+pub use start::{Asker, Delivery, Events, Prepared, PreparedTurn, Turn};
+pub use templates::RequestTemplates;
+pub use truncation::{Side, Truncation};
+
+use crate::{
+    continuity::{Continuity, ContinuityPolicy},
+    engine::{Engine, EngineInfo},
+    generation::Generator,
+    model::EosTokens,
+    prompt::PromptRenderer,
+    tokenizer::Tokenizer,
+};
+
+/// What turns are made with.
+pub struct Turns {
+    /// Conversations to ids.
+    pub renderer: PromptRenderer,
+    /// Ids to events.
+    pub generator: Generator,
+    /// Which ids are known for a conversation.
+    pub continuity: Continuity,
+    /// What outputs must be, as grammars.
+    pub structured: StructuredOutputCompiler,
+    /// What the server, not the request, decides.
+    pub policies: Policies,
+    /// The longest sequence, prompt and output together.
+    pub max_model_len: usize,
+    /// The time zone of templates that print the date.
+    pub utc_offset: UtcOffset,
+    /// Whose turn it is among the templates of requests.
+    pub request_templates: RequestTemplates,
+}
+
+impl Turns {
+    /// Of a model whose generations end with one of `eos`, without a flag: vLLM's defaults, nothing remembered, no tools
+    /// and no sampling defaults of the model.
+    pub fn new(renderer: PromptRenderer, engine: Arc<dyn Engine>, eos: &EosTokens) -> Self {
+        let tokenizer = Arc::clone(renderer.tokenizer());
+        let EngineInfo { vocab_size, max_model_len, .. } = *engine.info();
+        let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
+        Self {
+            structured: StructuredOutputCompiler::new(Arc::clone(&tokenizer), ends),
+            generator: Generator::new(engine, tokenizer),
+            renderer,
+            continuity: Continuity::new(ContinuityPolicy::default(), vocab_size),
+            policies: Policies::new(eos),
+            max_model_len,
+            utc_offset: UtcOffset::UTC,
+            request_templates: RequestTemplates::default(),
+        }
+    }
+
+    /// Text to ids and back.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        self.renderer.tokenizer()
+    }
+
+    /// Ids that the model knows, which may be more than the tokenizer's.
+    pub fn vocab_size(&self) -> usize {
+        self.generator.engine().info().vocab_size
+    }
+}

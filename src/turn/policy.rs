@@ -1,0 +1,137 @@
+//! What the server, not the request, decides about turns.
+
+use super::TurnError;
+use crate::{
+    TokenId,
+    json::Object,
+    model::{EosTokens, GenerationConfig},
+    parser::{OutputFormat, ReasoningParser, ToolFormat, ToolParser},
+    prompt::ChatPrompt,
+    sampling::LogprobsMode,
+};
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    /// About sampling.
+    pub sampling: SamplingPolicy,
+    /// About tool calls and reasoning.
+    pub tools: ToolPolicy,
+    /// About everything else.
+    pub requests: RequestPolicy,
+}
+
+impl Policies {
+    /// Without a flag.
+    pub fn new(eos: &EosTokens) -> Self {
+        Self { sampling: SamplingPolicy::new(eos), tools: ToolPolicy::default(), requests: RequestPolicy::default() }
+    }
+}
+
+/// The flags that sampling parameters are read by.
+#[derive(Debug, Clone)]
+pub struct SamplingPolicy {
+    /// Defaults of the model (`generation_config.json`), where the server uses them.
+    pub defaults: GenerationConfig,
+    /// The tokenizer's end-of-sequence token.
+    pub eos_token_id: Option<TokenId>,
+    /// Further end-of-sequence tokens of the model.
+    pub extra_eos_token_ids: Vec<TokenId>,
+    /// Most log-probs a position; `None` is no limit.
+    pub max_logprobs: Option<usize>,
+    /// Which distribution log-probs describe.
+    pub logprobs_mode: LogprobsMode,
+    /// Whether log-prob `token` strings are `token_id:N` unless the request says otherwise.
+    pub return_tokens_as_token_ids: bool,
+    /// Most tokens of any answer, whatever the request says.
+    pub most_tokens: Option<usize>,
+}
+
+impl SamplingPolicy {
+    /// Without a flag, and without a model's own defaults.
+    pub fn new(eos: &EosTokens) -> Self {
+        Self {
+            defaults: GenerationConfig::default(),
+            eos_token_id: eos.primary,
+            extra_eos_token_ids: eos.others.clone(),
+            max_logprobs: Some(20),
+            logprobs_mode: LogprobsMode::Raw,
+            return_tokens_as_token_ids: false,
+            most_tokens: None,
+        }
+    }
+}
+
+/// The flags that decide how answers are read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ToolPolicy {
+    /// The format that the model writes calls in (`--tool-call-parser`).
+    pub parser: Option<ToolParser>,
+    /// Whether requests may leave it to the model to call (`--enable-auto-tool-choice`).
+    pub auto: bool,
+    /// How the model writes what it thinks (`--reasoning-parser`).
+    pub reasoning: Option<ReasoningParser>,
+}
+
+impl ToolPolicy {
+    /// Whether answers are read at all.
+    pub fn reads(self) -> bool {
+        self.parser.is_some() || self.reasoning.is_some()
+    }
+
+    /// How the answer to `prompt` is read.
+    pub fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
+        let reasoning = self.reasoning.map(|parser| parser.format(&prompt.template_variables()));
+        OutputFormat::new(reasoning, tools, self.parser)
+    }
+}
+
+/// The flags that requests are read by, sampling and tool calls aside.
+#[derive(Debug, Clone)]
+pub struct RequestPolicy {
+    /// Who speaks in an answer that the prompt began (`--response-role`).
+    pub response_role: String,
+    /// Whether requests may bring a chat template of their own (`--trust-request-chat-template`).
+    pub trust_request_chat_template: bool,
+    /// Variables of the template, where a request does not set them (`--default-chat-template-kwargs`).
+    pub default_chat_template_kwargs: Object,
+    /// The fewest tokens of a chunk in the middle of a stream (`--stream-interval`).
+    pub stream_interval: usize,
+    /// End every stream with its usage (`--enable-force-include-usage`).
+    pub force_include_usage: bool,
+    /// Do not show tools that may not be called (`--exclude-tools-when-tool-choice-none`).
+    pub exclude_tools_when_tool_choice_none: bool,
+    /// Most prompts of a request (`--max-request-prompts`).
+    pub max_prompts: usize,
+    /// Most sequences of a request, over all of its prompts (`--max-request-sequences`).
+    pub max_sequences: usize,
+}
+
+impl Default for RequestPolicy {
+    /// vLLM's, without flags.
+    fn default() -> Self {
+        Self {
+            response_role: "assistant".to_owned(),
+            trust_request_chat_template: false,
+            default_chat_template_kwargs: Object::new(),
+            stream_interval: 1,
+            force_include_usage: false,
+            exclude_tools_when_tool_choice_none: false,
+            max_prompts: 1024,
+            max_sequences: 16_384,
+        }
+    }
+}
+
+impl RequestPolicy {
+    /// Refuses more prompts, and more sequences of them, than a request may have.
+    pub fn check_sequences(&self, prompts: usize, n: usize) -> Result<(), TurnError> {
+        if prompts > self.max_prompts {
+            return Err(TurnError::TooManyPrompts { prompts, most: self.max_prompts });
+        }
+        if prompts.saturating_mul(n) > self.max_sequences {
+            return Err(TurnError::TooManySequences { prompts, n, most: self.max_sequences });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! From a conversation to its ids: what is known of them, the template, the cut, and the verdict.
+
+use std::sync::Arc;
+
+use super::{Truncation, TurnError, Turns, in_flight, templates::GivesUp};
+use crate::{
+    TokenId,
+    continuity::{Carriers, Recorder, Verdict},
+    prompt::{ChatPrompt, PromptError, Provenance, RenderedPrompt},
+    tokenizer::Extent,
+};
+
+/// A valid conversation, with what may be known of its ids.
+#[derive(Debug)]
+pub struct PromptRequest {
+    /// The conversation.
+    pub prompt: ChatPrompt,
+    /// What may know its ids.
+    pub carriers: Carriers,
+    /// The client wants to know what became of the ids, whatever it costs.
+    pub asks_for_continuity: bool,
+    /// How long the prompt may be.
+    pub truncation: Option<Truncation>,
+    /// The client wants to see the prompt as text.
+    pub wants_text: bool,
+    /// The prompt is to be continued: one that is longer than the context need not be put into ids to its end.
+    pub must_fit: bool,
+}
+
+/// A conversation in ids.
+pub struct Prompted {
+    /// The prompt.
+    pub token_ids: Arc<[TokenId]>,
+    /// What became of the known ids.
+    pub verdict: Verdict,
+    /// The client wants to see it, whether or not it wants ids.
+    pub asks_for_continuity: bool,
+    /// The conversation was too long, and a part of it was cut off.
+    pub is_cut: bool,
+    /// The conversation as text, where that was asked for and there is one.
+    pub text: Option<String>,
+    /// The session that the conversation belongs to.
+    pub session: Option<String>,
+    /// Remembers the answers.
+    pub(super) recorder: Option<Recorder>,
+}
+
+impl Turns {
+    /// Puts a conversation into ids, away from the threads that serve connections. It ends early where the client does
+    /// not wait for it.
+    ///
+    /// # Errors
+    ///
+    /// If the conversation cannot be rendered, cannot start with the ids that are known, or does not fit though it must.
+    pub async fn prompt(self: &Arc<Self>, request: PromptRequest) -> Result<Prompted, TurnError> {
+        let _waiting = GivesUp(request.prompt.patience.clone());
+        // Templates of requests may take all that a render may, so few of them run at a time.
+        let turn_of_template = match request.prompt.template {
+            Some(_) => Some(self.request_templates.turn().await?),
+            None => None,
+        };
+        let turns = Arc::clone(self);
+        let prompting = move || {
+            let _turn_of_template = turn_of_template;
+            turns.prompt_blocking(request)
+        };
+        in_flight::blocking(prompting).await?
+    }
+
+    fn prompt_blocking(&self, request: PromptRequest) -> Result<Prompted, TurnError> {
+        let PromptRequest { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit } = request;
+        let extent = match truncation {
+            Some(truncation) => truncation.extent(),
+            None if must_fit => Extent::AtMost(self.max_model_len),
+            None => Extent::Whole,
+        };
+        let mut found = self.continuity.find(&mut prompt, &carriers, asks_for_continuity)?;
+        let mut rendered = match found.take_whole_prompt() {
+            Some(token_ids) => RenderedPrompt::given(token_ids),
+            None => self.renderer.render_part(&prompt, extent).inspect_err(|error| {
+                if let PromptError::Unprovable(reason) = error {
+                    self.continuity.count_refusal(&found, *reason);
+                }
+            })?,
+        };
+        if must_fit && truncation.is_none() && matches!(rendered.provenance, Provenance::Rendered) {
+            self.check_encoded(&rendered.token_ids)?;
+        }
+        let is_given = has_known_ids(&rendered);
+        let cut = truncation.filter(|truncation| truncation.cuts(rendered.token_ids.len()));
+        if let Some(truncation) = cut {
+            self.truncate(&mut rendered, truncation, prompt.add_special_tokens)?;
+        }
+        let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
+        // Later turns start with the whole conversation, not with what was left of it for this one.
+        let recorder = recorder.filter(|_| cut.is_none());
+        let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
+        let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
+        if must_fit && is_given {
+            self.check_given(&token_ids)?;
+        }
+        let session = carriers.session;
+        Ok(Prompted { token_ids, verdict, asks_for_continuity, is_cut, text, session, recorder })
+    }
+
+    /// Cuts a prompt that is too long; ids that the client or the cache vouches for are never cut.
+    fn truncate(
+        &self,
+        rendered: &mut RenderedPrompt,
+        truncation: Truncation,
+        add_special_tokens: bool,
+    ) -> Result<(), TurnError> {
+        if has_known_ids(rendered) {
+            return Err(TurnError::CutsKnownIds);
+        }
+        let ids = rendered.token_ids.to_vec();
+        rendered.token_ids = truncation.of_encoded(ids, add_special_tokens, self.tokenizer())?.into();
+        Ok(())
+    }
+
+    /// The text of a prompt: what the template wrote or, with known ids in it, what all ids say. As in vLLM, a prompt
+    /// that came in ids has none.
+    fn prompt_text(&self, rendered: &mut RenderedPrompt) -> Result<Option<String>, TurnError> {
+        match (rendered.text.take(), rendered.provenance) {
+            (None, Provenance::Given) => Ok(None),
+            (Some(text), _) => Ok(Some(text)),
+            (None, _) => Ok(Some(self.tokenizer().decode(&rendered.token_ids, false)?)),
+        }
+    }
+}
+
+/// Whether some of the ids are the client's own, or remembered for it.
+fn has_known_ids(rendered: &RenderedPrompt) -> bool {
+    !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_))
+}

@@ -1,0 +1,99 @@
+//! Remembering answers as they end, for the turns that come after them.
+
+use std::sync::Arc;
+
+use futures::{Stream, TryStreamExt};
+
+use crate::{
+    TokenId,
+    chat::{self, Content, ContentPart, Message},
+    continuity::Recorder,
+    generation::{Delta, Event},
+    json::Object,
+    parser::ToolCall,
+};
+
+/// How a client has the text of an answer, and so sends it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextForm {
+    /// As one string.
+    Whole,
+    /// In blocks, between which are thoughts and calls.
+    Blocks,
+}
+
+/// What a client has of one answer so far.
+#[derive(Default)]
+struct Answer {
+    text: String,
+    /// Where the text goes on after a thought or a call.
+    breaks: Vec<usize>,
+    interrupted: bool,
+    reasoning: Option<String>,
+    tool_calls: Vec<ToolCall>,
+    token_ids: Vec<TokenId>,
+}
+
+impl Answer {
+    fn push(&mut self, delta: &Delta) {
+        if let Some(reasoning) = &delta.reasoning {
+            self.interrupted |= !reasoning.is_empty();
+            self.reasoning.get_or_insert_default().push_str(reasoning);
+        }
+        if !delta.text.is_empty() {
+            if std::mem::take(&mut self.interrupted) && !self.text.is_empty() {
+                self.breaks.push(self.text.len());
+            }
+            self.text.push_str(&delta.text);
+        }
+        self.interrupted |= !delta.tool_calls.is_empty();
+        self.tool_calls.extend(delta.tool_calls.iter().cloned());
+        self.token_ids.extend(delta.tokens.iter().map(|token| token.id));
+    }
+
+    /// The text as a client has it.
+    fn content(&self, form: TextForm) -> Content {
+        if form == TextForm::Whole || self.breaks.is_empty() {
+            return Content::Text(self.text.clone());
+        }
+        let (mut parts, mut start) = (Vec::new(), 0);
+        for end in self.breaks.iter().copied().chain([self.text.len()]) {
+            parts.push(ContentPart::Text(self.text[start..end].to_owned()));
+            start = end;
+        }
+        Content::Parts(parts)
+    }
+
+    fn into_message(self, form: TextForm) -> (Message, Vec<TokenId>) {
+        let content = self.content(form);
+        let call = |call: ToolCall| chat::ToolCall {
+            id: call.id,
+            name: call.name,
+            arguments: Some(call.arguments),
+            function_extras: Object::new(),
+            extras: Object::new(),
+        };
+        let tool_calls = Some(self.tool_calls.into_iter().map(call).collect());
+        let message = Message { content, tool_calls, reasoning: self.reasoning, ..Message::text("assistant", "") };
+        (message, self.token_ids)
+    }
+}
+
+/// The events of several answers, each of which is remembered before its last event goes out. `recorders` has one for
+/// each answer, where it is to be remembered at all.
+pub(super) fn recorded<E>(
+    events: impl Stream<Item = Result<(usize, Event), E>>,
+    recorders: Vec<(Option<Arc<Recorder>>, TextForm)>,
+) -> impl Stream<Item = Result<(usize, Event), E>> {
+    let mut answers: Vec<Answer> = std::iter::repeat_with(Answer::default).take(recorders.len()).collect();
+    events.inspect_ok(move |(index, event)| {
+        let (Some(recorder), form) = &recorders[*index] else { return };
+        let Event::Delta(delta) = event else { return };
+        let answer = &mut answers[*index];
+        answer.push(delta);
+        if delta.finish.is_some() {
+            let (message, token_ids) = std::mem::take(answer).into_message(*form);
+            recorder.remember(message, &token_ids);
+        }
+    })
+}

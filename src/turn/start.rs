@@ -1,0 +1,149 @@
+//! From a turn to the events of its answers.
+
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+
+use super::{
+    Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns, client::party, in_flight, record::recorded,
+};
+use crate::{
+    TokenId,
+    continuity::Recorder,
+    engine::{EngineError, ValidSamplingParams},
+    generation::{Event, GenerationRequest},
+};
+
+/// The conversation of a turn, and what is asked of its answers.
+#[derive(Debug)]
+pub struct Turn {
+    /// The conversation.
+    pub prompt: PromptRequest,
+    /// How answers are sampled, and how many.
+    pub sampling: Sampling,
+    /// Who asks.
+    pub client: Client,
+    /// The ids by which the turn can be aborted.
+    pub names: Vec<Arc<str>>,
+    /// How answers go out.
+    pub delivery: Delivery,
+    /// How the client has the text of an answer.
+    pub form: TextForm,
+}
+
+/// How an answer goes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// As it is sampled.
+    Streamed,
+    /// When it has ended; until then it is kept in memory.
+    Whole,
+}
+
+/// Who asks for sequences.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// The client.
+    pub client: Client,
+    /// The session that the sequences belong to.
+    pub session: Option<&'a str>,
+}
+
+/// A turn that can be served: nothing is sampled yet, and nothing more is checked.
+pub struct Prepared {
+    request: GenerationRequest,
+    recorder: Option<Recorder>,
+    form: TextForm,
+}
+
+/// A prepared turn, and what came of its conversation.
+pub struct PreparedTurn {
+    /// To be started.
+    pub prepared: Prepared,
+    /// The conversation in ids.
+    pub prompt: Prompted,
+    /// How answers are sampled.
+    pub sampling: Sampling,
+}
+
+/// The events of all sequences, each with the index of its sequence.
+pub type Events = BoxStream<'static, Result<(usize, Event), EngineError>>;
+
+impl Prepared {
+    /// The parameters of the first sequence.
+    pub fn params(&self) -> &ValidSamplingParams {
+        &self.request.sampling
+    }
+}
+
+impl Turns {
+    /// Does everything for a turn that can be refused: puts the conversation into ids, checks them, and compiles what the
+    /// answers must be.
+    ///
+    /// # Errors
+    ///
+    /// If the turn cannot be served as asked.
+    pub async fn prepare(self: &Arc<Self>, turn: Turn) -> Result<PreparedTurn, TurnError> {
+        let Turn { prompt, mut sampling, client, names, delivery, form } = turn;
+        let mut prompt = self.prompt(prompt).await?;
+        if delivery == Delivery::Whole {
+            self.check_answer_size(&sampling, [prompt.token_ids.len()])?;
+        }
+        let asker = Asker { client, session: prompt.session.as_deref() };
+        let prepared = self.prepare_ids(asker, &prompt.token_ids, &mut sampling, names).await?;
+        let prepared = Prepared { recorder: prompt.recorder.take(), form, ..prepared };
+        Ok(PreparedTurn { prepared, prompt, sampling })
+    }
+
+    /// Does the same for a prompt in ids, whose answers are not remembered: nobody could continue them without ids. How
+    /// large the answer becomes is not checked.
+    ///
+    /// # Errors
+    ///
+    /// If the prompt cannot be continued as asked.
+    pub async fn prepare_ids(
+        &self,
+        asker: Asker<'_>,
+        prompt: &Arc<[TokenId]>,
+        sampling: &mut Sampling,
+        names: Vec<Arc<str>>,
+    ) -> Result<Prepared, TurnError> {
+        in_flight::release();
+        self.policies.requests.check_sequences(1, sampling.n)?;
+        self.structured.constrain(sampling, prompt, self.vocab_size()).await?;
+        if prompt.is_empty() {
+            return Err(TurnError::EmptyPrompt);
+        }
+        let (tokens, max_model_len) = (prompt.len(), self.max_model_len);
+        let room = max_model_len.saturating_sub(tokens);
+        if room == 0 {
+            return Err(TurnError::PromptTooLong { tokens, max_model_len, encoded_here: true });
+        }
+        let owner = asker.client.owner();
+        let request = GenerationRequest {
+            prompt_token_ids: Arc::clone(prompt),
+            sequences: sampling.n,
+            party: party(owner.clone(), asker.session),
+            sampling: sampling.params(room)?,
+            prompt_logprobs: sampling.prompt_logprobs,
+            cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
+            text: Arc::clone(&sampling.text),
+            owner,
+            request_ids: names.into(),
+        };
+        Ok(Prepared { request, recorder: None, form: TextForm::Whole })
+    }
+
+    /// Samples the answers to all of `prepared`, which take the engine together or not at all; sequences are counted
+    /// through. Dropping the events ends all of them. An answer to a conversation is remembered before its last event
+    /// goes out.
+    pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
+        let (mut requests, mut recorders) = (Vec::new(), Vec::new());
+        for Prepared { request, recorder, form } in prepared {
+            let recorder = recorder.map(Arc::new);
+            recorders.extend(std::iter::repeat_n((recorder, form), request.sequences));
+            requests.push(request);
+        }
+        Box::pin(recorded(self.generator.generate_all(requests), recorders))
+    }
+}

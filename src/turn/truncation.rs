@@ -1,0 +1,96 @@
+//! Which tokens of a prompt that is too long are kept (vLLM `renderers/params.py`).
+
+use super::TurnError;
+use crate::{
+    TokenId,
+    tokenizer::{Extent, Tokenizer},
+};
+
+/// Which end of a prompt is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The start: the last tokens are kept.
+    Left,
+    /// The end: the first tokens are kept.
+    Right,
+}
+
+/// A limit to the length of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Truncation {
+    /// Tokens that are kept.
+    pub limit: usize,
+    /// `None` is what the tokenizer does: it cuts the start off the text and puts its special tokens around the rest.
+    pub side: Option<Side>,
+}
+
+impl Truncation {
+    /// Whether a prompt of `tokens` would be cut.
+    pub fn cuts(self, tokens: usize) -> bool {
+        tokens > self.limit
+    }
+
+    /// What has to be encoded of a text: one token more than is kept, which shows that it is cut.
+    pub fn extent(self) -> Extent {
+        let count = self.limit.saturating_add(1);
+        match self.side {
+            Some(Side::Right) => Extent::First(count),
+            Some(Side::Left) | None => Extent::Last(count),
+        }
+    }
+
+    /// The part of a prompt that is kept.
+    pub fn of_ids(self, mut ids: Vec<TokenId>) -> Vec<TokenId> {
+        let surplus = ids.len().saturating_sub(self.limit);
+        match self.side {
+            Some(Side::Right) => ids.truncate(self.limit),
+            Some(Side::Left) | None => {
+                ids.drain(..surplus);
+            }
+        }
+        ids
+    }
+
+    /// The part that is kept of a text's ids, around which the tokenizer may have put special tokens.
+    pub fn of_encoded(
+        self,
+        ids: Vec<TokenId>,
+        adds_special_tokens: bool,
+        tokenizer: &Tokenizer,
+    ) -> Result<Vec<TokenId>, TurnError> {
+        if !self.cuts(ids.len()) || !adds_special_tokens || self.side.is_some() {
+            return Ok(self.of_ids(ids));
+        }
+        let (before, after) = around_a_text(tokenizer)?;
+        let Some(room) = self.limit.checked_sub(before + after) else {
+            return Err(TurnError::CutsSpecialTokens { special_tokens: before + after });
+        };
+        let end = ids.len() - after;
+        Ok([&ids[..before], &ids[end - room..end], &ids[end..]].concat())
+    }
+}
+
+/// How many special tokens the tokenizer puts before and after a text.
+fn around_a_text(tokenizer: &Tokenizer) -> Result<(usize, usize), TurnError> {
+    const TEXT: &str = "a";
+    let (plain, full) = (tokenizer.encode(TEXT, false)?, tokenizer.encode(TEXT, true)?);
+    let before = full.windows(plain.len().max(1)).position(|window| window == plain);
+    let before = before.ok_or_else(|| TurnError::internal("the tokenizer changes a text that it adds tokens to"))?;
+    Ok((before, full.len() - before - plain.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_is_cut_off_unless_the_request_says_the_end() {
+        let truncation = |limit, side| Truncation { limit, side };
+        let ids = vec![1, 2, 3, 4];
+        assert_eq!(truncation(3, None).of_ids(ids.clone()), [2, 3, 4]);
+        assert_eq!(truncation(3, Some(Side::Left)).of_ids(ids.clone()), [2, 3, 4]);
+        assert_eq!(truncation(3, Some(Side::Right)).of_ids(ids.clone()), [1, 2, 3]);
+        assert_eq!(truncation(4, None).of_ids(ids.clone()), ids);
+        assert!(truncation(0, None).of_ids(ids).is_empty());
+    }
+}
