@@ -92,3 +92,20 @@ async fn what_cannot_be_batched_is_refused() {
         assert!(answer.error()["message"].as_str().unwrap().contains(words), "{}", answer.text);
     }
 }
+
+#[tokio::test]
+async fn known_ids_that_are_too_many_are_counted_as_in_a_chat() {
+    let app = TestApp::new().max_model_len(8);
+    let mut answer = conversation("hello").as_array().unwrap().clone();
+    answer.push(json!({
+        "role": "assistant", "content": "you", "prompt_token_ids": vec![5; 30], "generation_token_ids": [2]
+    }));
+    answer.push(json!({ "role": "user", "content": "world" }));
+    let render = "/v1/chat/completions/render";
+    for (path, messages) in [(CHAT, json!(answer)), (render, json!(answer)), (PATH, json!([answer]))] {
+        let refused = app.post(path, json!({ "messages": messages })).await;
+        let message = refused.error()["message"].as_str().unwrap().to_owned();
+        assert_eq!(refused.status, 400, "{path}: {message}");
+        assert!(message.contains("your prompt contains 43 input tokens"), "{path}: {message}");
+    }
+}
