@@ -90,6 +90,21 @@ pub(super) struct Memory {
     ambiguous: Counter,
 }
 
+/// How long what was not used is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lifetimes {
+    /// The ids of an answer.
+    ids: Duration,
+    /// That there was an answer, and where its ids came from.
+    answers: Duration,
+}
+
+impl Lifetimes {
+    fn new(ttl: Duration) -> Self {
+        Self { ids: ttl.min(LONGEST), answers: ttl.saturating_mul(LONGER).min(LONGEST) }
+    }
+}
+
 /// What an entry takes besides its ids, as measured: keys, links and counters of the cache.
 const ENTRY_BYTES: u32 = 500;
 /// Links to earlier turns add up, as every turn has those of all before it.
@@ -160,7 +175,10 @@ impl Turn {
 impl Memory {
     /// An empty store.
     pub(super) fn new(bounds: MemoryBounds) -> Self {
-        let (bytes, ttl) = (bounds.bytes, bounds.ttl.min(LONGEST));
+        Self::keeping(bounds.bytes, Lifetimes::new(bounds.ttl))
+    }
+
+    fn keeping(bytes: u64, lifetimes: Lifetimes) -> Self {
         let evicted = |cause: RemovalCause| match cause {
             RemovalCause::Expired => counter!("tito:continuity_cache_evictions_total", "cause" => "expired"),
             RemovalCause::Size => counter!("tito:continuity_cache_evictions_total", "cause" => "size"),
@@ -170,14 +188,13 @@ impl Memory {
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(bytes / 2)
             .weigher(|_, turn: &Arc<Turn>| turn.weight())
-            .time_to_idle(ttl)
+            .time_to_idle(lifetimes.ids)
             .eviction_listener(move |_, _, cause| evicted(cause).increment(1))
             .build();
-        let longer = ttl.saturating_mul(LONGER).min(LONGEST);
         Self {
             turns,
-            answers: small(bytes / 8 * 3, longer),
-            origins: small(bytes / 8, longer),
+            answers: small(bytes / 8 * 3, lifetimes.answers),
+            origins: small(bytes / 8, lifetimes.answers),
             ambiguous: counter!("tito:continuity_cache_ambiguous_keys_total"),
         }
     }
@@ -342,10 +359,22 @@ mod tests {
     }
 
     #[test]
-    fn time_makes_it_forget() {
-        let memory = Memory::new(MemoryBounds { bytes: 1 << 20, ttl: Duration::from_millis(20) });
+    fn time_makes_it_forget_the_ids_and_not_that_there_was_an_answer() {
+        let hour = Duration::from_hours(1);
+        assert_eq!(Lifetimes::new(hour), Lifetimes { ids: hour, answers: Duration::from_hours(24) });
+        let memory = Memory::keeping(1 << 20, Lifetimes { ids: Duration::ZERO, answers: hour });
         memory.remember(key("a"), &turn(None, &[1], &[2]));
-        std::thread::sleep(Duration::from_millis(60));
+        assert!(matches!(memory.recall(key("a")), Recall::Forgotten));
+        let memory = Memory::keeping(1 << 20, Lifetimes { ids: Duration::ZERO, answers: Duration::ZERO });
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        assert!(matches!(memory.recall(key("a")), Recall::Unknown));
+    }
+
+    #[test]
+    fn an_answer_that_was_forgotten_is_known_again_once_it_is_given_again() {
+        let memory = memory(1 << 20);
+        memory.remember(key("a"), &turn(None, &[1], &[2]));
+        memory.turns.invalidate(&key("a"));
         assert!(matches!(memory.recall(key("a")), Recall::Forgotten));
         memory.remember(key("a"), &turn(None, &[1], &[2]));
         assert_eq!(ids(&memory.recall(key("a"))), Some(vec![1, 2]));

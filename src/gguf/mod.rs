@@ -6,8 +6,6 @@
 mod architecture;
 pub mod convert;
 mod error;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod header;
 mod hugging_face;
 mod metadata;
@@ -90,4 +88,4 @@ fn read_header(path: &Path) -> Result<Content, Unreadable> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

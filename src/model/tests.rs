@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::gguf::fixture::Gguf;
+use crate::gguf::tests::fixture::Gguf;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model");
 
@@ -47,7 +47,7 @@ async fn a_gguf_file_is_read_like_a_directory() {
     assert_eq!(files.source, ModelSource::Gguf { path });
     assert_eq!(files.max_model_len(), Some(512));
     assert_eq!(files.config.model_type.as_deref(), Some("llama"));
-    assert_eq!(files.tokenizer_config.chat_templates.select(false), Some(crate::gguf::fixture::CHAT_TEMPLATE));
+    assert_eq!(files.tokenizer_config.chat_templates.select(false), Some(crate::gguf::tests::fixture::CHAT_TEMPLATE));
     let tokenizer = files.tokenizer().unwrap();
     assert_eq!(files.eos(&tokenizer).unwrap(), EosTokens { primary: Some(2), others: vec![] });
 }

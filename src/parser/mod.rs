@@ -12,11 +12,9 @@
 
 mod marker;
 mod output;
-#[cfg(test)]
-mod properties;
 mod reasoning;
 #[cfg(test)]
-mod recorded;
+mod tests;
 mod tools;
 
 pub use output::{OutputFormat, OutputParser};
@@ -73,18 +71,5 @@ impl ToolCall {
             char::from(LETTERS[at])
         };
         Self { id: std::iter::repeat_with(&mut letter).take(9).collect(), name, arguments }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_those_of_vllm_and_never_the_same() {
-        let [one, other] = [(), ()].map(|()| ToolCall::new("f".to_owned(), "{}".to_owned()).id);
-        assert_ne!(one, other);
-        let digits = one.strip_prefix("chatcmpl-tool-").unwrap();
-        assert!(digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{one}");
     }
 }

@@ -15,7 +15,7 @@
 //! of a message; and no other message makes the same calls and ends with the same text.
 //!
 //! Templates that are sensitive to earlier messages, as to whether a tool was called before, show something else in S
-//! than in R, and the whole conversation is rendered. A debug build always does that, and compares: every test checks.
+//! than in R, and the whole conversation is rendered. Tests always do that as well, and compare.
 
 use memchr::memmem;
 

@@ -43,16 +43,12 @@ impl Splice<'_> {
         if self.conversation.continues(anchor) {
             return self.join_open(anchor);
         }
-        let short = self.try_short(anchor)?;
-        if !cfg!(debug_assertions)
-            && let Some(joined) = short
-        {
+        if let Some(joined) = self.try_short(anchor)? {
+            #[cfg(any(test, fuzzing))]
+            assert_eq!(self.try_whole(anchor)?.joined.as_ref(), Some(&joined), "only the short conversation proves it");
             return Ok(joined);
         }
-        let tried = self.try_parts(anchor, |part| Ok(self.tail(anchor, part)?.length))?;
-        if short.is_some() {
-            assert_eq!(short, tried.joined, "the short conversation proves what the whole one does not");
-        }
+        let tried = self.try_whole(anchor)?;
         tried.joined.ok_or(PromptError::Unprovable(tried.refused.unwrap_or(UnprovableSplice::AnchorNotRendered)))
     }
 
@@ -63,7 +59,12 @@ impl Splice<'_> {
         Ok(tried.joined.filter(|_| tried.refused.is_none()))
     }
 
-    /// Joins behind the first part whose close the known ids do not contradict, or else behind the first that has one.
+    /// Joins by the whole conversation.
+    fn try_whole(&self, anchor: usize) -> Result<Tried, PromptError> {
+        self.try_parts(anchor, |part| Ok(self.tail(anchor, part)?.length))
+    }
+
+    /// Joins after the first part whose close the known ids do not contradict, or else after the first that has one.
     fn try_parts(
         &self,
         anchor: usize,

@@ -8,8 +8,6 @@ use super::{
 };
 use crate::TokenId;
 
-/// A position whose constraint takes longer than this is one that others should not have to wait for.
-const LONG: Duration = Duration::from_millis(4);
 /// So many positions in a row have to be quick before a sequence that was slow counts as quick again.
 const QUICK_AGAIN: u32 = 64;
 
@@ -61,7 +59,7 @@ impl Constrained {
         }
         let began = Instant::now();
         let ready = self.advance();
-        self.pace.took(began.elapsed());
+        self.pace.took(began.elapsed(), self.constraint.long());
         self.ready = Some(ready);
         ready
     }
@@ -124,8 +122,9 @@ impl Pace {
         self.missing > 0
     }
 
-    fn took(&mut self, time: Duration) {
-        self.missing = if time > LONG { QUICK_AGAIN } else { self.missing.saturating_sub(1) };
+    /// Takes note of a position that took `time`, where more than `long` is too much.
+    fn took(&mut self, time: Duration, long: Duration) {
+        self.missing = if time > long { QUICK_AGAIN } else { self.missing.saturating_sub(1) };
     }
 }
 
@@ -135,7 +134,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::constraint::LONG, *};
     use crate::sampling::{FinishReason, Logprobs, LogprobsMode, SequenceSampler, TokenConstraint};
 
     /// Allows one list of tokens after another, then only the end.
@@ -218,12 +217,12 @@ mod tests {
     #[test]
     fn a_constraint_is_slow_from_its_first_long_position_until_many_were_quick() {
         let mut pace = Pace::default();
-        pace.took(LONG);
+        pace.took(LONG, LONG);
         assert!(!pace.is_slow());
-        pace.took(LONG + Duration::from_nanos(1));
-        (1..QUICK_AGAIN).for_each(|_| pace.took(Duration::ZERO));
+        pace.took(LONG + Duration::from_nanos(1), LONG);
+        (1..QUICK_AGAIN).for_each(|_| pace.took(Duration::ZERO, LONG));
         assert!(pace.is_slow());
-        pace.took(Duration::ZERO);
+        pace.took(Duration::ZERO, LONG);
         assert!(!pace.is_slow());
     }
 

@@ -3,7 +3,7 @@
 //! Owns the seam: a grammar (`structured`) says what may come next, the sampler draws among that. Refuses to know what
 //! a grammar is, and when a sequence ends: end tokens are the sampler's.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::SampleError;
 use crate::TokenId;
@@ -23,25 +23,42 @@ pub trait ConstraintState: fmt::Debug + Send {
     fn accept(&mut self, id: TokenId) -> Result<(), SampleError>;
 }
 
+/// A position that takes longer than this is one that others should not have to wait for.
+pub(super) const LONG: Duration = Duration::from_millis(4);
+
 /// A [`TokenConstraint`] as a parameter; equal to itself only.
 #[derive(Debug, Clone)]
-pub struct SharedConstraint(Arc<dyn TokenConstraint>);
+pub struct SharedConstraint {
+    constraint: Arc<dyn TokenConstraint>,
+    long: Duration,
+}
 
 impl SharedConstraint {
     /// Shares a constraint among sequences.
     pub fn new(constraint: Arc<dyn TokenConstraint>) -> Self {
-        Self(constraint)
+        Self { constraint, long: LONG }
+    }
+
+    /// The same constraint, of which every position counts as long: a test need not make one that takes its time.
+    #[cfg(test)]
+    pub(crate) fn always_long(self) -> Self {
+        Self { long: Duration::ZERO, ..self }
+    }
+
+    /// What a position may take before others should not have to wait for it.
+    pub(super) fn long(&self) -> Duration {
+        self.long
     }
 
     /// The beginning of one sequence's output.
     pub fn start(&self) -> Box<dyn ConstraintState> {
-        self.0.start()
+        self.constraint.start()
     }
 }
 
 impl PartialEq for SharedConstraint {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.constraint, &other.constraint)
     }
 }
 

@@ -38,12 +38,12 @@ mod log_probs;
 mod masks;
 mod params;
 mod penalties;
-#[cfg(test)]
-mod properties;
 mod repetition;
 mod sampler;
 mod skim;
 mod softmax;
+#[cfg(test)]
+mod tests;
 mod truncation;
 mod validation;
 

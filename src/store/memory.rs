@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::store::model::{Action, Model, an_action};
+    use crate::store::tests::{Action, Model, an_action};
 
     /// A store whose time passes when told.
     fn with_time(most: u64, ttl: Duration) -> (MemoryStore, Arc<Mutex<Instant>>) {

@@ -6,7 +6,7 @@
 mod disk;
 mod memory;
 #[cfg(test)]
-mod model;
+mod tests;
 
 use thiserror::Error;
 

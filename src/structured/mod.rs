@@ -14,8 +14,6 @@ mod follower;
 mod following;
 mod format;
 mod grammars;
-#[cfg(test)]
-mod hostile;
 mod json_schema;
 mod lark;
 mod lark_json;

@@ -12,7 +12,8 @@ import unittest
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches"))
+root = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(root / "tests"), str(root / "benches")]
 
 from gpu import compare, roofline, shapes, tables, updates, verdict, writing  # noqa: E402
 from gpu.budget import Budget  # noqa: E402

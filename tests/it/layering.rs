@@ -114,7 +114,7 @@ const OWNED: [(&str, &[&str]); 14] = [
     ),
     // Settings come from the environment in one place; where temporary files go is none, and tests ask where the model
     // is and whether there is a GPU.
-    ("env::var", &["src/config/", "src/engine/mistralrs/real_model.rs"]),
+    ("env::var", &["src/config/", "src/engine/mistralrs/tests/real_model.rs"]),
     ("env::var_os", &["src/config/", "src/engine/native/cuda/tests.rs"]),
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),

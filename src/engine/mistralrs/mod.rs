@@ -9,8 +9,6 @@ mod gguf;
 mod load;
 mod panics;
 mod probe;
-#[cfg(test)]
-mod real_model;
 mod sequence;
 mod tap;
 #[cfg(test)]

@@ -14,13 +14,9 @@ mod model;
 mod processor;
 mod scheduler;
 mod settings;
-#[cfg(test)]
-mod soak;
 mod status;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unread;
 mod weights;
 
 use std::{

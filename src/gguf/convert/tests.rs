@@ -6,7 +6,7 @@ use candle_core::{
 use half::bf16;
 
 use super::*;
-use crate::{gguf::fixture::Gguf, tokenizer::Tokenizer};
+use crate::{gguf::tests::fixture::Gguf, tokenizer::Tokenizer};
 
 /// Converts and returns the directory, in a temporary place.
 fn convert(gguf: &Gguf) -> (tempfile::TempDir, Result<PathBuf, ConvertError>) {

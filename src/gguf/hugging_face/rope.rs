@@ -144,7 +144,7 @@ mod tests {
     use candle_core::quantized::{GgmlDType, gguf_file::Value as Setting};
 
     use super::*;
-    use crate::gguf::fixture::Gguf;
+    use crate::gguf::tests::fixture::Gguf;
 
     fn scaling_with(settings: &[(&str, Setting)]) -> Result<Value, GgufError> {
         let mut gguf = Gguf::tiny();

@@ -178,7 +178,7 @@ fn v3_call(text: &str) -> Option<(&str, &str, &str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::parser::tools::every_format::check;
+    use crate::parser::tools::tests::check;
 
     #[test]
     fn v3_calls_are_fences_of_json_on_three_lines() {

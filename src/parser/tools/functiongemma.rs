@@ -136,7 +136,7 @@ fn is_word(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::parser::tools::every_format::check;
+    use crate::parser::tools::tests::check;
 
     #[test]
     fn texts_give_what_vllm_gives() {

@@ -113,7 +113,7 @@ fn read_id(header: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::parser::tools::every_format::check;
+    use crate::parser::tools::tests::check;
 
     #[test]
     fn texts_give_what_vllm_gives() {

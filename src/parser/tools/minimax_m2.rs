@@ -135,7 +135,7 @@ fn key<'t>(text: &'t str, quote: &str) -> Option<(&'t str, &'t str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::parser::tools::every_format::check;
+    use crate::parser::tools::tests::check;
 
     #[test]
     fn texts_give_what_vllm_gives() {

@@ -25,7 +25,7 @@ mod schema;
 mod until_end;
 
 #[cfg(test)]
-mod every_format;
+mod tests;
 
 use std::sync::Arc;
 
@@ -166,18 +166,5 @@ impl ToolParser {
 
     pub(super) fn reader(self, tools: &[FunctionTool]) -> Box<dyn CallReader> {
         (self.0.reader)(tools)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_has_a_format_and_no_other_has() {
-        for name in ToolParser::names() {
-            assert_eq!(ToolParser::named(name).map(ToolParser::name), Some(name));
-        }
-        assert_eq!(ToolParser::named("Hermes"), None);
     }
 }

@@ -98,7 +98,7 @@ fn without_newlines(value: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use crate::parser::tools::every_format::check;
+    use crate::parser::tools::tests::check;
 
     #[test]
     fn texts_give_what_vllm_gives() {

@@ -194,7 +194,7 @@ fn is_finite(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parser::tools::every_format::tool;
+    use crate::parser::tools::tests::tool;
 
     fn fitted(schema: &str, arguments: &str) -> String {
         let parameters = format!(r#"{{"type": "object", "properties": {{"a": {schema}}}}}"#);

@@ -147,8 +147,4 @@ impl From<&json::Object> for Variable {
 }
 
 #[cfg(test)]
-mod generated;
-#[cfg(test)]
-mod hostile;
-#[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::{
         model::{Model, ModelShape},
         weights::{GgufWeights, Weights},
     },
-    gguf::{GgufFile, fixture::HuggingFace},
+    gguf::{GgufFile, tests::fixture::HuggingFace},
 };
 
 const TOKENS: TokenId = 40;

@@ -12,8 +12,6 @@
 //! which is not whole.
 
 mod admission;
-#[cfg(test)]
-mod fairness;
 mod paused;
 mod pieces;
 mod sequence;

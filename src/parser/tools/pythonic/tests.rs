@@ -1,5 +1,5 @@
 use super::*;
-use crate::parser::tools::every_format::{Folded, agreed, calls as expected, folded};
+use crate::parser::tools::tests::{Folded, agreed, calls as expected, folded};
 
 const NONE: &[(&str, &str)] = &[];
 

@@ -6,8 +6,8 @@ use std::{io::ErrorKind, sync::Arc};
 
 use proptest::prelude::*;
 
-use super::{super::model, *};
-use model::{Action, Model, an_action};
+use super::*;
+use crate::store::tests::{Action, Model, an_action};
 use simulated::Disk;
 
 const MOST: u64 = 120_000;

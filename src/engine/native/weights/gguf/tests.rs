@@ -8,7 +8,7 @@ use crate::{
     engine::native::{model::ModelShape, weights::SafetensorsFiles},
     gguf::{
         GgufError, convert,
-        fixture::{Gguf, HuggingFace},
+        tests::fixture::{Gguf, HuggingFace},
     },
 };
 

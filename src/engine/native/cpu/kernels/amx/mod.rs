@@ -8,10 +8,6 @@
 //! nearest even, takes subnormal numbers for zero, be they of A, B or C, and makes no new ones.
 
 mod detect;
-#[cfg(test)]
-mod emulator;
-#[cfg(test)]
-mod guarded;
 mod panel;
 #[cfg(test)]
 mod tests;

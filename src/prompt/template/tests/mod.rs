@@ -1,3 +1,6 @@
+mod generated;
+mod hostile;
+
 use std::path::PathBuf;
 
 use time::OffsetDateTime;

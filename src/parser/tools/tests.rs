@@ -263,3 +263,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_name_has_a_format_and_no_other_has() {
+    for name in ToolParser::names() {
+        assert_eq!(ToolParser::named(name).map(ToolParser::name), Some(name));
+    }
+    assert_eq!(ToolParser::named("Hermes"), None);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser};
+use super::super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser};
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},

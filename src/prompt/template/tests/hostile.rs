@@ -3,8 +3,8 @@
 
 use time::OffsetDateTime;
 
-use super::bounds::{MAX_NESTING, MAX_SOURCE};
-use super::*;
+use super::super::bounds::{MAX_NESTING, MAX_SOURCE};
+use super::super::*;
 
 /// What tokio gives its threads, and the standard library too.
 const STACK: usize = 2 << 20;

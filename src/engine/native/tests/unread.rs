@@ -2,10 +2,7 @@
 
 use futures::FutureExt;
 
-use super::{
-    tests::{Random, bits, blocks, collected, engine, params, request, settings},
-    *,
-};
+use super::{super::*, Random, bits, blocks, collected, engine, params, request, settings};
 use crate::engine::{FinishReason, SamplingParams};
 
 /// Room for a few tokens of a sequence.

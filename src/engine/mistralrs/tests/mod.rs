@@ -1,5 +1,7 @@
 //! The adapter over a stand-in for mistral.rs, which calls processors and closes channels as mistral.rs does.
 
+mod real_model;
+
 use candle_core::{Device, Tensor};
 use mistralrs_core::{NormalRequest, RequestMessage, Response};
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "reference"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "reference"))
 import reference as models
 
 # Numbers of a model that float64 in one array each can still hold and multiply.

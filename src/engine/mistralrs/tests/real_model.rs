@@ -7,7 +7,7 @@ use futures::StreamExt;
 use mistralrs_core::CustomLogitsProcessor;
 use parking_lot::Mutex;
 
-use super::{
+use super::super::{
     Alphabet, Dtype, LoadSpec, WeightsSource, load,
     sequence::{drain, submit},
     tap::Tap,

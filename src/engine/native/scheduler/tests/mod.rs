@@ -1,5 +1,7 @@
 //! The scheduler against blocks that remember what was computed into them.
 
+mod fairness;
+
 use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use time::OffsetDateTime;
 
+use super::super::*;
 use super::hostile::{context, on_small_stack};
-use super::*;
 
 #[expect(clippy::too_many_lines, reason = "a grammar, rule by rule")]
 fn expression() -> impl Strategy<Value = String> {

@@ -1,5 +1,8 @@
 //! The engine as its users see it, over the tiny models of `tests/golden/native`.
 
+mod soak;
+mod unread;
+
 use std::path::Path;
 
 use futures::future::join_all;

@@ -1,7 +1,10 @@
+pub(crate) mod fixture;
+
 use candle_core::quantized::gguf_file::Value;
 
-use super::{fixture::Gguf, *};
+use super::*;
 use crate::tokenizer::{Tokenizer, TokenizerError};
+use fixture::Gguf;
 
 const TEXTS: [&str; 6] = [
     "hello world, the weather is 123456",

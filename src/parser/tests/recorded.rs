@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser, marker};
+use super::super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser, marker};
 use crate::json::Value;
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/parser/vllm.jsonl");

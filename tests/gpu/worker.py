@@ -10,7 +10,9 @@ from pathlib import Path
 
 from serve.client import BenchError
 
-BENCHES = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+# `gpu` is in the one folder, and `serve`, which it uses, in the other.
+FOLDERS = os.pathsep.join(str(ROOT / folder) for folder in ("tests", "benches"))
 
 
 class Worker:
@@ -46,7 +48,7 @@ class Worker:
         return told["result"] | {"seconds": told["seconds"]}
 
     async def _start(self):
-        environment = os.environ | {"PYTHONPATH": str(BENCHES), "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
+        environment = os.environ | {"PYTHONPATH": FOLDERS, "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
         with open(self._log, "ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "gpu.jobs", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

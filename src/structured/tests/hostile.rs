@@ -2,10 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    tests::{Model, grammar, regex, schema, tags},
-    *,
-};
+use super::{super::*, Model, grammar, regex, schema, tags};
 use crate::sampling::TokenMask;
 
 fn compile(model: &Model, constraint: &Constraint) -> Result<(), String> {

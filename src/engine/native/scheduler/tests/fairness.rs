@@ -4,10 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{
-    tests::{new, prompt, scheduler, shares, step},
-    *,
-};
+use super::{super::*, new, prompt, scheduler, shares, step};
 use crate::engine::turns::{Party, TOKENS_OF_A_TURN, Turn};
 
 /// Queues the sequences of a request, whose prompts of `length` tokens have nothing in common.

@@ -1,14 +1,15 @@
 //! The kernels' own machine code, on the processor where it has AMX, else on the emulator.
 
+mod emulator;
+mod guarded;
+
 use std::{iter, ops::Range, ptr};
 
-use super::{
-    B_TILE, BLOCK, Bf16Gemm, STEP, available, blocks_at_hand,
-    emulator::{self, step, widen},
-    gemm,
+use self::{
+    emulator::{step, widen},
     guarded::Guarded,
-    panel_at,
 };
+use super::{B_TILE, BLOCK, Bf16Gemm, STEP, available, blocks_at_hand, gemm, panel_at};
 
 const NAN: u16 = 0x7fc0;
 const CANARY: f32 = -1234.5;

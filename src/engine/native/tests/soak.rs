@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
 
-use super::{
-    tests::{Random, blocks, engine, in_company, norm, params, request, settings},
-    *,
-};
+use super::{super::*, Random, blocks, engine, in_company, norm, params, request, settings};
 use crate::{
     TokenId,
     engine::{FinishReason, SamplingParams},
