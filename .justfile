@@ -34,4 +34,4 @@ doc:
 
 # Runs the benches.
 bench:
-    cargo bench --locked --no-default-features
+    cargo bench --locked --no-default-features --features internals

@@ -13,8 +13,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tito::{
-    TokenId,
+use tito::TokenId;
+use tito::internals::{
     api::{Api, ServedModels},
     engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},

@@ -27,8 +27,8 @@ use rand_chacha::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tito::{
-    TokenId,
+use tito::TokenId;
+use tito::internals::{
     api::{Api, ServedModels},
     chat::{FunctionTool, Message},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds, known_prefix},
@@ -81,7 +81,7 @@ impl Body {
             add_generation_prompt,
             continue_final_message: false,
             template: None,
-            template_kwargs: tito::json::Object::new(),
+            template_kwargs: tito::internals::json::Object::new(),
             reasoning_effort: None,
             add_special_tokens: false,
             stop_token_ids: Vec::new(),
@@ -322,7 +322,7 @@ fn round_trips(road: &Road) -> [(&'static str, Bytes); 3] {
     // As Python's clients write JSON, with spaces.
     let body = |messages: &[Value]| {
         let body = json!({"messages": messages, "tools": tools}).to_string();
-        Bytes::from(tito::json::Value::parse(&body).expect("JSON").to_json_string())
+        Bytes::from(tito::internals::json::Value::parse(&body).expect("JSON").to_json_string())
     };
     let without = body(&messages);
     let last = messages.len() - 2;

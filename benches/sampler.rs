@@ -7,7 +7,7 @@ use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
 };
-use tito::sampling::{Logprobs, SamplingParams, SequenceSampler, score_token};
+use tito::internals::sampling::{Logprobs, SamplingParams, SequenceSampler, score_token};
 
 /// SmolLM2's and Qwen2.5's.
 const VOCABULARIES: [usize; 2] = [49_152, 151_936];

@@ -78,8 +78,7 @@ pub struct Silence(());
 
 impl Silence {
     /// Begins it.
-    #[expect(clippy::new_without_default, reason = "it changes what the process does")]
-    pub fn new() -> Self {
+    pub fn begin() -> Self {
         install_hook();
         SILENCED.fetch_add(1, Ordering::SeqCst);
         Self(())

@@ -1,47 +1,7 @@
 //! The `tito` binary.
 
-use std::{io::Write, process::ExitCode};
-
-use time::UtcOffset;
-use tito::{
-    api,
-    config::{Arguments, Command},
-    files, launch, telemetry,
-};
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let done = files::without_panics(|| run(arguments)).unwrap_or_else(|reason| Err(anyhow::Error::msg(reason)));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {}", files::one_line(&format!("{error:#}")));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(arguments: Arguments) -> anyhow::Result<()> {
-    telemetry::init_logging(&arguments.log_filter())?;
-    if let Some(warning) = &arguments.warning {
-        tracing::warn!("{warning}");
-    }
-    match arguments.command {
-        Command::Serve(args) => {
-            // The time zone can only be asked for while there is one thread.
-            let utc_offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let served = runtime.block_on(launch::serve(*args, utc_offset));
-            // Threads of an engine may outlive its last request; they have nothing left to say.
-            runtime.shutdown_background();
-            served
-        }
-        Command::Convert { model, directory } => launch::convert(&model, &directory),
-        Command::TryKernels { set } => launch::try_kernels(&set),
-        Command::Openapi => {
-            let document = api::openapi().to_pretty_json()?;
-            writeln!(std::io::stdout(), "{document}")?;
-            Ok(())
-        }
-    }
+    tito::main()
 }

@@ -10,7 +10,7 @@ use axum::{
     body::Body,
     http::{Request, header},
 };
-use tito::{
+use tito::internals::{
     api::{Api, ServedModels},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},

@@ -2,13 +2,13 @@
 //!
 //! Shared by the fuzz targets, by the test that replays their seeds and by the one that damages files.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+#[path = "place.rs"]
+mod place;
 
-use tempfile::TempDir;
-use tito::{
+use std::{fs, path::Path};
+
+pub(crate) use place::{Kind, Place};
+use tito::internals::{
     engine::native::{self, NativeEngine, NativeSettings, WeightsSource},
     files::one_line,
     gguf::GgufFile,
@@ -16,104 +16,23 @@ use tito::{
     store::{DiskStore, RecordState, ResponseStore},
 };
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-/// The weights of a model, and its config.json.
-const MODEL: &str = "tests/golden/native/llama";
-/// The tokenizer that goes with it.
-const TOKENIZER: &str = "tests/fixtures/tiny-model";
 const ROOM: u64 = 1 << 30;
 /// Bytes of the response store's file that a fuzzer changes at most.
 const MOST_CHANGES: usize = 64;
 
-/// What a file is read as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Gguf,
-    Safetensors,
-    Index,
-    Tokenizer,
-    TokenizerConfig,
-    Config,
-    GenerationConfig,
-    Store,
+/// A sound file of this kind, among all that it needs.
+pub(crate) fn place(kind: Kind) -> Place {
+    Place::new(kind, write_store)
 }
 
-/// The root of the repository, which is above that of the fuzz targets.
-fn root() -> PathBuf {
-    let root = Path::new(ROOT);
-    let own = root.join("fuzz").is_dir();
-    if own { root.to_owned() } else { root.join("..") }
-}
-
-impl Kind {
-    /// The file's name in a model directory.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Gguf => "model.gguf",
-            Self::Safetensors => "model.safetensors",
-            Self::Index => "model.safetensors.index.json",
-            Self::Tokenizer => "tokenizer.json",
-            Self::TokenizerConfig => "tokenizer_config.json",
-            Self::Config => "config.json",
-            Self::GenerationConfig => "generation_config.json",
-            Self::Store => "responses.redb",
-        }
+fn write_store(path: &Path) {
+    let store = DiskStore::open(path, ROOM).expect("a store");
+    for id in 0..STORED {
+        store.put(&id.to_string(), RecordState::Done, &record(id)).expect("room");
     }
-}
-
-/// A directory with a file of some kind, among all others that it needs.
-pub(crate) struct Place {
-    directory: TempDir,
-    kind: Kind,
 }
 
 impl Place {
-    pub(crate) fn new(kind: Kind) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let copy = |from: &str, name: &str| {
-            fs::copy(root().join(from).join(name), directory.path().join(name)).expect("a file of a model");
-        };
-        if !matches!(kind, Kind::Gguf | Kind::Store) {
-            for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
-                copy(TOKENIZER, name);
-            }
-            for name in ["config.json", "model.safetensors"] {
-                copy(MODEL, name);
-            }
-        }
-        if kind == Kind::Index {
-            let tensors = fs::read(directory.path().join("model.safetensors")).expect("the weights");
-            fs::rename(directory.path().join("model.safetensors"), directory.path().join("1.safetensors"))
-                .expect("another name");
-            fs::write(directory.path().join(kind.name()), index_of(&tensors)).expect("the index");
-        }
-        let place = Self { directory, kind };
-        if kind == Kind::Gguf {
-            fs::copy(root().join("fuzz/seeds/gguf/whole"), place.path()).expect("a GGUF file");
-        }
-        if kind == Kind::Store {
-            let store = DiskStore::open(&place.path(), ROOM).expect("a store");
-            for id in 0..STORED {
-                store.put(&id.to_string(), RecordState::Done, &record(id)).expect("room");
-            }
-        }
-        place
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().join(self.kind.name())
-    }
-
-    /// What `tito serve` is given as the model: the GGUF file, or the directory.
-    pub(crate) fn model(&self) -> PathBuf {
-        if self.kind == Kind::Gguf { self.path() } else { self.directory.path().to_owned() }
-    }
-
-    /// The file as it was made.
-    pub(crate) fn sound(&self) -> Vec<u8> {
-        fs::read(self.path()).expect("the file")
-    }
-
     /// Replaces the file, and loads what it belongs to; the one line that says why that cannot be done.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), String> {
         fs::write(self.path(), bytes).expect("room for a file");
@@ -123,17 +42,6 @@ impl Place {
         assert_ne!(outcome, Err(String::new()), "a reason is missing");
         outcome
     }
-}
-
-/// The index of a file of tensors, as a directory of shards has it.
-fn index_of(tensors: &[u8]) -> String {
-    let (length, rest) = tensors.split_first_chunk::<8>().expect("a length");
-    let length = usize::try_from(u64::from_le_bytes(*length)).expect("a short header");
-    let header: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_slice(&rest[..length]).expect("the header");
-    let names = header.into_iter().filter(|(name, _)| name != "__metadata__");
-    let map: serde_json::Map<_, _> = names.map(|(name, _)| (name, "1.safetensors".into())).collect();
-    serde_json::json!({ "weight_map": map }).to_string()
 }
 
 /// Loads a model as `tito serve` does.
@@ -211,7 +119,7 @@ pub(crate) fn check(kind: Kind, data: &[u8]) -> Result<(), String> {
     thread_local!(static PLACES: std::cell::RefCell<Vec<(Kind, Place, Vec<u8>)>> = const { std::cell::RefCell::new(Vec::new()) });
     PLACES.with_borrow_mut(|places| {
         if !places.iter().any(|(other, ..)| *other == kind) {
-            let place = Place::new(kind);
+            let place = self::place(kind);
             let sound = place.sound();
             places.push((kind, place, sound));
         }

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tito::{
+use tito::internals::{
     TokenId,
     chat::Message,
     json::Object,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tito::{
+use tito::internals::{
     json::Value,
     prompt::template::{ChatTemplate, Patience},
 };

@@ -85,6 +85,10 @@ pub struct Api {
 
 impl Api {
     /// Without a flag: vLLM's defaults, and responses kept in memory.
+    #[cfg_attr(
+        not(any(test, feature = "internals")),
+        expect(dead_code, reason = "start-up leaves nothing to a default")
+    )]
     pub fn new(turns: Turns, models: ServedModels) -> Self {
         let store = MemoryStore::new(RESPONSE_BYTES, RESPONSE_TTL);
         Self {

@@ -18,9 +18,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Styles, error::ErrorKind};
 
 pub use device::DeviceArg;
-pub use http::{HttpArgs, Level, LogArgs, Strings};
-pub use serve::{ContentFormatArg, Dtype, EngineKind, GgufWeights, ModelLength, ServeArgs};
-pub use structured_outputs::StructuredOutputsConfig;
+pub use http::HttpArgs;
+pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, ServeArgs};
 
 /// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
 #[derive(Debug, Parser)]

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub use carriers::{Carriers, known_prefix};
 pub use memory::MemoryBounds;
 pub use record::Recorder;
-pub use verdict::{Gap, MatchedBy, Outcome, Proof, Source, Verdict, Warning};
+pub use verdict::{Gap, MatchedBy, Outcome, Source, Verdict, Warning};
 
 use crate::{
     TokenId,
@@ -228,11 +228,6 @@ impl Continuity {
         Err(ContinuityError::new(param.to_owned(), message))
     }
 
-    /// Counts a request that was refused because its known ids cannot be continued.
-    pub fn count_refusal(&self, found: &Found, reason: UnprovableSplice) {
-        Verdict::count_refusal(found.source, reason.into());
-    }
-
     /// Shows the size of the cache in the process's metrics.
     pub fn measure(&self) {
         if let Some(memory) = &self.memory {
@@ -242,6 +237,11 @@ impl Continuity {
 }
 
 impl Found {
+    /// Counts a request that was refused because its known ids cannot be continued.
+    pub fn count_refusal(&self, reason: UnprovableSplice) {
+        Verdict::count_refusal(self.source, reason.into());
+    }
+
     /// The ids may be anybody's: what follows them is remembered for nobody else.
     fn disown(&mut self) {
         if let Some(record) = &mut self.record {

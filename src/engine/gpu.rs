@@ -4,6 +4,7 @@
 
 /// Why a GPU cannot be used.
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
 pub enum Trouble {
     /// There is none.
     Absent(String),

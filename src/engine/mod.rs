@@ -47,6 +47,18 @@ pub struct GenerateRequest {
     pub cache_salt: Option<Arc<str>>,
 }
 
+impl GenerateRequest {
+    /// A sequence of which nothing but its tokens is wanted.
+    pub fn new(prompt_token_ids: impl Into<Arc<[TokenId]>>, sampling: ValidSamplingParams) -> Self {
+        Self {
+            prompt_token_ids: prompt_token_ids.into(),
+            sampling: Arc::new(sampling),
+            prompt_logprobs: None,
+            cache_salt: None,
+        }
+    }
+}
+
 /// What an engine says about a prompt once it has computed it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PromptOutput {

@@ -59,15 +59,6 @@ pub struct GenerationRequest {
     pub request_ids: Arc<[Arc<str>]>,
 }
 
-impl GenerationRequest {
-    /// The same, to be aborted by any of `ids` too.
-    #[must_use]
-    pub fn named<I: Into<Arc<str>>>(self, ids: impl IntoIterator<Item = I>) -> Self {
-        let request_ids = self.request_ids.iter().cloned().chain(ids.into_iter().map(Into::into)).collect();
-        Self { request_ids, ..self }
-    }
-}
-
 /// What ended a generation, as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finish {

@@ -95,7 +95,8 @@ impl RunningRequests {
     }
 
     /// Ends all generations that have ids, whosever they are, and says how many there were.
-    pub fn abort_all(&self) -> usize {
+    #[cfg(test)]
+    fn abort_all(&self) -> usize {
         ended(self.shared.by_name.lock().values().flatten())
     }
 

@@ -53,6 +53,7 @@ type Indexed = Result<(usize, Event), EngineError>;
 
 impl Generator {
     /// Starts one generation.
+    #[cfg(any(test, feature = "internals"))]
     pub fn generate(&self, request: GenerationRequest) -> EventStream {
         self.generate_all([request]).map_ok(|(_, event)| event).boxed()
     }
@@ -349,7 +350,8 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_is_aborted_ends_all_of_its_sequences() {
         let (generator, counts) = generator(engine(1).with_gate(Gate::shut()));
-        let events = generator.generate_all([request(&[3], 40, None).named(["a"])]);
+        let events =
+            generator.generate_all([GenerationRequest { request_ids: ["a".into()].into(), ..request(&[3], 40, None) }]);
         assert_eq!(generator.running().abort(None, ["a"]), 40);
         let completions = collect(events, 40).await.unwrap();
         assert!(completions.iter().all(|completion| completion.finish == Some(Finish::Abort)));

@@ -20,7 +20,7 @@ const UNREAD_SEAT: Duration = Duration::from_millis(100);
 pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
     let Wanted { args, device, files, max_model_len, .. } = wanted;
     // Whatever a thread that loads says when it panics is the reason of the one error that follows.
-    let _silence = Silence::new();
+    let _silence = Silence::begin();
     if args.script.is_some() && args.engine != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
     }

@@ -131,11 +131,10 @@ fn of_engine(device: Device, args: &ServeArgs) -> native::Device {
     }
 }
 
-/// `auto` is the type of the weights; what bf16 cannot hold is widened to f32.
 fn dtype(asked: Asked, config: &Map<String, Value>) -> Dtype {
-    let stored = ["dtype", "torch_dtype"].into_iter().find_map(|key| config.get(key).and_then(Value::as_str));
-    match (asked, stored) {
-        (Asked::Bfloat16, _) | (Asked::Auto, Some("bfloat16")) => Dtype::Bf16,
-        _ => Dtype::F32,
+    match asked {
+        Asked::Auto => Dtype::stored(config),
+        Asked::Bfloat16 => Dtype::Bf16,
+        Asked::Float16 | Asked::Float32 => Dtype::F32,
     }
 }

@@ -24,11 +24,12 @@ use crate::{
     TokenId,
     chat::{FunctionTool, Message},
     json::{Object, Value},
-    model::EosTokens,
+    model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer, TokenizerError},
 };
 use conversation::Conversation;
-pub use eos_count::replace_prefix_tokens;
+#[cfg(test)]
+pub(crate) use eos_count::replace_prefix_tokens;
 pub use messages::{said, without_billing_header};
 use seams::Seams;
 use splice::Joined;
@@ -264,6 +265,26 @@ impl RenderedPrompt {
 }
 
 impl ChatPrompt {
+    /// Messages that an answer is to follow, and nothing else; the template's clock shows UTC.
+    pub fn new(messages: Vec<Message>) -> Self {
+        Self {
+            messages,
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            continue_final_message: false,
+            template: None,
+            template_kwargs: Object::new(),
+            reasoning_effort: None,
+            add_special_tokens: false,
+            stop_token_ids: Vec::new(),
+            known: None,
+            now: OffsetDateTime::now_utc(),
+            checks: Checks::default(),
+            patience: Patience::default(),
+        }
+    }
+
     /// The indices of the messages that the model, or someone in its name, wrote.
     pub fn assistants(&self) -> impl Iterator<Item = usize> {
         self.messages.iter().enumerate().filter(|(_, message)| message.role.is_assistant()).map(|(index, _)| index)
@@ -271,6 +292,17 @@ impl ChatPrompt {
 
     fn has_tool_calls(&self) -> bool {
         self.messages.iter().any(|message| message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()))
+    }
+}
+
+impl Templates {
+    /// The templates that a model comes with, and the special tokens that they may print.
+    pub fn of_model(config: &TokenizerConfig) -> Result<Self, TemplateError> {
+        let compiled = |name| {
+            let source = config.chat_templates.get(name);
+            source.map(|source| ChatTemplate::new(source, config.special_tokens.clone())).transpose()
+        };
+        Ok(Self { default: compiled("default")?, tool_use: compiled("tool_use")? })
     }
 }
 

@@ -10,7 +10,9 @@ mod tests;
 
 use thiserror::Error;
 
-pub use disk::{DiskStore, OpenError};
+pub use disk::DiskStore;
+#[cfg(test)]
+pub(crate) use disk::OpenError;
 pub use memory::MemoryStore;
 
 /// How far the answer of a record has come.

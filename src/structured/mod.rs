@@ -27,7 +27,7 @@ mod watchdog;
 pub use after_reasoning::{ReasoningEnd, after_reasoning};
 pub use cancellation::Cancellation;
 pub use error::StructuredError;
-pub use format::{Ends, Format, Tag};
+pub use format::{Format, Tag};
 pub use grammars::Grammars;
 pub use json_schema::{JsonOptions, MOST_WHITESPACE};
 

@@ -39,6 +39,7 @@ impl Metrics {
     }
 
     /// A recorder that records nothing, for tests that share a process.
+    #[cfg(any(test, feature = "internals"))]
     pub fn detached(model_name: &str) -> Self {
         Self { registry: Registry::new(model_name, 4096) }
     }

@@ -35,7 +35,7 @@ pub use policy::{Policies, RequestPolicy, SamplingPolicy, ToolPolicy};
 pub use prompt::{PromptRequest, Prompted};
 pub use record::TextForm;
 pub use sampling::Sampling;
-pub use start::{Asker, Delivery, Events, Prepared, PreparedTurn, Turn};
+pub use start::{Asker, Delivery, Prepared, PreparedTurn, Turn};
 pub use templates::RequestTemplates;
 pub use truncation::{Side, Truncation};
 
@@ -71,6 +71,10 @@ pub struct Turns {
 impl Turns {
     /// Of a model whose generations end with one of `eos`, without a flag: vLLM's defaults, nothing remembered, no tools
     /// and no sampling defaults of the model.
+    #[cfg_attr(
+        not(any(test, feature = "internals")),
+        expect(dead_code, reason = "start-up leaves nothing to a default")
+    )]
     pub fn new(renderer: PromptRenderer, engine: Arc<dyn Engine>, eos: &EosTokens) -> Self {
         let tokenizer = Arc::clone(renderer.tokenizer());
         let EngineInfo { vocab_size, max_model_len, .. } = *engine.info();

@@ -79,7 +79,7 @@ impl Turns {
             Some(token_ids) => RenderedPrompt::given(token_ids),
             None => self.renderer.render_part(&prompt, extent).inspect_err(|error| {
                 if let PromptError::Unprovable(reason) = error {
-                    self.continuity.count_refusal(&found, *reason);
+                    found.count_refusal(*reason);
                 }
             })?,
         };

@@ -9,7 +9,7 @@ use tito::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{
+use crate::it::{
     app::{IM_END, TestApp},
     served::Served,
 };
@@ -26,7 +26,7 @@ fn spawned(app: &TestApp, path: &'static str, body: &Value) -> JoinHandle<axum::
     let (router, body) = (app.router(), body.to_string());
     tokio::spawn(async move {
         let mut router = router;
-        tower::Service::call(&mut router, crate::app::posted(path, body)).await.unwrap()
+        tower::Service::call(&mut router, crate::it::app::posted(path, body)).await.unwrap()
     })
 }
 

@@ -6,7 +6,7 @@ use axum::{
 };
 use serde_json::json;
 
-use crate::app::{Answer, TestApp, posted};
+use crate::it::app::{Answer, TestApp, posted};
 
 async fn models_with(app: &TestApp, authorization: Option<&str>) -> Answer {
     let mut request = Request::get("/v1/models").body(Body::empty()).unwrap();

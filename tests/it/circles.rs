@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layering::{Source, is_name, name_at, sources};
+use crate::it::layering::{Source, is_name, name_at, sources};
 
 /// Circles that are still there. The list may only get shorter.
 const KNOWN: &[&[&str]] = &[

@@ -7,7 +7,7 @@ use axum::{
 use serde_json::{Value, json};
 use tito::engine::scripted::Gate;
 
-use crate::app::{Answer, MODEL, TestApp, VOCAB_SIZE, posted};
+use crate::it::app::{Answer, MODEL, TestApp, VOCAB_SIZE, posted};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -411,14 +411,14 @@ async fn a_fault_in_the_middle_of_a_stream_is_an_event_of_its_dialect_and_not_an
         ("/v1/responses", json!({ "input": user }), "event: error\ndata: {\"type\":\"error\",", "response.completed"),
     ];
     for (path, mut body, error, end) in cases {
-        let app = TestApp::new().says("hello there").gate(&Gate::failing_behind(2));
+        let app = TestApp::new().says("hello there").gate(&Gate::failing_after(2));
         body["stream"] = json!(true);
         let answer = app.post(path, body.clone()).await;
         assert_eq!(answer.status, 200, "{path}");
         assert!(answer.text.contains(error), "{path}: {}", answer.text);
         assert!(!answer.text.contains(end), "{path}: {}", answer.text);
         body["stream"] = json!(false);
-        let app = TestApp::new().says("hello there").gate(&Gate::failing_behind(2));
+        let app = TestApp::new().says("hello there").gate(&Gate::failing_after(2));
         assert_eq!(app.post(path, body).await.status, 500, "{path}");
     }
 }

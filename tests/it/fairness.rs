@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tito::engine::{Engine as _, EngineLoad, scripted::Gate};
 use tokio::task::JoinHandle;
 
-use crate::app::{TestApp, posted};
+use crate::it::app::{TestApp, posted};
 
 const BATCH: &str = "/v1/chat/completions/batch";
 const CHAT: &str = "/v1/chat/completions";

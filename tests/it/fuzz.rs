@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tito::engine::{Engine, EngineLoad};
 
-use crate::{
+use crate::it::{
     app::{Answer, MODEL, TestApp},
     errors::sounds_like_overflow,
 };

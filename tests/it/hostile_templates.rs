@@ -1,14 +1,9 @@
 //! Templates and variables that are made to stop the server: an error at the start, or the client's fault. What they may
 //! be made of is tested where templates are run, `src/prompt/template/tests/hostile.rs`.
 
-use std::{fs, path::Path};
-
 use serde_json::{Value, json};
 
-use crate::{
-    app::{TINY_MODEL, TestApp, posted},
-    cli::{failure, serve_arguments},
-};
+use crate::it::app::{TestApp, posted};
 
 fn trusting() -> TestApp {
     TestApp::new().says("you").requests(|policy| policy.trust_request_chat_template = true)
@@ -74,32 +69,5 @@ async fn deep_variables_are_shown_or_refused() {
     for depth in [1_000, 100_000] {
         let refused = app.request(posted("/tokenize", nested(depth))).await;
         assert!((400..500).contains(&refused.status), "{}", refused.text);
-    }
-}
-
-fn model_with(file: &str, template: &str) -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(TINY_MODEL).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            fs::copy(&path, directory.path().join(path.file_name().unwrap())).unwrap();
-        }
-    }
-    let path = directory.path().join(file);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, template).unwrap();
-    directory
-}
-
-#[test]
-fn a_models_template_that_cannot_be_read_within_the_bounds_is_an_error_at_start() {
-    let nested = "{% if true %}".repeat(5_000);
-    for file in ["chat_template.jinja", "additional_chat_templates/tool_use.jinja"] {
-        for template in [nested.as_str(), &"a".repeat(300_000), "{{ a"] {
-            let directory = model_with(file, template);
-            let path = directory.path().join(Path::new(file));
-            let said = failure(&serve_arguments(directory.path().to_str().unwrap(), &[]));
-            assert!(said.contains(path.to_str().unwrap()) && said.contains("template line 1: "), "{said}");
-        }
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use crate::app::{Answer, TestApp, posted};
+use crate::it::app::{Answer, TestApp, posted};
 
 const MIB: usize = 1 << 20;
 

@@ -8,7 +8,7 @@ use tito::{
     telemetry::Metrics,
 };
 
-use crate::app::TestApp;
+use crate::it::app::TestApp;
 
 fn sample(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")))?;

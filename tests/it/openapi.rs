@@ -9,7 +9,7 @@ use axum::{
 use expect_test::expect_file;
 use serde_json::Value;
 
-use crate::app::TestApp;
+use crate::it::app::TestApp;
 
 fn document() -> Value {
     serde_json::to_value(tito::api::openapi()).unwrap()

@@ -13,7 +13,7 @@ use tito::{
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
-use crate::app::TestApp;
+use crate::it::app::TestApp;
 
 /// A server on a real socket, and the signal that stops it.
 pub(crate) struct Served {

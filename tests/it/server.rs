@@ -9,7 +9,7 @@ use axum::{
 use serde_json::json;
 use tito::{engine::scripted::Gate, server::Cors};
 
-use crate::app::{Answer, TestApp, posted};
+use crate::it::app::{Answer, TestApp, posted};
 
 fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
     answer.headers.get(name).map(|value| value.to_str().unwrap())

@@ -1,11 +1,6 @@
 //! Clients that do not read, do not go on, or only sit there: they end, and hold up nobody else.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    process::Command,
-    time::Duration,
-};
+use std::{io::Read, time::Duration};
 
 use axum::body::{Body, Bytes};
 use futures::{StreamExt, stream};
@@ -15,9 +10,8 @@ use tito::{
     server::ServerConfig,
 };
 
-use crate::{
-    app::{TINY_MODEL, TestApp, posted},
-    cli::{Server, serve_arguments, tito},
+use crate::it::{
+    app::{TestApp, posted},
     served::Served,
 };
 
@@ -124,28 +118,4 @@ async fn an_answer_in_one_piece_that_could_fill_the_memory_is_refused_and_a_stre
     let prompt = json!({ "prompt": vec![5; 200_000], "max_tokens": 1, "prompt_logprobs": 300 });
     let refused = app.post(COMPLETIONS, prompt).await;
     assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("prompt_logprobs")), "{}", refused.text);
-}
-
-#[test]
-fn more_idle_connections_than_the_system_allows_stop_nobody() {
-    let mut limited = Command::new("sh");
-    let tito = tito(&[]);
-    limited.args(["-c", "ulimit -n 200; exec \"$0\" \"$@\""]).arg(tito.get_program());
-    limited.args(serve_arguments(TINY_MODEL, &[])).env("HF_HUB_OFFLINE", "1").stdin(std::process::Stdio::null());
-    let server = Server::spawn(&mut limited);
-    // Some of them have begun to ask.
-    let idle: Vec<TcpStream> = (0..400)
-        .map(|number| {
-            let mut connection = TcpStream::connect(server.address).unwrap();
-            if number % 2 == 0 {
-                connection.write_all(b"POST /v1/comp").unwrap();
-            }
-            connection
-        })
-        .collect();
-    assert!(server.get("/health").starts_with("HTTP/1.1 200"));
-    let answer = server.post(COMPLETIONS, &json!({ "prompt": "hello", "max_tokens": 3, "ignore_eos": true }));
-    assert_eq!(answer["usage"]["completion_tokens"], 3);
-    drop(idle);
-    assert_eq!(server.stop("-TERM").0.code(), Some(0));
 }

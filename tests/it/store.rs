@@ -12,11 +12,6 @@ use std::{
 
 use tito::store::{DiskStore, OpenError, RecordState, ResponseStore, StoreError};
 
-use crate::{
-    app::TINY_MODEL,
-    cli::{Server, failure, serve_arguments},
-};
-
 const FILE_OF_CHILD: &str = "TITO_TEST_RESPONSE_STORE";
 const ROOM: u64 = 1 << 30;
 /// A shell that could not set the scene.
@@ -36,7 +31,7 @@ fn record(id: usize) -> Vec<u8> {
 fn child(test: &str, path: &Path, scene: &str) -> Command {
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("{scene}exec \"$0\" \"$@\"")).arg(env::current_exe().unwrap());
-    command.args(["--exact", &format!("store::{test}"), "--ignored", "--nocapture"]);
+    command.args(["--exact", &format!("it::store::{test}"), "--ignored", "--nocapture"]);
     command.env(FILE_OF_CHILD, path).stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
@@ -317,21 +312,4 @@ fn churn_keeps_the_file_near_its_bound() {
     assert!(store.get("0").unwrap().is_none());
     let size = fs::metadata(&path).unwrap().len();
     assert!(size < 3 * MOST, "{size}");
-}
-
-#[test]
-fn a_server_says_what_is_wrong_with_its_store() {
-    let (directory, path) = a_file();
-    let file = path.to_str().unwrap();
-    let arguments = |file| serve_arguments(TINY_MODEL, &["--response-store", file]);
-    let server = Server::start(&["--response-store", file]);
-    let line = failure(&arguments(file));
-    assert!(line.ends_with(&format!("the response store {file} is in use by another process")), "{line}");
-    drop(server);
-    drop(Server::start(&["--response-store", file, "--response-store-size", "2M"]));
-    fs::write(&path, "not a database").unwrap();
-    assert!(failure(&arguments(file)).ends_with(&format!("{file} is not a response store")));
-    let nowhere = directory.path().join("nowhere/at/all");
-    let line = failure(&arguments(nowhere.to_str().unwrap()));
-    assert!(line.contains("cannot be opened: No such file"), "{line}");
 }

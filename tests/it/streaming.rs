@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::app::{ENDOFTEXT, IM_END, TestApp, shape};
+use crate::it::app::{ENDOFTEXT, IM_END, TestApp, shape};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";

@@ -10,7 +10,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::app::{Answer, TestApp, VOCAB_SIZE, posted};
+use crate::it::app::{Answer, TestApp, VOCAB_SIZE, posted};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/vllm");
 

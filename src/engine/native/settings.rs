@@ -16,6 +16,14 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// The type of the weights, by their config.json. What bf16 cannot hold is widened to f32.
+    pub fn stored(config: &Map<String, Value>) -> Self {
+        match ["dtype", "torch_dtype"].into_iter().find_map(|key| config.get(key).and_then(Value::as_str)) {
+            Some("bfloat16") => Self::Bf16,
+            _ => Self::F32,
+        }
+    }
+
     /// Its short name.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,6 +105,26 @@ pub struct NativeSettings {
 }
 
 impl NativeSettings {
+    /// Settings for a program of its own: the type of the weights, all cores of this machine's processor, 64 sequences at a
+    /// time, 2,048 tokens each, and a gigabyte for keys and values.
+    pub fn new(source: WeightsSource, config: Map<String, Value>) -> Self {
+        Self {
+            source,
+            dtype: Dtype::stored(&config),
+            config,
+            max_model_len: 2_048,
+            seed: 0,
+            max_num_seqs: 64,
+            max_num_batched_tokens: 512,
+            max_waiting: 1_024,
+            device: Device::Cpu,
+            kv_cache_bytes: 1 << 30,
+            threads: None,
+            kernels: None,
+            unusable_kernels: Vec::new(),
+        }
+    }
+
     /// What it takes to load a model and little more: one sequence, one thread, a megabyte of keys and values.
     pub fn least(source: WeightsSource, config: Map<String, Value>) -> Self {
         Self {

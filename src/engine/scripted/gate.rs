@@ -21,8 +21,9 @@ impl Gate {
         Self { passes: Arc::new(Semaphore::new(0)), fails: Arc::default() }
     }
 
-    /// A gate that lets `tokens` tokens through, and fails behind them.
-    pub fn failing_behind(tokens: usize) -> Self {
+    /// A gate that lets `tokens` tokens through, and fails after them.
+    #[cfg(test)]
+    pub fn failing_after(tokens: usize) -> Self {
         let gate = Self::shut();
         gate.pass(tokens);
         gate.fails.store(true, Ordering::Relaxed);
@@ -37,6 +38,7 @@ impl Gate {
     }
 
     /// Lets `tokens` more tokens through.
+    #[cfg(test)]
     pub fn pass(&self, tokens: usize) {
         self.passes.add_permits(tokens);
     }

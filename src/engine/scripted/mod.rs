@@ -96,6 +96,7 @@ impl ScriptedEngine {
     }
 
     /// Makes every token wait for `gate`.
+    #[cfg(test)]
     #[must_use]
     pub fn with_gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
@@ -122,6 +123,7 @@ impl ScriptedEngine {
     }
 
     /// Reports that the first `tokens` of every prompt were cached, at most all but one.
+    #[cfg(test)]
     #[must_use]
     pub fn with_cached_tokens(mut self, tokens: usize) -> Self {
         self.cached_tokens = Some(tokens);
@@ -129,6 +131,7 @@ impl ScriptedEngine {
     }
 
     /// The salt that the latest request came with.
+    #[cfg(test)]
     pub fn latest_cache_salt(&self) -> Option<Arc<str>> {
         self.cache_salt.lock().clone()
     }

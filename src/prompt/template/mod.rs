@@ -43,7 +43,9 @@ use crate::json;
 
 pub use bounds::Patience;
 pub use content_format::ContentFormat;
-pub use error::{Limit, TemplateError};
+#[cfg(test)]
+pub(crate) use error::Limit;
+pub use error::TemplateError;
 pub(super) use text::{strip_spaces, strip_spaces_at_end};
 
 use bounds::Metered;

@@ -5,7 +5,7 @@ use serde_json::json;
 use tito::TokenId;
 
 use super::ids;
-use crate::app::{IM_END, TestApp};
+use crate::it::app::{IM_END, TestApp};
 
 const BRANCHES: usize = 64;
 const TURNS: usize = 4;

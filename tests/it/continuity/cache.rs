@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tito::{TokenId, continuity::MemoryBounds};
 
 use super::ids;
-use crate::app::{ENDOFTEXT, IM_END, TestApp};
+use crate::it::app::{ENDOFTEXT, IM_END, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tito::TokenId;
 
 use super::ids;
-use crate::app::{IM_END, TestApp};
+use crate::it::app::{IM_END, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 const TOKENS: &str = "/v1/chat/completions/tokens";

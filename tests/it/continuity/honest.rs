@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tito::{TokenId, model::EosTokens, tokenizer::Tokenizer};
 
 use super::{Model, ids};
-use crate::app::{IM_END, TestApp};
+use crate::it::app::{IM_END, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -195,7 +195,7 @@ async fn an_empty_header_does_not_hide_the_session_of_the_body() {
     let app = TestApp::new().says("hello");
     let post = async |messages: Value| {
         let body = json!({"messages": messages, "session_id": "", "prompt_cache_key": "s", "return_token_ids": true});
-        let request = crate::app::posted(CHAT, body.to_string());
+        let request = crate::it::app::posted(CHAT, body.to_string());
         let (mut parts, body) = request.into_parts();
         parts.headers.insert("x-session-id", "".parse().unwrap());
         app.request(axum::http::Request::from_parts(parts, body)).await.ok()

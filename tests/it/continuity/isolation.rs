@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tito::TokenId;
 
 use super::ids;
-use crate::app::{Answer, IM_END, TestApp, posted};
+use crate::it::app::{Answer, IM_END, TestApp, posted};
 
 const CHAT: &str = "/v1/chat/completions";
 

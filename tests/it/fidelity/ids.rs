@@ -6,7 +6,7 @@ use serde_json::Value;
 use tito::tokenizer::Tokenizer;
 
 use super::{assert_none, in_parallel, parting, recording, stems, values};
-use crate::continuity::{ids, multiturn::smollm2_tokenizer};
+use crate::it::continuity::{ids, multiturn::smollm2_tokenizer};
 
 fn tokenizer(directory: &Path, family: &str) -> Tokenizer {
     if family == "smollm2" {

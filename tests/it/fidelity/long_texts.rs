@@ -5,7 +5,7 @@ use std::fs;
 use tito::tokenizer::{Extent, Tokenizer};
 
 use super::{in_parallel, recording, stems};
-use crate::continuity::multiturn::smollm2_tokenizer;
+use crate::it::continuity::multiturn::smollm2_tokenizer;
 
 /// What texts are made of: prose, code, other scripts, white space, and what tokenizers treat apart.
 const PARTS: [&str; 14] = [

@@ -14,7 +14,7 @@ use tito::{
 };
 
 use super::{assert_none, in_parallel, lines, parting, recording, stems, values};
-use crate::continuity::{Model, Server, ids};
+use crate::it::continuity::{Model, Server, ids};
 
 /// What the recorder's clock shows.
 const NOW: OffsetDateTime = datetime!(2024-07-04 15:06:09.000123 UTC);

@@ -9,7 +9,7 @@ use tito::{
 use tokio::task::JoinHandle;
 use tower::Service;
 
-use crate::app::{TestApp, posted};
+use crate::it::app::{TestApp, posted};
 
 const PATH: &str = "/inference/v1/abort_requests";
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tito::engine::scripted::Gate;
 
 use super::responses::{PATH, call, create, events, streamed};
-use crate::app::TestApp;
+use crate::it::app::TestApp;
 
 /// The response when it does not change any more.
 async fn ended(app: &TestApp, path: &str) -> Value {
@@ -47,7 +47,7 @@ async fn a_background_response_can_be_cancelled_once() {
 
 #[tokio::test]
 async fn a_background_response_that_fails_says_so_for_good() {
-    let gate = Gate::failing_behind(2);
+    let gate = Gate::failing_after(2);
     let app = TestApp::new().says("Hello there").gate(&gate);
     let body = json!({ "input": "Hi", "background": true });
     let events = streamed(&app, &body).await;

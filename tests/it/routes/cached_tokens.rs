@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::app::TestApp;
+use crate::it::app::TestApp;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";

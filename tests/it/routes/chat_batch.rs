@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::app::{TestApp, shape};
+use crate::it::app::{TestApp, shape};
 
 const PATH: &str = "/v1/chat/completions/batch";
 const CHAT: &str = "/v1/chat/completions";

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::app::{ENDOFTEXT, IM_END, MODEL, TestApp, posted, redacted, shape};
+use crate::it::app::{ENDOFTEXT, IM_END, MODEL, TestApp, posted, redacted, shape};
 
 const PATH: &str = "/v1/chat/completions";
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tito::TokenId;
 
-use crate::app::{Answer, ENDOFTEXT, IM_END, TestApp};
+use crate::it::app::{Answer, ENDOFTEXT, IM_END, TestApp};
 
 const PATH: &str = "/v1/chat/completions";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tito::TokenId;
 
-use crate::app::{ENDOFTEXT, IM_END, TestApp};
+use crate::it::app::{ENDOFTEXT, IM_END, TestApp};
 
 const PATH: &str = "/v1/chat/completions";
 

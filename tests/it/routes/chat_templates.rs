@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::app::{Answer, TestApp};
+use crate::it::app::{Answer, TestApp};
 
 /// Prints what it is given.
 const SHOWS: &str =

@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use tito::TokenId;
 
-use crate::app::{IM_END, MODEL, TestApp, redacted};
+use crate::it::app::{IM_END, MODEL, TestApp, redacted};
 
 const PATH: &str = "/v1/completions";
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::app::{ENDOFTEXT, TestApp, redacted, shape};
+use crate::it::app::{ENDOFTEXT, TestApp, redacted, shape};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";

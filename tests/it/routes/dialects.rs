@@ -8,7 +8,7 @@ use tito::{
     turn::ToolPolicy,
 };
 
-use crate::app::{IM_END, MODEL, TestApp};
+use crate::it::app::{IM_END, MODEL, TestApp};
 
 /// How a conversation is carried on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use tito::TokenId;
 
-use crate::app::{ENDOFTEXT, IM_END, MODEL, TestApp, VOCAB_SIZE, redacted, shape};
+use crate::it::app::{ENDOFTEXT, IM_END, MODEL, TestApp, VOCAB_SIZE, redacted, shape};
 
 const PATH: &str = "/inference/v1/generate";
 

@@ -9,7 +9,7 @@ use axum::{
 use serde_json::json;
 use tito::engine::Engine;
 
-use crate::app::{Answer, TestApp};
+use crate::it::app::{Answer, TestApp};
 
 async fn call(app: &TestApp, method: Method, path: &str) -> Answer {
     app.request(Request::builder().method(method).uri(path).body(Body::empty()).unwrap()).await

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::app::{TestApp, redacted};
+use crate::it::app::{TestApp, redacted};
 
 const PATH: &str = "/invocations";
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
 
-use crate::app::{Answer, IM_END, MODEL, TestApp, posted};
+use crate::it::app::{Answer, IM_END, MODEL, TestApp, posted};
 
 const PATH: &str = "/v1/messages";
 const COUNT: &str = "/v1/messages/count_tokens";

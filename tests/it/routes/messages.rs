@@ -9,7 +9,7 @@ use tito::{
     turn::ToolPolicy,
 };
 
-use crate::app::{Answer, IM_END, MODEL, TestApp};
+use crate::it::app::{Answer, IM_END, MODEL, TestApp};
 
 const PATH: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::app::{TestApp, redacted};
+use crate::it::app::{TestApp, redacted};
 
 #[tokio::test]
 async fn every_served_name_has_a_card() {

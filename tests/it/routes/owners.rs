@@ -14,7 +14,7 @@ use tito::{
 use tower::Service;
 
 use super::responses::PATH;
-use crate::app::{Answer, TestApp};
+use crate::it::app::{Answer, TestApp};
 
 const ABORT: &str = "/inference/v1/abort_requests";
 

@@ -8,7 +8,7 @@ use tito::{
     turn::ToolPolicy,
 };
 
-use crate::{
+use crate::it::{
     app::{IM_END, TestApp, redacted},
     streaming::adds_up,
 };

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::app::{MODEL, TestApp};
+use crate::it::app::{MODEL, TestApp};
 
 const CHAT: &str = "/v1/chat/completions/render";
 const TEXT: &str = "/v1/completions/render";

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
 
 use super::responses::{PATH, create, streamed, with};
-use crate::app::{IM_END, TestApp};
+use crate::it::app::{IM_END, TestApp};
 
 fn ids(response: &Value) -> Value {
     response["output"].as_array().unwrap().last().unwrap()["prompt_token_ids"].clone()

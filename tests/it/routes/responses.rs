@@ -8,7 +8,7 @@ use tito::{
     turn::ToolPolicy,
 };
 
-use crate::app::{Answer, IM_END, TestApp};
+use crate::it::app::{Answer, IM_END, TestApp};
 
 pub(super) const PATH: &str = "/v1/responses";
 const CALL: &str =

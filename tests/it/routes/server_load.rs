@@ -3,7 +3,7 @@
 use serde_json::json;
 use tito::engine::scripted::Gate;
 
-use crate::app::TestApp;
+use crate::it::app::TestApp;
 
 async fn load(app: &TestApp) -> u64 {
     let answer = app.get("/load").await.ok();

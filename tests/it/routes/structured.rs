@@ -7,7 +7,7 @@ use tito::{
     turn::ToolPolicy,
 };
 
-use crate::app::{MODEL, TestApp};
+use crate::it::app::{MODEL, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";

@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use tito::prompt::OnUnprovable;
 
-use crate::app::{IM_END, MODEL, TestApp};
+use crate::it::app::{IM_END, MODEL, TestApp};
 
 fn tool() -> Value {
     json!({ "type": "function", "function": { "name": "f", "description": "d", "parameters": { "b": 1, "a": 1.50 } } })

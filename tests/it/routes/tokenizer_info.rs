@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::app::{TestApp, shape};
+use crate::it::app::{TestApp, shape};
 
 #[tokio::test]
 async fn the_configuration_is_told_with_tokens_as_texts() {

@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
 
-use crate::{
+use crate::it::{
     app::{Answer, IM_END, TestApp, redacted},
     streaming::adds_up,
 };

@@ -24,7 +24,7 @@ use super::{
     shapes::{ENDS, End, request, shapes},
     verdicts::Counts,
 };
-use crate::fidelity::recording;
+use crate::it::fidelity::recording;
 use kinds::{Kind, Vocabulary, kind_of};
 
 /// Names and sources.

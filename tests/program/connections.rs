@@ -20,10 +20,7 @@ use tokio_rustls::{
     },
 };
 
-use crate::{
-    app::TINY_MODEL,
-    cli::{Server, failure, serve_arguments},
-};
+use crate::program::{Server, TINY_MODEL, failure, serve_arguments};
 
 const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls");
 

@@ -1,4 +1,6 @@
-//! The server as a client meets it: one binary, the scripted engine, no network beyond the loopback.
+//! The server as a client meets it: the scripted engine, no network beyond the loopback.
+//!
+//! A module of the library itself, so that nothing is public for the tests' sake; `tests/program` runs the binary.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,16 +12,12 @@ mod app;
 mod auth;
 /// Files that import each other.
 mod circles;
-/// The command line, by running the binary.
-mod cli;
-/// Models that mistral.rs has not been shown to compute right.
-mod compared;
-/// TLS and Unix sockets, by running the binary.
-mod connections;
 /// Known ids and the rest of the conversation: exact, or a clear error.
 mod continuity;
 /// Files that were damaged, thousands of them: loaded, or refused with one line.
 mod damage;
+/// Ten ways of damaging a file.
+mod damaged;
 /// Bad requests: status, shape, and the words that no ordinary error may contain.
 mod errors;
 /// Requests take turns, and are bounded.

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::{app::TINY_MODEL, cli::failure};
+use crate::program::{TINY_MODEL, failure};
 
 /// The last line of serving a model with this config.json, without weights.
 fn refusal(config: &Value, flags: &[&str]) -> String {

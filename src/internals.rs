@@ -1,0 +1,16 @@
+//! Every room of the house, for benches and fuzz targets: nothing here is promised to anybody.
+
+pub use crate::TokenId;
+
+macro_rules! open {
+    ($($room:ident),* $(,)?) => {
+        $(pub mod $room {
+            pub use crate::$room::*;
+        })*
+    };
+}
+
+open!(
+    api, chat, config, continuity, engine, files, generation, gguf, json, launch, model, parser, prompt, sampling,
+    server, store, structured, telemetry, tokenizer, turn,
+);

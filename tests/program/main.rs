@@ -1,0 +1,26 @@
+//! The program as a person runs it: the binary, its flags, and the lines that it ends with.
+//!
+//! Nothing here knows the library. What needs no process is tested faster within it, see `tests/it`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+/// The command line.
+mod cli;
+/// Models that mistral.rs has not been shown to compute right.
+mod compared;
+/// TLS and Unix sockets.
+mod connections;
+/// Damaged files, and what there is no room for.
+mod damage;
+#[path = "../it/damaged.rs"]
+mod damaged;
+/// Clients that only sit there.
+mod idle_clients;
+#[path = "../../fuzz/src/place.rs"]
+mod place;
+/// The binary; every other module starts here.
+mod program;
+/// Stores that cannot be used.
+mod store;
+/// Templates of models that are made to stop the server.
+mod templates;
