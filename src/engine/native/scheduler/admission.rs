@@ -123,7 +123,9 @@ impl Scheduler {
             }
         }
         if self.newcomer {
-            requests.values().for_each(|request| shares.close(*request));
+            for request in requests.values() {
+                shares.close(*request);
+            }
         }
         shares
     }
