@@ -3,86 +3,26 @@
 //! One task begins, generates and ends such a response, and is the only one to write its record. Whoever wants it to end
 //! asks the task, and waits.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
-use axum::{body::Body, response::Response};
-use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
+    key::ResponseKey,
     output::{Writer, Written},
-    records::{Record, ResponseKey},
+    records::Record,
     reservations::Reservation,
+    running::Running,
     steps,
     stream::{Frames, StreamEvent},
     types::{ResponseError, ResponseObject, Status},
 };
 use crate::{
-    api::{Api, error::ApiError, sse},
+    api::{Api, error::ApiError},
     generation::Event,
     store::RecordState,
 };
-
-/// A response as far as it is.
-pub(super) struct Running {
-    response: Mutex<ResponseObject>,
-    /// Its events, as frames of a stream.
-    frames: Mutex<Vec<Bytes>>,
-    /// Changes with every frame; true once the response does not change any more, which the store knows before.
-    ended: watch::Sender<bool>,
-    cancelled: Notify,
-    streams: bool,
-}
-
-impl Running {
-    /// The response now.
-    pub(super) fn response(&self) -> ResponseObject {
-        self.response.lock().clone()
-    }
-
-    /// Whether the response does not change any more.
-    pub(super) fn has_ended(&self) -> bool {
-        *self.ended.borrow()
-    }
-
-    /// Ends the generation with what it has, and waits until that is kept.
-    pub(super) async fn cancel(&self) {
-        self.cancelled.notify_one();
-        // The sender is ours.
-        drop(self.ended.subscribe().wait_for(|ended| *ended).await);
-    }
-
-    fn tell(&self, frame: Bytes) {
-        self.frames.lock().push(frame);
-        self.ended.send_modify(|_| {});
-    }
-
-    /// Answers with the events behind `after`, as they come; `None` if the response was not made to be streamed.
-    pub(super) fn respond(self: &Arc<Self>, after: Option<usize>) -> Option<Response> {
-        if !self.streams {
-            return None;
-        }
-        let mut told = self.ended.subscribe();
-        let running = Arc::clone(self);
-        let mut next = after.map_or(0, |after| after.saturating_add(1));
-        let frames = async_stream::stream! {
-            loop {
-                let ended = *told.borrow_and_update();
-                let frames = running.frames.lock().get(next..).unwrap_or_default().to_vec();
-                next = next.saturating_add(frames.len());
-                for frame in frames {
-                    yield Ok::<_, Infallible>(frame);
-                }
-                if ended || told.changed().await.is_err() {
-                    break;
-                }
-            }
-        };
-        Some(sse::response(Body::from_stream(frames)))
-    }
-}
 
 /// What is needed to generate a response and to keep it.
 struct Task {
@@ -92,7 +32,8 @@ struct Task {
     record: Record,
 }
 
-/// Starts to generate a response, which is found under its id from now on; as it was then.
+/// Starts to generate a response, which is found under its id from now on. What is returned with it is the response as it
+/// was at the start.
 pub(super) async fn start(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
@@ -101,13 +42,7 @@ pub(super) async fn start(
     streams: bool,
 ) -> Result<(Arc<Running>, ResponseObject), ApiError> {
     let queued = writer.response().clone();
-    let running = Arc::new(Running {
-        response: Mutex::new(queued.clone()),
-        frames: Mutex::default(),
-        ended: watch::Sender::new(false),
-        cancelled: Notify::new(),
-        streams,
-    });
+    let running = Arc::new(Running::new(queued.clone(), streams));
     let (tell_begun, begun) = oneshot::channel();
     let task = Task { api, running: Arc::clone(&running), reservation, record };
     // The request may be gone at any time; the response is not.
@@ -132,7 +67,7 @@ impl Task {
         if !refused {
             self.generate(steps).await;
         }
-        self.running.ended.send_replace(true);
+        self.running.end();
     }
 
     async fn generate(&mut self, steps: impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>> + Send) {
@@ -143,7 +78,7 @@ impl Task {
                 // Polled first, so that there is a generation to end.
                 biased;
                 step = steps.next() => step,
-                () = self.running.cancelled.notified() => {
+                () = self.running.cancelled() => {
                     let key = self.reservation.key();
                     self.api.turns.generator.running().abort(key.owner(), [key.id()]);
                     continue;
@@ -168,11 +103,11 @@ impl Task {
     /// What an event changes of the response; its whole is kept before anybody sees it.
     async fn advance(&mut self, event: &StreamEvent, written: Option<Written>) -> Result<(), ApiError> {
         if let StreamEvent::InProgress { .. } = event {
-            self.running.response.lock().status = Status::InProgress;
+            self.running.change(|response| response.status = Status::InProgress);
         }
         let Some(Written { response, items, .. }) = written else { return Ok(()) };
         self.keep(RecordState::Done, &response, &items).await?;
-        *self.running.response.lock() = response;
+        self.running.change(|before| *before = response);
         Ok(())
     }
 
@@ -184,7 +119,7 @@ impl Task {
         if self.keep(RecordState::Done, &response, &[]).await.is_err() {
             tracing::error!(id = self.reservation.key().id(), "a response that failed could not be kept");
         }
-        *self.running.response.lock() = response;
+        self.running.change(|before| *before = response);
     }
 
     async fn keep(

@@ -3,11 +3,13 @@
 mod background;
 mod context;
 mod input;
+mod key;
 mod output;
 mod records;
 mod request;
 mod reservations;
 mod retrieve;
+mod running;
 mod stream;
 mod tools;
 mod turns;
@@ -23,8 +25,8 @@ use axum::{
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(super) use key::ResponseKey;
 pub use records::Records as Responses;
-pub(super) use records::ResponseKey;
 
 use super::{
     Api,

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    background::Running,
     context::Context,
+    key::ResponseKey,
     reservations::{Reservation, Reservations},
+    running::Running,
     turns::without_ids,
     types::{OutputItem, ResponseObject, Status},
 };
@@ -21,46 +22,6 @@ use crate::{
 pub struct Records {
     store: Arc<dyn ResponseStore>,
     reservations: Reservations,
-}
-
-/// A response by its id, among those of its owner: to everybody else it is not there, and an id that another owner has is
-/// free.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::api) struct ResponseKey {
-    owner: Option<Arc<str>>,
-    id: String,
-}
-
-impl ResponseKey {
-    pub(in crate::api) fn new(owner: Option<Arc<str>>, id: String) -> Self {
-        Self { owner, id }
-    }
-
-    /// As its owner knows it.
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Whose it is; absent where all clients are one.
-    pub(super) fn owner(&self) -> Option<&Arc<str>> {
-        self.owner.as_ref()
-    }
-
-    /// As the store knows it; no two keys are the same there, whatever ids clients choose. Without an owner it is the id,
-    /// as it was before there were owners.
-    fn stored(&self) -> String {
-        /// Begins the names of owners. An id that begins with it is told from them by what follows.
-        const MARK: char = '\u{1}';
-        match &self.owner {
-            None if self.id.starts_with(MARK) => format!("{MARK}/{}", self.id),
-            None => self.id.clone(),
-            Some(owner) => format!("{MARK}{owner}/{}", self.id),
-        }
-    }
-
-    fn not_found(&self) -> ApiError {
-        ApiError::response_not_found(&self.id)
-    }
 }
 
 /// What is kept of a response.
@@ -200,24 +161,5 @@ impl Records {
     /// A response that is generated in the background.
     pub(super) fn running(&self, key: &ResponseKey) -> Option<Arc<Running>> {
         self.reservations.running(key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_choice_of_ids_makes_two_owners_meet_in_the_store() {
-        let owners = [None, Some(Arc::from("0a")), Some(Arc::from("0b"))];
-        let ids =
-            ["resp_1", "", "/resp_1", "0a/resp_1", "\u{1}0a/resp_1", "\u{1}/resp_1", "\u{1}\u{1}0a/resp_1", "\u{1}"];
-        let mut seen = std::collections::HashSet::new();
-        for owner in &owners {
-            for id in ids {
-                assert!(seen.insert(ResponseKey::new(owner.clone(), id.to_owned()).stored()), "{owner:?} {id:?}");
-            }
-        }
-        assert_eq!(ResponseKey::new(None, "resp_1".to_owned()).stored(), "resp_1");
     }
 }

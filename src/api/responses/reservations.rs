@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{background::Running, records::ResponseKey};
+use super::{key::ResponseKey, running::Running};
 
 /// All of them; `None` for one that its client waits for.
 type Taken = Mutex<HashMap<ResponseKey, Option<Arc<Running>>>>;

@@ -18,7 +18,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     background,
-    records::ResponseKey,
+    key::ResponseKey,
     turns::{DIGEST_FIELD, ID_FIELDS},
     types::ResponseObject,
 };

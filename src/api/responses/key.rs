@@ -1,0 +1,64 @@
+//! By what a response is found: its id, and whose it is.
+
+use std::sync::Arc;
+
+use crate::api::error::ApiError;
+
+/// A response by its id, among those of its owner: to everybody else it is not there, and an id that another owner has is
+/// free.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::api) struct ResponseKey {
+    owner: Option<Arc<str>>,
+    id: String,
+}
+
+impl ResponseKey {
+    pub(in crate::api) fn new(owner: Option<Arc<str>>, id: String) -> Self {
+        Self { owner, id }
+    }
+
+    /// As its owner knows it.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whose it is; absent where all clients are one.
+    pub(super) fn owner(&self) -> Option<&Arc<str>> {
+        self.owner.as_ref()
+    }
+
+    /// As the store knows it; no two keys are the same there, whatever ids clients choose. Without an owner it is the id,
+    /// as it was before there were owners.
+    pub(super) fn stored(&self) -> String {
+        /// Begins the names of owners. An id that begins with it is told from them by what follows.
+        const MARK: char = '\u{1}';
+        match &self.owner {
+            None if self.id.starts_with(MARK) => format!("{MARK}/{}", self.id),
+            None => self.id.clone(),
+            Some(owner) => format!("{MARK}{owner}/{}", self.id),
+        }
+    }
+
+    pub(super) fn not_found(&self) -> ApiError {
+        ApiError::response_not_found(&self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_choice_of_ids_makes_two_owners_meet_in_the_store() {
+        let owners = [None, Some(Arc::from("0a")), Some(Arc::from("0b"))];
+        let ids =
+            ["resp_1", "", "/resp_1", "0a/resp_1", "\u{1}0a/resp_1", "\u{1}/resp_1", "\u{1}\u{1}0a/resp_1", "\u{1}"];
+        let mut seen = std::collections::HashSet::new();
+        for owner in &owners {
+            for id in ids {
+                assert!(seen.insert(ResponseKey::new(owner.clone(), id.to_owned()).stored()), "{owner:?} {id:?}");
+            }
+        }
+        assert_eq!(ResponseKey::new(None, "resp_1".to_owned()).stored(), "resp_1");
+    }
+}
