@@ -8,7 +8,6 @@ use axum::{
 
 use super::{
     error::ApiError,
-    sampling::SamplingFields,
     validate::{self, Body},
 };
 use crate::turn::in_flight;
@@ -47,37 +46,7 @@ fn require_json(request: &Request) -> Result<(), ApiError> {
 /// Reads JSON text as a body.
 pub(super) fn parse<T: Body>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::unreadable())?;
-    let text = validate::checked(text, T::RULES)?;
-    let mut deserializer = serde_json::Deserializer::from_str(&text);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| complain(error, text.as_bytes()))
-}
-
-type Complaint = serde_path_to_error::Error<serde_json::Error>;
-
-/// serde's `flatten` forgets which field it complains about; the fields that are flattened know when read alone.
-fn with_place(error: Complaint, bytes: &[u8]) -> Complaint {
-    if error.path().iter().next().is_some() {
-        return error;
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    match serde_path_to_error::deserialize::<_, SamplingFields>(&mut deserializer) {
-        Err(placed) if placed.path().iter().next().is_some() => placed,
-        _ => error,
-    }
-}
-
-/// What the rules let pass and the request's reader does not.
-fn complain(error: Complaint, bytes: &[u8]) -> ApiError {
-    let error = with_place(error, bytes);
-    let known = |segment: &&serde_path_to_error::Segment| !matches!(segment, serde_path_to_error::Segment::Unknown);
-    let segments = error.path().iter().filter(known);
-    let mut place: Vec<String> = segments.map(|segment| segment.to_string().replace(['[', ']'], "")).collect();
-    let reason = error.inner().to_string();
-    // "missing field `x`" is reported at its parent; pydantic names the field itself.
-    if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-        place.push(field.to_owned());
-    }
-    validate::value_error(&place, reason.split(" at line ").next().unwrap_or_default())
+    validate::read(text)
 }
 
 #[cfg(test)]
@@ -85,7 +54,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::chat::Message;
+    use crate::{api::sampling::SamplingFields, chat::Message};
 
     #[derive(Debug, Deserialize)]
     struct Fields {

@@ -7,6 +7,8 @@ mod integer;
 mod node;
 mod parse;
 mod python;
+mod reader;
+mod rewrites;
 mod tree;
 mod wire;
 mod write;
@@ -17,6 +19,8 @@ pub use integer::Integer;
 pub use node::{Document, Items, Kind, Node};
 pub use parse::{MAX_DEPTH, ParseError};
 pub use python::{float_repr, string_repr};
+pub use reader::Reader;
+pub use rewrites::{Rewrite, Rewrites};
 pub use write::Format;
 
 /// A JSON object: keys in order of first appearance, the last value of each.

@@ -17,7 +17,7 @@ use super::{
 /// A value, and how it was written.
 #[derive(Debug, Clone)]
 pub struct Node<'a> {
-    /// The value's own text.
+    /// The value's own text; empty for one that no client sent, which no reader sees.
     pub text: &'a str,
     /// What it is.
     pub kind: Kind<'a>,

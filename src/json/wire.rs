@@ -1,17 +1,86 @@
-//! JSON values as fields of wire structs. They are taken as raw text and read by our own parser, since serde's data
-//! model has neither integers beyond 128 bits nor Python's floats. Only `serde_json` can do that, and not below
-//! `#[serde(flatten)]` or an untagged enum, whose buffers lose the text: there reading fails instead of rounding.
+//! JSON values as fields of wire structs. A [`Reader`](super::Reader) has Python's numbers at hand. From `serde_json` they
+//! are taken as raw text and read by our own parser, since serde's data model has neither integers beyond 128 bits nor
+//! Python's floats; below `#[serde(flatten)]` or an untagged enum, whose buffers lose the text, reading fails instead of
+//! rounding.
 
-use serde::de::{Deserialize, Deserializer, Error as _};
-use serde::ser::{Error as _, Serialize, Serializer};
+use std::fmt;
+
+use serde::{
+    de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor},
+    ser::{Error as _, Serialize, Serializer},
+};
 use serde_json::value::RawValue;
 
-use super::{Format, Value};
+use super::{Format, Integer, Object, Value};
+
+/// What a value asks its deserializer for.
+pub(super) const VALUE: &str = "tito::json::Value";
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct(VALUE, ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    /// Of a deserializer that does not know values.
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Self::parse(raw.get()).map_err(D::Error::custom)
+        Value::parse(raw.get()).map_err(D::Error::custom)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Int(Integer::from(i128::from(value))))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(Value::Int(Integer::from(value)))
+    }
+
+    /// The digits of an integer that does not fit.
+    fn visit_bytes<E: serde::de::Error>(self, digits: &[u8]) -> Result<Value, E> {
+        let integer = std::str::from_utf8(digits).ok().and_then(Integer::from_decimal);
+        integer.map(Value::Int).ok_or_else(|| E::custom("not an integer"))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut items = Vec::with_capacity(list.size_hint().unwrap_or_default());
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Object::with_capacity(map.size_hint().unwrap_or_default());
+        while let Some((key, value)) = map.next_entry()? {
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
     }
 }
 

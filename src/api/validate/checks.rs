@@ -1,7 +1,5 @@
 //! What vLLM 0.32 checks in a body before it looks at the types of the fields; the last declared check runs first.
 
-use std::borrow::Cow;
-
 use super::{requests, responses, walk::Walk};
 use crate::{
     api::{cache_salt, error::ApiError},
@@ -72,7 +70,7 @@ fn iterable(value: &Node<'_>) -> Checked {
     Err(ApiError::invalid_request(format!("'{}' object is not iterable", value.type_name())))
 }
 
-/// Makes lists of `tool_calls`, as Python's `list` does, and `reasoning` of `reasoning_content` where there is none.
+/// Makes `reasoning` of `reasoning_content` where there is none. Of `tool_calls`, vLLM makes lists.
 fn normalize_messages(body: &mut Node<'_>) -> Checked {
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
     let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
@@ -80,17 +78,8 @@ fn normalize_messages(body: &mut Node<'_>) -> Checked {
     };
     for message in messages {
         let Kind::Object(fields) = &mut message.kind else { continue };
-        if let Some(calls) = fields.get_mut("tool_calls").filter(|calls| !calls.is_null()) {
+        if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null()) {
             iterable(calls)?;
-            let items = match &calls.kind {
-                Kind::Object(entries) => entries.keys().cloned().collect(),
-                Kind::String(text) => text.chars().map(String::from).collect(),
-                _ => Vec::new(),
-            };
-            if !matches!(calls.kind, Kind::List(_)) {
-                let item = |item| Node { text: calls.text, kind: Kind::String(Cow::Owned(item)) };
-                calls.kind = Kind::List(Items::Nodes(items.into_iter().map(item).collect()));
-            }
         }
         let reasoning = fields.shift_remove("reasoning_content").filter(|reasoning| !reasoning.is_null());
         if let Some(reasoning) = reasoning

@@ -2,7 +2,7 @@
 
 use super::schema::{
     Field,
-    Schema::{self, Any, Bool, Dict, Float, Int, Iterable, List, Literal, Member, Nullable, Object, Str, Union},
+    Schema::{self, Any, Bool, Dict, Float, Int, Iterable, List, Listed, Literal, Member, Nullable, Object, Str, Union},
     Shape::{Model, TypedDict},
     branch, labelled, optional, required,
 };
@@ -74,7 +74,7 @@ static CUSTOM: [Field; 8] = [
     optional("content", Union(&[branch(Str), branch(List(&PART))])),
     optional("name", Str),
     optional("tool_call_id", NULLABLE_STR),
-    optional("tool_calls", Nullable(&List(&FUNCTION_CALL))),
+    optional("tool_calls", Nullable(&Listed(&FUNCTION_CALL))),
     optional("reasoning", NULLABLE_STR),
     optional(
         "tools",

@@ -13,21 +13,19 @@ mod scalar;
 mod schema;
 mod walk;
 
-use std::borrow::Cow;
-
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::error::ApiError;
+use super::{error::ApiError, sampling::SamplingFields};
 use crate::{
     TokenId,
-    json::{Document, Kind, Node},
+    json::{Document, Kind, Node, Reader, Rewrites},
     sampling::SamplingParams,
 };
 use issue::{Complaint, Context};
 pub(super) use issue::{broken_rule, empty_list, missing, missing_of, not_a_list, value_error};
 use schema::Schema;
-use walk::{NotFinite, Rewrite, Walk};
+use walk::{NotFinite, Walk};
 
 /// A request that vLLM declares.
 pub(super) trait Body: DeserializeOwned + Send + 'static {
@@ -113,20 +111,52 @@ pub(super) static COUNT_TOKENS: Rules =
 /// A body that its reader checks: only its JSON is checked before.
 pub(super) static ANY: Rules = Rules { schema: &Schema::Any, before: None, checks_calls: false, alternatives: &[] };
 
-/// Checks a body and returns it with every value as serde takes it.
-pub(super) fn checked<'a>(text: &'a str, rules: &Rules) -> Result<Cow<'a, str>, ApiError> {
+/// Reads a body that keeps the rules of its type.
+pub(super) fn read<T: Body>(text: &str) -> Result<T, ApiError> {
     // Python's decoder takes a byte order mark for one.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.is_empty() {
         return Err(missing(&[]));
     }
-    let document = parse(text)?;
+    let mut document = parse(text)?;
     if document.repeats_keys() {
         let text = document.root.without_repeats();
-        let rewritten = settled(parse(&text)?, &text, rules)?;
-        return Ok(Cow::Owned(rewritten.unwrap_or(text)));
+        let mut document = parse(&text)?;
+        let rewrites = settled(&mut document, &text, T::RULES)?;
+        return deserialized(&document.root, &rewrites);
     }
-    Ok(settled(document, text, rules)?.map_or(Cow::Borrowed(text), Cow::Owned))
+    let rewrites = settled(&mut document, text, T::RULES)?;
+    deserialized(&document.root, &rewrites)
+}
+
+/// The type that a body which keeps its rules is read into; what the rules let pass and the type does not is refused.
+fn deserialized<T: Body>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, ApiError> {
+    let error = match serde_path_to_error::deserialize(Reader::new(root, rewrites)) {
+        Ok(body) => return Ok(body),
+        Err(error) => with_place(error, root, rewrites),
+    };
+    let known = |segment: &&serde_path_to_error::Segment| !matches!(segment, serde_path_to_error::Segment::Unknown);
+    let segments = error.path().iter().filter(known);
+    let mut place: Vec<String> = segments.map(|segment| segment.to_string().replace(['[', ']'], "")).collect();
+    let reason = error.inner().to_string();
+    // "missing field `x`" is reported at its parent; pydantic names the field itself.
+    if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        place.push(field.to_owned());
+    }
+    Err(value_error(&place, &reason))
+}
+
+type Unfit = serde_path_to_error::Error<serde_json::Error>;
+
+/// serde's `flatten` forgets which field it complains about; the fields that are flattened know when read alone.
+fn with_place(error: Unfit, root: &Node<'_>, rewrites: &Rewrites<'_>) -> Unfit {
+    if error.path().iter().next().is_some() {
+        return error;
+    }
+    match serde_path_to_error::deserialize::<_, SamplingFields>(Reader::new(root, rewrites)) {
+        Err(placed) if placed.path().iter().next().is_some() => placed,
+        _ => error,
+    }
 }
 
 fn parse(text: &str) -> Result<Document<'_>, ApiError> {
@@ -137,8 +167,8 @@ fn parse(text: &str) -> Result<Document<'_>, ApiError> {
     })
 }
 
-/// The text with its rewrites, if there are any.
-fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Option<String>, ApiError> {
+/// Checks a body; what is to be read otherwise than it was written.
+fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Result<Rewrites<'a>, ApiError> {
     if document.root.is_null() {
         return Err(missing(&[]));
     }
@@ -163,17 +193,13 @@ fn settled(mut document: Document<'_>, text: &str, rules: &Rules) -> Result<Opti
     if let Some(error) = walk.not_finite.iter().find_map(not_finite) {
         return Err(error);
     }
-    walk.rewrites.sort_by_key(|rewrite| rewrite.place.start);
-    let rewritten = |at: usize| {
-        let behind = walk.rewrites.partition_point(|rewrite| rewrite.place.start <= at);
-        behind.checked_sub(1).is_some_and(|index| walk.rewrites[index].place.end > at)
-    };
-    if let Some(&at) = document.not_finite().iter().find(|&&at| !rewritten(at)) {
+    let rewrites = Rewrites::new(text, walk.rewrites);
+    if let Some(&at) = document.not_finite().iter().find(|&&at| !rewrites.covers(at)) {
         let complaint = Complaint::new("json_invalid", "JSON decode error")
             .with("error", Context::Text("NaN and Infinity are served in number fields only".to_owned()));
         return Err(issue::invalid_json(text[..at].chars().count(), &complaint));
     }
-    Ok(spliced(text, &walk.rewrites))
+    Ok(rewrites)
 }
 
 /// vLLM checks calls when it unpacks them, message by message, and forgets where the message stood.
@@ -213,34 +239,29 @@ fn not_finite(number: &NotFinite) -> Option<ApiError> {
     params.validated(usize::MAX).err().map(ApiError::from)
 }
 
-/// `rewrites` in the order of their places.
-fn spliced(text: &str, rewrites: &[Rewrite]) -> Option<String> {
-    if rewrites.is_empty() {
-        return None;
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut at = 0;
-    for rewrite in rewrites {
-        out.push_str(&text[at..rewrite.place.start]);
-        out.push_str(&rewrite.text);
-        at = rewrite.place.end;
-    }
-    out.push_str(&text[at..]);
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What a reader sees of a body that keeps the rules.
+    fn read_with(text: &str, rules: &Rules) -> Result<String, ApiError> {
+        let mut document = parse(text)?;
+        if document.repeats_keys() {
+            return read_with(&document.root.without_repeats(), rules);
+        }
+        let rewrites = settled(&mut document, text, rules)?;
+        Ok(rewrites.spliced(&document.root).into_owned())
+    }
+
     fn chat(text: &str) -> Result<String, String> {
-        checked(text, &CHAT).map(Cow::into_owned).map_err(|error| error.body().error.message)
+        read_with(text, &CHAT).map_err(|error| error.body().error.message)
     }
 
     #[test]
-    fn a_strict_body_is_not_copied() {
+    fn a_strict_body_is_read_as_it_is() {
         let text = r#"{"messages":[{"role":"user","content":"x"}],"temperature":0.5,"seed":null,"x":[1,2]}"#;
-        assert!(matches!(checked(text, &CHAT), Ok(Cow::Borrowed(kept)) if kept == text));
+        let mut document = parse(text).unwrap();
+        assert!(settled(&mut document, text, &CHAT).unwrap().is_empty());
     }
 
     #[test]
@@ -271,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_union_takes_what_needs_no_rewriting_first() {
-        let prompt = |text: &str| checked(text, &COMPLETION).map(Cow::into_owned).ok();
+        let prompt = |text: &str| read_with(text, &COMPLETION).ok();
         for text in [r#"{"prompt":["1"]}"#, r#"{"prompt":[]}"#, r#"{"prompt":[[1],[2]]}"#] {
             assert_eq!(prompt(text).as_deref(), Some(text));
         }
@@ -280,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_half_of_tokenize_that_fits_is_taken_and_the_other_blanked() {
-        let text = |text: &str| checked(text, &TOKENIZE).map(Cow::into_owned).ok();
+        let text = |text: &str| read_with(text, &TOKENIZE).ok();
         let message = r#"[{"role":"user"}]"#;
         assert_eq!(
             text(&format!(r#"{{"prompt":5,"messages":{message}}}"#)),

@@ -113,7 +113,8 @@ pub(super) static RESPONSES: Schema = Object(
     ],
 );
 
-/// A choice needs tools to choose from. Where there are none, vLLM writes that into the body, which its errors count.
+/// A choice needs tools to choose from. Where there are none, vLLM writes that into the body: its errors count one field
+/// more than the client sent, which is why the field has no text.
 pub(super) fn tool_usage(body: &mut Node<'_>) -> Checked {
     let is_empty = |tools: &Node<'_>| matches!(&tools.kind, Kind::List(Items::Nodes(tools)) if tools.is_empty());
     let tools = given(body, "tools").filter(|tools| !is_empty(tools));
@@ -135,11 +136,9 @@ pub(super) fn tool_usage(body: &mut Node<'_>) -> Checked {
     if names_one {
         return not_found();
     }
-    if let Kind::Object(fields) = &mut body.kind
-        && fields.get("tool_choice").is_none_or(|choice| choice.as_str() == Some("auto"))
-    {
-        let none = Node { text: "\"none\"", kind: Kind::String(Cow::Borrowed("none")) };
-        fields.insert("tool_choice".to_owned(), none);
+    if let Kind::Object(fields) = &mut body.kind {
+        let none = Node { text: "", kind: Kind::String(Cow::Borrowed("none")) };
+        fields.entry("tool_choice".to_owned()).or_insert(none);
     }
     Ok(())
 }

@@ -23,6 +23,8 @@ pub(super) enum Schema {
     List(&'static Self),
     /// A list of so many items at most.
     ShortList(&'static Self, usize),
+    /// A list of these, or what Python's `list` makes one of.
+    Listed(&'static Self),
     /// Anything that Python can iterate over; the items are checked when they are used.
     Iterable,
     /// An object with values of one type.

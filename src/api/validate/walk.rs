@@ -1,21 +1,13 @@
 //! One pass over a document: what does not fit its schema is complained about, what fits only laxly is rewritten.
 
-use std::ops::Range;
+use std::borrow::Cow;
 
 use super::{
     issue::{Complaint, Context, Issues, Segment},
     scalar,
     schema::{Branch, Field, Rule, Schema, Shape},
 };
-use crate::json::{Items, Kind, Node, float_repr};
-
-/// What is written differently for serde.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rewrite {
-    /// Where in the text.
-    pub(super) place: Range<usize>,
-    pub(super) text: String,
-}
+use crate::json::{Items, Kind, Node, Rewrite, float_repr};
 
 /// A number that is not finite, where one is allowed.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,8 +58,7 @@ impl<'a> Walk<'a> {
     }
 
     fn rewrite(&mut self, node: &Node<'_>, text: String) {
-        let start = node.text.as_ptr() as usize - self.text.as_ptr() as usize;
-        self.rewrites.push(Rewrite { place: start..start + node.text.len(), text });
+        self.rewrites.push(Rewrite::new(self.text, node, text));
     }
 
     pub(super) fn check(&mut self, schema: &'static Schema, node: &Node<'_>) {
@@ -87,6 +78,7 @@ impl<'a> Walk<'a> {
             Schema::Nullable(schema) => self.check(schema, node),
             Schema::List(item) => self.list(item, usize::MAX, node),
             Schema::ShortList(item, most) => self.list(item, *most, node),
+            Schema::Listed(item) => self.listed(item, node),
             Schema::Iterable if matches!(node.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) => {}
             Schema::Iterable => self.complain(node, || Complaint::new("iterable_type", "Input should be iterable")),
             Schema::Dict(value) => self.dict(value, node),
@@ -141,6 +133,17 @@ impl<'a> Walk<'a> {
             return;
         }
         for (index, node) in items.nodes().enumerate() {
+            self.step(Segment::Index(index), item, &node);
+            if self.is_decided() {
+                return;
+            }
+        }
+    }
+
+    /// A list, or what Python's `list` makes of another value.
+    fn listed(&mut self, item: &'static Schema, node: &Node<'_>) {
+        let Some(items) = python_list(node) else { return self.list(item, usize::MAX, node) };
+        for (index, node) in items.enumerate() {
             self.step(Segment::Index(index), item, &node);
             if self.is_decided() {
                 return;
@@ -282,15 +285,25 @@ impl<'a> Walk<'a> {
         self.rewrite(node, "null".to_owned());
     }
 
-    /// Checks the items of a list one by one, as Python does with an iterator, and stops behind the first that fails.
+    /// Checks items one by one, as Python does with an iterator, and stops after the first that fails.
     pub(super) fn iterate(&mut self, item: &'static Schema, node: &Node<'_>) {
-        let Kind::List(items) = &node.kind else { return };
-        for (index, node) in items.nodes().enumerate() {
+        for (index, node) in python_list(node).into_iter().flatten().enumerate() {
             self.step(Segment::Index(index), item, &node);
             if !self.issues.is_empty() {
                 return;
             }
         }
+    }
+}
+
+/// What Python's `list` makes of a value, if it takes it.
+fn python_list<'n, 'a>(node: &'n Node<'a>) -> Option<Box<dyn Iterator<Item = Cow<'n, Node<'a>>> + 'n>> {
+    let made = |text: String| Cow::Owned(Node { text: node.text, kind: Kind::String(Cow::Owned(text)) });
+    match &node.kind {
+        Kind::List(items) => Some(items.nodes()),
+        Kind::Object(entries) => Some(Box::new(entries.keys().map(move |key| made(key.clone())))),
+        Kind::String(text) => Some(Box::new(text.chars().map(move |c| made(c.to_string())))),
+        _ => None,
     }
 }
 
