@@ -88,6 +88,7 @@
 //! |---|---|
 //! | `json`, `files` | JSON as Python spells it; files that may say anything |
 //! | `tokenizer`, `gguf`, `model` | text to ids and back; GGUF files; the files of a model and what they say |
+//! | `pydantic` | which values pass for which types, as vLLM's requests have it |
 //! | `chat` | messages, tools, calls, and the ids that messages carry |
 //! | `sampling`, `structured`, `parser` | logits to token; grammars over tokens; how models write reasoning and tool calls |
 //! | `prompt` | chat templates and the splice: the one road from messages to ids |
@@ -124,6 +125,7 @@ mod parser;
 mod program;
 mod prompt;
 pub mod prompting;
+mod pydantic;
 mod sampling;
 mod server;
 mod store;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
-use super::{Api, caller::Caller, error::ApiError};
+use super::{Api, caller::Caller, chat_messages::two_ends, error::ApiError};
 use crate::{
     TokenId,
     chat::{FunctionTool, Message, TokenIds},
     continuity::Carriers,
-    json::{Object, Value},
+    json::{Object, Path, Value},
     prompt::{
         ChatPrompt, Checks, PromptError,
         template::{ChatTemplate, Patience},
@@ -138,7 +138,7 @@ impl Conversation {
         }
         let continues = self.continue_final_message.unwrap_or(false);
         let message = match (self.add_generation_prompt, continues) {
-            (Some(true), true) => "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
+            (Some(true), true) => return Err(two_ends()),
             (None, true) => {
                 "continue_final_message and add_generation_prompt are not compatible. Use continue_final_message when \
                  you want the model to continue the final message, and add_generation_prompt when you want to add a \
@@ -173,7 +173,7 @@ fn template_kwargs(
     }
     if let Some(name) = RESERVED.iter().find(|name| kwargs.contains_key(**name)) {
         let message = format!("`chat_template_kwargs` cannot set `{name}`");
-        return Err(ApiError::invalid(format!("chat_template_kwargs.{name}"), message));
+        return Err(ApiError::invalid(Path::from("chat_template_kwargs").then(*name), message));
     }
     let mut variables = policy.default_chat_template_kwargs.clone();
     match reasoning_effort {

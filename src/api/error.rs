@@ -10,10 +10,20 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::sanitize::sanitized;
+use super::{
+    sanitize::sanitized,
+    wording::{Sentence, place, spelt},
+};
 use crate::{
-    continuity::ContinuityError, engine::EngineError, parser::ForcingError, prompt::PromptError,
-    sampling::SamplingError, store::StoreError, tokenizer::TokenizerError, turn::TurnError,
+    continuity::{ContinuityError, Reason},
+    engine::EngineError,
+    json::Path,
+    parser::ForcingError,
+    prompt::PromptError,
+    sampling::SamplingError,
+    store::StoreError,
+    tokenizer::TokenizerError,
+    turn::TurnError,
 };
 
 /// What went wrong, in terms of the table below.
@@ -74,8 +84,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
     kind: Kind,
-    message: String,
-    param: Option<String>,
+    message: Sentence,
+    /// The field at fault.
+    field: Option<Path>,
 }
 
 /// The body of every error.
@@ -99,42 +110,32 @@ pub struct ErrorDetail {
     pub code: u16,
 }
 
-/// NeMo Gym takes every 400 that contains one of the first words for an overflow of the context and turns it into an
-/// empty answer, so no other error may contain them.
-const OVERFLOW_WORDS: [(&str, &str); 2] = [("max_tokens", "max_completion_tokens"), ("context length", "context size")];
-
-fn without_overflow_words(text: &str) -> String {
-    OVERFLOW_WORDS.iter().fold(text.to_owned(), |text, (word, instead)| text.replace(word, instead))
-}
-
 impl ApiError {
-    fn new(kind: Kind, param: Option<String>, message: impl AsRef<str>) -> Self {
-        let message = sanitized(message.as_ref());
-        if kind == Kind::Overflow {
-            return Self { kind, message, param };
-        }
-        Self { kind, message: without_overflow_words(&message), param: param.as_deref().map(without_overflow_words) }
+    fn new(kind: Kind, field: Option<Path>, message: impl Into<Sentence>) -> Self {
+        Self { kind, message: message.into(), field }
     }
 
     /// A request that asks, in one field, for something that cannot be done.
-    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Kind::Invalid, Some(param.into()), message.into())
+    pub fn invalid(field: impl Into<Path>, message: impl Into<Sentence>) -> Self {
+        Self::new(Kind::Invalid, Some(field.into()), message)
     }
 
     /// The same in the form of vLLM's own validation errors, which end with the field and, where it shows it, the value.
-    pub fn refused(param: &str, message: impl Into<String>, value: Option<String>) -> Self {
-        let value = value.map_or_else(String::new, |value| format!(", value={value}"));
-        Self::invalid(param, format!("{} (parameter={param}{value})", message.into()))
+    pub fn refused(field: impl Into<Path>, message: impl Into<Sentence>, value: Option<String>) -> Self {
+        let field = field.into();
+        let value = value.map_or_else(|| ")".to_owned(), |value| format!(", value={value})"));
+        let message = message.into().words(" (parameter=").field(field.clone()).words(value);
+        Self::invalid(field, message)
     }
 
     /// A request that asks for something that cannot be done, no single field being at fault.
-    pub fn invalid_request(message: impl Into<String>) -> Self {
-        Self::new(Kind::Invalid, None, message.into())
+    pub fn invalid_request(message: impl Into<Sentence>) -> Self {
+        Self::new(Kind::Invalid, None, message)
     }
 
-    /// A body that is not a request; `place` is where, in pydantic's spelling (`body.messages.0.role`).
-    pub fn malformed(place: Option<String>, message: impl Into<String>) -> Self {
-        Self::new(Kind::Malformed, place, message.into())
+    /// A body that is not a request, and the way to what is wrong with it, from `body` on.
+    pub fn malformed(place: Option<Path>, message: impl Into<Sentence>) -> Self {
+        Self::new(Kind::Malformed, place, message)
     }
 
     /// A body that is not UTF-8.
@@ -147,7 +148,7 @@ impl ApiError {
     pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
         if tokens == max_model_len {
             let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)";
-            return Self::new(Kind::Overflow, Some("max_tokens".to_owned()), message);
+            return Self::new(Kind::Overflow, Some("max_tokens".into()), message);
         }
         let tokens = if encoded_here { max_model_len + 1 } else { tokens };
         let at_least = if tokens == max_model_len + 1 { "at least " } else { "" };
@@ -156,7 +157,7 @@ impl ApiError {
              {at_least}{tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce \
              the length of the input prompt. (parameter=input_tokens, value={tokens})"
         );
-        Self::new(Kind::Overflow, Some("input_tokens".to_owned()), message)
+        Self::new(Kind::Overflow, Some("input_tokens".into()), message)
     }
 
     /// More prompts than a request may have.
@@ -168,29 +169,49 @@ impl ApiError {
         Self::invalid("prompt", message)
     }
 
-    /// A request for more tokens than the context has; `param` is the field that says so.
-    pub fn too_many_tokens(param: &str, asked: i64, max_model_len: usize) -> Self {
-        let message = format!(
-            "{param}={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
-        );
-        Self::refused(param, message, Some(asked.to_string()))
+    /// An answer in one piece with more log-probs than memory should hold.
+    fn answer_too_large(log_probs: usize, most: usize, few: usize, of_output: bool) -> Self {
+        let message = Sentence::from(format!(
+            "the answer could have {log_probs} log-probs, more than the {most} that fit into one in JSON with over {few} \
+             for a token; ask for less ("
+        ));
+        let (field, message) = if of_output {
+            ("logprobs", message.words("n, ").field("max_tokens").words(", or logprobs"))
+        } else {
+            ("prompt_logprobs", message.words("prompt_logprobs"))
+        };
+        Self::invalid(field, message.words("), or for a stream"))
+    }
+
+    /// A prompt that is not to be cut so far, in words before and after the field that asks for it.
+    fn uncuttable(before: impl Into<Sentence>, after: &str) -> Self {
+        const FIELD: &str = "truncate_prompt_tokens";
+        Self::invalid(FIELD, before.into().field(FIELD).words(after))
+    }
+
+    /// A request for more tokens than the context has; `field` says so.
+    pub fn too_many_tokens(field: &'static str, asked: i64, max_model_len: usize) -> Self {
+        let message = Sentence::default().field(field).words(format!(
+            "={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
+        ));
+        Self::refused(field, message, Some(asked.to_string()))
     }
 
     /// A model that is not served here.
     pub fn model_not_found(model: &str, served: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
-        Self::new(Kind::UnknownModel, Some("model".to_owned()), message)
+        Self::new(Kind::UnknownModel, Some("model".into()), message)
     }
 
     /// A response that is not stored here.
     pub fn response_not_found(id: &str) -> Self {
         let message = format!("Response with id '{id}' not found.");
-        Self::new(Kind::UnknownResponse, Some("response_id".to_owned()), message)
+        Self::new(Kind::UnknownResponse, Some("response_id".into()), message)
     }
 
     /// A request of `/v1/responses` that asks, in one field, for something that cannot be done.
-    pub fn invalid_response(param: &str, message: impl AsRef<str>) -> Self {
-        Self::new(Kind::InvalidResponse, Some(param.to_owned()), message)
+    pub fn invalid_response(field: &'static str, message: impl Into<Sentence>) -> Self {
+        Self::new(Kind::InvalidResponse, Some(field.into()), message)
     }
 
     /// A text that cannot be so few tokens, in vLLM's words; it counts characters, and bytes say it earlier.
@@ -200,7 +221,7 @@ impl ApiError {
              {unit} (more than {most} {unit}, which is the upper bound for {max_model_len} input tokens). Please reduce \
              the length of the input prompt. (parameter=input_text, value={length})"
         );
-        Self::new(Kind::Overflow, Some("input_text".to_owned()), message)
+        Self::new(Kind::Overflow, Some("input_text".into()), message)
     }
 
     /// A body of more than the `most` bytes of a flag.
@@ -220,10 +241,11 @@ impl ApiError {
         Self::new(Kind::Internal, None, "Internal server error")
     }
 
-    /// The same about a field that the client knows by another name.
-    pub(super) fn renamed(self, field: &str, name: &str) -> Self {
-        let Self { kind, message, param } = self;
-        Self { kind, message: message.replace(field, name), param: param.map(|param| param.replace(field, name)) }
+    /// The same about fields that stand elsewhere in the client's request.
+    #[must_use]
+    pub(super) fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
+        let Self { kind, message, field } = self;
+        Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere) }
     }
 
     /// Whether the body does not have the shape of a request; it may have that of another one.
@@ -231,13 +253,23 @@ impl ApiError {
         self.kind == Kind::Malformed
     }
 
+    /// The field at fault, as the kind of error spells it.
+    fn param(&self) -> Option<String> {
+        let field = self.field.as_ref()?;
+        Some(match self.kind {
+            Kind::Malformed => place(field),
+            Kind::Overflow => field.to_string(),
+            _ => spelt(field),
+        })
+    }
+
     /// The body.
     pub fn body(&self) -> ErrorBody {
         ErrorBody {
             error: ErrorDetail {
-                message: self.message.clone(),
+                message: sanitized(&self.message.text()),
                 kind: self.kind.name(),
-                param: self.param.clone(),
+                param: self.param(),
                 code: self.kind.status().as_u16(),
             },
         }
@@ -247,7 +279,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if self.kind == Kind::Unreadable {
-            return detail(self.kind.status(), &self.message);
+            return detail(self.kind.status(), &self.message.text());
         }
         let mut response = (self.kind.status(), Json(self.body())).into_response();
         if self.kind == Kind::Overloaded {
@@ -272,11 +304,16 @@ impl From<TurnError> for ApiError {
             }
             TurnError::TooManyPrompts { prompts, most } => Self::too_many_prompts(prompts, most),
             TurnError::TooManySequences { .. } => Self::invalid("n", error.to_string()),
-            TurnError::AnswerTooLarge { of_output: true, .. } => Self::invalid("logprobs", error.to_string()),
-            TurnError::AnswerTooLarge { .. } => Self::invalid("prompt_logprobs", error.to_string()),
-            TurnError::CutsKnownIds | TurnError::CutsSpecialTokens { .. } => {
-                Self::invalid("truncate_prompt_tokens", error.to_string())
+            TurnError::AnswerTooLarge { log_probs, most, few, of_output } => {
+                Self::answer_too_large(log_probs, most, few, of_output)
             }
+            TurnError::CutsKnownIds => {
+                Self::uncuttable("`", "` would cut token ids that this prompt has to start with")
+            }
+            TurnError::CutsSpecialTokens { special_tokens } => Self::uncuttable(
+                format!("the tokenizer puts {special_tokens} special tokens around the text, which `"),
+                "` leaves no room for",
+            ),
             TurnError::NoEnd | TurnError::NoEndOfReasoning => Self::invalid_request(error.to_string()),
             TurnError::BytesInFlight { .. } => Self::new(Kind::Overloaded, None, error.to_string()),
             TurnError::Internal(cause) => Self::internal(cause),
@@ -287,7 +324,7 @@ impl From<TurnError> for ApiError {
 impl From<PromptError> for ApiError {
     fn from(error: PromptError) -> Self {
         match error {
-            PromptError::Content { param, message } => Self::invalid(param, message),
+            PromptError::Content { field, message } => Self::invalid(field, message),
             PromptError::Tokenizer(error) => error.into(),
             PromptError::NoTemplate
             | PromptError::Template(_)
@@ -299,13 +336,29 @@ impl From<PromptError> for ApiError {
 
 impl From<ContinuityError> for ApiError {
     fn from(error: ContinuityError) -> Self {
-        Self::invalid(error.param, error.message)
+        let message = match error.reason {
+            Reason::Named(reason) => Sentence::from("`").field(error.field.clone()).words(format!("` {reason}")),
+            Reason::Whole(message) => message.into(),
+        };
+        Self::invalid(error.field, message)
     }
 }
 
 impl From<SamplingError> for ApiError {
     fn from(error: SamplingError) -> Self {
-        Self::new(Kind::Invalid, error.param.map(str::to_owned), error.message)
+        match error {
+            SamplingError::Refused { param, message } => Self::new(Kind::Invalid, param.map(Path::from), message),
+            SamplingError::NoTokens { asked } => {
+                let message =
+                    Sentence::default().field("max_tokens").words(format!(" must be at least 1, got {asked}."));
+                Self::refused("max_tokens", message, Some(asked.to_string()))
+            }
+            SamplingError::FewerThanMinTokens { min_tokens, max_tokens } => Self::invalid_request(
+                Sentence::from("min_tokens must be less than or equal to ")
+                    .field("max_tokens")
+                    .words(format!("={max_tokens}, got {min_tokens}.")),
+            ),
+        }
     }
 }
 
@@ -392,12 +445,19 @@ mod tests {
 
     #[test]
     fn only_an_overflow_speaks_of_it() {
-        let body = ApiError::malformed(Some("body.max_tokens".into()), "body.max_tokens: context length?").body();
-        assert_eq!(body.error.message, "body.max_completion_tokens: context size?");
+        let field = Path::from("body").then("max_tokens");
+        let body = ApiError::malformed(Some(field.clone()), Sentence::default().field(field)).body();
+        assert_eq!(body.error.message, "body.max_completion_tokens");
         assert_eq!(body.error.param.as_deref(), Some("body.max_completion_tokens"));
         assert!(
             ApiError::prompt_too_long(9, 8, true).body().error.message.contains("maximum context length is 8 tokens")
         );
+    }
+
+    #[test]
+    fn what_a_client_wrote_is_shown_as_it_is() {
+        let body = ApiError::invalid_request("no tool is called \"max_tokens\" of a context length").body();
+        assert_eq!(body.error.message, "no tool is called \"max_tokens\" of a context length");
     }
 
     #[test]

@@ -3,12 +3,16 @@
 //! Owns wire shapes, the error table and server-sent events. A handler reads a request, has a turn made of it by `turn`,
 //! and answers. Refuses logic that does not depend on a wire shape.
 
+mod before;
 mod cache_salt;
 mod caller;
 mod capability;
 mod chat_completions;
+mod chat_messages;
 mod completions;
 mod conversation;
+#[cfg(test)]
+mod declared_fields;
 mod derender;
 mod docs;
 mod document;
@@ -38,6 +42,8 @@ mod tokenizer_info;
 mod tools;
 mod truncation;
 mod validate;
+mod validation_error;
+mod wording;
 
 use std::{sync::Arc, time::Duration};
 
@@ -101,12 +107,12 @@ impl Api {
         }
     }
 
-    /// Refuses a request for more tokens than there is context; `param` is the field that says so.
-    fn check_max_tokens(&self, param: &str, asked: Option<i64>) -> Result<(), ApiError> {
+    /// Refuses a request for more tokens than there is context; `field` is the field that says so.
+    fn check_max_tokens(&self, field: &'static str, asked: Option<i64>) -> Result<(), ApiError> {
         let most = self.turns.max_model_len;
         match asked {
             Some(asked) if usize::try_from(asked).is_ok_and(|tokens| tokens > most) => {
-                Err(ApiError::too_many_tokens(param, asked, most))
+                Err(ApiError::too_many_tokens(field, asked, most))
             }
             _ => Ok(()),
         }

@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use super::{
     Api,
     caller::Caller,
-    chat_completions::StreamOptions,
     error::ApiError,
     generate::{Rendered, RenderedRequest},
     sampling::SamplingFields,
+    stream_options::StreamOptions,
     validate::{self, Body, Rules},
 };
 use crate::{

@@ -1,7 +1,46 @@
 //! Whether an answer is one JSON body or a stream, and what the stream reports.
 
-use super::{chat_completions::StreamOptions, error::ApiError};
-use crate::turn;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::{
+    before::{Checked, is_true},
+    error::ApiError,
+};
+use crate::{
+    json::Node,
+    pydantic::{
+        Schema::{self, Nullable, Object},
+        Shape::Model,
+        optional,
+        scalars::NULLABLE_BOOL,
+    },
+    turn,
+};
+
+/// What a stream reports besides choices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+pub(super) struct StreamOptions {
+    /// A last chunk without choices reports usage.
+    pub include_usage: Option<bool>,
+    /// Every chunk reports usage so far; needs `include_usage`.
+    pub continuous_usage_stats: Option<bool>,
+}
+
+/// How vLLM declares them.
+pub(super) const STREAM_OPTIONS: Schema = Nullable(&Object(
+    Model,
+    &[optional("include_usage", NULLABLE_BOOL), optional("continuous_usage_stats", NULLABLE_BOOL)],
+));
+
+/// Checks the two fields as they were sent.
+pub(super) fn check(body: &Node<'_>) -> Checked {
+    if is_true(body, "stream_options") && !is_true(body, "stream") { Err(no_stream()) } else { Ok(()) }
+}
+
+fn no_stream() -> ApiError {
+    ApiError::refused("stream_options", "Stream options can only be defined when `stream=True`.", None)
+}
 
 /// How an answer is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +74,7 @@ pub(super) fn delivery(
     if stream != Some(true) {
         // vLLM lets `{}` pass, but not an option that is set.
         return match options {
-            Some(options) if options != StreamOptions::default() => Err(ApiError::invalid(
-                "stream_options",
-                "Stream options can only be defined when `stream=True`. (parameter=stream_options)",
-            )),
+            Some(options) if options != StreamOptions::default() => Err(no_stream()),
             _ => Ok(Delivery::Json),
         };
     }

@@ -4,7 +4,10 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::error::ApiError;
-use crate::turn::{Side, Truncation};
+use crate::{
+    json::Path,
+    turn::{Side, Truncation},
+};
 
 /// Which end of a prompt is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -36,7 +39,7 @@ impl TruncationFields {
             asked => usize::try_from(asked).map_err(|_| {
                 let message = "1 validation error:\n  body.truncate_prompt_tokens: Input should be greater than or \
                                equal to -1";
-                ApiError::malformed(Some("body.truncate_prompt_tokens".to_owned()), message)
+                ApiError::malformed(Some(Path::from("body").then("truncate_prompt_tokens")), message)
             })?,
         };
         if limit > max_model_len {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{ContinuityError, Source, Warning};
+use super::{ContinuityError, Reason, Source, Warning};
 use crate::{
     TokenId,
     chat::{InvalidTokenIds, Message, TokenIds},
+    json::Path,
     prompt::KnownPrefix,
 };
 
@@ -38,7 +39,7 @@ impl Carriers {
     pub(super) fn whole_prompt(&self, vocab_size: usize) -> Result<Option<Vec<TokenId>>, ContinuityError> {
         let mut whole: Option<Vec<TokenId>> = None;
         for (param, ids) in &self.whole_prompts {
-            let error = |message| ContinuityError { param: (*param).to_owned(), message };
+            let error = |message| ContinuityError { field: (*param).into(), reason: Reason::Whole(message) };
             let token_ids = ids.parse(vocab_size).map_err(|invalid| match invalid {
                 InvalidTokenIds::NotTokenIds => error(not_a_prompt(param)),
                 InvalidTokenIds::OutOfVocabulary { id, .. } => error(format!("Token id {id} is out of vocabulary")),
@@ -85,8 +86,8 @@ pub(super) fn explicit(
         let prefix = from_messages(messages, vocab_size)?;
         return Ok(prefix.map_or(Explicit::Silent, |prefix| Explicit::Prefix(Source::Message, prefix)));
     };
-    let param = "required_prefix_token_ids".to_owned();
-    let token_ids = required.parse(vocab_size).map_err(|error| invalid(param.clone(), &error))?;
+    let param = "required_prefix_token_ids";
+    let token_ids = required.parse(vocab_size).map_err(|error| invalid(param, &error))?;
     if token_ids.is_empty() {
         return Ok(Explicit::Nothing);
     }
@@ -139,7 +140,7 @@ fn bundle(
     message: &Message,
     vocab_size: usize,
 ) -> Result<Option<(Vec<TokenId>, usize)>, ContinuityError> {
-    let place = |field: &str| format!("messages[{index}].{field}");
+    let place = |field: &'static str| Path::from("messages").then(index).then(field);
     let parse = |ids: &TokenIds, field| ids.parse(vocab_size).map_err(|error| invalid(place(field), &error));
     let tokens = &message.tokens;
     let (prompt, generation) = match (&tokens.prompt_token_ids, &tokens.generation_token_ids) {
@@ -176,10 +177,10 @@ fn anchor_of(ids: &[TokenId], messages: &[Message]) -> Option<(usize, usize)> {
         .map(|(index, (_, sampled))| (index, sampled))
 }
 
-fn invalid(param: String, error: &InvalidTokenIds) -> ContinuityError {
+fn invalid(field: impl Into<Path>, error: &InvalidTokenIds) -> ContinuityError {
     match error {
-        InvalidTokenIds::NotTokenIds => ContinuityError::new(param, error),
-        InvalidTokenIds::OutOfVocabulary { .. } => ContinuityError::new(param, format_args!("is invalid: {error}")),
+        InvalidTokenIds::NotTokenIds => ContinuityError::new(field, error),
+        InvalidTokenIds::OutOfVocabulary { .. } => ContinuityError::new(field, format_args!("is invalid: {error}")),
     }
 }
 
@@ -228,7 +229,7 @@ mod tests {
             (&ids, &json!(["1"]), "messages[0].generation_token_ids"),
         ] {
             let error = known(&json!([message("assistant", prompt, generation)]), &Value::Null).unwrap_err();
-            assert_eq!(error.param, param, "{error}");
+            assert_eq!(error.field.to_string(), param, "{error}");
         }
     }
 
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(known(&messages, &json!([1, 2, 3, 4])), Ok(Some(prefix(&[1, 2, 3, 4], Some(1), 1))));
         assert_eq!(known(&messages, &json!([7, 8])), Ok(Some(prefix(&[7, 8], None, 2))));
         assert_eq!(known(&messages, &json!([])), Ok(None));
-        assert_eq!(known(&messages, &json!([-1])).unwrap_err().param, "required_prefix_token_ids");
-        assert_eq!(known(&json!([]), &json!([1])).unwrap_err().param, "required_prefix_token_ids");
+        assert_eq!(known(&messages, &json!([-1])).unwrap_err().field.to_string(), "required_prefix_token_ids");
+        assert_eq!(known(&json!([]), &json!([1])).unwrap_err().field.to_string(), "required_prefix_token_ids");
     }
 }

@@ -25,6 +25,7 @@ pub use verdict::{Gap, MatchedBy, Outcome, Source, Verdict, Warning};
 
 use crate::{
     TokenId,
+    json::Path,
     prompt::{ChatPrompt, KnownPrefix, OnUnprovable, RenderedPrompt, UnprovableSplice},
 };
 use carriers::Explicit;
@@ -34,17 +35,35 @@ use recall::{Recalled, Scope};
 
 /// Why the ids of a request cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{reason}", reason = self.reason.about(&self.field))]
 pub struct ContinuityError {
     /// The field at fault.
-    pub param: String,
+    pub field: Path,
     /// What is wrong with it.
-    pub message: String,
+    pub reason: Reason,
+}
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// What is said of it after its name.
+    Named(String),
+    /// A whole sentence.
+    Whole(String),
+}
+
+impl Reason {
+    fn about(&self, field: &Path) -> String {
+        match self {
+            Self::Named(reason) => format!("`{field}` {reason}"),
+            Self::Whole(message) => message.clone(),
+        }
+    }
 }
 
 impl ContinuityError {
-    fn new(param: String, reason: impl std::fmt::Display) -> Self {
-        Self { message: format!("`{param}` {reason}"), param }
+    fn new(field: impl Into<Path>, reason: impl std::fmt::Display) -> Self {
+        Self { field: field.into(), reason: Reason::Named(reason.to_string()) }
     }
 }
 
@@ -216,7 +235,7 @@ impl Continuity {
             Verdict::count_refusal(found.source, Gap::Ambiguous.into());
             let why = "has a turn that was answered more than once with this text and other token ids; send the ids on \
                        the message, or a session id with every request";
-            return Err(ContinuityError::new("messages".to_owned(), why));
+            return Err(ContinuityError::new("messages", why));
         }
         let Some((warning, why)) = found.warnings.iter().find_map(|warning| Some((*warning, warning.refusal()?)))
         else {
@@ -225,7 +244,7 @@ impl Continuity {
         Verdict::count_refusal(found.source, warning.into());
         let param = if found.source == Source::RequiredPrefix { "required_prefix_token_ids" } else { "messages" };
         let message = format_args!("has token ids that cannot be trusted: they {why}");
-        Err(ContinuityError::new(param.to_owned(), message))
+        Err(ContinuityError::new(param, message))
     }
 
     /// Shows the size of the cache in the process's metrics.

@@ -12,12 +12,12 @@ impl EngineInfo {
             return unsupported("the prompt is empty".to_owned());
         }
         if max_tokens == 0 {
-            return unsupported("max_tokens is 0".to_owned());
+            return unsupported("max_completion_tokens is 0".to_owned());
         }
         if prompt.len().saturating_add(max_tokens) > longest {
             let length = prompt.len();
             return unsupported(format!(
-                "a prompt of {length} tokens and max_tokens of {max_tokens} exceed the context of {longest} tokens"
+                "a prompt of {length} tokens and max_completion_tokens of {max_tokens} exceed the context of {longest} tokens"
             ));
         }
         match prompt.iter().find(|id| **id as usize >= self.vocab_size) {

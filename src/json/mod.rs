@@ -6,6 +6,7 @@
 mod integer;
 mod node;
 mod parse;
+mod path;
 mod python;
 mod reader;
 mod rewrites;
@@ -18,6 +19,7 @@ use indexmap::IndexMap;
 pub use integer::Integer;
 pub use node::{Document, Items, Kind, Node};
 pub use parse::{MAX_DEPTH, ParseError};
+pub use path::{Path, Segment};
 pub use python::{float_repr, string_repr};
 pub use reader::Reader;
 pub use rewrites::{Rewrite, Rewrites};

@@ -7,7 +7,7 @@
 use super::{PromptError, template::ContentFormat};
 use crate::{
     chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
-    json::{Object, Value},
+    json::{Object, Path, Value},
 };
 
 /// How the arguments of tool calls are handed to the template.
@@ -45,8 +45,8 @@ fn rebuild(
     if role == "assistant" {
         if let Some(calls) = message.tool_calls.as_ref().filter(|calls| !calls.is_empty()) {
             let calls = calls.iter().enumerate().map(|(number, call)| {
-                let place = format!("messages[{index}].tool_calls[{number}]");
-                tool_call(&place, call, arguments)
+                let place = Path::from("messages").then(index).then("tool_calls").then(number);
+                tool_call(place, call, arguments)
             });
             object.insert("tool_calls".to_owned(), Value::Array(calls.collect::<Result<_, _>>()?));
         }
@@ -112,8 +112,8 @@ fn text_parts(index: usize, message: &Message, format: ContentFormat) -> Result<
                 match part {
                     ContentPart::Text(text) => texts.push(plain(text)),
                     ContentPart::Object { kind, fields } => {
-                        let place = format!("messages[{index}].content[{part_index}]");
-                        texts.extend(object_part(&place, kind, fields, format)?);
+                        let place = Path::from("messages").then(index).then("content").then(part_index);
+                        texts.extend(object_part(place, kind, fields, format)?);
                     }
                 }
             }
@@ -134,12 +134,12 @@ pub fn said(message: &Message) -> Result<String, PromptError> {
 
 /// The text of a part, `None` where vLLM skips the part because it has none.
 fn object_part(
-    place: &str,
+    place: Path,
     kind: &str,
     fields: &Object,
     format: ContentFormat,
 ) -> Result<Option<TextPart>, PromptError> {
-    let invalid = |param: String, message: String| Err(PromptError::Content { param, message });
+    let invalid = |field: Path, message: String| Err(PromptError::Content { field, message });
     let key = match kind {
         "text" | "input_text" | "output_text" => "text",
         "refusal" => "refusal",
@@ -149,11 +149,11 @@ fn object_part(
                 "Unsupported chat content part type: '{kind}'. Supported types: text, input_text, output_text, \
                  refusal, thinking."
             );
-            return invalid(place.to_owned(), message);
+            return invalid(place, message);
         }
     };
     if fields.get("uuid").is_some_and(|uuid| !uuid.is_null()) {
-        return invalid(format!("{place}.uuid"), "`uuid` is for media, and this part is a text".to_owned());
+        return invalid(place.then("uuid"), "`uuid` is for media, and this part is a text".to_owned());
     }
     match fields.get(key) {
         Some(Value::String(text)) => {
@@ -163,7 +163,7 @@ fn object_part(
         }
         // As parts, vLLM shows the null of the other types to the template.
         None | Some(Value::Null) if format == ContentFormat::String || matches!(kind, "text" | "refusal") => Ok(None),
-        _ => invalid(format!("{place}.{key}"), format!("`{key}` of a content part must be a string")),
+        _ => invalid(place.then(key), format!("`{key}` of a content part must be a string")),
     }
 }
 
@@ -203,7 +203,7 @@ fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
 }
 
 /// A call in the key order of vLLM's schema: templates print calls as they come.
-fn tool_call(place: &str, call: &ToolCall, form: ArgumentsForm) -> Result<Value, PromptError> {
+fn tool_call(place: Path, call: &ToolCall, form: ArgumentsForm) -> Result<Value, PromptError> {
     let arguments = match (form, &call.arguments) {
         (ArgumentsForm::Text, Some(text)) if !text.is_empty() => Value::from(text.as_str()),
         (ArgumentsForm::Text, _) => Value::from("{}"),
@@ -223,11 +223,11 @@ fn tool_call(place: &str, call: &ToolCall, form: ArgumentsForm) -> Result<Value,
 
 /// vLLM hands templates `{}` for arguments that are not a JSON object: models do write broken calls, and their ids,
 /// not this text, are what the prompt keeps. Arguments that Python reads and tito cannot keep are refused.
-fn parsed_arguments(place: &str, text: Option<&str>) -> Result<Value, PromptError> {
+fn parsed_arguments(place: Path, text: Option<&str>) -> Result<Value, PromptError> {
     match text.map(Value::parse) {
         Some(Ok(object @ Value::Object(_))) => Ok(object),
         Some(Err(error)) if error.is_limit() => Err(PromptError::Content {
-            param: format!("{place}.function.arguments"),
+            field: place.then("function").then("arguments"),
             message: format!("the arguments cannot be shown as they are: {error}"),
         }),
         _ => Ok(Value::Object(Object::new())),
@@ -446,8 +446,8 @@ mod tests {
                 r#"[{{"role":"assistant","tool_calls":[{{"type":"function","id":"c","function":{{"name":"f","arguments":"{arguments}"}}}}]}}]"#
             );
             let error = template_messages(&messages(&text), ContentFormat::String, ArgumentsForm::Mapping);
-            let Err(PromptError::Content { param, .. }) = error else { panic!("{arguments}") };
-            assert_eq!(param, "messages[0].tool_calls[0].function.arguments");
+            let Err(PromptError::Content { field, .. }) = error else { panic!("{arguments}") };
+            assert_eq!(field.to_string(), "messages[0].tool_calls[0].function.arguments");
         }
     }
 

@@ -23,7 +23,7 @@ use time::OffsetDateTime;
 use crate::{
     TokenId,
     chat::{FunctionTool, Message},
-    json::{Object, Value},
+    json::{Object, Path, Value},
     model::{EosTokens, TokenizerConfig},
     tokenizer::{Extent, Tokenizer, TokenizerError},
 };
@@ -219,7 +219,7 @@ pub enum PromptError {
     #[error("{message}")]
     Content {
         /// Where in the request.
-        param: String,
+        field: Path,
         /// What is wrong.
         message: String,
     },

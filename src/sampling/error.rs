@@ -4,21 +4,51 @@ use crate::TokenId;
 
 /// A parameter that cannot be honoured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct SamplingError {
-    /// The request field at fault; `None` where vLLM does not name it.
-    pub param: Option<&'static str>,
-    /// vLLM's sentence, complete with its ` (parameter=…, value=…)`.
-    pub message: String,
+pub enum SamplingError {
+    /// Out of its range.
+    #[error("{message}")]
+    Refused {
+        /// The request field at fault; `None` where vLLM does not name it.
+        param: Option<&'static str>,
+        /// vLLM's sentence, complete with its ` (parameter=…, value=…)`.
+        message: String,
+    },
+    /// Nothing to sample.
+    #[error("max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})")]
+    NoTokens {
+        /// What was asked for.
+        asked: i64,
+    },
+    /// Fewer tokens may be sampled than must be.
+    #[error("min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}.")]
+    FewerThanMinTokens {
+        /// The least.
+        min_tokens: usize,
+        /// The most.
+        max_tokens: usize,
+    },
 }
 
 impl SamplingError {
     pub(super) fn unnamed(message: String) -> Self {
-        Self { param: None, message }
+        Self::Refused { param: None, message }
     }
 
     pub(super) fn named(param: &'static str, message: &str, value: impl std::fmt::Display) -> Self {
-        Self { param: Some(param), message: format!("{message} (parameter={param}, value={value})") }
+        Self::Refused { param: Some(param), message: format!("{message} (parameter={param}, value={value})") }
+    }
+
+    /// What is said of a word that has no token.
+    pub const NO_BAD_WORD: &str = "bad_words entries must tokenize to at least one token.";
+
+    /// Ids in a field that a vocabulary of `vocab_size` tokens does not have.
+    pub fn unknown_ids(param: &'static str, ids: &[impl std::fmt::Debug], vocab_size: usize) -> Self {
+        let message = if param == "allowed_token_ids" {
+            "allowed_token_ids contains out-of-vocab token id!".to_owned()
+        } else {
+            format!("token_id(s) {ids:?} in {param} contain out-of-vocab token ids. Vocabulary size: {vocab_size}")
+        };
+        Self::named(param, &message, format_args!("{ids:?}"))
     }
 }
 

@@ -19,12 +19,12 @@ impl RepetitionDetection {
         if max_pattern_size < 0 || min_pattern_size < 0 || min_pattern_size > max_pattern_size {
             let message = "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= max_pattern_size. \
                            Set both to 0 to disable repetitive pattern detection.";
-            return Err(SamplingError { param: None, message: message.to_owned() });
+            return Err(SamplingError::unnamed(message.to_owned()));
         }
         if max_pattern_size > 0 && min_count < 2 {
             let message = "min_count must be >= 2 to detect repetitive patterns in engine output. If you do not wish \
                            to detect repetitive patterns, set max_pattern_size to 0.";
-            return Err(SamplingError { param: None, message: message.to_owned() });
+            return Err(SamplingError::unnamed(message.to_owned()));
         }
         let size = |tokens: i64| usize::try_from(tokens).unwrap_or(usize::MAX);
         let on =
@@ -82,7 +82,8 @@ mod tests {
             [(-1, 0, 2, "max_pattern_size"), (1, 2, 2, "<="), (1, 0, 1, "min_count")]
         {
             let error = RepetitionDetection::new(longest, shortest, count).unwrap_err();
-            assert!(error.message.contains(word) && error.param.is_none(), "{error:?}");
+            let unnamed = matches!(error, SamplingError::Refused { param: None, .. });
+            assert!(error.to_string().contains(word) && unnamed, "{error:?}");
         }
     }
 

@@ -128,8 +128,7 @@ impl SamplingParams {
     fn check_lengths(&self) -> Result<(), SamplingError> {
         let max_tokens = self.max_tokens;
         if max_tokens < 1 {
-            let message = format!("max_tokens must be at least 1, got {max_tokens}.");
-            return Err(SamplingError::named("max_tokens", &message, max_tokens));
+            return Err(SamplingError::NoTokens { asked: 0 });
         }
         self.check_min_tokens(max_tokens)
     }
@@ -137,9 +136,7 @@ impl SamplingParams {
     fn check_min_tokens(&self, max_tokens: usize) -> Result<(), SamplingError> {
         let min_tokens = self.min_tokens;
         if min_tokens > max_tokens {
-            let message =
-                format!("min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}.");
-            return Err(SamplingError::unnamed(message));
+            return Err(SamplingError::FewerThanMinTokens { min_tokens, max_tokens });
         }
         Ok(())
     }
@@ -167,20 +164,16 @@ impl SamplingParams {
                 let message = "allowed_token_ids is not None and empty!";
                 return Err(SamplingError::named("allowed_token_ids", message, "[]"));
             }
-            let unknown = unknown(&mut allowed.iter().copied());
-            if !unknown.is_empty() {
-                let message = "allowed_token_ids contains out-of-vocab token id!";
-                return Err(SamplingError::named("allowed_token_ids", message, format_args!("{unknown:?}")));
-            }
+            reject_unknown("allowed_token_ids", &unknown(&mut allowed.iter().copied()), vocab_size)?;
         }
         self.check_bad_words(&unknown(&mut self.bad_words.iter().flatten().copied()), vocab_size)
     }
 
     /// vLLM's sentences end with the words as text, which are not known here.
     fn check_bad_words(&self, unknown: &[TokenId], vocab_size: usize) -> Result<(), SamplingError> {
-        let error = |message| Err(SamplingError { param: Some("bad_words"), message });
+        let error = |message| Err(SamplingError::Refused { param: Some("bad_words"), message });
         if self.bad_words.iter().any(Vec::is_empty) {
-            return error("bad_words entries must tokenize to at least one token. (parameter=bad_words)".to_owned());
+            return error(format!("{} (parameter=bad_words)", SamplingError::NO_BAD_WORD));
         }
         if !unknown.is_empty() {
             return error(format!(
@@ -235,9 +228,7 @@ fn reject_unknown(param: &'static str, unknown: &[TokenId], vocab_size: usize) -
     if unknown.is_empty() {
         return Ok(());
     }
-    let message =
-        format!("token_id(s) {unknown:?} in {param} contain out-of-vocab token ids. Vocabulary size: {vocab_size}");
-    Err(SamplingError::named(param, &message, format_args!("{unknown:?}")))
+    Err(SamplingError::unknown_ids(param, unknown, vocab_size))
 }
 
 /// A float as Python's `repr` writes it: `2.0`, `1e-05`, `1e+16`, `nan`.
@@ -265,7 +256,12 @@ mod tests {
 
     fn refusal(params: SamplingParams) -> (Option<&'static str>, String) {
         let error = params.validated(100).expect_err("a refusal");
-        (error.param, error.message)
+        let param = match &error {
+            SamplingError::Refused { param, .. } => *param,
+            SamplingError::NoTokens { .. } => Some("max_tokens"),
+            SamplingError::FewerThanMinTokens { .. } => None,
+        };
+        (param, error.to_string())
     }
 
     #[test]

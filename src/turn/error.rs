@@ -12,13 +12,13 @@ pub enum TurnError {
     #[error(transparent)]
     Prompt(#[from] PromptError),
     /// The known ids cannot be kept.
-    #[error("{}", .0.message)]
+    #[error(transparent)]
     Continuity(#[from] ContinuityError),
     /// A text cannot be put into ids, or ids into text.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The sampling parameters contradict each other.
-    #[error("{}", .0.message)]
+    #[error(transparent)]
     Sampling(#[from] SamplingError),
     /// What the output must be cannot be compiled.
     #[error("{}", .0.message)]

@@ -103,7 +103,7 @@ fn shared_refusals() -> Vec<Refusal> {
         malformed(json!({ "max_tokens": "abc" }), "body.max_completion_tokens"),
         malformed(json!({ "max_tokens": 5.5 }), "body.max_completion_tokens"),
         unnamed(json!({ "min_tokens": 50, "max_tokens": 10 }), "min_tokens must be less than or equal to"),
-        wrong(json!({ "logit_bias": { "max_tokens": 1 } }), "logit_bias", "cannot be converted"),
+        wrong(json!({ "logit_bias": { "a": 1 } }), "logit_bias", "cannot be converted"),
     ]
 }
 
@@ -249,6 +249,30 @@ async fn a_bad_completion_request_is_told_what_is_wrong_and_never_in_the_words_o
     let valid = json!({ "model": MODEL, "prompt": "hello" });
     check(&app, COMPLETIONS, &valid, shared_refusals()).await;
     check(&app, COMPLETIONS, &valid, completion_refusals()).await;
+}
+
+#[tokio::test]
+async fn what_a_client_wrote_is_shown_as_it_wrote_it() {
+    let app = TestApp::new();
+    let function = json!([{ "type": "function", "function": { "name": "max_tokens", "parameters": {} } }]);
+    let named = json!({ "type": "function", "function": { "name": "max_tokens" } });
+    let flat = json!([{ "type": "function", "name": "f", "parameters": {} }]);
+    for (path, fields, shown) in [
+        (CHAT, json!({ "logit_bias": { "max_tokens": 1 } }), "integer token IDs: ['max_tokens']"),
+        (CHAT, json!({ "tools": function, "tool_choice": named }), "tool_choice=function \"max_tokens\" requires"),
+        (CHAT, json!({ "top_k": "the context length" }), "'input': 'the context length'"),
+        (
+            "/v1/responses",
+            json!({ "tools": flat, "tool_choice": "truncate_prompt_tokens" }),
+            "Invalid value for `tool_choice`: truncate_prompt_tokens!",
+        ),
+    ] {
+        let mut body = json!({ "messages": [{ "role": "user", "content": "hello" }], "input": "hello" });
+        body.as_object_mut().unwrap().append(&mut fields.as_object().unwrap().clone());
+        let refused = app.post(path, body).await;
+        let message = refused.error()["message"].as_str().unwrap().to_owned();
+        assert!(refused.status == 400 && message.contains(shown), "{path} {fields}: {message}");
+    }
 }
 
 #[tokio::test]

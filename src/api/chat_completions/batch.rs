@@ -28,11 +28,11 @@ use crate::{
         error::ApiError,
         extract::{JsonBody, parse},
         stream_options::Delivery,
-        validate,
+        validation_error::{empty_list, missing_of, not_a_list},
     },
     chat::Message,
     generation::collect,
-    json::{Object, Value},
+    json::{Object, Path, Value},
     turn::PreparedTurn,
 };
 
@@ -97,15 +97,14 @@ fn refuse(field: &'static str, what: &str) -> ApiError {
 /// The conversations as requests of their own.
 fn requests(body: &str, most: usize) -> Result<Vec<ChatCompletionRequest>, ApiError> {
     // Syntax is checked already; what Python reads and we do not is no request.
-    let body = Value::parse(body).map_err(|error| {
-        ApiError::malformed(Some("body".to_owned()), format!("1 validation error:\n  body: {error}"))
-    })?;
+    let body = Value::parse(body)
+        .map_err(|error| ApiError::malformed(Some("body".into()), format!("1 validation error:\n  body: {error}")))?;
     let Value::Object(mut fields) = body else {
-        return Err(ApiError::malformed(Some("body".to_owned()), "1 validation error:\n  body: expected an object"));
+        return Err(ApiError::malformed(Some("body".into()), "1 validation error:\n  body: expected an object"));
     };
     check(&fields)?;
     let count = fields.len();
-    let conversations = list(fields.shift_remove("messages"), "body.messages", count)?;
+    let conversations = list(fields.shift_remove("messages"), "messages".into(), count)?;
     if conversations.len() > most {
         let message = format!(
             "`messages` has {} conversations, more than the {most} of one batch: send several batches, or start the \
@@ -115,7 +114,7 @@ fn requests(body: &str, most: usize) -> Result<Vec<ChatCompletionRequest>, ApiEr
         return Err(ApiError::invalid("messages", message));
     }
     let request = |(index, conversation): (usize, Value)| {
-        let messages = list(Some(conversation), &format!("body.messages.{index}"), count)?;
+        let messages = list(Some(conversation), Path::from("messages").then(index), count)?;
         let mut fields = fields.clone();
         fields.insert("messages".to_owned(), Value::Array(messages));
         parse(Value::Object(fields).to_json_string().as_bytes())
@@ -124,13 +123,13 @@ fn requests(body: &str, most: usize) -> Result<Vec<ChatCompletionRequest>, ApiEr
 }
 
 /// A list that is not empty, at `place` of a body of `count` fields.
-fn list(value: Option<Value>, place: &str, count: usize) -> Result<Vec<Value>, ApiError> {
+fn list(value: Option<Value>, place: Path, count: usize) -> Result<Vec<Value>, ApiError> {
     match value {
-        None => Err(validate::missing_of(place, count)),
-        Some(Value::Array(items)) if items.is_empty() => Err(validate::empty_list(place)),
+        None => Err(missing_of(place, count)),
+        Some(Value::Array(items)) if items.is_empty() => Err(empty_list(place)),
         Some(Value::Array(items)) => Ok(items),
-        Some(Value::Object(fields)) => Err(validate::not_a_list(place, &format!("<dict of {} items>", fields.len()))),
-        Some(other) => Err(validate::not_a_list(place, &other.to_json_string())),
+        Some(Value::Object(fields)) => Err(not_a_list(place, &format!("<dict of {} items>", fields.len()))),
+        Some(other) => Err(not_a_list(place, &other.to_json_string())),
     }
 }
 

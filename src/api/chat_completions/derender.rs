@@ -25,6 +25,7 @@ use crate::{
         output::{DetailedUsage, FinishReason, StopReason, Usage},
         sampling::SamplingFields,
         validate::{self, Body, Rules},
+        validation_error::missing_of,
     },
     turn::Sampling,
 };
@@ -167,7 +168,7 @@ impl How {
 
 fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<ChatCompletion, ApiError> {
     let Some(mut response) = request.generate_response else {
-        return Err(validate::missing_of("body.generate_response", 1));
+        return Err(missing_of("generate_response", 1));
     };
     response.check(api)?;
     let prompt = known_prompt(request.prompt_token_ids.as_ref(), response.prompt_token_ids.as_ref(), api)?;
@@ -202,7 +203,7 @@ fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Chat
 
 fn piece(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<DerenderedChatChunk, ApiError> {
     let Some(chunk) = request.generate_chunk else {
-        return Err(validate::missing_of("body.generate_chunk", 1));
+        return Err(missing_of("generate_chunk", 1));
     };
     at_most_one(&chunk.choices, "derender_chat_stream")?;
     if api.turns.policies.tools.parser.is_some() && request.prompt_token_ids.is_none() {

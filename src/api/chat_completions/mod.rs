@@ -6,6 +6,7 @@ mod derender;
 mod render;
 mod request;
 mod response;
+pub(super) mod rules;
 mod shown;
 mod types;
 
@@ -19,8 +20,6 @@ use axum::{
 use futures::TryStreamExt;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub(super) use types::StreamOptions;
-
 use super::{
     Api,
     caller::Caller,
@@ -30,7 +29,7 @@ use super::{
     stream_interval::batched,
     stream_options::Delivery,
     token_continuity::TokenContinuity,
-    validate::missing,
+    validation_error::missing,
 };
 use crate::{generation::collect, turn::PreparedTurn};
 use request::ChatTurn;
@@ -90,7 +89,7 @@ async fn create_chat_completion_from_tokens(
     JsonBody(request): JsonBody<ChatCompletionRequest>,
 ) -> Result<Response, ApiError> {
     if request.tokens.is_none() {
-        return Err(missing(&["tokens"]));
+        return Err(missing("tokens"));
     }
     complete(api, caller, request).await
 }

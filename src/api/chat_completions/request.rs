@@ -1,13 +1,14 @@
 //! From the wire to a turn: every field checked, defaults filled in.
 
-use super::{shown::Shown, types::ChatCompletionRequest};
+use super::{rules::NO_TOP_LOGPROBS, shown::Shown, types::ChatCompletionRequest};
 use crate::{
     api::{
         Api, answer_id,
+        before::not_positive,
         caller::Caller,
         conversation::{CarrierFields, Conversation},
         error::ApiError,
-        sampling::report_prompt,
+        sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
         stream_options::{Delivery, delivery},
         tools::ToolFields,
     },
@@ -54,8 +55,7 @@ impl ChatTurn {
             sampling.demand(constraint);
         }
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
-            let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::refused("prompt_logprobs", message, None));
+            return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
         let shown = Shown::new(&request, top_logprobs, tools.choice, api)?;
         // A stream has no place for them.
@@ -136,8 +136,8 @@ fn logprobs(request: &ChatCompletionRequest) -> Result<(Option<Logprobs>, Option
     let top = request.top_logprobs.unwrap_or(0);
     match (asked, top) {
         (false, 0) => Ok((None, None)),
-        (_, ..=-2) => invalid("`top_logprobs` must be a positive value or -1.", Some(top.to_string())),
-        (false, _) => invalid("when using `top_logprobs`, `logprobs` must be set to true.", None),
+        (_, ..=-2) => invalid(&not_positive("top_logprobs"), Some(top.to_string())),
+        (false, _) => invalid(NO_TOP_LOGPROBS, None),
         (true, -1) => Ok((Some(Logprobs::All), None)),
         (true, top) => {
             let top = usize::try_from(top).unwrap_or(usize::MAX);

@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::rules;
 use crate::{
     TokenId,
     api::{
         output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
+        stream_options::StreamOptions,
         token_continuity::TokenContinuity,
-        validate::{self, Body, Rules},
+        validate::{Body, Rules},
     },
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
@@ -101,16 +103,7 @@ pub(super) struct ChatCompletionRequest {
 }
 
 impl Body for ChatCompletionRequest {
-    const RULES: &'static Rules = &validate::CHAT;
-}
-
-/// What a stream reports besides choices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-pub(crate) struct StreamOptions {
-    /// A last chunk without choices reports usage.
-    pub include_usage: Option<bool>,
-    /// Every chunk reports usage so far; needs `include_usage`.
-    pub continuous_usage_stats: Option<bool>,
+    const RULES: &'static Rules = &rules::RULES;
 }
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.

@@ -25,7 +25,9 @@ use crate::{
         sampling::{MAX_N, SamplingFields},
         stream_options::Delivery,
         validate::{self, Body, Rules},
+        validation_error::{missing_of, not_a_list},
     },
+    json::Path,
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -160,7 +162,7 @@ fn whole(
     request: DerenderCompletionRequest,
 ) -> Result<CompletionAnswer, ApiError> {
     let Some(responses) = request.generate_responses else {
-        return Err(validate::missing_of("body.generate_responses", 1));
+        return Err(missing_of("generate_responses", 1));
     };
     let Some(first) = responses.first() else {
         return Err(ApiError::invalid_request("generate_responses must not be empty"));
@@ -220,7 +222,7 @@ fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<usize, A
             Ok(counts.iter().map(|&count| count as usize).sum())
         }
         Some(PromptTokens::Each(counts)) => Err(mismatch("prompt_tokens", counts.len(), responses)),
-        Some(PromptTokens::One(count)) => Err(validate::not_a_list("body.prompt_tokens", &count.to_string())),
+        Some(PromptTokens::One(count)) => Err(not_a_list("prompt_tokens", &count.to_string())),
     }
 }
 
@@ -230,7 +232,7 @@ fn each_prompt(prompts: Option<PromptIds>, responses: usize) -> Result<Vec<Optio
         None => Ok(vec![None; responses]),
         // An empty list is one of lists, too.
         Some(PromptIds::One(ids)) if ids.is_empty() => Err(mismatch("prompt_token_ids", 0, responses)),
-        Some(PromptIds::One(ids)) => Err(validate::not_a_list("body.prompt_token_ids.0", &ids[0].to_string())),
+        Some(PromptIds::One(ids)) => Err(not_a_list(Path::from("prompt_token_ids").then(0), &ids[0].to_string())),
         Some(PromptIds::Each(lists)) if lists.len() == responses => Ok(lists),
         Some(PromptIds::Each(lists)) => Err(mismatch("prompt_token_ids", lists.len(), responses)),
     }
@@ -239,7 +241,7 @@ fn each_prompt(prompts: Option<PromptIds>, responses: usize) -> Result<Vec<Optio
 fn mismatch(field: &str, length: usize, responses: usize) -> ApiError {
     let message =
         format!("1 validation error:\n  {field} length ({length}) must equal generate_responses length ({responses})");
-    ApiError::malformed(Some("body".to_owned()), message)
+    ApiError::malformed(Some("body".into()), message)
 }
 
 fn piece(
@@ -248,18 +250,18 @@ fn piece(
     request: DerenderCompletionRequest,
 ) -> Result<DerenderedCompletionChunk, ApiError> {
     let Some(chunk) = request.generate_chunk else {
-        return Err(validate::missing_of("body.generate_chunk", 1));
+        return Err(missing_of("generate_chunk", 1));
     };
     at_most_one(&chunk.choices, "derender_completion_stream")?;
     let asked = match request.prompt_token_ids {
         None => None,
         Some(PromptIds::One(ids)) => Some(ids),
-        Some(PromptIds::Each(_)) => return Err(validate::not_a_list("body.prompt_token_ids", "a list of lists")),
+        Some(PromptIds::Each(_)) => return Err(not_a_list("prompt_token_ids", "a list of lists")),
     };
     let prompt_tokens = match request.prompt_tokens {
         None => None,
         Some(PromptTokens::One(count)) => Some(count),
-        Some(PromptTokens::Each(_)) => return Err(validate::not_a_list("body.prompt_tokens", "a list")),
+        Some(PromptTokens::Each(_)) => return Err(not_a_list("prompt_tokens", "a list")),
     };
     if turn.echo {
         return Err(ApiError::invalid("echo", "`echo` cannot be derendered in a stream"));

@@ -4,6 +4,7 @@ mod derender;
 mod render;
 mod request;
 mod response;
+pub(super) mod rules;
 mod types;
 
 use std::sync::Arc;

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use super::types::{CompletionRequest, PromptInput};
+use super::{
+    rules::no_prompt,
+    types::{CompletionRequest, PromptInput},
+};
 use crate::{
     TokenId,
     api::{
         Api, answer_id,
+        before::not_positive,
         caller::Caller,
         error::ApiError,
-        sampling::report_prompt,
+        sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
         stream_options::{Delivery, delivery},
     },
     sampling::Logprobs,
@@ -66,8 +70,7 @@ impl CompletionTurn {
             api.turns.tokenizer(),
         )?;
         if delivery != Delivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
-            let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::refused("prompt_logprobs", message, None));
+            return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
         if echo {
             let vocab_size = api.turns.tokenizer().vocab_size();
@@ -94,8 +97,7 @@ fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<Sho
         None => Ok((None, None)),
         Some(-1) => Ok((Some(Logprobs::All), Some(ShownLogprobs(None)))),
         Some(asked) => {
-            let top = usize::try_from(asked)
-                .map_err(|_| ApiError::invalid("logprobs", "`logprobs` must be a positive value or -1."))?;
+            let top = usize::try_from(asked).map_err(|_| ApiError::invalid("logprobs", not_positive("logprobs")))?;
             Ok((Some(Logprobs::Top(top)), Some(ShownLogprobs((!all).then_some(top + 1)))))
         }
     }
@@ -136,10 +138,7 @@ struct Wanted {
 }
 
 async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> Result<Vec<Prompt>, ApiError> {
-    let empty = || {
-        let message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
-        ApiError::invalid("prompt", message)
-    };
+    let empty = no_prompt;
     let mut prompts = Vec::new();
     match input {
         None => return Err(empty()),

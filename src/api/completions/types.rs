@@ -4,13 +4,14 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::rules;
 use crate::{
     TokenId,
     api::{
-        chat_completions::StreamOptions,
         output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
         sampling::SamplingFields,
-        validate::{self, Body, Rules},
+        stream_options::StreamOptions,
+        validate::{Body, Rules},
     },
 };
 
@@ -63,7 +64,7 @@ pub(super) struct CompletionRequest {
 }
 
 impl Body for CompletionRequest {
-    const RULES: &'static Rules = &validate::COMPLETION;
+    const RULES: &'static Rules = &rules::RULES;
 }
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.

@@ -15,8 +15,9 @@ use crate::{
         cache_salt::cache_salt,
         caller::Caller,
         error::ApiError,
+        sampling::rules::NO_PROMPT_LOGPROBS,
         stream_options::{Delivery, delivery},
-        validate,
+        validation_error::{broken_rule, empty_list},
     },
     turn::Sampling,
 };
@@ -39,7 +40,7 @@ impl GenerateTurn {
         let prompt_token_ids = prompt(&request.token_ids, api)?;
         if request.output_mode == OutputMode::Text && !request.sampling_params.makes_text() {
             let rule = "output_mode='text' requires sampling_params.detokenize to be true";
-            return Err(ApiError::malformed(Some("body".to_owned()), format!("1 validation error:\n  {rule}")));
+            return Err(ApiError::malformed(Some("body".into()), format!("1 validation error:\n  {rule}")));
         }
         refuse_media(&request)?;
         api.models.check(request.model.as_deref())?;
@@ -52,8 +53,7 @@ impl GenerateTurn {
         )?;
         let mut resolved = request.sampling_params.resolve(api)?;
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
-            let message = "`prompt_logprobs` are not available when `stream=True`.";
-            return Err(ApiError::invalid("prompt_logprobs", message));
+            return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
         }
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
         Ok(Self {
@@ -69,13 +69,13 @@ impl GenerateTurn {
 }
 
 fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
-    const PLACE: &str = "body.token_ids";
+    const FIELD: &str = "token_ids";
 
     if ids.is_empty() {
-        return Err(validate::empty_list(PLACE));
+        return Err(empty_list(FIELD));
     }
     if ids.iter().any(|&id| id < 0) {
-        return Err(validate::broken_rule(PLACE, "token_ids must not contain negative values", ids.len()));
+        return Err(broken_rule(FIELD, "token_ids must not contain negative values", ids.len()));
     }
     let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.turns.vocab_size());
     ids.iter()

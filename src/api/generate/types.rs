@@ -7,8 +7,8 @@ use super::sampling_params::SamplingParamsFields;
 use crate::{
     TokenId,
     api::{
-        chat_completions::StreamOptions,
         output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        stream_options::StreamOptions,
         validate::{self, Body, Rules},
     },
 };

@@ -8,6 +8,7 @@ mod blocks;
 mod error;
 mod input;
 mod request;
+pub(super) mod rules;
 mod stream;
 mod template_wishes;
 mod tool_input;

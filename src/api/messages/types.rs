@@ -3,10 +3,11 @@
 use serde::{Deserialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
+use super::rules;
 use crate::{
     api::{
         sampling::SamplingFields,
-        validate::{self, Body, Rules},
+        validate::{Body, Rules},
     },
     chat::{TokenBundle, TokenIds},
     json::Value,
@@ -79,7 +80,7 @@ pub(super) struct MessagesRequest {
 }
 
 impl Body for MessagesRequest {
-    const RULES: &'static Rules = &validate::MESSAGES;
+    const RULES: &'static Rules = &rules::MESSAGES_RULES;
 }
 
 /// A conversation whose prompt is to be counted: the same fields, all of them checked; `max_tokens` may be left out.
@@ -88,7 +89,7 @@ impl Body for MessagesRequest {
 pub(super) struct CountTokensRequest(pub(super) MessagesRequest);
 
 impl Body for CountTokensRequest {
-    const RULES: &'static Rules = &validate::COUNT_TOKENS;
+    const RULES: &'static Rules = &rules::COUNT_TOKENS_RULES;
 }
 
 /// One message. Sent back as it was answered, an assistant's continues the conversation from exactly its ids.

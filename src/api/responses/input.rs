@@ -12,7 +12,7 @@ use crate::{
     TokenId,
     api::error::ApiError,
     chat::{Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
-    json::{Object, Value},
+    json::{Object, Path, Value},
 };
 
 /// The field of a custom tool's only argument.
@@ -82,7 +82,7 @@ pub(super) fn items(input: &RawValue) -> Result<Vec<Box<RawValue>>, ApiError> {
     }
     if !text.starts_with('"') {
         let message = "1 validation error:\n  body.input: Input should be a string or a list of items";
-        return Err(ApiError::malformed(Some("body.input".to_owned()), message));
+        return Err(ApiError::malformed(Some(Path::from("body").then("input")), message));
     }
     let item = format!(r#"{{"type":"message","role":"user","content":{text}}}"#);
     Ok(vec![RawValue::from_string(item).map_err(ApiError::internal)?])
@@ -113,8 +113,8 @@ impl Fold {
         place: Option<usize>,
     ) -> Result<(), ApiError> {
         let malformed = |reason: &str| {
-            let place = format!("body.input.{index}");
-            ApiError::malformed(Some(place.clone()), format!("1 validation error:\n  {place}: {reason}"))
+            let place = Path::from("body").then("input").then(index);
+            ApiError::malformed(Some(place), format!("1 validation error:\n  body.input.{index}: {reason}"))
         };
         // A list would pass for the fields in their order.
         if !item.get().trim_start().starts_with('{') {
@@ -275,21 +275,25 @@ impl Fold {
 struct Place(usize);
 
 impl Place {
+    fn path(&self) -> Path {
+        Path::from("input").then(self.0)
+    }
+
     fn wrong(&self, message: impl Into<String>) -> ApiError {
-        ApiError::invalid(format!("input[{}]", self.0), message)
+        ApiError::invalid(self.path(), message)
     }
 
     /// Whether the item may carry these ids.
     fn accepts(&self, tokens: &TokenBundle, carried: Carried<'_>) -> Result<(), ApiError> {
-        let field = |name: &str, message: &str| {
-            Err(ApiError::invalid(format!("input[{}].{name}", self.0), format!("`input[{}]` {message}", self.0)))
+        let field = |name: &'static str, message: &str| {
+            Err(ApiError::invalid(self.path().then(name), format!("`{}` {message}", self.path())))
         };
         match (carried, tokens.both()) {
             (Carried::Refused(reason), _) if tokens.is_some() => field("prompt_token_ids", reason),
             (Carried::Behind(known), Some((prompt, _))) => {
                 let ids = prompt.parse(usize::MAX).map_err(|error| {
-                    let place = format!("input[{}].prompt_token_ids", self.0);
-                    ApiError::invalid(place.clone(), format!("`{place}` {error}"))
+                    let field = self.path().then("prompt_token_ids");
+                    ApiError::invalid(field.clone(), format!("`{field}` {error}"))
                 })?;
                 if ids.starts_with(known) {
                     return Ok(());

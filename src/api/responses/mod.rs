@@ -9,6 +9,7 @@ mod records;
 mod request;
 mod reservations;
 mod retrieve;
+pub(super) mod rules;
 mod running;
 mod stream;
 mod tools;
@@ -35,7 +36,12 @@ use super::{
     extract::JsonBody,
     token_continuity::TokenContinuity,
 };
-use crate::{generation::Event, store::RecordState, turn::PreparedTurn};
+use crate::{
+    generation::Event,
+    json::{Path, Segment},
+    store::RecordState,
+    turn::PreparedTurn,
+};
 use output::{Writer, Written};
 use records::Record;
 use request::{ResponseTurn, named_as_here};
@@ -93,9 +99,16 @@ async fn create_response(
 
 /// An error that names a message, naming the item that it was made of.
 fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
-    places.iter().enumerate().rev().fold(error, |error, (message, item)| {
-        let name = item.map_or_else(|| "previous_response_id".to_owned(), |item| format!("input[{item}]"));
-        error.renamed(&format!("messages[{message}]"), &name)
+    error.elsewhere(|path| match path.segments() {
+        [Segment::Name("messages"), Segment::Index(message), rest @ ..] => {
+            let item = match places.get(*message) {
+                Some(Some(item)) => Path::from("input").then(*item),
+                Some(None) => "previous_response_id".into(),
+                None => return path,
+            };
+            rest.iter().cloned().fold(item, Path::then)
+        }
+        _ => path,
     })
 }
 

@@ -24,7 +24,7 @@ use crate::{
         token_continuity::TokenContinuity,
     },
     chat::Message,
-    json::Value,
+    json::{Segment, Value},
     sampling::{Logprobs, ValidSamplingParams},
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Prompted, Sampling, TextForm, Turn},
@@ -166,8 +166,11 @@ fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
 
 /// An error in the terms of a chat, in those of a response.
 pub(super) fn named_as_here(error: ApiError) -> ApiError {
-    let names = [("max_completion_tokens", "max_output_tokens"), ("truncate_prompt_tokens", "truncation")];
-    names.into_iter().fold(error, |error, (of_chat, here)| error.renamed(of_chat, here))
+    error.elsewhere(|path| match path.segments() {
+        [Segment::Name("max_tokens" | "max_completion_tokens")] => "max_output_tokens".into(),
+        [Segment::Name("truncate_prompt_tokens")] => "truncation".into(),
+        _ => path,
+    })
 }
 
 type Demanded = (Sampling, Option<crate::parser::ToolFormat>);

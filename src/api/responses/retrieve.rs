@@ -53,8 +53,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let malformed =
-            |error: PathRejection| ApiError::malformed(Some("path.response_id".to_owned()), error.body_text());
+        let malformed = |error: PathRejection| ApiError::malformed(Some("path.response_id".into()), error.body_text());
         let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(malformed)?;
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
         Ok(caller.response(id))
@@ -63,7 +62,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
 
 /// What a query says, or what is wrong with it.
 fn readable<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    let Query(read) = query.map_err(|error| ApiError::malformed(Some("query".to_owned()), error.body_text()))?;
+    let Query(read) = query.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
     Ok(read)
 }
 

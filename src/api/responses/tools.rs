@@ -7,7 +7,7 @@ use crate::{
         tools::{ToolFields, ToolUse},
     },
     chat::FunctionTool,
-    json::{Object, Value},
+    json::{Object, Path, Value},
     turn::ToolPolicy,
 };
 
@@ -39,7 +39,8 @@ impl Tools {
     pub(super) fn new(tools: &[Value]) -> Result<Self, ApiError> {
         let mut read = Self::default();
         for (index, tool) in tools.iter().enumerate() {
-            let wrong = |what: &str| ApiError::invalid(format!("tools[{index}]"), format!("`tools[{index}]` {what}"));
+            let wrong =
+                |what: &str| ApiError::invalid(Path::from("tools").then(index), format!("`tools[{index}]` {what}"));
             let text = |key: &str| tool.get(key).and_then(Value::as_str).map(str::to_owned);
             let kind = text("type").ok_or_else(|| wrong("has no `type`"))?;
             let name = text("name").unwrap_or_default();

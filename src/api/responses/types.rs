@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::rules;
 use crate::{
     TokenId,
     api::{
         sampling::SamplingFields,
         token_continuity::TokenContinuity,
-        validate::{self, Body, Rules},
+        validate::{Body, Rules},
     },
     chat::TokenIds,
     json::Value,
@@ -110,7 +111,7 @@ pub(super) struct ResponsesRequest {
 }
 
 impl Body for ResponsesRequest {
-    const RULES: &'static Rules = &validate::RESPONSES;
+    const RULES: &'static Rules = &rules::RULES;
 }
 
 /// What the text of an answer must be.

@@ -1,17 +1,19 @@
 //! Checks of single sampling fields that need more than their type: limits, and ids of the vocabulary.
 
 use crate::{
-    TokenId, api::error::ApiError, json::string_repr, sampling::Logprobs, tokenizer::Tokenizer, turn::SamplingPolicy,
+    TokenId,
+    api::error::ApiError,
+    json::string_repr,
+    sampling::{Logprobs, SamplingError},
+    tokenizer::Tokenizer,
+    turn::SamplingPolicy,
 };
 
 pub(super) fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Option<usize>, ApiError> {
     let Some(asked) = asked else { return Ok(policy.defaults.max_new_tokens) };
     match usize::try_from(asked) {
         Ok(tokens) if tokens > 0 => Ok(Some(tokens)),
-        _ => {
-            let message = format!("max_tokens must be at least 1, got {asked}.");
-            Err(ApiError::refused("max_tokens", message, Some(asked.to_string())))
-        }
+        _ => Err(SamplingError::NoTokens { asked }.into()),
     }
 }
 
@@ -46,12 +48,7 @@ pub(super) fn token_ids(field: &'static str, ids: Option<&[i64]>, vocab_size: us
     if unknown.is_empty() {
         return Ok(ids.iter().filter_map(|&id| known(id)).collect());
     }
-    let message = if field == "allowed_token_ids" {
-        "allowed_token_ids contains out-of-vocab token id!".to_owned()
-    } else {
-        format!("token_id(s) {unknown:?} in {field} contain out-of-vocab token ids. Vocabulary size: {vocab_size}")
-    };
-    Err(ApiError::refused(field, message, Some(format!("{unknown:?}"))))
+    Err(SamplingError::unknown_ids(field, &unknown, vocab_size).into())
 }
 
 /// Each word with and without a space before it, as vLLM's `SamplingParams.update_from_tokenizer` encodes them.
@@ -72,8 +69,7 @@ pub(super) fn bad_words(words: &[String], tokenizer: &Tokenizer) -> Result<Vec<V
         let word = word.trim_start();
         let plain = tokenizer.encode(word, false)?;
         if plain.is_empty() {
-            let message = "bad_words entries must tokenize to at least one token.";
-            return Err(ApiError::refused("bad_words", message, Some(shown())));
+            return Err(ApiError::refused("bad_words", SamplingError::NO_BAD_WORD, Some(shown())));
         }
         let spaced = tokenizer.encode(&format!(" {word}"), false)?;
         if spaced.first() != plain.first() && spaced.len() == plain.len() {

@@ -3,6 +3,7 @@
 //! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
 
 mod checks;
+pub(super) mod rules;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,8 +12,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use checks::{bad_words, checked_max_tokens, token_ids, within_limit};
+use rules::MOST_STOP_STRINGS;
 
 use super::{
+    before::not_positive,
     cache_salt::cache_salt,
     error::ApiError,
     repetition::RepetitionFields,
@@ -23,15 +26,13 @@ use super::{
 use crate::{
     TokenId,
     generation::TextOptions,
-    json::string_repr,
+    json::{Path, string_repr},
     parser::OutputFormat,
     sampling::{Logprobs, SamplingParams},
     tokenizer::Tokenizer,
     turn::{Sampling, SamplingPolicy, Truncation},
 };
 
-/// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
-const MAX_STOP_STRINGS: usize = 4;
 /// Most sequences of one request (vLLM: `VLLM_MAX_N_SEQUENCES`).
 pub(super) const MAX_N: i64 = 16_384;
 
@@ -132,7 +133,7 @@ impl RefusedFields {
     }
 }
 
-fn refuse(field: &str) -> ApiError {
+fn refuse(field: &'static str) -> ApiError {
     ApiError::invalid(field, format!("`{field}` is not supported by this server"))
 }
 
@@ -234,10 +235,10 @@ impl SamplingFields {
             Some(Stop::One(stop)) => vec![stop.clone()],
             Some(Stop::Many(stops)) => stops.clone(),
         };
-        if stop.len() > MAX_STOP_STRINGS {
+        if stop.len() > MOST_STOP_STRINGS {
             let message =
-                format!("List should have at most {MAX_STOP_STRINGS} items after validation, not {}", stop.len());
-            return Err(ApiError::malformed(Some("body.stop".to_owned()), message));
+                format!("List should have at most {MOST_STOP_STRINGS} items after validation, not {}", stop.len());
+            return Err(ApiError::malformed(Some(Path::from("body").then("stop")), message));
         }
         if stop.iter().any(String::is_empty) {
             return Err(ApiError::invalid_request("stop cannot contain an empty string."));
@@ -266,7 +267,7 @@ impl SamplingFields {
         let asked = self.stream_interval.unwrap_or(1);
         let Ok(asked @ 1..) = usize::try_from(asked) else {
             let message = "1 validation error:\n  body.stream_interval: Input should be greater than or equal to 1";
-            return Err(ApiError::malformed(Some("body.stream_interval".to_owned()), message));
+            return Err(ApiError::malformed(Some(Path::from("body").then("stream_interval")), message));
         };
         Ok(asked.max(least))
     }
@@ -300,8 +301,7 @@ impl SamplingFields {
             return Ok(Some(Logprobs::Ids(token_ids("logprob_token_ids", Some(ids), vocab_size)?)));
         }
         if ids.is_some() {
-            let message = "when using `logprob_token_ids`, `logprobs` must be set to true.";
-            return Err(ApiError::refused("logprob_token_ids", message, None));
+            return Err(ApiError::refused("logprob_token_ids", rules::NO_LOGPROBS, None));
         }
         if let Some(asked) = &asked {
             within_limit("logprobs", asked, policy.max_logprobs, vocab_size)?;
@@ -317,9 +317,8 @@ impl SamplingFields {
                 Ok(Some(vocab_size))
             }
             Some(asked) => {
-                let top = usize::try_from(asked).map_err(|_| {
-                    ApiError::invalid("prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
-                })?;
+                let top = usize::try_from(asked)
+                    .map_err(|_| ApiError::invalid("prompt_logprobs", not_positive("prompt_logprobs")))?;
                 within_limit("prompt_logprobs", &Logprobs::Top(top), policy.max_logprobs, vocab_size)?;
                 Ok(Some(top))
             }

@@ -254,7 +254,7 @@ impl NativeEngine {
         if length > self.longest_sequence + 1 {
             let longest = self.longest_sequence;
             return Err(EngineError::Unsupported(format!(
-                "prompt and max_tokens are {length} tokens together, more than the {longest} that the KV cache holds; \
+                "prompt and max_completion_tokens are {length} tokens together, more than the {longest} that the KV cache holds; \
                  start the server with a larger --kv-cache-memory"
             )));
         }

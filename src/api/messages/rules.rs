@@ -3,26 +3,30 @@
 
 use std::borrow::Cow;
 
-use super::{
-    requests::{
-        CACHE_SALT, MM_PAYLOAD, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_INT, NULLABLE_STR, XARGS,
+use crate::{
+    api::{
+        before::Checked as Outcome,
+        sampling::rules::{CACHE_SALT, MM_PAYLOAD, MOST_STOP_STRINGS, XARGS},
+        validate::Rules,
     },
-    scalar::coerced,
-    schema::{
+    json::{Items, Kind, Node},
+    pydantic::{
         Field,
         Schema::{
             self, Any, Checked, Dict, Int, IntIn, List, Literal, Nullable, Object, ShortList, Str, Tagged, Union,
         },
         Shape::Model,
-        branch, optional, required,
+        branch, coerced, optional, required,
+        scalars::{NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_INT, NULLABLE_STR},
     },
 };
-use crate::{
-    api::error::ApiError,
-    json::{Items, Kind, Node},
-};
 
-const MOST_STOP_SEQUENCES: usize = 4;
+/// What the body of a message must be.
+pub(in crate::api) static MESSAGES_RULES: Rules = Rules { before: Some(named), ..Rules::new(&MESSAGES) };
+
+/// What the body of a prompt to be counted must be.
+pub(in crate::api) static COUNT_TOKENS_RULES: Rules = Rules { before: Some(named), ..Rules::new(&COUNT_TOKENS) };
+
 /// The least budget for thoughts.
 const LEAST_BUDGET: i64 = 1024;
 
@@ -166,7 +170,7 @@ const OUTPUT_CONFIG: Schema = Nullable(&Object(
 
 const MAX_TOKENS: Schema = Checked(&Int, |tokens| {
     let is_positive = coerced(tokens).is_ok_and(|tokens| tokens.to_i128().is_none_or(|tokens| tokens > 0));
-    (!is_positive).then_some("max_tokens must be positive")
+    (!is_positive).then_some("max_completion_tokens must be positive")
 });
 
 /// The fields of a request; one whose prompt is only to be counted need not say how much may be generated.
@@ -179,7 +183,7 @@ const fn fields(max_tokens: Field) -> [Field; 23] {
         optional("output_config", OUTPUT_CONFIG),
         optional("output_format", OUTPUT_FORMAT),
         optional("thinking", THINKING),
-        optional("stop_sequences", Nullable(&ShortList(&Str, MOST_STOP_SEQUENCES))),
+        optional("stop_sequences", Nullable(&ShortList(&Str, MOST_STOP_STRINGS))),
         optional("stream", NULLABLE_BOOL),
         optional("system", SYSTEM),
         optional("temperature", NULLABLE_FLOAT),
@@ -202,10 +206,10 @@ static MESSAGES_FIELDS: [Field; 23] = fields(required("max_tokens", MAX_TOKENS))
 static COUNTED_FIELDS: [Field; 23] = fields(optional("max_tokens", Nullable(&MAX_TOKENS)));
 
 /// `POST /v1/messages`.
-pub(super) static MESSAGES: Schema = Checked(&Object(Model, &MESSAGES_FIELDS), thinks_within_the_answer);
+static MESSAGES: Schema = Checked(&Object(Model, &MESSAGES_FIELDS), thinks_within_the_answer);
 
 /// `POST /v1/messages/count_tokens`. vLLM looks at less: deliberately, what is counted is what could be sent.
-pub(super) static COUNT_TOKENS: Schema = Checked(&Object(Model, &COUNTED_FIELDS), thinks_within_the_answer);
+static COUNT_TOKENS: Schema = Checked(&Object(Model, &COUNTED_FIELDS), thinks_within_the_answer);
 
 /// A budget for thoughts leaves room for an answer, unless another server is to write it.
 fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
@@ -222,12 +226,12 @@ fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
         (budget, None) => budget.is_some(),
         (None, Some(_)) => false,
     };
-    (!fits).then_some("thinking.budget_tokens must be less than max_tokens")
+    (!fits).then_some("thinking.budget_tokens must be less than max_completion_tokens")
 }
 
 /// Claude Code has names of its own for what a user sends.
 #[expect(clippy::unnecessary_wraps, reason = "a check before the schema may fail")]
-pub(super) fn named(body: &mut Node<'_>) -> Result<(), ApiError> {
+fn named(body: &mut Node<'_>) -> Outcome {
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
     let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
         return Ok(());

@@ -3,19 +3,31 @@
 
 use std::borrow::Cow;
 
-use super::{
-    checks::{Checked, given, refuse},
-    requests::{
-        CACHE_SALT, INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR,
-        REPETITION_DETECTION, STOP, STREAM_INTERVAL, STRUCTURED_OUTPUTS, XARGS,
+use crate::{
+    api::{
+        before::{Checked, given, refuse},
+        cache_salt,
+        sampling::rules::{CACHE_SALT, REPETITION_DETECTION, STOP, STREAM_INTERVAL, XARGS},
+        structured::rules::{STRUCTURED_OUTPUTS, structured_outputs},
+        validate::Rules,
     },
-    schema::{
+    json::{Items, Kind, Node},
+    pydantic::{
         Schema::{self, Any, Bool, Dict, Float, Int, List, Literal, Nullable, Object, Str},
         Shape::Model,
         optional, required,
+        scalars::{INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR},
     },
 };
-use crate::json::{Items, Kind, Node};
+
+/// What the body of a response must be.
+pub(in crate::api) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&RESPONSES) };
+
+fn check(body: &mut Node<'_>) -> Checked {
+    tool_usage(body)?;
+    structured_outputs(body, None)?;
+    cache_salt::check(body.get("cache_salt"))
+}
 
 /// Those of `OpenAI`, and `token_ids`.
 const INCLUDE: Schema = Nullable(&List(&Literal(&[
@@ -55,8 +67,7 @@ const REASONING: Schema = Nullable(&Object(
     &[optional("effort", Nullable(&Literal(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])))],
 ));
 
-/// `POST /v1/responses`.
-pub(super) static RESPONSES: Schema = Object(
+static RESPONSES: Schema = Object(
     Model,
     &[
         optional("background", NULLABLE_BOOL),
@@ -115,7 +126,7 @@ pub(super) static RESPONSES: Schema = Object(
 
 /// A choice needs tools to choose from. Where there are none, vLLM writes that into the body: its errors count one field
 /// more than the client sent, which is why the field has no text.
-pub(super) fn tool_usage(body: &mut Node<'_>) -> Checked {
+fn tool_usage(body: &mut Node<'_>) -> Checked {
     let is_empty = |tools: &Node<'_>| matches!(&tools.kind, Kind::List(Items::Nodes(tools)) if tools.is_empty());
     let tools = given(body, "tools").filter(|tools| !is_empty(tools));
     let choice = body.get("tool_choice");

@@ -1,6 +1,8 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`: which calls are read out of an answer (vLLM
 //! `chat_completion/protocol.py`, `renderers/online_renderer.py`).
 
+pub(super) mod rules;
+
 use super::error::ApiError;
 use crate::{
     chat::FunctionTool,
@@ -90,15 +92,13 @@ impl ToolFields<'_> {
 
     fn choice(&self) -> Result<ToolChoice, ApiError> {
         if self.tools.is_some_and(<[_]>::is_empty) {
-            let message = "`tools` must not be an empty array. Either provide at least one tool or omit the field \
-                           entirely.";
-            return Err(ApiError::refused("tools", message, None));
+            return rules::no_tool();
         }
         let choice = self.tool_choice.filter(|choice| !choice.is_null());
         match (choice, self.tools) {
             (None, None) => Ok(ToolChoice::None),
             (Some(Value::String(choice)), _) if choice == "none" => Ok(ToolChoice::None),
-            (Some(_), None) => invalid("When using `tool_choice`, `tools` must be set."),
+            (Some(_), None) => rules::no_tools(),
             (None, Some(_)) => Ok(ToolChoice::Auto),
             (Some(Value::String(choice)), _) if choice == "auto" => Ok(ToolChoice::Auto),
             (Some(Value::String(choice)), _) if choice == "required" => Ok(ToolChoice::Required),
@@ -106,11 +106,7 @@ impl ToolFields<'_> {
                 named(choice, tools).map(|name| ToolChoice::Named(name.to_owned()))
             }
             (Some(choice), _) => {
-                let shown = choice.as_str().map_or_else(|| choice.to_json_string(), str::to_owned);
-                invalid(format!(
-                    "Invalid value for `tool_choice`: {shown}! Only named tools, \"none\", \"auto\" or \"required\" \
-                     are supported."
-                ))
+                rules::unknown_choice(&choice.as_str().map_or_else(|| choice.to_json_string(), str::to_owned))
             }
         }
     }
@@ -118,16 +114,14 @@ impl ToolFields<'_> {
 
 /// The tool that `choice` names.
 fn named<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiError> {
-    const USAGE: &str = "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";
-
     let Some(function) = choice.get("function").filter(|function| function.as_object().is_some()) else {
-        return invalid(format!("Invalid value for `function` in `tool_choice`! {USAGE}"));
+        return invalid(format!("Invalid value for `function` in `tool_choice`! {}", rules::USAGE));
     };
     match function.get("name").map(Value::as_str) {
-        None => invalid(format!("Expected field `name` in `function` in `tool_choice`! {USAGE}")),
-        Some(None | Some("")) => invalid(format!("Invalid `name` in `function` in `tool_choice`! {USAGE}")),
+        None => invalid(format!("Expected field `name` in `function` in `tool_choice`! {}", rules::USAGE)),
+        Some(None | Some("")) => invalid(format!("Invalid `name` in `function` in `tool_choice`! {}", rules::USAGE)),
         Some(Some(name)) if tools.iter().any(|tool| tool.name == name) => Ok(name),
-        Some(Some(_)) => invalid("The tool specified in `tool_choice` does not match any of the specified `tools`"),
+        Some(Some(_)) => rules::no_such_tool(),
     }
 }
 

@@ -1,31 +1,22 @@
-//! Whether a body is a request, by vLLM's rules and in its words (FastAPI and pydantic's lax mode).
+//! How a body is read: parsed once, checked by the rules that vLLM declares for its type, and put into that type.
 //!
-//! Owns which values pass for which fields, and turns those that pass only laxly into what serde takes. Refuses to know
-//! what a request means: limits of single fields are their readers' business.
-
-mod anthropic;
-mod checks;
-mod issue;
-mod messages;
-mod requests;
-mod responses;
-mod scalar;
-mod schema;
-mod walk;
+//! Owns the order of these steps. What the rules are stands beside each type.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{error::ApiError, sampling::SamplingFields};
+use super::{
+    chat_messages,
+    error::ApiError,
+    sampling::SamplingFields,
+    validation_error::{invalid_json, missing, value_error},
+};
 use crate::{
     TokenId,
-    json::{Document, Kind, Node, Reader, Rewrites},
+    json::{Document, Kind, Node, Path, Reader, Rewrites, Segment},
+    pydantic::{NotFinite, Schema, Walk},
     sampling::SamplingParams,
 };
-use issue::{Complaint, Context};
-pub(super) use issue::{broken_rule, empty_list, missing, missing_of, not_a_list, value_error};
-use schema::Schema;
-use walk::{NotFinite, Walk};
 
 /// A request that vLLM declares.
 pub(super) trait Body: DeserializeOwned + Send + 'static {
@@ -43,80 +34,43 @@ type Before = fn(&mut Node<'_>) -> Result<(), ApiError>;
 /// What a body must be.
 #[derive(Debug)]
 pub(super) struct Rules {
-    schema: &'static Schema,
+    /// What each field may be.
+    pub(super) schema: &'static Schema,
     /// Runs first, and may put the body into the form that the schema is for.
-    before: Option<Before>,
+    pub(super) before: Option<Before>,
     /// Whether an assistant's calls are looked at after everything else.
-    checks_calls: bool,
+    pub(super) checks_calls: bool,
     /// What the schema is a union of; the first that fits is taken.
-    alternatives: &'static [Alternative],
+    pub(super) alternatives: &'static [Alternative],
 }
 
 /// One of several requests that share a path.
 #[derive(Debug)]
-struct Alternative {
+pub(super) struct Alternative {
     /// The field that makes the difference.
-    key: &'static str,
-    schema: &'static Schema,
+    pub(super) key: &'static str,
+    /// What its fields may be.
+    pub(super) schema: &'static Schema,
     /// Fields of the others, of any type here.
-    foreign: &'static [&'static str],
+    pub(super) foreign: &'static [&'static str],
 }
 
-/// `POST /v1/chat/completions`.
-pub(super) static CHAT: Rules =
-    Rules { schema: &requests::CHAT, before: Some(checks::chat), checks_calls: true, alternatives: &[] };
-
-/// `POST /v1/completions`.
-pub(super) static COMPLETION: Rules =
-    Rules { schema: &requests::COMPLETION, before: Some(checks::completion), checks_calls: false, alternatives: &[] };
-
-/// `POST /tokenize`.
-pub(super) static TOKENIZE: Rules = Rules {
-    schema: &requests::TOKENIZE,
-    before: Some(checks::tokenize),
-    checks_calls: true,
-    alternatives: &[
-        Alternative { key: "messages", schema: &requests::TOKENIZE_CHAT_ONLY, foreign: &["prompt"] },
-        Alternative {
-            key: "prompt",
-            schema: &requests::TOKENIZE_TEXT_ONLY,
-            foreign: &[
-                "messages",
-                "add_generation_prompt",
-                "continue_final_message",
-                "chat_template",
-                "chat_template_kwargs",
-                "tools",
-            ],
-        },
-    ],
-};
-
-/// `POST /v1/responses`.
-pub(super) static RESPONSES: Rules =
-    Rules { schema: &responses::RESPONSES, before: Some(checks::responses), checks_calls: false, alternatives: &[] };
-
-/// `POST /detokenize`.
-pub(super) static DETOKENIZE: Rules =
-    Rules { schema: &requests::DETOKENIZE, before: None, checks_calls: false, alternatives: &[] };
-
-/// `POST /v1/messages`.
-pub(super) static MESSAGES: Rules =
-    Rules { schema: &anthropic::MESSAGES, before: Some(anthropic::named), checks_calls: false, alternatives: &[] };
-
-/// `POST /v1/messages/count_tokens`.
-pub(super) static COUNT_TOKENS: Rules =
-    Rules { schema: &anthropic::COUNT_TOKENS, before: Some(anthropic::named), checks_calls: false, alternatives: &[] };
+impl Rules {
+    /// A schema and nothing else.
+    pub(super) const fn new(schema: &'static Schema) -> Self {
+        Self { schema, before: None, checks_calls: false, alternatives: &[] }
+    }
+}
 
 /// A body that its reader checks: only its JSON is checked before.
-pub(super) static ANY: Rules = Rules { schema: &Schema::Any, before: None, checks_calls: false, alternatives: &[] };
+pub(super) static ANY: Rules = Rules::new(&Schema::Any);
 
 /// Reads a body that keeps the rules of its type.
 pub(super) fn read<T: Body>(text: &str) -> Result<T, ApiError> {
     // Python's decoder takes a byte order mark for one.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.is_empty() {
-        return Err(missing(&[]));
+        return Err(missing(Path::default()));
     }
     let mut document = parse(text)?;
     if document.repeats_keys() {
@@ -131,46 +85,56 @@ pub(super) fn read<T: Body>(text: &str) -> Result<T, ApiError> {
 
 /// The type that a body which keeps its rules is read into; what the rules let pass and the type does not is refused.
 fn deserialized<T: Body>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, ApiError> {
-    let error = match serde_path_to_error::deserialize(Reader::new(root, rewrites)) {
+    let reader = Reader::new(root, rewrites);
+    // To know the way to every value takes as long as to read it: only who reads in vain needs it.
+    if let Ok(body) = T::deserialize(reader) {
+        return Ok(body);
+    }
+    let error = match serde_path_to_error::deserialize(reader) {
         Ok(body) => return Ok(body),
-        Err(error) => with_place(error, root, rewrites),
+        Err(error) => with_place(error, reader),
     };
-    let known = |segment: &&serde_path_to_error::Segment| !matches!(segment, serde_path_to_error::Segment::Unknown);
-    let segments = error.path().iter().filter(known);
-    let mut place: Vec<String> = segments.map(|segment| segment.to_string().replace(['[', ']'], "")).collect();
+    let mut path: Path = error.path().iter().filter_map(segment).collect();
     let reason = error.inner().to_string();
     // "missing field `x`" is reported at its parent; pydantic names the field itself.
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-        place.push(field.to_owned());
+        path.push(field.to_owned());
     }
-    Err(value_error(&place, &reason))
+    Err(value_error(&path, &reason))
+}
+
+/// A step to what does not fit; none where serde forgot it.
+fn segment(segment: &serde_path_to_error::Segment) -> Option<Segment> {
+    match segment {
+        serde_path_to_error::Segment::Seq { index } => Some(Segment::Index(*index)),
+        serde_path_to_error::Segment::Map { key } if key == "max_tokens" => Some(Segment::Name("max_tokens")),
+        serde_path_to_error::Segment::Map { key } => Some(Segment::Key(key.replace(['[', ']'], ""))),
+        serde_path_to_error::Segment::Enum { variant } => Some(Segment::Key(variant.clone())),
+        serde_path_to_error::Segment::Unknown => None,
+    }
 }
 
 type Unfit = serde_path_to_error::Error<serde_json::Error>;
 
 /// serde's `flatten` forgets which field it complains about; the fields that are flattened know when read alone.
-fn with_place(error: Unfit, root: &Node<'_>, rewrites: &Rewrites<'_>) -> Unfit {
+fn with_place(error: Unfit, reader: Reader<'_, '_>) -> Unfit {
     if error.path().iter().next().is_some() {
         return error;
     }
-    match serde_path_to_error::deserialize::<_, SamplingFields>(Reader::new(root, rewrites)) {
+    match serde_path_to_error::deserialize::<_, SamplingFields>(reader) {
         Err(placed) if placed.path().iter().next().is_some() => placed,
         _ => error,
     }
 }
 
 fn parse(text: &str) -> Result<Document<'_>, ApiError> {
-    Document::parse(text).map_err(|error| {
-        let complaint = Complaint::new("json_invalid", "JSON decode error")
-            .with("error", Context::Text(error.message().to_owned()));
-        issue::invalid_json(error.position(), &complaint)
-    })
+    Document::parse(text).map_err(|error| invalid_json(error.position(), error.message()))
 }
 
 /// Checks a body; what is to be read otherwise than it was written.
 fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Result<Rewrites<'a>, ApiError> {
     if document.root.is_null() {
-        return Err(missing(&[]));
+        return Err(missing(Path::default()));
     }
     if let (Kind::Object(_), Some(before)) = (&document.root.kind, rules.before) {
         before(&mut document.root)?;
@@ -188,16 +152,15 @@ fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Res
         check_calls(&mut walk, root);
     }
     if !walk.issues.is_empty() {
-        return Err(walk.issues.into_error());
+        return Err(walk.issues.into());
     }
     if let Some(error) = walk.not_finite.iter().find_map(not_finite) {
         return Err(error);
     }
     let rewrites = Rewrites::new(text, walk.rewrites);
     if let Some(&at) = document.not_finite().iter().find(|&&at| !rewrites.covers(at)) {
-        let complaint = Complaint::new("json_invalid", "JSON decode error")
-            .with("error", Context::Text("NaN and Infinity are served in number fields only".to_owned()));
-        return Err(issue::invalid_json(text[..at].chars().count(), &complaint));
+        let reason = "NaN and Infinity are served in number fields only";
+        return Err(invalid_json(text[..at].chars().count(), reason));
     }
     Ok(rewrites)
 }
@@ -208,7 +171,7 @@ fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
     for message in messages.nodes() {
         let calls = message.get("tool_calls").filter(|calls| !calls.is_null());
         if let (Some("assistant"), Some(calls)) = (message.get("role").and_then(Node::as_str), calls) {
-            walk.iterate(&messages::TOOL_CALL, calls);
+            walk.iterate(&chat_messages::TOOL_CALL, calls);
             if !walk.issues.is_empty() {
                 return;
             }
@@ -220,7 +183,9 @@ fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
 fn not_finite(number: &NotFinite) -> Option<ApiError> {
     let value = number.value;
     let mut params = SamplingParams::default();
-    match number.path.first()?.as_str() {
+    let segments = number.path.segments();
+    let Some(Segment::Name(field)) = segments.first() else { return None };
+    match *field {
         "temperature" => params.temperature = value,
         "top_p" => params.top_p = value,
         "min_p" => params.min_p = value,
@@ -231,7 +196,8 @@ fn not_finite(number: &NotFinite) -> Option<ApiError> {
         "length_penalty" => return None,
         "logit_bias" if !value.is_nan() => return None,
         "logit_bias" => {
-            let id: TokenId = number.path.last()?.parse().unwrap_or_default();
+            let Some(Segment::Key(id)) = segments.last() else { return None };
+            let id: TokenId = id.parse().unwrap_or_default();
             params.logit_bias = vec![(id, f32::NAN)];
         }
         field => return Some(ApiError::invalid(field, format!("`{field}` must hold finite numbers"))),
@@ -242,6 +208,7 @@ fn not_finite(number: &NotFinite) -> Option<ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{chat_completions, completions, tokenize};
 
     /// What a reader sees of a body that keeps the rules.
     fn read_with(text: &str, rules: &Rules) -> Result<String, ApiError> {
@@ -254,14 +221,14 @@ mod tests {
     }
 
     fn chat(text: &str) -> Result<String, String> {
-        read_with(text, &CHAT).map_err(|error| error.body().error.message)
+        read_with(text, &chat_completions::rules::RULES).map_err(|error| error.body().error.message)
     }
 
     #[test]
     fn a_strict_body_is_read_as_it_is() {
         let text = r#"{"messages":[{"role":"user","content":"x"}],"temperature":0.5,"seed":null,"x":[1,2]}"#;
         let mut document = parse(text).unwrap();
-        assert!(settled(&mut document, text, &CHAT).unwrap().is_empty());
+        assert!(settled(&mut document, text, &chat_completions::rules::RULES).unwrap().is_empty());
     }
 
     #[test]
@@ -292,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_union_takes_what_needs_no_rewriting_first() {
-        let prompt = |text: &str| read_with(text, &COMPLETION).ok();
+        let prompt = |text: &str| read_with(text, &completions::rules::RULES).ok();
         for text in [r#"{"prompt":["1"]}"#, r#"{"prompt":[]}"#, r#"{"prompt":[[1],[2]]}"#] {
             assert_eq!(prompt(text).as_deref(), Some(text));
         }
@@ -301,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_half_of_tokenize_that_fits_is_taken_and_the_other_blanked() {
-        let text = |text: &str| read_with(text, &TOKENIZE).ok();
+        let text = |text: &str| read_with(text, &tokenize::rules::TOKENIZE_RULES).ok();
         let message = r#"[{"role":"user"}]"#;
         assert_eq!(
             text(&format!(r#"{{"prompt":5,"messages":{message}}}"#)),

@@ -3,12 +3,17 @@
 //!
 //! The `guided_*` fields of earlier versions are ignored, as vLLM ignores them.
 
+pub(super) mod rules;
+
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::error::ApiError;
-use crate::structured::{Constraint, Format, JsonOptions, StructuredError};
+use crate::{
+    json::Path,
+    structured::{Constraint, Format, JsonOptions, StructuredError},
+};
 
 /// What an answer must be; at most one of the two says so.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -124,11 +129,7 @@ impl ResponseFormat {
             "text" => Ok(None),
             "json_object" => Ok(Some(Constraint::JsonObject(options))),
             "json_schema" => match &self.json_schema {
-                None => Err(ApiError::invalid(
-                    "response_format",
-                    "When response_format type is 'json_schema', the 'json_schema' field must be provided. \
-                     (parameter=response_format)",
-                )),
+                None => Err(rules::no_schema()),
                 Some(JsonSchemaFormat { schema: Some(schema), .. }) if !schema.is_null() => {
                     Ok(Some(Constraint::Json(schema.clone(), options)))
                 }
@@ -144,7 +145,7 @@ impl ResponseFormat {
                     "Input should be 'text', 'json_object', 'json_schema' or 'structural_tag', got {kind:?} for \
                      `response_format.type`"
                 );
-                Err(ApiError::malformed(Some("body.response_format.type".to_owned()), message))
+                Err(ApiError::malformed(Some(Path::from("body").then("response_format").then("type")), message))
             }
         }
     }
@@ -165,9 +166,7 @@ impl StructuredOutputs {
             ("structural_tag", self.structural_tag.is_some()),
         ];
         if given[..3].iter().filter(|(_, given)| *given).count() > 1 {
-            return Err(ApiError::invalid_request(
-                "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').",
-            ));
+            return Err(ApiError::invalid_request(rules::ONE_KIND));
         }
         let names: Vec<_> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
         if names.len() > 1 {

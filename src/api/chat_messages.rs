@@ -1,13 +1,21 @@
 //! The messages of a conversation as vLLM 0.32 declares them: OpenAI's kinds, any other role, and Harmony's own.
 
-use super::schema::{
-    Field,
-    Schema::{self, Any, Bool, Dict, Float, Int, Iterable, List, Listed, Literal, Member, Nullable, Object, Str, Union},
-    Shape::{Model, TypedDict},
-    branch, labelled, optional, required,
+use super::{
+    before::{Checked, is_true, iterable},
+    error::ApiError,
 };
-
-const NULLABLE_STR: Schema = Nullable(&Str);
+use crate::{
+    json::{Items, Kind, Node},
+    pydantic::{
+        Field,
+        Schema::{
+            self, Any, Bool, Dict, Float, Int, Iterable, List, Listed, Literal, Member, Nullable, Object, Str, Union,
+        },
+        Shape::{Model, TypedDict},
+        branch, labelled, optional, required,
+        scalars::NULLABLE_STR,
+    },
+};
 
 /// A message.
 pub(super) static MESSAGE: Schema = Union(&[
@@ -21,7 +29,7 @@ pub(super) static MESSAGE: Schema = Union(&[
     labelled("Message", Object(Model, &HARMONY)),
 ]);
 
-/// A call of an assistant's message, which vLLM checks behind everything else.
+/// A call of an assistant's message, which vLLM checks after everything else.
 pub(super) static TOOL_CALL: Schema = Union(&[
     labelled("ChatCompletionMessageFunctionToolCallParam", FUNCTION_CALL),
     labelled(
@@ -249,3 +257,37 @@ static PART: Schema = Union(&[
         ),
     ),
 ]);
+
+/// Makes `reasoning` of `reasoning_content` where there is none. Of `tool_calls`, vLLM makes lists.
+pub(super) fn normalize(body: &mut Node<'_>) -> Checked {
+    let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
+    let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
+        return Ok(());
+    };
+    for message in messages {
+        let Kind::Object(fields) = &mut message.kind else { continue };
+        if let Some(calls) = fields.get("tool_calls").filter(|calls| !calls.is_null()) {
+            iterable(calls)?;
+        }
+        let reasoning = fields.shift_remove("reasoning_content").filter(|reasoning| !reasoning.is_null());
+        if let Some(reasoning) = reasoning
+            && fields.get("reasoning").is_none_or(Node::is_null)
+        {
+            fields.insert("reasoning".to_owned(), reasoning);
+        }
+    }
+    Ok(())
+}
+
+/// A prompt ends in one way.
+pub(super) fn generation_prompt(body: &Node<'_>) -> Checked {
+    if is_true(body, "continue_final_message") && is_true(body, "add_generation_prompt") {
+        return Err(two_ends());
+    }
+    Ok(())
+}
+
+/// The refusal of a prompt that is to end in two ways.
+pub(super) fn two_ends() -> ApiError {
+    ApiError::invalid_request("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+}

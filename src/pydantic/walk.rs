@@ -3,36 +3,36 @@
 use std::borrow::Cow;
 
 use super::{
-    issue::{Complaint, Context, Issues, Segment},
+    issue::{Complaint, Context, Issues},
     scalar,
     schema::{Branch, Field, Rule, Schema, Shape},
 };
-use crate::json::{Items, Kind, Node, Rewrite, float_repr};
+use crate::json::{Items, Kind, Node, Path, Rewrite, Segment, float_repr};
 
 /// A number that is not finite, where one is allowed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct NotFinite {
-    /// The keys that lead to it.
-    pub(super) path: Vec<String>,
-    pub(super) value: f64,
+pub(crate) struct NotFinite {
+    /// The way to it.
+    pub(crate) path: Path,
+    pub(crate) value: f64,
 }
 
 /// The pass.
 #[derive(Debug)]
-pub(super) struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     text: &'a str,
-    path: Vec<Segment>,
-    pub(super) issues: Issues,
-    pub(super) rewrites: Vec<Rewrite>,
-    pub(super) not_finite: Vec<NotFinite>,
+    path: Path,
+    pub(crate) issues: Issues,
+    pub(crate) rewrites: Vec<Rewrite>,
+    pub(crate) not_finite: Vec<NotFinite>,
     /// Only whether there is an issue matters.
     trial: Option<bool>,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         let (issues, rewrites, not_finite) = (Issues::default(), Vec::new(), Vec::new());
-        Self { text, path: Vec::new(), issues, rewrites, not_finite, trial: None }
+        Self { text, path: Path::default(), issues, rewrites, not_finite, trial: None }
     }
 
     /// Words are only made where they will be read.
@@ -40,7 +40,7 @@ impl<'a> Walk<'a> {
         match &mut self.trial {
             Some(failed) => *failed = true,
             None if self.issues.is_full() => self.issues.count(),
-            None => self.issues.add(&self.path, &complaint(), node),
+            None => self.issues.add(&self.path, complaint(), node),
         }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
         self.rewrites.push(Rewrite::new(self.text, node, text));
     }
 
-    pub(super) fn check(&mut self, schema: &'static Schema, node: &Node<'_>) {
+    pub(crate) fn check(&mut self, schema: &'static Schema, node: &Node<'_>) {
         match schema {
             Schema::Any => {}
             Schema::Str => self.settle(node, scalar::string(node)),
@@ -94,13 +94,7 @@ impl<'a> Walk<'a> {
             Ok(None) => {}
             Ok(Some(value)) if value.is_finite() => self.rewrite(node, float_repr(value)),
             Ok(Some(value)) => {
-                let key = |segment: &Segment| match segment {
-                    Segment::Key(key) => Some(key.clone()),
-                    Segment::Name(name) => Some((*name).to_owned()),
-                    Segment::Index(_) => None,
-                };
-                let path = self.path.iter().filter_map(key).collect();
-                self.not_finite.push(NotFinite { path, value });
+                self.not_finite.push(NotFinite { path: self.path.clone(), value });
                 self.rewrite(node, if value < 0.0 { "-1e300" } else { "1e300" }.to_owned());
             }
             Err(complaint) => self.complain(node, || complaint),
@@ -263,14 +257,15 @@ impl<'a> Walk<'a> {
             return;
         }
         for branch in branches {
-            self.path.extend(branch.label.map(Segment::Name));
-            self.check(&branch.schema, node);
-            self.path.truncate(self.path.len() - usize::from(branch.label.is_some()));
+            match branch.label {
+                Some(label) => self.step(Segment::Name(label), &branch.schema, node),
+                None => self.check(&branch.schema, node),
+            }
         }
     }
 
     /// Whether nothing would be complained about.
-    pub(super) fn fits(&mut self, schema: &'static Schema, node: &Node<'_>) -> bool {
+    pub(crate) fn fits(&mut self, schema: &'static Schema, node: &Node<'_>) -> bool {
         let (before, numbers) = (self.rewrites.len(), self.not_finite.len());
         let outer = self.trial.replace(false);
         self.check(schema, node);
@@ -281,12 +276,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Writes null in a value's place.
-    pub(super) fn blank(&mut self, node: &Node<'_>) {
+    pub(crate) fn blank(&mut self, node: &Node<'_>) {
         self.rewrite(node, "null".to_owned());
     }
 
     /// Checks items one by one, as Python does with an iterator, and stops after the first that fails.
-    pub(super) fn iterate(&mut self, item: &'static Schema, node: &Node<'_>) {
+    pub(crate) fn iterate(&mut self, item: &'static Schema, node: &Node<'_>) {
         for (index, node) in python_list(node).into_iter().flatten().enumerate() {
             self.step(Segment::Index(index), item, &node);
             if !self.issues.is_empty() {

@@ -1,10 +1,10 @@
-//! What a request's fields may be, in the terms of pydantic, which vLLM's requests are declared with.
+//! What a field may be, in the terms of pydantic.
 
 use crate::json::Node;
 
 /// The type of a value. Scalars are lax: `"0.5"` is a number and `1.0` an integer.
 #[derive(Debug)]
-pub(super) enum Schema {
+pub(crate) enum Schema {
     Any,
     Str,
     /// A string of so many characters, at least and at most.
@@ -38,11 +38,11 @@ pub(super) enum Schema {
 }
 
 /// The reason why a value that passed is refused after all.
-pub(super) type Rule = fn(&Node<'_>) -> Option<&'static str>;
+pub(crate) type Rule = fn(&Node<'_>) -> Option<&'static str>;
 
 /// What an object becomes, which decides how its absence is worded. Further keys are always welcome.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     TypedDict,
     Model,
     Dataclass(&'static str),
@@ -50,31 +50,44 @@ pub(super) enum Shape {
 
 /// A key of an object.
 #[derive(Debug)]
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) required: bool,
-    pub(super) schema: Schema,
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) required: bool,
+    pub(crate) schema: Schema,
 }
 
 /// One of several types; a label becomes part of the place of its complaints.
 #[derive(Debug)]
-pub(super) struct Branch {
-    pub(super) label: Option<&'static str>,
-    pub(super) schema: Schema,
+pub(crate) struct Branch {
+    pub(crate) label: Option<&'static str>,
+    pub(crate) schema: Schema,
 }
 
-pub(super) const fn required(name: &'static str, schema: Schema) -> Field {
+pub(crate) const fn required(name: &'static str, schema: Schema) -> Field {
     Field { name, required: true, schema }
 }
 
-pub(super) const fn optional(name: &'static str, schema: Schema) -> Field {
+pub(crate) const fn optional(name: &'static str, schema: Schema) -> Field {
     Field { name, required: false, schema }
 }
 
-pub(super) const fn branch(schema: Schema) -> Branch {
+pub(crate) const fn branch(schema: Schema) -> Branch {
     Branch { label: None, schema }
 }
 
-pub(super) const fn labelled(label: &'static str, schema: Schema) -> Branch {
+pub(crate) const fn labelled(label: &'static str, schema: Schema) -> Branch {
     Branch { label: Some(label), schema }
+}
+
+/// Scalars that may be null, and integers of 64 bits.
+pub(crate) mod scalars {
+    use super::Schema::{self, Any, Bool, Dict, Float, Int, IntIn, List, Nullable, Str};
+
+    pub(crate) const NULLABLE_BOOL: Schema = Nullable(&Bool);
+    pub(crate) const NULLABLE_FLOAT: Schema = Nullable(&Float);
+    pub(crate) const NULLABLE_INT: Schema = Nullable(&Int);
+    pub(crate) const NULLABLE_STR: Schema = Nullable(&Str);
+    pub(crate) const NULLABLE_IDS: Schema = Nullable(&List(&Int));
+    pub(crate) const NULLABLE_DICT: Schema = Nullable(&Dict(&Any));
+    pub(crate) const INT64: Schema = IntIn(i64::MIN, Some(i64::MAX));
 }

@@ -102,7 +102,7 @@ pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) ->
 }
 
 /// The integer that a value stands for.
-pub(super) fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
+pub(crate) fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
     let oversized =
         || Complaint::new("int_parsing_size", "Unable to parse input string as an integer, exceeded maximum size");
     match &node.kind {

@@ -1,5 +1,7 @@
 //! `POST /tokenize` and `/detokenize`, also under `/v1`: the ids that a chat or a completion would start from.
 
+pub(super) mod rules;
+
 use std::sync::Arc;
 
 use axum::{
@@ -20,7 +22,8 @@ use super::{
     error::ApiError,
     extract::JsonBody,
     token_continuity::TokenContinuity,
-    validate::{self, Body, Rules, missing},
+    validate::{Body, Rules},
+    validation_error::missing,
 };
 use crate::{
     TokenId,
@@ -93,7 +96,7 @@ struct TokenizeRequest {
 }
 
 impl Body for TokenizeRequest {
-    const RULES: &'static Rules = &validate::TOKENIZE;
+    const RULES: &'static Rules = &rules::TOKENIZE_RULES;
 }
 
 impl TokenizeRequest {
@@ -156,7 +159,7 @@ struct DetokenizeRequest {
 }
 
 impl Body for DetokenizeRequest {
-    const RULES: &'static Rules = &validate::DETOKENIZE;
+    const RULES: &'static Rules = &rules::DETOKENIZE_RULES;
 }
 
 /// Text.
@@ -189,7 +192,7 @@ async fn tokenize(
             (api.turns.encode(prompt, add_special_tokens, Extent::Whole).await?, None)
         }
         (false, None) => {
-            return Err(missing(&["prompt"]));
+            return Err(missing("prompt"));
         }
     };
     // A first turn has vLLM's own shape, which tests compare as a whole.

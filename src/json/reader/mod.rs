@@ -1,22 +1,22 @@
 //! From a document's tree to the types of serde, as `serde_json` makes them of the text: the same numbers, the same words
 //! for what does not fit, the same limit to nesting. What is rewritten is read as rewritten.
 
-use std::borrow::Cow;
+mod leaf;
+#[cfg(test)]
+mod tests;
 
 use serde::{
     de::{
-        DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess, VariantAccess,
-        Visitor,
-        value::{BorrowedStrDeserializer, StrDeserializer, StringDeserializer},
+        DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, VariantAccess, Visitor,
+        value::BorrowedStrDeserializer,
     },
     forward_to_deserialize_any,
 };
-use serde_json::{Error, Number};
+use serde_json::Error;
 
-use super::{Integer, Items, Kind, Node, Rewrites, Value, wire::VALUE};
+use super::{Items, Kind, Node, Rewrites, wire::VALUE};
+use leaf::{Ids, RAW, Raw, Scalar, number, whole};
 
-/// What `serde_json` asks for where a type wants the text of a value.
-const RAW: &str = "$serde_json::private::RawValue";
 /// How deeply `serde_json` reads lists and objects.
 const MAX_DEPTH: u8 = 128;
 
@@ -81,31 +81,6 @@ impl<'de, 'a> Reader<'de, 'a> {
 
 type Entries<'a> = indexmap::IndexMap<String, Node<'a>>;
 
-/// An integer of any size, as the visitor of [`super::Value`] takes it.
-fn whole<'de, V: Visitor<'de>>(value: &Integer, visitor: V) -> Result<V::Value, Error> {
-    match value.to_i128() {
-        Some(value) => visitor.visit_i128(value),
-        // No text has bytes of any other meaning.
-        None => visitor.visit_bytes(value.to_string().as_bytes()),
-    }
-}
-
-/// A number as `serde_json` reads its literal.
-fn number<'de, V: Visitor<'de>>(literal: &str, visitor: V) -> Result<V::Value, Error> {
-    // Most numbers are short integers.
-    if literal.len() < 19 && literal.bytes().all(|byte| byte.is_ascii_digit()) {
-        return visitor.visit_u64(literal.bytes().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')));
-    }
-    let number: Number = serde_json::from_str(literal).map_err(|_| Error::custom("number out of range"))?;
-    if let Some(value) = number.as_u64() {
-        visitor.visit_u64(value)
-    } else if let Some(value) = number.as_i64() {
-        visitor.visit_i64(value)
-    } else {
-        visitor.visit_f64(number.as_f64().unwrap_or_default())
-    }
-}
-
 impl<'de> Deserializer<'de> for Reader<'de, '_> {
     type Error = Error;
 
@@ -168,73 +143,6 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     }
 }
 
-/// `null`, `true`, `false` or a number, from its text.
-#[derive(Debug, Clone, Copy)]
-struct Scalar<'de> {
-    text: &'de str,
-}
-
-impl<'de> Deserializer<'de> for Scalar<'de> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.text {
-            "null" => visitor.visit_unit(),
-            "true" => visitor.visit_bool(true),
-            "false" => visitor.visit_bool(false),
-            literal => number(literal, visitor),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.text == "null" { visitor.visit_none() } else { visitor.visit_some(self) }
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
-        match name {
-            RAW => visitor.visit_map(Raw { text: Some(Cow::Borrowed(self.text)) }),
-            VALUE => match Value::parse(self.text) {
-                Ok(Value::Int(value)) => whole(&value, visitor),
-                Ok(Value::Float(value)) => visitor.visit_f64(value),
-                _ => self.deserialize_any(visitor),
-            },
-            _ => visitor.visit_newtype_struct(self),
-        }
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _variants: &'static [&'static str],
-        _visitor: V,
-    ) -> Result<V::Value, Error> {
-        Err(Error::custom("expected value"))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
-    }
-}
-
-/// The ids that are left of a list.
-struct Ids<'de> {
-    text: &'de str,
-    left: usize,
-}
-
-impl<'de> Ids<'de> {
-    fn next(&mut self) -> Option<&'de str> {
-        self.left = self.left.checked_sub(1)?;
-        let bytes = self.text.as_bytes();
-        let start = bytes.iter().position(u8::is_ascii_digit)?;
-        let digits = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let id = &self.text[start..start + digits];
-        self.text = &self.text[start + digits..];
-        Some(id)
-    }
-}
-
 /// A list, from some item on; one of the two is empty.
 struct List<'de, 'a> {
     ids: Ids<'de>,
@@ -249,9 +157,11 @@ impl<'de> SeqAccess<'de> for List<'de, '_> {
         if let Some(node) = self.nodes.next() {
             return seed.deserialize(Reader { node, ..self.reader }).map(Some);
         }
-        let Some(text) = self.ids.next() else { return Ok(None) };
-        let text = self.reader.rewrites.of(&Node { text, kind: Kind::Null }).unwrap_or(text);
-        seed.deserialize(Scalar { text }).map(Some)
+        let Some(id) = self.ids.next() else { return Ok(None) };
+        match self.reader.rewrites.of(&Node { text: id.text, kind: Kind::Null }) {
+            Some(text) => seed.deserialize(Scalar { text }).map(Some),
+            None => seed.deserialize(id).map(Some),
+        }
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -329,30 +239,5 @@ impl<'de> VariantAccess<'de> for Object<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         self.value()?.deserialize_struct("", fields, visitor)
-    }
-}
-
-/// The text of a value, in the form of a map that `serde_json` asks for.
-struct Raw<'de> {
-    text: Option<Cow<'de, str>>,
-}
-
-impl<'de> MapAccess<'de> for Raw<'de> {
-    type Error = Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        if self.text.is_none() {
-            return Ok(None);
-        }
-        let key: StrDeserializer<'_, Error> = RAW.into_deserializer();
-        seed.deserialize(key).map(Some)
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        match self.text.take() {
-            Some(Cow::Borrowed(text)) => seed.deserialize(BorrowedStrDeserializer::new(text)),
-            Some(Cow::Owned(text)) => seed.deserialize(StringDeserializer::new(text)),
-            None => Err(Error::custom("a value without a key")),
-        }
     }
 }
