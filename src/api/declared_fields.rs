@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{chat_completions, completions, messages, responses, sampling, stream_options, structured, tokenize};
+use super::{
+    chat_completions, completions,
+    fields::{sampling, stream_options, structured},
+    messages, responses, tokenize,
+};
 use crate::pydantic::Schema;
 
 /// Names that rules declare.

@@ -7,7 +7,12 @@ use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Api, caller::Caller, chat_completions, completions, error::ApiError, extract::JsonBody};
+use super::{
+    Api,
+    body::extract::JsonBody,
+    chat_completions, completions,
+    http::{caller::Caller, error::ApiError},
+};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(invocations))

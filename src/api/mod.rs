@@ -3,47 +3,20 @@
 //! Owns wire shapes, the error table and server-sent events. A handler reads a request, has a turn made of it by `turn`,
 //! and answers. Refuses logic that does not depend on a wire shape.
 
-mod before;
-mod cache_salt;
-mod caller;
-mod capability;
+mod about;
+mod answer;
+mod body;
 mod chat_completions;
-mod chat_messages;
 mod completions;
-mod conversation;
 #[cfg(test)]
 mod declared_fields;
-mod derender;
-mod docs;
-mod document;
-mod error;
-mod extract;
-mod generate;
-mod health;
+mod fields;
+mod http;
 mod invocations;
 mod messages;
-mod models;
-mod output;
-mod render;
-mod repetition;
 mod responses;
-mod sampling;
-mod sanitize;
-mod server_load;
-mod slashes;
-mod sse;
-mod stream_interval;
-mod stream_options;
-mod structured;
-mod thinking_budget;
-mod token_continuity;
+mod token_io;
 mod tokenize;
-mod tokenizer_info;
-mod tools;
-mod truncation;
-mod validate;
-mod validation_error;
-mod wording;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,17 +30,12 @@ use axum::{
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use docs::Docs;
-pub use error::ApiError;
-pub use models::ServedModels;
+pub use self::http::{docs::Docs, error::ApiError, slashes::Https};
+pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
 pub use responses::Responses;
-pub use server_load::ServerLoad;
-pub use slashes::Https;
-pub use tokenizer_info::TokenizerInfo;
 
+use self::http::{document::Document, slashes::Paths};
 use crate::{store::MemoryStore, turn::Turns};
-use document::Document;
-use slashes::Paths;
 
 /// What responses may take up, and how long they are kept, where no flag says so.
 const RESPONSE_BYTES: u64 = 1 << 24;
@@ -133,18 +101,20 @@ fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> Str
 fn routes() -> OpenApiRouter<Arc<Api>> {
     let mut router = OpenApiRouter::with_openapi(Document::openapi())
         .merge(chat_completions::router())
-        .merge(capability::router())
+        .merge(token_io::chats())
+        .merge(about::capability::router())
         .merge(completions::router())
+        .merge(token_io::completions())
         .merge(messages::router())
-        .merge(generate::router())
+        .merge(token_io::router())
         .merge(invocations::router())
         .merge(responses::router())
         .merge(tokenize::router())
-        .merge(tokenizer_info::router())
-        .merge(models::router())
-        .merge(health::router())
-        .merge(server_load::router());
-    document::complete(router.get_openapi_mut());
+        .merge(about::tokenizer_info::router())
+        .merge(about::models::router())
+        .merge(about::health::router())
+        .merge(about::server_load::router());
+    http::document::complete(router.get_openapi_mut());
     router
 }
 
@@ -159,7 +129,7 @@ async fn refuse_head(request: Request, next: Next) -> Response {
     let is_page = matches!(request.uri().path(), "/docs" | "/openapi.json" | "/redoc");
     let response = next.run(request).await;
     if is_head && !is_page && response.status().is_success() {
-        return ([(ALLOW, "GET")], error::method_not_allowed().await).into_response();
+        return ([(ALLOW, "GET")], http::error::method_not_allowed().await).into_response();
     }
     response
 }
@@ -167,15 +137,15 @@ async fn refuse_head(request: Request, next: Next) -> Response {
 /// All public routes.
 pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     let (routes, document) = routes().split_for_parts();
-    let paths = Paths::new(&document, docs::pages(docs));
+    let paths = Paths::new(&document, http::docs::pages(docs));
     routes
-        .merge(docs::router(document, docs))
-        .layer(middleware::from_fn_with_state(Arc::clone(&api), server_load::track))
+        .merge(http::docs::router(document, docs))
+        .layer(middleware::from_fn_with_state(Arc::clone(&api), about::server_load::track))
         .fallback(move |request: Request| {
             let redirection = paths.redirection(&request);
-            async move { redirection.unwrap_or_else(error::not_found) }
+            async move { redirection.unwrap_or_else(http::error::not_found) }
         })
-        .method_not_allowed_fallback(error::method_not_allowed)
+        .method_not_allowed_fallback(http::error::method_not_allowed)
         .layer(middleware::from_fn(refuse_head))
         .with_state(api)
 }

@@ -10,7 +10,6 @@ use crate::it::layering::{Source, is_name, name_at, sources};
 
 /// Circles that are still there. The list may only get shorter.
 const KNOWN: &[&[&str]] = &[
-    &["src/api/derender.rs", "src/api/generate/given.rs"],
     &["src/engine/native/cuda/cache.rs", "src/engine/native/cuda/kernels/attention.rs"],
     &["src/engine/native/cuda/kernels/logits.rs", "src/engine/native/cuda/logits.rs"],
     // A filter applies tests by name, and a test asks whether a filter of a name exists: jinja2 has it so.
@@ -19,6 +18,23 @@ const KNOWN: &[&[&str]] = &[
         "src/prompt/template/filters/select.rs",
         "src/prompt/template/predicates.rs",
     ],
+];
+
+/// What each room of `api` may use of the others. Nothing points up, and only `api` itself knows all of them.
+const ROOMS_OF_API: [(&str, &[&str]); 13] = [
+    ("http", &[]),
+    ("answer", &["http"]),
+    ("about", &["answer", "http"]),
+    ("fields", &["http"]),
+    ("body", &["fields", "http"]),
+    ("chat_completions", &["answer", "body", "fields", "http"]),
+    ("completions", &["answer", "body", "fields", "http"]),
+    ("messages", &["answer", "body", "fields", "http"]),
+    ("responses", &["answer", "body", "fields", "http"]),
+    ("tokenize", &["answer", "body", "fields", "http"]),
+    ("token_io", &["answer", "body", "chat_completions", "completions", "fields", "http"]),
+    ("invocations", &["body", "chat_completions", "completions", "http"]),
+    ("declared_fields", &[]),
 ];
 
 /// The path of a module, or of a name in it, from the crate's root.
@@ -270,6 +286,55 @@ fn no_files_import_each_other_but_those_on_the_list() {
     assert!(new.is_empty(), "files that import each other: {new:#?}");
     let gone: Vec<_> = known.difference(&found).collect();
     assert!(gone.is_empty(), "no circles any more, to be taken off the list: {gone:#?}");
+}
+
+/// `fields` of `src/api/fields/tools/mod.rs`; `None` outside of the rooms.
+fn room_of_api(path: &str) -> Option<&str> {
+    let inner = path.strip_prefix("src/api/")?;
+    let room = inner.split('/').next()?.trim_end_matches(".rs");
+    (room != "mod").then_some(room)
+}
+
+/// Uses of one room of `api` by another that the table does not allow.
+fn wrong_uses_within_api(code: &Crate) -> Vec<String> {
+    let rooms: BTreeMap<_, _> = ROOMS_OF_API.into_iter().collect();
+    let mut complaints = Vec::new();
+    for (file, used) in code.uses() {
+        let Some(room) = room_of_api(file) else { continue };
+        let Some(allowed) = rooms.get(room) else {
+            complaints.push(format!("{file}: the room `{room}` is not in the table"));
+            continue;
+        };
+        for used in used {
+            let wrong = room_of_api(used).filter(|used| *used != room && !allowed.contains(used));
+            complaints.extend(wrong.map(|wrong| format!("{file}: `{room}` may not use `{wrong}` ({used})")));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn no_room_of_the_api_uses_one_above_it() {
+    let complaints = wrong_uses_within_api(&Crate::of(&sources(&["src"])));
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn a_use_of_a_higher_room_of_the_api_is_found() {
+    let sources = [
+        Source::new("src/api/mod.rs", "mod http;\nmod messages;"),
+        Source::new("src/api/http/mod.rs", "mod error;"),
+        Source::new("src/api/http/error.rs", "use crate::api::messages::Message;"),
+        Source::new("src/api/messages/mod.rs", "use super::http::error::Error;"),
+        Source::new("src/api/attic.rs", ""),
+    ];
+    assert_eq!(
+        wrong_uses_within_api(&Crate::of(&sources)),
+        [
+            "src/api/attic.rs: the room `attic` is not in the table",
+            "src/api/http/error.rs: `http` may not use `messages` (src/api/messages/mod.rs)",
+        ]
+    );
 }
 
 fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {

@@ -112,8 +112,8 @@ const OWNED: [(&str, &[&str]); 14] = [
     (
         "StatusCode",
         &[
-            "src/api/error.rs",
-            "src/api/health.rs",
+            "src/api/http/error.rs",
+            "src/api/about/health.rs",
             "src/server/auth.rs",
             // Browsers take nothing else for an answer to a preflight request.
             "src/server/cors.rs",

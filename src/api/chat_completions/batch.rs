@@ -23,12 +23,13 @@ use super::{
 use crate::{
     api::{
         Api,
-        caller::Caller,
-        conversation::SESSION_HEADER,
-        error::ApiError,
-        extract::{JsonBody, parse},
-        stream_options::Delivery,
-        validation_error::{empty_list, missing_of, not_a_list},
+        body::extract::{JsonBody, parse},
+        fields::{conversation::SESSION_HEADER, stream_options::Delivery},
+        http::{
+            caller::Caller,
+            error::ApiError,
+            validation_error::{empty_list, missing_of, not_a_list},
+        },
     },
     chat::Message,
     generation::collect,

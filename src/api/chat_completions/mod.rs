@@ -2,13 +2,11 @@
 
 mod batch;
 mod deltas;
-mod derender;
-mod render;
-mod request;
-mod response;
+pub(super) mod request;
+pub(super) mod response;
 pub(super) mod rules;
-mod shown;
-mod types;
+pub(super) mod shown;
+pub(super) mod types;
 
 use std::sync::Arc;
 
@@ -22,14 +20,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    caller::Caller,
-    error::ApiError,
-    extract::{JsonBody, parse},
-    sse,
-    stream_interval::batched,
-    stream_options::Delivery,
-    token_continuity::TokenContinuity,
-    validation_error::missing,
+    answer::token_continuity::TokenContinuity,
+    body::extract::{JsonBody, parse},
+    fields::{stream_interval::batched, stream_options::Delivery},
+    http::{caller::Caller, error::ApiError, sse, validation_error::missing},
 };
 use crate::{generation::collect, turn::PreparedTurn};
 use request::ChatTurn;
@@ -41,8 +35,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(create_chat_completion))
         .routes(routes!(create_chat_completion_from_tokens))
         .merge(batch::router())
-        .merge(render::router())
-        .merge(derender::router())
 }
 
 /// Continues a conversation.

@@ -4,13 +4,14 @@ use super::{rules::NO_TOP_LOGPROBS, shown::Shown, types::ChatCompletionRequest};
 use crate::{
     api::{
         Api, answer_id,
-        before::not_positive,
-        caller::Caller,
-        conversation::{CarrierFields, Conversation},
-        error::ApiError,
-        sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
-        stream_options::{Delivery, delivery},
-        tools::ToolFields,
+        fields::{
+            before::not_positive,
+            conversation::{CarrierFields, Conversation},
+            sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
+            stream_options::{Delivery, delivery},
+            tools::ToolFields,
+        },
+        http::{caller::Caller, error::ApiError},
     },
     json::Value,
     sampling::Logprobs,
@@ -19,17 +20,17 @@ use crate::{
 
 /// A valid request.
 #[derive(Debug)]
-pub(super) struct ChatTurn {
-    pub(super) id: String,
-    pub(super) turn: Turn,
-    pub(super) shown: Shown,
+pub(in crate::api) struct ChatTurn {
+    pub(in crate::api) id: String,
+    pub(in crate::api) turn: Turn,
+    pub(in crate::api) shown: Shown,
     /// Tokens of a chunk in the middle of a stream.
     pub(super) stream_interval: usize,
     pub(super) delivery: Delivery,
 }
 
 impl ChatTurn {
-    pub(super) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
+    pub(in crate::api) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
         let tokenizer = api.turns.tokenizer();
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());

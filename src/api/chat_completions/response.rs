@@ -14,14 +14,16 @@ use crate::{
     TokenId,
     api::{
         Api,
-        error::ApiError,
-        output::{
-            CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT, StopReason,
-            StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+        answer::{
+            output::{
+                CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT,
+                StopReason, StreamedUsage, TokenSpelling, Usage, created, finish_fields, prompt_logprobs,
+                shown_alternatives,
+            },
+            token_continuity::TokenContinuity,
         },
-        sse,
-        token_continuity::TokenContinuity,
-        tools::{ParserCounter, ToolChoice},
+        fields::tools::{ParserCounter, ToolChoice},
+        http::{error::ApiError, sse},
     },
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish},
@@ -30,7 +32,7 @@ use crate::{
 
 /// How a choice ended, in streams too. That it calls counts more than what ended its tokens, unless the server cut it off:
 /// more calls may have been meant. Forced calls are there if the model ended them, and a named one is not worth telling.
-pub(super) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
+pub(in crate::api) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
     let (reason, stop_reason) = finish_fields(finish);
     let calls = match choice {
         ToolChoice::None | ToolChoice::Named(_) => false,
@@ -42,7 +44,7 @@ pub(super) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (Fin
 
 /// What all parts of one answer have in common.
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of the request")]
-pub(super) struct Envelope {
+pub(in crate::api) struct Envelope {
     api: Arc<Api>,
     id: String,
     created: u64,
@@ -65,7 +67,7 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(api: Arc<Api>, id: String, prompt: &Prompted, sampling: &Sampling, shown: Shown) -> Self {
+    pub(in crate::api) fn new(api: Arc<Api>, id: String, prompt: &Prompted, sampling: &Sampling, shown: Shown) -> Self {
         let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
         let token_continuity =
             (prompt.asks_for_continuity || asks_for_ids).then(|| TokenContinuity::from(&prompt.verdict));
@@ -89,7 +91,7 @@ impl Envelope {
     }
 
     /// Of ids that were sampled before; `logprobs` says whether theirs are shown.
-    pub(super) fn of_recording(
+    pub(in crate::api) fn of_recording(
         api: Arc<Api>,
         id: String,
         prompt_token_ids: Arc<[TokenId]>,
@@ -131,7 +133,7 @@ impl Envelope {
     }
 
     /// The JSON answer.
-    pub(super) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
+    pub(in crate::api) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let tokenizer = self.api.turns.tokenizer();
         let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
@@ -179,7 +181,7 @@ impl Envelope {
     }
 
     /// The choice that a generation is.
-    pub(super) fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
+    pub(in crate::api) fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let called = !completion.tool_calls.is_empty();
         let (finish_reason, stop_reason) = ending(finish, called, &self.shown.tool_choice);
@@ -223,7 +225,7 @@ impl Envelope {
     }
 
     /// The log-probs of some tokens, if they are shown.
-    pub(super) fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
+    pub(in crate::api) fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
         if !self.logprobs {
             return Ok(None);
         }
@@ -280,7 +282,12 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub(super) fn new(envelope: Envelope, sampling: &Sampling, include_usage: bool, continuous_usage: bool) -> Self {
+    pub(in crate::api) fn new(
+        envelope: Envelope,
+        sampling: &Sampling,
+        include_usage: bool,
+        continuous_usage: bool,
+    ) -> Self {
         Self {
             envelope,
             include_usage,

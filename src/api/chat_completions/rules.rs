@@ -3,18 +3,20 @@
 
 use crate::{
     api::{
-        before::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse},
-        cache_salt,
-        chat_messages::{MESSAGE, generation_prompt, normalize},
-        sampling::rules::{
-            CACHE_SALT, MM_PAYLOAD, NO_LOGPROBS, REPETITION_DETECTION, STOP, STREAM_INTERVAL, TRUNCATE_PROMPT_TOKENS,
-            TRUNCATION_SIDE, XARGS, beam_search, prompt_logprobs,
+        body::validate::Rules,
+        fields::{
+            before::{Checked, is_minus_one, is_true, iterable, not_negative, number, refuse},
+            cache_salt,
+            chat_messages::{MESSAGE, generation_prompt, normalize},
+            sampling::rules::{
+                CACHE_SALT, MM_PAYLOAD, NO_LOGPROBS, REPETITION_DETECTION, STOP, STREAM_INTERVAL,
+                TRUNCATE_PROMPT_TOKENS, TRUNCATION_SIDE, XARGS, beam_search, prompt_logprobs,
+            },
+            stream_options::{self, STREAM_OPTIONS},
+            structured::rules::{RESPONSE_FORMAT, STRUCTURED_OUTPUTS, response_format, structured_outputs},
+            thinking_budget::check_budget,
+            tools::rules::{TOOL_CHOICE, TOOLS, tool_usage},
         },
-        stream_options::{self, STREAM_OPTIONS},
-        structured::rules::{RESPONSE_FORMAT, STRUCTURED_OUTPUTS, response_format, structured_outputs},
-        thinking_budget::check_budget,
-        tools::rules::{TOOL_CHOICE, TOOLS, tool_usage},
-        validate::Rules,
     },
     json::Node,
     pydantic::{

@@ -2,33 +2,33 @@
 
 use super::types::ChatCompletionRequest;
 use crate::{
-    api::{Api, error::ApiError, tools::ToolChoice},
+    api::{Api, fields::tools::ToolChoice, http::error::ApiError},
     prompt::said,
 };
 
 /// What an answer shows.
 #[derive(Debug, Clone)]
-pub(super) struct Shown {
+pub(in crate::api) struct Shown {
     /// Alternatives of each token; `None` is all that there are.
     pub(super) top_logprobs: Option<usize>,
     /// Who speaks.
     pub(super) role: String,
     /// With `echo`, what is put in front of the answer; empty where another role said it.
-    pub(super) echo: Option<String>,
+    pub(in crate::api) echo: Option<String>,
     /// Whether the model could choose to call.
-    pub(super) tool_choice: ToolChoice,
+    pub(in crate::api) tool_choice: ToolChoice,
     /// Whether reasoning is in the answer.
-    pub(super) reasoning: bool,
+    pub(in crate::api) reasoning: bool,
 }
 
 impl Shown {
     /// What is shown where no request says what.
-    pub(super) fn plain(api: &Api) -> Self {
+    pub(in crate::api) fn plain(api: &Api) -> Self {
         let role = api.turns.policies.requests.response_role.clone();
         Self { top_logprobs: None, role, echo: None, tool_choice: ToolChoice::None, reasoning: true }
     }
 
-    pub(super) fn new(
+    pub(in crate::api) fn new(
         request: &ChatCompletionRequest,
         top_logprobs: Option<usize>,
         tool_choice: ToolChoice,

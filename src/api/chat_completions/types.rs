@@ -7,11 +7,12 @@ use super::rules;
 use crate::{
     TokenId,
     api::{
-        output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
-        sampling::SamplingFields,
-        stream_options::StreamOptions,
-        token_continuity::TokenContinuity,
-        validate::{Body, Rules},
+        answer::{
+            output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
+            token_continuity::TokenContinuity,
+        },
+        body::validate::{Body, Rules},
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
     chat::{FunctionTool, Message, TokenIds},
     json::Value,
@@ -20,7 +21,7 @@ use crate::{
 
 /// A conversation to be continued. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct ChatCompletionRequest {
+pub(in crate::api) struct ChatCompletionRequest {
     /// The conversation, oldest message first.
     pub messages: Vec<Message>,
     /// One of the served names; absent or empty is any.
@@ -108,59 +109,59 @@ impl Body for ChatCompletionRequest {
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ChatCompletion {
-    pub(super) id: String,
-    pub(super) object: &'static str,
-    pub(super) created: u64,
-    pub(super) model: String,
-    pub(super) choices: Vec<Choice>,
-    pub(super) service_tier: Option<u8>,
-    pub(super) system_fingerprint: &'static str,
-    pub(super) usage: DetailedUsage,
+pub(in crate::api) struct ChatCompletion {
+    pub(in crate::api) id: String,
+    pub(in crate::api) object: &'static str,
+    pub(in crate::api) created: u64,
+    pub(in crate::api) model: String,
+    pub(in crate::api) choices: Vec<Choice>,
+    pub(in crate::api) service_tier: Option<u8>,
+    pub(in crate::api) system_fingerprint: &'static str,
+    pub(in crate::api) usage: DetailedUsage,
     #[schema(value_type = Option<Vec<Option<Object>>>)]
-    pub(super) prompt_logprobs: Option<PromptLogprobs>,
+    pub(in crate::api) prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
-    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
+    pub(in crate::api) prompt_token_ids: Option<Vec<TokenId>>,
     /// The prompt as text, with `return_prompt_text`; null where it came in ids.
-    pub(super) prompt_text: Option<String>,
-    pub(super) kv_transfer_params: Option<u8>,
-    pub(super) ec_transfer_params: Option<u8>,
-    pub(super) metrics: Option<u8>,
+    pub(in crate::api) prompt_text: Option<String>,
+    pub(in crate::api) kv_transfer_params: Option<u8>,
+    pub(in crate::api) ec_transfer_params: Option<u8>,
+    pub(in crate::api) metrics: Option<u8>,
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) token_continuity: Option<TokenContinuity>,
+    pub(in crate::api) token_continuity: Option<TokenContinuity>,
 }
 
 /// One of `n` answers.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Choice {
-    pub(super) index: usize,
-    pub(super) message: AnswerMessage,
-    pub(super) logprobs: Option<ChoiceLogprobs>,
-    pub(super) finish_reason: FinishReason,
-    pub(super) stop_reason: Option<StopReason>,
+pub(in crate::api) struct Choice {
+    pub(in crate::api) index: usize,
+    pub(in crate::api) message: AnswerMessage,
+    pub(in crate::api) logprobs: Option<ChoiceLogprobs>,
+    pub(in crate::api) finish_reason: FinishReason,
+    pub(in crate::api) stop_reason: Option<StopReason>,
     /// Every sampled token, the stop token included, with `return_token_ids`.
-    pub(super) token_ids: Option<Vec<TokenId>>,
-    pub(super) routed_experts: Option<u8>,
+    pub(in crate::api) token_ids: Option<Vec<TokenId>>,
+    pub(in crate::api) routed_experts: Option<u8>,
 }
 
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct AnswerMessage {
-    pub(super) role: String,
+pub(in crate::api) struct AnswerMessage {
+    pub(in crate::api) role: String,
     /// Null where the message only makes calls.
-    pub(super) content: Option<String>,
-    pub(super) refusal: Option<u8>,
-    pub(super) annotations: Option<u8>,
-    pub(super) audio: Option<u8>,
-    pub(super) function_call: Option<u8>,
+    pub(in crate::api) content: Option<String>,
+    pub(in crate::api) refusal: Option<u8>,
+    pub(in crate::api) annotations: Option<u8>,
+    pub(in crate::api) audio: Option<u8>,
+    pub(in crate::api) function_call: Option<u8>,
     /// Absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) tool_calls: Vec<AnswerToolCall>,
-    pub(super) reasoning: Option<String>,
+    pub(in crate::api) tool_calls: Vec<AnswerToolCall>,
+    pub(in crate::api) reasoning: Option<String>,
     #[serde(flatten)]
     #[schema(value_type = TokensWhereAsked)]
-    pub(super) tokens: Option<AnswerTokens>,
+    pub(in crate::api) tokens: Option<AnswerTokens>,
 }
 
 /// How the document describes the ids of a message, which are all there or none of them.
@@ -180,21 +181,21 @@ struct TokensWhereAsked {
 
 /// A call that the model made.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct AnswerToolCall {
+pub(in crate::api) struct AnswerToolCall {
     /// What the tool's message answers to.
-    pub(super) id: String,
+    pub(in crate::api) id: String,
     /// Always `function`.
     #[serde(rename = "type")]
-    pub(super) kind: &'static str,
-    pub(super) function: CalledFunction,
+    pub(in crate::api) kind: &'static str,
+    pub(in crate::api) function: CalledFunction,
 }
 
 /// The function of a call.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CalledFunction {
-    pub(super) name: String,
+pub(in crate::api) struct CalledFunction {
+    pub(in crate::api) name: String,
     /// JSON text.
-    pub(super) arguments: String,
+    pub(in crate::api) arguments: String,
 }
 
 impl From<ToolCall> for AnswerToolCall {
@@ -206,108 +207,108 @@ impl From<ToolCall> for AnswerToolCall {
 
 /// The ids of a message, with `return_token_ids`, or with `logprobs` and `return_tokens_as_token_ids`.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct AnswerTokens {
+pub(in crate::api) struct AnswerTokens {
     /// What the model saw.
-    pub(super) prompt_token_ids: Vec<TokenId>,
+    pub(in crate::api) prompt_token_ids: Vec<TokenId>,
     /// What it sampled, the stop token included.
-    pub(super) generation_token_ids: Vec<TokenId>,
+    pub(in crate::api) generation_token_ids: Vec<TokenId>,
     /// One log-prob for each sampled token.
-    pub(super) generation_log_probs: Vec<f32>,
+    pub(in crate::api) generation_log_probs: Vec<f32>,
 }
 
 /// The log-probs of a choice or of a piece of it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ChoiceLogprobs {
-    pub(super) content: Vec<TokenLogprob>,
+pub(in crate::api) struct ChoiceLogprobs {
+    pub(in crate::api) content: Vec<TokenLogprob>,
 }
 
 /// One sampled token.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct TokenLogprob {
+pub(in crate::api) struct TokenLogprob {
     #[serde(flatten)]
-    pub(super) token: NamedLogprob,
-    pub(super) top_logprobs: Vec<NamedLogprob>,
+    pub(in crate::api) token: NamedLogprob,
+    pub(in crate::api) top_logprobs: Vec<NamedLogprob>,
 }
 
 /// A token and its log-prob.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct NamedLogprob {
+pub(in crate::api) struct NamedLogprob {
     /// The token's text, or `token_id:N`.
-    pub(super) token: String,
+    pub(in crate::api) token: String,
     /// Natural logarithm, at least -9999.
-    pub(super) logprob: f32,
+    pub(in crate::api) logprob: f32,
     /// The bytes of the sampled token, or of the name of an alternative.
-    pub(super) bytes: Vec<u8>,
+    pub(in crate::api) bytes: Vec<u8>,
 }
 
 /// One event of a stream.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ChatCompletionChunk {
-    pub(super) id: String,
-    pub(super) object: &'static str,
-    pub(super) created: u64,
-    pub(super) model: String,
-    pub(super) choices: Vec<ChunkChoice>,
+pub(in crate::api) struct ChatCompletionChunk {
+    pub(in crate::api) id: String,
+    pub(in crate::api) object: &'static str,
+    pub(in crate::api) created: u64,
+    pub(in crate::api) model: String,
+    pub(in crate::api) choices: Vec<ChunkChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<StreamedUsage>,
+    pub(in crate::api) usage: Option<StreamedUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) system_fingerprint: Option<&'static str>,
+    pub(in crate::api) system_fingerprint: Option<&'static str>,
     /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) prompt_token_ids: Nullable<Vec<TokenId>>,
+    pub(in crate::api) prompt_token_ids: Nullable<Vec<TokenId>>,
     /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) prompt_text: Nullable<String>,
+    pub(in crate::api) prompt_text: Nullable<String>,
     /// In the first chunk of a choice, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) token_continuity: Option<TokenContinuity>,
+    pub(in crate::api) token_continuity: Option<TokenContinuity>,
 }
 
 /// What one event adds to a choice.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ChunkChoice {
-    pub(super) index: usize,
-    pub(super) delta: ChunkDelta,
-    pub(super) logprobs: Option<ChoiceLogprobs>,
-    pub(super) finish_reason: Option<FinishReason>,
+pub(in crate::api) struct ChunkChoice {
+    pub(in crate::api) index: usize,
+    pub(in crate::api) delta: ChunkDelta,
+    pub(in crate::api) logprobs: Option<ChoiceLogprobs>,
+    pub(in crate::api) finish_reason: Option<FinishReason>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stop_reason: Nullable<StopReason>,
+    pub(in crate::api) stop_reason: Nullable<StopReason>,
     /// The tokens of this event; null unless asked for. Absent in the first chunk of a choice.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) token_ids: Nullable<Vec<TokenId>>,
+    pub(in crate::api) token_ids: Nullable<Vec<TokenId>>,
 }
 
 /// What one event adds to a message.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub(super) struct ChunkDelta {
+pub(in crate::api) struct ChunkDelta {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) role: Option<String>,
+    pub(in crate::api) role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) content: Nullable<String>,
+    pub(in crate::api) content: Nullable<String>,
     /// What the model thought.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reasoning: Option<String>,
+    pub(in crate::api) reasoning: Option<String>,
     /// The name of a call, or its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) tool_calls: Vec<ChunkToolCall>,
+    pub(in crate::api) tool_calls: Vec<ChunkToolCall>,
 }
 
 /// What a chunk says of a call: id, type and name first, then the arguments.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ChunkToolCall {
+pub(in crate::api) struct ChunkToolCall {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) id: Option<String>,
+    pub(in crate::api) id: Option<String>,
     /// Always `function`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub(super) kind: Option<&'static str>,
+    pub(in crate::api) kind: Option<&'static str>,
     /// The call's place in the message.
-    pub(super) index: usize,
-    pub(super) function: ChunkFunction,
+    pub(in crate::api) index: usize,
+    pub(in crate::api) function: ChunkFunction,
 }
 
 impl ChunkToolCall {
     /// A call in one piece.
-    pub(super) fn whole(index: usize, call: &ToolCall) -> Self {
+    pub(in crate::api) fn whole(index: usize, call: &ToolCall) -> Self {
         let ToolCall { id, name, arguments } = call.clone();
         let function = ChunkFunction { name: Some(name), arguments: Some(arguments) };
         Self { id: Some(id), kind: Some("function"), index, function }
@@ -316,10 +317,10 @@ impl ChunkToolCall {
 
 /// What a chunk says of the function of a call.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub(super) struct ChunkFunction {
+pub(in crate::api) struct ChunkFunction {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) name: Option<String>,
+    pub(in crate::api) name: Option<String>,
     /// JSON text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) arguments: Option<String>,
+    pub(in crate::api) arguments: Option<String>,
 }

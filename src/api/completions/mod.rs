@@ -1,11 +1,9 @@
 //! `POST /v1/completions`.
 
-mod derender;
-mod render;
-mod request;
-mod response;
+pub(super) mod request;
+pub(super) mod response;
 pub(super) mod rules;
-mod types;
+pub(super) mod types;
 
 use std::sync::Arc;
 
@@ -19,13 +17,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    caller::Caller,
-    conversation::session_of,
-    error::ApiError,
-    extract::{JsonBody, parse},
-    sse,
-    stream_interval::batched,
-    stream_options::Delivery,
+    body::extract::{JsonBody, parse},
+    fields::{conversation::session_of, stream_interval::batched, stream_options::Delivery},
+    http::{caller::Caller, error::ApiError, sse},
 };
 use crate::{
     generation::collect,
@@ -36,7 +30,7 @@ use response::{Chunks, Envelope};
 use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
-    OpenApiRouter::new().routes(routes!(create_completion)).merge(render::router()).merge(derender::router())
+    OpenApiRouter::new().routes(routes!(create_completion))
 }
 
 /// Continues texts or token ids.

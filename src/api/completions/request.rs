@@ -10,11 +10,12 @@ use crate::{
     TokenId,
     api::{
         Api, answer_id,
-        before::not_positive,
-        caller::Caller,
-        error::ApiError,
-        sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
-        stream_options::{Delivery, delivery},
+        fields::{
+            before::not_positive,
+            sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
+            stream_options::{Delivery, delivery},
+        },
+        http::{caller::Caller, error::ApiError},
     },
     sampling::Logprobs,
     tokenizer::Extent,
@@ -26,33 +27,37 @@ const DEFAULT_MAX_TOKENS: i64 = 16;
 
 /// One prompt of a request.
 #[derive(Debug, Clone)]
-pub(super) struct Prompt {
-    pub(super) token_ids: Arc<[TokenId]>,
+pub(in crate::api) struct Prompt {
+    pub(in crate::api) token_ids: Arc<[TokenId]>,
     /// The text to repeat, with `echo`.
-    pub(super) text: Option<String>,
+    pub(in crate::api) text: Option<String>,
 }
 
 /// A valid request.
 #[derive(Debug)]
-pub(super) struct CompletionTurn {
-    pub(super) id: String,
-    pub(super) prompts: Vec<Prompt>,
-    pub(super) sampling: Sampling,
-    pub(super) logprobs: Option<ShownLogprobs>,
-    pub(super) delivery: Delivery,
+pub(in crate::api) struct CompletionTurn {
+    pub(in crate::api) id: String,
+    pub(in crate::api) prompts: Vec<Prompt>,
+    pub(in crate::api) sampling: Sampling,
+    pub(in crate::api) logprobs: Option<ShownLogprobs>,
+    pub(in crate::api) delivery: Delivery,
     /// Tokens of a chunk in the middle of a stream.
-    pub(super) stream_interval: usize,
-    pub(super) echo: bool,
+    pub(in crate::api) stream_interval: usize,
+    pub(in crate::api) echo: bool,
     /// Only the prompt is repeated (`echo` with 0 tokens); the engine samples one token all the same, as in vLLM.
-    pub(super) prompt_only: bool,
+    pub(in crate::api) prompt_only: bool,
 }
 
 /// Alternatives to show at each position; `None` is all that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ShownLogprobs(pub(super) Option<usize>);
+pub(in crate::api) struct ShownLogprobs(pub(in crate::api) Option<usize>);
 
 impl CompletionTurn {
-    pub(super) async fn new(request: CompletionRequest, caller: &Caller, api: &Arc<Api>) -> Result<Self, ApiError> {
+    pub(in crate::api) async fn new(
+        request: CompletionRequest,
+        caller: &Caller,
+        api: &Arc<Api>,
+    ) -> Result<Self, ApiError> {
         api.models.check(request.model.as_deref())?;
         refuse_unserved(&request)?;
         let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref());

@@ -12,26 +12,25 @@ use crate::{
     TokenId,
     api::{
         Api,
-        error::ApiError,
-        output::{
+        answer::output::{
             DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, StreamedUsage, TokenSpelling, Usage, created,
             finish_fields, prompt_logprobs, shown_alternatives,
         },
-        sse,
+        http::{error::ApiError, sse},
     },
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event},
 };
 
 /// What all parts of one answer have in common.
-pub(super) struct Envelope {
+pub(in crate::api) struct Envelope {
     api: Arc<Api>,
     created: u64,
     turn: CompletionTurn,
 }
 
 impl Envelope {
-    pub(super) fn new(api: Arc<Api>, turn: CompletionTurn) -> Self {
+    pub(in crate::api) fn new(api: Arc<Api>, turn: CompletionTurn) -> Self {
         Self { api, created: created(), turn }
     }
 
@@ -59,7 +58,7 @@ impl Envelope {
     }
 
     /// The JSON answer.
-    pub(super) fn answer(&self, completions: &[Completion]) -> Result<CompletionAnswer, ApiError> {
+    pub(in crate::api) fn answer(&self, completions: &[Completion]) -> Result<CompletionAnswer, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let cached = |completion: &Completion| completion.prompt.as_ref().map(|prompt| prompt.cached_tokens);
         let details = self.details(completions.iter().map(cached));
@@ -80,7 +79,7 @@ impl Envelope {
     }
 
     /// The choice that a generation is.
-    pub(super) fn choice(&self, index: usize, completion: &Completion) -> Result<CompletionChoice, ApiError> {
+    pub(in crate::api) fn choice(&self, index: usize, completion: &Completion) -> Result<CompletionChoice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let (finish_reason, stop_reason) = finish_fields(finish);
         let ids = self.turn.sampling.return_token_ids;
@@ -142,7 +141,7 @@ impl Envelope {
     }
 
     /// The log-probs of some tokens that start behind `offset` characters, and where they end.
-    pub(super) fn logprobs(
+    pub(in crate::api) fn logprobs(
         &self,
         tokens: &[SampledToken],
         offset: usize,
@@ -205,7 +204,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub(super) fn new(envelope: Envelope, include_usage: bool, continuous_usage: bool) -> Self {
+    pub(in crate::api) fn new(envelope: Envelope, include_usage: bool, continuous_usage: bool) -> Self {
         let choices = envelope.turn.prompts.len() * envelope.turn.sampling.n;
         let progress = std::iter::repeat_with(Progress::default).take(choices).collect();
         Self { envelope, include_usage, continuous_usage, progress }

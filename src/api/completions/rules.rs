@@ -3,18 +3,19 @@
 
 use crate::{
     api::{
-        before::{Checked, given, is_true, not_negative, number, refuse},
-        cache_salt,
-        error::ApiError,
-        sampling::rules::{
-            CACHE_SALT, MM_PAYLOAD, REPETITION_DETECTION, STOP, STREAM_INTERVAL, TRUNCATE_PROMPT_TOKENS,
-            TRUNCATION_SIDE, XARGS, beam_search, prompt_logprobs,
+        body::validate::Rules,
+        fields::{
+            before::{Checked, given, is_true, not_negative, number, refuse},
+            cache_salt,
+            sampling::rules::{
+                CACHE_SALT, MM_PAYLOAD, REPETITION_DETECTION, STOP, STREAM_INTERVAL, TRUNCATE_PROMPT_TOKENS,
+                TRUNCATION_SIDE, XARGS, beam_search, prompt_logprobs,
+            },
+            stream_options::{self, STREAM_OPTIONS},
+            structured::rules::{RESPONSE_FORMAT, STRUCTURED_OUTPUTS, response_format, structured_outputs},
+            thinking_budget::check_budget,
         },
-        stream_options::{self, STREAM_OPTIONS},
-        structured::rules::{RESPONSE_FORMAT, STRUCTURED_OUTPUTS, response_format, structured_outputs},
-        thinking_budget::check_budget,
-        validate::Rules,
-        wording::Sentence,
+        http::{error::ApiError, wording::Sentence},
     },
     json::{Items, Kind, Node},
     pydantic::{

@@ -8,10 +8,9 @@ use super::rules;
 use crate::{
     TokenId,
     api::{
-        output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
-        sampling::SamplingFields,
-        stream_options::StreamOptions,
-        validate::{Body, Rules},
+        answer::output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        body::validate::{Body, Rules},
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
 };
 
@@ -21,7 +20,7 @@ use crate::{
     untagged,
     expecting = "expected a string, a list of strings, a list of token ids or a list of lists of token ids"
 )]
-pub(super) enum PromptInput {
+pub(in crate::api) enum PromptInput {
     /// A text.
     Text(String),
     /// Token ids, taken verbatim; an empty list is no prompt.
@@ -34,7 +33,7 @@ pub(super) enum PromptInput {
 
 /// Texts or token ids to be continued. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(super) struct CompletionRequest {
+pub(in crate::api) struct CompletionRequest {
     /// What to continue.
     pub prompt: Option<PromptInput>,
     /// One of the served names; absent or empty is any.
@@ -69,73 +68,73 @@ impl Body for CompletionRequest {
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CompletionAnswer {
-    pub(super) id: String,
-    pub(super) object: &'static str,
-    pub(super) created: u64,
-    pub(super) model: String,
-    pub(super) choices: Vec<CompletionChoice>,
-    pub(super) service_tier: Option<u8>,
-    pub(super) system_fingerprint: &'static str,
-    pub(super) usage: DetailedUsage,
-    pub(super) kv_transfer_params: Option<u8>,
-    pub(super) ec_transfer_params: Option<u8>,
-    pub(super) metrics: Option<u8>,
+pub(in crate::api) struct CompletionAnswer {
+    pub(in crate::api) id: String,
+    pub(in crate::api) object: &'static str,
+    pub(in crate::api) created: u64,
+    pub(in crate::api) model: String,
+    pub(in crate::api) choices: Vec<CompletionChoice>,
+    pub(in crate::api) service_tier: Option<u8>,
+    pub(in crate::api) system_fingerprint: &'static str,
+    pub(in crate::api) usage: DetailedUsage,
+    pub(in crate::api) kv_transfer_params: Option<u8>,
+    pub(in crate::api) ec_transfer_params: Option<u8>,
+    pub(in crate::api) metrics: Option<u8>,
 }
 
 /// One continuation; those of the first prompt come first.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CompletionChoice {
-    pub(super) index: usize,
-    pub(super) text: String,
-    pub(super) logprobs: Option<CompletionLogprobs>,
-    pub(super) finish_reason: FinishReason,
-    pub(super) stop_reason: Option<StopReason>,
+pub(in crate::api) struct CompletionChoice {
+    pub(in crate::api) index: usize,
+    pub(in crate::api) text: String,
+    pub(in crate::api) logprobs: Option<CompletionLogprobs>,
+    pub(in crate::api) finish_reason: FinishReason,
+    pub(in crate::api) stop_reason: Option<StopReason>,
     /// Every sampled token, the stop token included, with `return_token_ids`.
-    pub(super) token_ids: Option<Vec<TokenId>>,
+    pub(in crate::api) token_ids: Option<Vec<TokenId>>,
     #[schema(value_type = Option<Vec<Option<Object>>>)]
-    pub(super) prompt_logprobs: Option<PromptLogprobs>,
+    pub(in crate::api) prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
-    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
-    pub(super) routed_experts: Option<u8>,
+    pub(in crate::api) prompt_token_ids: Option<Vec<TokenId>>,
+    pub(in crate::api) routed_experts: Option<u8>,
 }
 
 /// Log-probs in parallel lists, one entry a token.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub(super) struct CompletionLogprobs {
+pub(in crate::api) struct CompletionLogprobs {
     /// Characters of the text before the token, going by the tokens' names.
-    pub(super) text_offset: Vec<usize>,
+    pub(in crate::api) text_offset: Vec<usize>,
     /// Null for the first token of a prompt.
-    pub(super) token_logprobs: Vec<Option<f32>>,
+    pub(in crate::api) token_logprobs: Vec<Option<f32>>,
     /// The token's text, or `token_id:N`.
-    pub(super) tokens: Vec<String>,
+    pub(in crate::api) tokens: Vec<String>,
     /// Alternatives by name.
-    pub(super) top_logprobs: Vec<Option<IndexMap<String, f32>>>,
+    pub(in crate::api) top_logprobs: Vec<Option<IndexMap<String, f32>>>,
 }
 
 /// One event of a stream.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CompletionChunk {
-    pub(super) id: String,
-    pub(super) object: &'static str,
-    pub(super) created: u64,
-    pub(super) model: String,
-    pub(super) choices: Vec<CompletionChunkChoice>,
+pub(in crate::api) struct CompletionChunk {
+    pub(in crate::api) id: String,
+    pub(in crate::api) object: &'static str,
+    pub(in crate::api) created: u64,
+    pub(in crate::api) model: String,
+    pub(in crate::api) choices: Vec<CompletionChunkChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<StreamedUsage>,
+    pub(in crate::api) usage: Option<StreamedUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) system_fingerprint: Option<&'static str>,
+    pub(in crate::api) system_fingerprint: Option<&'static str>,
 }
 
 /// What one event adds to a choice.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CompletionChunkChoice {
-    pub(super) index: usize,
-    pub(super) text: String,
-    pub(super) logprobs: Option<CompletionLogprobs>,
-    pub(super) finish_reason: Option<FinishReason>,
-    pub(super) stop_reason: Option<StopReason>,
+pub(in crate::api) struct CompletionChunkChoice {
+    pub(in crate::api) index: usize,
+    pub(in crate::api) text: String,
+    pub(in crate::api) logprobs: Option<CompletionLogprobs>,
+    pub(in crate::api) finish_reason: Option<FinishReason>,
+    pub(in crate::api) stop_reason: Option<StopReason>,
     /// The prompt, in the first event of a choice.
-    pub(super) prompt_token_ids: Option<Vec<TokenId>>,
-    pub(super) token_ids: Option<Vec<TokenId>>,
+    pub(in crate::api) prompt_token_ids: Option<Vec<TokenId>>,
+    pub(in crate::api) token_ids: Option<Vec<TokenId>>,
 }

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::{
     TokenId,
-    api::{output::Nullable, token_continuity::TokenContinuity},
+    api::answer::{output::Nullable, token_continuity::TokenContinuity},
     json::Value,
 };
 

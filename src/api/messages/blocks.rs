@@ -12,9 +12,11 @@ use crate::{
     TokenId,
     api::{
         Api,
-        output::{FinishReason, finish_fields},
-        token_continuity::TokenContinuity,
-        tools::{ParserCounter, ToolChoice},
+        answer::{
+            output::{FinishReason, finish_fields},
+            token_continuity::TokenContinuity,
+        },
+        fields::tools::{ParserCounter, ToolChoice},
     },
     generation::{Delta, Event, Finish},
     json::{Object, Value},

@@ -8,7 +8,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::error::ApiError;
+use crate::api::http::error::ApiError;
 
 /// An error of these endpoints.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use super::{tool_input::arguments_of, types::InputMessage};
 use crate::{
-    api::error::ApiError,
+    api::http::error::ApiError,
     chat::{Content, ContentPart, Message, ToolCall},
     json::{Object, Value},
     prompt::without_billing_header,

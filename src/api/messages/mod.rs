@@ -28,8 +28,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use super::{
-    Api, caller::Caller, error::ApiError, extract::JsonBody, stream_interval::batched,
-    token_continuity::TokenContinuity,
+    Api,
+    answer::token_continuity::TokenContinuity,
+    body::extract::JsonBody,
+    fields::stream_interval::batched,
+    http::{caller::Caller, error::ApiError},
 };
 use crate::{
     generation::Event,

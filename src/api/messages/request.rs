@@ -8,11 +8,12 @@ use super::{
 use crate::{
     api::{
         Api, answer_id,
-        caller::Caller,
-        conversation::{CarrierFields, Conversation},
-        error::ApiError,
-        sampling::Stop,
-        tools::{ToolChoice, ToolFields, ToolUse},
+        fields::{
+            conversation::{CarrierFields, Conversation},
+            sampling::Stop,
+            tools::{ToolChoice, ToolFields, ToolUse},
+        },
+        http::{caller::Caller, error::ApiError},
     },
     chat::FunctionTool,
     json::Value,

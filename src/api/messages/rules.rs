@@ -5,9 +5,11 @@ use std::borrow::Cow;
 
 use crate::{
     api::{
-        before::Checked as Outcome,
-        sampling::rules::{CACHE_SALT, MM_PAYLOAD, MOST_STOP_STRINGS, XARGS},
-        validate::Rules,
+        body::validate::Rules,
+        fields::{
+            before::Checked as Outcome,
+            sampling::rules::{CACHE_SALT, MM_PAYLOAD, MOST_STOP_STRINGS, XARGS},
+        },
     },
     json::{Items, Kind, Node},
     pydantic::{

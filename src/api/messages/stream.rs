@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{blocks::Blocks, error::MessagesErrorBody};
 use crate::{
-    api::{error::ApiError, sse},
+    api::http::{error::ApiError, sse},
     generation::Event,
 };
 

@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 use super::rules;
 use crate::{
     api::{
-        sampling::SamplingFields,
-        validate::{Body, Rules},
+        body::validate::{Body, Rules},
+        fields::sampling::SamplingFields,
     },
     chat::{TokenBundle, TokenIds},
     json::Value,

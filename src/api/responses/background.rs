@@ -19,7 +19,7 @@ use super::{
     types::{ResponseError, ResponseObject, Status},
 };
 use crate::{
-    api::{Api, error::ApiError},
+    api::{Api, http::error::ApiError},
     generation::Event,
     store::RecordState,
 };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::types::ResponsesRequest;
 use crate::{
-    api::error::ApiError,
+    api::http::error::ApiError,
     json::{Object, Value},
 };
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::turns::TurnIds;
 use crate::{
     TokenId,
-    api::error::ApiError,
+    api::http::error::ApiError,
     chat::{Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
     json::{Object, Path, Value},
 };

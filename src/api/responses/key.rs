@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::api::error::ApiError;
+use crate::{api::http::error::ApiError, turn::Client};
 
 /// A response by its id, among those of its owner: to everybody else it is not there, and an id that another owner has is
 /// free.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::api) struct ResponseKey {
+pub(super) struct ResponseKey {
     owner: Option<Arc<str>>,
     id: String,
 }
 
 impl ResponseKey {
-    pub(in crate::api) fn new(owner: Option<Arc<str>>, id: String) -> Self {
+    fn new(owner: Option<Arc<str>>, id: String) -> Self {
         Self { owner, id }
+    }
+
+    /// The response that a client knows by `id`.
+    pub(super) fn of(client: Client, id: impl Into<String>) -> Self {
+        Self::new(client.owner(), id.into())
     }
 
     /// As its owner knows it.

@@ -26,15 +26,16 @@ use axum::{
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub(super) use key::ResponseKey;
 pub use records::Records as Responses;
 
 use super::{
     Api,
-    caller::Caller,
-    error::{ApiError, ErrorBody},
-    extract::JsonBody,
-    token_continuity::TokenContinuity,
+    answer::token_continuity::TokenContinuity,
+    body::extract::JsonBody,
+    http::{
+        caller::Caller,
+        error::{ApiError, ErrorBody},
+    },
 };
 use crate::{
     generation::Event,

@@ -17,8 +17,8 @@ use crate::{
     TokenId,
     api::{
         Api,
-        error::ApiError,
-        output::{TokenSpelling, shown_alternatives},
+        answer::output::{TokenSpelling, shown_alternatives},
+        http::error::ApiError,
     },
     engine::SampledToken,
     generation::{Completion, Event, Finish},

@@ -14,7 +14,7 @@ use super::{
     types::{OutputItem, ResponseObject, Status},
 };
 use crate::{
-    api::error::ApiError,
+    api::http::error::ApiError,
     store::{RecordState, ResponseStore, StoreError},
 };
 

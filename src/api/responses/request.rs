@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::{
     context::Context,
     input::{Carried, Fold, Folded, items},
+    key::ResponseKey,
     output::{Shown, ShownLogprobs, fresh_id},
     records::Record,
     reservations::Reservation,
@@ -17,11 +18,9 @@ use crate::{
     TokenId,
     api::{
         Api,
-        caller::Caller,
-        conversation::{CarrierFields, Conversation},
-        error::ApiError,
-        output::created,
-        token_continuity::TokenContinuity,
+        answer::{output::created, token_continuity::TokenContinuity},
+        fields::conversation::{CarrierFields, Conversation},
+        http::{caller::Caller, error::ApiError},
     },
     chat::Message,
     json::{Segment, Value},
@@ -73,9 +72,10 @@ impl ResponseTurn {
         let id = answer_id(request.request_id.take())?;
         tracing::Span::current().record("id", &id);
         let keeps = request.store.unwrap_or(true);
-        let reservation = if keeps { Some(api.responses.reserve(caller.response(&*id)).await?) } else { None };
+        let reservation =
+            if keeps { Some(api.responses.reserve(ResponseKey::of(caller.client, &*id)).await?) } else { None };
         let stored = match &request.previous_response_id {
-            Some(previous) => Some(api.responses.continued(&caller.response(previous)).await?),
+            Some(previous) => Some(api.responses.continued(&ResponseKey::of(caller.client, previous)).await?),
             None => None,
         };
         let (context, begins_anew) = match &stored {

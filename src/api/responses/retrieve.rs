@@ -25,8 +25,10 @@ use super::{
 use crate::{
     api::{
         Api,
-        caller::Caller,
-        error::{ApiError, ErrorBody},
+        http::{
+            caller::Caller,
+            error::{ApiError, ErrorBody},
+        },
     },
     json::{Object, Value},
     store::RecordState,
@@ -56,7 +58,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
         let malformed = |error: PathRejection| ApiError::malformed(Some("path.response_id".into()), error.body_text());
         let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(malformed)?;
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
-        Ok(caller.response(id))
+        Ok(ResponseKey::of(caller.client, id))
     }
 }
 

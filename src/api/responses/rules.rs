@@ -5,11 +5,13 @@ use std::borrow::Cow;
 
 use crate::{
     api::{
-        before::{Checked, given, refuse},
-        cache_salt,
-        sampling::rules::{CACHE_SALT, REPETITION_DETECTION, STOP, STREAM_INTERVAL, XARGS},
-        structured::rules::{STRUCTURED_OUTPUTS, structured_outputs},
-        validate::Rules,
+        body::validate::Rules,
+        fields::{
+            before::{Checked, given, refuse},
+            cache_salt,
+            sampling::rules::{CACHE_SALT, REPETITION_DETECTION, STOP, STREAM_INTERVAL, XARGS},
+            structured::rules::{STRUCTURED_OUTPUTS, structured_outputs},
+        },
     },
     json::{Items, Kind, Node},
     pydantic::{

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::types::ResponseObject;
-use crate::api::sse;
+use crate::api::http::sse;
 
 /// A response as far as it is.
 pub(super) struct Running {

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use utoipa::ToSchema;
 
 use super::types::{ContentPart, Logprob, OutputItem, ResponseObject};
-use crate::api::{
+use crate::api::http::{
     error::{ApiError, ErrorDetail},
     sse,
 };

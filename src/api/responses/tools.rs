@@ -3,8 +3,8 @@
 use super::input::CUSTOM_INPUT;
 use crate::{
     api::{
-        error::ApiError,
-        tools::{ToolFields, ToolUse},
+        fields::tools::{ToolFields, ToolUse},
+        http::error::ApiError,
     },
     chat::FunctionTool,
     json::{Object, Path, Value},

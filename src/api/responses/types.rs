@@ -8,9 +8,9 @@ use super::rules;
 use crate::{
     TokenId,
     api::{
-        sampling::SamplingFields,
-        token_continuity::TokenContinuity,
-        validate::{Body, Rules},
+        answer::token_continuity::TokenContinuity,
+        body::validate::{Body, Rules},
+        fields::sampling::SamplingFields,
     },
     chat::TokenIds,
     json::Value,

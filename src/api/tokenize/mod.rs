@@ -16,14 +16,16 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    cache_salt::cache_salt,
-    caller::Caller,
-    conversation::{CarrierFields, Conversation},
-    error::ApiError,
-    extract::JsonBody,
-    token_continuity::TokenContinuity,
-    validate::{Body, Rules},
-    validation_error::missing,
+    answer::token_continuity::TokenContinuity,
+    body::{
+        extract::JsonBody,
+        validate::{Body, Rules},
+    },
+    fields::{
+        cache_salt::cache_salt,
+        conversation::{CarrierFields, Conversation},
+    },
+    http::{caller::Caller, error::ApiError, validation_error::missing},
 };
 use crate::{
     TokenId,

@@ -2,9 +2,11 @@
 
 use crate::{
     api::{
-        chat_messages::{MESSAGE, generation_prompt},
-        tools::rules::TOOLS,
-        validate::{Alternative, Rules},
+        body::validate::{Alternative, Rules},
+        fields::{
+            chat_messages::{MESSAGE, generation_prompt},
+            tools::rules::TOOLS,
+        },
     },
     pydantic::{
         Field,

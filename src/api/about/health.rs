@@ -1,0 +1,62 @@
+//! Whether the server lives and what it is: `/health`, `/ping`, `/version`, `/kv_event_sources`.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::api::{Api, http::error};
+
+pub(in crate::api) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(ping, ping_post))
+        .routes(routes!(version))
+        .routes(routes!(kv_event_sources))
+}
+
+/// The server's version.
+#[derive(Debug, Serialize, ToSchema)]
+struct Version {
+    version: &'static str,
+}
+
+fn status(api: &Api) -> StatusCode {
+    error::health(api.turns.generator.engine().health().is_ok())
+}
+
+/// Empty: 200 while the engine lives, 503 once it does not.
+#[utoipa::path(get, path = "/health", tag = "server", responses((status = 200), (status = 503)))]
+async fn health(State(api): State<Arc<Api>>) -> StatusCode {
+    status(&api)
+}
+
+/// The same as `/health`, where `SageMaker` looks for it.
+#[utoipa::path(get, path = "/ping", tag = "server", responses((status = 200), (status = 503)))]
+async fn ping(State(api): State<Arc<Api>>) -> StatusCode {
+    status(&api)
+}
+
+/// The same as `/health`.
+#[utoipa::path(post, path = "/ping", tag = "server", responses((status = 200), (status = 503)))]
+async fn ping_post(State(api): State<Arc<Api>>) -> StatusCode {
+    status(&api)
+}
+
+/// The server's version.
+#[utoipa::path(get, path = "/version", tag = "server", responses((status = 200, body = Version)))]
+async fn version() -> Json<Version> {
+    Json(Version { version: env!("CARGO_PKG_VERSION") })
+}
+
+/// Who publishes what happens in the cache of keys and values.
+#[derive(Debug, Serialize, ToSchema)]
+struct KvEventSources {}
+
+/// Nobody: this server publishes no events of its cache.
+#[utoipa::path(get, path = "/kv_event_sources", tag = "server", responses((status = 200, body = KvEventSources)))]
+async fn kv_event_sources() -> Json<KvEventSources> {
+    Json(KvEventSources {})
+}

@@ -1,0 +1,103 @@
+//! `GET /load`: the requests that are being served, for routers that balance by it.
+//!
+//! Follows vLLM 0.32, `entrypoints/serve/utils/api_utils.py` (`load_aware_call`): a request counts until its answer is
+//! sent, streams to their last event.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use axum::{
+    Json,
+    body::{Body, HttpBody},
+    extract::{MatchedPath, Request, State},
+    http::header,
+    middleware::Next,
+    response::Response,
+};
+use futures::StreamExt;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::api::Api;
+
+/// The routes that make the model work.
+const COUNTED: [&str; 9] = [
+    "/v1/chat/completions",
+    "/v1/chat/completions/tokens",
+    "/v1/chat/completions/batch",
+    "/v1/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/inference/v1/generate",
+    "/v1/responses",
+    "/invocations",
+];
+
+/// Requests that are being served; counted with `--enable-server-load-tracking`, else always 0, as in vLLM.
+#[derive(Debug, Default)]
+pub struct ServerLoad {
+    tracked: bool,
+    requests: Arc<AtomicUsize>,
+}
+
+impl ServerLoad {
+    /// Counts requests if `tracked`.
+    pub fn new(tracked: bool) -> Self {
+        Self { tracked, requests: Arc::default() }
+    }
+
+    fn enter(&self) -> Served {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Served(Arc::clone(&self.requests))
+    }
+}
+
+/// Counts while it lives.
+struct Served(Arc<AtomicUsize>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The answer, counted until it is sent or dropped.
+fn counted(response: Response, served: Served) -> Response {
+    let (mut parts, body) = response.into_parts();
+    // A stream has no length of its own.
+    if let Some(length) = body.size_hint().exact() {
+        parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    let body = body.into_data_stream().inspect(move |_| _ = &served);
+    Response::from_parts(parts, Body::from_stream(body))
+}
+
+/// Counts a request on a route that makes the model work.
+pub(in crate::api) async fn track(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    if !api.server_load.tracked || !path.is_some_and(|path| COUNTED.contains(&path)) {
+        return next.run(request).await;
+    }
+    let served = api.server_load.enter();
+    counted(next.run(request).await, served)
+}
+
+pub(in crate::api) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(load))
+}
+
+/// How much is being served.
+#[derive(Debug, Serialize, ToSchema)]
+struct Load {
+    /// Requests; 0 unless the server counts them (`--enable-server-load-tracking`).
+    server_load: usize,
+}
+
+/// Requests that are being served.
+#[utoipa::path(get, path = "/load", tag = "server", responses((status = 200, body = Load)))]
+async fn load(State(api): State<Arc<Api>>) -> Json<Load> {
+    Json(Load { server_load: api.server_load.requests.load(Ordering::Relaxed) })
+}

@@ -1,0 +1,278 @@
+//! How a body is read: parsed once, checked by the rules that vLLM declares for its type, and put into that type.
+//!
+//! Owns the order of these steps. What the rules are stands beside each type.
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::api::http::{
+    error::ApiError,
+    validation_error::{invalid_json, missing, value_error},
+};
+use crate::{
+    TokenId,
+    api::fields::{chat_messages, sampling::SamplingFields},
+    json::{Document, Kind, Node, Path, Reader, Rewrites, Segment},
+    pydantic::{NotFinite, Schema, Walk},
+    sampling::SamplingParams,
+};
+
+/// A request that vLLM declares.
+pub(in crate::api) trait Body: DeserializeOwned + Send + 'static {
+    /// Its rules.
+    const RULES: &'static Rules;
+}
+
+/// JSON text of any kind, for readers that look at parts of it.
+impl Body for Box<RawValue> {
+    const RULES: &'static Rules = &ANY;
+}
+
+type Before = fn(&mut Node<'_>) -> Result<(), ApiError>;
+
+/// What a body must be.
+#[derive(Debug)]
+pub(in crate::api) struct Rules {
+    /// What each field may be.
+    pub(in crate::api) schema: &'static Schema,
+    /// Runs first, and may put the body into the form that the schema is for.
+    pub(in crate::api) before: Option<Before>,
+    /// Whether an assistant's calls are looked at after everything else.
+    pub(in crate::api) checks_calls: bool,
+    /// What the schema is a union of; the first that fits is taken.
+    pub(in crate::api) alternatives: &'static [Alternative],
+}
+
+/// One of several requests that share a path.
+#[derive(Debug)]
+pub(in crate::api) struct Alternative {
+    /// The field that makes the difference.
+    pub(in crate::api) key: &'static str,
+    /// What its fields may be.
+    pub(in crate::api) schema: &'static Schema,
+    /// Fields of the others, of any type here.
+    pub(in crate::api) foreign: &'static [&'static str],
+}
+
+impl Rules {
+    /// A schema and nothing else.
+    pub(in crate::api) const fn new(schema: &'static Schema) -> Self {
+        Self { schema, before: None, checks_calls: false, alternatives: &[] }
+    }
+}
+
+/// A body that its reader checks: only its JSON is checked before.
+pub(in crate::api) static ANY: Rules = Rules::new(&Schema::Any);
+
+/// Reads a body that keeps the rules of its type.
+pub(in crate::api) fn read<T: Body>(text: &str) -> Result<T, ApiError> {
+    // Python's decoder takes a byte order mark for one.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.is_empty() {
+        return Err(missing(Path::default()));
+    }
+    let mut document = parse(text)?;
+    if document.repeats_keys() {
+        let text = document.root.without_repeats();
+        let mut document = parse(&text)?;
+        let rewrites = settled(&mut document, &text, T::RULES)?;
+        return deserialized(&document.root, &rewrites);
+    }
+    let rewrites = settled(&mut document, text, T::RULES)?;
+    deserialized(&document.root, &rewrites)
+}
+
+/// The type that a body which keeps its rules is read into; what the rules let pass and the type does not is refused.
+fn deserialized<T: Body>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, ApiError> {
+    let reader = Reader::new(root, rewrites);
+    // To know the way to every value takes as long as to read it: only who reads in vain needs it.
+    if let Ok(body) = T::deserialize(reader) {
+        return Ok(body);
+    }
+    let error = match serde_path_to_error::deserialize(reader) {
+        Ok(body) => return Ok(body),
+        Err(error) => with_place(error, reader),
+    };
+    let mut path: Path = error.path().iter().filter_map(segment).collect();
+    let reason = error.inner().to_string();
+    // "missing field `x`" is reported at its parent; pydantic names the field itself.
+    if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        path.push(field.to_owned());
+    }
+    Err(value_error(&path, &reason))
+}
+
+/// A step to what does not fit; none where serde forgot it.
+fn segment(segment: &serde_path_to_error::Segment) -> Option<Segment> {
+    match segment {
+        serde_path_to_error::Segment::Seq { index } => Some(Segment::Index(*index)),
+        serde_path_to_error::Segment::Map { key } if key == "max_tokens" => Some(Segment::Name("max_tokens")),
+        serde_path_to_error::Segment::Map { key } => Some(Segment::Key(key.replace(['[', ']'], ""))),
+        serde_path_to_error::Segment::Enum { variant } => Some(Segment::Key(variant.clone())),
+        serde_path_to_error::Segment::Unknown => None,
+    }
+}
+
+type Unfit = serde_path_to_error::Error<serde_json::Error>;
+
+/// serde's `flatten` forgets which field it complains about; the fields that are flattened know when read alone.
+fn with_place(error: Unfit, reader: Reader<'_, '_>) -> Unfit {
+    if error.path().iter().next().is_some() {
+        return error;
+    }
+    match serde_path_to_error::deserialize::<_, SamplingFields>(reader) {
+        Err(placed) if placed.path().iter().next().is_some() => placed,
+        _ => error,
+    }
+}
+
+fn parse(text: &str) -> Result<Document<'_>, ApiError> {
+    Document::parse(text).map_err(|error| invalid_json(error.position(), error.message()))
+}
+
+/// Checks a body; what is to be read otherwise than it was written.
+fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Result<Rewrites<'a>, ApiError> {
+    if document.root.is_null() {
+        return Err(missing(Path::default()));
+    }
+    if let (Kind::Object(_), Some(before)) = (&document.root.kind, rules.before) {
+        before(&mut document.root)?;
+    }
+    let root = &document.root;
+    let mut walk = Walk::new(text);
+    match rules.alternatives.iter().find(|choice| root.get(choice.key).is_some() && walk.fits(choice.schema, root)) {
+        Some(choice) => {
+            walk.check(choice.schema, root);
+            choice.foreign.iter().filter_map(|key| root.get(key)).for_each(|value| walk.blank(value));
+        }
+        None => walk.check(rules.schema, root),
+    }
+    if rules.checks_calls && walk.issues.is_empty() {
+        check_calls(&mut walk, root);
+    }
+    if !walk.issues.is_empty() {
+        return Err(walk.issues.into());
+    }
+    if let Some(error) = walk.not_finite.iter().find_map(not_finite) {
+        return Err(error);
+    }
+    let rewrites = Rewrites::new(text, walk.rewrites);
+    if let Some(&at) = document.not_finite().iter().find(|&&at| !rewrites.covers(at)) {
+        let reason = "NaN and Infinity are served in number fields only";
+        return Err(invalid_json(text[..at].chars().count(), reason));
+    }
+    Ok(rewrites)
+}
+
+/// vLLM checks calls when it unpacks them, message by message, and forgets where the message stood.
+fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
+    let Some(Kind::List(messages)) = root.get("messages").map(|messages| &messages.kind) else { return };
+    for message in messages.nodes() {
+        let calls = message.get("tool_calls").filter(|calls| !calls.is_null());
+        if let (Some("assistant"), Some(calls)) = (message.get("role").and_then(Node::as_str), calls) {
+            walk.iterate(&chat_messages::TOOL_CALL, calls);
+            if !walk.issues.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Every such number is out of its field's range; the sampler's own checks say it in vLLM's words.
+fn not_finite(number: &NotFinite) -> Option<ApiError> {
+    let value = number.value;
+    let mut params = SamplingParams::default();
+    let segments = number.path.segments();
+    let Some(Segment::Name(field)) = segments.first() else { return None };
+    match *field {
+        "temperature" => params.temperature = value,
+        "top_p" => params.top_p = value,
+        "min_p" => params.min_p = value,
+        "presence_penalty" => params.presence_penalty = value,
+        "frequency_penalty" => params.frequency_penalty = value,
+        "repetition_penalty" => params.repetition_penalty = value,
+        // Without beam search it means nothing; biases are clamped.
+        "length_penalty" => return None,
+        "logit_bias" if !value.is_nan() => return None,
+        "logit_bias" => {
+            let Some(Segment::Key(id)) = segments.last() else { return None };
+            let id: TokenId = id.parse().unwrap_or_default();
+            params.logit_bias = vec![(id, f32::NAN)];
+        }
+        field => return Some(ApiError::invalid(field, format!("`{field}` must hold finite numbers"))),
+    }
+    params.validated(usize::MAX).err().map(ApiError::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{chat_completions, completions, tokenize};
+
+    /// What a reader sees of a body that keeps the rules.
+    fn read_with(text: &str, rules: &Rules) -> Result<String, ApiError> {
+        let mut document = parse(text)?;
+        if document.repeats_keys() {
+            return read_with(&document.root.without_repeats(), rules);
+        }
+        let rewrites = settled(&mut document, text, rules)?;
+        Ok(rewrites.spliced(&document.root).into_owned())
+    }
+
+    fn chat(text: &str) -> Result<String, String> {
+        read_with(text, &chat_completions::rules::RULES).map_err(|error| error.body().error.message)
+    }
+
+    #[test]
+    fn a_strict_body_is_read_as_it_is() {
+        let text = r#"{"messages":[{"role":"user","content":"x"}],"temperature":0.5,"seed":null,"x":[1,2]}"#;
+        let mut document = parse(text).unwrap();
+        assert!(settled(&mut document, text, &chat_completions::rules::RULES).unwrap().is_empty());
+    }
+
+    #[test]
+    fn lax_values_are_written_as_serde_takes_them() {
+        let text = r#"{"messages":[], "temperature": "0.5", "n": 1.0, "logprobs":"yes", "stop_token_ids":["7",8]}"#;
+        let strict = r#"{"messages":[], "temperature": 0.5, "n": 1, "logprobs":true, "stop_token_ids":[7,8]}"#;
+        assert_eq!(chat(text).as_deref(), Ok(strict));
+    }
+
+    #[test]
+    fn the_last_of_repeated_keys_counts() {
+        assert_eq!(chat(r#"{"n":"x","messages":[],"n":"2"}"#).as_deref(), Ok(r#"{"n":2,"messages":[]}"#));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_refused_in_the_samplers_words() {
+        let error = |field: &str| chat(&format!(r#"{{"messages":[],{field}}}"#)).unwrap_err();
+        assert!(error(r#""temperature":NaN"#).starts_with("temperature must be a finite number, got nan."));
+        assert!(error(r#""top_p":"inf""#).starts_with("top_p must be in (0, 1], got inf."));
+        assert!(error(r#""presence_penalty":-Infinity"#).starts_with("presence_penalty must be in [-2, 2], got -inf."));
+        assert!(error(r#""logit_bias":{"5":NaN}"#).contains("got nan for token_id 5"));
+        assert!(error(r#""chat_template_kwargs":{"a":NaN}"#).contains("number fields only"));
+        assert_eq!(
+            chat(r#"{"messages":[],"logit_bias":{"5":-Infinity}}"#).as_deref(),
+            Ok(r#"{"messages":[],"logit_bias":{"5":-1e300}}"#)
+        );
+    }
+
+    #[test]
+    fn a_union_takes_what_needs_no_rewriting_first() {
+        let prompt = |text: &str| read_with(text, &completions::rules::RULES).ok();
+        for text in [r#"{"prompt":["1"]}"#, r#"{"prompt":[]}"#, r#"{"prompt":[[1],[2]]}"#] {
+            assert_eq!(prompt(text).as_deref(), Some(text));
+        }
+        assert_eq!(prompt(r#"{"prompt":[1.0,true]}"#).as_deref(), Some(r#"{"prompt":[1,1]}"#));
+    }
+
+    #[test]
+    fn the_half_of_tokenize_that_fits_is_taken_and_the_other_blanked() {
+        let text = |text: &str| read_with(text, &tokenize::rules::TOKENIZE_RULES).ok();
+        let message = r#"[{"role":"user"}]"#;
+        assert_eq!(
+            text(&format!(r#"{{"prompt":5,"messages":{message}}}"#)),
+            Some(format!(r#"{{"prompt":null,"messages":{message}}}"#))
+        );
+        assert_eq!(text(r#"{"prompt":"x","messages":["y"]}"#).as_deref(), Some(r#"{"prompt":"x","messages":null}"#));
+    }
+}

@@ -1,0 +1,345 @@
+//! The sampling fields that chat and text completions share, and what becomes of them.
+//!
+//! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
+
+mod checks;
+pub(in crate::api) mod rules;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use checks::{bad_words, checked_max_tokens, token_ids, within_limit};
+use rules::MOST_STOP_STRINGS;
+
+use super::{
+    before::not_positive,
+    cache_salt::cache_salt,
+    repetition::RepetitionFields,
+    structured::StructuredFields,
+    thinking_budget::refuse_thinking_budget,
+    truncation::{TruncationFields, TruncationSide},
+};
+use crate::{
+    TokenId,
+    api::http::error::ApiError,
+    generation::TextOptions,
+    json::{Path, string_repr},
+    parser::OutputFormat,
+    sampling::{Logprobs, SamplingParams},
+    tokenizer::Tokenizer,
+    turn::{Sampling, SamplingPolicy, Truncation},
+};
+
+/// Most sequences of one request (vLLM: `VLLM_MAX_N_SEQUENCES`).
+pub(in crate::api) const MAX_N: i64 = 16_384;
+
+/// One string or several.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub(in crate::api) enum Stop {
+    /// One string.
+    One(String),
+    /// Several strings, at most four.
+    Many(Vec<String>),
+}
+
+/// How to sample; `null` is the same as absent, and absent means the model's own default.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub(in crate::api) struct SamplingFields {
+    /// 0 is greedy, at most 2.
+    pub temperature: Option<f64>,
+    /// In (0, 1].
+    pub top_p: Option<f64>,
+    /// 0 or -1 is off.
+    pub top_k: Option<i64>,
+    /// In [0, 1].
+    pub min_p: Option<f64>,
+    /// In [-2, 2], over output tokens.
+    pub presence_penalty: Option<f64>,
+    /// In [-2, 2], over output tokens.
+    pub frequency_penalty: Option<f64>,
+    /// Over 0, over prompt and output tokens.
+    pub repetition_penalty: Option<f64>,
+    /// Token id (as a string) to what is added to its logit, within ±100.
+    #[schema(value_type = Option<std::collections::HashMap<String, f64>>)]
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// Only these tokens may be sampled.
+    pub allowed_token_ids: Option<Vec<i64>>,
+    /// Texts that may not be written.
+    pub bad_words: Option<Vec<String>>,
+    /// The same seed gives the same ids; -1 is the same as none.
+    pub seed: Option<i64>,
+    /// Sequences to generate.
+    pub n: Option<i64>,
+    /// Texts that end the generation; they are left out of the answer's text.
+    pub stop: Option<Stop>,
+    /// Tokens that end the generation.
+    pub stop_token_ids: Option<Vec<i64>>,
+    /// Leave the stop string in the text.
+    pub include_stop_str_in_output: Option<bool>,
+    /// Go on after the end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Sample at least this many tokens before one ends the generation.
+    pub min_tokens: Option<i64>,
+    /// Leave special tokens out of the text (default true).
+    pub skip_special_tokens: Option<bool>,
+    /// False joins special tokens that follow each other directly, where they are in the text (default true).
+    pub spaces_between_special_tokens: Option<bool>,
+    /// Report the log-probs of exactly these tokens instead of the most probable ones.
+    pub logprob_token_ids: Option<Vec<i64>>,
+    /// Report log-probs of the prompt with this many alternatives; -1 is the whole vocabulary.
+    pub prompt_logprobs: Option<i64>,
+    /// Log-prob `token` strings become `token_id:N`; the server's `--return-tokens-as-token-ids` is the default.
+    pub return_tokens_as_token_ids: Option<bool>,
+    /// Report prompt and sampled token ids.
+    pub return_token_ids: Option<bool>,
+    /// Share cached prefixes only with requests of the same salt: 1 to 128 characters without `@`, `/`, `\` and NUL.
+    #[schema(value_type = Option<String>)]
+    pub cache_salt: Option<Value>,
+    /// Keep this many tokens of a prompt that is longer; -1 keeps what the context holds.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Which end of the prompt is cut off: `left` (the default) or `right`.
+    pub truncation_side: Option<TruncationSide>,
+    /// End a generation that goes round in circles.
+    pub repetition_detection: Option<RepetitionFields>,
+    /// Tokens of a chunk in the middle of a stream; the server's `--stream-interval` is the least.
+    pub stream_interval: Option<i64>,
+    #[serde(flatten)]
+    structured: StructuredFields,
+    #[serde(flatten)]
+    refused: RefusedFields,
+}
+
+/// Fields of vLLM that change what is generated and that tito does not have: refused, never ignored.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+struct RefusedFields {
+    use_beam_search: Option<Value>,
+    thinking_token_budget: Option<Value>,
+    logits_processors: Option<Value>,
+}
+
+impl RefusedFields {
+    fn check(&self) -> Result<(), ApiError> {
+        let fields = [("use_beam_search", &self.use_beam_search), ("logits_processors", &self.logits_processors)];
+        refuse_thinking_budget(self.thinking_token_budget.as_ref())?;
+        let set = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
+        match fields.into_iter().find(|(_, value)| set(value)) {
+            Some((name, _)) => Err(refuse(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn refuse(field: &'static str) -> ApiError {
+    ApiError::invalid(field, format!("`{field}` is not supported by this server"))
+}
+
+impl SamplingFields {
+    /// Checks the fields and fills in defaults. `max_tokens` and `logprobs` are spelled differently by each endpoint.
+    pub(in crate::api) fn resolve(
+        &self,
+        max_tokens: Option<i64>,
+        logprobs: Option<Logprobs>,
+        policy: &SamplingPolicy,
+        tokenizer: &Tokenizer,
+    ) -> Result<Sampling, ApiError> {
+        self.refused.check()?;
+        let vocab_size = tokenizer.vocab_size();
+        let max_tokens = checked_max_tokens(max_tokens, policy)?;
+        let params = SamplingParams {
+            eos_token_id: policy.eos_token_id,
+            extra_eos_token_ids: policy.extra_eos_token_ids.clone(),
+            stop_token_ids: token_ids("stop_token_ids", self.stop_token_ids.as_deref(), vocab_size)?,
+            logit_bias: self.logit_bias(vocab_size)?,
+            allowed_token_ids: match &self.allowed_token_ids {
+                Some(ids) => Some(token_ids("allowed_token_ids", Some(ids), vocab_size)?),
+                None => None,
+            },
+            bad_words: bad_words(self.bad_words.as_deref().unwrap_or_default(), tokenizer)?,
+            logprobs: self.logprobs(logprobs, policy, vocab_size)?,
+            max_tokens: max_tokens.unwrap_or(usize::MAX),
+            repetition_detection: self.repetition_detection.unwrap_or_default().resolve()?,
+            ..self.numbers(policy)?
+        };
+        let params = params.validated(vocab_size)?;
+        let n = self.n(params.is_greedy())?;
+        let mut sampling = Sampling::new(params, policy);
+        if let Some(constraint) = self.structured.resolve()? {
+            sampling.demand(constraint);
+        }
+        sampling.n = n;
+        sampling.max_tokens = max_tokens;
+        sampling.text = Arc::new(self.text()?);
+        sampling.prompt_logprobs = self.prompt_logprobs(policy, vocab_size)?;
+        sampling.tokens_as_ids = self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids);
+        sampling.return_token_ids = self.return_token_ids.unwrap_or(false);
+        sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
+        Ok(sampling)
+    }
+
+    /// The plain numbers, with the model's defaults.
+    fn numbers(&self, policy: &SamplingPolicy) -> Result<SamplingParams, ApiError> {
+        let defaults = &policy.defaults;
+        let pick = |asked: Option<f64>, default: Option<f64>, neutral| asked.or(default).unwrap_or(neutral);
+        let top_k = match self.top_k.or(defaults.top_k).unwrap_or(0) {
+            -1 => 0,
+            top_k => usize::try_from(top_k).map_err(|_| {
+                let message = format!("top_k must be 0 (disable), or at least 1, got {top_k}.");
+                ApiError::invalid_request(message)
+            })?,
+        };
+        let min_tokens = self.min_tokens.unwrap_or(0);
+        let min_tokens = usize::try_from(min_tokens).map_err(|_| {
+            let message = format!("min_tokens must be greater than or equal to 0, got {min_tokens}.");
+            ApiError::invalid_request(message)
+        })?;
+        Ok(SamplingParams {
+            temperature: pick(self.temperature, defaults.temperature, 1.0),
+            top_p: pick(self.top_p, defaults.top_p, 1.0),
+            top_k,
+            min_p: pick(self.min_p, defaults.min_p, 0.0),
+            presence_penalty: pick(self.presence_penalty, defaults.presence_penalty, 0.0),
+            frequency_penalty: pick(self.frequency_penalty, defaults.frequency_penalty, 0.0),
+            repetition_penalty: pick(self.repetition_penalty, defaults.repetition_penalty, 1.0),
+            seed: self.seed.filter(|&seed| seed != -1).map(i64::cast_unsigned),
+            min_tokens,
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            logprobs_mode: policy.logprobs_mode,
+            ..SamplingParams::default()
+        })
+    }
+
+    fn n(&self, greedy: bool) -> Result<usize, ApiError> {
+        let n = self.n.unwrap_or(1);
+        if n < 1 {
+            return Err(ApiError::invalid_request(format!("n must be at least 1, got {n}.")));
+        }
+        if n > MAX_N {
+            return Err(ApiError::invalid_request(format!(
+                "n must be at most {MAX_N}, got {n}. To increase this limit, set the VLLM_MAX_N_SEQUENCES environment \
+                 variable."
+            )));
+        }
+        if n > 1 && greedy {
+            return Err(ApiError::invalid_request(format!("n must be 1 when using greedy sampling, got {n}.")));
+        }
+        Ok(usize::try_from(n).expect("n is between 1 and MAX_N"))
+    }
+
+    fn text(&self) -> Result<TextOptions, ApiError> {
+        let stop = match &self.stop {
+            None => Vec::new(),
+            Some(Stop::One(stop)) => vec![stop.clone()],
+            Some(Stop::Many(stops)) => stops.clone(),
+        };
+        if stop.len() > MOST_STOP_STRINGS {
+            let message =
+                format!("List should have at most {MOST_STOP_STRINGS} items after validation, not {}", stop.len());
+            return Err(ApiError::malformed(Some(Path::from("body").then("stop")), message));
+        }
+        if stop.iter().any(String::is_empty) {
+            return Err(ApiError::invalid_request("stop cannot contain an empty string."));
+        }
+        Ok(TextOptions {
+            stop,
+            include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
+            skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            spaces_between_special_tokens: self.spaces_between_special_tokens.unwrap_or(true),
+            format: OutputFormat::default(),
+        })
+    }
+
+    /// How prompts are cut, in a context of `max_model_len` tokens of which the request wants `max_tokens` for output.
+    pub(in crate::api) fn truncation(
+        &self,
+        max_model_len: usize,
+        max_tokens: Option<i64>,
+    ) -> Result<Option<Truncation>, ApiError> {
+        let Self { truncate_prompt_tokens, truncation_side, .. } = *self;
+        TruncationFields { truncate_prompt_tokens, truncation_side }.resolve(max_model_len, max_tokens)
+    }
+
+    /// Tokens of a chunk in the middle of a stream, on a server that sends at least `least`.
+    pub(in crate::api) fn stream_interval(&self, least: usize) -> Result<usize, ApiError> {
+        let asked = self.stream_interval.unwrap_or(1);
+        let Ok(asked @ 1..) = usize::try_from(asked) else {
+            let message = "1 validation error:\n  body.stream_interval: Input should be greater than or equal to 1";
+            return Err(ApiError::malformed(Some(Path::from("body").then("stream_interval")), message));
+        };
+        Ok(asked.max(least))
+    }
+
+    fn logit_bias(&self, vocab_size: usize) -> Result<Vec<(TokenId, f32)>, ApiError> {
+        let mut biases = Vec::new();
+        let keys = self.logit_bias.iter().flatten().map(|(key, _)| key);
+        let unusable: Vec<_> = keys.filter(|key| key.parse::<i64>().is_err()).map(|key| string_repr(key)).collect();
+        if !unusable.is_empty() {
+            let keys = format!("[{}]", unusable.join(", "));
+            let message = format!("logit_bias contains key(s) that cannot be converted to integer token IDs: {keys}");
+            return Err(ApiError::refused("logit_bias", message, Some(keys)));
+        }
+        for (key, &bias) in self.logit_bias.iter().flatten() {
+            let id = key.parse().expect("every key was seen to be an integer");
+            let id = token_ids("logit_bias", Some(&[id]), vocab_size)?[0];
+            #[expect(clippy::cast_possible_truncation, reason = "logits are f32")]
+            biases.push((id, bias as f32));
+        }
+        Ok(biases)
+    }
+
+    fn logprobs(
+        &self,
+        asked: Option<Logprobs>,
+        policy: &SamplingPolicy,
+        vocab_size: usize,
+    ) -> Result<Option<Logprobs>, ApiError> {
+        let ids = self.logprob_token_ids.as_ref().filter(|ids| !ids.is_empty());
+        if let (Some(ids), Some(_)) = (ids, &asked) {
+            return Ok(Some(Logprobs::Ids(token_ids("logprob_token_ids", Some(ids), vocab_size)?)));
+        }
+        if ids.is_some() {
+            return Err(ApiError::refused("logprob_token_ids", rules::NO_LOGPROBS, None));
+        }
+        if let Some(asked) = &asked {
+            within_limit("logprobs", asked, policy.max_logprobs, vocab_size)?;
+        }
+        Ok(asked)
+    }
+
+    fn prompt_logprobs(&self, policy: &SamplingPolicy, vocab_size: usize) -> Result<Option<usize>, ApiError> {
+        match self.prompt_logprobs {
+            None => Ok(None),
+            Some(-1) => {
+                within_limit("prompt_logprobs", &Logprobs::All, policy.max_logprobs, vocab_size)?;
+                Ok(Some(vocab_size))
+            }
+            Some(asked) => {
+                let top = usize::try_from(asked)
+                    .map_err(|_| ApiError::invalid("prompt_logprobs", not_positive("prompt_logprobs")))?;
+                within_limit("prompt_logprobs", &Logprobs::Top(top), policy.max_logprobs, vocab_size)?;
+                Ok(Some(top))
+            }
+        }
+    }
+}
+
+/// Asks for log-probs of the prompt too, as many as for sampled tokens unless the request says how many: it is repeated in
+/// the answer.
+pub(in crate::api) fn report_prompt(
+    sampling: &mut Sampling,
+    logprobs: Option<&Logprobs>,
+    policy: &SamplingPolicy,
+    vocab_size: usize,
+) -> Result<(), ApiError> {
+    let (None, Some(logprobs)) = (sampling.prompt_logprobs, logprobs) else { return Ok(()) };
+    within_limit("logprobs", logprobs, policy.max_logprobs, vocab_size)?;
+    sampling.prompt_logprobs = Some(match logprobs {
+        Logprobs::Top(top) => *top,
+        Logprobs::All => vocab_size,
+        Logprobs::Ids(_) => 0,
+    });
+    Ok(())
+}

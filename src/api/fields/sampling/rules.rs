@@ -1,0 +1,53 @@
+//! How vLLM 0.32 declares the fields of sampling that endpoints share, and what it checks of them before their types.
+
+use crate::{
+    api::fields::before::{Checked, is_minus_one, is_true, not_negative, refuse},
+    json::Node,
+    pydantic::{
+        Schema::{self, Dict, Float, Int, IntIn, List, Literal, Nullable, Object, ShortList, Str, Text, Union},
+        Shape::Dataclass,
+        branch, optional,
+    },
+};
+
+/// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
+pub(in crate::api) const MOST_STOP_STRINGS: usize = 4;
+
+pub(in crate::api) const STOP: Schema = Nullable(&Union(&[branch(Str), branch(ShortList(&Str, MOST_STOP_STRINGS))]));
+pub(in crate::api) const TRUNCATION_SIDE: Schema = Nullable(&Literal(&["left", "right"]));
+pub(in crate::api) const TRUNCATE_PROMPT_TOKENS: Schema = Nullable(&IntIn(-1, Some(i64::MAX)));
+pub(in crate::api) const CACHE_SALT: Schema = Nullable(&Text(1, 1024));
+pub(in crate::api) const MM_PAYLOAD: Schema = Literal(&["tensors", "none"]);
+pub(in crate::api) const STREAM_INTERVAL: Schema = Nullable(&IntIn(1, None));
+pub(in crate::api) const XARGS: Schema = Nullable(&Dict(&Union(&[
+    branch(Str),
+    branch(Int),
+    branch(Float),
+    branch(List(&Union(&[branch(Str), branch(Int), branch(Float)]))),
+])));
+pub(in crate::api) const REPETITION_DETECTION: Schema = Nullable(&Object(
+    Dataclass("RepetitionDetectionParams"),
+    &[optional("max_pattern_size", Int), optional("min_pattern_size", Int), optional("min_count", Int)],
+));
+
+/// What is said of log-probs of a prompt in a stream.
+pub(in crate::api) const NO_PROMPT_LOGPROBS: &str = "`prompt_logprobs` are not available when `stream=True`.";
+
+/// What is said of chosen tokens without log-probs.
+pub(in crate::api) const NO_LOGPROBS: &str = "when using `logprob_token_ids`, `logprobs` must be set to true.";
+
+/// Log-probs of a prompt, which no stream has.
+pub(in crate::api) fn prompt_logprobs(body: &Node<'_>, value: Option<f64>) -> Checked {
+    if is_true(body, "stream") && value.is_some_and(|value| value > 0.0 || is_minus_one(value)) {
+        return refuse("prompt_logprobs", NO_PROMPT_LOGPROBS);
+    }
+    not_negative(body, "prompt_logprobs", value)
+}
+
+/// Chosen tokens, whose log-probs beam search does not report.
+pub(in crate::api) fn beam_search(body: &Node<'_>) -> Checked {
+    if is_true(body, "logprob_token_ids") && is_true(body, "use_beam_search") {
+        return refuse("logprob_token_ids", "`logprob_token_ids` is not supported with beam search.");
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! `stream_interval`: several tokens to a chunk (vLLM `v1/engine/output_processor.py`).
+
+use std::future::ready;
+
+use futures::{Stream, TryStreamExt};
+
+use crate::generation::{Delta, Event};
+
+/// One choice of a stream: what is kept back of it.
+#[derive(Default)]
+struct Batch {
+    started: bool,
+    held: Delta,
+}
+
+impl Batch {
+    /// What goes out with the next event: the first token and the end at once, the rest `interval` tokens at a time.
+    fn push(&mut self, event: Event, interval: usize) -> Option<Event> {
+        let Event::Delta(delta) = event else { return Some(event) };
+        self.held.push(delta);
+        let due = self.held.finish.is_some() || !self.started || self.held.tokens.len() >= interval;
+        self.started = true;
+        due.then(|| Event::Delta(std::mem::take(&mut self.held)))
+    }
+}
+
+/// The events of `choices` choices, of which only every `interval`-th token goes out, with those before it.
+pub(in crate::api) fn batched<E>(
+    events: impl Stream<Item = Result<(usize, Event), E>>,
+    interval: usize,
+    choices: usize,
+) -> impl Stream<Item = Result<(usize, Event), E>> {
+    let mut batches: Vec<Batch> = std::iter::repeat_with(Batch::default).take(choices).collect();
+    events.try_filter_map(move |(index, event)| {
+        let due = batches[index].push(event, interval);
+        ready(Ok(due.map(|event| (index, event))))
+    })
+}

@@ -1,0 +1,26 @@
+//! What a request says besides its body: its headers, and the API key that opened it.
+
+use std::convert::Infallible;
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, request::Parts},
+};
+
+use crate::turn::{Client, Identity};
+
+/// Who asks, and the headers.
+#[derive(Clone, Default)]
+pub(in crate::api) struct Caller {
+    pub(in crate::api) headers: HeaderMap,
+    pub(in crate::api) client: Client,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let identity: Option<Identity> = parts.extensions.get().copied();
+        Ok(Self { headers: parts.headers.clone(), client: Client::new(identity) })
+    }
+}

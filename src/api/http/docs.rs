@@ -1,0 +1,37 @@
+//! `/docs` and `/openapi.json`; the page is built in and needs no network.
+
+use std::sync::Arc;
+
+use axum::{Router, response::Redirect, routing::get};
+use utoipa::openapi::{OpenApi, Server};
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use crate::api::Api;
+
+/// How the API describes itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Docs {
+    /// Whether it does.
+    pub shown: bool,
+    /// What a proxy puts in front of all paths.
+    pub root_path: String,
+}
+
+/// The paths of the pages.
+pub(in crate::api) fn pages(docs: &Docs) -> &'static [&'static str] {
+    if docs.shown { &["/docs", "/redoc", "/openapi.json"] } else { &[] }
+}
+
+pub(in crate::api) fn router(mut document: OpenApi, docs: &Docs) -> Router<Arc<Api>> {
+    if !docs.shown {
+        return Router::new();
+    }
+    let root = docs.root_path.trim_end_matches('/');
+    if !root.is_empty() {
+        document.servers = Some(vec![Server::new(root)]);
+    }
+    let config = Config::new([format!("{root}/openapi.json")]);
+    let page: Router<Arc<Api>> = SwaggerUi::new("/docs").url("/openapi.json", document).config(config).into();
+    let target = format!("{root}/docs");
+    page.route("/redoc", get(move || std::future::ready(Redirect::permanent(&target))))
+}

@@ -1,0 +1,12 @@
+//! What speaking HTTP takes, whichever endpoint does: who asks, errors and their words, streams, paths, the document. Knows
+//! no endpoint.
+
+pub(super) mod caller;
+pub(super) mod docs;
+pub(super) mod document;
+pub(super) mod error;
+mod sanitize;
+pub(super) mod slashes;
+pub(super) mod sse;
+pub(super) mod validation_error;
+pub(super) mod wording;

@@ -1,0 +1,88 @@
+//! Server-sent events: frames, the end, and errors after the status line.
+
+use std::convert::Infallible;
+
+use axum::{
+    body::Body,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use serde::Serialize;
+
+use super::error::ApiError;
+use crate::generation::Event;
+
+/// Makes the chunks of one endpoint's streams.
+pub(in crate::api) trait Chunks: Send + 'static {
+    /// What a frame carries.
+    type Chunk: Serialize + Send;
+
+    /// The chunks that one event of choice `index` becomes.
+    fn push(&mut self, index: usize, event: Event) -> Result<Vec<Self::Chunk>, ApiError>;
+
+    /// What is said once all choices have ended.
+    fn last(&self) -> Option<Self::Chunk>;
+}
+
+/// Frames one chunk.
+fn frame(chunk: &impl Serialize) -> Result<Bytes, ApiError> {
+    // A chunk of one token fits; a buffer that grows with it costs as much as writing the chunk.
+    let mut bytes = Vec::with_capacity(512);
+    bytes.extend_from_slice(b"data: ");
+    serde_json::to_writer(&mut bytes, chunk).map_err(ApiError::internal)?;
+    bytes.extend_from_slice(b"\n\n");
+    Ok(Bytes::from(bytes))
+}
+
+/// Answers with the chunks of `events`, then `[DONE]`; the first error is sent as a frame and ends the stream.
+pub(in crate::api) fn respond(
+    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
+    chunks: impl Chunks,
+) -> Response {
+    let mut frames = Box::pin(frames(events, chunks));
+    let body = async_stream::stream! {
+        while let Some(item) = frames.next().await {
+            match item {
+                Ok(bytes) => yield Ok::<_, Infallible>(bytes),
+                Err(error) => {
+                    // The same table as for JSON answers; only the status line is gone already.
+                    yield Ok(frame(&error.body()).unwrap_or_default());
+                    break;
+                }
+            }
+        }
+        yield Ok(Bytes::from_static(b"data: [DONE]\n\n"));
+    };
+    response(Body::from_stream(body))
+}
+
+/// A response whose body is frames.
+pub(in crate::api) fn response(frames: Body) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // nginx would hold tokens back.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, frames).into_response()
+}
+
+fn frames(
+    events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
+    mut chunks: impl Chunks,
+) -> impl Stream<Item = Result<Bytes, ApiError>> + Send + 'static {
+    async_stream::try_stream! {
+        let mut events = std::pin::pin!(events);
+        while let Some(item) = events.next().await {
+            let (index, event) = item?;
+            for chunk in chunks.push(index, event)? {
+                yield frame(&chunk)?;
+            }
+        }
+        if let Some(chunk) = chunks.last() {
+            yield frame(&chunk)?;
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What errors say: sentences, in which fields stand by the ways to them, and how these are spelt.
+
+use crate::json::{Path, Segment};
+
+/// What is said to a client: words, which are shown as they are, and fields, which have other names elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sentence(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Words(String),
+    Field(Path),
+}
+
+impl Sentence {
+    /// The sentence, and a field after it.
+    #[must_use]
+    pub(in crate::api) fn field(mut self, path: impl Into<Path>) -> Self {
+        self.0.push(Part::Field(path.into()));
+        self
+    }
+
+    /// The sentence, and words after it.
+    #[must_use]
+    pub(in crate::api) fn words(mut self, words: impl Into<String>) -> Self {
+        self.0.push(Part::Words(words.into()));
+        self
+    }
+
+    /// The same with other ways to its fields.
+    #[must_use]
+    pub(in crate::api) fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
+        let part = |part| match part {
+            Part::Field(path) => Part::Field(elsewhere(path)),
+            words @ Part::Words(_) => words,
+        };
+        Self(self.0.into_iter().map(part).collect())
+    }
+
+    /// The text.
+    pub(in crate::api) fn text(&self) -> String {
+        let part = |part: &Part| match part {
+            Part::Words(words) => words.clone(),
+            Part::Field(path) => spelt(path),
+        };
+        self.0.iter().map(part).collect()
+    }
+}
+
+impl<T: Into<String>> From<T> for Sentence {
+    fn from(words: T) -> Self {
+        Self::default().words(words)
+    }
+}
+
+/// The name of a field. NeMo Gym takes every 400 that contains `max_tokens` for an overflow of the context and turns it
+/// into an empty answer, so that only an overflow has it in words of the server's own.
+fn name(field: &'static str) -> &'static str {
+    if field == "max_tokens" { "max_completion_tokens" } else { field }
+}
+
+/// A field as sentences spell it: `messages[3].content`.
+pub(in crate::api) fn spelt(path: &Path) -> String {
+    let named = |segment: &Segment| match segment {
+        Segment::Name(own) => Segment::Name(name(own)),
+        segment => segment.clone(),
+    };
+    path.segments().iter().map(named).collect::<Path>().to_string()
+}
+
+/// A place as pydantic's errors spell it, without the steps that name its own machinery: `body.messages.3.content`.
+pub(in crate::api) fn place(path: &Path) -> String {
+    let steps = path.segments().iter().filter_map(|segment| match segment {
+        Segment::Index(index) => Some(index.to_string()),
+        Segment::Key(key) => (!is_machinery(key)).then(|| key.clone()),
+        Segment::Name(own) => (!is_machinery(own)).then(|| name(own).to_owned()),
+    });
+    steps.collect::<Vec<_>>().join(".")
+}
+
+/// vLLM takes some fields for pydantic's words too (`function.arguments` becomes `function`).
+fn is_machinery(name: &str) -> bool {
+    const WORDS: [&str; 28] = [
+        "function-wrap",
+        "function-after",
+        "function-before",
+        "function-plain",
+        "json-or-python",
+        "lax-or-strict",
+        "chain",
+        "default",
+        "nullable",
+        "tagged-union",
+        "union",
+        "call",
+        "arguments",
+        "is-instance",
+        "is-subclass",
+        "callable",
+        "str",
+        "int",
+        "float",
+        "bool",
+        "bytes",
+        "bytearray",
+        "list",
+        "tuple",
+        "dict",
+        "set",
+        "frozenset",
+        "complex",
+    ];
+    name.contains(['[', ']', '(', ')', '{', '}'])
+        || WORDS.iter().chain(&["none", "nonetype"]).any(|word| name.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_servers_own_words_keep_clear_of_those_of_an_overflow() {
+        let user = Path::from("logit_bias").then("max_tokens".to_owned());
+        assert_eq!(spelt(&user), "logit_bias.max_tokens");
+        assert_eq!(place(&Path::from("body").then("max_tokens")), "body.max_completion_tokens");
+        let sentence = Sentence::from("a tool `max_tokens`, and ").field("max_tokens").words("=7");
+        assert_eq!(sentence.text(), "a tool `max_tokens`, and max_completion_tokens=7");
+    }
+
+    #[test]
+    fn a_field_has_another_name_elsewhere_and_words_stay() {
+        let sentence = Sentence::from("`messages[3]`: ").field(Path::from("messages").then(3).then("content"));
+        let elsewhere = sentence.elsewhere(|_| Path::from("input").then(5));
+        assert_eq!(elsewhere.text(), "`messages[3]`: input[5]");
+    }
+
+    #[test]
+    fn machinery_is_no_part_of_a_place() {
+        let path = Path::from("body").then("tool_calls").then(0).then("function").then("arguments");
+        assert_eq!(place(&path), "body.tool_calls.0.function");
+    }
+}

@@ -1,0 +1,313 @@
+//! `POST /v1/completions/derender`: ids that `/inference/v1/generate` gave, as the text completion that they are.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    Script, StreamState, at_most_one,
+    given::{GivenChoice, GivenChunk, GivenResponse, ToldCount},
+    known_prompt, usage,
+};
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        answer::output::{DetailedUsage, Usage, created, finish_fields},
+        body::{
+            extract::JsonBody,
+            validate::{self, Body, Rules},
+        },
+        completions::{
+            request::{CompletionTurn, Prompt, ShownLogprobs},
+            response::Envelope,
+            types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest, PromptInput},
+        },
+        fields::{
+            sampling::{MAX_N, SamplingFields},
+            stream_options::Delivery,
+        },
+        http::{
+            caller::Caller,
+            error::ApiError,
+            validation_error::{missing_of, not_a_list},
+        },
+    },
+    json::Path,
+};
+
+pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(derender_completion))
+}
+
+/// Answers of `/inference/v1/generate`, or with `stream` one event of one of its streams.
+#[derive(Debug, Deserialize, ToSchema)]
+struct DerenderCompletionRequest {
+    /// Whether an event is to be derendered.
+    stream: Option<bool>,
+    /// One of the served names; absent or empty is any.
+    model: Option<String>,
+    /// One answer for each prompt.
+    generate_responses: Option<Vec<GivenResponse>>,
+    /// The event.
+    generate_chunk: Option<GivenChunk>,
+    /// What the event before it gave; null for the first one.
+    stream_state: Option<StreamState>,
+    /// Tokens of the prompts, for usage: one number an answer, or with `stream` one number; 0 where not given.
+    prompt_tokens: Option<PromptTokens>,
+    /// The prompts, as the render gave them: one list an answer, or with `stream` one list.
+    prompt_token_ids: Option<PromptIds>,
+    /// The request that was rendered.
+    completion_request: Option<CompletionRequest>,
+}
+
+impl Body for DerenderCompletionRequest {
+    const RULES: &'static Rules = &validate::ANY;
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a number or a list of numbers")]
+enum PromptTokens {
+    One(ToldCount),
+    Each(Vec<ToldCount>),
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a list of token ids or a list of such lists")]
+enum PromptIds {
+    One(Vec<TokenId>),
+    Each(Vec<Option<Vec<TokenId>>>),
+}
+
+/// A whole answer, or an event of one.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum DerenderedCompletion {
+    Whole(Box<CompletionAnswer>),
+    Event(Box<DerenderedCompletionChunk>),
+}
+
+/// An event of a completion's stream, and what the next one needs.
+#[derive(Debug, Serialize, ToSchema)]
+struct DerenderedCompletionChunk {
+    chunk: WholeCompletionChunk,
+    stream_state: StreamState,
+}
+
+/// An event with all its fields; those that say nothing are null.
+#[derive(Debug, Serialize, ToSchema)]
+struct WholeCompletionChunk {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    choices: Vec<CompletionChunkChoice>,
+    usage: Option<DetailedUsage>,
+    system_fingerprint: Option<&'static str>,
+    metrics: Option<u8>,
+}
+
+/// Puts what `/inference/v1/generate` gave into the text completion that it is.
+///
+/// The answer says what `/v1/completions` would have said. Streams are put together event by event: each answer brings a
+/// `stream_state` that the next request of the same choice takes.
+#[utoipa::path(
+    post,
+    path = "/v1/completions/derender",
+    tag = "tokens",
+    request_body = DerenderCompletionRequest,
+    responses(
+        (status = 200, description = "The answer; with `stream` an event of it and the state", body = DerenderedCompletion),
+    )
+)]
+async fn derender_completion(
+    State(api): State<Arc<Api>>,
+    JsonBody(mut request): JsonBody<DerenderCompletionRequest>,
+) -> Result<Json<DerenderedCompletion>, ApiError> {
+    api.models.check(request.model.as_deref())?;
+    let turn = turn(request.completion_request.take(), &api).await?;
+    // Decoding a long answer takes a while.
+    tokio::task::spawn_blocking(move || match request.stream {
+        Some(true) => piece(&api, turn, request).map(|chunk| Json(DerenderedCompletion::Event(Box::new(chunk)))),
+        _ => whole(&api, turn, request).map(|answer| Json(DerenderedCompletion::Whole(Box::new(answer)))),
+    })
+    .await
+    .map_err(ApiError::internal)?
+}
+
+/// How ids become an answer: as the request says, or by the defaults.
+async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<CompletionTurn, ApiError> {
+    let Some(mut request) = request else {
+        let sampling =
+            SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())?;
+        return Ok(CompletionTurn {
+            id: String::new(),
+            prompts: Vec::new(),
+            sampling,
+            logprobs: None,
+            delivery: Delivery::Json,
+            echo: false,
+            prompt_only: false,
+            stream_interval: 1,
+        });
+    };
+    if request.echo == Some(true) && (request.logprobs.is_some() || request.max_tokens == Some(0)) {
+        let message = "`echo` with log-probs, or without tokens, cannot be derendered: ask for the completion itself";
+        return Err(ApiError::invalid("echo", message));
+    }
+    // Only a prompt that is repeated is looked at.
+    if request.echo != Some(true) {
+        request.prompt = Some(PromptInput::Ids(vec![0]));
+    }
+    CompletionTurn::new(request, &Caller::default(), api).await
+}
+
+fn whole(
+    api: &Arc<Api>,
+    mut turn: CompletionTurn,
+    request: DerenderCompletionRequest,
+) -> Result<CompletionAnswer, ApiError> {
+    let Some(responses) = request.generate_responses else {
+        return Err(missing_of("generate_responses", 1));
+    };
+    let Some(first) = responses.first() else {
+        return Err(ApiError::invalid_request("generate_responses must not be empty"));
+    };
+    if i64::try_from(responses.len()).map_or(true, |count| count > MAX_N) {
+        let count = responses.len();
+        let message = format!("generate_responses count ({count}) exceeds server maximum ({MAX_N}).");
+        return Err(ApiError::invalid_request(message));
+    }
+    let prompt_tokens = each_count(request.prompt_tokens, responses.len())?;
+    let prompt_ids = each_prompt(request.prompt_token_ids, responses.len())?;
+    if turn.echo && turn.prompts.len() != responses.len() {
+        return Err(ApiError::invalid("echo", "the request has another number of prompts than there are answers"));
+    }
+    turn.id.clone_from(&first.request_id);
+    let shown = turn.logprobs.unwrap_or(ShownLogprobs(None));
+    turn.logprobs =
+        responses.iter().flat_map(|response| &response.choices).any(GivenChoice::has_logprobs).then_some(shown);
+    let echoed = std::mem::take(&mut turn.prompts);
+    let (mut completions, mut sampled) = (Vec::new(), 0);
+    for (index, response) in responses.iter().enumerate() {
+        response.check(api)?;
+        let prompt = known_prompt(prompt_ids[index].as_ref(), response.prompt_token_ids.as_ref(), api)?;
+        let script = Script::new(prompt.unwrap_or_default().into(), &turn.sampling);
+        for given in &response.choices {
+            let completion = script.play(api, given)?;
+            sampled += completion.tokens.len();
+            completions.push((completion, given.has_logprobs(), prompt.is_some()));
+            let text = echoed.get(index).and_then(|prompt| prompt.text.clone()).filter(|_| turn.echo);
+            turn.prompts.push(Prompt { token_ids: Arc::clone(&script.prompt_token_ids), text });
+        }
+    }
+    // Each choice has its own prompt in the list.
+    turn.sampling.n = 1;
+    let envelope = Envelope::new(Arc::clone(api), turn);
+    let mut choices = Vec::with_capacity(completions.len());
+    for (index, (completion, has_logprobs, knows_prompt)) in completions.iter().enumerate() {
+        let mut choice = envelope.choice(index, completion)?;
+        choice.logprobs = choice.logprobs.filter(|_| *has_logprobs);
+        choice.prompt_token_ids = choice.prompt_token_ids.filter(|_| *knows_prompt);
+        choices.push(choice);
+    }
+    let answer = envelope.answer(&[])?;
+    Ok(CompletionAnswer {
+        model: request.model.filter(|model| !model.is_empty()).unwrap_or(answer.model),
+        choices,
+        usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
+        ..answer
+    })
+}
+
+/// The sum of the prompts' tokens.
+fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<usize, ApiError> {
+    match counts {
+        None => Ok(0),
+        Some(PromptTokens::Each(counts)) if counts.len() == responses => {
+            Ok(counts.iter().map(|&count| count as usize).sum())
+        }
+        Some(PromptTokens::Each(counts)) => Err(mismatch("prompt_tokens", counts.len(), responses)),
+        Some(PromptTokens::One(count)) => Err(not_a_list("prompt_tokens", &count.to_string())),
+    }
+}
+
+/// The prompt of each answer.
+fn each_prompt(prompts: Option<PromptIds>, responses: usize) -> Result<Vec<Option<Vec<TokenId>>>, ApiError> {
+    match prompts {
+        None => Ok(vec![None; responses]),
+        // An empty list is one of lists, too.
+        Some(PromptIds::One(ids)) if ids.is_empty() => Err(mismatch("prompt_token_ids", 0, responses)),
+        Some(PromptIds::One(ids)) => Err(not_a_list(Path::from("prompt_token_ids").then(0), &ids[0].to_string())),
+        Some(PromptIds::Each(lists)) if lists.len() == responses => Ok(lists),
+        Some(PromptIds::Each(lists)) => Err(mismatch("prompt_token_ids", lists.len(), responses)),
+    }
+}
+
+fn mismatch(field: &str, length: usize, responses: usize) -> ApiError {
+    let message =
+        format!("1 validation error:\n  {field} length ({length}) must equal generate_responses length ({responses})");
+    ApiError::malformed(Some("body".into()), message)
+}
+
+fn piece(
+    api: &Arc<Api>,
+    mut turn: CompletionTurn,
+    request: DerenderCompletionRequest,
+) -> Result<DerenderedCompletionChunk, ApiError> {
+    let Some(chunk) = request.generate_chunk else {
+        return Err(missing_of("generate_chunk", 1));
+    };
+    at_most_one(&chunk.choices, "derender_completion_stream")?;
+    let asked = match request.prompt_token_ids {
+        None => None,
+        Some(PromptIds::One(ids)) => Some(ids),
+        Some(PromptIds::Each(_)) => return Err(not_a_list("prompt_token_ids", "a list of lists")),
+    };
+    let prompt_tokens = match request.prompt_tokens {
+        None => None,
+        Some(PromptTokens::One(count)) => Some(count),
+        Some(PromptTokens::Each(_)) => return Err(not_a_list("prompt_tokens", "a list")),
+    };
+    if turn.echo {
+        return Err(ApiError::invalid("echo", "`echo` cannot be derendered in a stream"));
+    }
+    let prompt = known_prompt(asked.as_ref(), chunk.prompt_token_ids.as_ref(), api)?;
+    let mut state = StreamState::of(request.stream_state, prompt)?;
+    turn.logprobs = Some(turn.logprobs.unwrap_or(ShownLogprobs(None)));
+    let (script, return_token_ids) = (state.script(&turn.sampling), turn.sampling.return_token_ids);
+    let envelope = Envelope::new(Arc::clone(api), turn);
+    let mut choices = Vec::new();
+    for given in &chunk.choices {
+        let completion = script.play_on(api, &state, given)?;
+        state.add(&completion.tokens)?;
+        let finish = completion.finish.as_ref().map(finish_fields);
+        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
+        let (logprobs, offset) = envelope.logprobs(&completion.tokens, state.logprob_text_offset as usize)?;
+        state.set_logprob_text_offset(offset)?;
+        choices.push(CompletionChunkChoice {
+            index: given.index,
+            logprobs: logprobs.filter(|_| given.has_logprobs()),
+            finish_reason,
+            stop_reason,
+            prompt_token_ids: None,
+            token_ids: return_token_ids.then(|| completion.token_ids()),
+            text: completion.text,
+        });
+    }
+    let model = request.model.filter(|model| !model.is_empty()).unwrap_or_else(|| api.models.name().to_owned());
+    let chunk = WholeCompletionChunk {
+        id: chunk.request_id,
+        object: "text_completion",
+        created: created(),
+        model,
+        choices,
+        usage: usage(chunk.usage, prompt_tokens),
+        system_fingerprint: None,
+        metrics: None,
+    };
+    Ok(DerenderedCompletionChunk { chunk, stream_state: state })
+}

@@ -1,0 +1,215 @@
+//! What both derender endpoints do: ids that `/inference/v1/generate` gave become the text of a chat or a completion.
+//!
+//! The ids take the way that they would have taken in one piece: the decoder, the stop strings and the parsers of
+//! `generation`. A stream is derendered event by event without a session: the client carries the ids so far, and each
+//! event is read behind all of them, so that its text is that of a stream in one piece.
+
+pub(super) mod chat;
+pub(super) mod completion;
+mod given;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        answer::output::{DetailedUsage, Usage},
+        http::error::ApiError,
+    },
+    engine::SampledToken,
+    generation::{Completion, Finish, Recording, TextOptions},
+    turn::Sampling,
+};
+use given::{GivenChoice, GivenUsage, ToldCount};
+
+/// So many of a prompt's last tokens are carried; decoding looks at the last few.
+const CARRIED_PROMPT_TOKENS: usize = 32;
+
+/// What a client carries from one event of a stream to the next. The fields are vLLM's, but the last; those that are
+/// not used here stay at their defaults.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default)]
+struct StreamState {
+    prev_tokens: Vec<String>,
+    prefix_offset: usize,
+    read_offset: usize,
+    /// Whether the role was sent.
+    role_sent: bool,
+    logprob_context_token_ids: Vec<TokenId>,
+    /// Characters of the tokens so far, where log-probs are reported.
+    logprob_text_offset: u32,
+    /// The tokens so far.
+    output_token_ids: Vec<TokenId>,
+    /// How many of them each event had.
+    output_chunk_lens: Vec<ToldCount>,
+    /// Whether a call was sent.
+    tools_streamed: bool,
+    /// The ids of the calls that were sent.
+    last_tool_call_ids: Vec<String>,
+    /// The end of the prompt.
+    prompt_token_ids: Vec<TokenId>,
+}
+
+impl StreamState {
+    /// The state of a stream whose `prompt` is given with its first event.
+    fn of(carried: Option<Self>, prompt: Option<&[TokenId]>) -> Result<Self, ApiError> {
+        let Some(mut state) = carried else {
+            let prompt = prompt.unwrap_or_default();
+            let prompt_token_ids = prompt[prompt.len().saturating_sub(CARRIED_PROMPT_TOKENS)..].to_vec();
+            return Ok(Self { prompt_token_ids, ..Self::default() });
+        };
+        let sum: usize = state.output_chunk_lens.iter().map(|&length| length as usize).sum();
+        let count = state.output_token_ids.len();
+        if sum != count {
+            let message = format!(
+                "output_chunk_lens must sum to len(output_token_ids) (got sum={sum}, len(output_token_ids)={count})"
+            );
+            return Err(ApiError::invalid("stream_state", message));
+        }
+        if !state.prev_tokens.is_empty() {
+            return Err(ApiError::invalid("stream_state", "invalid stream_state: it is another server's"));
+        }
+        state.prompt_token_ids.truncate(CARRIED_PROMPT_TOKENS);
+        Ok(state)
+    }
+
+    /// Takes the tokens of an event in.
+    fn add(&mut self, tokens: &[SampledToken]) -> Result<(), ApiError> {
+        if !tokens.is_empty() {
+            self.output_token_ids.extend(tokens.iter().map(|token| token.id));
+            self.output_chunk_lens.push(ToldCount::try_from(tokens.len()).map_err(ApiError::internal)?);
+        }
+        Ok(())
+    }
+
+    /// Sets where the text of the next token starts.
+    fn set_logprob_text_offset(&mut self, offset: usize) -> Result<(), ApiError> {
+        self.logprob_text_offset = u32::try_from(offset)
+            .map_err(|_| ApiError::invalid("stream_state", "invalid stream_state: logprob_text_offset is too large"))?;
+        Ok(())
+    }
+}
+
+/// A prompt that decoding may look at, and how its continuation becomes text.
+struct Script {
+    /// The prompt, or its end, as far as it is known.
+    prompt_token_ids: Arc<[TokenId]>,
+    text: TextOptions,
+    min_tokens: usize,
+}
+
+impl Script {
+    /// As `sampling` has it.
+    fn new(prompt_token_ids: Arc<[TokenId]>, sampling: &Sampling) -> Self {
+        Self { prompt_token_ids, text: TextOptions::clone(&sampling.text), min_tokens: sampling.min_tokens() }
+    }
+
+    /// Puts a whole choice into text.
+    fn play(&self, api: &Api, choice: &GivenChoice) -> Result<Completion, ApiError> {
+        if choice.token_ids.as_ref().is_none_or(Vec::is_empty) {
+            let message = format!("choice {} has empty or null token_ids", choice.index);
+            return Err(ApiError::invalid_request(message));
+        }
+        let tokens = choice.tokens(api.turns.vocab_size())?;
+        let finish = choice.finish()?.unwrap_or(Finish::Eos);
+        self.replay(api, tokens, Some(finish), 0)
+    }
+
+    /// Puts what one event adds to a choice into text, behind the tokens of `state`.
+    fn play_on(&self, api: &Api, state: &StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
+        let before = &state.output_token_ids;
+        let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
+        let mut tokens: Vec<_> = before.iter().map(bare).collect();
+        tokens.extend(choice.tokens(api.turns.vocab_size())?);
+        if tokens.len() > api.turns.max_model_len {
+            let (count, limit) = (tokens.len(), api.turns.max_model_len);
+            return Err(ApiError::invalid_request(format!("{count} tokens exceed max_model_len ({limit}).")));
+        }
+        if before.iter().any(|&id| id as usize >= api.turns.vocab_size()) {
+            return Err(ApiError::invalid("stream_state", "invalid stream_state: a token id is out of vocabulary"));
+        }
+        self.replay(api, tokens, choice.finish()?, before.len())
+    }
+
+    fn replay(
+        &self,
+        api: &Api,
+        tokens: Vec<SampledToken>,
+        finish: Option<Finish>,
+        from: usize,
+    ) -> Result<Completion, ApiError> {
+        let last = tokens.last().map(|token| token.id);
+        let mut text = self.text.clone();
+        // A stop token has no text. Where the last token is none, whatever the reasons say, it has one.
+        let played = match &finish {
+            Some(Finish::Eos) if last != api.turns.policies.sampling.eos_token_id || last.is_none() => {
+                Some(Finish::Length)
+            }
+            Some(Finish::StopToken(id)) if last != Some(*id) => Some(Finish::Length),
+            Some(Finish::StopString(stop)) if !text.stop.contains(stop) => {
+                text.stop.push(stop.clone());
+                finish.clone()
+            }
+            _ => finish.clone(),
+        };
+        let recording = Recording {
+            prompt_token_ids: Arc::clone(&self.prompt_token_ids),
+            text: Arc::new(text),
+            min_tokens: self.min_tokens,
+            tokens,
+            finish: played,
+        };
+        let mut completion = api.turns.generator.replay(&recording, from).map_err(|reason| {
+            ApiError::invalid_request(format!("the token ids are not those of an answer to the request: {reason}"))
+        })?;
+        completion.finish = finish;
+        Ok(completion)
+    }
+}
+
+/// The state that the next event needs, of a prompt that may be in it.
+fn known_prompt<'a>(
+    asked: Option<&'a Vec<TokenId>>,
+    given: Option<&'a Vec<TokenId>>,
+    api: &Api,
+) -> Result<Option<&'a [TokenId]>, ApiError> {
+    let ids = asked.or(given).map(Vec::as_slice);
+    let limit = api.turns.max_model_len;
+    match ids {
+        Some(ids) if ids.len() > limit => {
+            let message = format!("prompt_token_ids length ({}) exceeds max_model_len ({limit}).", ids.len());
+            Err(ApiError::invalid_request(message))
+        }
+        ids => Ok(ids),
+    }
+}
+
+impl StreamState {
+    /// The script of the stream.
+    fn script(&self, sampling: &Sampling) -> Script {
+        Script::new(self.prompt_token_ids.as_slice().into(), sampling)
+    }
+}
+
+/// What an event says was used, with the number of prompt tokens that the client knows.
+fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<DetailedUsage> {
+    let given = given?;
+    let prompt_tokens = prompt_tokens.or(given.prompt_tokens).unwrap_or(0) as usize;
+    let completion_tokens = given.completion_tokens.unwrap_or(0) as usize;
+    Some(DetailedUsage::new(Usage::new(prompt_tokens, completion_tokens), None))
+}
+
+/// Refuses an event that says something about more than one choice: the state is that of one.
+fn at_most_one(choices: &[GivenChoice], endpoint: &str) -> Result<(), ApiError> {
+    match choices.len() {
+        0 | 1 => Ok(()),
+        count => {
+            let message = format!("{endpoint} expects at most one choice per chunk (got {count}).");
+            Err(ApiError::invalid_request(message))
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `POST /inference/v1/generate` and `/inference/v1/abort_requests`: token ids in, token ids out, nothing in between.
+//!
+//! Shapes, defaults and limits are vLLM 0.32's (`entrypoints/scale_out/token_in_token_out`). Parameters are those of its
+//! engine: the model's `generation_config.json` changes none of them, and room is the only default of `max_tokens`.
+
+mod abort;
+mod request;
+mod response;
+mod sampling_params;
+mod types;
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use futures::TryStreamExt;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) use sampling_params::Rendered;
+pub(super) use types::RenderedRequest;
+
+use crate::{
+    api::{
+        Api,
+        body::extract::JsonBody,
+        fields::{conversation::session_of, stream_options::Delivery},
+        http::{caller::Caller, error::ApiError, sse},
+    },
+    generation::collect,
+    turn::Asker,
+};
+use request::GenerateTurn;
+use response::{Chunks, Envelope};
+use types::{GenerateAnswer, GenerateChunk, GenerateRequest};
+
+pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(generate)).merge(abort::router())
+}
+
+/// Continues token ids.
+///
+/// Takes what `/v1/chat/completions/render` gives, and gives what `/v1/chat/completions/derender` takes.
+#[utoipa::path(
+    post,
+    path = "/inference/v1/generate",
+    tag = "generation",
+    request_body = GenerateRequest,
+    responses(
+        (status = 200, description = "The answer, or with `stream` a series of chunks", content(
+            (GenerateAnswer = "application/json"),
+            (GenerateChunk = "text/event-stream"),
+        )),
+    )
+)]
+async fn generate(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    JsonBody(request): JsonBody<GenerateRequest>,
+) -> Result<Response, ApiError> {
+    let mut turn = GenerateTurn::new(request, &caller, &api)?;
+    if turn.delivery == Delivery::Json {
+        api.turns.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
+    }
+    let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
+    let names = vec![turn.id.as_str().into()];
+    let prepared = api.turns.prepare_ids(asker, &turn.prompt_token_ids, &mut turn.sampling, names).await?;
+    let (n, delivery) = (turn.sampling.n, turn.delivery);
+    // Before the first token is sampled; see `Envelope::weight_versions`.
+    let envelope = Envelope::new(Arc::clone(&api), turn);
+    let events = api.turns.start([prepared]).map_err(ApiError::from);
+    Ok(match delivery {
+        Delivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
+        Delivery::Stream { include_usage, continuous_usage } => {
+            sse::respond(events, Chunks::new(envelope, n, include_usage, continuous_usage))
+        }
+    })
+}

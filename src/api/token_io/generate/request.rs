@@ -1,0 +1,102 @@
+//! From the wire to a prompt and its sampling, every field checked.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    sampling_params::Shown,
+    types::{GenerateRequest, OutputMode},
+};
+use crate::{
+    TokenId,
+    api::{
+        Api, answer_id,
+        fields::{
+            cache_salt::cache_salt,
+            sampling::rules::NO_PROMPT_LOGPROBS,
+            stream_options::{Delivery, delivery},
+        },
+        http::{
+            caller::Caller,
+            error::ApiError,
+            validation_error::{broken_rule, empty_list},
+        },
+    },
+    turn::Sampling,
+};
+
+/// A valid request.
+#[derive(Debug)]
+pub(super) struct GenerateTurn {
+    pub(super) id: String,
+    pub(super) prompt_token_ids: Arc<[TokenId]>,
+    pub(super) sampling: Sampling,
+    /// Alternatives to show, where log-probs are reported.
+    pub(super) shown: Option<Shown>,
+    pub(super) return_token_ids: bool,
+    pub(super) output_mode: OutputMode,
+    pub(super) delivery: Delivery,
+}
+
+impl GenerateTurn {
+    pub(super) fn new(request: GenerateRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
+        let prompt_token_ids = prompt(&request.token_ids, api)?;
+        if request.output_mode == OutputMode::Text && !request.sampling_params.makes_text() {
+            let rule = "output_mode='text' requires sampling_params.detokenize to be true";
+            return Err(ApiError::malformed(Some("body".into()), format!("1 validation error:\n  {rule}")));
+        }
+        refuse_media(&request)?;
+        api.models.check(request.model.as_deref())?;
+        let stream = request.stream.unwrap_or(false);
+        // Options without a stream are not a mistake here, unlike in chat.
+        let delivery = delivery(
+            request.stream,
+            request.stream_options.filter(|_| stream),
+            api.turns.policies.requests.force_include_usage,
+        )?;
+        let mut resolved = request.sampling_params.resolve(api)?;
+        if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
+            return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
+        }
+        resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
+        Ok(Self {
+            id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref()),
+            prompt_token_ids,
+            sampling: resolved.sampling,
+            shown: resolved.shown,
+            return_token_ids: request.return_token_ids.unwrap_or(false),
+            output_mode: request.output_mode,
+            delivery,
+        })
+    }
+}
+
+fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
+    const FIELD: &str = "token_ids";
+
+    if ids.is_empty() {
+        return Err(empty_list(FIELD));
+    }
+    if ids.iter().any(|&id| id < 0) {
+        return Err(broken_rule(FIELD, "token_ids must not contain negative values", ids.len()));
+    }
+    let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < api.turns.vocab_size());
+    ids.iter()
+        .map(|&id| known(id).ok_or_else(|| ApiError::invalid_request(format!("Token id {id} is out of vocabulary"))))
+        .collect()
+}
+
+/// This server has no eyes and no ears.
+fn refuse_media(request: &GenerateRequest) -> Result<(), ApiError> {
+    let sent = |value: &Option<Value>| match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(_) => true,
+    };
+    let fields = [("features", &request.features), ("content_parts", &request.content_parts)];
+    match fields.into_iter().find(|(_, value)| sent(value)) {
+        Some((name, _)) => Err(ApiError::invalid(name, format!("`{name}` is not supported by this server"))),
+        None => Ok(()),
+    }
+}

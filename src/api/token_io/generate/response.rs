@@ -1,0 +1,233 @@
+//! From events to the wire: one JSON body, or a stream whose fold it is.
+
+use std::sync::Arc;
+
+use super::{
+    request::GenerateTurn,
+    sampling_params::Shown,
+    types::{
+        ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs, OutputMode,
+        TextLogprob, TextLogprobs, WeightVersionSpan,
+    },
+};
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        answer::output::{
+            DetailedUsage, PromptTokensDetails, StreamedUsage, TokenSpelling, Usage, created, finish_fields,
+            prompt_logprobs, shown_alternatives, spelt_id,
+        },
+        http::{error::ApiError, sse},
+    },
+    engine::{PromptOutput, SampledToken},
+    generation::{Completion, Delta, Event},
+    sampling::TopLogprob,
+};
+
+/// What all parts of one answer have in common.
+pub(super) struct Envelope {
+    api: Arc<Api>,
+    created: u64,
+    turn: GenerateTurn,
+    /// The version of the weights before anything was sampled.
+    weight_version: u64,
+}
+
+impl Envelope {
+    pub(super) fn new(api: Arc<Api>, turn: GenerateTurn) -> Self {
+        let weight_version = api.turns.generator.engine().weight_version();
+        Self { created: created(), weight_version, turn, api }
+    }
+
+    fn usage(&self, sampled: usize) -> Usage {
+        Usage::new(self.turn.prompt_token_ids.len(), sampled)
+    }
+
+    fn details(&self, prompt: Option<&PromptOutput>) -> Option<PromptTokensDetails> {
+        let details = |prompt: &PromptOutput| PromptTokensDetails { cached_tokens: prompt.cached_tokens };
+        prompt.filter(|_| self.api.prompt_tokens_details).map(details)
+    }
+
+    fn prompt_token_ids(&self) -> Option<Vec<TokenId>> {
+        self.turn.return_token_ids.then(|| self.turn.prompt_token_ids.to_vec())
+    }
+
+    fn text(&self, text: String) -> Option<String> {
+        (self.turn.output_mode == OutputMode::Text).then_some(text)
+    }
+
+    /// Which weights sampled `tokens` tokens that are all there now.
+    ///
+    /// An engine says its version once the weights are replaced and before they sample. The same version before the
+    /// first token and behind the last is therefore that of all of them; of two it is not known which token is whose.
+    fn weight_versions(&self, tokens: usize) -> Option<Vec<WeightVersionSpan>> {
+        if self.api.turns.generator.engine().weight_version() != self.weight_version {
+            return None;
+        }
+        let version = match self.weight_version {
+            0 => "default".to_owned(),
+            replaced => replaced.to_string(),
+        };
+        let span = WeightVersionSpan { version, start: 0, end: tokens };
+        Some(if tokens == 0 { Vec::new() } else { vec![span] })
+    }
+
+    /// The JSON answer.
+    pub(super) fn answer(&self, completions: &[Completion]) -> Result<GenerateAnswer, ApiError> {
+        let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
+        let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
+        let scored = prompt.filter(|_| self.turn.sampling.prompt_logprobs.is_some());
+        let tokenizer = self.api.turns.tokenizer();
+        let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
+        Ok(GenerateAnswer {
+            request_id: self.turn.id.clone(),
+            model: self.api.models.name().to_owned(),
+            created: self.created,
+            usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)),
+            prompt_logprobs: scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
+            prompt_token_id_logprobs: None,
+            prompt_token_ids: self.prompt_token_ids(),
+            mm_placeholders: None,
+            metrics: None,
+            kv_transfer_params: None,
+            ec_transfer_params: None,
+            output_mode: self.turn.output_mode,
+            choices: choices.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn choice(&self, index: usize, completion: &Completion) -> Result<GenerateChoice, ApiError> {
+        let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
+        let (finish_reason, stop_reason) = finish_fields(finish);
+        Ok(GenerateChoice {
+            index,
+            finish_reason: Some(finish_reason),
+            stop_reason,
+            token_ids: completion.token_ids(),
+            routed_experts: None,
+            sampling_mask: None,
+            weight_versions: self.weight_versions(completion.tokens.len()),
+            text: self.text(completion.text.clone()),
+            logprobs: self.logprobs(&completion.tokens)?,
+        })
+    }
+
+    fn logprobs(&self, tokens: &[SampledToken]) -> Result<Option<GenerateLogprobs>, ApiError> {
+        let Some(Shown(shown)) = self.turn.shown else { return Ok(None) };
+        Ok(Some(match self.turn.output_mode {
+            OutputMode::Tokens => {
+                let content = tokens.iter().map(|token| by_id(token, shown)).collect();
+                GenerateLogprobs::Tokens { content }
+            }
+            OutputMode::Text => {
+                let content = tokens.iter().map(|token| self.by_text(token, shown)).collect::<Result<_, _>>()?;
+                GenerateLogprobs::Text { content }
+            }
+        }))
+    }
+
+    fn by_text(&self, token: &SampledToken, shown: Option<usize>) -> Result<TextLogprobs, ApiError> {
+        let as_ids = self.turn.sampling.tokens_as_ids;
+        let spelling = TokenSpelling { tokenizer: self.api.turns.tokenizer(), as_ids };
+        let alternatives = shown_alternatives(token, shown).into_iter().map(|top| {
+            let name = spelling.name(top.id)?;
+            let bytes = (!as_ids).then(|| name.clone().into_bytes());
+            Ok(TextLogprob { token: name, logprob: top.logprob, bytes })
+        });
+        Ok(TextLogprobs {
+            token: TextLogprob {
+                token: spelling.name(token.id)?,
+                logprob: token.logprob,
+                bytes: if as_ids { None } else { Some(spelling.bytes(token.id)?) },
+            },
+            top_logprobs: alternatives.collect::<Result<_, ApiError>>()?,
+        })
+    }
+
+    fn chunk(&self, choices: Vec<GenerateChoice>, usage: Option<ChunkUsage>) -> GenerateChunk {
+        let (request_id, output_mode) = (self.turn.id.clone(), self.turn.output_mode);
+        GenerateChunk { request_id, usage, prompt_token_ids: None, output_mode, choices }
+    }
+}
+
+fn by_id(token: &SampledToken, shown: Option<usize>) -> IdLogprobs {
+    let entry = |top: TopLogprob| IdLogprob {
+        token: spelt_id(top.id),
+        token_id: top.id,
+        logprob: top.logprob,
+        rank: Some(top.rank),
+    };
+    IdLogprobs {
+        token: entry(TopLogprob { id: token.id, logprob: token.logprob, rank: token.rank }),
+        top_logprobs: shown_alternatives(token, shown).into_iter().map(entry).collect(),
+    }
+}
+
+/// Turns the events of `n` choices into chunks.
+pub(super) struct Chunks {
+    envelope: Envelope,
+    include_usage: bool,
+    continuous_usage: bool,
+    /// Of the first choice that began.
+    prompt_is_due: bool,
+    sampled: Vec<usize>,
+    details: Option<PromptTokensDetails>,
+}
+
+impl Chunks {
+    pub(super) fn new(envelope: Envelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
+        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled: vec![0; n], details: None }
+    }
+
+    fn delta(&mut self, index: usize, delta: Delta) -> Result<Vec<GenerateChunk>, ApiError> {
+        self.sampled[index] += delta.tokens.len();
+        let ended = delta.finish.is_some();
+        let speaks = self.envelope.turn.output_mode == OutputMode::Text && !delta.text.is_empty();
+        if delta.tokens.is_empty() && !ended && !speaks {
+            return Ok(Vec::new());
+        }
+        let finish = delta.finish.as_ref().map(finish_fields);
+        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
+        let sampled = self.sampled[index];
+        let choice = GenerateChoice {
+            index,
+            finish_reason,
+            stop_reason,
+            token_ids: delta.tokens.iter().map(|token| token.id).collect(),
+            routed_experts: None,
+            sampling_mask: None,
+            weight_versions: if ended { self.envelope.weight_versions(sampled) } else { None },
+            text: self.envelope.text(delta.text),
+            logprobs: self.envelope.logprobs(&delta.tokens)?,
+        };
+        let usage = || ChunkUsage::SoFar(DetailedUsage::new(self.envelope.usage(sampled), None));
+        let mut chunk = self.envelope.chunk(vec![choice], self.continuous_usage.then(usage));
+        if std::mem::take(&mut self.prompt_is_due) {
+            chunk.prompt_token_ids = self.envelope.prompt_token_ids();
+        }
+        Ok(vec![chunk])
+    }
+}
+
+impl sse::Chunks for Chunks {
+    type Chunk = GenerateChunk;
+
+    fn push(&mut self, index: usize, event: Event) -> Result<Vec<GenerateChunk>, ApiError> {
+        match event {
+            Event::Delta(delta) => self.delta(index, delta),
+            // Its log-probs are refused on streams.
+            Event::Prompt(prompt) => {
+                if index == 0 {
+                    self.details = self.envelope.details(Some(&prompt));
+                }
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn last(&self) -> Option<GenerateChunk> {
+        let usage = || StreamedUsage::last(self.envelope.usage(self.sampled.iter().sum()), self.details);
+        self.include_usage.then(|| self.envelope.chunk(Vec::new(), Some(ChunkUsage::Last(usage()))))
+    }
+}

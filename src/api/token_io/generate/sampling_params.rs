@@ -1,0 +1,274 @@
+//! `sampling_params`: what vLLM's engine takes (`sampling_params.py`, `SamplingParams`), read and written.
+//!
+//! Reading applies no default of the model's but that of `max_tokens`. Writing leaves out what is at its default, in
+//! vLLM's order; `max_tokens` is always written, since leaving it out means all the room there is (vLLM leaves out 16).
+
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::{
+    api::{
+        Api,
+        fields::sampling::{SamplingFields, Stop},
+        http::error::ApiError,
+    },
+    model::GenerationConfig,
+    parser::SpecialTokens,
+    sampling::Logprobs,
+    turn::{Sampling, SamplingPolicy},
+};
+
+/// How to sample, without any default of the model's.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub(super) struct SamplingParamsFields {
+    /// Tokens to generate; absent and null are the room that the prompt leaves.
+    #[serde(default)]
+    #[schema(value_type = Option<i64>)]
+    pub max_tokens: MaxTokens,
+    /// Report log-probs with this many alternatives; -1 is the whole vocabulary.
+    pub logprobs: Option<i64>,
+    /// False keeps stop strings and `output_mode` `text` from being asked for (default true).
+    pub detokenize: Option<bool>,
+    /// Refused unless null.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub trace_decode_token_ids: Option<Value>,
+    /// Refused unless null.
+    #[schema(value_type = Option<Vec<Vec<i64>>>)]
+    pub prompt_logprob_token_ids: Option<Value>,
+    /// The rest.
+    #[serde(flatten)]
+    pub sampling: SamplingFields,
+}
+
+/// Tokens to generate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum MaxTokens {
+    /// As many as the model's own limit and the room allow.
+    #[default]
+    Absent,
+    /// As many as are said; null is the room.
+    Given(Option<i64>),
+}
+
+impl<'de> Deserialize<'de> for MaxTokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::Given)
+    }
+}
+
+/// Alternatives to show at each position, the sampled token among them; `None` is all that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shown(pub(super) Option<usize>);
+
+/// Valid parameters, and how many alternatives are shown.
+#[derive(Debug)]
+pub(super) struct ResolvedParams {
+    pub(super) sampling: Sampling,
+    /// Alternatives to show, where log-probs are reported.
+    pub(super) shown: Option<Shown>,
+}
+
+impl SamplingParamsFields {
+    /// Whether text is made at all.
+    pub(super) fn makes_text(&self) -> bool {
+        self.detokenize.unwrap_or(true)
+    }
+
+    /// Checks the parameters.
+    pub(super) fn resolve(mut self, api: &Api) -> Result<ResolvedParams, ApiError> {
+        self.refuse_unserved()?;
+        // The engine takes any number of stop strings; four are the limit of the other endpoints.
+        let stops = match self.sampling.stop.take() {
+            None => Vec::new(),
+            Some(Stop::One(stop)) => vec![stop],
+            Some(Stop::Many(stops)) => stops,
+        };
+        if stops.iter().any(String::is_empty) {
+            return Err(ApiError::invalid_request("stop cannot contain an empty string."));
+        }
+        if !stops.is_empty() && !self.makes_text() {
+            let message = "stop strings are only supported when detokenize is True. Set detokenize=True to use stop.";
+            return Err(ApiError::invalid_request(message));
+        }
+        let (logprobs, shown) = self.logprobs()?;
+        let (max_tokens, max_new_tokens) = match self.max_tokens {
+            MaxTokens::Absent => (None, api.turns.policies.sampling.defaults.max_new_tokens),
+            MaxTokens::Given(asked) => (asked, None),
+        };
+        let policy = SamplingPolicy {
+            defaults: GenerationConfig { max_new_tokens, ..GenerationConfig::default() },
+            ..api.turns.policies.sampling.clone()
+        };
+        let tokenizer = api.turns.tokenizer();
+        let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, tokenizer)?;
+        std::sync::Arc::make_mut(&mut sampling.text).stop = stops;
+        Ok(ResolvedParams { sampling, shown })
+    }
+
+    fn refuse_unserved(&self) -> Result<(), ApiError> {
+        let fields = [
+            ("trace_decode_token_ids", &self.trace_decode_token_ids),
+            ("prompt_logprob_token_ids", &self.prompt_logprob_token_ids),
+        ];
+        match fields.into_iter().find(|(_, value)| value.as_ref().is_some_and(|value| !value.is_null())) {
+            Some((name, _)) => Err(ApiError::invalid(name, format!("`{name}` is not supported by this server"))),
+            None => Ok(()),
+        }
+    }
+
+    /// With k alternatives asked for k are shown, the sampled token first, and that one always.
+    ///
+    /// vLLM shows nothing for `logprob_token_ids` alone, which is what its own render asks for.
+    fn logprobs(&self) -> Result<(Option<Logprobs>, Option<Shown>), ApiError> {
+        let chosen = self.sampling.logprob_token_ids.as_ref().map(Vec::len);
+        match (self.logprobs, chosen) {
+            (None, None) => Ok((None, None)),
+            (None, Some(_)) => Ok((Some(Logprobs::Top(0)), Some(Shown(None)))),
+            (Some(asked), Some(count)) if i64::try_from(count) != Ok(asked) => {
+                let message = format!(
+                    "When both logprobs and logprob_token_ids are set, logprobs must equal len(logprob_token_ids). Got \
+                     logprobs={asked}, len(logprob_token_ids)={count}. (parameter=logprob_token_ids, value={count})"
+                );
+                Err(ApiError::invalid("logprob_token_ids", message))
+            }
+            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(Shown(Some(count.max(1)))))),
+            (Some(-1), None) => Ok((Some(Logprobs::All), Some(Shown(None)))),
+            (Some(asked), None) => {
+                let top = usize::try_from(asked).map_err(|_| {
+                    let message = format!(
+                        "logprobs must be non-negative or -1, got {asked}. (parameter=logprobs, value={asked})"
+                    );
+                    ApiError::invalid("logprobs", message)
+                })?;
+                Ok((Some(Logprobs::Top(top)), Some(Shown(Some(top.max(1))))))
+            }
+        }
+    }
+}
+
+/// Parameters to be written: a request's fields, and what became of them.
+pub(in crate::api::token_io) struct Rendered<'a> {
+    /// As sent.
+    pub(in crate::api::token_io) fields: &'a SamplingFields,
+    /// As checked.
+    pub(in crate::api::token_io) sampling: &'a Sampling,
+    /// Clamped to the room that the prompt leaves.
+    pub(in crate::api::token_io) max_tokens: usize,
+    /// Alternatives a position, as sent; -1 is all.
+    pub(in crate::api::token_io) logprobs: Option<i64>,
+    /// Of a stream.
+    pub(in crate::api::token_io) stream: bool,
+    /// The constraint, as `structured_outputs` says it.
+    pub(in crate::api::token_io) structured_outputs: Option<Value>,
+}
+
+impl Rendered<'_> {
+    /// The parameters as `/inference/v1/generate` takes them.
+    pub(in crate::api::token_io) fn params(&self, policy: &SamplingPolicy) -> Map<String, Value> {
+        let mut params = Map::new();
+        self.add_distribution(policy, &mut params);
+        self.add_ends(&mut params);
+        self.add_reports(&mut params);
+        self.add_masks(&mut params);
+        params
+    }
+
+    fn add_distribution(&self, policy: &SamplingPolicy, params: &mut Map<String, Value>) {
+        let (fields, defaults) = (self.fields, &policy.defaults);
+        if self.sampling.n != 1 {
+            params.insert("n".to_owned(), json!(self.sampling.n));
+        }
+        let number = |asked: Option<f64>, default: Option<f64>, neutral| json!(asked.or(default).unwrap_or(neutral));
+        let penalties = [
+            ("presence_penalty", fields.presence_penalty, defaults.presence_penalty, 0.0),
+            ("frequency_penalty", fields.frequency_penalty, defaults.frequency_penalty, 0.0),
+            ("repetition_penalty", fields.repetition_penalty, defaults.repetition_penalty, 1.0),
+        ];
+        for (name, asked, default, neutral) in penalties {
+            params.insert(name.to_owned(), number(asked, default, neutral));
+        }
+        params.insert("temperature".to_owned(), number(fields.temperature, defaults.temperature, 1.0));
+        // Greedy sampling has no truncation.
+        if !self.sampling.is_greedy() {
+            params.insert("top_p".to_owned(), number(fields.top_p, defaults.top_p, 1.0));
+            if let Some(top_k) = fields.top_k.or(defaults.top_k).filter(|&top_k| top_k != 0) {
+                params.insert("top_k".to_owned(), json!(top_k));
+            }
+            params.insert("min_p".to_owned(), number(fields.min_p, defaults.min_p, 0.0));
+        }
+        if let Some(seed) = fields.seed.filter(|&seed| seed != -1) {
+            params.insert("seed".to_owned(), json!(seed));
+        }
+    }
+
+    fn add_ends(&self, params: &mut Map<String, Value>) {
+        let fields = self.fields;
+        params.insert("stop".to_owned(), json!(self.sampling.text.stop));
+        params.insert("stop_token_ids".to_owned(), json!(without_repeats(fields.stop_token_ids.as_deref())));
+        if fields.ignore_eos == Some(true) {
+            params.insert("ignore_eos".to_owned(), json!(true));
+        }
+        params.insert("max_tokens".to_owned(), json!(self.max_tokens));
+        if let Some(min_tokens) = fields.min_tokens.filter(|&tokens| tokens != 0) {
+            params.insert("min_tokens".to_owned(), json!(min_tokens));
+        }
+    }
+
+    fn add_reports(&self, params: &mut Map<String, Value>) {
+        let (fields, text) = (self.fields, &self.sampling.text);
+        let chosen = fields.logprob_token_ids.as_ref().filter(|ids| !ids.is_empty());
+        if let Some(logprobs) = self.logprobs.filter(|_| chosen.is_none()) {
+            params.insert("logprobs".to_owned(), json!(logprobs));
+        }
+        if let Some(prompt_logprobs) = fields.prompt_logprobs {
+            params.insert("prompt_logprobs".to_owned(), json!(prompt_logprobs));
+        }
+        if let Some(ids) = chosen {
+            params.insert("logprob_token_ids".to_owned(), json!(ids));
+        }
+        // Calls and reasoning may be marked by special tokens.
+        if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {
+            params.insert("skip_special_tokens".to_owned(), json!(false));
+        }
+        if fields.spaces_between_special_tokens == Some(false) {
+            params.insert("spaces_between_special_tokens".to_owned(), json!(false));
+        }
+        if text.include_stop_str_in_output {
+            params.insert("include_stop_str_in_output".to_owned(), json!(true));
+        }
+        // vLLM's names of what is reported: 1 is each piece, 2 the whole.
+        params.insert("output_kind".to_owned(), json!(if self.stream { 1 } else { 2 }));
+        params.insert("skip_clone".to_owned(), json!(true));
+        let longest = text.stop.iter().map(|stop| stop.chars().count()).max().unwrap_or(0);
+        if longest > 1 && !text.include_stop_str_in_output {
+            params.insert("output_text_buffer_length".to_owned(), json!(longest - 1));
+        }
+    }
+
+    fn add_masks(&self, params: &mut Map<String, Value>) {
+        let fields = self.fields;
+        if let Some(constraint) = &self.structured_outputs {
+            params.insert("structured_outputs".to_owned(), constraint.clone());
+        }
+        if let Some(biases) = &fields.logit_bias {
+            let clamped = biases.iter().map(|(id, bias)| (id.clone(), json!(bias.clamp(-100.0, 100.0))));
+            params.insert("logit_bias".to_owned(), clamped.collect::<Map<_, _>>().into());
+        }
+        if let Some(ids) = &fields.allowed_token_ids {
+            params.insert("allowed_token_ids".to_owned(), json!(ids));
+        }
+        params.insert("bad_words".to_owned(), json!(without_repeats(fields.bad_words.as_deref())));
+        params.insert("skip_reading_prefix_cache".to_owned(), json!(fields.prompt_logprobs.is_some()));
+    }
+}
+
+fn without_repeats<T: PartialEq + Clone>(items: Option<&[T]>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for item in items.unwrap_or_default() {
+        if !kept.contains(item) {
+            kept.push(item.clone());
+        }
+    }
+    kept
+}

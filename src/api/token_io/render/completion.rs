@@ -1,0 +1,57 @@
+//! `POST /v1/completions/render`: the requests that a text completion would be, in token ids.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use serde_json::value::RawValue;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{RenderFields, Rendering};
+use crate::api::{
+    Api,
+    body::extract::{JsonBody, parse},
+    completions::{request::CompletionTurn, types::CompletionRequest},
+    http::{caller::Caller, error::ApiError},
+    token_io::generate::RenderedRequest,
+};
+
+pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(render_completion))
+}
+
+/// Puts a text completion into ids: one request for each prompt.
+///
+/// Each is what `/inference/v1/generate` takes.
+#[utoipa::path(
+    post,
+    path = "/v1/completions/render",
+    tag = "tokens",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, description = "The requests in ids", body = Vec<RenderedRequest>),
+    )
+)]
+async fn render_completion(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    JsonBody(body): JsonBody<Box<RawValue>>,
+) -> Result<Json<Vec<RenderedRequest>>, ApiError> {
+    let request: CompletionRequest = parse(body.get().as_bytes())?;
+    let own: RenderFields = parse(body.get().as_bytes())?;
+    own.check()?;
+    let mut fields = request.sampling.clone();
+    let logprobs = request.logprobs;
+    if request.echo == Some(true) {
+        fields.prompt_logprobs = fields.prompt_logprobs.or(logprobs);
+    }
+    let (model, stream) = (request.model.clone(), request.stream.unwrap_or(false));
+    let rendering = Rendering { caller, own, fields, logprobs, model, stream, stream_options: request.stream_options };
+    let mut turn = CompletionTurn::new(request, &rendering.caller, &api).await?;
+    let only = turn.prompts.len() == 1;
+    let mut rendered = Vec::with_capacity(turn.prompts.len());
+    for (index, prompt) in turn.prompts.iter().enumerate() {
+        let id = if only { turn.id.clone() } else { format!("{}-{index}", turn.id) };
+        rendered.push(rendering.request(&api, id, &prompt.token_ids, &mut turn.sampling).await?);
+    }
+    Ok(Json(rendered))
+}

@@ -1,0 +1,147 @@
+//! What both render endpoints do: fields that only they read, and the request that a prompt would be.
+
+pub(super) mod chat;
+pub(super) mod completion;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::generate::{Rendered, RenderedRequest};
+use crate::{
+    TokenId,
+    api::{
+        Api,
+        body::validate::{self, Body, Rules},
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+        http::{caller::Caller, error::ApiError},
+    },
+    tokenizer::Offsets,
+    turn::{Asker, Sampling, in_flight},
+};
+
+/// Fields of a chat or text completion that only a render reads, or reads as they were sent.
+#[derive(Debug, Deserialize)]
+struct RenderFields {
+    return_token_offsets: Option<bool>,
+    priority: Option<i64>,
+    use_beam_search: Option<Value>,
+    tool_choice: Option<Value>,
+    response_format: Option<Value>,
+    structured_outputs: Option<Map<String, Value>>,
+}
+
+impl Body for RenderFields {
+    const RULES: &'static Rules = &validate::ANY;
+}
+
+/// The fields of `structured_outputs`, in vLLM's order, at their defaults.
+const CONSTRAINTS: [&str; 9] = [
+    "json",
+    "regex",
+    "choice",
+    "grammar",
+    "json_object",
+    "disable_any_whitespace",
+    "disable_additional_properties",
+    "whitespace_pattern",
+    "structural_tag",
+];
+
+impl RenderFields {
+    /// Refuses what cannot be written down as parameters.
+    fn check(&self) -> Result<(), ApiError> {
+        if self.use_beam_search.as_ref().is_some_and(|value| *value != Value::Bool(false) && !value.is_null()) {
+            return Err(ApiError::invalid_request("Beam search is not supported by the render endpoint"));
+        }
+        let forces = |choice: &Value| choice.is_object() || choice.as_str() == Some("required");
+        if self.tool_choice.as_ref().is_some_and(forces) {
+            let message = "a `tool_choice` that forces a call cannot be rendered: pass \"auto\", or ask for the chat \
+                           completion itself";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        Ok(())
+    }
+
+    /// The constraint of the answer as the engine takes it; `response_format` adds to `structured_outputs`, as in vLLM.
+    fn structured_outputs(&self) -> Option<Value> {
+        let mut given = self.structured_outputs.clone().unwrap_or_default();
+        let format = self.response_format.as_ref();
+        let kind = format.and_then(|format| format.get("type")).and_then(Value::as_str);
+        match (kind, format) {
+            (Some("json_object"), _) => _ = given.insert("json_object".to_owned(), json!(true)),
+            (Some("json_schema"), Some(format)) => {
+                let schema = format.pointer("/json_schema/schema").cloned();
+                given.insert("json".to_owned(), schema.unwrap_or(Value::Null));
+            }
+            (Some("structural_tag"), Some(format)) => {
+                given.insert("structural_tag".to_owned(), json!(format.to_string()));
+            }
+            _ if given.is_empty() => return None,
+            _ => {}
+        }
+        let default = |name: &str| if name.starts_with("disable") { json!(false) } else { Value::Null };
+        let field = |name: &str| (name.to_owned(), given.get(name).cloned().unwrap_or_else(|| default(name)));
+        Some(CONSTRAINTS.into_iter().map(field).collect::<Map<_, _>>().into())
+    }
+}
+
+/// A chat or text completion that is put into ids, but for its prompts.
+struct Rendering {
+    caller: Caller,
+    own: RenderFields,
+    /// As sent.
+    fields: SamplingFields,
+    /// Alternatives a position, as sent.
+    logprobs: Option<i64>,
+    model: Option<String>,
+    stream: bool,
+    stream_options: Option<StreamOptions>,
+}
+
+impl Rendering {
+    /// The request that a prompt would be.
+    async fn request(
+        &self,
+        api: &Api,
+        request_id: String,
+        token_ids: &Arc<[TokenId]>,
+        sampling: &mut Sampling,
+    ) -> Result<RenderedRequest, ApiError> {
+        let asker = Asker { client: self.caller.client, session: None };
+        let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
+        let params = Rendered {
+            fields: &self.fields,
+            sampling,
+            max_tokens: prepared.params().max_tokens,
+            logprobs: self.logprobs,
+            stream: self.stream,
+            structured_outputs: self.own.structured_outputs(),
+        };
+        let shows_offsets = self.own.return_token_offsets == Some(true);
+        Ok(RenderedRequest {
+            request_id,
+            token_offsets: if shows_offsets { token_offsets(api, token_ids).await? } else { None },
+            token_ids: token_ids.to_vec(),
+            sampling_params: params.params(&api.turns.policies.sampling),
+            model: self.model.clone(),
+            stream: self.stream,
+            stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
+            cache_salt: self.fields.cache_salt.clone(),
+            priority: self.own.priority.unwrap_or(0),
+            ..RenderedRequest::default()
+        })
+    }
+}
+
+/// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
+async fn token_offsets(api: &Api, ids: &Arc<[TokenId]>) -> Result<Option<Vec<Offsets>>, ApiError> {
+    let (tokenizer, ids) = (Arc::clone(api.turns.tokenizer()), Arc::clone(ids));
+    let offsets = move || {
+        let text = tokenizer.decode(&ids, false).ok()?;
+        let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;
+        (*encoded == *ids).then_some(offsets)
+    };
+    Ok(in_flight::blocking(offsets).await?)
+}
