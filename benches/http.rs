@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tito::TokenId;
 use tito::internals::{
     api::{Api, ServedModels},
-    engine::{Engine, EngineInfo, EngineOutput, GenerateRequest, SamplingParams, scripted::ScriptedEngine},
+    engine::{Engine, EngineInfo, EngineOutput, SamplingParams, SequenceRequest, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
@@ -127,7 +127,7 @@ impl Server {
     /// The texts of the tokens do not matter to an engine: one byte for each.
     async fn poll_engine(&self) -> Vec<u8> {
         let GenerationRequest { prompt_token_ids, sampling, .. } = generation();
-        let mut outputs = self.engine.generate(GenerateRequest {
+        let mut outputs = self.engine.generate(SequenceRequest {
             prompt_token_ids,
             sampling,
             prompt_logprobs: None,

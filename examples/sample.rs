@@ -10,7 +10,7 @@ use futures::{StreamExt, executor::block_on, future::try_join_all};
 use tito::{
     TokenId,
     inference::{
-        Engine, EngineError, EngineOutput, GenerateRequest, NativeEngine, NativeSettings, SamplingParams, TokenStream,
+        Engine, EngineError, EngineOutput, NativeEngine, NativeSettings, SamplingParams, SequenceRequest, TokenStream,
         WeightsSource,
     },
 };
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let samples = (0..SAMPLES).map(|seed| {
         let params = SamplingParams { temperature: 0.7, seed: Some(seed), max_tokens: 8, ..SamplingParams::default() };
         let sampling = params.validated(engine.info().vocab_size)?;
-        Ok(engine.generate(GenerateRequest::new(Arc::clone(&prompt), sampling)))
+        Ok(engine.generate(SequenceRequest::new(Arc::clone(&prompt), sampling)))
     });
     let streams = samples.collect::<Result<Vec<_>, Box<dyn Error>>>()?;
     for sample in block_on(try_join_all(streams.into_iter().map(read)))? {

@@ -47,7 +47,7 @@ fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// As many zeros, or an error where the system has no memory for them.
+/// A vector of `len` zeros, or an error where the system has no memory for them.
 pub fn zeros<T: Default + Clone>(len: usize) -> Result<Vec<T>, TryReserveError> {
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(len)?;
@@ -63,7 +63,8 @@ thread_local! {
 /// How many [`Silence`]s there are.
 static SILENCED: AtomicUsize = AtomicUsize::new(0);
 
-/// Does it; a panic is an error with its message. Nothing is printed, and what was worked on is to be thrown away.
+/// Runs `action` and makes an error of a panic, with its message. Nothing is printed. What the action worked on should
+/// be thrown away after an error.
 pub fn without_panics<T>(action: impl FnOnce() -> T) -> Result<T, String> {
     install_hook();
     CATCHING.set(CATCHING.get() + 1);
@@ -77,7 +78,7 @@ pub fn without_panics<T>(action: impl FnOnce() -> T) -> Result<T, String> {
 pub struct Silence(());
 
 impl Silence {
-    /// Begins it.
+    /// Begins the silence.
     pub fn begin() -> Self {
         install_hook();
         SILENCED.fetch_add(1, Ordering::SeqCst);
@@ -91,7 +92,7 @@ impl Drop for Silence {
     }
 }
 
-/// Once for the process; a hook that is there stays the one for all other panics.
+/// Installs the hook once for the process. A hook that was there before still gets all other panics.
 fn install_hook() {
     static INSTALLED: Once = Once::new();
     // A thread that panics may not change hooks.
@@ -117,7 +118,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     one_line(text.unwrap_or("a panic without a message"))
 }
 
-/// The same on one line: errors quote what files say, and a file may say line breaks and a terminal's commands.
+/// The text on one line. Errors quote what files say, and a file may say line breaks and commands for a terminal.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {

@@ -43,7 +43,7 @@
 //!
 //! ```
 //! use futures::{StreamExt, executor::block_on};
-//! use tito::inference::{Engine, EngineOutput, GenerateRequest, NativeEngine, NativeSettings, SamplingParams, WeightsSource};
+//! use tito::inference::{Engine, EngineOutput, SequenceRequest, NativeEngine, NativeSettings, SamplingParams, WeightsSource};
 //!
 //! let directory = std::path::PathBuf::from("tests/golden/native/llama");
 //! let config = serde_json::from_str(&std::fs::read_to_string(directory.join("config.json"))?)?;
@@ -55,7 +55,7 @@
 //! let engine = NativeEngine::load(&settings, &mut |_loaded, _of| ())?;
 //!
 //! let sampling = SamplingParams { temperature: 0.7, seed: Some(1), max_tokens: 8, ..SamplingParams::default() };
-//! let request = GenerateRequest::new([1, 5, 17], sampling.validated(engine.info().vocab_size)?);
+//! let request = SequenceRequest::new([1, 5, 17], sampling.validated(engine.info().vocab_size)?);
 //! let outputs: Vec<_> = block_on(engine.generate(request).collect());
 //! for output in outputs {
 //!     if let EngineOutput::Token(token) = output? {

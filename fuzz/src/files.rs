@@ -2,12 +2,12 @@
 //!
 //! Shared by the fuzz targets, by the test that replays their seeds and by the one that damages files.
 
-#[path = "place.rs"]
-mod place;
+#[path = "specimen.rs"]
+mod specimen;
 
 use std::{fs, path::Path};
 
-pub(crate) use place::{Kind, Place};
+pub(crate) use specimen::{Kind, Specimen};
 use tito::internals::{
     engine::native::{self, NativeEngine, NativeSettings, WeightsSource},
     files::one_line,
@@ -21,8 +21,8 @@ const ROOM: u64 = 1 << 30;
 const MOST_CHANGES: usize = 64;
 
 /// A sound file of this kind, among all that it needs.
-pub(crate) fn place(kind: Kind) -> Place {
-    Place::new(kind, write_store)
+pub(crate) fn specimen(kind: Kind) -> Specimen {
+    Specimen::new(kind, write_store)
 }
 
 fn write_store(path: &Path) {
@@ -32,7 +32,7 @@ fn write_store(path: &Path) {
     }
 }
 
-impl Place {
+impl Specimen {
     /// Replaces the file, and loads what it belongs to; the one line that says why that cannot be done.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), String> {
         fs::write(self.path(), bytes).expect("room for a file");
@@ -116,14 +116,14 @@ pub(crate) fn file_of(kind: Kind, data: &[u8], sound: &[u8]) -> Vec<u8> {
 
 /// Checks what a fuzzer made.
 pub(crate) fn check(kind: Kind, data: &[u8]) -> Result<(), String> {
-    thread_local!(static PLACES: std::cell::RefCell<Vec<(Kind, Place, Vec<u8>)>> = const { std::cell::RefCell::new(Vec::new()) });
-    PLACES.with_borrow_mut(|places| {
-        if !places.iter().any(|(other, ..)| *other == kind) {
-            let place = self::place(kind);
-            let sound = place.sound();
-            places.push((kind, place, sound));
+    thread_local!(static SPECIMENS: std::cell::RefCell<Vec<(Kind, Specimen, Vec<u8>)>> = const { std::cell::RefCell::new(Vec::new()) });
+    SPECIMENS.with_borrow_mut(|specimens| {
+        if !specimens.iter().any(|(other, ..)| *other == kind) {
+            let specimen = self::specimen(kind);
+            let sound = specimen.sound();
+            specimens.push((kind, specimen, sound));
         }
-        let (_, place, sound) = places.iter().find(|(other, ..)| *other == kind).expect("it was made");
-        place.check(&file_of(kind, data, sound))
+        let (_, specimen, sound) = specimens.iter().find(|(other, ..)| *other == kind).expect("it was made");
+        specimen.check(&file_of(kind, data, sound))
     })
 }

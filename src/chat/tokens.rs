@@ -47,7 +47,7 @@ impl TokenIds {
         }
     }
 
-    /// Whether the list, which was parsed to `ids`, starts with the other lists, one behind the other. Lists that one
+    /// Whether the list, which was parsed to `ids`, starts with the other lists, one after the other. Lists that one
     /// client wrote are spelt alike and compared as text; others are parsed. Time grows with the others only.
     pub fn starts_with(&self, ids: &[TokenId], others: &[&Self]) -> bool {
         self.spelt_like(others).unwrap_or_else(|| {
@@ -62,8 +62,8 @@ impl TokenIds {
         for other in others {
             let other = other.spelling()?;
             if !other.is_empty() {
-                let behind = rest.strip_prefix(other)?;
-                rest = if behind.is_empty() { behind } else { behind.strip_prefix(',')?.trim_ascii_start() };
+                let after = rest.strip_prefix(other)?;
+                rest = if after.is_empty() { after } else { after.strip_prefix(',')?.trim_ascii_start() };
             }
         }
         Some(true)
@@ -86,9 +86,9 @@ fn read(json: &str) -> Option<Vec<TokenId>> {
     let mut ids = Vec::with_capacity(list.len() / 5 + 1);
     let mut rest = list.as_bytes();
     loop {
-        let (id, behind) = read_id(rest.trim_ascii_start())?;
+        let (id, after) = read_id(rest.trim_ascii_start())?;
         ids.push(id);
-        rest = match behind.trim_ascii_start() {
+        rest = match after.trim_ascii_start() {
             [] => return Some(ids),
             [b',', next @ ..] => next,
             _ => return None,
@@ -96,17 +96,17 @@ fn read(json: &str) -> Option<Vec<TokenId>> {
     }
 }
 
-/// The id that a text starts with, and what is behind it.
+/// The id that a text starts with, and what is after it.
 fn read_id(text: &[u8]) -> Option<(TokenId, &[u8])> {
-    /// As many as the longest id has.
+    /// The longest id has so many digits.
     const MAX_DIGITS: usize = 10;
     if let Some((id, digits)) = text.first_chunk().copied().and_then(read_short_id) {
         return Some((id, &text[digits..]));
     }
     let digits = text.iter().take(MAX_DIGITS).take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, behind) = text.split_at(digits);
+    let (number, after) = text.split_at(digits);
     let id = number.iter().fold(0, |id: u64, digit| id * 10 + u64::from(digit - b'0'));
-    Some((TokenId::try_from(id).ok().filter(|_| digits > 0)?, behind))
+    Some((TokenId::try_from(id).ok().filter(|_| digits > 0)?, after))
 }
 
 /// The id of one to seven digits that eight bytes start with, and how many it has. All digits at once: a loop over them

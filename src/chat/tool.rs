@@ -28,7 +28,7 @@ pub struct FunctionTool {
     pub strict: Option<bool>,
     /// Whether the definition is only loaded on demand.
     pub defer_loading: Option<bool>,
-    /// The same field beside `function`.
+    /// What the field of the same name says that stands beside `function`.
     pub outer_defer_loading: Option<bool>,
 }
 

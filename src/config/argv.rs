@@ -28,16 +28,16 @@ pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Res
             }
         }
         // A list of the file must not swallow the model.
-        let behind = usize::from(
+        let after = usize::from(
             rest.first().is_some_and(|first| flag(first).is_none() && !first.to_string_lossy().starts_with('-')),
         );
-        rest.splice(behind..behind, from_file);
+        rest.splice(after..after, from_file);
     }
     rewritten.extend(json_joined(rest)?);
     Ok(rewritten)
 }
 
-/// Where the command is, behind flags that all commands have.
+/// The index of the command, which may follow flags that all commands have.
 fn serve_at(arguments: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while let Some(argument) = arguments.get(at)?.to_str() {

@@ -154,7 +154,7 @@ impl LogArgs {
 /// A level of log lines, by the names of Python and uvicorn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Level {
-    /// The same as `error`.
+    /// Says the same as `error`.
     Critical,
     /// What failed.
     Error,
@@ -164,7 +164,7 @@ pub enum Level {
     /// What happens.
     #[default]
     Info,
-    /// How it happens.
+    /// Shows also how it happens.
     Debug,
     /// Every step.
     Trace,

@@ -42,7 +42,7 @@ pub(super) fn human_readable_size(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { human_readable_int(text).map(|number| number as u64) }
 }
 
-/// The same as a count.
+/// Reads the same as a count of things.
 pub(super) fn human_readable_count(text: &str) -> Result<usize, String> {
     if text == "0" { Ok(0) } else { human_readable_int(text) }
 }

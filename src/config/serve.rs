@@ -31,7 +31,7 @@ pub struct ServeArgs {
     #[arg(help_heading = None, value_name = "MODEL", required_unless_present = "model_flag", conflicts_with = "model_flag")]
     model_tag: Option<String>,
 
-    /// The same, as older command lines have it.
+    /// The model, as older command lines name it.
     #[arg(long = "model", value_name = "MODEL", hide = true)]
     model_flag: Option<String>,
 
@@ -245,7 +245,7 @@ pub struct ServeArgs {
     #[arg(long, env = "HF_HOME", hide = true)]
     pub hub_home: Option<PathBuf>,
 
-    /// Another hub.
+    /// The address of another hub than Hugging Face.
     #[arg(long, env = "HF_ENDPOINT", hide = true)]
     pub hub_endpoint: Option<String>,
 
@@ -336,7 +336,7 @@ pub enum ContentFormatArg {
     /// As the template reads it.
     #[default]
     Auto,
-    /// One string.
+    /// Contents are one string.
     String,
     /// A list of parts as in OpenAI's API.
     Openai,

@@ -8,16 +8,16 @@
 pub(super) enum Takes {
     /// Nothing; there is also `--no-…`.
     Nothing,
-    /// One value.
+    /// It takes one value.
     Value,
-    /// One or more.
+    /// It takes one value or more.
     Values,
 }
 
 /// What becomes of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// It has no effect here.
+    /// The flag has no effect here.
     NoEffect,
     /// vLLM itself has it no more.
     Removed,
@@ -33,7 +33,7 @@ pub(super) struct Foreign {
     pub(super) meaning: Meaning,
 }
 
-/// All of them.
+/// All of vLLM's flags that tito does not have.
 pub(super) fn all() -> impl Iterator<Item = Foreign> {
     let without = |(names, takes, meaning): (&'static [&'static str], Takes, Meaning)| {
         names.iter().map(move |name| Foreign { name, takes, meaning })
@@ -280,7 +280,7 @@ const LISTS: &[&str] = &[
     "sleep-preserve-parameter-names",
 ];
 
-/// Of older versions.
+/// Flags of older versions of vLLM.
 const REMOVED_SWITCHES: &[&str] = &[
     "disable-async-output-proc",
     "disable-frontend-multiprocessing",

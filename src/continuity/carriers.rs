@@ -26,11 +26,11 @@ pub struct Carriers {
 /// What the explicit carriers of a request say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Explicit {
-    /// Nothing.
+    /// No carrier says anything.
     Silent,
-    /// That no ids are known.
+    /// A carrier says that no ids are known.
     Nothing,
-    /// These ids.
+    /// A carrier brings these ids.
     Prefix(Source, KnownPrefix),
 }
 

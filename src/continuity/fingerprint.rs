@@ -19,28 +19,28 @@ use crate::{
 pub(super) struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of ids, in pieces.
+    /// The fingerprint of ids that come in pieces.
     pub(super) fn of_ids<'a>(pieces: impl IntoIterator<Item = &'a [TokenId]>) -> Self {
         let mut digest = Digest::new(b"ids");
         pieces.into_iter().for_each(|piece| digest.ids(piece));
         digest.finish()
     }
 
-    /// Of a text with a purpose.
+    /// The fingerprint of a text; the same text has another one for another purpose.
     pub(super) fn of_text(purpose: &[u8], text: &str) -> Self {
         let mut digest = Digest::new(purpose);
         digest.text(text);
         digest.finish()
     }
 
-    /// Of a salt; having none is not the same as any.
+    /// The fingerprint of a salt; a request without one is told apart from requests with any.
     pub(super) fn of_salt(salt: Option<&str>) -> Self {
         let mut digest = Digest::new(b"salt");
         digest.some(salt, Digest::text);
         digest.finish()
     }
 
-    /// Of several, in order.
+    /// The fingerprint of several fingerprints in their order.
     pub(super) fn joined(purpose: &[u8], parts: &[Self]) -> Self {
         let mut digest = Digest::new(purpose);
         for part in parts {
@@ -60,7 +60,7 @@ pub(super) struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// Of a conversation under a salt: under another one the same messages are another conversation.
+    /// The fingerprints of a conversation under a salt: under another salt the same messages are another conversation.
     pub(super) fn of(prompt: &ChatPrompt, salt: Fingerprint) -> Self {
         let mut last = Fingerprint::joined(b"conversation", &[salt]);
         let mut starts = vec![last];
@@ -71,18 +71,18 @@ impl Fingerprints {
         Self { context: context(prompt), starts }
     }
 
-    /// Of the messages before message `index`, or of all of them for the index behind the last.
+    /// The fingerprint of the messages before message `index`; the index after the last message stands for all of them.
     pub(super) fn before(&self, index: usize) -> Fingerprint {
         self.starts[index]
     }
 
-    /// Of the messages up to and including message `index`.
+    /// The fingerprint of the messages up to and including message `index`.
     pub(super) fn through(&self, index: usize) -> Fingerprint {
         self.starts[index + 1]
     }
 }
 
-/// Of a conversation that `message` is added to.
+/// The fingerprint that a conversation has once `message` is added to it.
 pub(super) fn followed_by(conversation: Fingerprint, message: &Message) -> Fingerprint {
     let mut digest = Digest::new(b"message");
     digest.fingerprint(conversation);

@@ -21,20 +21,20 @@ pub struct MemoryBounds {
     pub ttl: Duration,
 }
 
-/// One answer, with the ids that it ends.
+/// One answer, and all ids of the conversation that it ends.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Prompt and generation, one behind the other; turns of one conversation share their beginning.
+    /// Prompts and generations in turns; the turns of one conversation share their first pieces.
     pieces: Vec<Arc<[TokenId]>>,
-    /// Pieces that another turn had before.
+    /// How many of the pieces an earlier turn shares.
     shared: usize,
     /// How many ids were sampled.
     pub(super) sampled: usize,
-    /// Of all ids.
+    /// The fingerprint of all ids.
     pub(super) ids: Fingerprint,
     /// No client has brought any of the ids, so that others may be given them.
     pub(super) own: bool,
-    /// What the assistant messages thought, up to the last of which that is known.
+    /// What each assistant message thought, up to the last one of which that is known.
     thoughts: Vec<Option<Fingerprint>>,
 }
 
@@ -64,13 +64,13 @@ fn origin_key(ids: Fingerprint, through: Fingerprint, context: Fingerprint) -> F
 /// What the cache knows of a key.
 #[derive(Debug, Clone)]
 pub(super) enum Recall {
-    /// One answer.
+    /// There was one answer, and its ids are known.
     Known(Arc<Turn>),
-    /// Several, with other ids.
+    /// There were several answers with different ids.
     Ambiguous,
-    /// One, whose ids were evicted.
+    /// There was one answer, and its ids were evicted.
     Forgotten,
-    /// Nothing, or nothing any more.
+    /// Nothing is known, or nothing any more.
     Unknown,
 }
 
@@ -90,12 +90,12 @@ pub(super) struct Memory {
     ambiguous: Counter,
 }
 
-/// How long what was not used is kept.
+/// How long things are kept that nobody uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Lifetimes {
-    /// The ids of an answer.
+    /// How long the ids of an answer are kept.
     ids: Duration,
-    /// That there was an answer, and where its ids came from.
+    /// How long it is known that there was an answer, and where its ids came from.
     answers: Duration,
 }
 
@@ -107,9 +107,9 @@ impl Lifetimes {
 
 /// What an entry takes besides its ids, as measured: keys, links and counters of the cache.
 const ENTRY_BYTES: u32 = 500;
-/// Links to earlier turns add up, as every turn has those of all before it.
+/// A turn links to the pieces of all turns before it, so the links of a conversation add up.
 const MOST_PIECES: usize = 128;
-/// How much longer it is remembered that there was an answer than what its ids were.
+/// By how much longer it is remembered that there was an answer than which ids it had.
 const LONGER: u32 = 24;
 
 impl Turn {
@@ -123,7 +123,7 @@ impl Turn {
     ) -> Self {
         thoughts.truncate(thoughts.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
         let mut pieces = parent.map(|parent| parent.pieces.clone()).unwrap_or_default();
-        // Where only the caller has the parent still, it was evicted.
+        // A parent that nobody but the caller holds was evicted.
         let shared = if parent.is_some_and(|parent| Arc::strong_count(parent) > 1) { pieces.len() } else { 0 };
         let sampled_len = sampled.len();
         pieces.extend([prompt, sampled]);
@@ -164,7 +164,7 @@ impl Turn {
         &self.thoughts
     }
 
-    /// Bytes of its own.
+    /// The bytes that it takes besides what it shares.
     fn weight(&self) -> u32 {
         let own: usize = self.pieces[self.shared..].iter().map(|piece| size_of_val(&**piece)).sum();
         let links = self.pieces.len() * size_of::<Arc<[TokenId]>>() + size_of_val(self.thoughts.as_slice());
@@ -241,12 +241,12 @@ impl Memory {
         });
     }
 
-    /// Where ids came from last.
+    /// The conversation that ids came from last.
     pub(super) fn origin(&self, ids: Fingerprint) -> Option<Origin> {
         self.origins.get(&ids).flatten()
     }
 
-    /// The same if they come from this conversation, whatever they came from last.
+    /// Where ids come from if they were also seen in this conversation, whichever they came from last.
     pub(super) fn origin_in(&self, ids: Fingerprint, through: Fingerprint, context: Fingerprint) -> Option<Origin> {
         self.origins.get(&origin_key(ids, through, context)).flatten()
     }

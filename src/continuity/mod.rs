@@ -96,22 +96,22 @@ pub struct Found {
     warnings: Vec<Warning>,
     whole_prompt: Option<Vec<TokenId>>,
     /// What is needed to remember the answers.
-    record: Option<Record>,
+    lookup: Option<Lookup>,
 }
 
-/// What is known of a request in terms of the cache.
+/// A request as the cache looks it up.
 #[derive(Debug)]
-struct Record {
+struct Lookup {
     memory: Arc<Memory>,
     scope: Scope,
-    /// Of the salt.
+    /// The fingerprint of the salt.
     salt: Fingerprint,
     fingerprints: Fingerprints,
     /// What the request's assistant messages thought.
     thoughts: Vec<Option<Fingerprint>>,
     /// The remembered turn that the prompt continues.
     parent: Option<Arc<Turn>>,
-    /// The ids are this server's own, so that others who send the same messages may be given them.
+    /// Whether the ids are this server's own, so that others who send the same messages may be given them.
     own: bool,
 }
 
@@ -123,7 +123,7 @@ impl Found {
 }
 
 impl Continuity {
-    /// Of a model that knows `vocab_size` ids.
+    /// For a model that knows `vocab_size` ids.
     pub fn new(policy: ContinuityPolicy, vocab_size: usize) -> Self {
         let memory = policy.memory.filter(|bounds| bounds.bytes > 0).map(|bounds| Arc::new(Memory::new(bounds)));
         Self { memory, policy, vocab_size }
@@ -138,7 +138,7 @@ impl Continuity {
             matched_by: None,
             warnings: Vec::new(),
             whole_prompt: None,
-            record: self.memory.as_ref().map(|memory| Record::new(memory, prompt, carriers)),
+            lookup: self.memory.as_ref().map(|memory| Lookup::new(memory, prompt, carriers)),
         };
         prompt.checks.drift = asked || self.policy.check_drift;
         if let Some(whole_prompt) = carriers.whole_prompt(self.vocab_size)? {
@@ -164,7 +164,7 @@ impl Continuity {
     fn check(&self, found: &mut Found, prompt: &mut ChatPrompt, mut prefix: KnownPrefix, asked: bool) {
         let strict = self.policy.strict;
         found.warnings.extend(carriers::disagreement(&prompt.messages, found.source, &prefix, strict || asked));
-        let origin = found.record.as_mut().and_then(|record| record.compare(&mut prefix, prompt, &mut found.warnings));
+        let origin = found.lookup.as_mut().and_then(|lookup| lookup.compare(&mut prefix, prompt, &mut found.warnings));
         if !origin.is_some_and(|origin| origin.own) {
             // The cache does not know them, or only that a client said so: the texts have to tell.
             found.disown();
@@ -180,11 +180,11 @@ impl Continuity {
         if prompt.messages.iter().all(|message| !message.role.is_assistant()) {
             return;
         }
-        let Some(record) = &mut found.record else {
+        let Some(lookup) = &mut found.lookup else {
             found.gap = Some(Gap::CacheOff);
             return;
         };
-        let Recalled { turn, gap } = record.recall(prompt);
+        let Recalled { turn, gap } = lookup.recall(prompt);
         found.gap = gap;
         if let Some((anchor, matched_by, turn)) = turn {
             found.source = Source::Cache;
@@ -197,8 +197,8 @@ impl Continuity {
                 sampled: turn.sampled,
                 on_unprovable: Some(on_unprovable),
             });
-            record.own = turn.own;
-            record.parent = Some(turn);
+            lookup.own = turn.own;
+            lookup.parent = Some(turn);
         }
     }
 
@@ -223,7 +223,7 @@ impl Continuity {
         }
         verdict.warnings.extend(found.warnings);
         verdict.count();
-        Ok((verdict, found.record.and_then(|record| record.recorder(prompt, rendered))))
+        Ok((verdict, found.lookup.and_then(|lookup| lookup.recorder(prompt, rendered))))
     }
 
     /// Strict servers refuse doubts.
@@ -263,8 +263,8 @@ impl Found {
 
     /// The ids may be anybody's: what follows them is remembered for nobody else.
     fn disown(&mut self) {
-        if let Some(record) = &mut self.record {
-            record.own = false;
+        if let Some(lookup) = &mut self.lookup {
+            lookup.own = false;
         }
     }
 }

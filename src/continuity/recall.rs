@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Carriers, Gap, MatchedBy, Record, Warning,
+    Carriers, Gap, Lookup, MatchedBy, Warning,
     fingerprint::{Fingerprint, Fingerprints},
     memory::{Memory, Origin, Recall, Turn},
 };
@@ -15,10 +15,10 @@ use crate::{
 /// Whose turns a request may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those of everybody who names no session. Conversations of other salts are none of them: they have other
-    /// fingerprints.
+    /// The turns of everybody who names no session. Conversations under other salts are not among them, since they have
+    /// other fingerprints.
     Open,
-    /// Those of one session.
+    /// The turns of one session.
     Session(Fingerprint),
 }
 
@@ -45,7 +45,7 @@ impl Scope {
         }
     }
 
-    /// Under which key there is something if any turn of the session was remembered.
+    /// The key under which something is kept once any turn of the session was remembered.
     pub(super) fn marker(self) -> Option<Fingerprint> {
         match self {
             Self::Open => None,
@@ -72,12 +72,12 @@ pub(super) fn any_context_key(scope: Scope, through: Fingerprint, thought: Optio
     Fingerprint::joined(purpose, &[&[scope.fingerprint(), through], thought.as_slice()].concat())
 }
 
-/// Ids as they are known under a salt: who brings those of another one learns nothing of where they come from.
+/// Ids as they are known under a salt: whoever brings ids of another salt learns nothing of where they come from.
 pub(super) fn under(salt: Fingerprint, ids: Fingerprint) -> Fingerprint {
     Fingerprint::joined(b"ids under a salt", &[salt, ids])
 }
 
-/// What a message thought, if it says so.
+/// The fingerprint of what a message thought, if it says so.
 pub(super) fn thought(message: &Message) -> Option<Fingerprint> {
     let reasoning = message.reasoning.as_deref().filter(|reasoning| !reasoning.is_empty());
     reasoning.map(|reasoning| Fingerprint::of_text(b"thought", reasoning))
@@ -88,7 +88,7 @@ pub(super) fn makes_calls(message: &Message) -> bool {
     message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
 }
 
-impl Record {
+impl Lookup {
     pub(super) fn new(memory: &Arc<Memory>, prompt: &ChatPrompt, carriers: &Carriers) -> Self {
         let assistants = prompt.messages.iter().filter(|message| message.role.is_assistant());
         let salt = Fingerprint::of_salt(carriers.salt.as_deref());
@@ -194,7 +194,7 @@ impl Record {
         Some(origin)
     }
 
-    /// The turn that ends with message `anchor`. Earlier ones are looked up behind it, since they have the ids that it
+    /// The turn that ends with message `anchor`. Earlier ones are looked up after it, since they have the ids that it
     /// shares with them: the least recently used must be the one that needs them.
     fn recall_through(&self, anchor: usize, prompt: &ChatPrompt) -> Recall {
         let assistants = prompt.assistants().zip(&self.thoughts).take_while(|(index, _)| *index <= anchor);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Fingerprint, Record,
+    Fingerprint, Lookup,
     fingerprint::followed_by,
     memory::{Memory, Origin, Turn},
     recall::{Scope, any_context_key, makes_calls, thought, turn_key, under},
@@ -26,14 +26,14 @@ pub struct Recorder {
     context: Fingerprint,
     /// What earlier assistant messages thought.
     thoughts: Vec<Option<Fingerprint>>,
-    /// The message that is continued.
+    /// The message that the answer continues, if it continues one.
     begun: Option<Message>,
     parent: Option<Arc<Turn>>,
-    /// The ids behind the parent's.
+    /// The ids of the prompt that follow those of the parent.
     prompt: Arc<[TokenId]>,
 }
 
-impl Record {
+impl Lookup {
     /// What remembers the answers to a prompt; `None` if they are no assistant messages.
     pub(super) fn recorder(self, prompt: &ChatPrompt, rendered: &RenderedPrompt) -> Option<Recorder> {
         let mut thoughts = self.thoughts;
@@ -51,7 +51,7 @@ impl Record {
             return None;
         };
         let token_ids = &rendered.token_ids;
-        // A prompt that was rendered after all does not start with the ids that were remembered.
+        // If the prompt was rendered after all, it does not start with the ids that were remembered.
         let parent = self.parent.filter(|parent| parent.begins(token_ids));
         if let Some(parent) = &parent {
             for (thought, remembered) in thoughts.iter_mut().zip(parent.thoughts()) {
@@ -79,12 +79,12 @@ impl Record {
     }
 }
 
-/// Whether an assistant message is one text without calls, which an answer can be put behind.
+/// Whether an assistant message is one text without calls, so that an answer can be appended to it.
 fn is_text(message: &Message) -> bool {
     matches!(message.content, Content::Text(_)) && message.role.is_assistant() && !makes_calls(message)
 }
 
-/// The message that `begun` is once `answer` stands behind it.
+/// The message that `begun` becomes once `answer` is appended to it.
 fn continued(begun: &Message, answer: Message) -> Message {
     let content = match (&begun.content, answer.content) {
         (Content::Text(begun), Content::Text(text)) => Content::Text(format!("{begun}{text}")),

@@ -32,7 +32,7 @@ pub enum Outcome {
     Partial,
     /// Joined by counting end tokens, as asked for; nothing proves it.
     Unproven,
-    /// Nothing: assistant messages were encoded from their texts.
+    /// None of it: assistant messages were encoded from their texts.
     Retokenized,
 }
 
@@ -56,7 +56,7 @@ pub enum Proof {
     AnchoredTail,
     /// The prompt is the known ids: the message that they end with is continued.
     OpenMessage,
-    /// As many end tokens; no proof.
+    /// The render was cut after as many end tokens as the known ids have, which proves nothing.
     EosCount,
     /// The client's own word.
     WholePrompt,
@@ -70,7 +70,7 @@ pub enum Gap {
     CacheOff,
     /// No carrier brought ids, and none are remembered.
     Unknown,
-    /// They were remembered once.
+    /// The ids were remembered once, and were evicted.
     Forgotten,
     /// The session is known, its messages are not: they were edited, or never sampled here.
     HistoryEdited,
@@ -116,7 +116,7 @@ pub struct Verdict {
     pub anchor: Option<usize>,
     /// Known ids at the start of the prompt.
     pub reused: usize,
-    /// Ids behind them.
+    /// How many ids follow them.
     pub new: usize,
     /// What proves it.
     pub proof: Option<Proof>,
@@ -129,7 +129,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Of a render, before what the carriers say is added: `latest` is the last assistant message.
+    /// The verdict on a render, before what the carriers say is added to it; `latest` is the last assistant message.
     pub(super) fn of_render(rendered: &RenderedPrompt, latest: Option<usize>, open: bool) -> Self {
         let len = rendered.token_ids.len();
         let mut verdict = Self {

@@ -37,9 +37,9 @@ pub(crate) struct Admission {
 
 #[derive(Debug)]
 struct State {
-    /// By their numbers.
+    /// The sequences that have a seat, by their numbers.
     seated: HashMap<u64, Seat>,
-    /// Those whose seats were given on.
+    /// The sequences whose seats were given to others while they rested.
     unseated: HashSet<u64>,
     turns: Turns<oneshot::Sender<()>>,
     /// A task looks for seats to give on.
@@ -53,7 +53,7 @@ struct Seat {
     rests: Option<Instant>,
 }
 
-/// A place in the queue, later a seat. Dropping it gives either back.
+/// A place in the queue, which becomes a seat. Dropping it gives back whichever it is.
 #[derive(Debug)]
 pub(crate) struct Place {
     admission: Arc<Admission>,
@@ -62,7 +62,7 @@ pub(crate) struct Place {
 }
 
 impl Admission {
-    /// `seats` is at least 1; `max_waiting` bounds the queue behind them.
+    /// A queue for `seats` sequences at a time, but at least one, in which no more than `max_waiting` others wait.
     pub(crate) fn new(seats: usize, max_waiting: usize) -> Self {
         let seats = seats.max(1);
         Self {
@@ -184,7 +184,7 @@ impl Admission {
             && let Some((_, number)) = state.turns.next(&Passed::default())
             && let Some((turn, call)) = state.turns.seat(number)
         {
-            // It rests until it knows that it has the seat.
+            // The sequence counts as resting until it knows that it has the seat.
             state.seated.insert(number, Seat { turn, rests: Some(Instant::now()) });
             // A receiver that is gone gives the seat back itself: `Place::drop` waits for this lock.
             let _ = call.send(());

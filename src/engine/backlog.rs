@@ -1,6 +1,6 @@
 //! Outputs that were sampled and not read yet, counted in bytes: those of each sequence, and those of all together.
 //!
-//! Owns the bounds, and who has to wait because of them. Refuses to stop a sequence by itself: the engine asks behind
+//! Owns the bounds, and who has to wait because of them. Refuses to stop a sequence by itself: the engine asks after
 //! each output whether its sequence has to pause, and is told when it can go on.
 //!
 //! A sequence whose outputs are read as they come is never held up for the sake of those that are not: beyond the
@@ -32,11 +32,11 @@ type Output = Result<EngineOutput, EngineError>;
 /// How many bytes may wait for clients. One output more than that may: it is known only once it is there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Of one sequence.
+    /// The most that may wait of one sequence.
     pub(crate) sequence: usize,
-    /// Of all sequences.
+    /// The most that may wait of all sequences together.
     pub(crate) all: usize,
-    /// Of a sequence that is held up by no other's, however much waits over all.
+    /// So much of a sequence may always wait, however much waits of all others.
     pub(crate) spared: usize,
 }
 

@@ -1,10 +1,10 @@
 //! Which requests an engine can serve at all: the same answer for every engine.
 
-use super::{EngineError, EngineInfo, GenerateRequest};
+use super::{EngineError, EngineInfo, SequenceRequest};
 
 impl EngineInfo {
     /// Refuses what no load or luck could make servable.
-    pub(crate) fn check(&self, request: &GenerateRequest) -> Result<(), EngineError> {
+    pub(crate) fn check(&self, request: &SequenceRequest) -> Result<(), EngineError> {
         let prompt = &request.prompt_token_ids;
         let (max_tokens, longest) = (request.sampling.max_tokens, self.max_model_len);
         let unsupported = |reason: String| Err(EngineError::Unsupported(reason));

@@ -6,9 +6,9 @@
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
 pub enum Trouble {
-    /// There is none.
+    /// There is no GPU.
     Absent(String),
-    /// There is one, and it fails or is of a kind that the kernels were not built for.
+    /// There is a GPU, but it fails, or it is of a kind that the kernels were not built for.
     Unusable(String),
     /// This build does not know GPUs.
     NotBuilt,

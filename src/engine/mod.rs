@@ -36,7 +36,7 @@ use crate::{TokenId, sampling::SampleError};
 
 /// One sequence to generate.
 #[derive(Debug, Clone)]
-pub struct GenerateRequest {
+pub struct SequenceRequest {
     /// The prompt, verbatim: nothing is added to it.
     pub prompt_token_ids: Arc<[TokenId]>,
     /// With `max_tokens` such that prompt and output fit the context.
@@ -47,7 +47,7 @@ pub struct GenerateRequest {
     pub cache_salt: Option<Arc<str>>,
 }
 
-impl GenerateRequest {
+impl SequenceRequest {
     /// A sequence of which nothing but its tokens is wanted.
     pub fn new(prompt_token_ids: impl Into<Arc<[TokenId]>>, sampling: ValidSamplingParams) -> Self {
         Self {
@@ -163,10 +163,10 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Starts one generation in its place; dropping the stream aborts it, queued or running. Errors are items of the
     /// stream.
-    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream;
+    fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream;
 
     /// Starts one generation that is a request of its own, in the place that it gets.
-    fn generate(&self, request: GenerateRequest) -> TokenStream {
+    fn generate(&self, request: SequenceRequest) -> TokenStream {
         match self.reserve(None, 1).map(|mut reservation| reservation.take()) {
             Ok(Some(ticket)) => self.start(ticket, request),
             Ok(None) => unreachable!("one place was taken"),

@@ -39,14 +39,15 @@ pub struct Reservation {
 pub struct Ticket {
     register: Arc<Register>,
     pub(crate) turn: Turn,
-    /// Of all sequences of an engine; later ones have greater numbers. It decides the seed of a sequence without one.
+    /// The number of the sequence among all of the engine; later ones have greater numbers. It decides the seed where
+    /// the request brings none.
     pub(crate) number: u64,
     /// When the request came.
     pub(crate) arrived: Instant,
 }
 
 impl Register {
-    /// Of an engine that has room for `most` sequences, running and waiting.
+    /// The register of an engine that has room for `most` sequences, running and waiting.
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let (present, unstarted) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Arc::new(Self { most, present, unstarted, next: AtomicU64::new(0) })

@@ -34,21 +34,20 @@ pub enum Party {
 /// Where a sequence queues up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// Whose it is.
+    /// Who has the turn.
     pub(crate) party: Party,
-    /// Which of the party's requests it belongs to: the number of that one's first sequence.
+    /// Which of the party's requests has the turn, by the number of its first sequence.
     pub(crate) request: u64,
 }
 
 impl Turn {
-    /// Of a request; `party` is `None` where nobody is known to have sent it.
+    /// The turn of a request; `party` is `None` where nobody knows who sent it.
     pub(crate) fn new(party: Option<Party>, request: u64) -> Self {
         Self { party: party.unwrap_or(Party::Request(request)), request }
     }
 }
 
-/// Those that wait, and how many seats everybody has. Sequences are known by their numbers, later ones by greater
-/// numbers.
+/// Who waits, and how many seats everybody has. Sequences are known by their numbers, later ones by greater numbers.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     /// Seats of a turn.
@@ -92,7 +91,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// At the `end` of the line.
+    /// A place at the `end` of the line.
     fn last(end: &mut u64) -> Self {
         *end += 1;
         Self { place: *end, given: 0 }
@@ -108,7 +107,7 @@ impl Standing {
 }
 
 impl Seats {
-    /// Of somebody who comes to the `end` of the line.
+    /// The place of somebody who comes to the `end` of the line and has no seat yet.
     fn none(end: &mut u64) -> Self {
         Self { taken: 0, line: Standing::last(end), prompts: Standing::last(end) }
     }
@@ -124,7 +123,7 @@ impl Seats {
 pub(crate) struct Passed(HashMap<u64, u64>);
 
 impl Passed {
-    /// Lets those behind sequence `number` of `request` pass it.
+    /// Lets those after sequence `number` of `request` pass it.
     pub(crate) fn pass(&mut self, request: u64, number: u64) {
         self.0.insert(request, number);
     }

@@ -119,7 +119,7 @@ impl TextDecoder {
         self.shown.as_ref().is_some_and(|shown| self.tokenizer.is_special(id) && !shown.contains(&id))
     }
 
-    /// The text that a token adds. With no spaces between special tokens, an added token behind another one is its own
+    /// The text that a token adds. With no spaces between special tokens, an added token after another one is its own
     /// content, whatever the tokenizer's decoder puts in front of it.
     fn text_of(&mut self, id: TokenId) -> Result<String, TokenizerError> {
         let text = self.decoder.push(id)?;

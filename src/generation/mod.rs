@@ -45,7 +45,7 @@ pub struct GenerationRequest {
     pub sequences: usize,
     /// Who shares the engine evenly with others; `None` for the request itself.
     pub party: Option<Party>,
-    /// Those of the first sequence, see [`ValidSamplingParams::of_sequence`].
+    /// The parameters of the first sequence, see [`ValidSamplingParams::of_sequence`].
     pub sampling: Arc<ValidSamplingParams>,
     /// Report the log-probs of the prompt, with this many alternatives a position.
     pub prompt_logprobs: Option<usize>,
@@ -101,7 +101,8 @@ pub enum Event {
 pub struct Delta {
     /// Sampled tokens; none in the last delta of an aborted generation.
     pub tokens: Vec<SampledToken>,
-    /// Text that became certain; it may lag behind the tokens. Without reasoning and calls, where these are read.
+    /// Text that became certain, which may lag behind the tokens. Where reasoning and calls are read out of the text,
+    /// it has none of them.
     pub text: String,
     /// What the model thought, where that is read; it may be empty.
     pub reasoning: Option<String>,
@@ -209,7 +210,7 @@ fn events(
                     sampled += 1;
                     let mut finish = None;
                     let ends = ends(token.id, sampled);
-                    // The engine reports the end right behind the last token; both go out as one delta.
+                    // The engine reports the end right after the last token; both go out as one delta.
                     if ends.is_some() && let Some(output) = outputs.next().await {
                         match output? {
                             EngineOutput::Finished(reason) => finish = Some(Finish::from(reason)),
@@ -221,7 +222,7 @@ fn events(
                         EngineError::Failed(format!("cannot decode sampled token {}: {error}", token.id))
                     })?;
                     let mut text = piece.text;
-                    // As in vLLM: looked for behind every other end but a stop string, which is found later.
+                    // As in vLLM: looked for after every other end but a stop string, which is found later.
                     if loops.after(token.id) && finish.is_none() {
                         finish = Some(Finish::Repetition);
                     }

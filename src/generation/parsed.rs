@@ -13,7 +13,7 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// Reads `events`' text as `options` say, behind the ids of the prompt.
+/// Reads `events`' text as `options` say, after the ids of the prompt.
 pub(super) fn read(
     events: EventStream,
     options: &TextOptions,
@@ -35,7 +35,7 @@ pub(super) fn read(
 pub struct OpenReasoning {
     /// What follows it is the answer.
     pub end: Option<TokenId>,
-    /// Ends it too, and belongs to the answer.
+    /// A mark that ends reasoning too, and that belongs to the answer.
     pub call: Option<TokenId>,
 }
 
@@ -105,7 +105,7 @@ impl MarkIds {
 
     /// Whether the prompt has ended the reasoning of the turn that is to be generated.
     ///
-    /// Looks back to the last special token, behind which that turn begins: what earlier turns thought says nothing.
+    /// Looks back to the last special token, after which that turn begins: what earlier turns thought says nothing.
     fn closed(&self, tokenizer: &Tokenizer, prompt: &[TokenId]) -> bool {
         let mut last = prompt.iter().rev().copied();
         let told = last.find(|&id| self.ends(id) || Some(id) == self.start || tokenizer.is_special(id));
@@ -115,9 +115,9 @@ impl MarkIds {
 
 /// Counts the tokens of reasoning.
 enum Counter {
-    /// Those between the marks, without special tokens.
+    /// The tokens between the marks are reasoning, but for special tokens.
     ByIds { marks: MarkIds, tokenizer: Arc<Tokenizer>, open: bool },
-    /// Those behind which the text is in reasoning: no tokens of the vocabulary mark it.
+    /// The tokens after which the text is in reasoning are: no tokens of the vocabulary mark it.
     ByText { tokenizer: Arc<Tokenizer> },
 }
 

@@ -58,7 +58,7 @@ impl Generator {
     /// What a recording says from token `from` on; nothing is generated or counted.
     ///
     /// Text that a generation would have held back at the end of a recording that goes on is held back here too. A
-    /// recording that contradicts itself, such as one that goes on behind a stop string, is an error with the reason.
+    /// recording that contradicts itself, such as one that goes on after a stop string, is an error with the reason.
     pub fn replay(&self, recording: &Recording, from: usize) -> Result<Completion, String> {
         if recording.finish == Some(Finish::Repetition) {
             // Where a loop was noticed, nothing was held back: as where the tokens ran out.

@@ -43,7 +43,7 @@ struct Name {
 struct Entry {
     ticket: u64,
     abort: watch::Sender<bool>,
-    /// Those that did not end yet, started or not.
+    /// How many generations have not ended yet, whether or not they have begun.
     left: Arc<AtomicUsize>,
 }
 

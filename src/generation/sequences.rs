@@ -21,7 +21,7 @@ use super::{
     running::Registration,
     unread::ended_unless_read,
 };
-use crate::engine::{EngineError, GenerateRequest, Reservation, Ticket};
+use crate::engine::{EngineError, Reservation, SequenceRequest, Ticket};
 
 /// For each seat of the engine, one sequence that sits in it and one that is ready to.
 const SEQUENCES_A_SEAT: usize = 2;
@@ -135,7 +135,7 @@ impl Generator {
         };
         let engine = &self.engine;
         let outputs = || {
-            let request = GenerateRequest {
+            let request = SequenceRequest {
                 prompt_token_ids: Arc::clone(&prompt),
                 sampling: Arc::clone(&sampling),
                 prompt_logprobs: request.prompt_logprobs,
@@ -234,7 +234,7 @@ mod tests {
             self.engine.reserve(party, sequences)
         }
 
-        fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+        fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream {
             let present = self.counts[0].fetch_add(1, Ordering::Relaxed) + 1;
             self.counts[1].fetch_max(present, Ordering::Relaxed);
             self.counts[2].fetch_add(1, Ordering::Relaxed);

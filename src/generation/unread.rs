@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::engine::EngineError;
 
-/// The same events; if for as long as `patience` nobody asks for the next one, the generations behind them are aborted,
+/// The same events; if for as long as `patience` nobody asks for the next one, the generations that they come from are aborted,
 /// and whoever asks then learns why.
 pub(super) fn ended_unless_read<T: Send + 'static>(
     events: BoxStream<'static, Result<T, EngineError>>,

@@ -32,9 +32,9 @@ const ALIGNMENT: &str = "general.alignment";
 /// Why a header cannot be read.
 #[derive(Debug)]
 pub(super) enum HeaderError {
-    /// It begins otherwise.
+    /// The file does not begin as a GGUF file does.
     NotGguf,
-    /// It is not what a header may be.
+    /// The header says something that no header may say.
     Invalid(String),
     /// The file ends before its tensors do, by so many bytes.
     Truncated(u64),
@@ -117,7 +117,7 @@ fn check_places(tensors: &HashMap<String, TensorInfo>, data: u64, length: u64) -
     Ok(())
 }
 
-/// Of all of its blocks; more than any file where that cannot be counted.
+/// The bytes of all of its blocks; where they cannot be counted, more than any file has.
 fn size_bytes(tensor: &TensorInfo) -> u64 {
     let numbers = tensor.shape.dims().iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
     numbers.map_or(u64::MAX, |numbers| {
@@ -192,9 +192,9 @@ fn tensor_type(number: u32) -> Option<GgmlDType> {
 struct Reader<R> {
     file: R,
     position: u64,
-    /// Of the file.
+    /// The length of the file.
     length: u64,
-    /// How many were read.
+    /// How many values were read.
     values: u64,
     /// The first version of the format has lengths of 32 bits.
     short: bool,

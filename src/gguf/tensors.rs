@@ -21,7 +21,7 @@ pub(crate) struct GgufTensors {
 struct Entry {
     named: NamedTensor,
     dtype: GgmlDType,
-    /// Of its first byte, in the file.
+    /// Where its first byte is in the file.
     offset: u64,
 }
 
@@ -46,7 +46,7 @@ impl GgufTensors {
         self.tensors.iter().map(|(name, entry)| (name.as_str(), &entry.named.shape[..]))
     }
 
-    /// One of them.
+    /// The tensor of this name.
     pub(crate) fn get(&self, name: &str) -> Option<GgufTensor<'_>> {
         let entry = self.tensors.get(name)?;
         let (rows, columns) = match (entry.named.rotary_heads, &entry.named.shape[..]) {
@@ -90,7 +90,7 @@ impl<'a> GgufTensor<'a> {
         self.entry.dtype
     }
 
-    /// Rows first.
+    /// Its lengths, rows first.
     pub(crate) fn shape(&self) -> &'a [usize] {
         &self.entry.named.shape
     }

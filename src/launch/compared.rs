@@ -13,7 +13,8 @@ use crate::{
 };
 
 const FLAG: &str = "--engine mistralrs --unproven-models";
-/// Of files whose weights stay as they are, because that was asked for, or they cannot be widened or memory is short.
+/// What is said of files whose weights stay quantised, because that was asked for, they cannot be widened, or memory is
+/// short.
 const ROUNDED: &str = "mistral.rs rounds activations to 8 bits in front of the quantised weights of a GGUF file";
 
 /// Why mistral.rs has not been shown to compute this right; `None` if it has.

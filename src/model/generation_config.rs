@@ -54,7 +54,7 @@ impl GenerationConfig {
         Self::parse(raw.ok_or_else(|| ModelError::Missing { path: path.clone(), next })?, &path)
     }
 
-    /// The same, where `fields` says nothing else; `null` is nothing.
+    /// The configuration with what `fields` says in place of its own values; `null` says nothing.
     pub fn overridden(self, fields: &Map<String, Value>) -> Result<Self, ModelError> {
         let over = Self::parse(fields.clone(), Path::new("the given fields"))?;
         let has = |name| fields.contains_key(name);

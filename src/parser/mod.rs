@@ -26,7 +26,7 @@ pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};
 pub enum Piece {
     /// What the model thinks. An empty one says that it thought, and nothing.
     Reasoning(String),
-    /// What it says.
+    /// The text of the answer.
     Content(String),
     /// A call that it makes.
     Call(ToolCall),
@@ -35,7 +35,7 @@ pub enum Piece {
 /// Which special tokens have a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecialTokens {
-    /// Those that the request wants.
+    /// The special tokens that the request wants have a text.
     AsAsked,
     /// All of them.
     All,

@@ -1,4 +1,4 @@
-//! One generation's text to reasoning, content and calls: the readers behind one another.
+//! One generation's text to reasoning, content and calls: the readers one after another.
 
 use super::{
     Piece, SpecialTokens, marker,
@@ -147,7 +147,7 @@ impl OutputParser {
 
 /// The white space around content, of which calls take some away.
 ///
-/// Content that is only white space is none where there are calls. Formats that trim lose that behind content too. What
+/// Content that is only white space is none where there are calls. Formats that trim lose that after content too. What
 /// stands in front of it would be lost in vLLM's JSON answers and is not in its streams; it stays.
 #[derive(Debug)]
 struct Spacing {
@@ -162,7 +162,7 @@ impl Spacing {
         Self { trims, held: String::new(), spoken: false, called: false }
     }
 
-    /// Of formats in which white space is as good as any text.
+    /// The rules of formats in which white space counts as any text does.
     fn none() -> Self {
         Self { spoken: true, ..Self::new(false) }
     }

@@ -15,33 +15,34 @@ use crate::TokenId;
 
 /// What the template writes around the messages of assistants.
 struct Turns {
-    /// The text before each assistant message, up to the one before it; it may start with the end of a tool call.
+    /// What the template writes before each assistant message, after the one before it. It may start with the end of a
+    /// tool call.
     before: Vec<String>,
-    /// The text that each turn has once.
+    /// A text that each turn has exactly once.
     marker: String,
-    /// The marker stands in front of a turn, not behind it.
+    /// Whether the marker stands before a turn rather than after it.
     opens: bool,
 }
 
 /// What assistants said on both sides of the messages before a turn.
 struct Said<'k> {
     before: &'k [TokenId],
-    behind: &'k [TokenId],
+    after: &'k [TokenId],
 }
 
 impl Splice<'_> {
-    /// The one of `assistants` (the request's assistant messages, of which there are two or more) that the known ids
-    /// end with.
+    /// Finds the one of `assistants` (the request's assistant messages, of which there are two or more) that the known
+    /// ids end with.
     pub(super) fn find_anchor(&self, assistants: &[usize]) -> Result<usize, PromptError> {
         let not_found = PromptError::Unprovable(UnprovableSplice::AnchorNotFound);
         let Some(turns) = self.turns(assistants.len())? else { return Err(not_found) };
         let marker = self.tokenizer.encode(&turns.marker, false)?;
-        // The close of the anchor itself is not a turn's that precedes it.
+        // The close of the anchor itself does not count as that of a turn before it.
         let closed = !turns.opens && self.known.ends_with(&marker);
         let known = &self.known[..self.known.len() - if closed { marker.len() } else { 0 }];
         let count = places(known, &marker).count();
         if count == 0 && turns.opens && !self.known.iter().any(|&id| self.seams.contains(id)) {
-            // No conversation at all: nothing speaks against what the client says.
+            // The ids show no conversation at all, so nothing speaks against what the client says.
             return Ok(assistants[assistants.len() - 1]);
         }
         let mut counts = turns.before.iter().scan(0, |counted, before| {
@@ -52,7 +53,7 @@ impl Splice<'_> {
         let Some(said) = self.split(number, &turns, known, &marker)? else { return Err(not_found) };
         let previous =
             number.checked_sub(1).map(|previous| self.speaks(said.before, assistants[previous])).transpose()?;
-        let found = previous.unwrap_or(true) && self.speaks(said.behind, assistants[number])?;
+        let found = previous.unwrap_or(true) && self.speaks(said.after, assistants[number])?;
         if found { Ok(assistants[number]) } else { Err(not_found) }
     }
 
@@ -76,7 +77,7 @@ impl Splice<'_> {
                 return Ok(None);
             }
             before.push(head.to_owned());
-            // What one message says may be shown in several pieces.
+            // A template may show in several pieces what one message says.
             rest = tail.rsplit_once(&word).map_or(tail, |(_, tail)| tail);
         }
         if rest.contains(&random) {
@@ -112,8 +113,8 @@ impl Splice<'_> {
         self.seams.find(text).find(is_stop).or_else(|| self.seams.find(text).next())
     }
 
-    /// What assistants said before and behind the messages that precede turn `number`, if those stand in the known ids
-    /// with no turn behind them but this one.
+    /// What assistants said before and after the messages that precede turn `number`, if those stand in the known ids
+    /// with no turn after them but this one.
     fn split<'k>(
         &self,
         number: usize,
@@ -122,7 +123,7 @@ impl Splice<'_> {
         marker: &[TokenId],
     ) -> Result<Option<Said<'k>>, PromptError> {
         let before = turns.before[number].as_str();
-        // The end of a call is the model's own.
+        // The end of a call was written by the model.
         let close = if number == 0 { Some(0) } else { self.first_close(before).map(|seam| seam.start) };
         let Some(messages) = close.and_then(|close| before.get(close..)) else { return Ok(None) };
         // The end belongs to the turn, which the model may have begun otherwise than the template writes it.
@@ -136,8 +137,8 @@ impl Splice<'_> {
             return Ok(None);
         }
         let start = places(before, marker).last().unwrap_or(0);
-        // The close counts as said: a server may have spoken it.
-        Ok(Some(Said { before: &known[start..=place], behind: &rest[piece.len()..] }))
+        // The close counts as said, since a server may have sampled it.
+        Ok(Some(Said { before: &known[start..=place], after: &rest[piece.len()..] }))
     }
 
     /// Whether the ids say what the message says; a client may have taken thoughts and calls out of it.
@@ -152,7 +153,7 @@ impl Splice<'_> {
     }
 }
 
-/// Where `piece` stands in `ids`.
+/// The places where `piece` stands in `ids`.
 fn places(ids: &[TokenId], piece: &[TokenId]) -> impl Iterator<Item = usize> {
     let windows = ids.windows(piece.len().max(1)).enumerate();
     windows.filter_map(move |(place, window)| (window == piece).then_some(place))

@@ -21,7 +21,7 @@ const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 pub(super) struct Conversation<'a> {
     template: &'a ChatTemplate,
     messages: Vec<Cow<'a, Object>>,
-    /// The same messages in the template's own form, which all renders share.
+    /// The messages in the template's own form, which all renders share.
     shown: Vec<Variable>,
     /// Where each message of the request went, when developer messages were folded into the system prompt, or earlier
     /// ones left out.
@@ -68,13 +68,13 @@ impl<'a> Conversation<'a> {
     }
 
     /// The whole conversation with another message in the place of message `index` of the request, and `later`, where
-    /// given, in the place of what every message behind it says.
+    /// given, in the place of what every message after it says.
     pub(super) fn text_with(&self, index: usize, message: Object, later: Option<&str>) -> Result<String, PromptError> {
         let place = self.places[index];
         let mut changed = vec![(place, message)];
         if let Some(word) = later {
-            let behind = self.messages.iter().enumerate().skip(place + 1);
-            changed.extend(behind.map(|(place, message)| (place, with_all(message, word))));
+            let later = self.messages.iter().enumerate().skip(place + 1);
+            changed.extend(later.map(|(place, message)| (place, with_all(message, word))));
         }
         self.render_changed(&changed)
     }
@@ -87,7 +87,8 @@ impl<'a> Conversation<'a> {
         self.render_changed(&changed.collect::<Vec<_>>())
     }
 
-    /// What the template ends a prompt with when asked for the start of an assistant message, from byte `.1` of `.0`.
+    /// A render that ends with the start of an assistant message, and the byte at which what the template adds for that
+    /// begins.
     pub(super) fn generation_prompt(&self) -> Result<(String, usize), PromptError> {
         let text = |add| {
             let mut variables = self.variables.clone();
@@ -106,10 +107,9 @@ impl<'a> Conversation<'a> {
         self.fill(self.shown[..=self.places[index]].to_vec(), &variables)
     }
 
-    /// The conversation from the last question before message `index` of the request on. `None` if that is most of it.
-    ///
-    /// System prompt and all that follows stay. Between them stay the question and, behind it, the last answer of an
-    /// assistant with what tools said to it, all of which say `word`.
+    /// The conversation from the last question before message `index` of the request on, or `None` if that is most of
+    /// the whole.  The system prompt stays, and so does everything from that message on. Between them stay the question
+    /// and, after it, the last answer of an assistant with what tools said to it, all of which say `word`.
     pub(super) fn shortened(&self, index: usize, word: &str) -> Option<Conversation<'_>> {
         let place = self.places[index];
         let instructions = self.messages[..place].iter().take_while(|message| instructs(message)).count();
@@ -126,8 +126,8 @@ impl<'a> Conversation<'a> {
             (Cow::Owned(message), shown)
         };
         let stays = |place: usize| (Cow::Borrowed(&*self.messages[place]), self.shown[place].clone());
-        let behind = (place..self.messages.len()).map(stays);
-        let messages = (0..instructions).map(stays).chain(earlier.iter().map(saying_word)).chain(behind);
+        let later = (place..self.messages.len()).map(stays);
+        let messages = (0..instructions).map(stays).chain(earlier.iter().map(saying_word)).chain(later);
         let (messages, shown) = messages.unzip();
         let mut places = vec![0; self.places.len()];
         places[index] = instructions + earlier.len();
@@ -162,8 +162,8 @@ impl<'a> Conversation<'a> {
         &self.messages[self.places[index]]
     }
 
-    /// Whether messages stand on the other side of message `index` than in the request: those of the developer join
-    /// the system prompt where the template does not know their role.
+    /// Whether the template sees messages on the other side of message `index` than the request has them: developer
+    /// messages join the system prompt where the template does not know their role.
     pub(super) fn reorders(&self, index: usize) -> bool {
         let place = self.places[index];
         let (before, rest) = self.places.split_at(index);
@@ -231,7 +231,7 @@ const TAG_NOT_RENDERED: &str = "continue_final_message is set but the final mess
                                 applying the chat template! This can happen if the chat template deletes portions of \
                                 the final message.";
 
-/// Returns what the message said before.
+/// Appends `tag` to the content of a message, and returns what the content said before.
 fn append_to_content(message: &mut Object, tag: &str) -> Result<String, PromptError> {
     let text = match message.get_mut("content") {
         Some(Value::String(text)) => Some(text),
@@ -279,7 +279,7 @@ pub(super) fn common_prefix(left: &str, right: &str) -> usize {
 }
 
 impl ChatPrompt {
-    /// The variables that a request sets of its template: its kwargs, and what vLLM makes of its effort.
+    /// The variables of the template that a request sets: its kwargs, and what vLLM makes of its reasoning effort.
     pub fn template_variables(&self) -> Object {
         let mut variables = self.template_kwargs.clone();
         if let Some(effort) = &self.reasoning_effort {

@@ -20,7 +20,7 @@ pub(super) fn find(
     render: &str,
 ) -> Result<Edits, PromptError> {
     let (before, sampled) = known.token_ids.split_at(known.token_ids.len() - known.sampled);
-    // Without a split, the ids of the message are somewhere among all of them.
+    // Where nobody says how many ids were sampled, those of the message are somewhere among all of them.
     let message = prompt.checks.message && !says(tokenizer, before, sampled, &prompt.messages[anchor])?;
     let history = prompt.checks.history && {
         let shown = if before.is_empty() { sampled } else { before };
@@ -49,13 +49,13 @@ fn says(
     Ok(false)
 }
 
-/// Whether the end of a prompt and the start of what was sampled behind it are what a message says.
+/// Whether the end of a prompt and the start of what was sampled after it are what a message says.
 fn goes_on(tokenizer: &Tokenizer, prompt: &[TokenId], sampled: &str, said: &[&str]) -> Result<bool, PromptError> {
     let [said] = said else { return Ok(false) };
     let said = said.trim();
-    // Every byte of it is a token at the most.
+    // A text has no more tokens than bytes.
     let prompt = decode(tokenizer, &prompt[prompt.len().saturating_sub(said.len())..], false)?;
-    // Less than it says, so that it cannot be found in the prompt alone.
+    // The part of the prompt is shorter than what the message says, so that this cannot be found in the prompt alone.
     let start = (prompt.len().saturating_sub(said.len()) + 1..prompt.len()).find(|&at| prompt.is_char_boundary(at));
     let begun = start.map_or("", |start| &prompt[start..]);
     Ok(format!("{begun}{sampled}").contains(said))
@@ -97,7 +97,7 @@ fn texts(content: &Content) -> impl Iterator<Item = &str> {
     whole.into_iter().chain(parts)
 }
 
-/// Whether the texts stand in `haystack` one behind the other; templates trim them.
+/// Whether the texts stand in `haystack` one after the other; templates trim them.
 fn in_order(haystack: &str, texts: &[&str]) -> bool {
     let mut rest = haystack;
     texts.iter().all(|text| {

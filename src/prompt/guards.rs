@@ -3,12 +3,12 @@
 
 use super::{
     marks::{Part, calls, texts, with_part, without_arguments},
-    tail::{Shown, Splice, fresh_word},
+    tail::{RenderedAnchor, Splice, fresh_word},
 };
 use crate::json::Value;
 
 impl Splice<'_> {
-    /// Whether the template writes something else behind the anchor's content, which is `after`, because of its calls.
+    /// Whether the template writes something else after the anchor's content, which is `after`, because of its calls.
     pub(super) fn shows_calls(&self, anchor: usize, after: &str) -> bool {
         let message = self.conversation.message(anchor);
         if calls(message).is_empty() {
@@ -47,14 +47,14 @@ impl Splice<'_> {
     }
 
     /// What the template writes between the call and the close whatever the arguments are; the honest render must have
-    /// it there too, so that nothing is lost that depends on them. The close starts at byte `start` behind the word.
-    pub(super) fn trailer<'t>(&self, anchor: usize, call: usize, shown: &'t Shown, start: usize) -> &'t str {
+    /// it there too, so that nothing is lost that depends on them. The close starts at byte `start` after the word.
+    pub(super) fn trailer<'t>(&self, anchor: usize, call: usize, shown: &'t RenderedAnchor, start: usize) -> &'t str {
         let empty = without_arguments(self.conversation.message(anchor), call, &shown.other);
         let empty = empty.and_then(|empty| self.conversation.text_with(anchor, empty, None).ok());
-        // A template may want arguments.
+        // A template may fail without arguments; then nothing counts as fixed.
         let fixed = empty.map_or(0, |empty| common_suffix(&empty, &shown.after));
         let trailer = shown.after.get(shown.after.len() - fixed..start).unwrap_or_default();
-        // Behind the call may stand what else the model wrote.
+        // What else the model wrote may stand after the call.
         trailer.rsplit(&shown.other).next().unwrap_or_default()
     }
 }

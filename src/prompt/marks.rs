@@ -16,7 +16,7 @@ pub(super) fn calls(message: &Object) -> &[Value] {
     message.get("tool_calls").and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The texts of a message's content; one that is empty where there is none.
+/// The texts of a message's content, or one empty text where it has none.
 pub(super) fn texts(message: &Object) -> Vec<&str> {
     match message.get("content") {
         Some(Value::String(text)) => vec![text],
@@ -84,7 +84,7 @@ pub(super) fn without_arguments(message: &Object, call: usize, other: &str) -> O
     Some(message)
 }
 
-/// The message with `word` as everything that the model wrote in it. What it said is not copied: it may be long.
+/// The message with `word` as everything that the model wrote in it. What it said is not copied, since it may be long.
 pub(super) fn with_all(message: &Object, word: &str) -> Object {
     let silent = !calls(message).is_empty() && last_text(message).is_empty();
     let marked = |(key, value): (&String, &Value)| {

@@ -75,7 +75,8 @@ fn rebuild(
 struct TextPart {
     text: String,
     extras: Object,
-    /// A bare string, or of the type `text`: not a refusal, a thought, or what the Responses API calls a text.
+    /// Whether the part is a bare string or of the type `text`, and not a refusal, a thought, or what the Responses API
+    /// calls a text.
     is_plain: bool,
 }
 
@@ -132,7 +133,7 @@ pub fn said(message: &Message) -> Result<String, PromptError> {
     Ok(parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n"))
 }
 
-/// The text of a part, `None` where vLLM skips the part because it has none.
+/// The text of a part; `None` where vLLM skips the part because it has no text.
 fn object_part(
     place: Path,
     kind: &str,
@@ -161,7 +162,7 @@ fn object_part(
             let extras = extras.map(|(name, value)| (name.clone(), value.clone())).collect();
             Ok(Some(TextPart { text: text.clone(), extras, is_plain: kind == "text" }))
         }
-        // As parts, vLLM shows the null of the other types to the template.
+        // Where contents are parts, vLLM shows the template the null of the other types.
         None | Some(Value::Null) if format == ContentFormat::String || matches!(kind, "text" | "refusal") => Ok(None),
         _ => invalid(place.then(key), format!("`{key}` of a content part must be a string")),
     }

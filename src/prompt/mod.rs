@@ -45,17 +45,17 @@ pub struct ChatPrompt {
     pub tools: Option<Vec<FunctionTool>>,
     /// Documents that the template may show.
     pub documents: Option<Vec<Value>>,
-    /// End with the start of an assistant message.
+    /// Whether the prompt ends with the start of an assistant message.
     pub add_generation_prompt: bool,
-    /// End inside the last message.
+    /// Whether the prompt ends inside the last message, which is to be continued.
     pub continue_final_message: bool,
-    /// Another template than the model's.
+    /// A template to use instead of the model's.
     pub template: Option<Arc<ChatTemplate>>,
     /// Further variables of the template.
     pub template_kwargs: Object,
-    /// How much to think, for templates that read it.
+    /// How much the model is to think, for templates that read it.
     pub reasoning_effort: Option<String>,
-    /// Let the tokenizer add its own special tokens: off, the template writes them.
+    /// Whether the tokenizer adds its own special tokens; usually the template writes them.
     pub add_special_tokens: bool,
     /// Further ids that end a generation, besides the model's own.
     pub stop_token_ids: Vec<TokenId>,
@@ -65,7 +65,7 @@ pub struct ChatPrompt {
     pub now: OffsetDateTime,
     /// What to find out besides the ids.
     pub checks: Checks,
-    /// How long its renders are wanted.
+    /// For how long renders of it are wanted.
     pub patience: Patience,
 }
 
@@ -76,20 +76,20 @@ pub struct Checks {
     pub drift: bool,
     /// Whether the known ids say what the message says that they end with.
     pub message: bool,
-    /// Whether they say what the messages before it say.
+    /// Whether the known ids say what the messages before that one say.
     pub history: bool,
 }
 
 /// Ids that the model saw and sampled, and the message of the conversation that they end with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownPrefix {
-    /// Never empty.
+    /// The ids, of which there is at least one.
     pub token_ids: Vec<TokenId>,
-    /// Index of the message; `None` where the client does not say, and the render has to.
+    /// The index of the message; `None` where the client does not say, so that it has to be found.
     pub anchor: Option<usize>,
-    /// How many of the ids were sampled for that message, at the end; all where the client does not say.
+    /// How many of the last ids were sampled for that message; where the client does not say, it is all of them.
     pub sampled: usize,
-    /// What to do if they cannot be continued, where it is not what the server does by default.
+    /// What to do if the ids cannot be continued, where that is not the server's default.
     pub on_unprovable: Option<OnUnprovable>,
 }
 
@@ -108,13 +108,13 @@ pub enum OnUnprovable {
 /// How the ids of a prompt came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provenance {
-    /// The client's own, all of them.
+    /// The client gave all of them.
     Given,
     /// Encoded from the render; no ids were known.
     Rendered,
     /// Known ids, then the tail of the render, proven.
     Spliced {
-        /// The message that they end with.
+        /// The message that the known ids end with.
         anchor: usize,
         /// Known ids at the start of the prompt.
         reused: usize,
@@ -135,7 +135,7 @@ pub enum Provenance {
 pub struct RenderedPrompt {
     /// The ids, as the engine gets them.
     pub token_ids: Arc<[TokenId]>,
-    /// How they came about.
+    /// How the ids came about.
     pub provenance: Provenance,
     /// The whole conversation as the template wrote it, where the ids are those of that text.
     pub text: Option<String>,
@@ -148,16 +148,16 @@ pub struct RenderedPrompt {
 /// What encoding a whole conversation gives, compared with its prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drift {
-    /// The first position with another id, or behind the end of one of them; `None` if the ids are the same.
+    /// The first position at which the two differ, or at which one of them has ended; `None` if the ids are the same.
     pub position: Option<usize>,
 }
 
 /// Where known ids say something else than the messages that they stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Edits {
-    /// The message that they end with.
+    /// Whether they differ in the message that they end with.
     pub message: bool,
-    /// A message before it.
+    /// Whether they differ in a message before that one.
     pub history: bool,
 }
 
@@ -183,7 +183,7 @@ pub enum UnprovableSplice {
     /// The tokenizer does not isolate the token at the seam.
     #[error("the tokenizer does not keep the special token at which the known ids would be continued")]
     TokenizerMovesSeam,
-    /// The tokenizer puts tokens behind a text.
+    /// The tokenizer puts tokens after a text.
     #[error("the tokenizer ends texts with special tokens when `add_special_tokens` is set")]
     TokenizerEndsText,
     /// A message that ended with a stop token is to be continued.
@@ -192,13 +192,13 @@ pub enum UnprovableSplice {
     /// A message that was changed is to be continued.
     #[error("the final message does not say what its ids say, so it cannot be continued after them")]
     ContinuesOtherText,
-    /// Counting end tokens needs one.
+    /// End tokens cannot be counted, since the tokenizer has none.
     #[error("the tokenizer has no end-of-sequence token to count")]
     NoEosToken,
     /// The render has fewer end tokens than its own start.
     #[error("end-of-sequence token #{count} was not found in the template's ids")]
     EosNotFound {
-        /// Which one was looked for.
+        /// The number of the end token that was looked for.
         count: usize,
     },
 }
@@ -218,12 +218,12 @@ pub enum PromptError {
     /// A message says something that tito cannot show.
     #[error("{message}")]
     Content {
-        /// Where in the request.
+        /// Where it stands in the request.
         field: Path,
         /// What is wrong.
         message: String,
     },
-    /// There is nothing to continue.
+    /// The final message cannot be continued, for this reason.
     #[error("{0}")]
     ContinueFinalMessage(&'static str),
     /// Known ids cannot be joined.
@@ -237,9 +237,9 @@ pub enum PromptError {
 /// The chat templates of a model.
 #[derive(Debug, Default)]
 pub struct Templates {
-    /// For every conversation, unless the next one applies.
+    /// The template for every conversation that the other one is not for.
     pub default: Option<ChatTemplate>,
-    /// For conversations with tools, where a model has one of its own for them.
+    /// The template for conversations with tools, where the model has one of its own for them.
     pub tool_use: Option<ChatTemplate>,
 }
 
@@ -254,7 +254,7 @@ pub struct PromptRenderer {
 }
 
 impl RenderedPrompt {
-    /// A prompt that needs no render: the client gave all its ids.
+    /// A prompt that needs no render, since the client gave all its ids.
     pub fn given(token_ids: Vec<TokenId>) -> Self {
         Self::new(token_ids, Provenance::Given)
     }
@@ -265,7 +265,7 @@ impl RenderedPrompt {
 }
 
 impl ChatPrompt {
-    /// Messages that an answer is to follow, and nothing else; the template's clock shows UTC.
+    /// A prompt of messages that an answer is to follow, and of nothing else. The template's clock shows UTC.
     pub fn new(messages: Vec<Message>) -> Self {
         Self {
             messages,
@@ -307,7 +307,7 @@ impl Templates {
 }
 
 impl PromptRenderer {
-    /// Of a model whose generations end with one of `eos`.
+    /// A renderer for a model whose generations end with one of `eos`.
     pub fn new(templates: Templates, tokenizer: Arc<Tokenizer>, eos: &EosTokens, on_unprovable: OnUnprovable) -> Self {
         let stop_token_ids: Vec<_> = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         let seams = Seams::new(tokenizer.added_tokens(), &stop_token_ids);
@@ -319,8 +319,8 @@ impl PromptRenderer {
         &self.tokenizer
     }
 
-    /// Compiles a template that a request brings, which may print the model's special tokens. One that is only a name
-    /// is the model's template of that name, as in transformers.
+    /// Compiles a template that a request brings, which may print the model's special tokens. A source that is only a
+    /// name stands for the model's template of that name, as in transformers.
     pub fn compile(&self, source: &str) -> Result<Arc<ChatTemplate>, PromptError> {
         let Templates { default, tool_use } = &self.templates;
         let named = match (source, tool_use, default) {
@@ -332,12 +332,14 @@ impl PromptRenderer {
         Ok(Arc::new(known.with_source(source)?))
     }
 
-    /// Renders a conversation and encodes what is not known. Blocking: milliseconds for long conversations.
+    /// Renders a conversation, and encodes what is not known of it. Blocks for milliseconds if the conversation is
+    /// long.
     pub fn render(&self, prompt: &ChatPrompt) -> Result<RenderedPrompt, PromptError> {
         self.render_part(prompt, Extent::Whole)
     }
 
-    /// The same, but of a conversation of which no ids are known only as many ids as are wanted.
+    /// Renders a conversation as [`render`](Self::render) does. Where no ids of it are known, only as many ids are made
+    /// as `extent` wants.
     pub fn render_part(&self, prompt: &ChatPrompt, extent: Extent) -> Result<RenderedPrompt, PromptError> {
         let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
         let own = tool_use.or(self.templates.default.as_ref());
@@ -418,7 +420,7 @@ impl PromptRenderer {
         Ok((anchor, splice.join(anchor)?))
     }
 
-    /// Whether encoding with special tokens puts some behind a text.
+    /// Whether encoding with special tokens puts some after a text.
     fn tokenizer_ends_text(&self) -> Result<bool, PromptError> {
         const TEXT: &str = "a";
         let plain = self.tokenizer.encode(TEXT, false)?;

@@ -1,9 +1,9 @@
 //! The short conversation, on which a proof costs little: the honest one without most of what precedes the anchor. The
-//! system prompt stays, and so does every message behind the anchor; of those between them, the last ones stay and say a
+//! system prompt stays, and so does every message after the anchor; of those between them, the last ones stay and say a
 //! random word each.
 //!
 //! Why its proof holds for the honest conversation. Call the honest render R and that of the short conversation S. The
-//! splice proves of S, as it would of R, that S ends with the tail T and that T starts with the anchor's close. Behind
+//! splice proves of S, as it would of R, that S ends with the tail T and that T starts with the anchor's close. After
 //! the last random word before the anchor, S has the end of an earlier message, the anchor's own start, what the anchor
 //! says, and T. R must end with those very bytes. So T is how R ends, and what precedes it there is the anchor from its
 //! start on, as the template writes it and with what it says, and not some text that T happens to follow.
@@ -36,8 +36,8 @@ pub(super) struct Short<'s> {
 }
 
 impl<'s> Short<'s> {
-    /// `None` where little before the anchor can be left out, the anchor says what another message says, or the
-    /// template does not take the short conversation.
+    /// The short conversation. `None` where little before the anchor can be left out, where the anchor says what
+    /// another message says, or where the template does not take the short conversation.
     pub(super) fn new(splice: &'s Splice<'s>, anchor: usize) -> Option<Self> {
         let word = fresh_word();
         let conversation = splice.conversation.shortened(anchor, &word)?;
@@ -48,35 +48,36 @@ impl<'s> Short<'s> {
         Some(Self { splice, conversation, render, word })
     }
 
-    /// The length of the tail that starts with the anchor's close, proven by `part`, or why that does not show it.
+    /// The length of the tail that starts with the anchor's close, proven by `part` of the anchor, or the reason why
+    /// this part proves nothing.
     pub(super) fn tail_length(&self, anchor: usize, part: Part) -> Result<usize, PromptError> {
         let splice = Splice { conversation: &self.conversation, render: &self.render, ..*self.splice };
         let tail = splice.tail(anchor, part)?;
-        if self.behind_earlier(&tail.before).is_some_and(|behind| self.is_end(behind, tail.length)) {
+        if self.after_earlier(&tail.before).is_some_and(|after| self.is_end(after, tail.length)) {
             Ok(tail.length)
         } else {
             Err(PromptError::Unprovable(UnprovableSplice::TailDiffers))
         }
     }
 
-    /// What the short render has behind the last of the messages before the anchor; `before` is what it has before the
-    /// anchor. `None` if that is not all that it shows of them.
-    fn behind_earlier(&self, before: &str) -> Option<&str> {
+    /// What follows the last message before the anchor in the short render, where `before` is what precedes the anchor.
+    /// `None` if the render shows something of those messages elsewhere too.
+    fn after_earlier(&self, before: &str) -> Option<&str> {
         let start = before.rfind(&self.word)? + self.word.len();
-        let (earlier, behind) = self.render.split_at_checked(start)?;
-        (before.starts_with(earlier) && !behind.contains(&self.word)).then_some(behind)
+        let (earlier, after) = self.render.split_at_checked(start)?;
+        (before.starts_with(earlier) && !after.contains(&self.word)).then_some(after)
     }
 
-    /// Whether the honest render ends with `behind`, of which all but the tail is the anchor and nothing else.
-    fn is_end(&self, behind: &str, tail: usize) -> bool {
+    /// Whether the honest render ends with `after`, of which all but the tail is the anchor and nothing else.
+    fn is_end(&self, after: &str, tail: usize) -> bool {
         let render = self.splice.render;
-        let Some(anchor) = behind.len().checked_sub(tail).and_then(|length| behind.get(..length)) else { return false };
+        let Some(anchor) = after.len().checked_sub(tail).and_then(|length| after.get(..length)) else { return false };
         let once = || {
             memmem::find(render.as_bytes(), anchor.as_bytes()) == memmem::rfind(render.as_bytes(), anchor.as_bytes())
         };
         let Some(seam) = self.splice.seams.find(anchor).next() else { return false };
         let spelled = || self.splice.conversation.spells(&anchor[seam.start..seam.end]);
-        render.ends_with(behind) && once() && !spelled()
+        render.ends_with(after) && once() && !spelled()
     }
 }
 
@@ -93,7 +94,7 @@ mod tests {
         tokenizer::Tokenizer,
     };
 
-    /// ChatML, with `note` behind the messages.
+    /// ChatML, with `note` after the messages.
     fn template(note: &str) -> ChatTemplate {
         let source = format!(
             "{{% for message in messages %}}{{{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}}}\

@@ -19,18 +19,18 @@ use crate::TokenId;
 /// Known ids joined with the tail of the render.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Joined {
-    /// Starts with all known ids.
+    /// The ids of the prompt, which start with all known ids.
     pub(super) token_ids: Vec<TokenId>,
-    /// Tokens of the tail that the known ids already ended with.
+    /// How many tokens of the tail the known ids already ended with.
     pub(super) overlap: usize,
-    /// The known ids end with a stop token that is not the one that the template closes the message with.
+    /// Whether the known ids end with a stop token that the template does not close messages with.
     pub(super) foreign_stop: bool,
 }
 
-/// What became of the parts of the anchor.
+/// What was found out from the parts of the anchor.
 struct Tried {
     joined: Option<Joined>,
-    /// Why one of them shows no close, where none was enough.
+    /// Why one of the parts shows no close, where none of them was enough.
     refused: Option<UnprovableSplice>,
 }
 
@@ -52,7 +52,7 @@ impl Splice<'_> {
         tried.joined.ok_or(PromptError::Unprovable(tried.refused.unwrap_or(UnprovableSplice::AnchorNotRendered)))
     }
 
-    /// Joins by the short conversation, if the whole one could say nothing else.
+    /// Joins by the short conversation, if the whole one could not say anything else.
     fn try_short(&self, anchor: usize) -> Result<Option<Joined>, PromptError> {
         let Some(short) = Short::new(self, anchor) else { return Ok(None) };
         let tried = self.try_parts(anchor, |part| short.tail_length(anchor, part))?;
@@ -85,7 +85,8 @@ impl Splice<'_> {
         Ok(tried)
     }
 
-    /// The anchor is the message to be continued: the prompt ends with the known ids, if they say what it says.
+    /// Joins where the anchor is the message to be continued: the prompt ends with the known ids, if they say what it
+    /// says.
     fn join_open(&self, anchor: usize) -> Result<Joined, PromptError> {
         let last = self.known.last().filter(|_| self.sampled > 0);
         let stopped = last.is_some_and(|id| self.stops.contains(id));
@@ -120,20 +121,21 @@ impl Splice<'_> {
         Ok(join(prompt, sampled, &suffix, self.close_len(&suffix), self.stops))
     }
 
-    /// How many of the tail's first tokens close the message: the known ids may end with some of them already. The
-    /// start of the next message may follow at once.
+    /// How many of the tail's first tokens close the message, since the known ids may end with some of them already.
+    /// The start of the next message may follow at once.
     fn close_len(&self, suffix: &[TokenId]) -> usize {
         let seams = suffix.iter().take_while(|&&id| self.seams.contains(id)).count();
         suffix[..seams].iter().rposition(|id| self.stops.contains(id)).map_or(seams, |last| last + 1)
     }
 }
 
-/// The text without half a character at the end, which is not spoken, and white space, which is often trimmed.
+/// The text without half a character at its end, which says nothing, and without white space there, which is often
+/// trimmed.
 pub(super) fn spoken(text: &str) -> &str {
     text.trim_end_matches(|last: char| last == '\u{FFFD}' || last.is_whitespace())
 }
 
-/// Puts `suffix` behind what is known, without the part of the close that was sampled.
+/// Puts `suffix` after what is known, without the part of the close that was sampled.
 fn join(prompt: &[TokenId], sampled: &[TokenId], suffix: &[TokenId], close_len: usize, stops: &[TokenId]) -> Joined {
     let overlap = (1..=close_len).rev().find(|&length| sampled.ends_with(&suffix[..length])).unwrap_or(0);
     let foreign_stop = overlap == 0 && sampled.last().is_some_and(|id| stops.contains(id));
@@ -144,7 +146,7 @@ fn join(prompt: &[TokenId], sampled: &[TokenId], suffix: &[TokenId], close_len: 
 mod tests {
     use super::*;
 
-    /// The ids and the overlap of a join behind the prompt `[4]`, with the stop tokens `[2, 7]`.
+    /// The ids and the overlap of a join after the prompt `[4]`, with the stop tokens `[2, 7]`.
     fn joined(sampled: &[TokenId], suffix: &[TokenId], close_len: usize) -> (Vec<TokenId>, usize) {
         let joined = join(&[4], sampled, suffix, close_len, &[2, 7]);
         assert_eq!(joined.foreign_stop, joined.overlap == 0 && matches!(sampled.last(), Some(2 | 7)));

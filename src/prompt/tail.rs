@@ -26,7 +26,7 @@ pub(super) struct Splice<'a> {
 }
 
 /// A render with a word in the place of a part of the anchor.
-pub(super) struct Shown {
+pub(super) struct RenderedAnchor {
     pub(super) before: String,
     pub(super) after: String,
     /// What everything else says that the model wrote in the anchor.
@@ -81,9 +81,9 @@ impl Splice<'_> {
         Ok(Tail { length: tail.len(), before: shown.before })
     }
 
-    /// The render around the word, where it stands exactly once. `later` is what the messages behind the anchor say
+    /// The render around the word, where it stands exactly once. `later` is what the messages after the anchor say
     /// instead of their own.
-    fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<Shown, PromptError> {
+    fn shown(&self, anchor: usize, part: Part, word: &str, later: Option<&str>) -> Result<RenderedAnchor, PromptError> {
         let not_rendered = PromptError::Unprovable(UnprovableSplice::AnchorNotRendered);
         let other = fresh_word();
         let Some(message) = with_part(self.conversation.message(anchor), part, word, &other) else {
@@ -96,15 +96,15 @@ impl Splice<'_> {
         };
         match text.split_once(word) {
             Some((before, after)) if !after.contains(word) => {
-                Ok(Shown { before: before.to_owned(), after: after.to_owned(), other })
+                Ok(RenderedAnchor { before: before.to_owned(), after: after.to_owned(), other })
             }
             _ => Err(not_rendered),
         }
     }
 
-    /// The byte behind the word at which the close starts; it lies within the first `own` bytes, behind which later
+    /// The byte after the word at which the close starts; it lies within the first `own` bytes, after which later
     /// messages speak.
-    fn close(&self, anchor: usize, part: Part, shown: &Shown, own: usize) -> Option<usize> {
+    fn close(&self, anchor: usize, part: Part, shown: &RenderedAnchor, own: usize) -> Option<usize> {
         let after = shown.after.as_str();
         let seams: Vec<Seam> = self.seams.find(after).take_while(|seam| seam.end <= own).collect();
         let message = self.conversation.message(anchor);

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use crate::TokenId;
 
-/// As many logits are compared with the threshold at once; only a group with a hit is looked at one by one.
+/// So many logits are compared with the threshold at once. Only the logits of a group with a hit are looked at one by
+/// one.
 pub(super) const GROUP: usize = 32;
 
 /// A token and its logit, which is not NaN.

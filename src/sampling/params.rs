@@ -8,7 +8,7 @@ use crate::TokenId;
 pub enum Logprobs {
     /// The sampled token's and those of the `n` most probable tokens (0: the sampled token's only).
     Top(usize),
-    /// Those of the whole vocabulary.
+    /// The log-probs of the whole vocabulary.
     All,
     /// The sampled token's and those of the given tokens, in the given order.
     Ids(Vec<TokenId>),

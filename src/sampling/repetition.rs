@@ -14,7 +14,8 @@ pub struct RepetitionDetection {
 }
 
 impl RepetitionDetection {
-    /// Of patterns of `min_pattern_size` to `max_pattern_size` tokens, `min_count` times; `None` is off.
+    /// Looks for patterns of `min_pattern_size` to `max_pattern_size` tokens that come `min_count` times; `None` where
+    /// that is off.
     pub fn new(max_pattern_size: i64, min_pattern_size: i64, min_count: i64) -> Result<Option<Self>, SamplingError> {
         if max_pattern_size < 0 || min_pattern_size < 0 || min_pattern_size > max_pattern_size {
             let message = "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= max_pattern_size. \

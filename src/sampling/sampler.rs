@@ -115,8 +115,8 @@ impl SequenceSampler {
         self.constrained.as_ref().is_some_and(Constrained::is_slow)
     }
 
-    /// Does what the next [`step`](Self::step) can do without logits: follows the structured output. It changes nothing
-    /// but when that is done; an error is what the step returns.
+    /// Does what the next [`step`](Self::step) needs no logits for, which is to follow the structured output. Nothing
+    /// changes but when that is done; an error is returned by the step.
     pub fn prepare(&mut self) {
         if let Some(constrained) = &mut self.constrained {
             let _ = constrained.prepare();

@@ -28,7 +28,7 @@ pub(crate) struct Summary<'a> {
     pub(crate) maxima: &'a [f32],
     /// NaN where a logit is.
     pub(crate) raw: &'a [f64],
-    /// The same at the temperature of [`SequenceSampler::skims`].
+    /// The sums at the temperature of [`SequenceSampler::skims`].
     pub(crate) scaled: &'a [f64],
 }
 
@@ -48,7 +48,7 @@ impl OwnedSummary {
         let max = maxima.iter().copied().fold(f32::NEG_INFINITY, greater);
         let sums = |temperature| {
             let mut sums = BlockSums::default();
-            // That a logit is NaN shows in the sums.
+            // A logit that is NaN shows in the sums.
             let _ = sums.compute(logits, Scale::new(max, temperature));
             sums.into_blocks()
         };

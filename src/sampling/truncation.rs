@@ -22,7 +22,7 @@ pub(super) struct Truncation {
     best: BestTokens,
     /// Ascending; an entry is an index into the logits.
     kept: Vec<Candidate>,
-    /// Those of `kept`.
+    /// The weights of the tokens in `kept`.
     weights: Vec<f64>,
     total: f64,
     buckets: Vec<f64>,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn top_p_is_a_share_of_what_top_k_and_min_p_leave() {
         let logits = logits(&[0.4, 0.3, 0.2, 0.1]);
-        // Of 0.7: the first token alone has 0.57.
+        // The two tokens have 0.7 together, of which the first one alone has 0.57.
         assert_eq!(kept(&SamplingParams { top_k: 2, ..top_p(0.5) }, &logits), [0]);
         assert_eq!(kept(&SamplingParams { top_k: 2, ..top_p(0.6) }, &logits), [0, 1]);
         assert_eq!(kept(&SamplingParams { min_p: 0.6, ..top_p(0.5) }, &logits), [0]);

@@ -27,7 +27,8 @@ impl Deref for ValidSamplingParams {
 }
 
 impl ValidSamplingParams {
-    /// Those of the `index`-th of several sequences with one prompt: a seed is the request's plus the index, as in vLLM.
+    /// The parameters of the `index`-th of several sequences with one prompt. Its seed is the request's plus the index,
+    /// as in vLLM.
     #[must_use]
     pub fn of_sequence(self: &Arc<Self>, index: usize) -> Arc<Self> {
         match self.seed {
@@ -39,7 +40,7 @@ impl ValidSamplingParams {
         }
     }
 
-    /// The same with `max_tokens`, as many as there is room for; one token is sampled in any case.
+    /// The parameters with this `max_tokens`, which is as many as there is room for; one token is sampled in any case.
     pub fn with_max_tokens(&self, max_tokens: usize) -> Result<Self, SamplingError> {
         self.check_min_tokens(max_tokens)?;
         Ok(Self(SamplingParams { max_tokens: max_tokens.max(1), ..self.0.clone() }))

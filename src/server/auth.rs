@@ -22,12 +22,12 @@ use crate::turn::Identity;
 #[derive(Clone, Default)]
 pub struct ApiKeys {
     hashes: Arc<[blake3::Hash]>,
-    /// All of them stand for one client.
+    /// Whether all keys stand for one client.
     shared: bool,
 }
 
 impl ApiKeys {
-    /// Any of `keys`.
+    /// Any of `keys` opens the server.
     pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
         Self { hashes: keys.into_iter().map(|key| blake3::hash(key.as_bytes())).collect(), shared: false }
     }

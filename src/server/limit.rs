@@ -20,9 +20,9 @@ use crate::{
 /// What may be read.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
-    /// Of one body.
+    /// The most bytes of one body.
     pub(super) most: usize,
-    /// Of all bodies that are read or worked on at the same time.
+    /// The bytes of all bodies that are read or worked on at the same time.
     pub(super) in_flight: BytesInFlight,
 }
 

@@ -147,11 +147,11 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     if let Some(patience) = config.stream_stall_timeout {
         app = app.layer(from_fn_with_state(patience, unsent::apply));
     }
-    behind(&config.root_path, app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count)))
+    under_root(&config.root_path, app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count)))
 }
 
-/// The same, with `root` in front of paths or without it.
-fn behind(root: &str, app: Router) -> Router {
+/// The same routes, with `root` in front of their paths or without it.
+fn under_root(root: &str, app: Router) -> Router {
     let root = root.trim_end_matches('/').to_owned();
     if root.is_empty() {
         return app;

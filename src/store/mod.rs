@@ -20,7 +20,7 @@ pub use memory::MemoryStore;
 pub enum RecordState {
     /// This process is generating it.
     InProgress,
-    /// It is whole, and does not change any more.
+    /// The answer is whole, and does not change any more.
     Done,
     /// A process that is gone was generating it; the bytes are what it wrote last.
     Interrupted,

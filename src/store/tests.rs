@@ -47,7 +47,7 @@ impl Model {
         self.records.iter().map(|(id, (_, record))| (self.weight)(id, record.len() as u64)).sum()
     }
 
-    /// Whether it can be kept at all.
+    /// Keeps a record, and says whether it can be kept at all.
     pub(super) fn put(&mut self, id: &str, state: RecordState, record: &[u8]) -> bool {
         if (self.weight)(id, record.len() as u64) > self.most {
             return false;
@@ -66,7 +66,7 @@ impl Model {
         self.records.get(id).cloned()
     }
 
-    /// Makes it the newest.
+    /// Makes a record the newest.
     pub(super) fn touch(&mut self, id: &str) {
         if let Some(at) = self.ages.iter().position(|other| other == id) {
             let id = self.ages.remove(at);

@@ -65,13 +65,13 @@ impl Follower {
         Self { parser, handle, watched }
     }
 
-    /// Another one at the same place, with a lexer of its own: what other sequences have made theirs learn neither
-    /// changes nor exhausts this one's.
+    /// A copy at the same place, with a lexer of its own: what the lexers of other sequences have learned neither
+    /// changes nor exhausts it.
     pub(super) fn copy(&self, watchdog: &Watchdog) -> Self {
         Self::new(self.parser.deep_clone(), watchdog)
     }
 
-    /// The same, to be copied only: nothing watches it.
+    /// The follower as one that is only to be copied, so that nothing watches it.
     pub(super) fn resting(self) -> Self {
         Self { watched: None, ..self }
     }

@@ -16,7 +16,7 @@ use crate::{
 /// A grammar, ready for any number of sequences.
 pub(super) struct CompiledGrammar {
     vocabulary: Arc<Vocabulary>,
-    /// As it was compiled: never advanced, only copied.
+    /// The follower as it was compiled, which is never advanced, only copied.
     start: Mutex<Follower>,
 }
 

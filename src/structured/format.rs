@@ -33,18 +33,18 @@ pub enum Format {
         #[serde(default)]
         excludes: Vec<String>,
     },
-    /// Any text without these.
+    /// Any text in which none of these stand.
     AnyText {
         /// Texts that it may not contain.
         #[serde(default)]
         excludes: Vec<String>,
     },
-    /// One after the other.
+    /// Formats that follow each other.
     Sequence {
         /// The parts.
         elements: Vec<Format>,
     },
-    /// One of them.
+    /// One of several formats.
     Or {
         /// The choices.
         elements: Vec<Format>,
@@ -88,10 +88,10 @@ pub enum Format {
         tags: Vec<Tag>,
         /// What stands between them.
         separator: String,
-        /// There is a tag.
+        /// Whether there must be a tag.
         #[serde(default)]
         at_least_one: bool,
-        /// There are no two.
+        /// Whether there may be one tag only.
         #[serde(default)]
         stop_after_first: bool,
     },

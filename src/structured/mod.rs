@@ -51,7 +51,7 @@ pub enum Constraint {
 }
 
 impl Constraint {
-    /// The same, with JSON written as the server demands it too.
+    /// The constraint, with JSON written as the server demands it too.
     #[must_use]
     pub fn within(mut self, server: &JsonOptions) -> Self {
         if let Self::JsonObject(options) | Self::Json(_, options) | Self::Tags(_, options) = &mut self {

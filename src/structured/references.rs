@@ -97,8 +97,8 @@ impl<'a> Schemas<'a> {
         Ok(())
     }
 
-    /// Of each schema, whether some finite JSON may keep to it as far as references are concerned: the least answer that
-    /// agrees with itself.
+    /// Says of each schema whether some finite JSON may keep to it, as far as references are concerned. It is the least
+    /// answer that agrees with itself.
     fn that_end(&self) -> Vec<bool> {
         let needs: Vec<Needs> = self.found.iter().map(|schema| self.needs(schema)).collect();
         let mut ends = vec![false; needs.len()];
@@ -126,7 +126,7 @@ impl<'a> Schemas<'a> {
         all.extend(list(entries, "allOf").iter().filter_map(|schema| self.need(schema)));
         for keyword in ["anyOf", "oneOf"] {
             let choices: Vec<Needs> = list(entries, keyword).iter().filter_map(|schema| self.need(schema)).collect();
-            // That an empty list leaves no choice is the compiler's to say.
+            // It is for the compiler to say that an empty list leaves no choice.
             if !choices.is_empty() {
                 all.push(Needs::One(choices));
             }

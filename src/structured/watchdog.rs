@@ -1,6 +1,6 @@
 //! Ends what takes too long: a token's worth of work over a grammar, whatever the grammar is.
 //!
-//! The compiler bounds its work by counts, but a count can hide much work; so there is a clock behind them. Owns one
+//! The compiler bounds its work by counts, but a count can hide much work; so there is a clock after them. Owns one
 //! thread, which sleeps while no grammar is followed.
 
 use std::{

@@ -48,7 +48,7 @@ pub(super) enum Value {
 /// Numbers by bucket, and their sum.
 pub(super) struct Distribution {
     bounds: Vec<f64>,
-    /// One more than bounds.
+    /// The counts between the bounds, one more than there are bounds.
     counts: Vec<AtomicU64>,
     /// The bits of a float.
     sum: AtomicU64,

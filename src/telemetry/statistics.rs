@@ -8,7 +8,7 @@ use std::{
 use super::Metrics;
 use crate::engine::Engine;
 
-/// How often, as in vLLM.
+/// How often the line is written; vLLM's interval.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// What was counted up to some time.

@@ -5,7 +5,7 @@
 //! the other side. Two kinds of places are proven so, both by a few characters around them:
 //!
 //! - An added token begins there, and none lies across it. The first step cuts there itself.
-//! - No step holds the character before it and the one behind it together: no added token contains both side by side, the
+//! - No step holds the character before it and the one after it together: no added token contains both side by side, the
 //!   normaliser changes neither because of the other, and the words end there by one of the splits or, where nothing
 //!   splits, no token of the vocabulary contains both.
 //!
@@ -42,18 +42,18 @@ pub(super) struct Cuts {
 pub(super) struct Cut {
     /// Where the text before it ends.
     pub(super) end: usize,
-    /// Where the text behind it starts: a space further where the normaliser writes that space again.
+    /// Where the text after it starts: a space further where the normaliser writes that space again.
     pub(super) start: usize,
 }
 
 /// What added tokens do to a cut.
 #[derive(Debug)]
 struct Added {
-    /// Those that are looked for in the text as it is.
+    /// The added tokens that are looked for in the text as it is.
     raw: AhoCorasick,
     raw_contents: Vec<String>,
     raw_pairs: Pairs,
-    /// Those that are looked for in what the normaliser makes of it.
+    /// The pairs of added tokens that are looked for in what the normaliser makes of the text.
     normalized_pairs: Pairs,
     /// One of them swallows the white space to its left.
     lstrip: bool,
@@ -177,11 +177,11 @@ enum Step {
 /// What a step does at a place between two characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// It cuts there, whatever surrounds them.
+    /// The step cuts there, whatever surrounds the characters.
     Cuts,
-    /// It may or may not, but does the same on either side.
+    /// The step may or may not cut there, but does the same on either side.
     Keeps,
-    /// That is not known.
+    /// What the step does there is not known.
     Unknown,
 }
 
@@ -317,7 +317,7 @@ fn add_steps(
             steps.push(Step::Characters(char::is_numeric));
         }
         PreTokenizerWrapper::Digits(_) => steps.push(Step::Numbers),
-        // What it puts in front of a text, it puts only where there is none, and a cut has one behind it.
+        // What it puts in front of a text, it puts only where there is none, and a cut has one after it.
         PreTokenizerWrapper::Metaspace(space) => {
             steps.push(Step::Marked(space.get_replacement(), space.get_split()));
         }
@@ -388,7 +388,7 @@ impl Cuts {
             return Some(Cut { end: at, start: at });
         }
         // The normaliser puts what a space becomes in front of all that is between two added tokens: the space in the
-        // middle of that is left to it, but not one behind an added token, nor one in front of it.
+        // middle of that is left to it, but not one after an added token, nor one in front of it.
         let start = at + 1;
         let is_in_the_middle = start < text.len() && !self.added.begins(text, start) && !self.added.may_end(text, at);
         (right == ' ' && is_in_the_middle).then_some(Cut { end: at, start })

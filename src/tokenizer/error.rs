@@ -38,9 +38,9 @@ pub enum TokenizerError {
          {most_bytes} bytes"
     )]
     TooLong {
-        /// Of the text.
+        /// The length of the text in bytes.
         bytes: usize,
-        /// Of the text.
+        /// The length of the text in characters.
         characters: usize,
         /// What so many tokens can stand for.
         most_bytes: usize,

@@ -43,9 +43,9 @@ pub(super) fn is_settled(c: char) -> bool {
 /// What is known of the character before a place in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Left {
-    /// It is this one, and settled.
+    /// The character is this one, and what it does is settled.
     Is(char),
-    /// It is not white space.
+    /// The character is not white space.
     Visible,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Pattern {
     positions: Vec<Position>,
     /// Positions that may follow each other in a match.
     follows: Vec<(usize, usize)>,
-    /// Those that are a whole match by themselves, whatever comes next.
+    /// The positions that are a whole match by themselves, whatever comes next.
     alone: Vec<Position>,
     /// Where a run of white space ends depends on whether something visible follows.
     looks_ahead: bool,
@@ -153,9 +153,8 @@ impl Pattern {
         if !is_settled(right) || (self.looks_ahead && !left.is_visible() && !right.is_whitespace()) {
             return true;
         }
-        let joins = |&(before, behind): &(usize, usize)| {
-            self.positions[behind].has(right) && self.positions[before].may_be(left)
-        };
+        let joins =
+            |&(before, after): &(usize, usize)| self.positions[after].has(right) && self.positions[before].may_be(left);
         self.follows.iter().any(joins)
     }
 
@@ -242,7 +241,7 @@ impl Positions {
                 match repetition.min {
                     0 => part.nullable = true,
                     1 => {}
-                    // One of it would not be enough, which is not kept track of.
+                    // One repetition would not be enough, and how many there were is not kept track of.
                     _ => return None,
                 }
                 Some(part)
@@ -274,8 +273,8 @@ impl Positions {
         whole
     }
 
-    fn joined(&mut self, before: &[usize], behind: &[usize]) {
-        self.follows.extend(before.iter().flat_map(|&a| behind.iter().map(move |&b| (a, b))));
+    fn joined(&mut self, before: &[usize], after: &[usize]) {
+        self.follows.extend(before.iter().flat_map(|&a| after.iter().map(move |&b| (a, b))));
     }
 }
 

@@ -103,14 +103,14 @@ async fn a_request_that_waits_leaves_the_queue_when_it_is_dropped() {
     let running = app.open(COMPLETIONS, endless(true)).await;
     let waiting = spawned(&app, COMPLETIONS, &endless(false));
     app.until_load(1, 1).await;
-    let behind = spawned(&app, COMPLETIONS, &json!({ "prompt": "hello", "max_tokens": 3, "ignore_eos": true }));
+    let after = spawned(&app, COMPLETIONS, &json!({ "prompt": "hello", "max_tokens": 3, "ignore_eos": true }));
     app.until_load(1, 2).await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     assert_eq!(app.engine().load(), EngineLoad { running: 1, waiting: 1, ..EngineLoad::default() });
     drop(running);
     gate.open();
-    let served = read(behind.await.unwrap()).await;
+    let served = read(after.await.unwrap()).await;
     assert_eq!(served["usage"]["completion_tokens"], 3);
     assert_eq!(app.engine().load(), EngineLoad::default());
 }

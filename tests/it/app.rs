@@ -157,7 +157,7 @@ impl TestApp {
         self.with(|recipe| recipe.scripts.push(ids.into_iter().collect()))
     }
 
-    /// Like [`Self::script`], with the text's own ids and the end of a turn behind them.
+    /// Like [`Self::script`], with the text's own ids and the end of a turn after them.
     pub(crate) fn says(self, text: &str) -> Self {
         let ids = self.ids(text);
         self.script(ids.into_iter().chain([IM_END]))

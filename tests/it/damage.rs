@@ -45,13 +45,13 @@ fn reads_damaged_files() {
     let kind = *KINDS.iter().find(|kind| name == *format!("{kind:?}")).unwrap();
     let progress = env::var_os(PROGRESS).unwrap();
     let files = env::var_os(COUNT).map_or(FILES, |count| count.to_str().unwrap().parse().unwrap());
-    let place = files::place(kind);
-    let sound = place.sound();
-    place.check(&sound).unwrap();
+    let specimen = files::specimen(kind);
+    let sound = specimen.sound();
+    specimen.check(&sound).unwrap();
     let (mut loaded, mut refused) = (0, 0);
     for number in 0..files {
         fs::write(&progress, number.to_string()).unwrap();
-        match catch_unwind(AssertUnwindSafe(|| place.check(&damaged(&sound, number, kind.is_text())))) {
+        match catch_unwind(AssertUnwindSafe(|| specimen.check(&damaged(&sound, number, kind.is_text())))) {
             Ok(Ok(())) => loaded += 1,
             Ok(Err(reason)) => {
                 eprintln!("{number}: {reason}");

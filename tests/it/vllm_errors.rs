@@ -129,7 +129,7 @@ async fn recorded_errors_are_answered_as_vllm_answered_them() {
     differences.assert_none();
 }
 
-/// Answers of the request models only; what the engine would say behind them is not known.
+/// Answers of the request models only; what the engine would say after them is not known.
 #[tokio::test]
 async fn bodies_of_every_kind_are_judged_as_vllms_request_models_judge_them() {
     let app = TestApp::new().names(&["smollm2"]).says("hello");
@@ -146,7 +146,7 @@ async fn bodies_of_every_kind_are_judged_as_vllms_request_models_judge_them() {
     differences.assert_none();
 }
 
-/// The error as the endpoint words its errors; vLLM has Anthropic's shape for those behind its request models only.
+/// The error as the endpoint words its errors; vLLM has Anthropic's shape for those after its request models only.
 fn in_dialect(path: &str, answer: Value) -> Value {
     if !path.starts_with("/v1/messages") {
         return answer;

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::{
     damaged::damaged,
-    place::{Kind, Place},
     program::{Server, tito},
+    specimen::{Kind, Specimen},
 };
 
 /// Addresses of the program, in KiB.
@@ -29,8 +29,8 @@ const KINDS: [Kind; 8] = [
     Kind::Store,
 ];
 
-fn place(kind: Kind) -> Place {
-    Place::new(kind, store_responses)
+fn specimen(kind: Kind) -> Specimen {
+    Specimen::new(kind, store_responses)
 }
 
 /// Has a server store some responses in a file.
@@ -91,22 +91,22 @@ fn serve(model: &Path, more: &[&str]) -> Result<(), String> {
 #[test]
 fn the_server_and_the_converter_end_with_one_line_and_1_where_they_cannot_load() {
     for kind in KINDS {
-        let files = place(kind);
-        let sound = files.sound();
+        let specimen = specimen(kind);
+        let sound = specimen.sound();
         for number in 0..10 {
-            fs::write(files.path(), damaged(&sound, number, kind.is_text())).unwrap();
+            fs::write(specimen.path(), damaged(&sound, number, kind.is_text())).unwrap();
             let outcome = if kind == Kind::Store {
                 let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model");
-                let store = files.path();
+                let store = specimen.path();
                 let scripted = ["serve", model, "--engine", "scripted", "--response-store", store.to_str().unwrap()];
                 run(&[&scripted, &ON_A_FREE_PORT[..]].concat())
             } else {
-                serve(&files.model(), &["--kv-cache-memory", "1M"])
+                serve(&specimen.model(), &["--kv-cache-memory", "1M"])
             };
             println!("{kind:?} {number}: {outcome:?}");
             if kind == Kind::Gguf {
-                let directory = files.path().with_extension(format!("{number}"));
-                let converted = run(&["convert", files.path().to_str().unwrap(), directory.to_str().unwrap()]);
+                let directory = specimen.path().with_extension(format!("{number}"));
+                let converted = run(&["convert", specimen.path().to_str().unwrap(), directory.to_str().unwrap()]);
                 assert_eq!(converted.is_ok(), directory.exists(), "{converted:?}");
             }
         }
@@ -115,18 +115,18 @@ fn the_server_and_the_converter_end_with_one_line_and_1_where_they_cannot_load()
 
 #[test]
 fn a_line_break_of_a_file_does_not_break_the_line_that_quotes_it() {
-    let files = place(Kind::Tokenizer);
-    let mut tokenizer: serde_json::Value = serde_json::from_slice(&files.sound()).unwrap();
+    let specimen = specimen(Kind::Tokenizer);
+    let mut tokenizer: serde_json::Value = serde_json::from_slice(&specimen.sound()).unwrap();
     tokenizer["version"] = json!("7\nerror: \u{1b}[2J");
-    fs::write(files.path(), tokenizer.to_string()).unwrap();
-    let line = serve(&files.model(), &["--kv-cache-memory", "1M"]).unwrap_err();
+    fs::write(specimen.path(), tokenizer.to_string()).unwrap();
+    let line = serve(&specimen.model(), &["--kv-cache-memory", "1M"]).unwrap_err();
     assert!(line.contains("Unknown tokenizer version '7 error: \\u{1b}[2J'"), "{line}");
 }
 
 #[test]
 fn memory_that_is_not_there_is_one_line() {
-    let files = place(Kind::Config);
-    let refusal = |arguments: &[&str]| serve(&files.model(), arguments).unwrap_err();
+    let specimen = specimen(Kind::Config);
+    let refusal = |arguments: &[&str]| serve(&specimen.model(), arguments).unwrap_err();
     let line = refusal(&["--kv-cache-memory", "900T"]);
     assert!(line.contains("--kv-cache-memory") && line.contains("of memory that there are"), "{line}");
     // More than the process may address, whether or not the machine has as much.
@@ -134,12 +134,12 @@ fn memory_that_is_not_there_is_one_line() {
     assert!(line.contains("KV cache of 3221225472 bytes is too large") || line.contains("that there are"), "{line}");
 
     // A sparse file of 2 GB, of which nothing need be read to know that there is no room for it.
-    let config: serde_json::Value = serde_json::from_slice(&files.sound()).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&specimen.sound()).unwrap();
     let wide = serde_json::json!({ "vocab_size": 1 << 24, "eos_token_id": 2 });
     let mut wider = config;
     wider.as_object_mut().unwrap().extend(wide.as_object().unwrap().clone());
-    fs::write(files.path(), wider.to_string()).unwrap();
-    widen_embeddings(&files.model().join("model.safetensors"), 1 << 24);
+    fs::write(specimen.path(), wider.to_string()).unwrap();
+    widen_embeddings(&specimen.model().join("model.safetensors"), 1 << 24);
     let line = refusal(&["--kv-cache-memory", "1M", "--dtype", "bfloat16"]);
     assert!(line.contains("no room for the model's weights") || line.contains("that there are"), "{line}");
 }

@@ -16,10 +16,10 @@ mod damage;
 mod damaged;
 /// Clients that only sit there.
 mod idle_clients;
-#[path = "../../fuzz/src/place.rs"]
-mod place;
 /// The binary; every other module starts here.
 mod program;
+#[path = "../../fuzz/src/specimen.rs"]
+mod specimen;
 /// Stores that cannot be used.
 mod store;
 /// Templates of models that are made to stop the server.

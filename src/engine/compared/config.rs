@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// Settings of rotary embeddings that transformers 5 keeps in `rope_parameters` and everyone else at the top.
 const ROPE_SETTINGS: [&str; 2] = ["rope_theta", "partial_rotary_factor"];
-/// Both in `rope_scaling` and at the top, depending on the architecture.
+/// Some architectures have it in `rope_scaling`, others at the top.
 pub(super) const ORIGINAL_LENGTH: &str = "original_max_position_embeddings";
 
 /// `config` as mistral.rs must see it. The error says what is wrong with the file.

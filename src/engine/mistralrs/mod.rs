@@ -29,7 +29,7 @@ use tokio::{runtime::Handle, sync::mpsc};
 
 use self::{alphabet::Alphabet, load::Loaded, panics::Panics};
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, Party, Reservation, Ticket, TokenStream,
+    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, SequenceRequest, Ticket, TokenStream,
     admission::Admission,
     backlog::{Backlog, Bounds},
 };
@@ -186,7 +186,7 @@ impl MistralRsEngine {
         self
     }
 
-    fn begin(&self, ticket: Ticket, request: GenerateRequest) -> Result<TokenStream, EngineError> {
+    fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<TokenStream, EngineError> {
         self.shared.alive()?;
         self.shared.info.check(&request)?;
         // The multiplier keeps the seeds of neighbouring base seeds apart.
@@ -223,7 +223,7 @@ impl Engine for MistralRsEngine {
         self.shared.admission.seats()
     }
 
-    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+    fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream {
         self.begin(ticket, request).unwrap_or_else(|error| stream::once(async { Err(error) }).boxed())
     }
 

@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, admission::Place},
+    engine::{EngineError, EngineOutput, FinishReason, SequenceRequest, admission::Place},
 };
 
 /// Responses carry text that nobody reads: one a token, a few more at the end.
 const SPARE_RESPONSES: usize = 16;
 
 /// Runs `request` from its `place` in the queue to its end.
-pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: GenerateRequest, seed: u64, outputs: Outputs) {
+pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: SequenceRequest, seed: u64, outputs: Outputs) {
     let seated = tokio::select! {
         seated = place.seated() => seated,
         () = outputs.closed() => return,
@@ -41,7 +41,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: Generate
 async fn generate(
     shared: &Shared,
     place: &Place,
-    request: GenerateRequest,
+    request: SequenceRequest,
     seed: u64,
     outputs: &Outputs,
 ) -> Result<FinishReason, EngineError> {

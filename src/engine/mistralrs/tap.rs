@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::{alphabet::Alphabet, panic_text};
 use crate::{
     TokenId,
-    engine::{EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, backlog},
+    engine::{EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, backlog},
     sampling::{SampleError, SequenceSampler, score_token},
 };
 
@@ -36,13 +36,13 @@ pub(super) struct Tap {
 /// How a sequence ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// As it should, or because it was cancelled.
+    /// The sequence ended as it should, or because it was cancelled.
     Finished(FinishReason),
     /// The request leaves nothing to sample.
     Unsampleable(SampleError),
-    /// Its client has left too much unread, and it cannot pause.
+    /// The client has left too much unread, and mistral.rs cannot pause a sequence.
     Unread,
-    /// It cannot go on; the text is for the log.
+    /// The sequence cannot go on; the text is for the log.
     Failed(String),
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Ending {
 enum Expected {
     /// This much of the prompt, checked whole.
     Prompt(usize),
-    /// As many ids, of which this is the last and the others were checked before.
+    /// The sequence has `length` ids, of which `last` is new and the others were checked before.
     Longer { length: usize, last: TokenId },
 }
 
@@ -71,7 +71,7 @@ struct Sequence {
 
 impl Tap {
     /// A tap for `request`, whose prompt is not empty and of which the engine is to be given [`submitted`].
-    pub(super) fn new(request: GenerateRequest, seed: u64, alphabet: Alphabet, outputs: Outputs) -> Self {
+    pub(super) fn new(request: SequenceRequest, seed: u64, alphabet: Alphabet, outputs: Outputs) -> Self {
         let prompt = request.prompt_token_ids;
         let given = submitted(&prompt, request.prompt_logprobs).len();
         let sequence = Sequence {
@@ -233,10 +233,10 @@ mod tests {
 
     type Received = backlog::Receiver;
 
-    fn request(prompt: &[TokenId], prompt_logprobs: Option<usize>, max_tokens: usize) -> GenerateRequest {
+    fn request(prompt: &[TokenId], prompt_logprobs: Option<usize>, max_tokens: usize) -> SequenceRequest {
         let sampling =
             SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() };
-        GenerateRequest {
+        SequenceRequest {
             prompt_token_ids: prompt.into(),
             sampling: sampling.valid(),
             prompt_logprobs,
@@ -244,13 +244,13 @@ mod tests {
         }
     }
 
-    /// The same sequence, which end tokens do not end.
-    fn ignoring_eos(request: GenerateRequest) -> GenerateRequest {
+    /// The same request, but end tokens do not end the sequence.
+    fn ignoring_eos(request: SequenceRequest) -> SequenceRequest {
         let sampling = SamplingParams { ignore_eos: true, ..SamplingParams::clone(&request.sampling) };
-        GenerateRequest { sampling: sampling.valid(), ..request }
+        SequenceRequest { sampling: sampling.valid(), ..request }
     }
 
-    fn tap(request: GenerateRequest) -> (Tap, Received) {
+    fn tap(request: SequenceRequest) -> (Tap, Received) {
         let bounds = backlog::Bounds { sequence: 2_000, ..backlog::Bounds::default() };
         let (outputs, received) =
             backlog::Backlog::new(bounds).channel(request.prompt_token_ids.len(), std::time::Instant::now(), || ());

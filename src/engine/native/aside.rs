@@ -17,13 +17,13 @@ use parking_lot::Mutex;
 
 use crate::sampling::SequenceSampler;
 
-/// A sequence to prepare, if it is still there when its turn comes; and what to do then.
+/// A sequence to prepare, if it is still there when its turn comes, and what to do after that.
 struct Job {
     sampler: Weak<Mutex<SequenceSampler>>,
     then: Box<dyn FnOnce() + Send>,
 }
 
-/// Threads that are started when they are first needed, and end with this.
+/// Threads that are started when they are first needed, and that end when this is dropped.
 #[derive(Default)]
 pub(super) struct Aside {
     jobs: Option<Sender<Job>>,
@@ -48,7 +48,7 @@ fn start() -> Sender<Job> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     for _ in 0..(cores / 2).max(1) {
         let jobs = Arc::clone(&jobs);
-        // With no thread at all, nobody has the receiver, and sending says so.
+        // If no thread could be started, nobody has the receiver, and sending fails.
         let _ = thread::Builder::new().name("grammar".to_owned()).spawn(move || work(&jobs));
     }
     sender
@@ -56,10 +56,10 @@ fn start() -> Sender<Job> {
 
 fn work(jobs: &Mutex<Receiver<Job>>) {
     loop {
-        // The lock is held while waiting: who has it gets the next job.
+        // The lock is held while waiting, so that whoever has it gets the next job.
         let Ok(job) = jobs.lock().recv() else { return };
         if let Some(sampler) = job.sampler.upgrade() {
-            // The step meets what caused it again, and answers for it.
+            // The step will meet the cause of the panic again, and answers for it.
             let _ = catch_unwind(AssertUnwindSafe(|| sampler.lock().prepare()));
         }
         (job.then)();
@@ -81,7 +81,7 @@ mod tests {
         sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
     };
 
-    /// Opened once.
+    /// A gate that is opened once.
     #[derive(Debug, Default)]
     struct Gate {
         is_open: parking_lot::Mutex<bool>,
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn slow(prompt: TokenId, fails_at: Option<usize>) -> (Arc<Gate>, GenerateRequest) {
+    fn slow(prompt: TokenId, fails_at: Option<usize>) -> (Arc<Gate>, SequenceRequest) {
         let gate = Arc::<Gate>::default();
         let constraint =
             SharedConstraint::new(Arc::new(Slow { gate: Arc::clone(&gate), position: 0, fails_at })).always_long();

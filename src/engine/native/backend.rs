@@ -14,11 +14,11 @@ pub(crate) const BLOCK_TOKENS: usize = 32;
 /// The new tokens of one sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The row of the first of them; the others follow.
+    /// The row of the first new token; those of the others follow.
     pub(crate) first_row: usize,
-    /// How many there are, at least 1.
+    /// How many tokens there are; at least one.
     pub(crate) tokens: usize,
-    /// The position of the first of them: so many tokens of the sequence are in the cache.
+    /// The position of the first new token, which is how many tokens of the sequence are in the cache.
     pub(crate) first_position: usize,
     /// The blocks of the sequence, from its first position to at least its last new one.
     pub(crate) blocks: Vec<u32>,
@@ -27,11 +27,11 @@ pub(crate) struct Span {
 /// What a step computes: one row for each new token of any sequence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// One id a row.
+    /// The id of each row.
     pub(crate) token_ids: Vec<TokenId>,
     /// The sequences, in the order of their rows.
     pub(crate) spans: Vec<Span>,
-    /// Rows of which logits are wanted, ascending.
+    /// The rows of which logits are wanted, ascending.
     pub(crate) logit_rows: Vec<usize>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Batch {
 pub(crate) struct CacheShape {
     /// Heads of keys and values.
     pub(crate) heads: usize,
-    /// Numbers of a head.
+    /// How many numbers a head has.
     pub(crate) head_dim: usize,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct CacheShape {
 pub(crate) struct AttentionShape {
     /// Heads of queries.
     pub(crate) heads: usize,
-    /// Factor of the scores.
+    /// The factor of the scores.
     pub(crate) scale: f32,
     /// A query attends to this many tokens, itself included; `None` for all.
     pub(crate) window: Option<usize>,
@@ -86,21 +86,22 @@ pub(crate) trait Consumer: Sync {
     fn temperature(&self, _row: usize) -> Option<f64> {
         None
     }
-    /// Looks at the summary of a row; the blocks to read, or `None` to take it as a whole after all.
+    /// Looks at the summary of a row, and answers with the blocks to read, or with `None` to take the row as a whole
+    /// after all.
     fn summary(&self, _row: usize, _summary: Summary<'_>) -> Option<Vec<u32>> {
         None
     }
-    /// Takes the logits of these blocks; the logit to compare with all of the row's.
+    /// Takes the logits of these blocks, and answers with the logit that all of the row are to be compared with.
     fn blocks(&self, _row: usize, _logits: &[f32]) -> f32 {
         unreachable!("only for a row that is taken in parts")
     }
-    /// Takes the number of logits that are at least that one.
+    /// Takes the number of logits that are at least that logit.
     fn at_least(&self, _row: usize, _count: u32) {
         unreachable!("only for a row that is taken in parts")
     }
 }
 
-/// Takes whole rows.
+/// A function takes whole rows.
 impl<F: Fn(usize, &mut [f32]) + Sync> Consumer for F {
     fn whole(&self, row: usize, logits: &mut [f32]) {
         self(row, logits);
@@ -124,7 +125,7 @@ pub(crate) trait Backend: Send + 'static {
     /// Keys and values of one layer.
     type Cache: Send;
     /// What all layers of a step share.
-    type Plan;
+    type StepShared;
 
     /// A matrix of zeros, `outputs` rows of `inputs` numbers.
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Self::Matrix, NoRoom>;
@@ -136,18 +137,18 @@ pub(crate) trait Backend: Send + 'static {
     fn write_vector(&mut self, vector: &mut Self::Vector, first: usize, numbers: &[f32]) -> Result<(), NoRoom>;
     /// An operand without rows.
     fn operand(&self) -> Self::Operand;
-    /// Room for `blocks` blocks.
+    /// A cache with room for `blocks` blocks.
     fn cache(&self, shape: CacheShape, blocks: usize) -> Result<Self::Cache, NoRoom>;
     /// The memory of a block of one layer, in bytes.
     fn block_bytes(&self, shape: CacheShape) -> usize;
     /// Copies a block.
     fn copy_block(&mut self, cache: &mut Self::Cache, from: u32, to: u32);
 
-    /// One row of `table` for each id.
+    /// Looks up one row of `table` for each id.
     fn embed(&mut self, table: &Self::Matrix, token_ids: &[TokenId], out: &mut Self::States);
     /// Root-mean-square norm of every row.
     fn norm(&mut self, states: &Self::States, weight: &Self::Vector, epsilon: f32, out: &mut Self::Operand);
-    /// The same for each of some heads of every row, in place; `heads` counts heads of the vector's length.
+    /// Normalises each of some heads of every row in place; `heads` counts heads of the vector's length.
     fn head_norm(&mut self, states: &mut Self::States, heads: Range<usize>, weight: &Self::Vector, epsilon: f32);
     /// `matrix * row (+ bias)` for every row.
     fn linear(
@@ -166,26 +167,32 @@ pub(crate) trait Backend: Send + 'static {
         out: &mut Self::States,
     );
     /// Prepares a step over a batch whose rows have these angles.
-    fn plan(&mut self, batch: &Batch, angles: Angles) -> Self::Plan;
+    fn begin_step(&mut self, batch: &Batch, angles: Angles) -> Self::StepShared;
     /// Rotates the first `heads` heads of every row.
-    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, plan: &Self::Plan);
+    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, shared: &Self::StepShared);
     /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
-    fn write_cache(&mut self, states: &Self::States, first: usize, cache: &mut Self::Cache, plan: &mut Self::Plan);
-    /// Attention of every row, whose queries come first in it.
+    fn write_cache(
+        &mut self,
+        states: &Self::States,
+        first: usize,
+        cache: &mut Self::Cache,
+        shared: &mut Self::StepShared,
+    );
+    /// Has every row attend; its queries come first in it.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend(
         &mut self,
         states: &Self::States,
         cache: &Self::Cache,
         shape: AttentionShape,
-        plan: &Self::Plan,
+        shared: &Self::StepShared,
         out: &mut Self::Operand,
     );
     /// For each span of the batch whether all keys and values that the step wrote of it are finite.
-    fn finite(&mut self, plan: Self::Plan) -> Vec<bool>;
+    fn finite(&mut self, shared: Self::StepShared) -> Vec<bool>;
     /// `silu(gate) * up` of every row, which holds `width` gates and then as many ups.
     fn gated_silu(&mut self, states: &Self::States, width: usize, out: &mut Self::Operand);
-    /// The rows that `picks` lists.
+    /// Copies the rows that `picks` lists.
     fn gather(&mut self, input: &Self::Operand, picks: &[usize], out: &mut Self::Operand);
     /// Adds row `i` of `from`, times its weight, to the row of `to` that `picks[i]` names.
     fn add_scaled(&mut self, from: &Self::States, picks: &[(usize, f32)], to: &mut Self::States);

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineLoad, EngineOutput, FinishReason, GenerateRequest, PromptOutput,
+        EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest,
         backlog::Sender as Outputs,
         meters::{EngineMeters, RequestTimes},
         turns::Turn,
@@ -35,8 +35,8 @@ use crate::{
 
 /// What the thread is told.
 pub(super) enum Command {
-    /// Generate.
-    Start { entry: Entry, request: GenerateRequest, outputs: Outputs },
+    /// Generate a sequence.
+    Start { entry: Entry, request: SequenceRequest, outputs: Outputs },
     /// Nobody reads the sequence's outputs any more.
     Abort(SequenceId),
     /// What made the sequence pause was read.
@@ -47,18 +47,18 @@ pub(super) enum Command {
     ResetPrefixCache(oneshot::Sender<bool>),
     /// Replace weights; answers with the new version.
     UpdateWeights(Given, oneshot::Sender<Result<u64, EngineError>>),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
-/// What the engine knows of a sequence beside what was asked for.
+/// What the engine knows of a sequence besides what was asked for.
 pub(super) struct Entry {
     pub(super) id: SequenceId,
-    /// Whose turn it takes.
+    /// Whose turn the sequence takes.
     pub(super) turn: Turn,
-    /// When its request came.
+    /// When the request came.
     pub(super) arrived: Instant,
-    /// Of requests without one.
+    /// The seed of a request that brings none.
     pub(super) seed: u64,
 }
 
@@ -72,7 +72,7 @@ struct Active {
     prompt_tokens: usize,
     prompt_logprobs: Option<usize>,
     times: Times,
-    /// Of the prompt's tokens from the second one on, as far as they are computed.
+    /// The log-probs of the prompt's tokens from the second one on, as far as they are computed.
     scores: Vec<Option<SampledToken>>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Executor<B: Backend> {
     scheduler: Scheduler,
     active: HashMap<SequenceId, Active>,
     commands: Receiver<Command>,
-    /// Another end of `commands`.
+    /// A sender into `commands`, for what the thread tells itself.
     own: Sender<Command>,
     aside: Aside,
     status: Arc<Status>,
@@ -147,7 +147,7 @@ impl<B: Backend> Executor<B> {
         for active in std::mem::take(&mut self.active).into_values() {
             let _ = active.outputs.send(end.clone());
         }
-        // What was sent but not read yet ends too.
+        // Sequences that were sent but not read yet end too.
         while let Ok(command) = self.commands.try_recv() {
             if let Command::Start { outputs, .. } = command {
                 let _ = outputs.send(end.clone());
@@ -206,10 +206,10 @@ impl<B: Backend> Executor<B> {
         self.status.set_load(EngineLoad { running, waiting, paused, kv_cache_usage });
     }
 
-    fn start(&mut self, entry: Entry, request: GenerateRequest, outputs: Outputs) {
+    fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
         let Entry { id, turn, arrived, seed } = entry;
-        let GenerateRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, cache_salt } = request;
-        // A prompt of one token has nothing to score.
+        let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, cache_salt } = request;
+        // In a prompt of one token there is nothing to score.
         let prompt_logprobs = prompt_logprobs.filter(|_| prompt.len() > 1);
         self.scheduler.add(NewSequence {
             id,
@@ -261,7 +261,7 @@ impl<B: Backend> Executor<B> {
             active.times.started();
             self.meters.prefix_cache(active.prompt_tokens, *cached_tokens);
             if active.prompt_logprobs.is_none() {
-                // That nobody listens is seen with the first token.
+                // If nobody listens, that is noticed with the first token.
                 active.send(EngineOutput::Prompt(PromptOutput { cached_tokens: *cached_tokens, logprobs: Vec::new() }));
             }
         }
@@ -280,7 +280,8 @@ impl<B: Backend> Executor<B> {
         let refused = |error: WeightsError| EngineError::Unsupported(error.to_string());
         let checked = self.model.check(weights).map_err(refused)?;
         let version = self.status.weight_version() + 1;
-        // Before the first of them is written: whatever becomes of the rest, these are not the old weights any more.
+        // This comes before the first tensor is written: whatever becomes of the rest, the weights are not the old ones
+        // any more.
         self.status.set_weight_version(version);
         self.scheduler.change_weights(version);
         self.model.replace(checked).map_err(refused)?;
@@ -322,7 +323,12 @@ impl<B: Backend> Executor<B> {
 
     /// Computes the logits of a batch and what is to be made of each row; and for each sequence whether what is cached
     /// of it is finite.
-    fn forward(&mut self, plan: &Plan, batch: &Batch, places: &[Place]) -> (Vec<Result<Made, SampleError>>, Vec<bool>) {
+    fn forward(
+        &mut self,
+        plan: &Plan,
+        batch: &Batch,
+        places: &[LogitsRow],
+    ) -> (Vec<Result<Made, SampleError>>, Vec<bool>) {
         let Self { model, active, .. } = self;
         let jobs = places.iter().map(|(work, score)| {
             let active = &active[&plan.work[*work].id];
@@ -346,7 +352,7 @@ impl<B: Backend> Executor<B> {
             }
             (Ok(Made::Score(score)), Some((index, _))) => {
                 active.scores[index] = Some(score);
-                // The last one comes last: a look at all of them for each would take longer than the model.
+                // The last score comes last. Looking at all scores for each would take longer than the model.
                 let complete = active.scores.last().is_some_and(Option::is_some);
                 if complete && active.scores.iter().all(Option::is_some) { active.send_prompt() } else { true }
             }
@@ -370,7 +376,7 @@ impl<B: Backend> Executor<B> {
 }
 
 impl Active {
-    /// `false` if nobody listens.
+    /// Sends an output; `false` if nobody listens.
     fn send(&self, output: EngineOutput) -> bool {
         self.outputs.send(Ok(output)).is_ok()
     }
@@ -382,11 +388,12 @@ impl Active {
     }
 }
 
-/// A row of logits: the work that it belongs to, and for a score the place among the prompt's log-probs and the token.
-type Place = (usize, Option<(usize, TokenId)>);
+/// What a row of logits is for: the index of its work and, where it scores a token of the prompt, the index among the
+/// log-probs and the token.
+type LogitsRow = (usize, Option<(usize, TokenId)>);
 
-/// A plan as a batch, with the places of its rows of logits.
-fn batch(plan: &Plan) -> (Batch, Vec<Place>) {
+/// A plan as a batch, and what each of its rows of logits is for.
+fn batch(plan: &Plan) -> (Batch, Vec<LogitsRow>) {
     let mut batch = Batch::default();
     let mut places = Vec::new();
     for (index, work) in plan.work.iter().enumerate() {

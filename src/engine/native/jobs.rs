@@ -18,7 +18,7 @@ pub(super) enum Job<'a> {
     Score { id: TokenId, top: usize },
 }
 
-/// What was made of it.
+/// What was made of a row of logits.
 #[derive(Debug)]
 pub(super) enum Made {
     Step(Step),
@@ -41,7 +41,7 @@ impl Job<'_> {
     }
 }
 
-/// How far a row is that is taken in parts.
+/// Which part of a row comes next, where the row is taken in parts.
 #[derive(Debug, Default)]
 enum Part {
     #[default]
@@ -50,7 +50,7 @@ enum Part {
     Token(Skimmed),
 }
 
-/// A row.
+/// A row of logits, and how far it has come.
 struct Row<'a> {
     job: Job<'a>,
     part: Mutex<Part>,
@@ -65,7 +65,7 @@ impl<'a> Jobs<'a> {
         Self(jobs.map(|job| Row { job, part: Mutex::default(), made: OnceLock::new() }).collect())
     }
 
-    /// What was made of each row; all of them are computed.
+    /// What was made of each row, once all rows are computed.
     pub(super) fn made(self) -> Vec<Result<Made, SampleError>> {
         self.0.into_iter().map(|row| row.made.into_inner().expect("every row is computed")).collect()
     }

@@ -46,7 +46,7 @@ use self::{
     weights::{GgufWeights, Given, Rounded, SafetensorsFiles, Weights, WeightsError},
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, GenerateRequest, Party, Reservation, Ticket,
+    Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, SequenceRequest, Ticket,
     TokenStream, WeightTensor,
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
@@ -117,7 +117,7 @@ pub fn supports(config: &serde_json::Map<String, serde_json::Value>) -> Result<(
     ModelShape::read(config).map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// How many numbers the tensors of such a model have; the reason if this engine does not compute it.
+/// How many numbers the tensors of a model with this config.json have; the reason if this engine does not compute it.
 pub fn parameter_count(config: &serde_json::Map<String, serde_json::Value>) -> Result<u64, String> {
     ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
 }
@@ -239,14 +239,14 @@ impl NativeEngine {
         })
     }
 
-    /// Other bounds of what may wait for clients.
+    /// The same engine with other bounds of what may wait for clients.
     #[cfg(test)]
     fn with_backlog(mut self, bounds: BacklogBounds) -> Self {
         self.backlog = Backlog::new(bounds);
         self
     }
 
-    fn begin(&self, ticket: Ticket, request: GenerateRequest) -> Result<Outputs, EngineError> {
+    fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {
         self.status.health()?;
         self.info.check(&request)?;
         let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
@@ -260,7 +260,7 @@ impl NativeEngine {
         }
         let id = ticket.number;
         let resume = self.commands.clone();
-        // A thread that is gone has nothing to go on with.
+        // If the thread is gone, there is nothing that could go on.
         let on_room = move || _ = resume.send(Command::Resume(id));
         let (sender, receiver) = self.backlog.channel(request.prompt_token_ids.len(), ticket.arrived, on_room);
         let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
@@ -306,14 +306,14 @@ fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {
 fn blocks(bytes: u64, block_bytes: usize) -> Result<usize, LoadError> {
     match usize::try_from(bytes).unwrap_or(usize::MAX) / block_bytes {
         0 => Err(LoadError::CacheTooSmall { bytes, block_bytes }),
-        // More than every seat can fill is of use only to the prefix cache, and block numbers are 32 bits wide.
+        // Blocks that no seat can fill are of use to the prefix cache only, and block numbers are 32 bits wide.
         blocks => Ok(blocks.min(u32::MAX as usize / 2)),
     }
 }
 
-/// What a sequence gives; dropping it aborts the sequence.
+/// The outputs of a sequence. Dropping them aborts the sequence.
 struct Outputs {
-    /// Its place, until nobody reads it any more.
+    /// The place of the sequence in the engine, for as long as somebody reads it.
     ticket: Ticket,
     receiver: Receiver,
     commands: Sender<Command>,
@@ -340,7 +340,7 @@ impl Stream for Outputs {
 
 impl Drop for Outputs {
     fn drop(&mut self) {
-        // A thread that is gone has nothing to abort.
+        // If the thread is gone, there is nothing to abort.
         let _ = self.commands.send(Command::Abort(self.ticket.number));
     }
 }
@@ -350,7 +350,7 @@ impl Engine for NativeEngine {
         self.status.reserve(party, sequences)
     }
 
-    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+    fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream {
         match self.begin(ticket, request) {
             Ok(outputs) => outputs.boxed(),
             Err(error) => stream::once(async { Err(error) }).boxed(),
@@ -400,7 +400,7 @@ impl Engine for NativeEngine {
 
 impl Drop for NativeEngine {
     fn drop(&mut self) {
-        // The thread may outlive this: a stream that is still read holds a sender of commands.
+        // The thread may outlive the engine, since a stream that is still read holds a sender of commands.
         let _ = self.commands.send(Command::Stop);
     }
 }

@@ -66,7 +66,7 @@ pub enum Device {
         number: usize,
         /// Whether every sequence gets the bits that it would have alone.
         deterministic: bool,
-        /// The share of its memory to use, if that is to decide what keys and values get.
+        /// The share of its memory to use, where that decides how much keys and values get.
         memory_share: Option<f64>,
     },
 }
@@ -88,12 +88,12 @@ pub struct NativeSettings {
     pub max_num_seqs: usize,
     /// Tokens of a step, over all sequences.
     pub max_num_batched_tokens: usize,
-    /// Sequences that wait; the next one is [`EngineError::Overloaded`](crate::engine::EngineError::Overloaded).
+    /// Sequences that may wait. The next one gets [`EngineError::Overloaded`](crate::engine::EngineError::Overloaded).
     pub max_waiting: usize,
     /// See [`Device`].
     pub device: Device,
-    /// Memory for keys and values, in bytes, unless a share of a GPU's is to decide. That of the system is taken as it
-    /// is needed.
+    /// Bytes for keys and values, unless a share of a GPU's memory is to decide. Memory of the system is taken as it is
+    /// needed.
     pub kv_cache_bytes: u64,
     /// Threads that compute; `None` for one on each core.
     pub threads: Option<usize>,

@@ -17,7 +17,7 @@ use crate::engine::{EngineError, EngineLoad, Party, Reservation, reservation::Re
 #[derive(Debug)]
 pub(super) struct Status {
     load: Mutex<EngineLoad>,
-    /// Sequences from their request to their end.
+    /// The sequences that have a place, from their request to their end.
     register: Arc<Register>,
     /// Why nobody is admitted any more; `None` while the engine serves.
     closed: Mutex<Option<EngineError>>,
@@ -26,7 +26,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Of an engine that has room for `most` sequences.
+    /// The status of an engine that has room for `most` sequences.
     pub(super) fn new(most: usize) -> Self {
         Self {
             load: Mutex::default(),
@@ -62,14 +62,14 @@ impl Status {
         self.closed.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Nobody is admitted any more. A failure is the reason from now on; without one, the first reason stays.
+    /// Admits nobody any more. A failure is the reason from now on; without one, the first reason stays.
     pub(super) fn close(&self, failure: Option<EngineError>) {
         let mut closed = self.closed.lock();
         let reason = failure.or_else(|| closed.take());
         *closed = Some(reason.unwrap_or_else(|| EngineError::Failed("the engine is shut down".to_owned())));
     }
 
-    /// The thread computes nothing any more.
+    /// Takes note that the thread computes nothing any more.
     pub(super) fn idle(&self) {
         self.set_load(EngineLoad::default());
         self.ended.send_replace(true);

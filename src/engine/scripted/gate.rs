@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, TryAcquireError};
 #[derive(Debug, Clone)]
 pub struct Gate {
     passes: Arc<Semaphore>,
-    /// Behind the passes is no wait, but a fault.
+    /// After the passes is no wait, but a fault.
     fails: Arc<AtomicBool>,
 }
 

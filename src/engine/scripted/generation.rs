@@ -6,7 +6,7 @@ use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineOutput, FinishReason, GenerateRequest, PromptOutput, SampledToken, admission::Place,
+        EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, admission::Place,
         meters::SamplingMeter,
     },
     sampling::{SampleError, SequenceSampler, score_token},
@@ -37,7 +37,7 @@ enum Phase {
 
 impl Generation {
     pub(super) fn new(
-        request: GenerateRequest,
+        request: SequenceRequest,
         seed: u64,
         source: SequenceLogits,
         vocab_size: usize,
@@ -57,7 +57,7 @@ impl Generation {
         }
     }
 
-    /// Queues the sequence behind `place`; every token waits for `gate`.
+    /// Queues the sequence after `place`; every token waits for `gate`.
     pub(super) fn queued(mut self, place: Place, gate: Gate) -> Self {
         self.phase = Phase::Queued(place);
         self.gate = gate;

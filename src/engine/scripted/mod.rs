@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 pub use self::gate::Gate;
 use self::{generation::Generation, logits::LogitSource};
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, GenerateRequest, Party, Reservation, Ticket, TokenStream,
+    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, SequenceRequest, Ticket, TokenStream,
     admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
@@ -27,7 +27,7 @@ const MAX_WAITING: usize = 65_536;
 const DEFAULT_MAX_NUM_SEQS: usize = 256;
 
 impl EngineInfo {
-    /// Of a scripted engine.
+    /// What is said of a scripted engine.
     pub fn scripted(vocab_size: usize, max_model_len: usize) -> Self {
         Self {
             engine: "scripted",
@@ -110,7 +110,7 @@ impl ScriptedEngine {
         self
     }
 
-    /// Gives the seat of a sequence on that nobody has read for `rest`, if another one waits for it; to be set behind the
+    /// Gives the seat of a sequence on that nobody has read for `rest`, if another one waits for it; to be set after the
     /// number of seats.
     ///
     /// # Panics
@@ -136,10 +136,10 @@ impl ScriptedEngine {
         self.cache_salt.lock().clone()
     }
 
-    fn begin(&self, ticket: Ticket, request: GenerateRequest) -> Result<Generation, EngineError> {
+    fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
         self.info.check(&request)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
-        // It picks the script, and the seed of a request without one.
+        // The number picks the script, and the seed where a request brings none.
         let (number, arrived) = (ticket.number, ticket.arrived);
         let place = self.admission.enter(ticket)?;
         let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
@@ -158,7 +158,7 @@ impl Engine for ScriptedEngine {
         self.admission.seats()
     }
 
-    fn start(&self, ticket: Ticket, request: GenerateRequest) -> TokenStream {
+    fn start(&self, ticket: Ticket, request: SequenceRequest) -> TokenStream {
         match self.begin(ticket, request) {
             Ok(generation) => stream::unfold(generation, |mut generation| async move {
                 let output = generation.next().await?;
@@ -201,8 +201,8 @@ mod tests {
         SamplingParams { seed: Some(1), max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() }
     }
 
-    fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
-        GenerateRequest {
+    fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceRequest {
+        SequenceRequest {
             prompt_token_ids: prompt.into(),
             sampling: sampling.valid(),
             prompt_logprobs: None,
@@ -278,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn prompt_log_probs_come_first_and_cover_all_but_the_first_token() {
         let engine = ScriptedEngine::hashed(info(), vec![EOS]);
-        let asked = GenerateRequest { prompt_logprobs: Some(2), ..request(&[5, 6, 7], params(1)) };
+        let asked = SequenceRequest { prompt_logprobs: Some(2), ..request(&[5, 6, 7], params(1)) };
         let outputs = outputs(engine.generate(asked)).await;
         let Ok(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs: scores })) = &outputs[0] else {
             panic!("{outputs:?}")

@@ -18,7 +18,7 @@ pub(super) struct Shape {
     /// Whether the embeddings are the head too.
     pub(super) tied: bool,
     pub(super) biases: Biases,
-    /// Of a mixture.
+    /// The experts of a mixture.
     pub(super) experts: Option<Experts>,
     /// For each layer whether its feed-forward part is a mixture.
     pub(super) layers: Vec<LayerKind>,

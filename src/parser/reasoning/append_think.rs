@@ -1,4 +1,4 @@
-//! `minimax_m2_append_think`: everything is content, behind the `<think>` that the prompt had.
+//! `minimax_m2_append_think`: everything is content, after the `<think>` that the prompt had.
 
 use super::ReasoningReader;
 use crate::parser::Piece;

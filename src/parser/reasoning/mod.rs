@@ -161,11 +161,11 @@ pub struct ReasoningFormat {
 /// The marks by which ids tell where reasoning begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReasoningMarks {
-    /// Begins it.
+    /// The mark that begins reasoning.
     pub start: &'static str,
-    /// Ends it.
+    /// The mark that ends reasoning.
     pub end: &'static str,
-    /// Ends it too, and belongs to what follows.
+    /// A mark that ends reasoning too, and that belongs to what follows.
     pub call: Option<&'static str>,
     /// Whether it may begin again.
     pub reopens: bool,

@@ -2,7 +2,7 @@
 //!
 //! What deviates on purpose:
 //! - `deepseek_r1` keeps what stands in front of `<think>`, unless it is white space; vLLM's JSON answers lose it, and
-//!   take a `<think>` behind the end for the start.
+//!   take a `<think>` after the end for the start.
 //! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
 
 use super::ReasoningReader;
@@ -17,7 +17,7 @@ pub(super) struct Tags {
     pub(super) call: Option<&'static str>,
     /// White space at the end of reasoning is dropped.
     pub(super) trims: bool,
-    /// A start behind the end begins reasoning again.
+    /// A start after the end begins reasoning again.
     pub(super) reopens: bool,
     /// Only the first start and the first end are marks; the others are text. Reasoning is there even if it is empty.
     pub(super) first_only: bool,
@@ -42,7 +42,7 @@ pub(super) struct TagReader {
     started: bool,
     /// Whether reasoning was given out.
     thought: bool,
-    /// Reasoning that is content if no other content comes, and the white space behind it; `None` where that is not so.
+    /// Reasoning that is content if no other content comes, and the white space after it; `None` where that is not so.
     forced: Option<(String, String)>,
 }
 
@@ -114,7 +114,7 @@ impl TagReader {
         }
     }
 
-    /// Ends reasoning, as a mark or the end of the text does. White space stays if reasoning may go on behind it.
+    /// Ends reasoning, as a mark or the end of the text does. White space stays if reasoning may go on after it.
     fn end(&mut self, out: &mut Vec<Piece>) {
         self.reasoning = false;
         if !self.tags.trims {

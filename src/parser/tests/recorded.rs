@@ -52,7 +52,7 @@ fn read(format: &OutputFormat, text: &str) -> Read {
 fn deviates(case: &Value, (_, content, calls): &Read) -> bool {
     let text = text(case, "text").unwrap();
     let parser = |key, name| case.get(key).and_then(Value::as_str) == Some(name);
-    // What stands before the start is kept, and a start behind the end is none.
+    // What stands before the start is kept, and a start after the end is none.
     let before = text.split("<think>").next().unwrap();
     if parser("reasoning_parser", "deepseek_r1") && text.contains("<think>") && !marker::is_blank(before) {
         return true;

@@ -33,7 +33,7 @@ pub(super) struct CallFormat {
     pub(super) name: &'static str,
     pub(super) reader: MakeReader,
     pub(super) forcing: Forcing,
-    /// Content in front of calls loses the white space behind it.
+    /// Content in front of calls loses the white space after it.
     pub(super) trims: bool,
     /// Markers may be special tokens, so that these stay in the text.
     pub(super) keeps_special_tokens: bool,

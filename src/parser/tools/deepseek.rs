@@ -1,8 +1,8 @@
-//! DeepSeek V3 and V3.1: `<｜tool▁call▁begin｜>…<｜tool▁sep｜>…<｜tool▁call▁end｜>` behind `<｜tool▁calls▁begin｜>` (vLLM
+//! DeepSeek V3 and V3.1: `<｜tool▁call▁begin｜>…<｜tool▁sep｜>…<｜tool▁call▁end｜>` after `<｜tool▁calls▁begin｜>` (vLLM
 //! `tool_parsers/deepseekv3_tool_parser.py` and `deepseekv31_tool_parser.py`, called `deepseek_v3` and `deepseek_v31`).
 //!
 //! V3 writes `function<sep>NAME`, a fence of JSON on three lines, and V3.1 `NAME<sep>JSON` on one. Arguments are passed on
-//! to the letter. Behind the first `<｜tool▁calls▁begin｜>` nothing is content, whether there are calls or not.
+//! to the letter. After the first `<｜tool▁calls▁begin｜>` nothing is content, whether there are calls or not.
 
 use super::{
     call_format::{CallFormat, CallReader},
@@ -135,7 +135,7 @@ impl CallReader for Reader {
     fn finish(&mut self, out: &mut Vec<Piece>) {
         match (self.marked, self.version) {
             (true, Version::V31) => {}
-            // Of V3, a call of another type than a function spoils all.
+            // In V3, a call that is not of the type `function` spoils all calls.
             (true, Version::V3) => match v3_calls(&self.text) {
                 Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
                 None => give(&self.text[self.given..], out),

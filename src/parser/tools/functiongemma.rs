@@ -1,7 +1,7 @@
 //! FunctionGemma: `<start_function_call>call:NAME{KEY:<escape>VALUE<escape>,…}<end_function_call>` (vLLM
 //! `tool_parsers/functiongemma_tool_parser.py`, called `functiongemma`).
 //!
-//! A value is JSON where it can be read as such, and text otherwise. The last call may lack its end. Behind a call nothing
+//! A value is JSON where it can be read as such, and text otherwise. The last call may lack its end. After a call nothing
 //! is content.
 //!
 //! What deviates on purpose: JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair) is

@@ -52,7 +52,7 @@ impl Grammar for Gemma4 {
     }
 }
 
-/// The values of what stands behind the first brace.
+/// The values of what stands after the first brace.
 fn arguments(body: &str) -> Value {
     let body = marker::trim(body);
     let closes = |text: &&str| text.matches('(').count() < text.matches(')').count();

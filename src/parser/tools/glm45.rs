@@ -74,7 +74,7 @@ impl Grammar for Glm45 {
     }
 }
 
-/// The values behind their keys. A pair that nothing ends is dropped.
+/// The values after their keys. A pair that nothing ends is dropped.
 fn arguments(body: &str) -> Value {
     let mut arguments = Object::new();
     let mut rest = body;
@@ -86,7 +86,7 @@ fn arguments(body: &str) -> Value {
     Value::from(arguments)
 }
 
-/// The key, which ends where a value begins behind it, the value, and what comes then.
+/// The key, which ends where a value begins after it, the value, and what comes then.
 fn pair(text: &str) -> Option<(&str, &str, &str)> {
     text.match_indices(KEY_END).find_map(|(at, _)| {
         let value = text[at + KEY_END.len()..].trim_start().strip_prefix(VALUE)?;

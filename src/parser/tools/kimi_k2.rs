@@ -2,7 +2,7 @@
 //! `<|tool_calls_section_begin|>` and its end (vLLM `parser/kimi_k2.py`, called `kimi_k2`).
 //!
 //! The model names its calls itself: `functions.NAME:0` is the id. Arguments stay as they were written, but for values
-//! that the tool's schema wants to be of another type. Nothing is said behind a section.
+//! that the tool's schema wants to be of another type. Nothing is said after a section.
 //!
 //! What deviates on purpose: a call without such an id gets a random one. vLLM counts the calls of the conversation there
 //! if the model is a Kimi.
@@ -98,7 +98,7 @@ fn identity<'t>(header: &'t str, body: &'t str) -> (Option<&'t str>, &'t str) {
     read_id(name).map_or((None, name), |(id, name)| (Some(id), name))
 }
 
-/// An id, `functions.NAME:0`, and the name in it. It ends behind the last number of its line.
+/// An id, `functions.NAME:0`, and the name in it. It ends after the last number of its line.
 fn read_id(header: &str) -> Option<(&str, &str)> {
     let line = marker::trim(header).split('\n').next()?;
     let end = line.rmatch_indices(':').find_map(|(at, _)| {

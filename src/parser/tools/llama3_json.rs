@@ -2,7 +2,7 @@
 //!
 //! What deviates on purpose:
 //! - What stands before the first `{` or `<|python_tag|>` is content, in front of calls too, so that an answer in words is
-//!   streamed. vLLM's JSON answers lose it; its streams find no calls behind it.
+//!   streamed. vLLM's JSON answers lose it; its streams find no calls after it.
 //! - Arguments that our JSON parser refuses and Python reads are no call, as in `hermes`.
 
 use super::{
@@ -48,7 +48,7 @@ fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
 /// The objects of a text; `None` where there is none, or one of them is no call.
 fn calls(text: &str) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
-    // As in vLLM, a brace right behind an object is not looked at, but those in it are.
+    // As in vLLM, a brace right after an object is not looked at, but those in it are.
     let mut end = None;
     for (at, _) in text.match_indices('{') {
         if end.is_some_and(|end| at <= end) {
@@ -87,7 +87,7 @@ mod tests {
             read(r#"{"name": "f", "parameters": {}}; {"name": "g", "parameters": []}"#),
             Some(two.clone().to_vec())
         );
-        // vLLM's own slip: the brace right behind an object is passed over.
+        // vLLM's own slip: the brace right after an object is passed over.
         assert_eq!(read(r#"{"name": "f", "parameters": {}}{"name": "g", "parameters": []}"#), one("{}"));
         assert_eq!(read(r#"{"name": "f", "parameters": {}}{"name": "g", "parameters": {}}"#), None);
     }

@@ -3,7 +3,7 @@
 //! A [`Grammar`] says which markers there are, where each leads, and what a call is made of. Refuses to know any of them.
 //!
 //! The rules that all share, as vLLM's engine has them for whole texts:
-//! - Content is what stands outside of calls. Behind the first call that has a name it is dropped; behind calls that were
+//! - Content is what stands outside of calls. After the first call that has a name it is dropped; after calls that were
 //!   only begun it is kept. Content of nothing but white space is dropped where a call was begun.
 //! - The markup of a call that is none is dropped.
 //! - A call that the end of the text cuts off is made of what is there.
@@ -26,13 +26,13 @@ use crate::{
 pub(super) enum State {
     /// Outside of calls.
     Content,
-    /// In front of a name.
+    /// Before the name of a call.
     Preamble,
-    /// In a name.
+    /// In the name of a call.
     Name,
-    /// In arguments.
+    /// In the arguments of a call.
     Arguments,
-    /// Behind a call, and not outside of calls yet.
+    /// After a call, and not outside of calls yet.
     Between,
 }
 
@@ -41,11 +41,11 @@ pub(super) enum State {
 pub(super) enum Act {
     /// Nothing: the marker itself is dropped.
     Drop,
-    /// It begins a call.
+    /// The word begins a call.
     Open,
-    /// It ends a call.
+    /// The word ends a call.
     Close,
-    /// It is part of the arguments.
+    /// The word is part of the arguments.
     Keep,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Draft {
 /// What a draft amounts to.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    /// Whether it has a name that a stream of vLLM's would announce, so that content behind it is dropped.
+    /// Whether it has a name that a stream of vLLM's would announce, so that content after it is dropped.
     pub(super) announced: bool,
     /// The call, if it is one.
     pub(super) call: Option<ToolCall>,
@@ -160,7 +160,7 @@ impl<G: Grammar> CallReader for Machine<G> {
 /// What stands outside of calls.
 #[derive(Debug, Default)]
 struct Content {
-    /// White space in front of the first word, or what stands behind calls of which none has a name yet.
+    /// White space in front of the first word, or what stands after calls of which none has a name yet.
     held: String,
     /// Whether there was a word.
     spoken: bool,
@@ -182,7 +182,7 @@ impl Content {
         }
     }
 
-    /// A call has a name: what came behind the first begun one does not count.
+    /// A call has a name: what came after the first begun one does not count.
     fn end(&mut self) {
         self.held.clear();
         self.ended = true;
@@ -227,9 +227,9 @@ pub(super) fn named(
 pub(super) fn name_within(body: &str) -> Option<&str> {
     let mut from = 0;
     while let Some(at) = body[from..].find("\"name\"") {
-        let behind = from + at + "\"name\"".len();
+        let after = from + at + "\"name\"".len();
         from += at + 1;
-        let rest = body[behind..].trim_start().strip_prefix(':').map(str::trim_start);
+        let rest = body[after..].trim_start().strip_prefix(':').map(str::trim_start);
         if let Some(value) = rest.and_then(|rest| rest.strip_prefix('"'))
             && let Some((name, _)) = value.split_once('"')
         {

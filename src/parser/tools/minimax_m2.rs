@@ -116,7 +116,7 @@ fn parameter(text: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// The text behind `<parameter name=`.
+/// The text after `<parameter name=`.
 fn opening(text: &str) -> Option<&str> {
     let rest = parameters::tag(text, &["parameter"])?;
     let named = rest.trim_start();
@@ -124,7 +124,7 @@ fn opening(text: &str) -> Option<&str> {
     named.strip_prefix("name").filter(|_| spaced)?.trim_start().strip_prefix('=')
 }
 
-/// A key in the given quotes, and what comes behind it.
+/// A key in the given quotes, and what comes after it.
 fn key<'t>(text: &'t str, quote: &str) -> Option<(&'t str, &'t str)> {
     if !quote.is_empty() {
         return text.strip_prefix(quote)?.split_once(quote);

@@ -2,7 +2,7 @@
 //! where the vocabulary has it, and the arguments (vLLM `parser/mistral.py`).
 //!
 //! What deviates on purpose:
-//! - The text says which of the two it is, not the vocabulary: a list or an object right behind the marker is the older.
+//! - The text says which of the two it is, not the vocabulary: a list or an object right after the marker is the older.
 //! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
 //!   that, and the marker.
 
@@ -53,7 +53,7 @@ enum State {
     /// Before the first marker.
     #[default]
     Content,
-    /// Behind it; which format comes is not known.
+    /// After it; which format comes is not known.
     Marked,
     /// In a list, or what should be one.
     List,
@@ -61,14 +61,14 @@ enum State {
     Name,
     /// In arguments that have not ended.
     Arguments,
-    /// Behind arguments, in text that is dropped.
-    Behind,
+    /// After arguments, in text that is dropped.
+    After,
 }
 
 #[derive(Debug, Default)]
 struct Mistral {
     state: State,
-    /// White space behind content, which a call of the newer format takes away.
+    /// White space after content, which a call of the newer format takes away.
     space: String,
     /// What was not given out.
     held: String,
@@ -86,7 +86,7 @@ impl Mistral {
             State::List => false,
             State::Name => self.named(),
             State::Arguments => self.arguments(out),
-            State::Behind => self.behind(),
+            State::After => self.after(),
         }
     }
 
@@ -117,8 +117,8 @@ impl Mistral {
         let mut rest = self.held.as_str();
         loop {
             rest = rest.trim_start_matches(marker::is_space);
-            let Some(behind) = rest.strip_prefix(MARKER) else { break };
-            rest = behind;
+            let Some(after) = rest.strip_prefix(MARKER) else { break };
+            rest = after;
         }
         let open = [MARKER, ARGS].iter().any(|marker| marker.len() > rest.len() && marker.starts_with(rest));
         if !open {
@@ -147,7 +147,7 @@ impl Mistral {
             (Some(end), _) => {
                 let arguments = self.take(end);
                 self.call(&arguments, out);
-                self.state = State::Behind;
+                self.state = State::After;
             }
             (None, Some(next)) => {
                 let arguments = self.take(next);
@@ -160,7 +160,7 @@ impl Mistral {
         true
     }
 
-    fn behind(&mut self) -> bool {
+    fn after(&mut self) -> bool {
         let found = self.held.find(MARKER);
         let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, &[MARKER]), |at| at + MARKER.len());
         self.take(end);
@@ -170,7 +170,7 @@ impl Mistral {
         found.is_some()
     }
 
-    /// Gives out the call whose arguments are known. One without name and arguments is none.
+    /// Gives out the call whose arguments are known. What has neither a name nor arguments is no call.
     fn call(&mut self, arguments: &str, out: &mut Vec<Piece>) {
         let name = std::mem::take(&mut self.name);
         if name.is_empty() && arguments.is_empty() {
@@ -213,7 +213,7 @@ impl CallReader for Mistral {
                 self.call("", out);
             }
             State::Arguments => self.call(&held, out),
-            State::Behind => {}
+            State::After => {}
         }
         let content = std::mem::take(&mut self.space);
         if !content.is_empty() {

@@ -1,4 +1,4 @@
-//! The calls that Mistral's older tokenizers write: a JSON list behind a marker.
+//! The calls that Mistral's older tokenizers write: a JSON list after a marker.
 
 use crate::{
     json::Value,
@@ -8,7 +8,7 @@ use crate::{
 /// What calls stand after.
 pub(super) const MARKER: &str = "[TOOL_CALLS]";
 
-/// The calls of what stands behind the first marker; `None` where there are none.
+/// The calls of what stands after the first marker; `None` where there are none.
 pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
     // Markers that nothing stands between are one, and what follows a later one is no list.
     let list = text.split(MARKER).map(marker::trim).find(|part| !part.is_empty())?;

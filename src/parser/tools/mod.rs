@@ -159,7 +159,7 @@ impl ToolParser {
         self.0.channels
     }
 
-    /// Whether content in front of calls loses the white space behind it.
+    /// Whether content in front of calls loses the white space after it.
     pub(super) fn trims(self) -> bool {
         self.0.trims
     }

@@ -88,7 +88,7 @@ enum State {
     Header { known_role: bool },
     /// In its text; `begun` says that some of it went out.
     Text { kind: Kind, begun: bool },
-    /// Behind a message; `spoken` says that more than white space stands there.
+    /// After a message; `spoken` says that more than white space stands there.
     Outside { spoken: bool },
 }
 

@@ -1,7 +1,7 @@
 //! `<parameter…>VALUE</parameter>` in the spellings that vLLM's regular expressions allow: white space between the parts
 //! of a tag.
 
-/// The text behind a tag at the start of `text`: `<`, then the words, with white space before each.
+/// The text after a tag at the start of `text`: `<`, then the words, with white space before each.
 pub(super) fn tag<'t>(text: &'t str, words: &[&str]) -> Option<&'t str> {
     let mut rest = text.strip_prefix('<')?;
     for word in words {
@@ -10,13 +10,13 @@ pub(super) fn tag<'t>(text: &'t str, words: &[&str]) -> Option<&'t str> {
     Some(rest)
 }
 
-/// Where the first tag begins, and the text behind it.
+/// Where the first tag begins, and the text after it.
 pub(super) fn first<'t>(text: &'t str, tag: impl Fn(&'t str) -> Option<&'t str>) -> Option<(usize, &'t str)> {
     let mut starts = text.match_indices('<');
     starts.find_map(|(at, _)| Some((at, tag(&text[at..])?)))
 }
 
-/// Where a value ends, and what comes then: behind `</parameter>`, or at the next parameter.
+/// Where a value ends, and what comes then: after `</parameter>`, or at the next parameter.
 pub(super) fn value_end<'t>(text: &'t str, open: impl Fn(&'t str) -> Option<&'t str>) -> Option<(usize, &'t str)> {
     let mut starts = text.match_indices('<');
     starts.find_map(|(at, _)| {

@@ -86,7 +86,7 @@ fn arguments(body: &str) -> Value {
     Value::from(arguments)
 }
 
-/// The text behind `<parameter=`.
+/// The text after `<parameter=`.
 fn opening(text: &str) -> Option<&str> {
     parameters::tag(text, &["parameter", "="])
 }

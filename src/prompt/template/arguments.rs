@@ -29,12 +29,12 @@ impl<'c> Arguments<'c> {
         Self { callee, given, used: RefCell::default() }
     }
 
-    /// Those without a name.
+    /// The arguments without a name.
     pub(super) fn positional(&self) -> &[Value] {
         &self.given.positional
     }
 
-    /// Those with a name.
+    /// The arguments with a name.
     pub(super) fn named(&self) -> &[(Box<str>, Value)] {
         &self.given.named
     }

@@ -65,7 +65,7 @@ pub(super) fn scan(source: &str) -> Result<Scanned<'_>, TemplateError> {
                     }
                     found.text(scanner.raw(open)?);
                 } else {
-                    scanner.skip_behind(mark, is_block);
+                    scanner.skip_after(mark, is_block);
                     found.pieces.push(Piece::Tag(found.tags.len()));
                     found.tags.push(Tag { is_block, tokens, end: scanner.at });
                 }
@@ -117,8 +117,8 @@ impl<'s> Scanner<'s> {
         self.at += rest.len() - rest.trim_start_matches(is_space).len();
     }
 
-    // What a tag's mark, or else its kind, takes from the text behind it.
-    fn skip_behind(&mut self, mark: Option<char>, takes_newline: bool) {
+    // What a tag's mark, or else its kind, takes from the text after it.
+    fn skip_after(&mut self, mark: Option<char>, takes_newline: bool) {
         match mark {
             Some('-') => self.skip_spaces(),
             None if takes_newline && self.source[self.at..].starts_with('\n') => self.at += 1,
@@ -131,11 +131,11 @@ impl<'s> Scanner<'s> {
         let close = self.find("#}", start).ok_or_else(|| self.error("Missing end of comment tag", open))?;
         let mark = self.source[start..close].chars().next_back().filter(|mark| matches!(mark, '-' | '+'));
         self.at = close + 2;
-        self.skip_behind(mark, true);
+        self.skip_after(mark, true);
         Ok(())
     }
 
-    // Reads from behind `raw` to behind `endraw`, and returns what is between them.
+    // Reads from after `raw` to after `endraw`, and returns what is between them.
     fn raw(&mut self, open: usize) -> Result<&'s str, TemplateError> {
         let mut from = self.at;
         while let Some(start) = self.find("{%", from) {
@@ -145,7 +145,7 @@ impl<'s> Scanner<'s> {
                 if let Some(rest) = tail[usize::from(mark.is_some())..].strip_prefix("%}") {
                     let text = self.text_before(start, false);
                     self.at = self.source.len() - rest.len();
-                    self.skip_behind(mark, true);
+                    self.skip_after(mark, true);
                     return Ok(text);
                 }
             }
@@ -154,7 +154,7 @@ impl<'s> Scanner<'s> {
         Err(self.error("Missing end of raw directive", open))
     }
 
-    // Reads from behind the opening delimiter to behind the closing one, and returns that one's mark, too.
+    // Reads from after the opening delimiter to after the closing one, and returns that one's mark, too.
     fn tag(&mut self, open: usize, close: &str) -> Result<(Vec<Token<'s>>, Option<char>), TemplateError> {
         let mut tokens: Vec<Token<'s>> = Vec::new();
         let mut depth = 0_usize;
@@ -197,7 +197,7 @@ impl<'s> Scanner<'s> {
             return Ok((Kind::Name, count(bytes, |byte| byte.is_ascii_alphanumeric() || byte == b'_')));
         }
         if first.is_ascii_digit() {
-            // Behind a dot stands an index: in `a.0.1` there are two of them, not one fraction.
+            // After a dot stands an index: in `a.0.1` there are two of them, not one fraction.
             let is_index = previous.is_some_and(|token| token.is_operator("."));
             return Ok((
                 Kind::Number,

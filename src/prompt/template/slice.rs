@@ -50,7 +50,7 @@ pub(super) fn slice(receiver: &Value, bounds: &[Value]) -> Result<Value, Error> 
     }
 }
 
-/// Returns the part of a string that `text[start:end]` means; none where it begins behind the end.
+/// Returns the part of a string that `text[start:end]` means; none where it begins after the end.
 pub(super) fn part(text: &str, start: Option<i64>, end: Option<i64>) -> Option<&str> {
     if start.is_none() && end.is_none() {
         return Some(text);
@@ -69,7 +69,7 @@ pub(super) fn part(text: &str, start: Option<i64>, end: Option<i64>) -> Option<&
     Some(&text[offset(start)..offset(end)])
 }
 
-// Python's `slice.indices`: the index that comes first, and the one that none comes at or behind.
+// Python's `slice.indices`: the index that comes first, and the one that none comes at or after.
 fn ends(length: usize, start: Option<i128>, end: Option<i128>, step: i128) -> (i128, i128) {
     let length = i128::try_from(length).unwrap_or(i128::MAX);
     let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };

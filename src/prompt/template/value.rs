@@ -41,11 +41,11 @@ pub(super) enum Value {
     Method(Arc<Method>),
     Cycler(Arc<Cycler>),
     Joiner(Arc<Joiner>),
-    /// By its place among the macros of the render.
+    /// A macro, by its place among the macros of the render.
     Macro(usize),
-    /// By its place among the namespaces of the render.
+    /// A namespace, by its place among the namespaces of the render.
     Namespace(usize),
-    /// By its number among the loops of the render.
+    /// A loop, by its number among the loops of the render.
     Loop(usize),
 }
 

@@ -75,7 +75,7 @@ struct State {
 }
 
 impl Connections {
-    /// None yet.
+    /// No connections yet, and room for `most`.
     pub(super) fn new(most: usize, patience: Patience) -> Self {
         Self { open: Arc::default(), most, patience }
     }
@@ -112,7 +112,7 @@ impl Connections {
         }
         let closed = self.close_longest_silent(None);
         tracing::warn!(%error, closed, "there is no room for one more connection: silent ones are closed");
-        // Those that were closed let go of their descriptors when their tasks run.
+        // Connections that were closed let go of their descriptors once their tasks run.
         sleep(if closed == 0 { NO_ROOM } else { Duration::from_millis(1) }).await;
     }
 

@@ -4,7 +4,7 @@ use redb::{Database, DatabaseError, StorageError};
 
 use crate::files;
 
-/// Does it; a panic is what `corrupted` makes of its message. What was worked on is thrown away afterwards.
+/// Runs `action`, and has `corrupted` make an error of the message of a panic. What was worked on is thrown away then.
 pub(super) fn guarded<T, E>(
     action: impl FnOnce() -> Result<T, E>,
     corrupted: impl FnOnce(String) -> E,

@@ -34,7 +34,7 @@ pub struct DiskStore {
 struct Handle {
     /// `None` from a fault until the next request.
     database: Option<Database>,
-    /// How many there were before.
+    /// How many handles there were before this one.
     number: u64,
 }
 
@@ -46,7 +46,7 @@ type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
 /// Why something did not work, and whether it is the file's handle that is to blame.
 struct Fault {
     error: StoreError,
-    /// Of the handle, from an earlier fault: it may well work with a new one.
+    /// The handle has failed before; the action may well work with a new one.
     stale: bool,
     /// The handle is of no use any more.
     fatal: bool,
@@ -65,7 +65,7 @@ impl DiskStore {
         Self { reopen, handle: RwLock::new(Handle { database: Some(database), number: 0 }), most, epoch }
     }
 
-    /// Does it, with a new handle where the one at hand has failed before.
+    /// Runs `action`, with a new handle where the one at hand has failed before.
     fn with<T>(&self, action: impl Fn(&Database) -> Result<T, Fault>) -> Result<T, StoreError> {
         let mut retries = 0;
         loop {

@@ -15,43 +15,43 @@ use super::{guard, tables};
 /// Why there is no store. The texts are for whoever starts the server.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Another server has it.
+    /// Another process has the file open.
     #[error("the response store {0} is in use by another process")]
     InUse(PathBuf),
-    /// A file, but none of ours.
+    /// The file is not a store of responses.
     #[error("{0} is not a response store")]
     Foreign(PathBuf),
-    /// Of another version of tito.
+    /// The file was written by another version of tito.
     #[error("the response store {path} has format {found}, and this version reads format {read}", read = tables::FORMAT)]
     Format {
-        /// Where it is.
+        /// Where the file is.
         path: PathBuf,
-        /// What it says.
+        /// The number of the format that it has.
         found: u64,
     },
-    /// It is not what was written.
+    /// The file is not what was written.
     #[error("the response store {path} is corrupted: {reason}; move it away to begin a new one")]
     Corrupted {
-        /// Where it is.
+        /// Where the file is.
         path: PathBuf,
         /// What was noticed.
         reason: String,
     },
-    /// The system does not let us.
+    /// The system does not let us open the file.
     #[error("the response store {path} cannot be opened: {error}")]
     Io {
-        /// Where it is.
+        /// Where the file is.
         path: PathBuf,
-        /// What it says.
+        /// What the system says.
         #[source]
         error: io::Error,
     },
-    /// Something else of the library.
+    /// The library reports something else.
     #[error("the response store {path} cannot be opened: {reason}")]
     Failed {
-        /// Where it is.
+        /// Where the file is.
         path: PathBuf,
-        /// What it says.
+        /// What the library says.
         reason: String,
     },
 }
@@ -99,12 +99,12 @@ pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
     }
 }
 
-/// The same file again, after a fault. It is there, or something is wrong.
+/// Opens the same file again after a fault. If it is not there, something is wrong.
 pub(super) fn reopen(path: &Path) -> Result<Database, DatabaseError> {
     redb::Builder::new().set_cache_size(CACHE_BYTES).open(path)
 }
 
-/// Of redb: the magic number, a byte of flags, the geometry, and the slots of two commits.
+/// The length of redb's header: the magic number, a byte of flags, the geometry, and the slots of two commits.
 const HEADER_BYTES: u64 = 320;
 
 /// The first bytes of a file, fewer where it ends before.
@@ -123,7 +123,7 @@ fn names_last_commit(header: &[u8]) -> bool {
     const SECOND_COUNTS: u8 = 1;
     const LEFT_OPEN: u8 = 2;
     const NOT_FLUSHED: u8 = 8;
-    /// Of the numbers of the two commits.
+    /// Where the numbers of the two commits stand.
     const NUMBERS: [usize; 2] = [64 + 104, 64 + 128 + 104];
     let number = |at: usize| header.get(at..)?.first_chunk().copied().map(u64::from_le_bytes);
     let (Some(flags), Some(first), Some(second)) = (header.get(FLAGS), number(NUMBERS[0]), number(NUMBERS[1])) else {

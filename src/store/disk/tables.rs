@@ -9,9 +9,9 @@ use redb::{
 
 use crate::store::RecordState;
 
-/// Of this layout; what is found under a number that is not known is not touched.
+/// The number of this layout. A file with a number that is not known is not touched.
 pub(super) const FORMAT: u64 = 2;
-/// The same layout, but checksums are of id and body alone.
+/// The number of the layout in which checksums are of id and body alone.
 pub(super) const FORMAT_WITHOUT_HEADS: u64 = 1;
 
 /// Age, state, epoch, bytes of the body, checksum of all that with id and body.
@@ -33,18 +33,18 @@ pub(super) struct Head {
     /// The process that wrote it.
     pub(super) epoch: u128,
     pub(super) bytes: u64,
-    /// Of id and body.
+    /// The checksum of id and body.
     pub(super) content: [u8; 32],
 }
 
-/// Of a body under its id.
+/// The checksum of a body under its id.
 pub(super) fn content(id: &str, record: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&(id.len() as u64).to_le_bytes()).update(id.as_bytes()).update(record);
     hasher.finalize().into()
 }
 
-/// Of a record: what is in its head, and its content.
+/// The checksum of a record: of what is in its head, and of its content.
 fn checksum(age: u64, head: &Head) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&age.to_le_bytes()).update(&[state_byte(head.state)]).update(&head.epoch.to_le_bytes());
@@ -175,7 +175,7 @@ impl<'t> Writing<'t> {
         self.number(NUMBER_WEIGHT)
     }
 
-    /// Whether there was one.
+    /// Removes a record, and says whether there was one.
     pub(super) fn remove(&mut self, id: &str) -> Result<bool, redb::Error> {
         let Some(stored) = self.heads.remove(id)?.map(|stored| stored.value()) else { return Ok(false) };
         let (age, _, _, bytes, _) = stored;

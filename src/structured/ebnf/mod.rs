@@ -20,9 +20,9 @@ enum Expr {
     Class { negated: bool, ranges: Vec<(char, char)> },
     /// A rule, by its index.
     Rule(usize),
-    /// One after the other; none is the empty text.
+    /// Expressions that follow each other; an empty list is the empty text.
     Sequence(Vec<Expr>),
-    /// One of them.
+    /// One of several expressions.
     Choice(Vec<Expr>),
     /// At least and at most so often.
     Repeat(Box<Expr>, u32, Option<u32>),

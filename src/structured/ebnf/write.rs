@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Expr, Rules};
 use crate::structured::lark::escape;
 
-/// Of the one regular expression that rules become when each is written where it is used.
+/// The longest regular expression that rules may become when each is written where it is used.
 const LONGEST_PATTERN: usize = 1 << 18;
 /// Rules in one another in it.
 const DEEPEST: usize = 60;
@@ -96,7 +96,7 @@ impl Rules {
         Ok(())
     }
 
-    /// All rules, each lexeme a single character.
+    /// Writes all rules so that each lexeme is a single character.
     fn characters(&self) -> Result<String, String> {
         let mut writer = Characters { symbols: 0 };
         let mut lark = format!("start: r{}\n", self.root);

@@ -79,7 +79,7 @@ impl Model {
         self.sample_with(constraint, seed, most, (b"\"}]", 4.0))
     }
 
-    /// The same, with a bias for some bytes.
+    /// Samples with a bias for some bytes.
     pub(super) fn sample_with(
         &self,
         constraint: &Constraint,
@@ -337,7 +337,7 @@ fn every_token_that_is_allowed_leaves_an_output_that_can_be_completed() {
             grammar("root ::= \"a\" root \"b\" | \"c\""),
             tags(&json!({"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": "[a-f]*"}, "end": ">"})),
         ] {
-            // That something is left at every step is that none of them was a dead end.
+            // If something is left at every step, none of them was a dead end.
             let (text, ended) = model.sample(&constraint, seed, 300);
             assert!(!ended || model.accepts(&constraint, &text), "{constraint:?}: {text:?}");
         }

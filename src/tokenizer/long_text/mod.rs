@@ -20,7 +20,7 @@ const LARGE: usize = 1 << 20;
 pub enum Extent {
     /// All.
     Whole,
-    /// This many from the start; what comes behind them may be left out.
+    /// This many from the start; what comes after them may be left out.
     First(usize),
     /// This many at the end; what comes before them may be left out.
     Last(usize),
@@ -33,7 +33,7 @@ pub enum Extent {
 #[derive(Debug, Default)]
 pub(super) struct Around {
     before: Vec<TokenId>,
-    behind: Vec<TokenId>,
+    after: Vec<TokenId>,
 }
 
 /// Lets only one text at a time take much memory.
@@ -51,7 +51,7 @@ impl Around {
         let ids = |around| inner.encode_fast(TEXT, around).ok().map(|encoding| encoding.get_ids().to_vec());
         let (plain, full) = (ids(false)?, ids(true)?);
         let before = full.windows(plain.len().max(1)).position(|window| window == plain)?;
-        Some(Self { before: full[..before].to_vec(), behind: full[before + plain.len()..].to_vec() })
+        Some(Self { before: full[..before].to_vec(), after: full[before + plain.len()..].to_vec() })
     }
 }
 
@@ -73,7 +73,7 @@ impl Tokenizer {
     }
 
     /// Converts as much of a text to ids as is wanted. With special tokens, those that come before the text are there
-    /// in any case, and those behind it unless the end of the text was left out.
+    /// in any case, and those after it unless the end of the text was left out.
     pub fn encode_part(
         &self,
         text: &str,
@@ -129,7 +129,7 @@ impl Tokenizer {
                 ids.drain(around.before.len()..around.before.len() + surplus);
             }
         }
-        ids.extend(&around.behind);
+        ids.extend(&around.after);
         Ok(ids)
     }
 

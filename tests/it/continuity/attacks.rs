@@ -57,7 +57,7 @@ fn render_request(model: &Model, request: &Value) -> Result<Vec<TokenId>, Unprov
     }
 }
 
-/// The text behind the made-up prompt.
+/// The text after the made-up prompt.
 fn text(model: &Model, messages: &[Value]) -> Result<String, UnprovableSplice> {
     render(model, messages).map(|ids| model.text(&ids[1..]))
 }
@@ -149,7 +149,7 @@ fn a_close_that_depends_on_thoughts_is_written_whole() {
     assert_eq!(text, Ok(format!("fine<|endoftext|><|im_end|>{MORE}")));
 }
 
-/// The call's own token comes first behind the content: it closes nothing.
+/// The call's own token comes first after the content: it closes nothing.
 #[test]
 fn calls_behind_the_content_are_not_written_twice() {
     let calls = "{{ message.content }}{% for call in message.tool_calls or [] %}\
@@ -171,7 +171,7 @@ fn calls_behind_the_content_are_not_written_twice() {
     }
 }
 
-/// A close of two tokens, of which the first ends no generation, behind a message whose calls nobody sees.
+/// A close of two tokens, of which the first ends no generation, after a message whose calls nobody sees.
 #[test]
 fn calls_that_are_not_shown_do_not_hide_the_close() {
     let model = plain_anchor("{{ message.content + '<|end_response|><|im_end|>\\n' }}");
@@ -187,7 +187,7 @@ fn calls_that_are_not_shown_do_not_hide_the_close() {
     }
 }
 
-/// The template shows none of the content, or one of its parts, right behind something that looks like its end.
+/// The template shows none of the content, or one of its parts, right after something that looks like its end.
 #[test]
 fn contents_that_are_not_shown_do_not_hide_the_close() {
     let model = plain_anchor("{{ '<answer>' + message.content.split('</think>')[-1] + '<|im_end|>\\n' }}");
@@ -203,7 +203,7 @@ fn contents_that_are_not_shown_do_not_hide_the_close() {
     assert_eq!(text(&model, &messages).as_deref(), Ok("it is<|im_end|><|im_start|>user\nmore<|im_end|>"));
 }
 
-/// The first stop token behind the arguments is one that the model wrote.
+/// The first stop token after the arguments is one that the model wrote.
 #[test]
 fn a_stop_token_in_what_follows_the_arguments_closes_nothing() {
     let model = plain_anchor(
@@ -261,8 +261,8 @@ fn a_stop_token_of_the_request_inside_the_calls_end_is_continued_from() {
         let message = with_calls(tracked(model, "", sampled), &["{\"a\": 1}"]);
         let request = json!({"messages": [user("q"), message, tool], "stop_token_ids": stop});
         let ids = render_request(model, &request).unwrap();
-        let behind = "<|outputs_begin|><|output_begin|>1<|output_end|><|outputs_end|>";
-        assert_eq!(model.text(&ids[1..]), format!("{sampled}{rest}{behind}"), "{sampled}");
+        let after = "<|outputs_begin|><|output_begin|>1<|output_end|><|outputs_end|>";
+        assert_eq!(model.text(&ids[1..]), format!("{sampled}{rest}{after}"), "{sampled}");
     }
 }
 

@@ -8,7 +8,7 @@ use super::Model;
 pub(crate) struct Family {
     pub(crate) name: String,
     pub(crate) model: Model,
-    /// What closes a message that says something, with another behind it or a generation prompt.
+    /// What closes a message that says something, with another after it or a generation prompt.
     pub(crate) close: &'static str,
     /// What closes it at the very end.
     pub(crate) last_close: &'static str,
@@ -183,7 +183,7 @@ fn cohere() -> Family {
     }
 }
 
-/// The end-of-sequence token stands only at the very end, and tokens swallow the line break behind them.
+/// The end-of-sequence token stands only at the very end, and tokens swallow the line break after them.
 fn phi() -> Family {
     let template = "{% for message in messages %}{{ '<|' + message.role + '|>\n' + message.content + '<|end|>\n' }}\
         {% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}<|endoftext|>{% endif %}";

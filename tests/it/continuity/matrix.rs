@@ -1,5 +1,5 @@
 //! Every family, every shape of conversation, every end of a generation: the ids that are known, then exactly what the
-//! template writes behind the message; or a refusal that is listed here.
+//! template writes after the message; or a refusal that is listed here.
 
 use tito::prompt::UnprovableSplice;
 

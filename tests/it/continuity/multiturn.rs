@@ -129,7 +129,7 @@ fn deviation(name: &str, body: &Value) -> Option<Deviation> {
         [ids(&message["prompt_token_ids"]), ids(&message["generation_token_ids"])].concat()
     };
     Some(match name {
-        // The anchor is the message that the ids came with: the turns behind it are kept.
+        // The anchor is the message that the ids came with: the turns after it are kept.
         "tokenize_ids_on_earlier_assistant_only" => {
             let again = [198, 1, 4093, 198, 24_775, 2, 198, 1, 520, 9531, 198];
             Deviation::Tokens([bundle(1).as_slice(), &BETWEEN, &again].concat())

@@ -17,13 +17,13 @@ pub(crate) fn known(request: &Value) -> (usize, Vec<TokenId>) {
     (anchor, [ids(&message["prompt_token_ids"]), ids(&message["generation_token_ids"])].concat())
 }
 
-/// What must follow the known ids, found without the splice: the honest ids behind the anchor's mark, from the close on.
+/// What must follow the known ids, found without the splice: the honest ids after the anchor's mark, from the close on.
 pub(crate) fn expected(family: &Family, request: &Value) -> Result<Vec<TokenId>, PromptError> {
     Ok(find(family, request)?.unwrap_or_else(|| panic!("{}: the oracle fits no honest prompt: {request}", family.name)))
 }
 
 /// The same; `None` where the honest prompt does not end as the conversation with a mark in it does, or what was asked
-/// behind the anchor stands elsewhere.
+/// after the anchor stands elsewhere.
 pub(crate) fn find(family: &Family, request: &Value) -> Result<Option<Vec<TokenId>>, PromptError> {
     let (anchor, known) = known(request);
     let last = anchor + 1 == request["messages"].as_array().unwrap().len();
@@ -39,12 +39,12 @@ pub(crate) fn find(family: &Family, request: &Value) -> Result<Option<Vec<TokenI
         (false, true, Value::Bool(false)) => family.last_close,
         _ => family.close,
     };
-    let Some(behind) = shown.map_or_else(|| behind_mark(family, request, anchor), |shown| Ok(Some(shown)))? else {
+    let Some(after) = shown.map_or_else(|| after_mark(family, request, anchor), |shown| Ok(Some(shown)))? else {
         return Ok(None);
     };
     // Where the template closes with nothing, the next message's start does.
-    let start = if close.is_empty() { Some(first_special(family, &behind)) } else { behind.find(close) };
-    let Some(tail) = start.map(|start| &behind[start..]) else { return Ok(None) };
+    let start = if close.is_empty() { Some(first_special(family, &after)) } else { after.find(close) };
+    let Some(tail) = start.map(|start| &after[start..]) else { return Ok(None) };
     let later = &request["messages"].as_array().unwrap()[anchor + 1..];
     let mut asked =
         later.iter().filter(|message| ["user", "system", "developer"].contains(&message["role"].as_str().unwrap()));
@@ -59,8 +59,8 @@ pub(crate) fn find(family: &Family, request: &Value) -> Result<Option<Vec<TokenI
     Ok(Some([known.as_slice(), &tail[overlap..]].concat()))
 }
 
-/// What the template shows behind a content that is the mark: the same, whatever the content is.
-fn behind_mark(family: &Family, request: &Value, anchor: usize) -> Result<Option<String>, PromptError> {
+/// What the template shows after a content that is the mark: the same, whatever the content is.
+fn after_mark(family: &Family, request: &Value, anchor: usize) -> Result<Option<String>, PromptError> {
     let mut marked = request.clone();
     marked["messages"][anchor]["content"] = json!(MARK);
     let text = family.model.text(&family.model.honest(&marked)?);

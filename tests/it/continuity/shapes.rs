@@ -16,7 +16,7 @@ pub(crate) enum End {
     HalfCharacter,
     /// Nothing was sampled.
     Empty,
-    /// With `ignore_eos`, a line break behind the close.
+    /// With `ignore_eos`, a line break after the close.
     ClosedAndOn,
     /// The close stands in the text, sampled and spoken.
     CloseInText,
@@ -170,7 +170,7 @@ fn many_turns() -> Vec<Shape> {
             none(),
         ),
         (
-            "many turns without ids behind",
+            "many turns without ids after them",
             vec![
                 q(),
                 answer(),

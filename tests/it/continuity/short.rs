@@ -114,7 +114,7 @@ fn tracked(model: &Model, content: &str) -> Value {
     })
 }
 
-/// What the first message says decides what is written behind the last.
+/// What the first message says decides what is written after the last.
 #[test]
 fn a_tail_that_depends_on_the_first_message_is_the_honest_one() {
     let model = chatml("messages", "true", "{% if 'secret' in messages[0].content %}{{ 'hush<|im_end|>' }}{% endif %}");

@@ -238,15 +238,15 @@ async fn what_is_no_answer_of_the_server_is_refused() {
         "index": 0, "token_ids": [5], "finish_reason": "length",
         "logprobs": { "content": [{ "token": "token_id:6", "token_id": 5, "logprob": -1.0 }] }
     });
-    let mut behind_stop = response(choice(json!([282, 282])));
-    behind_stop["chat_request"] = json!({ "messages": messages(), "stop": "you" });
+    let mut after_stop = response(choice(json!([282, 282])));
+    after_stop["chat_request"] = json!({ "messages": messages(), "stop": "you" });
     let cases = [
         (response(choice(json!([]))), "choice 0 has empty or null token_ids"),
         (response(choice(json!([326]))), "Token id 326 is out of vocabulary"),
         (response(choice(json!(vec![5; 9]))), "token_ids length (9) in choice 0 exceeds max_model_len (8)."),
         (response(scored), "the log-probs of choice 0 are not those of its token_ids"),
         (response(misnamed), "the log-probs of choice 0 are not those of its token_ids"),
-        (behind_stop, "the tokens go on behind the end of the text"),
+        (after_stop, "the tokens go on behind the end of the text"),
         (json!({}), "Field required"),
         (json!({ "stream": true }), "Field required"),
         (

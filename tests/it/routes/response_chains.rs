@@ -23,7 +23,7 @@ fn spelling(said: &str) -> TestApp {
     app.script(letters)
 }
 
-fn behind(previous: &Value, more: &Value) -> Value {
+fn continuing(previous: &Value, more: &Value) -> Value {
     with(json!({ "previous_response_id": previous["id"], "include": ["token_ids"] }), more)
 }
 
@@ -37,12 +37,12 @@ async fn tools_stay_and_others_begin_the_ids_anew() {
     let first = create(&app, json!({ "input": "I am Bob.", "tools": tool("alpha") })).await;
     let same = [json!({ "input": "Go on" }), json!({ "input": "Go on", "tools": tool("alpha") })];
     for more in same {
-        let next = create(&app, behind(&first, &more)).await;
+        let next = create(&app, continuing(&first, &more)).await;
         assert_eq!(next["token_continuity"]["outcome"], "exact", "{more}");
         assert_eq!(next["tools"][0]["name"], "alpha");
     }
     for more in [tool("beta"), json!([])] {
-        let next = create(&app, behind(&first, &json!({ "input": "Go on", "tools": more }))).await;
+        let next = create(&app, continuing(&first, &json!({ "input": "Go on", "tools": more }))).await;
         assert_eq!(next["token_continuity"]["outcome"], "retokenized", "{more}");
         let prompt = text(&app, &next).await;
         assert!(!prompt.contains("alpha") && prompt.contains("Hello Bob"), "{prompt}");
@@ -58,12 +58,12 @@ async fn ids_of_new_items_are_those_of_the_stored_conversation_or_refused() {
     let user = json!({ "role": "user", "content": "Go on" });
     for previous in [&other, &one] {
         // Its own item again would stand in the prompt twice.
-        let refused = app.post(PATH, behind(previous, &json!({ "input": [one["output"][0], user] }))).await;
+        let refused = app.post(PATH, continuing(previous, &json!({ "input": [one["output"][0], user] }))).await;
         assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("input[0].prompt_token_ids")));
     }
-    let later = create(&app, behind(&one, &with(ask("two"), &json!({ "store": false })))).await;
+    let later = create(&app, continuing(&one, &with(ask("two"), &json!({ "store": false })))).await;
     let input = json!([{ "role": "user", "content": "two" }, later["output"][0], user]);
-    let next = create(&app, behind(&one, &json!({ "input": input }))).await;
+    let next = create(&app, continuing(&one, &json!({ "input": input }))).await;
     assert_eq!(
         (&next["token_continuity"]["outcome"], &next["token_continuity"]["warnings"]),
         (&json!("exact"), &json!([]))
@@ -77,9 +77,9 @@ async fn a_turn_ends_where_it_ended_however_often_it_was_stored() {
     let harness =
         json!([{ "role": "assistant", "content": "Said by a harness." }, { "role": "user", "content": "two" }]);
     let second = create(&app, json!({ "previous_response_id": first["id"], "input": harness })).await;
-    let third = create(&app, behind(&second, &json!({ "input": "three" }))).await;
+    let third = create(&app, continuing(&second, &json!({ "input": "three" }))).await;
     assert_eq!(third["token_continuity"]["warnings"], json!([]));
-    let anew = create(&app, behind(&third, &json!({ "input": "four", "instructions": "Be long." }))).await;
+    let anew = create(&app, continuing(&third, &json!({ "input": "four", "instructions": "Be long." }))).await;
     let prompt = text(&app, &anew).await;
     assert!(prompt.contains("Hello Bob") && !prompt.contains("BobSaid"), "{prompt}");
 }
@@ -89,9 +89,9 @@ async fn a_conversation_that_was_cut_is_continued_whole() {
     let app = spelling("Hello Bob").max_model_len(200);
     let long = json!({ "input": "hello ".repeat(300), "truncation": "auto", "max_output_tokens": 1 });
     let first = create(&app, long).await;
-    let next = app.post(PATH, behind(&first, &json!({ "input": "Go on", "truncation": "auto" }))).await;
+    let next = app.post(PATH, continuing(&first, &json!({ "input": "Go on", "truncation": "auto" }))).await;
     assert_eq!(next.ok()["token_continuity"]["outcome"], "retokenized");
-    let plain = app.post(PATH, behind(&first, &json!({ "input": "Go on" }))).await;
+    let plain = app.post(PATH, continuing(&first, &json!({ "input": "Go on" }))).await;
     assert!(plain.error()["message"].as_str().unwrap().contains("maximum context length"), "{}", plain.text);
 }
 

@@ -344,8 +344,8 @@ async fn what_stands_behind_the_ids_is_not_lost() {
     let (prompt, verdict) = prompted(&app, items).await;
     assert_eq!(verdict["outcome"], "partial");
     assert_eq!(prompt[..known.len()], known[..]);
-    let behind = app.post("/detokenize", json!({ "tokens": prompt[known.len()..] })).await.ok()["prompt"].clone();
-    assert!(behind.as_str().unwrap().contains("Said by a harness."), "{behind}");
+    let after = app.post("/detokenize", json!({ "tokens": prompt[known.len()..] })).await.ok()["prompt"].clone();
+    assert!(after.as_str().unwrap().contains("Said by a harness."), "{after}");
 }
 
 #[tokio::test]

@@ -71,8 +71,8 @@ fn greedy(max_tokens: usize) -> SamplingParams {
     SamplingParams { temperature: 0.0, max_tokens, eos_token_id: Some(EOS), ..SamplingParams::default() }
 }
 
-fn request(prompt: &[TokenId], max_tokens: usize) -> GenerateRequest {
-    GenerateRequest {
+fn request(prompt: &[TokenId], max_tokens: usize) -> SequenceRequest {
+    SequenceRequest {
         prompt_token_ids: prompt.into(),
         sampling: greedy(max_tokens).valid(),
         prompt_logprobs: None,
@@ -81,9 +81,9 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> GenerateRequest {
 }
 
 /// Ends after 90 000 tokens: never, for a test.
-fn endless() -> GenerateRequest {
+fn endless() -> SequenceRequest {
     let sampling = SamplingParams { ignore_eos: true, ..greedy(90_000) };
-    GenerateRequest { sampling: sampling.valid(), ..request(&[1], 90_000) }
+    SequenceRequest { sampling: sampling.valid(), ..request(&[1], 90_000) }
 }
 
 async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, EngineError>) {
@@ -114,7 +114,7 @@ async fn sequences_are_served_one_after_the_other() {
 
 #[tokio::test]
 async fn a_scored_prompt_comes_before_its_continuation() {
-    let scored = GenerateRequest { prompt_logprobs: Some(0), ..request(&[5, EOS, 4], 2) };
+    let scored = SequenceRequest { prompt_logprobs: Some(0), ..request(&[5, EOS, 4], 2) };
     assert_eq!(outcome(engine(Conduct::Serve).generate(scored)).await, (vec![EOS, 4, 5, 6], Ok(FinishReason::Length)));
 }
 
@@ -169,7 +169,7 @@ async fn requests_without_a_seed_differ_and_a_second_engine_repeats_them() {
         let engine = engine(Conduct::Serve).with_seed(3);
         // A temperature that no request could have, so that two draws are never the same by accident.
         let sampling = SamplingParams { temperature: 100.0, max_tokens: 40, ..SamplingParams::default() };
-        let request = GenerateRequest { sampling: sampling.unchecked(), ..endless() };
+        let request = SequenceRequest { sampling: sampling.unchecked(), ..endless() };
         [outcome(engine.generate(request.clone())).await, outcome(engine.generate(request)).await]
     };
     let [first, second] = draw().await;

@@ -14,7 +14,7 @@ use super::super::{
 };
 use crate::{
     TokenId,
-    engine::{EngineOutput, GenerateRequest, SampledToken, SamplingParams, backlog},
+    engine::{EngineOutput, SampledToken, SamplingParams, SequenceRequest, backlog},
     sampling::Logprobs,
 };
 
@@ -88,7 +88,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
     let (temperature, seed, max_tokens) = (1.5, Some(3), 8);
     let sampling =
         SamplingParams { temperature, seed, max_tokens, logprobs: Some(Logprobs::All), ..SamplingParams::default() };
-    let request = GenerateRequest {
+    let request = SequenceRequest {
         prompt_token_ids: Arc::new(PROMPT),
         sampling: sampling.valid(),
         prompt_logprobs: None,

@@ -25,9 +25,9 @@ const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks
 /// A weight matrix.
 #[derive(Debug)]
 pub(crate) enum Matrix {
-    /// In the backend's precision.
+    /// The numbers are in the backend's precision.
     Packed(Packed),
-    /// In the blocks of a GGUF file.
+    /// The numbers are in the blocks of a GGUF file.
     Quantized(Quantized),
 }
 
@@ -61,8 +61,8 @@ impl Matrix {
     }
 }
 
-/// A step: its sequences, the angles of its rows, and which sequences are finite so far.
-pub(crate) struct Plan {
+/// What the layers of a step share: its sequences, the angles of its rows, and which sequences are finite so far.
+pub(crate) struct StepShared {
     spans: Vec<Span>,
     angles: Angles,
     finite: Vec<bool>,
@@ -111,7 +111,7 @@ impl Backend for CpuBackend {
     type States = States;
     type Operand = Operand;
     type Cache = KvStore;
-    type Plan = Plan;
+    type StepShared = StepShared;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
         if self.keeps_blocks {
@@ -192,17 +192,17 @@ impl Backend for CpuBackend {
         matrix.multiply(&mut self.processor, input, out, true);
     }
 
-    fn plan(&mut self, batch: &Batch, angles: Angles) -> Plan {
-        Plan { spans: batch.spans.clone(), angles, finite: vec![true; batch.spans.len()] }
+    fn begin_step(&mut self, batch: &Batch, angles: Angles) -> StepShared {
+        StepShared { spans: batch.spans.clone(), angles, finite: vec![true; batch.spans.len()] }
     }
 
-    fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, Plan { angles, .. }: &Plan) {
+    fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, StepShared { angles, .. }: &StepShared) {
         rotate(&mut self.processor, states, heads, head_dim, angles);
     }
 
-    fn write_cache(&mut self, states: &States, first: usize, cache: &mut KvStore, plan: &mut Plan) {
+    fn write_cache(&mut self, states: &States, first: usize, cache: &mut KvStore, shared: &mut StepShared) {
         let width = (states.columns() - first) / 2;
-        for (span, finite) in plan.spans.iter().zip(&mut plan.finite) {
+        for (span, finite) in shared.spans.iter().zip(&mut shared.finite) {
             for token in 0..span.tokens {
                 let position = span.first_position + token;
                 let (block, slot) = (span.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
@@ -216,14 +216,21 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn attend(&mut self, states: &States, cache: &KvStore, shape: AttentionShape, plan: &Plan, out: &mut Operand) {
+    fn attend(
+        &mut self,
+        states: &States,
+        cache: &KvStore,
+        shape: AttentionShape,
+        shared: &StepShared,
+        out: &mut Operand,
+    ) {
         let AttentionShape { heads, scale, window } = shape;
         let attention = Attention { states, heads, store: cache, scale, window };
-        attend(&mut self.processor, &attention, &plan.spans, out);
+        attend(&mut self.processor, &attention, &shared.spans, out);
     }
 
-    fn finite(&mut self, plan: Plan) -> Vec<bool> {
-        plan.finite
+    fn finite(&mut self, shared: StepShared) -> Vec<bool> {
+        shared.finite
     }
 
     fn gated_silu(&mut self, states: &States, width: usize, out: &mut Operand) {

@@ -7,7 +7,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::{
     buffer::TensorKind,
-    plan::{Plan, Run},
+    shared::{Run, StepShared},
 };
 use crate::engine::native::backend::{BLOCK_TOKENS, CacheShape, NoRoom};
 
@@ -57,21 +57,21 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes the keys and values of all rows of a step, which begin at number `first` of each; remembers in `plan` which
+    /// Writes the keys and values of all rows of a step, which begin at number `first` of each; remembers in `shared` which
     /// are not finite.
-    pub(super) fn write(&self, states: &Tensor, first: usize, plan: &mut Plan) -> Result<()> {
+    pub(super) fn write(&self, states: &Tensor, first: usize, shared: &mut StepShared) -> Result<()> {
         #[cfg(feature = "cuda")]
         if super::kernels::serve(self) {
-            return super::kernels::write_cache(states, first, self, plan);
+            return super::kernels::write_cache(states, first, self, shared);
         }
         let CacheShape { heads, head_dim } = self.shape();
         let (rows, width) = (states.dim(0)?, heads * head_dim);
         let new = states.narrow(1, first, 2 * width)?.to_dtype(self.keys.dtype())?.contiguous()?;
         // Zero times a number is zero, and NaN for all that is not finite.
         let zeros = (new.to_dtype(DType::F32)? * 0.0)?.sum(1)?;
-        plan.broken = (&plan.broken + zeros)?;
+        shared.broken = (&shared.broken + zeros)?;
         let new = new.reshape((rows, 2 * heads, head_dim))?;
-        self.write_runs(&new.narrow(1, 0, heads)?, &new.narrow(1, heads, heads)?, plan.runs())
+        self.write_runs(&new.narrow(1, 0, heads)?, &new.narrow(1, heads, heads)?, shared.runs())
     }
 
     /// Writes keys and values, each `[rows, heads, head_dim]`, a run at a time.
@@ -95,7 +95,7 @@ impl Cache {
         let keys = self.keys.index_select(&blocks, 0)?.permute((0, 3, 1, 2, 4))?;
         let values = self.values.index_select(&blocks, 0)?.permute((0, 3, 1, 2))?;
         let shape = (count * BLOCK_TOKENS, heads, head_dim);
-        // What is in the last block behind the last token may be another sequence's, and no numbers at all.
+        // What is in the last block after the last token may be another sequence's, and no numbers at all.
         let cut = |part: Tensor| part.reshape(shape)?.narrow(0, 0, tokens);
         Ok((cut(keys)?, cut(values)?))
     }

@@ -15,7 +15,7 @@ pub(super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out: &Tensor)
     out.slice_set(&normed(states, weight, epsilon)?.to_dtype(out.dtype())?, 0, 0)
 }
 
-/// The same for some heads of every row, in place; a head has the weight's length.
+/// Normalises some heads of every row in place; a head has the weight's length.
 pub(super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, epsilon: f32) -> Result<()> {
     #[cfg(feature = "cuda")]
     if states.device().is_cuda() {

@@ -98,7 +98,7 @@ fn read_blocks(logits: &Tensor, parted: &mut [Parted]) -> Result<()> {
     let mut read = read.chunks_exact(SKIM_BLOCK);
     for part in parted {
         for (block, numbers) in part.blocks.iter().flatten().zip(&mut read) {
-            // What is behind the end of the vocabulary is no logit.
+            // What is after the end of the vocabulary is no logit.
             let len = SKIM_BLOCK.min(width - *block as usize * SKIM_BLOCK);
             part.logits.extend_from_slice(&numbers[..len]);
         }
@@ -123,7 +123,7 @@ fn summarize(logits: &Tensor, rows: &[(usize, f64)]) -> Result<Summaries> {
     Ok(all)
 }
 
-/// The logits of `(row, block)`, one block after another; a block that ends behind the last logit is filled up.
+/// The logits of `(row, block)`, one block after another; a block that ends after the last logit is filled up.
 fn blocks_of(logits: &Tensor, wanted: &[(usize, u32)]) -> Result<Vec<f32>> {
     #[cfg(feature = "cuda")]
     if logits.device().is_cuda() {

@@ -19,8 +19,8 @@ mod gpu;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod logits;
-mod plan;
 mod products;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +39,7 @@ use self::{
     attention::{Setting, Tiles, attend_single_rows, attend_span},
     buffer::{Buffer, Matrix, TensorKind},
     cache::Cache,
-    plan::{Division, Plan, Policy},
+    shared::{Division, Policy, StepShared},
 };
 use super::{
     backend::{Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, NoRoom},
@@ -60,7 +60,7 @@ type ReadRows<'a, T> = dyn Fn(Range<usize>, &mut Vec<T>) -> std::result::Result<
 /// A device, and how it computes.
 pub(crate) struct DeviceBackend {
     device: Device,
-    /// Of weights and caches.
+    /// The type of weights and caches.
     dtype: DType,
     /// Reads weights and makes tokens of logits.
     pool: Pool,
@@ -128,26 +128,26 @@ impl DeviceBackend {
         states: &Tensor,
         cache: &Cache,
         shape: AttentionShape,
-        plan: &Plan,
+        shared: &StepShared,
         out: &Tensor,
     ) -> Result<()> {
         let head_dim = cache.shape().head_dim;
         let (rows, width) = (states.dim(0)?, shape.heads * head_dim);
         let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;
         let queries = queries.reshape((rows, shape.heads, head_dim))?;
-        let division = plan.division(shape.window, self.policy(cache));
+        let division = shared.division(shape.window, self.policy(cache));
         let setting = Setting { shape, tiles: self.tiles(shape.heads) };
         for span in &division.gathered {
-            let span = &plan.spans[*span];
+            let span = &shared.spans[*span];
             let own = queries.narrow(0, span.first_row, span.tokens)?;
-            let attended = attend_span(&own, span, cache, setting, plan)?;
+            let attended = attend_span(&own, span, cache, setting, shared)?;
             out.slice_set(&attended.to_dtype(self.dtype)?, 0, span.first_row)?;
         }
         let Some(single) = &division.single else { return Ok(()) };
         let own: Vec<Tensor> =
             single.stretches.iter().map(|(first, count)| queries.narrow(0, *first, *count)).collect::<Result<_>>()?;
         let own = if let [own] = &own[..] { own.clone() } else { Tensor::cat(&own, 0)? };
-        let attended = self.attend_single_rows(&own, &division, cache, setting, plan)?;
+        let attended = self.attend_single_rows(&own, &division, cache, setting, shared)?;
         let mut done = 0;
         for (first, count) in &single.stretches {
             out.slice_set(&attended.narrow(0, done, *count)?, 0, *first)?;
@@ -164,15 +164,15 @@ impl DeviceBackend {
         division: &Division,
         cache: &Cache,
         setting: Setting,
-        plan: &Plan,
+        shared: &StepShared,
     ) -> Result<Tensor> {
         let rows = division.single.as_ref().expect("there are single rows");
         #[cfg(feature = "cuda")]
         if kernels::serve(cache) {
-            let tables = division.tables(&plan.spans, &self.device)?;
+            let tables = division.tables(&shared.spans, &self.device)?;
             return kernels::attend(queries, &tables, cache, setting.shape.scale, self.tile.is_some());
         }
-        attend_single_rows(queries, rows, cache, setting, plan)?.to_dtype(self.dtype)
+        attend_single_rows(queries, rows, cache, setting, shared)?.to_dtype(self.dtype)
     }
 
     /// Computes rows of logits and hands them to the consumer, whose first row is `first`.
@@ -216,7 +216,8 @@ fn done<T>(outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("the device failed: {error}"))
 }
 
-/// What the device answers where it needs memory of its own while weights are read: it may have none left.
+/// Makes an error of what the device says while weights are read. Reading needs memory of the device, which may have
+/// none left.
 fn with_room<T>(outcome: Result<T>) -> std::result::Result<T, NoRoom> {
     match outcome {
         Err(error) if is_out_of_memory(&error) => Err(NoRoom),
@@ -236,7 +237,7 @@ impl Backend for DeviceBackend {
     type States = Buffer;
     type Operand = Buffer;
     type Cache = Cache;
-    type Plan = Plan;
+    type StepShared = StepShared;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> std::result::Result<Matrix, NoRoom> {
         Matrix::zeros(self.numbers(), outputs, inputs)
@@ -310,26 +311,26 @@ impl Backend for DeviceBackend {
         done(self.multiply(input.tensor(), matrix, bias, out.tensor(), true));
     }
 
-    fn plan(&mut self, batch: &Batch, angles: Angles) -> Plan {
-        done(Plan::new(&self.device, batch, angles))
+    fn begin_step(&mut self, batch: &Batch, angles: Angles) -> StepShared {
+        done(StepShared::new(&self.device, batch, angles))
     }
 
-    fn rotate(&mut self, states: &mut Buffer, heads: usize, _: usize, plan: &Plan) {
-        done(elementwise::rotate(states.tensor(), heads, &plan.cosines, &plan.sines));
+    fn rotate(&mut self, states: &mut Buffer, heads: usize, _: usize, shared: &StepShared) {
+        done(elementwise::rotate(states.tensor(), heads, &shared.cosines, &shared.sines));
     }
 
-    fn write_cache(&mut self, states: &Buffer, first: usize, cache: &mut Cache, plan: &mut Plan) {
-        done(cache.write(states.tensor(), first, plan));
+    fn write_cache(&mut self, states: &Buffer, first: usize, cache: &mut Cache, shared: &mut StepShared) {
+        done(cache.write(states.tensor(), first, shared));
     }
 
-    fn attend(&mut self, states: &Buffer, cache: &Cache, shape: AttentionShape, plan: &Plan, out: &mut Buffer) {
+    fn attend(&mut self, states: &Buffer, cache: &Cache, shape: AttentionShape, shared: &StepShared, out: &mut Buffer) {
         let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
-        done(self.attend_all(states, cache, shape, plan, out));
+        done(self.attend_all(states, cache, shape, shared, out));
     }
 
-    fn finite(&mut self, plan: Plan) -> Vec<bool> {
-        done(plan.finite())
+    fn finite(&mut self, shared: StepShared) -> Vec<bool> {
+        done(shared.finite())
     }
 
     fn gated_silu(&mut self, states: &Buffer, width: usize, out: &mut Buffer) {

@@ -116,7 +116,7 @@ struct Sequence {
     blocks: Vec<u32>,
 }
 
-/// Steps over many sequences, some in their prompt and some behind it, in an order that changes.
+/// Steps over many sequences, some in their prompt and some after it, in an order that changes.
 struct Company {
     sequences: Vec<Sequence>,
     random: Random,

@@ -18,9 +18,9 @@ pub(crate) type BlockId = u32;
 pub(crate) struct KvCache {
     /// How many there are.
     count: BlockId,
-    /// Those that were ever taken: the others take no memory, neither here nor where keys and values are.
+    /// The blocks that were ever taken. The others take no memory, neither here nor where keys and values are.
     blocks: Vec<Block>,
-    /// Of those, the ones that are neither held nor kept; the last one is taken first.
+    /// The blocks among them that are neither held nor kept; the last one is taken first.
     free: Vec<BlockId>,
     /// Kept blocks, by when they were let go of.
     kept: BTreeMap<u64, BlockId>,

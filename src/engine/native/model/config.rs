@@ -89,7 +89,7 @@ pub(crate) struct ModelShape {
     pub(crate) head_dim: usize,
     /// Rows of the embeddings.
     pub(crate) vocab_size: usize,
-    /// Of all norms.
+    /// The epsilon of all norms.
     pub(crate) epsilon: f32,
     /// Whether the embeddings are the head too.
     pub(crate) tied: bool,
@@ -101,7 +101,7 @@ pub(crate) struct ModelShape {
     pub(crate) mlp_bias: bool,
     /// Norms of query and key heads.
     pub(crate) head_norms: bool,
-    /// Of queries and keys.
+    /// The rotary embedding of queries and keys.
     pub(crate) rope: RopeConfig,
     /// All layers.
     pub(crate) layers: Vec<LayerShape>,
@@ -153,7 +153,7 @@ impl ModelShape {
         })
     }
 
-    /// Of every layer.
+    /// The shape of the cache of every layer.
     pub(crate) fn cache_shape(&self) -> CacheShape {
         CacheShape { heads: self.kv_heads, head_dim: self.head_dim }
     }
@@ -229,7 +229,7 @@ fn layers(family: Family, settings: &Settings<'_>) -> Result<Vec<LayerShape>, Co
 fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
     let kinds = kinds(settings, layers)?;
     let window = match settings.get("sliding_window")? {
-        // To leave it out is not the same as `null`: these have one in transformers unless told otherwise.
+        // Leaving it out is not the same as `null`: in transformers these families have a window unless told otherwise.
         None if family != Family::SmolLm3 && !settings.0.contains_key("sliding_window") => Some(DEFAULT_WINDOW),
         given => given,
     };

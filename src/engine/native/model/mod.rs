@@ -30,7 +30,7 @@ pub(crate) struct Model<B: Backend> {
     backend: B,
     parameters: Parameters<B>,
     caches: Vec<B::Cache>,
-    /// Of each cache.
+    /// The number of blocks of each cache.
     blocks: usize,
     workspace: Workspace<B>,
 }
@@ -154,7 +154,7 @@ impl<B: Backend> Model<B> {
         let Parameters { embedding, layers, norm, head } = &*parameters;
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
-        let mut plan = backend.plan(batch, shape.rope.angles(positions.into_iter()));
+        let mut shared = backend.begin_step(batch, shape.rope.angles(positions.into_iter()));
         backend.embed(embedding, &batch.token_ids, &mut workspace.hidden);
         for (layer, cache) in layers.iter().zip(caches) {
             let Workspace { hidden, wide, input, attended, .. } = &mut *workspace;
@@ -166,19 +166,19 @@ impl<B: Backend> Model<B> {
                 backend.head_norm(wide, heads..heads + kv_heads, key, shape.epsilon);
             }
             if layer.shape.rotary {
-                backend.rotate(wide, heads + kv_heads, shape.head_dim, &plan);
+                backend.rotate(wide, heads + kv_heads, shape.head_dim, &shared);
             }
-            backend.write_cache(wide, heads * shape.head_dim, cache, &mut plan);
+            backend.write_cache(wide, heads * shape.head_dim, cache, &mut shared);
             #[expect(clippy::cast_precision_loss, reason = "heads are small")]
             let scale = 1.0 / (shape.head_dim as f32).sqrt();
             let attention = AttentionShape { heads, scale, window: layer.shape.window };
-            backend.attend(wide, cache, attention, &plan, attended);
+            backend.attend(wide, cache, attention, &shared, attended);
             backend.add_linear(attended, &layer.output, layer.output_bias.as_ref(), hidden);
             backend.norm(hidden, &layer.mlp_norm, shape.epsilon, input);
             layer.mlp.forward(backend, workspace);
         }
         if batch.logit_rows.is_empty() {
-            return backend.finite(plan);
+            return backend.finite(shared);
         }
         let Workspace { hidden, input, picked, .. } = &mut *workspace;
         backend.norm(hidden, norm, shape.epsilon, input);
@@ -188,7 +188,7 @@ impl<B: Backend> Model<B> {
             let rows: Range<usize> = first..batch.logit_rows.len().min(first + LOGIT_ROWS);
             backend.logits(picked, rows, head, consumer);
         }
-        backend.finite(plan)
+        backend.finite(shared)
     }
 }
 

@@ -15,12 +15,12 @@ use crate::engine::native::{
 struct Tensor {
     name: String,
     shape: Vec<usize>,
-    place: Place,
+    place: Destination,
 }
 
 /// Where a tensor goes.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum Destination {
     Embedding,
     Norm,
     Head,
@@ -63,24 +63,24 @@ enum Target<'a, B: Backend> {
 /// Weights whose names and shapes are a model's, and where each of them goes.
 pub(crate) struct Checked<'a> {
     weights: &'a dyn Weights,
-    places: Vec<(String, Place)>,
+    places: Vec<(String, Destination)>,
 }
 
 /// Every tensor of a model, in the order of its layers.
 fn expected(shape: &ModelShape) -> Vec<Tensor> {
     let mut tensors = Vec::new();
-    let mut add = |name: &str, dims: &[usize], place: Place| {
+    let mut add = |name: &str, dims: &[usize], place: Destination| {
         tensors.push(Tensor { name: name.to_owned(), shape: dims.to_vec(), place });
     };
-    add("model.embed_tokens.weight", &[shape.vocab_size, shape.hidden], Place::Embedding);
+    add("model.embed_tokens.weight", &[shape.vocab_size, shape.hidden], Destination::Embedding);
     for (index, layer) in shape.layers.iter().enumerate() {
         expected_of_layer(shape, layer, &mut |name, dims, place| {
-            add(&format!("model.layers.{index}.{name}"), dims, Place::Layer(index, place));
+            add(&format!("model.layers.{index}.{name}"), dims, Destination::Layer(index, place));
         });
     }
-    add("model.norm.weight", &[shape.hidden], Place::Norm);
+    add("model.norm.weight", &[shape.hidden], Destination::Norm);
     if !shape.tied {
-        add("lm_head.weight", &[shape.vocab_size, shape.hidden], Place::Head);
+        add("lm_head.weight", &[shape.vocab_size, shape.hidden], Destination::Head);
     }
     tensors
 }
@@ -196,12 +196,12 @@ impl<B: Backend> Model<B> {
 }
 
 impl<B: Backend> Parameters<B> {
-    fn target(&mut self, place: Place) -> Option<Target<'_, B>> {
+    fn target(&mut self, place: Destination) -> Option<Target<'_, B>> {
         match place {
-            Place::Embedding => Some(Target::Rows(&mut self.embedding, 0)),
-            Place::Norm => Some(Target::Numbers(&mut self.norm, 0)),
-            Place::Head => self.head.as_mut().map(|head| Target::Rows(head, 0)),
-            Place::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
+            Destination::Embedding => Some(Target::Rows(&mut self.embedding, 0)),
+            Destination::Norm => Some(Target::Numbers(&mut self.norm, 0)),
+            Destination::Head => self.head.as_mut().map(|head| Target::Rows(head, 0)),
+            Destination::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Bounds {
 /// A sequence's share of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Whose.
+    /// The sequence that it is work for.
     pub(crate) id: SequenceId,
     /// The position of the first token to compute.
     pub(crate) first: usize,
@@ -53,18 +53,18 @@ pub(crate) struct Work {
     pub(crate) samples: bool,
 }
 
-/// A step.
+/// What is computed in a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Blocks to copy before anything is computed, `(from, to)`, in this order.
     pub(crate) copies: Vec<(BlockId, BlockId)>,
-    /// At most one for each sequence.
+    /// The work of each sequence that takes part, at most one item for each.
     pub(crate) work: Vec<Work>,
     /// Sequences that run for the first time, with the tokens of their prompts that were cached.
     pub(crate) admitted: Vec<(SequenceId, usize)>,
     /// Sequences that had to give their blocks back.
     pub(crate) preempted: usize,
-    /// Sequences that gave blocks back which they only kept for later.
+    /// Sequences that gave back blocks which they only kept for later.
     pub(crate) reclaimed: usize,
 }
 
@@ -74,19 +74,20 @@ pub(crate) struct Scheduler {
     bounds: Bounds,
     cache: KvCache,
     weight_version: u64,
-    /// In the order of arrival.
+    /// The sequences that run, in the order of their arrival.
     running: Vec<Sequence>,
     waiting: Turns<Sequence>,
-    /// In the order in which they paused; those that have blocks keep them while nobody else needs them.
+    /// The sequences that pause, in the order in which they began to. Those that have blocks keep them while nobody
+    /// else needs them.
     paused: Vec<Sequence>,
-    /// Steps so far.
+    /// The number of steps so far.
     step: u64,
     contested: Contested,
     /// Whether a request came, beside others, since the last step.
     newcomer: bool,
 }
 
-/// Up to which step requests, and parties, are to be mindful of each other.
+/// The steps up to which requests, and parties, are to be mindful of each other.
 #[derive(Debug, Default)]
 struct Contested {
     requests: u64,
@@ -123,7 +124,7 @@ impl Scheduler {
         self.newcomer |= before > 0 && self.waiting.requests() > before;
     }
 
-    /// Sequences that run, and that wait.
+    /// How many sequences run, and how many wait.
     pub(crate) fn load(&self) -> (usize, usize) {
         (self.running.len(), self.waiting.waiting())
     }
@@ -202,7 +203,7 @@ impl Scheduler {
         }
         for sequence in self.waiting.iter_mut().chain(&mut self.paused) {
             sequence.hashes.clear();
-            // Half of a prompt's log-probs must not come from other weights than the other half.
+            // The log-probs of a prompt must not come from two versions of the weights.
             if sequence.scored < sequence.prompt_len - 1 {
                 sequence.scored = 0;
             }

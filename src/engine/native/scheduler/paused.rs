@@ -1,12 +1,12 @@
 //! Sequences whose clients do not read.
 //!
-//! A sequence pauses behind a token, never within its prompt. Whatever becomes of its blocks, it goes on with the same
+//! A sequence pauses after a token, never within its prompt. Whatever becomes of its blocks, it goes on with the same
 //! tokens: what decides the next one is not here, but with its sampler.
 
 use super::{Plan, Scheduler, SequenceId, release, sequence::Sequence};
 
 impl Scheduler {
-    /// Takes a sequence that runs out of the steps. It keeps its blocks as long as nobody needs them.
+    /// Takes a running sequence out of the steps. It keeps its blocks as long as nobody else needs them.
     pub(crate) fn pause(&mut self, id: SequenceId) {
         if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
             let sequence = self.running.remove(index);
@@ -30,7 +30,7 @@ impl Scheduler {
         }
     }
 
-    /// Sequences that pause.
+    /// How many sequences pause.
     pub(crate) fn paused(&self) -> usize {
         self.paused.len()
     }

@@ -16,26 +16,26 @@ use std::{collections::HashMap, hash::Hash};
 use super::{Plan, Scheduler, SequenceId, release, sequence::Sequence, work};
 use crate::engine::native::backend::BLOCK_TOKENS;
 
-/// A prompt is short if it is at most this part of what a step has for prompts.
+/// A prompt is short if it is no longer than this part of what a step has for prompts.
 const SHORT: usize = 8;
 /// The part of a step that is kept for short prompts, and for those who are admitted.
 pub(super) const KEPT: usize = 4;
-/// This part of a step are most sequences of a request.
+/// No request has more sequences in a step than this part of its rows.
 const ROWS: usize = 8;
 const LEAST_ROWS: usize = 64;
-/// Of a party that is not alone.
+/// Rows of a step that a party gets that is not alone.
 const ROWS_OF_A_PARTY: usize = 16;
 const LEAST_ROWS_OF_A_PARTY: usize = 32;
-/// Of a request that is not alone.
+/// Rows of a step that a request gets that is not alone.
 const ROWS_BESIDE_OTHERS: usize = 32;
 const LEAST_ROWS_BESIDE_OTHERS: usize = 16;
-/// Of a request that runs when another one comes, in the next step.
+/// Rows that a running request gets in the next step once another one comes.
 const ROWS_BESIDE_A_NEWCOMER: usize = 128;
 const LEAST_ROWS_BESIDE_A_NEWCOMER: usize = 4;
-/// Of a request that is not alone, this part of a step is the most of a prompt, but no less than `LEAST_PIECE` tokens.
+/// A request that is not alone gets no more than this part of a step for a prompt, but at least `LEAST_PIECE` tokens.
 const PIECE: usize = 4;
 const LEAST_PIECE: usize = 128;
-/// Steps for which a request or a party that was not alone is taken for one that is not.
+/// For so many steps, a request or a party that was not alone counts as not being alone.
 const MOMENT: u64 = 64;
 
 impl Scheduler {
@@ -52,7 +52,7 @@ impl Scheduler {
         }
         let decoding = self.decoding();
         let prefills = decoding.len() < self.running.len() || self.waiting.waiting() > 0;
-        // A step of one token is a prompt's or an output's, in turns.
+        // Where a step has one token, prompts and outputs get it in turns.
         let share = match (prefills, budget) {
             (false, _) => budget,
             (true, 1) => usize::from(self.step.is_multiple_of(2)),
@@ -92,7 +92,7 @@ impl Scheduler {
         rows.into_iter().map(|row| row.id).collect()
     }
 
-    /// Most sequences of a request in a step.
+    /// The most sequences that a request may have in a step.
     pub(super) fn most_sequences(&self) -> usize {
         let tokens = self.bounds.max_num_batched_tokens;
         let alone = (tokens / ROWS).max(LEAST_ROWS);
@@ -101,24 +101,24 @@ impl Scheduler {
         )
     }
 
-    /// Most sequences of a request that decode in this step.
+    /// The most sequences of a request that may decode in this step.
     fn most_rows(&self) -> usize {
         let beside = (self.bounds.max_num_batched_tokens / ROWS_BESIDE_A_NEWCOMER).max(LEAST_ROWS_BESIDE_A_NEWCOMER);
         self.most_sequences().min(if self.newcomer { beside } else { usize::MAX })
     }
 
-    /// Most sequences of a party that decode in a step.
+    /// The most sequences of a party that may decode in a step.
     fn most_rows_of_a_party(&self) -> usize {
         let most = (self.bounds.max_num_batched_tokens / ROWS_OF_A_PARTY).max(LEAST_ROWS_OF_A_PARTY);
         self.unless_alone(self.contested.parties, most)
     }
 
-    /// `most` for who is not alone up to a step, else no bound.
+    /// The bound `most` for whoever counts as not being alone until step `contested`, and none for others.
     fn unless_alone(&self, contested: u64, most: usize) -> usize {
         if self.step <= contested { most } else { usize::MAX }
     }
 
-    /// Most tokens of a prompt in a step.
+    /// The most tokens of a prompt that a step computes.
     pub(super) fn longest_piece(&self) -> usize {
         self.unless_alone(self.contested.requests, (self.bounds.max_num_batched_tokens / PIECE).max(LEAST_PIECE))
     }
@@ -141,13 +141,14 @@ impl Scheduler {
             if tokens > 0 && !plan.has(id) {
                 let before = *budget;
                 self.give(id, tokens, plan, budget);
-                // Those who had to make room leave their tokens.
+                // Sequences that had to make room leave their tokens to others.
                 left = (left + *budget).saturating_sub(before);
             }
         }
     }
 
-    /// Running sequences whose prompts are not computed yet, and how much of each is left, in their line.
+    /// The running sequences whose prompts are not computed yet, in the order in which they are served, and how much of
+    /// each is left.
     fn prompts_in_line(&self) -> Vec<(SequenceId, usize)> {
         let prompts = self.running.iter().filter(|sequence| sequence.is_prefilling());
         let mut prompts: Vec<_> = prompts
@@ -242,7 +243,7 @@ impl Scheduler {
     }
 }
 
-/// How many of the same key come before each one.
+/// For each key, how many equal ones come before it.
 fn ranks<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     let mut counts: HashMap<K, usize> = HashMap::new();
     let rank = |key| {

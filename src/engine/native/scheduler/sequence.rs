@@ -98,7 +98,7 @@ impl Sequence {
         }
     }
 
-    /// The hash of the tokens behind the last whole block; `None` where there are none.
+    /// The hash of the tokens after the last whole block; `None` where there are none.
     pub(super) fn tail_hash(&self) -> Option<BlockHash> {
         let whole = self.token_ids.len() / BLOCK_TOKENS;
         let tail = &self.token_ids[whole * BLOCK_TOKENS..];

@@ -55,8 +55,8 @@ pub(super) fn blocks(model: &str, blocks: u64, dtype: Dtype) -> u64 {
     blocks * 32 * per_token * size("num_hidden_layers")
 }
 
-pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> GenerateRequest {
-    GenerateRequest {
+pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceRequest {
+    SequenceRequest {
         prompt_token_ids: prompt.into(),
         sampling: sampling.valid(),
         prompt_logprobs: None,
@@ -109,7 +109,7 @@ impl Random {
     }
 
     /// Prompts of three families that begin alike, and of their own.
-    pub(super) fn request(&mut self) -> GenerateRequest {
+    pub(super) fn request(&mut self) -> SequenceRequest {
         let (family, length) = (self.below(4), self.below(120) as usize + 1);
         let prompt: Vec<TokenId> = (0..)
             .take(length)
@@ -122,12 +122,12 @@ impl Random {
             seed: Some(u64::from(self.below(1_000))),
             ..params(self.below(24) as usize + 1)
         };
-        GenerateRequest { prompt_logprobs: (self.below(10) == 0).then_some(2), ..request(&prompt, sampling) }
+        SequenceRequest { prompt_logprobs: (self.below(10) == 0).then_some(2), ..request(&prompt, sampling) }
     }
 }
 
 /// Starts all of `requests`: some are of clients, some of sessions, some of nobody, and some are several sequences.
-pub(super) fn in_company(engine: &NativeEngine, requests: &[GenerateRequest]) -> Vec<TokenStream> {
+pub(super) fn in_company(engine: &NativeEngine, requests: &[SequenceRequest]) -> Vec<TokenStream> {
     let parties = [Some(Party::Client("a".into())), None, Some(Party::Session("a".into())), None];
     let mut streams = Vec::new();
     for (index, group) in requests.chunks(3).enumerate() {
@@ -143,7 +143,7 @@ pub(super) fn in_company(engine: &NativeEngine, requests: &[GenerateRequest]) ->
 async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let base = NativeSettings { dtype, kernels: Some(kernels.name()), ..settings(model) };
     let mut random = Random::seeded(0);
-    let requests: Vec<GenerateRequest> = (0..count).map(|_| random.request()).collect();
+    let requests: Vec<SequenceRequest> = (0..count).map(|_| random.request()).collect();
     let alone = NativeSettings { max_num_seqs: 1, max_num_batched_tokens: 512, ..base.clone() };
     let alone = engine(&alone);
     let mut expected = Vec::new();
@@ -187,7 +187,7 @@ async fn prompt_log_probs_are_those_of_the_generation_itself() {
     let engine = engine(&settings("qwen3"));
     let (_, tokens, _) = collected(engine.generate(request(&[5, 6, 7], params(40)))).await;
     let whole: Vec<TokenId> = [5, 6, 7].into_iter().chain(tokens.iter().map(|token| token.id)).collect();
-    let asked = GenerateRequest { prompt_logprobs: Some(3), ..request(&whole, params(1)) };
+    let asked = SequenceRequest { prompt_logprobs: Some(3), ..request(&whole, params(1)) };
     let (scores, ..) = collected(engine.generate(asked)).await;
     assert_eq!(scores.len(), 42);
     assert_eq!(scores[2..], tokens);

@@ -30,7 +30,7 @@ async fn run(engine: &NativeEngine, number: u32) {
         stop_token_ids: (0..random.below(12)).collect(),
         ..params(max_tokens)
     };
-    let asked = GenerateRequest {
+    let asked = SequenceRequest {
         prompt_logprobs: (random.below(20) == 0).then_some(1),
         cache_salt: (random.below(10) == 0).then(|| "salt".into()),
         ..request(&prompt, sampling)
@@ -56,7 +56,7 @@ async fn run(engine: &NativeEngine, number: u32) {
 }
 
 /// Reads a stream to its end, which has to be told; calls `each` after each output.
-async fn read_to_the_end(mut stream: TokenStream, asked: &GenerateRequest, each: impl Fn()) {
+async fn read_to_the_end(mut stream: TokenStream, asked: &SequenceRequest, each: impl Fn()) {
     let scores = asked.prompt_logprobs.map_or(0, |_| asked.prompt_token_ids.len() - 1);
     let (mut prompts, mut tokens, mut end) = (0, 0, None);
     while let Some(output) = stream.next().await {
@@ -83,11 +83,11 @@ async fn read_to_the_end(mut stream: TokenStream, asked: &GenerateRequest, each:
 }
 
 /// A request that makes others give way, and nothing but its length or a shutdown ends.
-fn large_request(random: &mut Random) -> GenerateRequest {
+fn large_request(random: &mut Random) -> SequenceRequest {
     let kinds = 2 + random.below(2);
     let prompt: Vec<TokenId> = (0..=random.below(90)).map(|place| place % kinds).collect();
     let sampling = SamplingParams { ignore_eos: true, ..params(random.below(60) as usize + 1) };
-    GenerateRequest { prompt_logprobs: (random.below(3) == 0).then_some(1), ..request(&prompt, sampling) }
+    SequenceRequest { prompt_logprobs: (random.below(3) == 0).then_some(1), ..request(&prompt, sampling) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,7 +103,7 @@ async fn every_stream_says_how_it_ended_whatever_is_done_meanwhile() {
         // Readers that are late by a few tokens.
         let bounds = BacklogBounds { sequence: [1 << 20, 400][round as usize % 2], ..BacklogBounds::default() };
         let engine = engine.with_backlog(bounds);
-        let requests: Vec<GenerateRequest> = (0..16).map(|_| large_request(&mut random)).collect();
+        let requests: Vec<SequenceRequest> = (0..16).map(|_| large_request(&mut random)).collect();
         let streams = in_company(&engine, &requests);
         let (stop_after, seen) = (u64::from(random.below(700)), AtomicU64::new(0));
         // Whoever reads an output does something to the engine.

@@ -8,7 +8,7 @@ use crate::engine::{FinishReason, SamplingParams};
 /// Room for a few tokens of a sequence.
 const FEW: BacklogBounds = BacklogBounds { sequence: 500, all: 1 << 20, spared: 0 };
 
-fn endless(prompt: u32) -> GenerateRequest {
+fn endless(prompt: u32) -> SequenceRequest {
     request(&[prompt; 40], SamplingParams { ignore_eos: true, ..params(200) })
 }
 
@@ -107,15 +107,15 @@ async fn read_late(
 #[tokio::test]
 async fn who_reads_late_gets_the_same_bits() {
     let mut random = Random::seeded(4);
-    let penalised = |request: GenerateRequest, random: &mut Random| {
+    let penalised = |request: SequenceRequest, random: &mut Random| {
         let sampling = SamplingParams {
             repetition_penalty: [1.0, 1.2][random.below(2) as usize],
             frequency_penalty: [0.0, 0.5][random.below(2) as usize],
             ..SamplingParams::clone(&request.sampling)
         };
-        GenerateRequest { sampling: sampling.valid(), ..request }
+        SequenceRequest { sampling: sampling.valid(), ..request }
     };
-    let requests: Vec<GenerateRequest> = (0..8)
+    let requests: Vec<SequenceRequest> = (0..8)
         .map(|_| {
             let request = random.request();
             penalised(request, &mut random)

@@ -102,7 +102,7 @@ pub(crate) fn widen(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<f32>) {
     }
 }
 
-/// The same numbers as they are, where they are stored in bf16.
+/// The same numbers without a change, where they are stored in bf16.
 pub(crate) fn as_bf16(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<bf16>) {
     if dtype == WeightDtype::Bf16 {
         out.extend(bytes.as_chunks::<2>().0.iter().map(|two| bf16::from_le_bytes(*two)));
@@ -132,7 +132,7 @@ pub(crate) trait Rows: Sync {
         Ok(())
     }
 
-    /// The same rows as they are stored, where that is another way.
+    /// The same rows as they are stored, where they are stored as blocks.
     fn blocks(&self) -> Option<&dyn BlockRows> {
         None
     }
@@ -140,7 +140,7 @@ pub(crate) trait Rows: Sync {
 
 /// Rows of a GGUF file, each of whole blocks.
 pub(crate) trait BlockRows: Sync {
-    /// Of the blocks.
+    /// The type of the blocks.
     fn dtype(&self) -> GgmlDType;
 
     /// The blocks of some rows.

@@ -33,7 +33,7 @@ pub(crate) struct SafetensorsFiles {
 #[derive(Debug)]
 struct Entry {
     file: usize,
-    /// Of the first byte, in the file.
+    /// Where its first byte is in the file.
     offset: u64,
     dtype: Dtype,
     shape: Vec<usize>,

@@ -7,26 +7,26 @@
 const BEGIN: u32 = 1;
 /// In front of the first name.
 const FIRST: u32 = 1 << 1;
-/// Behind a comma between calls.
+/// After a comma between calls.
 const NEXT: u32 = 1 << 2;
-/// Behind a call that may end the list.
+/// After a call that may end the list.
 const LAST: u32 = 1 << 3;
-/// Behind a call that a comma must follow.
+/// After a call that a comma must follow.
 const COMMA: u32 = 1 << 4;
 /// The text begins as it must.
 const OPEN: u32 = 1 << 5;
 
 /// In a name.
 const NAME: u32 = 1;
-/// Behind the parenthesis.
+/// After the parenthesis.
 const ARGUMENTS: u32 = 1 << 1;
-/// Behind a comma between arguments.
+/// After a comma between arguments.
 const ARGUMENT: u32 = 1 << 2;
 /// In a key.
 const KEY: u32 = 1 << 3;
 /// In a value.
 const VALUE: u32 = 1 << 4;
-/// Behind white space in a value.
+/// After white space in a value.
 const SPACE: u32 = 1 << 5;
 
 /// Where the states of a call begin that a comma must follow, and those of one that may end the list.
@@ -79,7 +79,7 @@ fn after(states: u32, c: char) -> u32 {
     next
 }
 
-/// The states of a call behind a character, and whether that may have ended the call.
+/// The states of a call after a character, and whether that may have ended the call.
 fn after_in_call(states: u32, c: char, ending: bool) -> (u32, bool) {
     let is = |state: u32| states & state != 0;
     let word = c.is_alphanumeric() || c == '_';

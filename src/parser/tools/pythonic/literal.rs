@@ -173,7 +173,7 @@ fn negated(number: &Integer) -> Option<Integer> {
 fn number(source: &mut Source<'_>) -> Option<Value> {
     let rest = source.rest();
     let mut end = 0;
-    // A sign belongs to the number behind an exponent only; hexadecimal digits include `e`.
+    // A sign belongs to the number after an exponent only; hexadecimal digits include `e`.
     let based = rest.len() > 1 && rest.starts_with('0') && rest[1..].starts_with(['x', 'X', 'o', 'O', 'b', 'B']);
     for (at, c) in rest.char_indices() {
         let exponent = !based && matches!(rest[..at].chars().next_back(), Some('e' | 'E'));

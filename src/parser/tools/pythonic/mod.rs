@@ -4,7 +4,7 @@
 //! The whole text is a list of calls, or it is content. Llama 4 may put it between `<|python_start|>` and `<|python_end|>`.
 //!
 //! What deviates on purpose:
-//! - Only what a list of calls is made of is read as Python. Behind the list there may be names and whole numbers, and
+//! - Only what a list of calls is made of is read as Python. After the list there may be names and whole numbers, and
 //!   arguments without a key may be a name or a value; where vLLM takes more Python there, the text is content here.
 //! - `\N{…}`, half of a surrogate pair, and hexadecimal, octal and binary integers beyond 128 bits make content, too.
 //! - vLLM's check may run for long, and then gives up after a second. Ours looks at each character once.
@@ -121,19 +121,19 @@ fn calls(text: &str) -> Option<Vec<ToolCall>> {
     ends(source.rest()).then_some(calls)
 }
 
-/// Whether nothing comes behind the list but what Python takes for statements: names, and whole numbers.
+/// Whether nothing comes after the list but what Python takes for statements: names, and whole numbers.
 fn ends(rest: &str) -> bool {
     let mut lines = rest.split('\n').map(|line| line.split('#').next().unwrap_or(line));
-    let behind = lines.next().unwrap_or("").trim_matches(SPACE);
+    let after = lines.next().unwrap_or("").trim_matches(SPACE);
     let first =
-        behind.is_empty() || behind.strip_prefix(';').is_some_and(|rest| statements(rest.trim_start_matches(SPACE)));
+        after.is_empty() || after.strip_prefix(';').is_some_and(|rest| statements(rest.trim_start_matches(SPACE)));
     first && lines.all(statements)
 }
 
 /// What is white space within a line.
 const SPACE: [char; 3] = [' ', '\t', '\u{c}'];
 
-/// Whether a line is of statements with semicolons behind them, and does not begin with white space.
+/// Whether a line is of statements with semicolons after them, and does not begin with white space.
 fn statements(line: &str) -> bool {
     let line = line.trim_end_matches(SPACE);
     let mut statements = line.strip_suffix(';').unwrap_or(line).split(';').map(|text| text.trim_matches(SPACE));
@@ -158,7 +158,7 @@ fn call(source: &mut Source<'_>) -> Option<ToolCall> {
             arguments.insert(key.to_owned(), literal::value(source)?);
             return Some(());
         }
-        // Behind a key, Python takes no argument without one.
+        // After a key, Python takes no argument without one.
         if keyed {
             return None;
         }

@@ -48,7 +48,7 @@ impl<'t> Source<'t> {
         comes
     }
 
-    /// The character that comes behind white space.
+    /// The character that comes after white space.
     pub(super) fn peek(&mut self) -> Option<char> {
         self.skip_space();
         self.rest().chars().next()

@@ -1,4 +1,4 @@
-//! Python's string literals: prefixes, both kinds of quotes, escapes, and several behind one another as one.
+//! Python's string literals: prefixes, both kinds of quotes, escapes, and several one after another as one.
 //!
 //! Refuses bytes, f-strings with values in them, and characters by name.
 

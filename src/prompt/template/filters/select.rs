@@ -51,7 +51,7 @@ fn attribute<'a>(arguments: &'a Arguments<'_>) -> Result<&'a Value, Error> {
     arguments.positional().first().ok_or_else(|| error("Missing parameter for attribute name"))
 }
 
-// Of anything false jinja2 makes nothing, before it asks whether it could be iterated over.
+// jinja2 makes no items of anything false, before it asks whether it could be iterated over.
 fn truthy_items(value: &Value) -> Result<Vec<Value>, Error> {
     if value.is_true() { items(value) } else { Ok(Vec::new()) }
 }

@@ -49,7 +49,7 @@ pub(super) struct Renderer<'t> {
     output: Vec<Output>,
     namespaces: Vec<Namespace>,
     macros: Vec<Defined<'t>>,
-    /// Those that run, the innermost last.
+    /// The loops that run, the innermost last.
     loops: Vec<Loop<'t>>,
     loops_so_far: usize,
 }

@@ -218,7 +218,7 @@ impl<'s> Parser<'_, 's> {
         }
     }
 
-    // What stands between commas up to a bracket, which is skipped. The last one may have a comma behind it.
+    // What stands between commas up to a bracket, which is skipped. The last one may have a comma after it.
     fn separated<T>(&mut self, close: &str, part: impl Fn(&mut Self) -> TokenResult<T>) -> TokenResult<Vec<T>> {
         let mut parts = Vec::new();
         while !self.is_operator(close) {

@@ -101,7 +101,7 @@ pub(super) enum Expression {
     Postfix(Box<Expression>, Vec<Step>),
 }
 
-/// `value if test if test`, and the next arm stands behind its `else`.
+/// `value if test if test`, and the next arm stands after its `else`.
 #[derive(Debug)]
 pub(super) struct Arm {
     pub(super) value: Expression,

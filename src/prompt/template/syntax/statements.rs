@@ -42,7 +42,7 @@ pub(super) struct Parser<'t, 's> {
     /// How many brackets and statements are open.
     depth: usize,
     is_in_loop: bool,
-    /// Of the macros that are open, the innermost last.
+    /// What the macros that are open speak of, the innermost last.
     uses: Vec<Uses>,
     blocks: Vec<&'s str>,
 }
@@ -323,7 +323,7 @@ impl<'s> Parser<'_, 's> {
         Ok(Statement::Scope(body))
     }
 
-    // The parameters of a macro, from behind the bracket that opens them to behind the one that closes them.
+    // The parameters of a macro, from after the bracket that opens them to after the one that closes them.
     fn parameters(&mut self) -> TokenResult<Vec<(Box<str>, Option<Expression>)>> {
         let mut parameters: Vec<(Box<str>, Option<Expression>)> = Vec::new();
         while !self.skip_operator(")") {

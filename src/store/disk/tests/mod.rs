@@ -13,7 +13,7 @@ use simulated::Disk;
 const MOST: u64 = 120_000;
 
 /// As a store returns it.
-type Record = Option<(RecordState, Vec<u8>)>;
+type Kept = Option<(RecordState, Vec<u8>)>;
 
 /// The store of a new process; `None` where the disk cannot be read.
 fn try_store(disk: &Disk) -> Result<DiskStore, DatabaseError> {
@@ -29,11 +29,11 @@ fn new_disk() -> (Disk, DiskStore) {
 }
 
 /// Everything that the store has of the ids that occur.
-fn contents(store: &DiskStore, ids: &[String]) -> Result<Vec<Record>, StoreError> {
+fn contents(store: &DiskStore, ids: &[String]) -> Result<Vec<Kept>, StoreError> {
     ids.iter().map(|id| store.get(id)).collect()
 }
 
-fn expected(model: &Model, ids: &[String]) -> Vec<Record> {
+fn expected(model: &Model, ids: &[String]) -> Vec<Kept> {
     ids.iter().map(|id| model.get(id)).collect()
 }
 
@@ -72,7 +72,7 @@ fn ids_of(events: &[Event]) -> Vec<String> {
     ids
 }
 
-/// Does it to both; where the disk failed, it was done or not, as a whole.
+/// Does the action to both. Where the disk failed, it was done as a whole, or not at all.
 fn act(store: &DiskStore, disk: &Disk, model: &mut Model, action: &Action, ids: &[String]) {
     let before = model.clone();
     let failed = match action {

@@ -5,10 +5,10 @@
 pub(super) enum Vocabulary {
     /// The family's own, by its directory.
     Own(&'static str),
-    /// SmolLM2's, with these special tokens behind it.
+    /// SmolLM2's, with these special tokens after it.
     SmolLm2 {
         special: &'static [&'static str],
-        /// They swallow the white space behind them.
+        /// They swallow the white space after them.
         rstrip: bool,
     },
 }

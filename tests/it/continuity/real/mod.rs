@@ -77,7 +77,7 @@ fn refusal(family: &str, shape: &str, end: End) -> Option<UnprovableSplice> {
         ("developer later", _) if !gemma4 && !family.starts_with("gptoss") => Some(UnprovableSplice::MessagesMoved),
         // These write all system messages in front.
         ("system later", _) if starts_with(&["deepseek", "cohere2"]) => Some(UnprovableSplice::MessagesMoved),
-        // A content is shown behind what tools said to the calls that the model wrote behind it.
+        // A content is shown after what tools said to the calls that the model wrote after it.
         (
             "content and call"
             | "thoughts and calls"

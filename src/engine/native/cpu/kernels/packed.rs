@@ -97,7 +97,7 @@ impl Operand {
         (self.rows, self.columns, self.stride) = (rows, columns, stride);
     }
 
-    /// Of its numbers.
+    /// The precision of its numbers.
     pub(crate) fn precision(&self) -> Precision {
         match self.numbers {
             Numbers::Bf16(_) => Precision::Bf16,

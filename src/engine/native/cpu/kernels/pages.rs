@@ -35,7 +35,7 @@ pub(super) enum Stored {
 }
 
 impl Stored {
-    /// As many zeros.
+    /// Memory for `len` zeros.
     pub(super) fn zeros(precision: Precision, len: usize) -> Result<Self, NoRoom> {
         match precision {
             Precision::Bf16 => Pages::zeros(len).map(Self::Bf16),
@@ -43,7 +43,7 @@ impl Stored {
         }
     }
 
-    /// Has some of them fetched into the caches.
+    /// Has some numbers fetched into the caches.
     pub(super) fn prefetch(&self, range: Range<usize>) {
         match self {
             Self::Bf16(numbers) => prefetch(&numbers[range]),
@@ -66,7 +66,7 @@ fn prefetch<T>(numbers: &[T]) {
 const HUGE: usize = 2 << 20;
 
 impl<T: Pod> Pages<T> {
-    /// As many zeros, if the system has addresses for them.
+    /// Memory for `len` zeros, if the system has addresses for them.
     pub(super) fn zeros(len: usize) -> Result<Self, NoRoom> {
         let wanted = len.checked_mul(size_of::<T>()).ok_or(NoRoom)?;
         // Room to begin at a huge page and to end with one.
@@ -77,7 +77,7 @@ impl<T: Pod> Pages<T> {
         // Small buffers would waste most of a huge page.
         #[cfg(target_os = "linux")]
         if wanted >= HUGE / 2 {
-            // That it is refused changes nothing but the speed.
+            // Where huge pages are refused, nothing changes but the speed.
             let _ = mapping.advise_range(Advice::HugePage, start, whole);
         }
         Ok(Self { mapping, bytes: start..start + wanted, numbers: PhantomData })

@@ -27,7 +27,7 @@ impl<'a, T> Parts<'a, T> {
     /// If the part is not inside of the buffer.
     #[expect(clippy::mut_from_ref, reason = "the callers keep the parts apart")]
     pub(super) unsafe fn part(&self, from: usize, len: usize) -> &mut [T] {
-        assert!(from <= self.len && len <= self.len - from, "a part ends behind its buffer");
+        assert!(from <= self.len && len <= self.len - from, "a part ends after its buffer");
         // SAFETY: inside of the buffer, and the caller promises that nothing else refers to it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
     }
@@ -37,7 +37,7 @@ impl<'a, T> Parts<'a, T> {
     /// # Panics
     /// If there is no such element.
     pub(super) fn address(&self, index: usize) -> *mut T {
-        assert!(index < self.len, "an element behind its buffer");
+        assert!(index < self.len, "an element after its buffer");
         // SAFETY: inside of the buffer.
         unsafe { self.start.add(index) }
     }

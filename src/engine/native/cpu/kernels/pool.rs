@@ -43,11 +43,11 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Of [`Shared::round`]: nobody may join any more.
+/// The bit of [`Shared::round`] that says that nobody may join any more.
 const CLOSED: u64 = 1 << 31;
-/// Of [`Shared::round`]: the number of workers in it.
+/// The bits of [`Shared::round`] that count the workers in it.
 const JOINED: u64 = CLOSED - 1;
-/// Of [`Shared::round`]: where its number begins.
+/// The bit of [`Shared::round`] at which its number begins.
 const NUMBER: u32 = 32;
 
 impl Pool {

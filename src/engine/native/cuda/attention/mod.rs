@@ -7,8 +7,8 @@ use candle_core::{D, Result, Tensor};
 
 use super::{
     cache::Cache,
-    plan::{MaskShape, Plan, SingleRows},
     products::{batched, batched_transposed, padded_rows},
+    shared::{MaskShape, SingleRows, StepShared},
 };
 use crate::engine::native::backend::{AttentionShape, BLOCK_TOKENS, Span};
 
@@ -55,7 +55,7 @@ struct Gathered {
     values: Tensor,
     /// The first position.
     first: usize,
-    /// The position behind the last one that counts; zeros may follow.
+    /// The position after the last one that counts; zeros may follow.
     end: usize,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn attend_span(
     span: &Span,
     cache: &Cache,
     setting: Setting,
-    plan: &Plan,
+    shared: &StepShared,
 ) -> Result<Tensor> {
     let (tiles, gathered) = (setting.tiles, Gathered::new(span, cache, setting)?);
     let mut rows = Vec::new();
@@ -87,26 +87,26 @@ pub(super) fn attend_span(
         let tokens = tiles.queries.min(span.tokens - first);
         let tile = queries.narrow(0, first, tokens)?;
         let tile = if tiles.equal { padded_rows(&tile, tiles.queries)? } else { tile };
-        let attended = attend_tile(&tile, span.first_position + first, &gathered, setting, plan)?;
+        let attended = attend_tile(&tile, span.first_position + first, &gathered, setting, shared)?;
         rows.push(attended.narrow(0, 0, tokens)?);
     }
     Tensor::cat(&rows, 0)
 }
 
-/// The same for rows that each end another sequence, or another part of one.
+/// Attends for rows that each end another sequence, or another part of one.
 pub(super) fn attend_single_rows(
     queries: &Tensor,
     rows: &SingleRows,
     cache: &Cache,
     setting: Setting,
-    plan: &Plan,
+    shared: &StepShared,
 ) -> Result<Tensor> {
     let mut attended = Vec::with_capacity(rows.lengths.len());
     for (row, (length, span)) in rows.lengths.iter().zip(&rows.spans).enumerate() {
         let length = *length as usize;
-        let blocks = plan.spans[*span].blocks[..length.div_ceil(BLOCK_TOKENS)].to_vec();
+        let blocks = shared.spans[*span].blocks[..length.div_ceil(BLOCK_TOKENS)].to_vec();
         let alone = Span { first_row: row, tokens: 1, first_position: length - 1, blocks };
-        attended.push(attend_span(&queries.narrow(0, row, 1)?, &alone, cache, setting, plan)?);
+        attended.push(attend_span(&queries.narrow(0, row, 1)?, &alone, cache, setting, shared)?);
     }
     Tensor::cat(&attended, 0)
 }
@@ -117,7 +117,7 @@ fn attend_tile(
     position: usize,
     gathered: &Gathered,
     Setting { shape: AttentionShape { scale, window, .. }, tiles }: Setting,
-    plan: &Plan,
+    shared: &StepShared,
 ) -> Result<Tensor> {
     let (tokens, heads, head_dim) = queries.dims3()?;
     let (kv_heads, positions, _) = gathered.keys.dims3()?;
@@ -134,7 +134,7 @@ fn attend_tile(
         }
         let scores = batched_transposed(&by_head, &gathered.keys.narrow(1, first, keys)?)?;
         let scores = (scores * f64::from(scale))?;
-        let scores = match plan.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, window })? {
+        let scores = match shared.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, window })? {
             None => scores,
             Some(mask) => {
                 let scores = scores.reshape((kv_heads, tokens, group, keys))?;

@@ -47,14 +47,14 @@ impl Sequence {
             part.slice_set(&nothing, 0, 0).unwrap();
         }
         let sequence = Self { heads, kept, rows, states, cache, blocks };
-        let mut plan = sequence.plan(&[(0, length)]);
-        sequence.cache.write(&sequence.states, heads * kept.head_dim, &mut plan).unwrap();
-        assert_eq!(plan.finite().unwrap(), [true]);
+        let mut shared = sequence.begin_step(&[(0, length)]);
+        sequence.cache.write(&sequence.states, heads * kept.head_dim, &mut shared).unwrap();
+        assert_eq!(shared.finite().unwrap(), [true]);
         sequence
     }
 
     /// Spans of `(first position, tokens)`, all of this sequence.
-    fn plan(&self, spans: &[(usize, usize)]) -> Plan {
+    fn begin_step(&self, spans: &[(usize, usize)]) -> StepShared {
         let mut batch = Batch::default();
         for (first_position, tokens) in spans {
             let (first_row, tokens) = (batch.token_ids.len(), *tokens);
@@ -63,7 +63,7 @@ impl Sequence {
             batch.token_ids.resize(first_row + tokens, 0);
         }
         let rows = batch.token_ids.len();
-        Plan::new(&test_device(), &batch, Angles { cosines: vec![1.0; rows], sines: vec![0.0; rows] }).unwrap()
+        StepShared::new(&test_device(), &batch, Angles { cosines: vec![1.0; rows], sines: vec![0.0; rows] }).unwrap()
     }
 
     /// Attention of one head of one position.
@@ -111,7 +111,7 @@ impl Sequence {
         let out = Tensor::full(f32::NAN, (positions.len(), self.heads * self.kept.head_dim), &test_device()).unwrap();
         let out = out.to_dtype(dtype).unwrap();
         let shape = AttentionShape { heads: self.heads, scale: SCALE, window: None };
-        backend.attend_all(&states, &self.cache, shape, &self.plan(spans), &out).unwrap();
+        backend.attend_all(&states, &self.cache, shape, &self.begin_step(spans), &out).unwrap();
         let found = out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap();
         let mut rows: BTreeMap<usize, &[f32]> = BTreeMap::new();
         for (row, position) in found.iter().zip(positions) {
@@ -134,9 +134,10 @@ fn tiles_of_any_size_give_what_attention_is_defined_as() {
     {
         let shape = AttentionShape { heads, scale: SCALE, window };
         for (first, tokens) in [(0, length), (511, 40), (650, 50), (699, 1)] {
-            let plan = sequence.plan(&[(first, tokens)]);
+            let shared = sequence.begin_step(&[(first, tokens)]);
             let own = queries.narrow(0, first, tokens).unwrap();
-            let found = attend_span(&own, &plan.spans[0], &sequence.cache, Setting { shape, tiles }, &plan).unwrap();
+            let found =
+                attend_span(&own, &shared.spans[0], &sequence.cache, Setting { shape, tiles }, &shared).unwrap();
             let found = found.to_vec2::<f32>().unwrap();
             for token in (0..tokens).step_by(13) {
                 let error = sequence.error(&found[token], first + token, window);

@@ -6,7 +6,7 @@ use mistralrs_paged_attn::{paged_attention, reshape_and_cache};
 use super::{
     super::{
         cache::Cache,
-        plan::{Plan, Tables},
+        shared::{StepShared, Tables},
     },
     rows::new_keys,
 };
@@ -31,14 +31,14 @@ pub(in super::super) fn serve(cache: &Cache) -> bool {
 }
 
 /// Writes the keys and values of all rows, which begin at number `first` of each.
-pub(in super::super) fn write_cache(states: &Tensor, first: usize, cache: &Cache, plan: &Plan) -> Result<()> {
+pub(in super::super) fn write_cache(states: &Tensor, first: usize, cache: &Cache, shared: &StepShared) -> Result<()> {
     let CacheShape { heads, head_dim } = cache.shape();
     let rows = states.dim(0)?;
     let new = Tensor::zeros((rows, 2 * heads * head_dim), cache.keys.dtype(), states.device())?;
-    new_keys(states, first, &new, &plan.broken)?;
+    new_keys(states, first, &new, &shared.broken)?;
     let new = new.reshape((rows, 2 * heads, head_dim))?;
     let (keys, values) = (new.narrow(1, 0, heads)?, new.narrow(1, heads, heads)?);
-    reshape_and_cache(&keys, &values, None, None, &cache.keys, &cache.values, &plan.slots()?)
+    reshape_and_cache(&keys, &values, None, None, &cache.keys, &cache.values, &shared.slots()?)
 }
 
 /// Attention of single rows, `[rows, heads, head_dim]`, over their blocks; the result is `[rows, heads * head_dim]`.

@@ -93,13 +93,13 @@ struct Product {
     left: Side,
     right: Side,
     out: Side,
-    /// Of the result.
+    /// The rows of the result.
     rows: usize,
     columns: usize,
     /// How many products are summed for each number of the result.
     depth: usize,
     batches: usize,
-    /// Of `left` and `right`.
+    /// The type of the numbers of `left` and `right`.
     dtype: sys::cudaDataType_t,
     beta: f32,
 }

@@ -85,7 +85,7 @@ fn rows_of(tensor: &Tensor) -> Result<(u64, usize, usize)> {
     Ok((address(tensor)?, rows, columns))
 }
 
-/// The same of f32.
+/// The address and the lengths of a tensor of f32.
 fn sums_of(tensor: &Tensor) -> Result<(u64, usize, usize)> {
     if tensor.dtype() != DType::F32 {
         bail!("states of {:?}", tensor.dtype());

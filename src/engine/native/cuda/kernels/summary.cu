@@ -91,7 +91,7 @@ extern "C" __global__ void block_sums(
     }
 }
 
-// A block of threads for each wanted block of logits: `wanted[2 * i]` is its row, the number behind it its place.
+// A block of threads for each wanted block of logits: `wanted[2 * i]` is its row, the number after it its place.
 extern "C" __global__ void blocks_of(const float *logits, const unsigned *wanted, float *out, unsigned width) {
     const unsigned column = wanted[2 * blockIdx.x + 1] * BLOCK + threadIdx.x;
     const float *row = logits + size_t(wanted[2 * blockIdx.x]) * width;

@@ -13,7 +13,7 @@ pub(super) const B_TILE: usize = 1024;
 pub(super) struct Panel {
     pub(super) a: *const u16,
     pub(super) a_stride: usize,
-    /// Tiles of one block lie behind each other.
+    /// Tiles of one block lie after each other.
     pub(super) b: *const u16,
     pub(super) b_block: usize,
     pub(super) c: *mut f32,

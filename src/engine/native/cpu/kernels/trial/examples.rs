@@ -16,7 +16,7 @@ use crate::engine::native::{
 const ERROR_OF_A_SUMMAND: f32 = 1e-6;
 /// What attention may be off over values up to 1: weights and results are rounded to bf16 by both sides.
 const ERROR_OF_BF16_ATTENTION: f32 = 0.016;
-/// The same in f32.
+/// How far attention in f32 may be off.
 const ERROR_OF_F32_ATTENTION: f32 = 4e-5;
 
 const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];

@@ -25,7 +25,7 @@ pub(crate) use signals::try_under_signals;
 pub struct Mismatch {
     /// What was computed, and on which shape.
     operation: String,
-    /// Which of its numbers.
+    /// The index of the number that differs.
     index: usize,
     found: f32,
     expected: f32,
@@ -36,7 +36,7 @@ pub struct Mismatch {
 enum Tolerance {
     /// Not at all.
     SameBits,
-    /// By this much.
+    /// Numbers may differ by this much.
     Within(f32),
 }
 

@@ -1,4 +1,4 @@
-//! That the trial passes what is right, and nothing else.
+//! The trial passes what is right, and nothing else.
 
 use super::*;
 use crate::engine::native::cpu::kernels::Pool;

@@ -41,7 +41,7 @@ impl Random {
         usize::try_from(self.next() % end as u64).unwrap()
     }
 
-    /// Of either sign, from 1/64 to 4.
+    /// A random number of either sign, from 1/64 to 4.
     fn bf16(&mut self) -> u16 {
         let (sign, exponent, fraction) = (self.below(2), 121 + self.below(8), self.below(128));
         u16::try_from(sign << 15 | exponent << 7 | fraction).unwrap()
@@ -103,7 +103,7 @@ impl Product {
         }
     }
 
-    /// The kernel's result, for some of K, where everything between and behind the matrices is poisoned or watched.
+    /// The kernel's result, for some of K, where everything between and after the matrices is poisoned or watched.
     fn compute(&self, gaps: Gaps, k: Range<usize>, accumulate: bool) -> Vec<f32> {
         emulate_unless_available();
         let (a_stride, b_stride) = (k.len() + gaps.a, k.len() * BLOCK + gaps.b);
@@ -152,7 +152,7 @@ impl Product {
     }
 }
 
-/// From the first element to the last one, the gap behind it left out.
+/// The elements from the first to the last one, without the gap after that.
 fn spanned(count: usize, stride: usize, gap: usize) -> usize {
     (count * stride).saturating_sub(gap)
 }

@@ -41,7 +41,7 @@ pub(super) struct Division {
     pub(super) single: Option<SingleRows>,
     /// Spans that attend over gathered keys and values.
     pub(super) gathered: Vec<usize>,
-    /// Of `single`.
+    /// The tables of blocks of the rows in `single`.
     tables: OnceCell<Tables>,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Policy {
     pub(super) invariant: bool,
 }
 
-/// A step.
+/// What the layers of a step share.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct StepShared {
     device: Device,
     pub(super) spans: Vec<Span>,
     pub(super) cosines: Tensor,
@@ -76,7 +76,7 @@ pub(crate) struct Plan {
     /// For each row 0 while all its keys and values are finite, NaN otherwise.
     pub(super) broken: Tensor,
     runs: Vec<Run>,
-    /// Of each row, on the device.
+    /// The slot of each row in the cache, on the device.
     slots: OnceCell<Tensor>,
     divisions: RefCell<HashMap<Option<usize>, Rc<Division>>>,
     masks: RefCell<HashMap<MaskShape, Tensor>>,
@@ -96,7 +96,7 @@ pub(super) struct MaskShape {
 /// less itself is not a number.
 const MASKED: f32 = -1e30;
 
-impl Plan {
+impl StepShared {
     pub(super) fn new(device: &Device, batch: &Batch, angles: Angles) -> Result<Self> {
         let rows = batch.token_ids.len();
         let half = angles.cosines.len() / rows;
@@ -309,8 +309,8 @@ mod tests {
     fn where_every_key_counts_there_is_no_mask() {
         let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
         let angles = Angles { cosines: vec![1.0], sines: vec![0.0] };
-        let plan = Plan::new(&test_device(), &batch, angles).unwrap();
-        let is_masked = |keys, window| plan.mask(shape(keys, window)).unwrap().is_some();
+        let shared = StepShared::new(&test_device(), &batch, angles).unwrap();
+        let is_masked = |keys, window| shared.mask(shape(keys, window)).unwrap().is_some();
         assert!(!is_masked(0..5, None));
         assert!(is_masked(0..6, None));
         assert!(!is_masked(1..5, Some(5)));

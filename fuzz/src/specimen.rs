@@ -57,12 +57,12 @@ impl Kind {
 }
 
 /// A directory with a file of some kind, among all others that it needs.
-pub(crate) struct Place {
+pub(crate) struct Specimen {
     directory: TempDir,
     pub(crate) kind: Kind,
 }
 
-impl Place {
+impl Specimen {
     /// With a store of responses that `store` makes, where that is the file.
     pub(crate) fn new(kind: Kind, store: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
@@ -83,14 +83,14 @@ impl Place {
                 .expect("another name");
             fs::write(directory.path().join(kind.name()), index_of(&tensors)).expect("the index");
         }
-        let place = Self { directory, kind };
+        let specimen = Self { directory, kind };
         if kind == Kind::Gguf {
-            fs::copy(root().join("fuzz/seeds/gguf/whole"), place.path()).expect("a GGUF file");
+            fs::copy(root().join("fuzz/seeds/gguf/whole"), specimen.path()).expect("a GGUF file");
         }
         if kind == Kind::Store {
-            store(&place.path());
+            store(&specimen.path());
         }
-        place
+        specimen
     }
 
     pub(crate) fn path(&self) -> PathBuf {
