@@ -16,13 +16,13 @@ use crate::{
 pub struct TextOptions {
     /// Strings that end the generation; none is empty.
     pub stop: Vec<String>,
-    /// Leave the stop string or stop token in the text.
+    /// Whether the stop string or stop token stays in the text.
     pub include_stop_str_in_output: bool,
-    /// Leave special tokens out of the text, unless `format` needs them.
+    /// Whether special tokens are left out of the text, unless `format` needs them.
     pub skip_special_tokens: bool,
     /// Where special tokens are in the text and follow each other, leave in what the tokenizer decodes between them.
     pub spaces_between_special_tokens: bool,
-    /// Read reasoning and tool calls out of the text.
+    /// How reasoning and tool calls are read out of the text.
     pub format: OutputFormat,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct TextDecoder {
     pushed: usize,
     /// Decoded but not yet given out, because a stop string may start in it.
     held: String,
-    /// Bytes of `held` that stood there before stop strings counted (`min_tokens`).
+    /// How many bytes of `held` stood there before stop strings counted (`min_tokens`).
     unchecked: usize,
     longest_stop: usize,
     /// The special tokens that have a text; `None` where the decoder decides for all of them.

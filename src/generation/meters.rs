@@ -42,13 +42,15 @@ impl Siblings {
         Arc::new(Self { n, running: AtomicUsize::new(n), most_tokens: AtomicUsize::new(0) })
     }
 
-    /// `sequences` of them never started; the most tokens of any if these were the last ones.
+    /// Takes note that `sequences` of them never started. Returns the most tokens of any sequence if these were the
+    /// last ones.
     fn skipped(&self, sequences: usize) -> Option<usize> {
         let before = self.running.fetch_sub(sequences, Ordering::AcqRel);
         (sequences > 0 && before == sequences).then(|| self.most_tokens.load(Ordering::Acquire))
     }
 
-    /// One has ended after `tokens`; the most tokens of any once it was the last one.
+    /// Takes note that one has ended after `tokens` tokens. Returns the most tokens of any sequence if it was the last
+    /// one.
     fn ended(&self, tokens: usize) -> Option<usize> {
         let most = self.most_tokens.fetch_max(tokens, Ordering::AcqRel).max(tokens);
         (self.running.fetch_sub(1, Ordering::AcqRel) == 1).then_some(most)

@@ -43,7 +43,7 @@ pub struct GenerationRequest {
     pub prompt_token_ids: Arc<[TokenId]>,
     /// How many sequences, at least 1.
     pub sequences: usize,
-    /// Who shares the engine evenly with others; `None` for the request itself.
+    /// Who takes turns with others at the engine; `None` for the request itself.
     pub party: Option<Party>,
     /// The parameters of the first sequence, see [`ValidSamplingParams::of_sequence`].
     pub sampling: Arc<ValidSamplingParams>,
@@ -53,7 +53,7 @@ pub struct GenerationRequest {
     pub cache_salt: Option<Arc<str>>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
-    /// Whose it is: nobody else can abort it by its ids.
+    /// The owner of the request: nobody else can abort it by its ids.
     pub owner: Option<Arc<str>>,
     /// The ids by which it can be aborted.
     pub request_ids: Arc<[Arc<str>]>,
@@ -147,7 +147,7 @@ pub struct Generator {
 /// What is logged of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestLog {
-    /// Most ids of a prompt in a line; prompts are shown at the level `debug` only.
+    /// The most ids of a prompt that a line of the log shows; prompts are shown at the level `debug` only.
     pub max_ids: Option<usize>,
 }
 
@@ -222,7 +222,8 @@ fn events(
                         EngineError::Failed(format!("cannot decode sampled token {}: {error}", token.id))
                     })?;
                     let mut text = piece.text;
-                    // As in vLLM: looked for after every other end but a stop string, which is found later.
+                    // As in vLLM, loops are looked for after every other end, except for a stop string, which is found
+                    // later.
                     if loops.after(token.id) && finish.is_none() {
                         finish = Some(Finish::Repetition);
                     }

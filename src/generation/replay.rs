@@ -45,7 +45,7 @@ impl Recording {
         }
     }
 
-    /// The engine's stream as it was; silent at the end of one that goes on.
+    /// The engine's stream as it was. The stream of a generation that goes on is silent at its end.
     fn outputs(&self) -> BoxStream<'static, Result<EngineOutput, EngineError>> {
         let tokens = self.tokens.iter().cloned().map(EngineOutput::Token);
         let outputs: Vec<_> = tokens.chain(self.reason().map(EngineOutput::Finished)).map(Ok).collect();
@@ -61,14 +61,14 @@ impl Generator {
     /// recording that contradicts itself, such as one that goes on after a stop string, is an error with the reason.
     pub fn replay(&self, recording: &Recording, from: usize) -> Result<Completion, String> {
         if recording.finish == Some(Finish::Repetition) {
-            // Where a loop was noticed, nothing was held back: as where the tokens ran out.
+            // Where a loop was noticed, nothing was held back, just as where the tokens ran out.
             let cut = Recording { finish: Some(Finish::Length), ..recording.clone() };
             let replayed = self.replay(&cut, from)?;
             return Ok(Completion { finish: replayed.finish.map(|_| Finish::Repetition), ..replayed });
         }
         let mut events = self.replayed(recording)?;
         let (mut before, mut after) = (Completion::default(), Completion::default());
-        // Nothing is waited for: all tokens are there.
+        // Nothing has to be waited for, since all tokens are there.
         while let Some(Some(event)) = events.next().now_or_never() {
             let event = event.map_err(|error| match &recording.finish {
                 // Only the text ends such a recording.

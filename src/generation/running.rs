@@ -87,8 +87,8 @@ impl Name {
 }
 
 impl RunningRequests {
-    /// Ends the generations that `owner` knows by `ids` with what they have, and says how many there were. Unknown ids,
-    /// and those of others, are none.
+    /// Ends the generations that `owner` knows by `ids` with what they have, and says how many there were. Ids that are
+    /// unknown, or that belong to others, count as no generation.
     pub fn abort<'a>(&self, owner: Option<&Arc<str>>, ids: impl IntoIterator<Item = &'a str>) -> usize {
         let by_name = self.shared.by_name.lock();
         ended(ids.into_iter().filter_map(|id| by_name.get(&Name::new(owner, id))).flatten())

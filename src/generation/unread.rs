@@ -19,8 +19,8 @@ use tokio::{
 
 use crate::engine::EngineError;
 
-/// The same events; if for as long as `patience` nobody asks for the next one, the generations that they come from are aborted,
-/// and whoever asks then learns why.
+/// The same events. If nobody asks for the next one for as long as `patience`, the generations that they come from are
+/// aborted, and whoever asks after that learns why.
 pub(super) fn ended_unless_read<T: Send + 'static>(
     events: BoxStream<'static, Result<T, EngineError>>,
     patience: Option<Duration>,
@@ -34,7 +34,7 @@ pub(super) fn ended_unless_read<T: Send + 'static>(
 struct Watched<T> {
     reading: Arc<Mutex<Reading<T>>>,
     patience: Duration,
-    /// Started with the first event: before it, the reader waits.
+    /// Started with the first event, since the reader waits before that.
     watch: Option<JoinHandle<()>>,
 }
 
@@ -64,7 +64,7 @@ impl<T> Reading<T> {
         polled
     }
 
-    /// The events, if they were not asked for since `patience`.
+    /// Gives up the events if nobody has asked for them in as long as `patience`.
     fn give_up(&mut self, patience: Duration) -> Option<BoxStream<'static, Result<T, EngineError>>> {
         let idle = self.idle_since.is_some_and(|since| since.elapsed() >= patience);
         if idle { self.events.take() } else { None }

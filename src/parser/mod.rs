@@ -24,7 +24,7 @@ pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};
 /// What a text turned out to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// What the model thinks. An empty one says that it thought, and nothing.
+    /// What the model thinks. An empty text says that it thought, but nothing in particular.
     Reasoning(String),
     /// The text of the answer.
     Content(String),

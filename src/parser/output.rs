@@ -11,15 +11,15 @@ use super::{
 pub struct OutputFormat {
     /// How the model writes what it thinks.
     pub reasoning: Option<ReasoningFormat>,
-    /// How it writes calls, where they are wanted.
+    /// How the model writes calls, where calls are wanted.
     pub tools: Option<ToolFormat>,
-    /// It writes channels, which hold all of this; those that are not wanted are dropped.
+    /// Whether it writes channels, which hold all of this. Channels that are not wanted are dropped.
     pub channels: bool,
 }
 
 impl OutputFormat {
-    /// What is read of an answer. A server whose parser of calls reads channels reads them whether or not the request has
-    /// tools.
+    /// What is read out of an answer. A server whose parser of calls reads channels does so whether or not the request
+    /// has tools.
     pub fn new(reasoning: Option<ReasoningFormat>, tools: Option<ToolFormat>, parser: Option<ToolParser>) -> Self {
         let channels =
             reasoning.is_some_and(ReasoningFormat::is_channels) || parser.is_some_and(ToolParser::is_channels);
@@ -68,7 +68,7 @@ pub struct OutputParser {
 }
 
 impl OutputParser {
-    /// A reader of no text yet; `closed` says that the prompt has ended the reasoning.
+    /// A reader that has seen no text yet; `closed` says that the prompt has ended the reasoning.
     pub fn new(format: &OutputFormat, closed: bool) -> Self {
         let tools = format.tools.as_ref();
         let first_only = tools.is_some_and(|tools| tools.first_only);

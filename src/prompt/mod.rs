@@ -29,7 +29,7 @@ use crate::{
 };
 use conversation::Conversation;
 #[cfg(test)]
-pub(crate) use eos_count::replace_prefix_tokens;
+pub use eos_count::replace_prefix_tokens;
 pub use messages::{said, without_billing_header};
 use seams::Seams;
 use splice::Joined;

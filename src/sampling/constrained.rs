@@ -15,15 +15,16 @@ const QUICK_AGAIN: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Constrained {
     constraint: SharedConstraint,
-    /// Begun at the first position, on the thread that samples.
+    /// The state of the constraint, which is begun at the first position, on the thread that samples.
     state: Option<Box<dyn ConstraintState>>,
-    /// Tokens that end an output, added where it may end.
+    /// The tokens that end an output; they are allowed where it may end.
     end: Vec<TokenId>,
-    /// An end token was sampled and did not end the sequence (`ignore_eos`): nothing but end tokens may follow.
+    /// Whether an end token was sampled that did not end the sequence (`ignore_eos`). Nothing but end tokens may follow
+    /// it.
     ended: bool,
     /// The last token, until the state has taken it in.
     last: Option<TokenId>,
-    /// Whether the output may end here, once the mask of this position is there; or why there is none.
+    /// Once the mask of this position is made: whether the output may end here, or why there is no mask.
     ready: Option<Result<bool, SampleError>>,
     mask: TokenMask,
     pace: Pace,
@@ -52,7 +53,7 @@ impl Constrained {
         self.pace.is_slow()
     }
 
-    /// Works out which tokens may come next, unless that is known already; whether the output may end here.
+    /// Works out which tokens may come next, unless that is known already, and returns whether the output may end here.
     pub(super) fn prepare(&mut self) -> Result<bool, SampleError> {
         if let Some(ready) = self.ready {
             return ready;
@@ -64,7 +65,7 @@ impl Constrained {
         ready
     }
 
-    /// Takes in the last token, and writes the mask of those that may follow; whether the output may end here.
+    /// Takes in the last token, writes the mask of those that may follow, and returns whether the output may end here.
     fn advance(&mut self) -> Result<bool, SampleError> {
         if self.ended {
             self.mask.clear();
@@ -77,7 +78,7 @@ impl Constrained {
         state.allow(&mut self.mask)
     }
 
-    /// The logits of the tokens that may come next, of `allowed` among them where there is such a list.
+    /// The logits of the tokens that may come next; where there is a list `allowed`, only of those that are in it.
     pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>) -> Result<Pool<'_>, SampleError> {
         let may_end = self.prepare()?;
         // Whether the token is the grammar's or ends the output is seen from what the grammar itself allowed.
@@ -113,7 +114,7 @@ impl Constrained {
 /// How fast a sequence's constraint has been.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Quick positions that are missing until it counts as quick.
+    /// How many quick positions are missing until the sequence counts as quick.
     missing: u32,
 }
 

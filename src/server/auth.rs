@@ -52,14 +52,14 @@ impl std::fmt::Debug for ApiKeys {
     }
 }
 
-/// What needs no key, with everything below it.
+/// The paths that need no key, with everything below them.
 const OPEN: [&str; 8] = ["/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/redoc", "/openapi.json"];
 
 fn is_open(path: &str) -> bool {
     OPEN.iter().any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// Where Anthropic's clients ask, which have a header of their own for the key.
+/// The path that Anthropic's clients ask; they have a header of their own for the key.
 const MESSAGES: &str = "/v1/messages";
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 

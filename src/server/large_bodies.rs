@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use crate::{api::ApiError, turn::in_flight::inherited};
 
-/// A body of more bytes is a large one: a smaller one takes less than a millisecond or two.
+/// A body of more bytes counts as large. A smaller one takes a millisecond or two at the most.
 const LARGE: u64 = 1 << 16;
 /// Threads for what handlers hand on to others.
 const BLOCKING_THREADS: usize = 32;
@@ -38,7 +38,8 @@ pub(super) async fn apply(request: Request, next: Next) -> Response {
     }
 }
 
-/// Runs a handler elsewhere; who drops this ends it there, and its panic goes on here.
+/// Runs a handler on other threads. Dropping the future ends the handler there, and a panic of the handler goes on
+/// here.
 async fn run_on(threads: &Handle, handler: impl Future<Output = Response> + Send + 'static) -> Response {
     let mut task = JoinSet::new();
     task.spawn_on(handler.in_current_span(), threads);
@@ -52,7 +53,8 @@ async fn run_on(threads: &Handle, handler: impl Future<Output = Response> + Send
     }
 }
 
-/// The threads, made for the first large body; they last as long as the process, as what they began may.
+/// The threads. They are made for the first large body and last as long as the process, since work that was begun there
+/// may.
 fn threads() -> Result<&'static Handle, &'static std::io::Error> {
     static THREADS: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = THREADS.get_or_init(|| {

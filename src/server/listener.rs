@@ -35,7 +35,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// A request has come; it is over when what this gives is dropped.
+    /// Takes note of a request, which is over when the result is dropped.
     pub(super) fn begin(&self) -> InFlight {
         self.connection.begin()
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// TCP connections whose tokens do not wait for company.
+/// TCP connections on which a token is sent at once, without waiting for more to send.
 pub(super) struct Tcp {
     pub(super) listener: TcpListener,
     pub(super) connections: Connections,

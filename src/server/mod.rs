@@ -78,7 +78,7 @@ pub struct ServerConfig {
     pub access_log: AccessLog,
     /// Whether log lines of a request name it.
     pub request_spans: bool,
-    /// How long nothing may come of a request that has begun: of its body, or of what is left of its head.
+    /// For how long nothing may come of a request that has begun, be it of its body or of the rest of its head.
     pub request_patience: Duration,
     /// How long a client may leave unread what is sent to it.
     pub stream_stall_timeout: Option<Duration>,
@@ -94,7 +94,7 @@ impl Default for ServerConfig {
             root_path: String::new(),
             docs: true,
             request_id_headers: false,
-            // Requests carry the ids of whole conversations.
+            // This is so much because requests carry the ids of whole conversations.
             max_request_bytes: 1 << 29,
             max_bytes_in_flight: 1 << 30,
             stream_comments: None,
@@ -107,7 +107,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// All routes with everything around them, testable without a socket. The order is vLLM's: who has no key learns
+/// All routes with everything around them, so that tests need no socket. The order is vLLM's: whoever has no key learns
 /// nothing else, and is not counted.
 pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     let engine_api = Arc::clone(&api);
@@ -125,7 +125,8 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(limits, limit::apply))
         .layer(from_fn_with_state(config.request_patience, slow_body::apply))
-        // Outside of what holds a body's bytes for as long as its task works on it, and where its length is still known.
+        // This stands outside of the layer that holds a body's bytes for as long as a task works on it, and where the
+        // length is still known.
         .layer(from_fn(large_bodies::apply))
         .layer(from_fn(observe::measure))
         .layer(from_fn(scheme::mark));
@@ -167,7 +168,7 @@ fn answer_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
     response.into_response()
 }
 
-/// What goes on besides connections, and ends before the process does.
+/// What goes on besides connections, and has to end before the process does.
 pub struct Work {
     /// What computes.
     pub engine: Arc<dyn Engine>,

@@ -35,7 +35,7 @@ pub(super) async fn read_out(request: Request, next: Next) -> Response {
 /// A body until its end was seen.
 struct ReadOut {
     body: Option<Body>,
-    /// What comes of it is not the beginning of another request.
+    /// While it is read, what comes is not taken for the beginning of another request.
     in_flight: Option<InFlight>,
 }
 

@@ -80,12 +80,12 @@ impl Rest {
             }
         }
         let length = self.bytes.len().min(PIECE);
-        // A copy: a part of the whole would keep all of it.
+        // The piece is copied, since a part of the whole would keep all of it in memory.
         let piece = Bytes::copy_from_slice(&self.bytes.split_to(length));
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
-    /// Drops what is left if nobody took the next piece since `patience`.
+    /// Drops what is left if nobody took the next piece for as long as `patience`, and says whether it did.
     fn give_up(&mut self, patience: Duration) -> bool {
         let gives_up = self.taken.elapsed() >= patience;
         if gives_up {

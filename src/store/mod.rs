@@ -12,7 +12,7 @@ use thiserror::Error;
 
 pub use disk::DiskStore;
 #[cfg(test)]
-pub(crate) use disk::OpenError;
+pub use disk::OpenError;
 pub use memory::MemoryStore;
 
 /// How far the answer of a record has come.

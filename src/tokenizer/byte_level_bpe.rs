@@ -36,17 +36,17 @@ pub struct ByteLevelBpe {
     pub vocab: Vec<(String, TokenId)>,
     /// Merges, the first to be applied first.
     pub merges: Vec<(String, String)>,
-    /// A word that is in the vocabulary is that token, whatever the merges say.
+    /// Whether a word that is in the vocabulary is that token, whatever the merges say.
     pub ignore_merges: bool,
-    /// The text is brought to Unicode's composed form first.
+    /// Whether the text is brought to Unicode's composed form first.
     pub nfc: bool,
     /// How the text is cut into words.
     pub splits: Vec<Split>,
     /// Tokens matched in the text.
     pub added_tokens: Vec<AddedToken>,
-    /// What encoding with special tokens puts in front.
+    /// The token that encoding with special tokens puts first.
     pub bos: Option<TokenId>,
-    /// What encoding with special tokens puts at the end.
+    /// The token that encoding with special tokens puts last.
     pub eos: Option<TokenId>,
 }
 

@@ -26,7 +26,7 @@ use super::{
     pattern::{Left, Pattern},
 };
 
-/// How GPT-2 cuts, which the library has built in.
+/// The expression by which GPT-2 cuts, which the library has built in.
 const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
 /// Where the texts of a tokenizer can be cut.
@@ -42,7 +42,7 @@ pub(super) struct Cuts {
 pub(super) struct Cut {
     /// Where the text before it ends.
     pub(super) end: usize,
-    /// Where the text after it starts: a space further where the normaliser writes that space again.
+    /// Where the text after it starts. That is one space further where the normaliser writes that space again.
     pub(super) start: usize,
 }
 
@@ -55,9 +55,9 @@ struct Added {
     raw_pairs: Pairs,
     /// The pairs of added tokens that are looked for in what the normaliser makes of the text.
     normalized_pairs: Pairs,
-    /// One of them swallows the white space to its left.
+    /// Whether one of the tokens swallows the white space to its left.
     lstrip: bool,
-    /// The last characters of those that swallow the white space to their right.
+    /// The last characters of the tokens that swallow the white space to their right.
     rstrip: HashSet<char>,
 }
 
@@ -85,7 +85,7 @@ impl Pairs {
 }
 
 impl Added {
-    /// `None` where a token depends on what surrounds it.
+    /// The added tokens; `None` where one of them depends on what surrounds it.
     fn new(inner: &tokenizers::Tokenizer, tokens: &[AddedToken]) -> Option<Self> {
         let normalizes = inner.get_normalizer().is_some();
         let depends = |token: &AddedToken| {
@@ -120,7 +120,7 @@ impl Added {
         })
     }
 
-    /// Whether one of those that are looked for in the text as it is begins at a place.
+    /// Whether a token that is looked for in the text as it is begins at a place.
     fn begins(&self, text: &str, at: usize) -> bool {
         self.raw.find(Input::new(text).span(at..text.len()).anchored(Anchored::Yes)).is_some()
     }
@@ -153,7 +153,7 @@ pub(super) fn normalized(inner: &tokenizers::Tokenizer, text: &str) -> Option<St
 struct Words {
     normal: Normal,
     splits: Vec<Step>,
-    /// What the vocabulary joins, where the splits do not cut before a space.
+    /// What the vocabulary joins, for splits that do not cut before a space.
     joined: Option<Joined>,
 }
 
@@ -166,7 +166,7 @@ enum Step {
     Characters(fn(char) -> bool),
     /// Runs of numbers are words.
     Numbers,
-    /// A word starts with this character, which stands for a space; whether they are cut there.
+    /// A word starts with this character, which stands for a space. The flag says whether texts are cut there.
     Marked(char, bool),
     /// A space is put in front of a word that has none.
     Prefixed,
@@ -207,7 +207,7 @@ impl Words {
         Some(words)
     }
 
-    /// What all splits do together, `None` where the normaliser may change one side because of the other.
+    /// What all splits do together; `None` where the normaliser may change one side because of the other.
     fn effect(&self, left: char, right: char) -> Option<Effect> {
         let (mut left, mut right) = self.normal.around(left, right)?;
         for step in &self.splits {
@@ -224,7 +224,7 @@ impl Words {
         Some(Effect::Keeps)
     }
 
-    /// The character of which the model makes a token, where that is one whatever surrounds it.
+    /// The character of which the model makes a token, where that is the same one whatever surrounds it.
     fn exactly(&self, c: char) -> Option<char> {
         let c = self.normal.exactly(c)?;
         let mark =
@@ -242,7 +242,7 @@ impl Words {
 }
 
 impl Joined {
-    /// `None` where tokens are found by anything but merging characters.
+    /// What the model joins; `None` where tokens are found by anything but merging characters.
     fn new(model: &ModelWrapper) -> Option<Self> {
         let ModelWrapper::BPE(bpe) = model else { return None };
         let is_set = |affix: &Option<String>| affix.as_ref().is_some_and(|affix| !affix.is_empty());
@@ -260,7 +260,8 @@ impl Joined {
         Some(Self { pairs, single })
     }
 
-    /// Whether no token reaches across; both are tokens, so that neither becomes bytes or is left out.
+    /// Whether no token reaches across the place. Both characters must be tokens, so that neither becomes bytes or is
+    /// left out.
     fn parts(&self, left: Option<char>, right: Option<char>) -> bool {
         let (Some(left), Some(right)) = (left, right) else { return false };
         self.single.contains(&left) && self.single.contains(&right) && !self.pairs.both.contains(&(left, right))
@@ -317,7 +318,7 @@ fn add_steps(
             steps.push(Step::Characters(char::is_numeric));
         }
         PreTokenizerWrapper::Digits(_) => steps.push(Step::Numbers),
-        // What it puts in front of a text, it puts only where there is none, and a cut has one after it.
+        // It puts its mark before a text only where there is none, and a cut is followed by one.
         PreTokenizerWrapper::Metaspace(space) => {
             steps.push(Step::Marked(space.get_replacement(), space.get_split()));
         }
@@ -327,7 +328,7 @@ fn add_steps(
     Some(())
 }
 
-/// A split, nothing where it never finds anything, `None` where what it does is not known.
+/// The steps of a split: none where it never finds anything, and `None` where nobody knows what it does.
 fn split_step(split: &Split, normalizer: Option<&NormalizerWrapper>) -> Option<Vec<Step>> {
     let expression = match &split.pattern {
         SplitPattern::String(text) if Normal::new(normalizer)?.removes(text) && !split.invert => {
@@ -348,8 +349,8 @@ impl Cuts {
         Some(Self { added: Added::new(inner, added)?, words: Words::new(inner) })
     }
 
-    /// Whether offsets of a part of a text are those of the whole: not where the first one is treated apart, or where a
-    /// cut leaves a space out.
+    /// Whether the offsets in a part of a text are those in the whole. They are not where the first part is treated
+    /// apart, or where a cut leaves a space out.
     pub(super) fn keep_offsets(&self, inner: &tokenizers::Tokenizer) -> bool {
         let trims = |processor: &PostProcessorWrapper| match processor {
             PostProcessorWrapper::ByteLevel(bytes) => bytes.trim_offsets && bytes.add_prefix_space,
@@ -409,7 +410,7 @@ impl Cuts {
     }
 }
 
-/// What was found of the two characters that were looked at last: runs of one character have no cut for long.
+/// What was found of the two characters that were looked at last, since a run of one character has no cut for long.
 #[derive(Debug, Default)]
 struct Memory {
     last: Option<(char, char)>,

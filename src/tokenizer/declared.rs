@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{AddedToken, TokenizerError};
 
-/// What is compared with what the library makes of the file, and what it would believe.
+/// What a file declares that has to be compared with what the library makes of it, or that the library would believe.
 #[derive(Deserialize)]
 pub(super) struct Declared {
     #[serde(default)]
@@ -14,7 +14,7 @@ pub(super) struct Declared {
     normalizer: Value,
 }
 
-/// The table of a `SentencePiece` model: its length in bytes, itself, and texts; in Base64.
+/// The table of a `SentencePiece` model, in Base64: its length in bytes, the table itself, and texts.
 const TABLE: &str = "precompiled_charsmap";
 
 impl Declared {

@@ -17,7 +17,7 @@ pub(super) enum Decoding {
 /// Decoding by SentencePiece-like decoders.
 #[derive(Debug, Clone)]
 pub(super) struct TextDecoding {
-    /// A token that produces text: with it in front, a token's text is that in the middle of a sequence.
+    /// A token that produces text. Decoded after it, a token has the text that it has in the middle of a sequence.
     anchor: TokenId,
     /// What the anchor decodes to on its own.
     anchor_text: String,

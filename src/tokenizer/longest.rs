@@ -18,7 +18,7 @@ use super::{AddedToken, byte_level, cuts::normalized, normal::Normal};
 /// Most bytes of one character.
 const LONGEST_CHARACTER: usize = 4;
 
-/// Most bytes of a text that become one token, `None` where there may be any number.
+/// The most bytes of a text that become one token; `None` where there may be any number.
 pub(super) fn longest(inner: &tokenizers::Tokenizer, added: &[AddedToken]) -> Option<usize> {
     let shrinks_by = Normal::new(inner.get_normalizer())?.shrinks_by();
     let is_byte_level = match inner.get_pre_tokenizer() {
@@ -60,11 +60,12 @@ fn keeps_all(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     }
 }
 
-/// Most bytes of normalised text that become one token of the model's own.
+/// The most bytes of normalised text that become one token of the model's own.
 fn of_model(model: &ModelWrapper, is_byte_level: bool) -> Option<usize> {
     let (vocab, falls_back, unknown) = match model {
         ModelWrapper::BPE(bpe) => {
-            // Such pieces are spelled with more than they stand for, or looked for under another spelling.
+            // With such affixes, pieces are spelt with more than they stand for, or are looked for under another
+            // spelling.
             let is_set = |affix: &Option<String>| affix.as_ref().is_some_and(|affix| !affix.is_empty());
             if is_set(&bpe.continuing_subword_prefix) || is_set(&bpe.end_of_word_suffix) {
                 return None;

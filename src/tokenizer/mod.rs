@@ -60,7 +60,7 @@ pub struct Tokenizer {
     cuts: Option<Cuts>,
     /// Whether a cut leaves offsets as they are.
     cuts_offsets: bool,
-    /// Most bytes of a text that become one token, where there is a bound.
+    /// The most bytes of a text that become one token, where there is a bound.
     longest: Option<usize>,
     /// What is put around a text, where that can be done to its ids.
     around: Option<Around>,
@@ -92,15 +92,15 @@ impl Tokenizer {
     fn try_out(&self) -> Result<(), TokenizerError> {
         tried(|| {
             for text in ["", "Hello 12,\n  world", "\u{e9}\u{65e5}\u{1f642} e\u{301}\0"] {
-                // An error is none here: not every vocabulary has a token for every character.
+                // An error does not count here, as not every vocabulary has a token for every character.
                 let _ = self.encode(text, true).and_then(|ids| self.decode(&ids, false));
             }
             Ok(())
         })
     }
 
-    /// With added tokens about which declarations contradict each other, texts are not cut: the library goes by the first
-    /// one here and by the last one there.
+    /// Texts are not cut where declarations of added tokens contradict each other, since the library sometimes goes by
+    /// the first one and sometimes by the last one.
     fn from_inner(inner: tokenizers::Tokenizer, contradicts: bool) -> Result<Self, TokenizerError> {
         tried(|| Self::described(inner, contradicts))
     }

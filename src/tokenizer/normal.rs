@@ -4,14 +4,14 @@ use tokenizers::NormalizerWrapper;
 
 use super::pattern::{Left, is_settled};
 
-/// Most bytes of a text that become one byte of its Unicode normal form, whichever form: `𝛊̈́` has eight, and `ΐ` two.
+/// The most bytes of a text that become one byte of any of its Unicode normal forms: `𝛊̈́` has eight, and `ΐ` two.
 const MOST_COMPOSED: usize = 4;
 
 /// A normaliser all of whose steps are known.
 #[derive(Debug, Default)]
 pub(super) struct Normal {
     steps: Vec<Step>,
-    /// Every text gets in front what a space becomes.
+    /// Whether every text is preceded by what a space becomes.
     pub(super) writes_a_space: bool,
 }
 
@@ -40,7 +40,7 @@ impl Normal {
         Some(Self { steps: found.steps, writes_a_space })
     }
 
-    /// Two characters of a text side by side as what comes after sees them, `None` where one may change because of the
+    /// Two neighbouring characters of a text as the next step sees them; `None` where one may change because of the
     /// other.
     pub(super) fn around(&self, left: char, right: char) -> Option<(Left, char)> {
         let (mut left, mut right) = (Left::of(left), right);
@@ -137,6 +137,6 @@ impl Found {
 
 /// Whether the composed form has a character as it is, whatever precedes it.
 fn is_composed(c: char) -> bool {
-    // Two spaces that are others in every normal form.
+    // These two spaces become other characters in every normal form.
     is_settled(c) && !matches!(c, '\u{2000}' | '\u{2001}')
 }

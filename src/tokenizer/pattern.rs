@@ -103,7 +103,7 @@ pub(super) struct Pattern {
     follows: Vec<(usize, usize)>,
     /// The positions that are a whole match by themselves, whatever comes next.
     alone: Vec<Position>,
-    /// Where a run of white space ends depends on whether something visible follows.
+    /// Whether the end of a run of white space depends on whether something visible follows.
     looks_ahead: bool,
 }
 
@@ -116,13 +116,13 @@ struct Part {
 
 /// The one assertion that is understood: white space up to, but not including, the last one before a word.
 const LOOKAHEAD: &str = r"\s+(?!\S)";
-/// Outside of classes: where a match may be given up as a whole.
+/// What says, outside of classes, that a match is given up as a whole.
 const FOREIGN: [&str; 4] = ["++", "*+", "?+", "(?>"];
 /// In classes: where the two dialects differ.
 const FOREIGN_IN_CLASSES: [&str; 4] = ["[:", "&&", "--", "~~"];
 
 impl Pattern {
-    /// `None` where too little is understood of an expression.
+    /// What is known of an expression; `None` where too little of it is understood.
     pub(super) fn new(expression: &str) -> Option<Self> {
         let outline = outline(expression);
         let is_foreign = FOREIGN.iter().any(|foreign| outline.contains(foreign))
@@ -147,8 +147,8 @@ impl Pattern {
         (!whole.nullable).then_some(Self { positions: list, follows, alone, looks_ahead })
     }
 
-    /// Whether a match may hold both sides of a place, or depends beyond it: else what is matched on either side is the
-    /// same with the other side as without it.
+    /// Whether a match may hold both sides of a place, or depend on what is beyond it. If not, what is matched on
+    /// either side is the same with the other side as without it.
     pub(super) fn may_join(&self, left: Left, right: char) -> bool {
         if !is_settled(right) || (self.looks_ahead && !left.is_visible() && !right.is_whitespace()) {
             return true;

@@ -31,11 +31,11 @@ pub(super) trait ReasoningReader: Send + fmt::Debug {
 enum Thinks {
     /// Whatever they say.
     Always,
-    /// If `thinking` or `enable_thinking` is true.
+    /// The model thinks if `thinking` or `enable_thinking` is true.
     IfAsked,
-    /// Unless `enable_thinking` is there and not true.
+    /// The model thinks unless `enable_thinking` is there and not true.
     UnlessTold,
-    /// If one of the two is true, or neither is there.
+    /// The model thinks if one of the two is true, or if neither is there.
     UnlessOff,
 }
 
@@ -68,9 +68,9 @@ fn is_true(value: &Value) -> bool {
 #[derive(Debug)]
 enum Style {
     Tags(Tags),
-    /// Not at all: the start that the prompt took from it is put back.
+    /// Nothing is told apart: the start that the prompt took from the text is put back.
     AppendThink,
-    /// Channels, which a reader of calls reads too.
+    /// The text has channels, which a reader of calls reads too.
     Channels,
 }
 
@@ -154,7 +154,7 @@ impl ReasoningParser {
 pub struct ReasoningFormat {
     parser: ReasoningParser,
     thinks: bool,
-    /// Reasoning that nothing follows is content.
+    /// Whether reasoning that nothing follows is content.
     forces_content: bool,
 }
 

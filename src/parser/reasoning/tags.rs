@@ -13,13 +13,14 @@ use crate::parser::{Piece, marker};
 pub(super) struct Tags {
     pub(super) start: &'static str,
     pub(super) end: &'static str,
-    /// Ends reasoning too, and stays in the text.
+    /// A mark that ends reasoning too, and that stays in the text.
     pub(super) call: Option<&'static str>,
-    /// White space at the end of reasoning is dropped.
+    /// Whether white space at the end of reasoning is dropped.
     pub(super) trims: bool,
-    /// A start after the end begins reasoning again.
+    /// Whether a start after the end begins reasoning again.
     pub(super) reopens: bool,
-    /// Only the first start and the first end are marks; the others are text. Reasoning is there even if it is empty.
+    /// Whether only the first start and the first end are marks, and all others text. There is reasoning then even if
+    /// it is empty.
     pub(super) first_only: bool,
 }
 
@@ -82,7 +83,7 @@ impl TagReader {
 
     fn think(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.space.push_str(text);
-        // In front of a start that may come yet, white space is nothing.
+        // White space before a start that may still come counts as nothing.
         let waits = self.tags.first_only && !self.started && !self.thought && marker::is_blank(&self.space);
         let certain = match (waits, self.tags.trims) {
             (true, _) => 0,
@@ -114,7 +115,7 @@ impl TagReader {
         }
     }
 
-    /// Ends reasoning, as a mark or the end of the text does. White space stays if reasoning may go on after it.
+    /// Ends the reasoning, as a mark or the end of the text does. White space is kept if reasoning may go on after it.
     fn end(&mut self, out: &mut Vec<Piece>) {
         self.reasoning = false;
         if !self.tags.trims {

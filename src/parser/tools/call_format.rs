@@ -33,17 +33,17 @@ pub(super) struct CallFormat {
     pub(super) name: &'static str,
     pub(super) reader: MakeReader,
     pub(super) forcing: Forcing,
-    /// Content in front of calls loses the white space after it.
+    /// Whether content before calls loses the white space at its end.
     pub(super) trims: bool,
-    /// Markers may be special tokens, so that these stay in the text.
+    /// Whether special tokens stay in the text, because markers may be such.
     pub(super) keeps_special_tokens: bool,
     /// All markers that may be special tokens.
     pub(super) marks: &'static [&'static str],
-    /// Special tokens that are no markers have no text.
+    /// Whether special tokens that are no markers have no text.
     pub(super) drops_others: bool,
-    /// An answer that neither says nor calls anything has null for content.
+    /// Whether an answer that neither says nor calls anything has null for content.
     pub(super) silence_is_null: bool,
-    /// Everything is in channels, reasoning too.
+    /// Whether everything is in channels, reasoning too.
     pub(super) channels: bool,
     /// Tokens without which vLLM refuses to start with this parser.
     pub(super) needs: &'static [&'static str],
@@ -65,7 +65,7 @@ impl CallFormat {
         }
     }
 
-    /// One that vLLM reads with its `parser/engine`: these trim, and have null for silence.
+    /// A format that vLLM reads with its `parser/engine`. These trim white space, and have null for silence.
     pub(super) const fn engine(
         name: &'static str,
         reader: MakeReader,

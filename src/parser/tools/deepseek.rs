@@ -73,11 +73,11 @@ enum Version {
 struct Reader {
     version: Version,
     text: String,
-    /// Bytes of the text that were given out as content.
+    /// How many bytes of the text were given out as content.
     given: usize,
     /// Whether calls may come.
     marked: bool,
-    /// Bytes of the text that were searched for calls.
+    /// How many bytes of the text were searched for calls.
     read: usize,
 }
 

@@ -91,16 +91,16 @@ fn array(text: &str, partial: bool, depth: usize) -> Vec<Value> {
     items
 }
 
-/// What is done where the end cuts a value off.
+/// What to leave out where the end of the text cuts a value off.
 #[derive(Clone, Copy)]
 struct Cut {
     /// A bare value is dropped.
     partial: bool,
-    /// A string loses what may be the start of its closing quote.
+    /// Whether a string loses what may be the start of its closing quote.
     quote: bool,
 }
 
-/// The next value, and what comes then; none where there is none to be had.
+/// The next value, and what follows it; `None` where there is no value.
 fn value<'t>(text: &'t str, ends: &[char], cut: Cut, depth: usize) -> Option<(Value, &'t str)> {
     if let Some(string) = text.strip_prefix(QUOTE) {
         return Some(match string.split_once(QUOTE) {
@@ -129,7 +129,7 @@ fn value<'t>(text: &'t str, ends: &[char], cut: Cut, depth: usize) -> Option<(Va
     Some((Value::from(marker::trim(bare)), &text[bare.len()..]))
 }
 
-/// What is inside of brackets, quotes left alone, and what comes then, if they are closed.
+/// What is inside of brackets, with quotes left alone, and what follows the brackets if they are closed.
 fn nested(text: &str, open: char, close: char) -> (&str, Option<&str>) {
     let mut depth = 1;
     let mut at = 0;

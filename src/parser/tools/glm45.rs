@@ -86,7 +86,7 @@ fn arguments(body: &str) -> Value {
     Value::from(arguments)
 }
 
-/// The key, which ends where a value begins after it, the value, and what comes then.
+/// The key, which ends where a value begins after it, the value, and what follows them.
 fn pair(text: &str) -> Option<(&str, &str, &str)> {
     text.match_indices(KEY_END).find_map(|(at, _)| {
         let value = text[at + KEY_END.len()..].trim_start().strip_prefix(VALUE)?;

@@ -85,8 +85,8 @@ impl Grammar for KimiK2 {
     }
 }
 
-/// The id and the name of a call. Where the header is none, vLLM looks for a name in the arguments, and where there are
-/// none either, takes the header for the name.
+/// The id and the name of a call. Where the header is no id, vLLM looks for a name in the arguments, and where these
+/// have none either, it takes the header for the name.
 fn identity<'t>(header: &'t str, body: &'t str) -> (Option<&'t str>, &'t str) {
     if let Some((id, name)) = read_id(header) {
         return (Some(id), name);

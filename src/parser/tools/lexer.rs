@@ -16,7 +16,7 @@ pub(super) enum Token {
 #[derive(Debug)]
 pub(super) struct Lexer {
     markers: &'static [&'static str],
-    /// What may be the start of a marker, or of a longer one.
+    /// Text that may be the start of a marker, or of a longer marker.
     held: String,
 }
 

@@ -32,11 +32,11 @@ pub(super) enum State {
     Name,
     /// In the arguments of a call.
     Arguments,
-    /// After a call, and not outside of calls yet.
+    /// After a call, where it is not certain yet that no other call follows.
     Between,
 }
 
-/// What a marker does beside leading to another state.
+/// What a marker does besides leading to another state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     /// Nothing: the marker itself is dropped.
@@ -72,7 +72,7 @@ pub(super) trait Grammar: Send + fmt::Debug {
     /// All markers, also those that mean something in some states only.
     const MARKERS: &'static [&'static str];
 
-    /// What a marker does; none where it is text like any other.
+    /// What a marker does; `None` where it is text like any other.
     fn step(state: State, marker: &str) -> Option<(State, Act)>;
 
     /// What a call is made of.
@@ -160,7 +160,7 @@ impl<G: Grammar> CallReader for Machine<G> {
 /// What stands outside of calls.
 #[derive(Debug, Default)]
 struct Content {
-    /// White space in front of the first word, or what stands after calls of which none has a name yet.
+    /// White space before the first word, or the text after calls of which none has a name yet.
     held: String,
     /// Whether there was a word.
     spoken: bool,
@@ -182,7 +182,7 @@ impl Content {
         }
     }
 
-    /// A call has a name: what came after the first begun one does not count.
+    /// Ends the calls. Once one has a name, what came after the first call that was begun does not count.
     fn end(&mut self) {
         self.held.clear();
         self.ended = true;

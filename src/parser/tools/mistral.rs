@@ -53,7 +53,7 @@ enum State {
     /// Before the first marker.
     #[default]
     Content,
-    /// After it; which format comes is not known.
+    /// After the marker, where it is not known yet which format comes.
     Marked,
     /// In a list, or what should be one.
     List,
@@ -68,7 +68,7 @@ enum State {
 #[derive(Debug, Default)]
 struct Mistral {
     state: State,
-    /// White space after content, which a call of the newer format takes away.
+    /// White space after content. A call of the newer format takes it away.
     space: String,
     /// What was not given out.
     held: String,
@@ -78,7 +78,7 @@ struct Mistral {
 }
 
 impl Mistral {
-    /// Makes one step; false where more text is needed.
+    /// Makes one step; `false` where more text is needed.
     fn step(&mut self, out: &mut Vec<Piece>) -> bool {
         match self.state {
             State::Content => self.content(out),
@@ -181,7 +181,7 @@ impl Mistral {
     }
 }
 
-/// The first JSON value of `text`, as it is written; all of it where there is none.
+/// The first JSON value of `text`, as it is written; all of the text where it has none.
 fn first_value(text: &str) -> String {
     let text = marker::trim(text);
     let end = Value::parse_start(text).map_or(text.len(), |(_, end)| end);

@@ -10,7 +10,7 @@ pub(super) const MARKER: &str = "[TOOL_CALLS]";
 
 /// The calls of what stands after the first marker; `None` where there are none.
 pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
-    // Markers that nothing stands between are one, and what follows a later one is no list.
+    // Markers with nothing between them count as one, and what follows a later marker is no list.
     let list = text.split(MARKER).map(marker::trim).find(|part| !part.is_empty())?;
     let parsed = Value::parse_start(list).map(|(value, _)| value).ok().or_else(|| embedded(list))?;
     let calls: Vec<_> = match &parsed {
@@ -24,7 +24,7 @@ pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
 fn embedded(text: &str) -> Option<Value> {
     let start = text.find("[{")?;
     let end = text.rfind("}]")? + 2;
-    // The braces are two, also where only one stands in the text.
+    // There must be two braces: where only one stands in the text, it is found twice.
     Value::parse(text.get(start..end).filter(|list| list.len() >= 4)?).ok()
 }
 

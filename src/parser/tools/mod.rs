@@ -71,9 +71,9 @@ pub struct ToolFormat {
     pub parser: ToolParser,
     /// The tools of the request.
     pub tools: Arc<[FunctionTool]>,
-    /// What the model was forced to, which says how it wrote it.
+    /// What the model was forced to write, which says how it is to be read.
     pub forced: Option<ForcedCall>,
-    /// Keep the first call only. All of them must be readable nevertheless.
+    /// Whether only the first call is kept. All of them must be readable nevertheless.
     pub first_only: bool,
 }
 
@@ -159,7 +159,7 @@ impl ToolParser {
         self.0.channels
     }
 
-    /// Whether content in front of calls loses the white space after it.
+    /// Whether content before calls loses the white space at its end.
     pub(super) fn trims(self) -> bool {
         self.0.trims
     }

@@ -16,7 +16,8 @@ pub(super) struct Spelling {
 }
 
 impl Spelling {
-    /// The named parameters in their order, those that are not required or not; or any.
+    /// The parameters by their names in their order, of which those that are not required may be missing; or any
+    /// parameters, where none are named.
     pub(super) fn arguments(&self, tool: &Function<'_>) -> Format {
         let Some(properties) = tool.arguments.get("properties").and_then(Value::as_object) else {
             return Format::Star { content: Box::new(Format::Tag(self.any())) };

@@ -52,7 +52,7 @@ fn grammar(demand: &Demand<'_>) -> Format {
     Format::Sequence { elements }
 }
 
-/// A reader of which reasoning is not wanted.
+/// A reader of which nobody wants the reasoning.
 fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     channels(false, true)
 }
@@ -78,15 +78,15 @@ enum Kind {
         name: String,
         json: bool,
     },
-    /// For a tool that the server would have to run, or from somebody else.
+    /// The message is for a tool that the server would have to run, or from somebody else.
     Ignored,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// In front of a message's text; the first header lacks the role, which the prompt has.
+    /// Before the text of a message. The first header lacks the role, which the prompt has.
     Header { known_role: bool },
-    /// In its text; `begun` says that some of it went out.
+    /// In the text of a message; `begun` says that some of it went out.
     Text { kind: Kind, begun: bool },
     /// After a message; `spoken` says that more than white space stands there.
     Outside { spoken: bool },
@@ -134,7 +134,7 @@ impl Channels {
             State::Outside { spoken } => {
                 let found = self.held.find(START);
                 let end = found.unwrap_or_else(|| self.held.len() - marker::begun(&self.held, &[START]));
-                // White space between messages is nobody's.
+                // White space between messages belongs to none of them.
                 let spoken = spoken || !marker::is_blank(&self.held[..end]);
                 if spoken {
                     let text = self.take(end);
@@ -209,12 +209,12 @@ impl CallReader for Channels {
     }
 
     fn is_reasoning(&self) -> bool {
-        // As vLLM counts them: what is written for tools is reasoning too.
+        // As vLLM counts tokens, what is written for tools is reasoning too.
         matches!(self.state, State::Text { kind: Kind::Reasoning | Kind::Call { .. } | Kind::Ignored, .. })
     }
 }
 
-/// Arguments as Python writes them, beyond ASCII escaped; to the letter where they are no JSON.
+/// Arguments as Python writes them, with everything beyond ASCII escaped; unchanged where they are no JSON.
 fn spelled(text: &str) -> String {
     let format = json::Format { ensure_ascii: true, ..json::Format::default() };
     Value::parse(text).map_or_else(|_| text.to_owned(), |value| value.to_json_string_with(&format))

@@ -23,7 +23,7 @@ const CALL_END: &str = "</tool_call>";
 const FUNCTION: &str = "<function=";
 const FUNCTION_END: &str = "</function>";
 const NAME_END: &str = ">";
-/// What is text everywhere, and holds a `>` that ends no name.
+/// Marks that are text everywhere, and that hold a `>` which ends no name.
 const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter=", "</parameter>"];
 
 /// All that may be special tokens.

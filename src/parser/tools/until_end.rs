@@ -7,7 +7,7 @@ use crate::parser::{Piece, ToolCall, marker};
 #[derive(Debug)]
 pub(super) struct UntilEnd {
     markers: &'static [&'static str],
-    /// The calls of a text that begins with a marker; `None` where it makes none.
+    /// Reads the calls of a text that begins with a marker; `None` where it makes no calls.
     calls: fn(&str) -> Option<Vec<ToolCall>>,
     /// What was not given out.
     held: String,

@@ -38,9 +38,9 @@ pub(super) struct Connections {
 /// How long a client may let the server wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// From the first byte of a request to the end of its head.
+    /// How long a client may take from the first byte of a request to the end of its head.
     pub(super) head: Duration,
-    /// With reading what is written to it; for ever, if there is none.
+    /// How long a client may take to read what is written to it; without a bound, it may take for ever.
     pub(super) stall: Option<Duration>,
 }
 
@@ -66,9 +66,9 @@ struct State {
     writing: bool,
     /// When something was read or written last.
     used: Instant,
-    /// Since when a request begins of which nothing is known yet.
+    /// When a request began of which nothing is known yet.
     head_since: Option<Instant>,
-    /// How many of its first bytes are those of HTTP/2; `None` if one was not.
+    /// How many of its first bytes are those that HTTP/2 begins with; `None` once one was not.
     http2_bytes: Option<usize>,
     closed: bool,
     reader: Option<Waker>,
@@ -121,7 +121,7 @@ impl Connections {
         tracing::debug!(closed, "too many connections: those that were silent for longest are closed");
     }
 
-    /// Closes connections without a request, those first that were silent for longest; how many.
+    /// Closes connections without a request, those first that were silent for longest, and returns how many it closed.
     fn close_longest_silent(&self, newest: Option<u64>) -> usize {
         let open: Vec<Arc<Connection>> = self.open.lock().by_number.values().cloned().collect();
         let others = open.iter().filter(|connection| Some(connection.number) != newest);
@@ -138,7 +138,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// A request has come; it is over when what this gives is dropped.
+    /// Takes note of a request, which is over when the result is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.state.lock();
         state.requests += 1;
@@ -215,7 +215,7 @@ impl<Io> Patient<Io> {
         }
     }
 
-    /// Whether nothing more is to be read; else the task is woken when that changes.
+    /// Whether nothing more is to be read. If there is more, the task is woken when that changes.
     fn ends(&mut self, context: &mut Context<'_>) -> bool {
         let mut state = self.connection.state.lock();
         if state.closed {
@@ -240,7 +240,7 @@ impl<Io> Patient<Io> {
         true
     }
 
-    /// Takes note of what became of writing; an error if the client has not read for too long.
+    /// Takes note of what became of writing, and makes an error of it if the client has not read for too long.
     fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let waits = written.is_pending();
         {
@@ -310,7 +310,7 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for Patient<Io> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.io).poll_flush(context) {
-            // Nothing was left to flush, which is no progress of the client's.
+            // Nothing was left to flush, so the client has made no progress.
             Poll::Ready(flushed) => Poll::Ready(flushed),
             Poll::Pending => self.written(context, Poll::Pending),
         }

@@ -10,7 +10,7 @@ use crate::TokenId;
 
 /// A text up to this many bytes is encoded at once.
 const PIECE: usize = 1 << 16;
-/// Most bytes that are encoded at once where a text cannot be cut.
+/// The most bytes that are encoded at once where a text cannot be cut.
 const MOST_UNCUT: usize = 1 << 22;
 /// Only one text at a time has more than this many bytes encoded at once.
 const LARGE: usize = 1 << 20;
@@ -20,12 +20,12 @@ const LARGE: usize = 1 << 20;
 pub enum Extent {
     /// All.
     Whole,
-    /// This many from the start; what comes after them may be left out.
+    /// So many ids from the start; what follows them may be left out.
     First(usize),
-    /// This many at the end; what comes before them may be left out.
+    /// So many ids from the end; what precedes them may be left out.
     Last(usize),
-    /// All if it is no more than this many. Of a text that has more come more, but not all, or an error if its length
-    /// alone says so.
+    /// All ids if there are no more than this many. A text that has more gives more than this many, though not all; or
+    /// an error, if its length alone shows that it has more.
     AtMost(usize),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Around {
 pub(super) type Turn = Mutex<()>;
 
 impl Around {
-    /// `None` where a text with ids around it is not simply that.
+    /// The ids around a text; `None` where the tokenizer does not simply put ids before and after it.
     pub(super) fn new(inner: &tokenizers::Tokenizer) -> Option<Self> {
         const TEXT: &str = "a";
         let Some(processor) = inner.get_post_processor() else { return Some(Self::default()) };
@@ -72,8 +72,8 @@ impl Tokenizer {
         self.encode_part(text, add_special_tokens, Extent::Whole)
     }
 
-    /// Converts as much of a text to ids as is wanted. With special tokens, those that come before the text are there
-    /// in any case, and those after it unless the end of the text was left out.
+    /// Converts as much of a text to ids as is wanted. The special tokens before the text are there in any case, and
+    /// those after it unless the end of the text was left out.
     pub fn encode_part(
         &self,
         text: &str,

@@ -12,7 +12,7 @@ use crate::json::{Integer, Object, Value, float_repr};
 /// How many digits Python reads.
 const MAX_DIGITS: usize = 4300;
 
-/// The value that comes; none where Python or vLLM refuses it.
+/// The value that comes next; `None` where Python or vLLM refuses it.
 pub(super) fn value(source: &mut Source<'_>) -> Option<Value> {
     match source.peek()? {
         '[' => {
@@ -27,7 +27,7 @@ pub(super) fn value(source: &mut Source<'_>) -> Option<Value> {
     }
 }
 
-/// An argument without a key: it is dropped, whatever it is.
+/// Skips an argument without a key, which is dropped, whatever it is.
 pub(super) fn skip(source: &mut Source<'_>) -> Option<()> {
     let quoted = matches!(source.peek()?, '"' | '\'') || is_string(source.rest());
     if quoted || source.word().is_none() {
@@ -98,7 +98,7 @@ impl Dict {
         }
     }
 
-    /// The dict with its keys spelled as JSON's; none where two would be spelled alike.
+    /// The dict with its keys spelt as in JSON; `None` where two would be spelt alike.
     fn object(self) -> Option<Value> {
         let mut object = Object::new();
         for (key, value) in self.0 {

@@ -56,7 +56,7 @@ struct Reader {
     /// What was not given out.
     text: String,
     gate: Gate,
-    /// Bytes of the text that the gate has seen.
+    /// How many bytes of the text the gate has seen.
     seen: usize,
     /// Whether the text is content.
     decided: bool,
@@ -102,7 +102,7 @@ impl CallReader for Reader {
     }
 }
 
-/// The calls of a whole text; none where it is no list of calls.
+/// The calls of a whole text; `None` where it is no list of calls.
 fn calls(text: &str) -> Option<Vec<ToolCall>> {
     let mut gate = Gate::new();
     gate.push(text);

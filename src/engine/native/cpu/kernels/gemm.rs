@@ -56,9 +56,9 @@ impl Product<'_> {
     }
 }
 
-/// Rows of activations that stay close to the processor while a panel of weights passes.
+/// How many rows of activations stay close to the processor while a panel of weights passes.
 const ROWS_AT_ONCE: usize = 128;
-/// Blocks of a share of work: enough to make handing it out cheap.
+/// How many blocks a share of work has: enough to make handing it out cheap.
 const BLOCKS_AT_ONCE: usize = 12;
 
 /// `out[r] (+)= matrix * input[r]` for every row.

@@ -9,7 +9,8 @@ use crate::engine::native::backend::NoRoom;
 /// Tokens of a block: as many as a step of bf16 products takes.
 pub(crate) const BLOCK_TOKENS: usize = 32;
 
-/// Rounded to bf16, what is any larger is infinite: half a step over the largest bf16, less one bit.
+/// What is larger than this becomes infinite when it is rounded to bf16. It is half a step over the largest bf16, less
+/// one bit.
 const LARGEST_IN_BF16: f32 = f32::from_bits(0x7f7f_7fff);
 
 /// The shape of a layer's cache.
@@ -47,7 +48,7 @@ impl KvLayout {
         self.block_len() * if self.precision == Precision::Bf16 { 2 } else { 4 }
     }
 
-    /// Where the keys of a head begin, and where its values do.
+    /// Where the keys of a head begin, and where its values begin.
     pub(super) fn offsets(self, block: u32, head: usize) -> (usize, usize) {
         let keys = block as usize * self.block_len() + head * self.head_len();
         (keys, keys + BLOCK_TOKENS * self.key_depth())
@@ -68,8 +69,8 @@ impl KvStore {
         Ok(Self { layout, numbers: Stored::zeros(layout.precision, numbers)? })
     }
 
-    /// Overwrites a block with zeros. Done before its first token is written: what another sequence left behind is
-    /// multiplied with zero, which must not be infinite.
+    /// Overwrites a block with zeros. This is done before its first token is written, since what another sequence left
+    /// behind is multiplied with zero and must not be infinite.
     pub(crate) fn clear(&mut self, block: u32) {
         let len = self.layout.block_len();
         let start = block as usize * len;

@@ -86,7 +86,7 @@ impl Operand {
         Self { numbers: Numbers::zeros(precision, 0), rows: 0, columns: 0, stride: 0 }
     }
 
-    /// Makes room for `rows` of `columns` numbers, to be written whole; the padding is zero.
+    /// Makes room for `rows` of `columns` numbers, all of which have to be written; the padding is zero.
     pub(crate) fn reshape(&mut self, rows: usize, columns: usize) {
         let stride = self.precision().row_stride(columns);
         if stride != self.stride || columns != self.columns {
@@ -142,12 +142,12 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Zeros of a small size, for which there is room.
+    /// A matrix of zeros that is so small that there is room for it.
     pub(crate) fn zeros(precision: Precision, outputs: usize, inputs: usize) -> Self {
         Self::try_zeros(precision, outputs, inputs).expect("room for a weight")
     }
 
-    /// Zeros, to be filled by [`Packed::write_rows`], if the system has addresses for them.
+    /// A matrix of zeros to be filled by [`Packed::write_rows`], if the system has addresses for it.
     pub(crate) fn try_zeros(precision: Precision, outputs: usize, inputs: usize) -> Result<Self, NoRoom> {
         let depth = inputs.checked_next_multiple_of(precision.step()).ok_or(NoRoom)?;
         let rows = outputs.checked_next_multiple_of(LANES).ok_or(NoRoom)?;

@@ -104,7 +104,7 @@ impl Pool {
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(4096) { thread::yield_now() } else { std::hint::spin_loop() }
         }
-        // Taken in any case: the next loop must not end with a panic of this one.
+        // The panic is taken in any case, since the next loop must not end with a panic of this one.
         let of_a_worker = shared.panic.lock().take();
         if let Some(panic) = own.err().or(of_a_worker) {
             resume_unwind(panic);
@@ -169,7 +169,7 @@ impl Shared {
             }
             if Instant::now() >= until {
                 parked.store(true, Ordering::SeqCst);
-                // Looked at again, since whoever opened a round before the line above did not see us parked.
+                // The round is looked at again, since whoever opened one before the line above did not see us parked.
                 let missed = self.round.load(Ordering::SeqCst) >> NUMBER != *seen;
                 if !missed && !self.stop.load(Ordering::SeqCst) {
                     thread::park();
@@ -190,7 +190,7 @@ impl Shared {
             *seen = round >> NUMBER;
             return false;
         }
-        // Fails where another worker joins at the same time; the next look tries again.
+        // This fails where another worker joins at the same time; the next look tries again.
         let joined = self.round.compare_exchange_weak(round, round + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if joined {
             *seen = round >> NUMBER;

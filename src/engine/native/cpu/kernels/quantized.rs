@@ -17,7 +17,7 @@ use half::bf16;
 use super::{Operand, Pool, Processor, States, packed::Numbers, parts::Parts};
 use crate::engine::native::weights::{Rows, WeightsError};
 
-/// Rows of weights that stay close to the processor while all activations pass.
+/// How many rows of weights stay close to the processor while all activations pass.
 const OUTPUTS_AT_ONCE: usize = 64;
 
 /// A weight matrix of `outputs` rows of `inputs` numbers, in parts of different types; rows that were never written
@@ -59,7 +59,7 @@ impl Quantized {
     /// Whether `rows` would stay in their blocks.
     pub(crate) fn keeps(rows: &dyn Rows) -> bool {
         rows.blocks().is_some_and(|blocks| match blocks.dtype() {
-            // Not blocks at all, and a type that is for activations only.
+            // These are no blocks at all, or a type that is for activations only.
             GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 | GgmlDType::Q8_1 => false,
             // candle wants an even number of blocks.
             dtype @ (GgmlDType::Q4_1 | GgmlDType::Q5_0 | GgmlDType::Q5_1) => {
@@ -123,7 +123,7 @@ impl Quantized {
         for part in &self.parts {
             part.blocks.add_product(&mut processor.pool, input, &mut out.numbers[part.rows.start..], out.stride);
         }
-        // Rounded to 8 bits, what is not finite becomes some number, and a row of nothing else becomes zeros.
+        // When rounded to 8 bits, what is not finite becomes some number, and a row of nothing else becomes zeros.
         for row in (0..input.rows).filter(|row| !widened(input, *row).iter().all(|value| value.is_finite())) {
             out.row_mut(row).fill(f32::NAN);
         }

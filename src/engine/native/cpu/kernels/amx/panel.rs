@@ -13,17 +13,17 @@ pub(super) const B_TILE: usize = 1024;
 pub(super) struct Panel {
     pub(super) a: *const u16,
     pub(super) a_stride: usize,
-    /// Tiles of one block lie after each other.
+    /// The tiles of one block lie one after another.
     pub(super) b: *const u16,
     pub(super) b_block: usize,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     /// 0 or 1.
     pub(super) accumulate: usize,
-    /// Steps over K, 32 elements each, that fetch B `ahead` of themselves.
+    /// How many steps over K, of 32 elements each, fetch B `ahead` of themselves.
     pub(super) steps: usize,
     pub(super) ahead: usize,
-    /// The steps after these, which fetch B `last_ahead` of themselves.
+    /// How many steps follow these, which fetch B `last_ahead` of themselves.
     pub(super) last_steps: usize,
     pub(super) last_ahead: usize,
 }

@@ -15,9 +15,9 @@ use super::{
 };
 use crate::engine::native::backend::Span;
 
-/// Keys between two looks at the running maximum.
+/// How many keys there are between two looks at the running maximum.
 const STRIDE: usize = 4 * BLOCK_TOKENS;
-/// Queries (tokens times the heads that share keys) that are worked on together.
+/// How many queries (tokens times the heads that share keys) are worked on together.
 const ROWS: usize = 32;
 
 /// What all sequences of a batch share.
@@ -177,7 +177,7 @@ impl<'a> Tile<'a> {
         self.write(out, stride);
     }
 
-    /// Has the memory of some blocks fetched: blocks lie anywhere, so the processor cannot guess the next one.
+    /// Has the memory of some blocks fetched. Blocks lie anywhere, so the processor cannot guess the next one.
     fn prefetch(&self, blocks: Range<usize>, part: impl Fn(usize, usize, usize) -> Range<usize>) {
         let layout = self.attention.store.layout;
         for block in &self.span.blocks[blocks] {
@@ -267,7 +267,7 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// One row: scores to weights, relative to the greatest score so far.
+/// Makes weights of the scores of one row, relative to the greatest score so far.
 struct Weigh<'a> {
     scores: &'a mut [f32],
     /// The keys that the row attends to, as indices of `scores`.
@@ -306,7 +306,7 @@ impl Vectorized for Weigh<'_> {
             }
         }
         let total: f32 = totals.iter().sum();
-        // 0 for the first keys: nothing was summed yet.
+        // This is 0 for the first keys, as nothing was summed yet.
         let correction = exp_nonpositive(running.max - max);
         running.total = running.total * correction + total;
         running.max = max;
