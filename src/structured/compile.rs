@@ -21,9 +21,9 @@ use super::{
 
 /// Characters of a grammar.
 const LONGEST: usize = 1 << 20;
-/// Lines of a grammar, so at most as many rules that need each other.
+/// The most lines of a grammar, which bounds how many rules can need each other.
 const MOST_LINES: usize = 20_000;
-/// Brackets in one another, in a grammar's text.
+/// How deep brackets may nest in the text of a grammar.
 const DEEPEST: usize = 400;
 /// The compiler recurses over what a client nests.
 const STACK_BYTES: usize = 256 << 20;
@@ -71,7 +71,7 @@ fn tried(start: Follower, vocabulary: &Vocabulary, cancellation: &Cancellation) 
             let message = format_args!("the grammar cannot be followed: {}", fault.reason());
             Err(StructuredError::grammar(message).into())
         }
-        // What else there is, is met at the first token, and said then.
+        // Any other fault is met at the first token, and reported then.
         _ => Ok(()),
     };
     let mut first = start.copy(&vocabulary.watchdog);

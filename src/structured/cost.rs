@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::error::StructuredError;
 
-/// Remainders of all `multipleOf` of a schema together. 10,000 of them take some 70 ms to compile, and 9 MB for each
-/// sequence.
+/// The most remainders of all `multipleOf` of a schema together. 10,000 of them take some 70 ms to compile, and 9 MB
+/// for each sequence.
 const MOST_REMAINDERS: u64 = 2_000;
 /// Squares of the numbers of optional properties, over all objects of a schema together: 2,000 in one object, at some
 /// 0.5 s.
@@ -64,8 +64,8 @@ fn optional_properties(entries: &Map<String, Value>) -> u64 {
     named.saturating_sub(required) as u64
 }
 
-/// States that tell the multiples of a number. Factors of 2 and 5 divide a power of ten and need none of their own, so
-/// that neither does the place of the decimal point.
+/// How many states tell the multiples of a number. Factors of 2 and 5 divide a power of ten and need no states of their
+/// own, and so neither does the place of the decimal point.
 fn remainders(number: &str) -> u64 {
     let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let digits: String = digits.chars().filter(char::is_ascii_digit).collect();

@@ -10,7 +10,7 @@ use llguidance::{CancellationHandle, TokenParser, api::StopReason, toktrie::Simp
 use super::watchdog::{Watchdog, Watched};
 use crate::TokenId;
 
-/// Tokens that are tried ahead, where the beginning of an output is fixed.
+/// How many tokens are tried ahead where the beginning of an output is fixed.
 const MOST_AHEAD: usize = 64;
 
 /// Why a grammar could not be followed further.
@@ -24,7 +24,7 @@ pub(super) enum Fault {
     TooAmbiguous,
     /// One piece of work took too long, or nobody waits for it any more.
     Cancelled,
-    /// Something else, for the log.
+    /// Something else went wrong; the text is for the log.
     Failed(String),
 }
 

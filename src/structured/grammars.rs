@@ -21,7 +21,7 @@ use crate::{TokenId, sampling::SharedConstraint, tokenizer::Tokenizer};
 const CACHE_BYTES: u64 = 256 << 20;
 /// The least that a grammar is taken for.
 const LEAST_BYTES: usize = 128 << 10;
-/// Compiled bytes that a byte of a grammar is taken for.
+/// How many compiled bytes a byte of a grammar is reckoned to become.
 const EXPANSION: usize = 64;
 
 /// Compiles constraints for a model.
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Grammars {
 }
 
 impl Grammars {
-    /// `end` are the model's end-of-sequence tokens.
+    /// A compiler for this tokenizer, where `end` are the model's end-of-sequence tokens.
     pub fn new(tokenizer: Arc<Tokenizer>, end: impl IntoIterator<Item = TokenId>) -> Self {
         let weight = |text: &String, _: &SharedConstraint| {
             u32::try_from(text.len() * EXPANSION + LEAST_BYTES).unwrap_or(u32::MAX)
@@ -54,9 +54,8 @@ impl Grammars {
         }
     }
 
-    /// Compiles a constraint, or finds it compiled. May take a while: not for threads that serve connections.
-    ///
-    /// A constraint that nobody waits for any more is an error that nobody reads.
+    /// Compiles a constraint, or finds it compiled. This may take a while, so it is not for threads that serve
+    /// connections.  A constraint that nobody waits for any more is an error that nobody reads.
     pub fn compile(
         &self,
         constraint: &Constraint,
@@ -122,7 +121,7 @@ fn of_regex(regex: &str) -> Result<String, StructuredError> {
     if regex.contains('\0') {
         return Err(StructuredError::new("structured_outputs.regex must not contain a NUL character ('\\x00')"));
     }
-    // A single backslash at the end would be lost on the way to the compiler, and the rest compiled.
+    // A single backslash at the end would be lost on the way to the compiler, which would compile the rest.
     let backslashes = regex.len() - regex.trim_end_matches('\\').len();
     if !backslashes.is_multiple_of(2) {
         return Err(StructuredError::grammar(format_args!("invalid regex {regex:?}: it ends within an escape")));

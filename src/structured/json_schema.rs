@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::{cost, error::StructuredError, references};
 
-/// Characters of white space between two tokens of JSON: a line break and 31 blanks, as many as seven levels of a
-/// generous indentation need.
+/// The most characters of white space between two tokens of JSON: a line break and 31 blanks, which is enough for seven
+/// levels of a generous indentation.
 pub const MOST_WHITESPACE: usize = 32;
 
 /// How JSON may be written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct JsonOptions {
-    /// No white space but one blank after `,` and `:`.
+    /// Whether there is no white space but one blank after `,` and `:`.
     pub compact: bool,
-    /// Objects have no properties but the named ones.
+    /// Whether objects have no properties but the named ones.
     pub closed: bool,
     /// What may stand between tokens of JSON, a regular expression; by default up to [`MOST_WHITESPACE`] blanks, tabs and
     /// line breaks.
@@ -42,7 +42,7 @@ const NESTED: [&str; 9] = [
     "contains",
     "propertyNames",
 ];
-/// Integers from here on are not all floats.
+/// From here on, not every integer is a float.
 const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The schema with `options` in it, as an `%json` block or a grammar takes it.
@@ -121,7 +121,7 @@ fn joins_objects(schema: &Value) -> bool {
         Value::Object(entries) => {
             let several = entries.get("allOf").and_then(Value::as_array).is_some_and(|all| all.len() > 1);
             let mut combining = COMBINING.iter().filter_map(|keyword| entries.get(*keyword));
-            // A boolean, say, is no place for properties.
+            // A boolean, for one, has no place for properties.
             let combines = combining.any(|value| value.is_array() || value.is_object() || value.is_string());
             several || (names_properties(entries) && combines) || entries.values().any(joins_objects)
         }

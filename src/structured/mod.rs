@@ -40,7 +40,7 @@ pub enum Constraint {
     JsonObject(JsonOptions),
     /// JSON that a schema describes.
     Json(Value, JsonOptions),
-    /// Text that a regular expression matches, all of it.
+    /// A text that a regular expression matches as a whole.
     Regex(String),
     /// One of these texts.
     Choice(Vec<String>),

@@ -46,7 +46,7 @@ enum Needs {
 struct Schemas<'a> {
     root: &'a Value,
     found: Vec<&'a Value>,
-    /// By address: a schema that several references lead to is one.
+    /// The number of each schema, by its address: a schema that several references lead to counts once.
     numbers: HashMap<*const Value, usize>,
     /// References with the schemas that they lead to.
     references: Vec<(&'a str, usize)>,
@@ -237,7 +237,7 @@ mod tests {
             (node(&["next"]), "\"#/$defs/node\""),
             (json!({"type": "array", "minItems": 1, "items": {"$ref": "#"}}), "\"#\""),
             (json!({"type": ["array"], "minItems": 2, "prefixItems": [{}, {"$ref": "#"}]}), "\"#\""),
-            // It could be left out, but a model that began it could never finish.
+            // The property could be left out, but a model that began it could never finish.
             (
                 json!({"type": "object", "properties": {"a": node(&["next"])["$defs"]["node"],
                 "b": {"$ref": "#/$defs/node"}}, "$defs": node(&["next"])["$defs"]}),

@@ -23,7 +23,7 @@ pub(super) struct Writer<'a> {
     count: usize,
 }
 
-/// What must come right after a part: one of these texts; none is the end of the output.
+/// The texts of which one must come right after a part; an empty list stands for the end of the output.
 type Then<'t> = &'t [String];
 
 type Written = Result<String, StructuredError>;
@@ -167,7 +167,8 @@ impl Writer<'_> {
             let text = self.terminal(&format!("/{}/", pattern(regex)));
             return Ok(self.followed(&text, then));
         }
-        // As one expression, so that what follows may be told from it by more than its first character.
+        // The ends are written as one expression, so that what follows may be told from them by more than its first
+        // character.
         let ends: Vec<String> = then.iter().map(|end| escaped(end)).collect();
         Ok(self.terminal(&format!("/({})({})/", pattern(regex), ends.join("|"))))
     }
@@ -213,7 +214,7 @@ impl Writer<'_> {
         Ok(self.followed(&format!("{name}{operator}"), then))
     }
 
-    /// A tag without the beginning that is there already.
+    /// Writes a tag without the part of its beginning that is there already.
     fn tag(&mut self, tag: &Tag, begun: &str) -> Written {
         let rest = &tag.begin[begun.len()..];
         let content = self.part(&tag.content, tag.end.all())?;

@@ -1,6 +1,6 @@
 //! Ends what takes too long: a token's worth of work over a grammar, whatever the grammar is.
 //!
-//! The compiler bounds its work by counts, but a count can hide much work; so there is a clock after them. Owns one
+//! The compiler bounds its work by counts, but a count can hide much work; so there is a clock as the last resort. Owns one
 //! thread, which sleeps while no grammar is followed.
 
 use std::{
@@ -45,7 +45,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Watched {
     began: Instant,
-    /// When the piece of work began, in milliseconds and one more; 0 while there is none.
+    /// When the piece of work began, in milliseconds plus one; 0 while there is none.
     busy_since: AtomicU64,
     handle: CancellationHandle,
 }
@@ -104,7 +104,7 @@ impl Watched {
         Busy(self)
     }
 
-    /// Cancels a piece of work that has taken too long; whether there can be another one.
+    /// Cancels a piece of work that has taken too long, and returns whether there can be another one.
     fn look(&self, now: u64) -> bool {
         let since = self.busy_since.load(Ordering::Relaxed);
         let late = since > 0 && now.saturating_sub(since) > milliseconds(LONGEST);

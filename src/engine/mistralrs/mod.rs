@@ -34,7 +34,7 @@ use super::{
     backlog::{Backlog, Bounds},
 };
 
-/// Sequences that may wait; the next one is [`EngineError::Overloaded`].
+/// How many sequences may wait. The next one gets [`EngineError::Overloaded`].
 const MAX_WAITING: usize = 65_536;
 
 /// What may wait for clients. mistral.rs cannot let a sequence pause, so one that is not read is computed to its end. It is
@@ -70,7 +70,7 @@ pub enum Dtype {
 pub struct LoadSpec {
     /// Where the weights are.
     pub source: WeightsSource,
-    /// The GPU to compute on; the CPU if none.
+    /// The GPU to compute on; `None` for the CPU.
     pub gpu: Option<usize>,
     /// The type of the arithmetic; a GGUF file's weights stay as they are.
     pub dtype: Dtype,

@@ -32,7 +32,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: Sequence
     } else {
         shared.alive().map(|()| FinishReason::Abort)
     };
-    // The seat is free before the client hears of the end.
+    // The seat is given back before the client hears of the end.
     drop(place);
     // A client that is gone needs no end.
     let _ = outputs.send(ending.map(EngineOutput::Finished));
@@ -104,7 +104,7 @@ pub(super) async fn submit(
     Ok(responses)
 }
 
-/// Waits until the engine has let go of the sequence; the error, if it said one.
+/// Waits until the engine has let go of the sequence, and returns the error if it reported one.
 pub(super) async fn drain(mut responses: mpsc::Receiver<Response>) -> Option<EngineError> {
     let mut refusal = None;
     while let Some(response) = responses.recv().await {

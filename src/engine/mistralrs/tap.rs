@@ -49,7 +49,7 @@ pub(super) enum Ending {
 /// What the engine's sequence must look like at the next call.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
-    /// This much of the prompt, checked whole.
+    /// It has so many ids of the prompt, all of which are to be checked.
     Prompt(usize),
     /// The sequence has `length` ids, of which `last` is new and the others were checked before.
     Longer { length: usize, last: TokenId },
@@ -57,9 +57,9 @@ enum Expected {
 
 struct Sequence {
     prompt: Arc<[TokenId]>,
-    /// Ids of the prompt that the engine has been given.
+    /// How many ids of the prompt the engine has been given.
     given: usize,
-    /// Alternatives to report, and what was scored so far.
+    /// How many alternatives are to be reported, and what was scored so far.
     scores: Option<(usize, Vec<SampledToken>)>,
     sampler: SequenceSampler,
     vocab_size: usize,
@@ -136,7 +136,7 @@ impl Tap {
 }
 
 impl Sequence {
-    /// The id of the next position; an error is the end, before or at that position.
+    /// The id of the next position. An error is the end of the sequence, before or at that position.
     fn step(&mut self, logits: &Tensor, context: &[TokenId]) -> Result<TokenId, Ending> {
         self.check(context)?;
         self.logits = logits.to_vec1().map_err(|error| Ending::Failed(format!("unreadable logits: {error}")))?;

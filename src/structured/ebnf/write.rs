@@ -9,7 +9,7 @@ use crate::structured::lark::escape;
 const LONGEST_PATTERN: usize = 1 << 18;
 /// Rules in one another in it.
 const DEEPEST: usize = 60;
-/// Single characters that repeated texts may become.
+/// The most single characters that repeated texts may become.
 const MOST_SYMBOLS: usize = 200_000;
 
 /// The grammar in Lark.
@@ -21,7 +21,7 @@ pub(super) fn lark(rules: &Rules) -> Result<String, String> {
     match rules.pattern(&rules.rules[rules.root], 0, &mut pattern) {
         Ok(()) if pattern.is_empty() => Ok("start: \"\"\n".to_owned()),
         Ok(()) => Ok(format!("start: /({pattern})/\n")),
-        // Written out where it is used, a rule may be repeated beyond measure; as rules it is not.
+        // A rule that is written out wherever it is used may be repeated beyond measure. As a rule it is written once.
         Err(TooLong) => rules.characters(),
     }
 }
@@ -39,7 +39,7 @@ impl Rules {
         }
 
         let mut seen = vec![Seen::Not; self.rules.len()];
-        // Without recursion of its own: a chain of rules may be long.
+        // This function does not recurse, since a chain of rules may be long.
         let mut open = vec![(self.root, false)];
         while let Some((rule, leaving)) = open.pop() {
             if leaving {

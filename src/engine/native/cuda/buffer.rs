@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Result, Tensor};
 
 use crate::engine::native::backend::NoRoom;
 
-/// On which device tensors are, and of which type.
+/// The device that tensors are on, and their type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorKind<'a> {
     pub(super) device: &'a Device,
@@ -34,7 +34,7 @@ impl Buffer {
         self.rows = None;
         let memory = self.memory.insert(match kept {
             Some(memory) => memory,
-            // What was there is freed before, so that there is room for its successor.
+            // The memory from before is freed first, so that there is room for its successor.
             None => Tensor::zeros(wanted, dtype, device)?,
         });
         Ok(self.rows.insert(memory.narrow(0, 0, wanted)?.reshape((rows, columns))?))

@@ -67,7 +67,7 @@ impl Cache {
         let CacheShape { heads, head_dim } = self.shape();
         let (rows, width) = (states.dim(0)?, heads * head_dim);
         let new = states.narrow(1, first, 2 * width)?.to_dtype(self.keys.dtype())?.contiguous()?;
-        // Zero times a number is zero, and NaN for all that is not finite.
+        // Zero times a number is zero, and zero times what is not finite is NaN.
         let zeros = (new.to_dtype(DType::F32)? * 0.0)?.sum(1)?;
         shared.broken = (&shared.broken + zeros)?;
         let new = new.reshape((rows, 2 * heads, head_dim))?;
@@ -95,13 +95,13 @@ impl Cache {
         let keys = self.keys.index_select(&blocks, 0)?.permute((0, 3, 1, 2, 4))?;
         let values = self.values.index_select(&blocks, 0)?.permute((0, 3, 1, 2))?;
         let shape = (count * BLOCK_TOKENS, heads, head_dim);
-        // What is in the last block after the last token may be another sequence's, and no numbers at all.
+        // What the last block has after the last token may be another sequence's, or no numbers at all.
         let cut = |part: Tensor| part.reshape(shape)?.narrow(0, 0, tokens);
         Ok((cut(keys)?, cut(values)?))
     }
 }
 
-/// The `x` of the layout; 1 for heads that the kernels do not serve anyway.
+/// The `x` of the layout; it is 1 for heads that the kernels do not serve anyway.
 fn numbers_of_a_read(dtype: DType, head_dim: usize) -> usize {
     let x = READ_BYTES / dtype.size_in_bytes();
     if head_dim.is_multiple_of(x) { x } else { 1 }

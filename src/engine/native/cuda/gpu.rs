@@ -10,11 +10,11 @@ use crate::engine::native::{
     settings::Dtype,
 };
 
-/// Numbers of the residual stream's width that a row of a step takes, in f32.
+/// How many rows of the residual stream's width, in f32, are there for each row of a step.
 const ROWS_OF_HIDDEN: u64 = 8;
-/// The widest rows that are there at a time.
+/// How many of the widest rows are there for each row of a step.
 const ROWS_OF_WIDEST: u64 = 4;
-/// Scores, their weights and what both become.
+/// How many copies of scores are there at a time: scores, their weights, and what both become.
 const COPIES_OF_SCORES: u64 = 4;
 /// What libraries take, and what is lost between allocations.
 const OTHER_BYTES: u64 = 1 << 30;
@@ -96,7 +96,7 @@ impl DeviceBackend {
     }
 }
 
-/// What is left of a share of the memory; `None` if nothing is.
+/// What is left of a share of the memory; `None` if nothing is left.
 fn room(share: f64, free: u64, total: u64, step_bytes: u64) -> Option<u64> {
     #[expect(
         clippy::cast_precision_loss,

@@ -51,7 +51,7 @@ struct Parted {
     chosen: f32,
 }
 
-/// Takes rows in parts; the rows that have to be taken as a whole after all.
+/// Takes rows in parts, and returns the rows that have to be taken as a whole after all.
 fn consume_parts(
     logits: &Tensor,
     first: usize,
@@ -98,7 +98,7 @@ fn read_blocks(logits: &Tensor, parted: &mut [Parted]) -> Result<()> {
     let mut read = read.chunks_exact(SKIM_BLOCK);
     for part in parted {
         for (block, numbers) in part.blocks.iter().flatten().zip(&mut read) {
-            // What is after the end of the vocabulary is no logit.
+            // Numbers after the end of the vocabulary are no logits.
             let len = SKIM_BLOCK.min(width - *block as usize * SKIM_BLOCK);
             part.logits.extend_from_slice(&numbers[..len]);
         }

@@ -48,10 +48,10 @@ use super::{
 };
 use crate::TokenId;
 
-/// Rows of every product where all are to have one shape: enough that a GPU takes no longer for them than for reading
-/// the matrix.
+/// How many rows every product has where all are to have one shape: so many that a GPU takes no longer for them than
+/// for reading the matrix.
 const TILE_ROWS: usize = 128;
-/// Numbers that are read of a file by one thread at a time.
+/// How many numbers of a file one thread reads at a time.
 const READ_NUMBERS: usize = 4 << 20;
 
 /// Appends some rows of weights.
@@ -62,7 +62,7 @@ pub(crate) struct DeviceBackend {
     device: Device,
     /// The type of weights and caches.
     dtype: DType,
-    /// Reads weights and makes tokens of logits.
+    /// The threads that read weights and make tokens of logits.
     pool: Pool,
     tile: Option<usize>,
     logits: Buffer,
@@ -210,8 +210,8 @@ impl DeviceBackend {
     }
 }
 
-/// What the device answers. Nothing that is computed can be missing or misshapen, so that an error is the device's own:
-/// it ends the engine, with the reason in the log.
+/// What the device answers. As nothing that is computed can be missing or misshapen, an error is the device's own. It
+/// ends the engine, with the reason in the log.
 fn done<T>(outcome: Result<T>) -> T {
     outcome.unwrap_or_else(|error| panic!("the device failed: {error}"))
 }
@@ -225,7 +225,7 @@ fn with_room<T>(outcome: Result<T>) -> std::result::Result<T, NoRoom> {
     }
 }
 
-/// Only a driver refuses memory; without one no device does.
+/// Memory is refused by a driver only, and in this build there is none.
 #[cfg(not(feature = "cuda"))]
 fn is_out_of_memory(_: &Error) -> bool {
     false

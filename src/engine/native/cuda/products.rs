@@ -47,7 +47,7 @@ pub(super) fn batched(left: &Tensor, right: &Tensor) -> Result<Tensor> {
     widened(left)?.contiguous()?.matmul(&widened(right)?.contiguous()?)
 }
 
-/// `rows` rows, those that are not there zero.
+/// The input with `rows` rows, of which those that it does not have are zero.
 pub(super) fn padded_rows(input: &Tensor, rows: usize) -> Result<Tensor> {
     match rows - input.dim(0)? {
         0 => input.contiguous(),

@@ -73,7 +73,7 @@ pub(crate) struct StepShared {
     pub(super) spans: Vec<Span>,
     pub(super) cosines: Tensor,
     pub(super) sines: Tensor,
-    /// For each row 0 while all its keys and values are finite, NaN otherwise.
+    /// A number for each row, which is 0 while all its keys and values are finite, and NaN otherwise.
     pub(super) broken: Tensor,
     runs: Vec<Run>,
     /// The slot of each row in the cache, on the device.
@@ -92,8 +92,8 @@ pub(super) struct MaskShape {
     pub(super) window: Option<usize>,
 }
 
-/// Added to a score that does not count. Finite, as a row may meet keys that count only in a later tile: minus infinity
-/// less itself is not a number.
+/// What is added to a score that does not count. It is finite, since a row may meet keys that count only in a later
+/// tile, and minus infinity less itself is not a number.
 const MASKED: f32 = -1e30;
 
 impl StepShared {
@@ -194,7 +194,7 @@ impl Division {
     }
 }
 
-/// What was sent to the device, or is sent now.
+/// What was sent to the device already, or is sent now.
 fn once<T: Clone>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<T> {
     if let Some(value) = cell.get() {
         return Ok(value.clone());
@@ -216,7 +216,7 @@ fn tables(rows: &SingleRows, spans: &[Span]) -> (Vec<u32>, Vec<u32>) {
     (table, rows.lengths.clone())
 }
 
-/// Where the rows of all spans go, block by block.
+/// The places that the rows of all spans go to, block by block.
 fn runs(spans: &[Span]) -> Vec<Run> {
     let mut runs = Vec::new();
     for span in spans {

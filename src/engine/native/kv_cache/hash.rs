@@ -5,12 +5,13 @@ use std::fmt;
 use crate::TokenId;
 
 /// Identifies the content of a block: the weights, the salt, and every token from the start of the sequence to the
-/// block's last one. Two that are equal were computed from the same, as far as 256 bits can tell.
+/// block's last one. Blocks with equal hashes were computed from the same, as far as 256 bits can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockHash([u8; 32]);
 
 impl BlockHash {
-    /// Before the first token. Nothing is shared between different weights or different salts.
+    /// The hash before the first token. Different weights or salts have different ones, so that nothing is shared
+    /// between them.
     pub(crate) fn root(weight_version: u64, salt: Option<&str>) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("tito 2026-11-21 blocks of keys and values, version 1");
         hasher.update(&weight_version.to_le_bytes());

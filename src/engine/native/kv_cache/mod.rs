@@ -22,7 +22,7 @@ pub(crate) struct KvCache {
     blocks: Vec<Block>,
     /// The blocks among them that are neither held nor kept; the last one is taken first.
     free: Vec<BlockId>,
-    /// Kept blocks, by when they were let go of.
+    /// The kept blocks, in the order in which sequences let go of them.
     kept: BTreeMap<u64, BlockId>,
     by_hash: HashMap<BlockHash, BlockId>,
     clock: u64,
@@ -68,7 +68,7 @@ impl KvCache {
         self.len() - self.available()
     }
 
-    /// The block with this content, if there is one; it is not held by this.
+    /// The block with this content, if there is one. Finding it does not hold it.
     pub(crate) fn find(&self, hash: &BlockHash) -> Option<BlockId> {
         self.by_hash.get(hash).copied()
     }

@@ -238,7 +238,7 @@ fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec
         Family::Mistral => true,
         _ => settings.get("use_sliding_window")?.unwrap_or(false),
     };
-    // transformers gives all layers of these the same, vLLM what is listed.
+    // transformers gives all layers of these families the same window, and vLLM gives each what is listed.
     let heeded = matches!(family, Family::Qwen2 | Family::Qwen3 | Family::SmolLm3);
     let Some(window) = window.filter(|_| used) else {
         return match kinds {
@@ -265,7 +265,7 @@ fn windows(family: Family, settings: &Settings<'_>, layers: usize) -> Result<Vec
     Ok((0..layers).map(|layer| (layer >= first).then_some(window)).collect())
 }
 
-/// For each layer whether it has a window, where that is listed.
+/// Says of each layer whether it has a window, where that is listed.
 fn kinds(settings: &Settings<'_>, layers: usize) -> Result<Option<Vec<bool>>, ConfigError> {
     let Some(kinds) = settings.get::<Vec<String>>("layer_types")? else { return Ok(None) };
     if kinds.len() != layers {

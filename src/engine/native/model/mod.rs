@@ -21,7 +21,7 @@ use super::{
     weights::{Weights, WeightsError},
 };
 
-/// Rows whose logits are there at a time.
+/// How many rows have their logits in memory at a time.
 pub(super) const LOGIT_ROWS: usize = 256;
 
 /// A model on a backend, with its cache of keys and values.
@@ -40,7 +40,7 @@ struct Parameters<B: Backend> {
     embedding: B::Matrix,
     layers: Vec<Layer<B>>,
     norm: B::Vector,
-    /// `None` where the embeddings are the head.
+    /// The head; `None` where the embeddings are the head too.
     head: Option<B::Matrix>,
 }
 
@@ -259,7 +259,8 @@ impl<B: Backend> Mlp<B> {
             Self::Sparse { router, experts, per_token, normalize } => {
                 backend.linear(input, router, None, wide);
                 let scores = backend.read(wide, experts.len());
-                // Experts in their order: the sum of a token's experts does not depend on other tokens.
+                // The experts are added in their order, so that the sum of a token's experts does not depend on other
+                // tokens.
                 for (dense, picks) in experts.iter().zip(route(&scores, experts.len(), *per_token, *normalize)) {
                     if picks.is_empty() {
                         continue;
@@ -276,7 +277,7 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// For each expert the rows that go through it, with the expert's weight.
+/// Lists for each expert the rows that go through it, with the expert's weight.
 fn route(scores: &[f32], experts: usize, per_token: usize, normalize: bool) -> Vec<Vec<(usize, f32)>> {
     let mut picks = vec![Vec::new(); experts];
     for (row, scores) in scores.chunks_exact(experts).enumerate() {

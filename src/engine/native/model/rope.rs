@@ -13,9 +13,9 @@ use crate::engine::native::backend::Angles;
 /// Frequencies, and the factor of cosines and sines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RopeConfig {
-    /// `head_dim / 2` of them, in radians for a position.
+    /// The `head_dim / 2` frequencies, in radians for a position.
     pub(crate) frequencies: Vec<f32>,
-    /// Multiplies cosines and sines; 1 but for `yarn`.
+    /// The factor of cosines and sines, which is 1 for all but `yarn`.
     pub(crate) factor: f32,
 }
 
@@ -102,7 +102,7 @@ fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
     (0..head_dim / 2).map(|pair| theta.powf(-((2 * pair) as f64) / head_dim as f64)).collect()
 }
 
-/// Long waves are stretched, short ones kept, those between blended.
+/// Long waves are stretched, short ones are kept, and those between are blended.
 fn llama3(plain: &[f64], settings: &Settings<'_>) -> Result<Vec<f64>, ConfigError> {
     let factor = positive(settings, "factor")?;
     let (low, high) = (positive(settings, "low_freq_factor")?, positive(settings, "high_freq_factor")?);
@@ -126,7 +126,7 @@ fn yarn(
     settings: &Settings<'_>,
     top: &Settings<'_>,
 ) -> Result<RopeConfig, ConfigError> {
-    // vLLM reads these, transformers does not.
+    // vLLM reads these settings, and transformers does not.
     for key in ["attn_factor", "extrapolation_factor"] {
         if settings.get(key)?.is_some_and(|factor: f64| (factor - 1.0).abs() > f64::EPSILON) {
             return Err(ConfigError::setting(key, "is not supported"));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// Why a model is not one that this engine computes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// The architecture is another one; a different engine may know it.
+    /// The architecture is none that this engine knows; a different engine may know it.
     #[error("the native engine does not know the architecture {0}")]
     Architecture(String),
     /// A setting is missing, of the wrong type or out of range.

@@ -27,7 +27,7 @@ enum Destination {
     Layer(usize, InLayer),
 }
 
-/// Where a tensor of a layer goes; of several that share a place, from this row or number on.
+/// Where a tensor of a layer goes. Where several share a matrix or vector, the number says from which row or number on.
 #[derive(Debug, Clone, Copy)]
 enum InLayer {
     AttentionNorm,
@@ -56,7 +56,7 @@ enum InDense {
 enum Target<'a, B: Backend> {
     /// Rows of a matrix, from this one on.
     Rows(&'a mut B::Matrix, usize),
-    /// Numbers of a vector, from this one on.
+    /// The numbers of a vector from this one on.
     Numbers(&'a mut B::Vector, usize),
 }
 

@@ -45,7 +45,7 @@ struct Index {
 }
 
 impl SafetensorsFiles {
-    /// Opens `model.safetensors`, or what `model.safetensors.index.json` names.
+    /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names.
     pub(crate) fn open(directory: &Path) -> Result<Self, WeightsError> {
         let index = directory.join("model.safetensors.index.json");
         let names: BTreeSet<String> = if index.exists() {

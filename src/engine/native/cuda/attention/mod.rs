@@ -35,7 +35,7 @@ impl Tiles {
         Self { queries: (MOST_SCORES / KEYS / heads).max(1), keys: KEYS, equal: false }
     }
 
-    /// All of one shape: a row has the same bits whatever other rows its sequence has in the step.
+    /// Tiles that all have one shape, so that a row has the same bits whatever other rows its sequence has in the step.
     pub(super) fn equal() -> Self {
         Self { queries: EQUAL_QUERIES, keys: EQUAL_KEYS, equal: true }
     }
@@ -55,7 +55,7 @@ struct Gathered {
     values: Tensor,
     /// The first position.
     first: usize,
-    /// The position after the last one that counts; zeros may follow.
+    /// The position after the last key that counts; zeros may follow it.
     end: usize,
 }
 

@@ -21,7 +21,7 @@ pub(in super::super) fn multiply(input: &Tensor, matrix: &Tensor, out: &Tensor, 
         bail!("a product of {rows} rows of {inputs} and {outputs} of {columns} to {out_rows} of {out_columns}");
     }
     let product = Product {
-        // cuBLAS has columns where we have rows: it computes the transpose.
+        // cuBLAS has columns where we have rows, so it computes the transpose.
         operation: sys::cublasOperation_t::CUBLAS_OP_T,
         left: Side { address: weights, leading: inputs, batch: 0 },
         right: Side { address: row, leading: inputs, batch: 0 },

@@ -11,7 +11,7 @@ use super::{
 use crate::sampling::{SKIM_BLOCK, bits_per_logit};
 
 const SUMMARY: Kernels = Kernels { name: "summary", ptx: include_str!(concat!(env!("OUT_DIR"), "/summary.ptx")) };
-/// Threads of a block; as many as logits of a block, which `summary.cu` says too.
+/// How many threads a block has: as many as a block has logits, which `summary.cu` says too.
 const THREADS: u32 = 256;
 const _: () = assert!(SKIM_BLOCK == 256, "the blocks are those of summary.cu");
 /// Threads that count a row.

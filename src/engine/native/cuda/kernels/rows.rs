@@ -13,7 +13,7 @@ use super::{
 const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Numbers of a row that one block of `gated_silu` computes.
+/// How many numbers of a row one block of `gated_silu` computes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
 const WARP: u32 = 32;
