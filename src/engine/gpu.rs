@@ -4,7 +4,10 @@
 
 /// Why a GPU cannot be used.
 #[derive(Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "cuda", test)), expect(dead_code, reason = "without CUDA nobody looks"))]
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "internals", test)),
+    expect(dead_code, reason = "without CUDA nobody looks")
+)]
 pub enum Trouble {
     /// There is no GPU.
     Absent(String),

@@ -28,7 +28,7 @@ use crate::{
     tokenizer::{Extent, Tokenizer, TokenizerError},
 };
 use conversation::Conversation;
-#[cfg(test)]
+#[cfg(any(test, feature = "internals"))]
 pub use eos_count::replace_prefix_tokens;
 pub use messages::{said, without_billing_header};
 use seams::Seams;

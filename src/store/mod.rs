@@ -11,7 +11,7 @@ mod tests;
 use thiserror::Error;
 
 pub use disk::DiskStore;
-#[cfg(test)]
+#[cfg(any(test, feature = "internals"))]
 pub use disk::OpenError;
 pub use memory::MemoryStore;
 

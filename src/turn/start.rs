@@ -67,7 +67,7 @@ pub struct PreparedTurn {
 }
 
 /// The events of all sequences, each with the index of its sequence.
-pub type Events = BoxStream<'static, Result<(usize, Event), EngineError>>;
+type Events = BoxStream<'static, Result<(usize, Event), EngineError>>;
 
 impl Prepared {
     /// The parameters of the first sequence.
