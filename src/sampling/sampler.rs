@@ -55,7 +55,7 @@ struct Scratch {
     raw: BlockSums,
     pool: BlockSums,
     best: BestTokens,
-    /// Of [`LogprobsMode::Processed`]: the logits of the tokens that could be sampled, -infinity for all others.
+    /// For [`LogprobsMode::Processed`]: the logits of the tokens that could be sampled, and -infinity for all others.
     processed: Vec<f32>,
 }
 

@@ -174,7 +174,7 @@ fn block_sum(logits: &[f32], scale: Scale) -> f64 {
 fn exp2(x: f64) -> f64 {
     // Adding 1.5 * 2^52 rounds to an integer and leaves that integer in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
-    // Of degree 9, constant term 1: the least relative error (3e-14) on [-1/2, 1/2].
+    // The polynomial of degree 9 with the constant term 1 that has the least relative error (3e-14) on [-1/2, 1/2].
     const C1: f64 = 0.693_147_180_559_936_8;
     const C2: f64 = 0.240_226_506_957_639_47;
     const C3: f64 = 0.055_504_108_665_504_565;

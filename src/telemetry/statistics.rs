@@ -58,7 +58,7 @@ impl Metrics {
         }
     }
 
-    /// Of all tokens that the prefix cache was asked for, the share that it had.
+    /// The share of the tokens that the prefix cache had, among all that it was asked for.
     fn hit_rate(&self) -> f64 {
         let queries = self.registry.counted("vllm:prefix_cache_queries_total");
         let hits = self.registry.counted("vllm:prefix_cache_hits_total");

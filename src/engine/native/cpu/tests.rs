@@ -94,7 +94,7 @@ fn weights_for_which_there_are_no_addresses_are_refused() {
         let mut backend = backend(1, Precision::Bf16);
         assert_eq!(backend.matrix(outputs, 1 << 20).err(), Some(NoRoom));
         assert_eq!(backend.vector(usize::MAX).err(), Some(NoRoom));
-        // Of a matrix whose rows may stay in blocks it shows only when the first rows come.
+        // Where the rows of a matrix may stay in blocks, this is noticed only when the first rows come.
         backend = backend.keeping_blocks();
         let mut too_large = backend.matrix(outputs, rows.columns()).unwrap();
         assert!(matches!(backend.write_rows(&mut too_large, 0, &*rows), Err(WeightsError::NoRoom)));

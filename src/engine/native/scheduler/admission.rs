@@ -142,7 +142,7 @@ impl Scheduler {
         }
         match sequence.hashes.get(found.blocks.len() + 1) {
             Some(next) => pending.contains(next) && self.cache.find(next).is_none(),
-            // Of a tail of one token nothing could be copied.
+            // If the tail has one token only, there is nothing of it that could be copied.
             None => {
                 sequence.token_ids.len() % BLOCK_TOKENS > 1
                     && found.copy.is_none()

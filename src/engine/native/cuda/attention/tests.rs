@@ -99,7 +99,7 @@ impl Sequence {
         found.chunks_exact(self.kept.head_dim).enumerate().map(of_head).fold(0.0, f64::max)
     }
 
-    /// The same of every row of a batch, which a backend attends in the ways that it chooses. Of rows at the same
+    /// The error over all rows of a batch, which a backend attends in the ways that it chooses. Among rows at the same
     /// position, which have the same bits, one counts.
     fn error_of_batch(&self, spans: &[(usize, usize)], deterministic: bool) -> f64 {
         let dtype = self.cache.keys.dtype();
