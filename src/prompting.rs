@@ -9,8 +9,8 @@
 
 pub use crate::{
     chat::{Content, ContentPart, FunctionTool, Message, Role, TokenBundle, TokenIds, ToolCall},
-    continuity::{ContinuityError, known_prefix},
-    json::{Object, Value},
+    continuity::{ContinuityError, Reason, known_prefix},
+    json::{Object, Path, Segment, Value},
     model::{EosTokens, ModelError, ModelFiles, TokenizerConfig},
     prompt::{
         ChatPrompt, Checks, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, PromptRenderer, Provenance,

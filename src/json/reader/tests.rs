@@ -92,7 +92,7 @@ fn every_value_is_read_as_serde_json_reads_it() {
         compare::<BTreeMap<String, Value>>(text);
         compare::<()>(text);
         for field in ["ids", "raw", "value", "side", "pair", "ignored", "temperature", "stop", "bias", "more"] {
-            compare::<Request>(&format!(r#"{{"{field}": {text} , "temperature": 0.1}}"#));
+            compare::<Request>(&format!(r#"{{"{field}": {text} , "other": 0.1}}"#));
         }
     }
     compare::<Request>(r#"{"ids":[1, 2 ,3],"raw":{"a": [1]},"value":{"b":1.50},"stop":["x"],"bias":{"5":1}}"#);
