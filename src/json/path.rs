@@ -59,9 +59,21 @@ impl From<usize> for Segment {
     }
 }
 
-impl<S: Into<Segment>> From<S> for Path {
-    fn from(segment: S) -> Self {
-        Self::default().then(segment)
+impl From<Segment> for Path {
+    fn from(segment: Segment) -> Self {
+        Self(vec![segment])
+    }
+}
+
+impl From<&'static str> for Path {
+    fn from(name: &'static str) -> Self {
+        Segment::from(name).into()
+    }
+}
+
+impl From<String> for Path {
+    fn from(key: String) -> Self {
+        Segment::from(key).into()
     }
 }
 

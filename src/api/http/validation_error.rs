@@ -59,7 +59,7 @@ pub(in crate::api) fn broken_rule(path: impl Into<Path>, rule: &'static str, cou
 /// A text that is not JSON, from the character at `position` on, and why.
 pub(in crate::api) fn invalid_json(position: usize, reason: &str) -> ApiError {
     let complaint = Complaint::new("json_invalid", "JSON decode error").with("error", Context::Text(reason.to_owned()));
-    single(position, complaint, "<dict of 0 items>")
+    single(Segment::from(position), complaint, "<dict of 0 items>")
 }
 
 fn single(path: impl Into<Path>, complaint: Complaint, input: &str) -> ApiError {

@@ -47,8 +47,14 @@ impl Sentence {
     }
 }
 
-impl<T: Into<String>> From<T> for Sentence {
-    fn from(words: T) -> Self {
+impl From<String> for Sentence {
+    fn from(words: String) -> Self {
+        Self::default().words(words)
+    }
+}
+
+impl From<&str> for Sentence {
+    fn from(words: &str) -> Self {
         Self::default().words(words)
     }
 }

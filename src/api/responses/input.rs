@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::turns::TurnIds;
 use crate::{
     TokenId,
-    api::http::error::ApiError,
+    api::http::{error::ApiError, wording::Sentence},
     chat::{Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
     json::{Object, Path, Value},
 };
@@ -279,7 +279,7 @@ impl Place {
         Path::from("input").then(self.0)
     }
 
-    fn wrong(&self, message: impl Into<String>) -> ApiError {
+    fn wrong(&self, message: impl Into<Sentence>) -> ApiError {
         ApiError::invalid(self.path(), message)
     }
 

@@ -4,7 +4,7 @@
 pub(in crate::api) mod rules;
 
 use crate::{
-    api::http::error::ApiError,
+    api::http::{error::ApiError, wording::Sentence},
     chat::FunctionTool,
     json::Value,
     parser::{ForcedCall, ToolFormat},
@@ -47,12 +47,12 @@ pub(in crate::api) struct ToolUse {
     pub(in crate::api) format: Option<ToolFormat>,
 }
 
-fn invalid<T>(message: impl Into<String>) -> Result<T, ApiError> {
+fn invalid<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
     Err(ApiError::refused("tool_choice", message, None))
 }
 
 /// What the server was not started for; vLLM names no field.
-fn unserved<T>(message: impl Into<String>) -> Result<T, ApiError> {
+fn unserved<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
     Err(ApiError::invalid_request(message))
 }
 
