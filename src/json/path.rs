@@ -1,41 +1,42 @@
-//! Ways to values.
+//! The path from the root of a document to a value in it.
 
 use std::fmt;
 
-/// A way to a value of a document: keys of objects and indexes of lists. Who shows it decides how it is spelt.
+/// The path to a value of a document: the keys of objects and the indexes of lists. Whoever shows it decides how it is
+/// spelt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Path(Vec<Segment>);
 
-/// One step of a way.
+/// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Segment {
-    /// A key that a request declares, or several of them with dots between.
+    /// A key that a request declares, or several such keys with dots between them.
     Name(&'static str),
-    /// A key of the client's own.
+    /// A key that the client chose.
     Key(String),
     /// An index of a list.
     Index(usize),
 }
 
 impl Path {
-    /// The same way, one step further.
+    /// Returns the same path, one step longer.
     #[must_use]
     pub fn then(mut self, segment: impl Into<Segment>) -> Self {
         self.push(segment);
         self
     }
 
-    /// Goes one step further.
+    /// Adds a step at the end.
     pub fn push(&mut self, segment: impl Into<Segment>) {
         self.0.push(segment.into());
     }
 
-    /// Goes one step back.
+    /// Removes the last step.
     pub fn pop(&mut self) {
         self.0.pop();
     }
 
-    /// The steps.
+    /// Returns the steps.
     pub fn segments(&self) -> &[Segment] {
         &self.0
     }
@@ -84,7 +85,7 @@ impl FromIterator<Segment> for Path {
 }
 
 impl fmt::Display for Path {
-    /// As Python spells it: `messages[3].content`.
+    /// Writes the path as Python spells it: `messages[3].content`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, segment) in self.0.iter().enumerate() {
             let dot = if position == 0 { "" } else { "." };

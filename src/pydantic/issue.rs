@@ -4,11 +4,11 @@ use std::{borrow::Cow, fmt::Write as _};
 
 use crate::json::{Kind, Node, Path, string_repr};
 
-/// Most complaints that are spelt out.
+/// At most this many complaints are spelt out.
 const MOST_REPORTED: usize = 10;
-/// Most characters of a value that is repeated.
+/// A complaint repeats at most this many characters of a value.
 const MOST_INPUT_CHARS: usize = 200;
-/// Most characters of one complaint.
+/// One complaint has at most this many characters.
 const MOST_CHARS: usize = 1000;
 
 /// A value in a complaint's `ctx`.
@@ -16,7 +16,7 @@ const MOST_CHARS: usize = 1000;
 pub(crate) enum Context {
     Int(i128),
     Text(String),
-    /// Python's exception of this reason.
+    /// Python's exception with this reason.
     ValueError(&'static str),
 }
 
@@ -34,7 +34,7 @@ impl Complaint {
         Self { kind, message: message.into(), context: Vec::new() }
     }
 
-    /// Of a value that has its type, and breaks a rule besides.
+    /// Makes the complaint about a value that has the right type and still breaks a rule.
     pub(crate) fn broken(rule: &'static str) -> Self {
         Self::new("value_error", format!("Value error, {rule}")).with("error", Context::ValueError(rule))
     }
@@ -48,14 +48,14 @@ impl Complaint {
 /// What is wrong with one value.
 #[derive(Debug)]
 pub(crate) struct Issue {
-    /// The way to the value.
+    /// The path to the value.
     pub(crate) path: Path,
     complaint: Complaint,
-    /// The value, in short.
+    /// A short form of the value.
     input: String,
 }
 
-/// Why a document does not pass: what is wrong, in the order in which it was found.
+/// The reasons why a document does not pass, in the order in which they were found.
 #[derive(Debug, Default)]
 pub(crate) struct Issues {
     count: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Issues {
 }
 
 impl Issues {
-    /// One complaint about a value that `input` shows.
+    /// Makes the issues of one complaint about a value, which `input` shows.
     pub(crate) fn single(path: Path, complaint: Complaint, input: impl Into<String>) -> Self {
         Self { count: 1, reported: vec![Issue { path, complaint, input: input.into() }] }
     }
@@ -72,12 +72,12 @@ impl Issues {
         self.count == 0
     }
 
-    /// How many there are.
+    /// Returns how many complaints there are.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// The first of them.
+    /// Returns the first complaints, which are the ones that are spelt out.
     pub(crate) fn reported(&self) -> &[Issue] {
         &self.reported
     }
@@ -100,7 +100,7 @@ impl Issues {
 }
 
 impl Issue {
-    /// As Python prints it, the way to the value spelt as `place`.
+    /// Writes the complaint as Python prints it; `place` is the spelt path to the value.
     pub(crate) fn line(&self, place: &str) -> String {
         let Self { complaint, input, .. } = self;
         let mut line = format!(
@@ -131,7 +131,7 @@ fn shortened(text: String, most: usize) -> String {
     }
 }
 
-/// A value that cannot flood the answer.
+/// Shortens a value, so that it cannot flood the answer.
 fn summary(node: &Node<'_>) -> String {
     match &node.kind {
         Kind::List(items) => format!("<list of {} items>", items.len()),

@@ -1,7 +1,7 @@
 //! pydantic's lax mode, which vLLM's requests are declared in: which values pass for which types, what is made of those
 //! that pass, and what is said of those that do not.
 //!
-//! Knows values. Refuses endpoints, their fields, and HTTP.
+//! This module knows values. It knows no endpoints, none of their fields, and no HTTP.
 
 mod issue;
 mod scalar;

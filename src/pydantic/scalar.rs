@@ -3,12 +3,12 @@
 use super::issue::{Complaint, Context};
 use crate::json::{Integer, Kind, Node};
 
-/// A value that passes: as it stands, or as this text.
+/// What reading a value gives: `None` where the value passes as it stands, or the text that replaces it.
 pub(super) type Lax = Result<Option<String>, Complaint>;
 
 /// The first float that 64 bits cannot hold.
 const BEYOND_INT64: f64 = 9_223_372_036_854_775_808.0;
-/// Most digits that pydantic reads.
+/// pydantic reads at most this many digits.
 const MOST_DIGITS: usize = 4300;
 
 pub(super) fn string(node: &Node<'_>) -> Lax {
@@ -75,10 +75,10 @@ pub(super) fn boolean(node: &Node<'_>) -> Lax {
     Ok(Some(value.to_string()))
 }
 
-/// Checked against `least` and `most`, where there are any.
+/// Reads an integer and checks it against `least` and `most`, where these are given.
 pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) -> Lax {
     let value = coerced(node)?;
-    // serde reads "-0" as a float.
+    // serde reads "-0" as a float, so it has to be rewritten.
     let stays = matches!(node.kind, Kind::Int(_)) && node.text != "-0";
     let rewritten = (!stays).then(|| value.to_string());
     let beyond = |limit: Option<i64>, sign: i128| {
@@ -101,7 +101,7 @@ pub(super) fn integer(node: &Node<'_>, least: Option<i64>, most: Option<i64>) ->
     Ok(rewritten)
 }
 
-/// The integer that a value stands for.
+/// Returns the integer that a value stands for.
 pub(crate) fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
     let oversized =
         || Complaint::new("int_parsing_size", "Unable to parse input string as an integer, exceeded maximum size");
@@ -132,7 +132,8 @@ pub(crate) fn coerced(node: &Node<'_>) -> Result<Integer, Complaint> {
     }
 }
 
-/// The plain digits of an integer: blanks around it, a plus, zeros in front, single underscores and `.000` are dropped.
+/// Returns the plain digits of an integer, without blanks around it, a plus, zeros in front, single underscores and
+/// `.000`.
 fn integer_digits(text: &str) -> Option<String> {
     let text = text.trim();
     let (sign, text) = match text.strip_prefix('-') {
@@ -154,13 +155,13 @@ fn integer_digits(text: &str) -> Option<String> {
     }
 }
 
-/// None if underscores are doubled, or lead or trail.
+/// Removes underscores; `None` if they are doubled, or lead or trail.
 fn without_underscores(text: &str) -> Option<String> {
     let misplaced = text.starts_with('_') || text.ends_with('_') || text.contains("__");
     (!misplaced).then(|| text.replace('_', ""))
 }
 
-/// The number that a value stands for, where it is not written as one.
+/// Returns the number that a value stands for, where it is not written as one.
 pub(super) fn float(node: &Node<'_>) -> Result<Option<f64>, Complaint> {
     match &node.kind {
         Kind::Int(_) => Ok(None),

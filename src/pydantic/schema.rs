@@ -7,11 +7,11 @@ use crate::json::Node;
 pub(crate) enum Schema {
     Any,
     Str,
-    /// A string of so many characters, at least and at most.
+    /// A string with at least and at most this many characters.
     Text(usize, usize),
     Bool,
     Int,
-    /// An integer of at least and at most so much.
+    /// An integer between a least and a most value.
     IntIn(i64, Option<i64>),
     Float,
     /// One of these strings.
@@ -21,9 +21,9 @@ pub(crate) enum Schema {
     Bytes,
     Nullable(&'static Self),
     List(&'static Self),
-    /// A list of so many items at most.
+    /// A list with at most this many items.
     ShortList(&'static Self, usize),
-    /// A list of these, or what Python's `list` makes one of.
+    /// A list of such items, or a value that Python's `list` makes one of.
     Listed(&'static Self),
     /// Anything that Python can iterate over; the items are checked when they are used.
     Iterable,
@@ -33,14 +33,14 @@ pub(crate) enum Schema {
     Union(&'static [Branch]),
     /// One of several objects; the key `type` says which.
     Tagged(&'static [(&'static str, Schema)]),
-    /// What passes and keeps a rule besides.
+    /// A value that passes and also keeps a rule.
     Checked(&'static Self, Rule),
 }
 
-/// The reason why a value that passed is refused after all.
+/// A rule gives the reason why a value that passed is refused after all.
 pub(crate) type Rule = fn(&Node<'_>) -> Option<&'static str>;
 
-/// What an object becomes, which decides how its absence is worded. Further keys are always welcome.
+/// What an object becomes, which decides how a missing object is worded. Further keys are always allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shape {
     TypedDict,
@@ -56,7 +56,7 @@ pub(crate) struct Field {
     pub(crate) schema: Schema,
 }
 
-/// One of several types; a label becomes part of the place of its complaints.
+/// One of several types; the label becomes part of the place that its complaints name.
 #[derive(Debug)]
 pub(crate) struct Branch {
     pub(crate) label: Option<&'static str>,

@@ -1,4 +1,5 @@
-//! One pass over a document: what does not fit its schema is complained about, what fits only laxly is rewritten.
+//! One pass over a document: it complains about values that do not fit their schema, and rewrites values that fit only
+//! laxly.
 
 use std::borrow::Cow;
 
@@ -9,15 +10,15 @@ use super::{
 };
 use crate::json::{Items, Kind, Node, Path, Rewrite, Segment, float_repr};
 
-/// A number that is not finite, where one is allowed.
+/// A number that is not finite, in a place where such a number is allowed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NotFinite {
-    /// The way to it.
+    /// The path to the number.
     pub(crate) path: Path,
     pub(crate) value: f64,
 }
 
-/// The pass.
+/// The state of the pass.
 #[derive(Debug)]
 pub(crate) struct Walk<'a> {
     text: &'a str,
@@ -25,7 +26,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) issues: Issues,
     pub(crate) rewrites: Vec<Rewrite>,
     pub(crate) not_finite: Vec<NotFinite>,
-    /// Only whether there is an issue matters.
+    /// Present while only the question matters whether there is an issue: the flag says whether one was found.
     trial: Option<bool>,
 }
 
@@ -35,7 +36,7 @@ impl<'a> Walk<'a> {
         Self { text, path: Path::default(), issues, rewrites, not_finite, trial: None }
     }
 
-    /// Words are only made where they will be read.
+    /// Notes a complaint; its words are only made where somebody will read them.
     fn complain(&mut self, node: &Node<'_>, complaint: impl FnOnce() -> Complaint) {
         match &mut self.trial {
             Some(failed) => *failed = true,
@@ -44,7 +45,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether nothing that could still be found would matter.
+    /// Whether nothing that could still be found would change the result.
     fn is_decided(&self) -> bool {
         self.trial == Some(true)
     }
@@ -134,7 +135,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A list, or what Python's `list` makes of another value.
+    /// Checks a list, or what Python's `list` makes of another value.
     fn listed(&mut self, item: &'static Schema, node: &Node<'_>) {
         let Some(items) = python_list(node) else { return self.list(item, usize::MAX, node) };
         for (index, node) in items.enumerate() {
@@ -186,7 +187,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The object that its `type` says it is.
+    /// Checks a value as the object that its key `type` names.
     fn tagged(&mut self, kinds: &'static [(&'static str, Schema)], node: &Node<'_>) {
         const TAG: &str = "type";
 
@@ -216,7 +217,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A rule is only asked about what passed.
+    /// Checks a value, and asks the rule only where the value passed.
     fn checked(&mut self, schema: &'static Schema, rule: Rule, node: &Node<'_>) {
         let before = self.issues.len();
         self.check(schema, node);
@@ -228,8 +229,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The first branch that takes the value as it is, or else the first that takes it, as pydantic's smart mode; where
-    /// none does, each complains.
+    /// Takes the first branch that accepts the value as it is, or else the first that accepts it at all, as pydantic's
+    /// smart mode does; where no branch does, each of them complains.
     fn union(&mut self, branches: &'static [Branch], node: &Node<'_>) {
         let mut rewritten = None;
         for branch in branches {
@@ -264,7 +265,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether nothing would be complained about.
+    /// Whether a check of the value would find nothing to complain about.
     pub(crate) fn fits(&mut self, schema: &'static Schema, node: &Node<'_>) -> bool {
         let (before, numbers) = (self.rewrites.len(), self.not_finite.len());
         let outer = self.trial.replace(false);
@@ -275,7 +276,7 @@ impl<'a> Walk<'a> {
         !failed
     }
 
-    /// Writes null in a value's place.
+    /// Replaces a value by null.
     pub(crate) fn blank(&mut self, node: &Node<'_>) {
         self.rewrite(node, "null".to_owned());
     }
@@ -291,7 +292,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What Python's `list` makes of a value, if it takes it.
+/// Returns the items that Python's `list` makes of a value, if it accepts the value.
 fn python_list<'n, 'a>(node: &'n Node<'a>) -> Option<Box<dyn Iterator<Item = Cow<'n, Node<'a>>> + 'n>> {
     let made = |text: String| Cow::Owned(Node { text: node.text, kind: Kind::String(Cow::Owned(text)) });
     match &node.kind {
@@ -311,7 +312,7 @@ fn too_long(most: usize, length: usize) -> Complaint {
         .with("actual_length", int(length))
 }
 
-/// Whether every plain list of ids passes.
+/// Whether every plain list of token ids passes.
 fn takes_ids(schema: &Schema) -> bool {
     matches!(schema, Schema::Any | Schema::Int | Schema::IntIn(..=0, None | Some(i64::MAX)))
 }

@@ -5,9 +5,9 @@
 
 use super::{Sampling, TurnError, Turns};
 
-/// Alternatives a token that are never too many; vLLM's own limit.
+/// This many alternatives for each token are never too many; it is vLLM's own limit.
 const FEW: usize = 20;
-/// Most alternatives of an answer with more than that for each token; as JSON, some 2 GB.
+/// An answer with more alternatives than that may have at most this many log-probs; as JSON they are some 2 GB.
 const MOST: usize = 1 << 25;
 
 impl Turns {

@@ -1,21 +1,23 @@
-//! Who asks: the API key that opened a request, if the server asks for keys.
+//! The client that sent a request: it is known by the API key that opened the request, if the server asks for keys.
 //!
-//! Clients with different keys share nothing that the server remembers: not the continuity cache, not the prefixes of the
-//! KV cache, not stored responses, and neither can end the other's requests. This is where that is decided; all else
-//! compares what it is given here. Requests that came without a key, on a server that asks for none, are one client.
+//! Clients with different keys share nothing that the server remembers: not the continuity cache, not the prefixes of
+//! the KV cache, not stored responses; and neither of them can end the other's requests. This module decides that;
+//! every other module only compares what it gets from here. Requests without a key, on a server that asks for none,
+//! belong to one client.
 
 use std::{fmt, sync::Arc};
 
 use crate::engine::Party;
 
-/// Whom an API key stands for: a hash that does not lead back to the key. It is compared and hashed again, never logged.
+/// The identity that an API key stands for: a hash that does not lead back to the key. It is compared and hashed again,
+/// never logged.
 ///
 /// Whoever checks the key puts it into the request's extensions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity([u8; 32]);
 
 impl Identity {
-    /// Of whoever has `key`; the same after a restart.
+    /// Returns the identity of whoever has `key`; it is the same after a restart.
     pub fn of_key(key: &str) -> Self {
         Self(blake3::derive_key("tito 2026-11-22 identity of an API key, version 1", key.as_bytes()))
     }
@@ -27,40 +29,40 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Whoever sent a request.
+/// The client that sent a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Client {
-    /// Absent where all clients are one.
+    /// `None` where all clients are one.
     identity: Option<Identity>,
 }
 
 impl Client {
-    /// Who has this identity; without one, all clients are one.
+    /// Makes the client with this identity; without an identity, all clients are one.
     pub fn new(identity: Option<Identity>) -> Self {
         Self { identity }
     }
 
-    /// Whose the request is, for what is kept by owner; absent where all clients are one.
+    /// Returns the owner of the request, for things that are kept by owner; `None` where all clients are one.
     pub fn owner(self) -> Option<Arc<str>> {
         self.identity.map(|Identity(hash)| Arc::from(blake3::Hash::from_bytes(hash).to_hex().as_str()))
     }
 
-    /// The salt that separates the request from those of other keys and, among those of its own, from those that were
-    /// `asked` to have another one. Without keys it is the one that was asked for, letter for letter.
+    /// Returns the salt that separates this request from those of other keys and, among those of its own key, from
+    /// those that `asked` for another salt. Without keys it is exactly the salt that was asked for.
     pub fn salt(self, asked: Option<&Arc<str>>) -> Option<Arc<str>> {
         let Some(Identity(hash)) = self.identity else { return asked.cloned() };
         let mut hasher = blake3::Hasher::new_derive_key("tito 2026-11-22 salt of an API key, version 1");
         hasher.update(&hash);
         if let Some(asked) = asked {
-            // No salt is not the empty salt.
+            // A request without a salt differs from one with an empty salt.
             hasher.update(&[1]).update(asked.as_bytes());
         }
         Some(Arc::from(hasher.finalize().to_hex().as_str()))
     }
 }
 
-/// With whom a request shares the engine evenly: all of its client's, where that is known by a key of its own; else all of
-/// its session; else, with `None`, nobody but itself.
+/// Returns the party that shares the engine evenly with others: all requests of the client, where it has a key of its
+/// own; else all requests of the session; else, with `None`, only the request itself.
 pub(super) fn party(owner: Option<Arc<str>>, session: Option<&str>) -> Option<Party> {
     owner.map(Party::Client).or_else(|| session.map(|session| Party::Session(session.into())))
 }

@@ -1,4 +1,4 @@
-//! What an answer must be, compiled: away from the threads that serve connections, and few at once.
+//! Compiles constraints on answers, away from the threads that serve connections, and only a few at once.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// Short constraints that are compiled at once; most of them take milliseconds.
+/// So many short constraints are compiled at once; most of them take milliseconds.
 const SHORT_COMPILATIONS: usize = 4;
-/// Long constraints that are compiled at once; each may keep a core busy for seconds, and short ones do not wait for them.
+/// So many long constraints are compiled at once; each may keep a core busy for seconds, and short ones do not wait for
+/// them.
 const LONG_COMPILATIONS: usize = 1;
-/// A constraint of more bytes than this is a long one.
+/// A constraint of more bytes than this counts as a long one.
 const SHORT_BYTES: usize = 1 << 14;
 
-/// Compiles what requests ask for.
+/// Compiles the constraints that requests ask for.
 #[derive(Debug)]
 pub struct StructuredOutputCompiler {
     tokenizer: Arc<Tokenizer>,
@@ -41,7 +42,7 @@ impl Drop for CancelOnDrop {
 }
 
 impl StructuredOutputCompiler {
-    /// `end` are the model's end-of-sequence tokens.
+    /// Makes a compiler; `end` are the model's end-of-sequence tokens.
     pub fn new(tokenizer: Arc<Tokenizer>, end: impl IntoIterator<Item = TokenId>) -> Self {
         Self {
             grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), end)),
@@ -52,14 +53,14 @@ impl StructuredOutputCompiler {
         }
     }
 
-    /// Has all JSON written as `json` says, `compact` and `closed` of it.
+    /// Makes all JSON follow the `compact` and `closed` options of `json`.
     #[must_use]
     pub fn with_json(self, json: JsonOptions) -> Self {
         Self { json, ..self }
     }
 
-    /// Compiles what `sampling` demands of the output, away from the threads that serve connections. Reasoning that may
-    /// come first is free, as in vLLM.
+    /// Compiles the constraint of `sampling`, away from the threads that serve connections. Reasoning that may come
+    /// first is not constrained, as in vLLM.
     pub async fn constrain(
         &self,
         sampling: &mut Sampling,
@@ -87,13 +88,13 @@ impl StructuredOutputCompiler {
         self.compiled(constraint.within(&self.json)).await.map(Some)
     }
 
-    /// Compiles a constraint when its turn comes; dropping this gives the turn up, or ends the compilation.
+    /// Compiles a constraint when its turn comes; dropping the future gives up the turn, or ends the compilation.
     async fn compiled(&self, constraint: Constraint) -> Result<SharedConstraint, TurnError> {
         let turn = self.turn(&constraint).await?;
         let cancellation = Arc::new(Cancellation::default());
         let _cancelled = CancelOnDrop(Arc::clone(&cancellation));
         let grammars = Arc::clone(&self.grammars);
-        // The turn ends with the work, also when nobody waits for it any more.
+        // The turn ends when the work does, even if nobody waits for it any more.
         let compiled = tokio::task::spawn_blocking(move || {
             let _turn: OwnedSemaphorePermit = turn;
             grammars.compile(&constraint, &cancellation)
@@ -101,7 +102,7 @@ impl StructuredOutputCompiler {
         Ok(compiled.await.map_err(TurnError::internal)??)
     }
 
-    /// Waits until the constraint may be compiled; who goes away meanwhile has not begun.
+    /// Waits until the constraint may be compiled; a request that goes away while it waits has not begun to compile.
     async fn turn(&self, constraint: &Constraint) -> Result<OwnedSemaphorePermit, TurnError> {
         let turns = if constraint.is_longer_than(SHORT_BYTES) { &self.long } else { &self.short };
         Arc::clone(turns).acquire_owned().await.map_err(TurnError::internal)
@@ -137,7 +138,7 @@ mod tests {
         let busy = compiler.turn(&constraint).await.unwrap();
         assert!(compiler.compiled(constraint.clone()).now_or_never().is_none());
         drop(busy);
-        // Nothing holds the turn: what was dropped had not begun.
+        // Nothing holds the turn, because the dropped compilation had not begun.
         assert!(compiler.turn(&constraint).now_or_never().is_some());
         assert!(compiler.compiled(constraint).await.is_ok());
     }

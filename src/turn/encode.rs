@@ -1,4 +1,4 @@
-//! Texts and ids that are a prompt as they are.
+//! Prompts that are texts or token ids already, and need no template.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{TurnError, Turns, in_flight};
 use crate::{TokenId, tokenizer::Extent};
 
 impl Turns {
-    /// Encodes as much of a text as is wanted, away from the threads that serve connections.
+    /// Encodes as much of a text as `extent` asks for, away from the threads that serve connections.
     ///
     /// # Errors
     ///
@@ -25,12 +25,12 @@ impl Turns {
         Ok(encoded)
     }
 
-    /// Refuses a text that has more ids than the context holds, of which some may have been left out.
+    /// Refuses a text that has more ids than the context holds; some of its ids may have been left out.
     pub(super) fn check_encoded(&self, ids: &[TokenId]) -> Result<(), TurnError> {
         self.check_length(ids, true)
     }
 
-    /// Refuses ids of the client's own that are more than the context holds; what is encoded here is checked later.
+    /// Refuses a client's own ids if they are more than the context holds; ids that are encoded here are checked later.
     pub fn check_given(&self, ids: &[TokenId]) -> Result<(), TurnError> {
         self.check_length(ids, false)
     }

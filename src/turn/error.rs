@@ -1,4 +1,4 @@
-//! What can be wrong with a turn. Who reads requests gives it a status, a field and the words of its dialect.
+//! What can be wrong with a turn. The API gives each error a status, a field and the words of its dialect.
 
 use crate::{
     continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
@@ -20,7 +20,7 @@ pub enum TurnError {
     /// The sampling parameters contradict each other.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
-    /// What the output must be cannot be compiled.
+    /// The constraint on the output cannot be compiled.
     #[error("{}", .0.message)]
     Structured(#[from] StructuredError),
     /// The engine refused, or failed.
@@ -32,17 +32,17 @@ pub enum TurnError {
     /// The prompt leaves no room for output.
     #[error("a prompt of {tokens} tokens leaves no room in a context of {max_model_len}")]
     PromptTooLong {
-        /// Tokens of the prompt. Of a text that was encoded here some may have been left out.
+        /// The length of the prompt in tokens. Some may have been left out of a text that was encoded here.
         tokens: usize,
         /// The longest sequence, prompt and output together.
         max_model_len: usize,
-        /// Whether the ids were made here, rather than given.
+        /// Whether the ids were made here from a text, rather than given by the client.
         encoded_here: bool,
     },
     /// A request has more prompts than one may have.
     #[error("{prompts} prompts are more than the {most} of one request")]
     TooManyPrompts {
-        /// Of the request.
+        /// The number of prompts of the request.
         prompts: usize,
         /// The server's bound.
         most: usize,
@@ -54,9 +54,9 @@ pub enum TurnError {
         .prompts.saturating_mul(*.n)
     )]
     TooManySequences {
-        /// Of the request.
+        /// The number of prompts of the request.
         prompts: usize,
-        /// Sequences for each of them.
+        /// The number of sequences for each prompt.
         n: usize,
         /// The server's bound.
         most: usize,
@@ -72,9 +72,9 @@ pub enum TurnError {
         log_probs: usize,
         /// The most that it may have.
         most: usize,
-        /// So many for each token are never too many.
+        /// A request with at most this many log-probs for each token is never refused.
         few: usize,
-        /// Whether it is sampled tokens that have so many, rather than those of the prompt.
+        /// Whether the log-probs are those of sampled tokens, rather than those of the prompt.
         of_output: bool,
     },
     /// Truncation would cut ids that are known.
@@ -86,7 +86,7 @@ pub enum TurnError {
          room for"
     )]
     CutsSpecialTokens {
-        /// That the tokenizer adds.
+        /// The number of special tokens that the tokenizer adds.
         special_tokens: usize,
     },
     /// A constraint could never be seen to end.
@@ -95,7 +95,7 @@ pub enum TurnError {
     /// A constraint after reasoning would never begin.
     #[error("structured outputs after reasoning need a token that ends reasoning, and the vocabulary has none")]
     NoEndOfReasoning,
-    /// There is no room for the request beside those that are being read and put into ids.
+    /// There is no room for the request besides those that are being read and put into ids.
     #[error(
         "the requests that are being read and put into ids take up the {most} bytes of --max-bytes-in-flight: try \
          again later, or send a shorter request"
@@ -110,7 +110,7 @@ pub enum TurnError {
 }
 
 impl TurnError {
-    /// A fault of the server.
+    /// Wraps a fault of the server.
     pub(super) fn internal(cause: impl std::fmt::Display) -> Self {
         Self::Internal(cause.to_string())
     }

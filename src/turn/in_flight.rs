@@ -1,8 +1,9 @@
-//! Bytes of requests that are being read, rendered and put into ids, over all requests: beyond a bound, a request is
-//! refused and may come again.
+//! Counts the bytes of all requests that are being read, rendered and put into ids. A request that would exceed the
+//! bound is refused and may come again.
 //!
 //! A request takes its place byte by byte as its body is read, and gives it back when its prompt is in ids and the
-//! engine has it. What goes on without its client, since the work of other threads cannot be broken off, keeps it.
+//! engine has it. Work that goes on after its client has gone, because another thread cannot be interrupted, keeps its
+//! place.
 
 use std::{
     sync::{
@@ -16,18 +17,18 @@ use tokio::sync::Semaphore;
 
 use super::{TurnError, memory};
 
-/// A request of more bytes is a large one.
+/// A request of more bytes than this is a large one.
 pub const LARGE: usize = 1 << 20;
-/// After a request of more bytes, what the allocator keeps of them is given back to the system.
+/// After a request of more bytes than this, the freed memory that the allocator keeps is given back to the system.
 const WORTH_TRIMMING: usize = 1 << 23;
-/// One part in so many of the bound is for requests that are not large.
+/// One part in this many of the bound is kept for requests that are not large.
 const FOR_SMALL: usize = 8;
 
 tokio::task_local! {
     static CURRENT: Arc<Reservation>;
 }
 
-/// The bound, and what is taken of it.
+/// The bound, and the bytes of it that are in use.
 #[derive(Debug, Clone)]
 pub struct BytesInFlight(Arc<Shared>);
 
@@ -35,37 +36,38 @@ pub struct BytesInFlight(Arc<Shared>);
 struct Shared {
     most: usize,
     used: AtomicUsize,
-    /// Large requests that are worked on at the same time: half of the processor is for all others.
+    /// Permits for large requests that are worked on at the same time: half of the processor is left for all other
+    /// requests.
     turns: Arc<Semaphore>,
 }
 
 impl BytesInFlight {
-    /// At most so many bytes.
+    /// Makes a bound of `most` bytes.
     pub fn new(most: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let turns = Arc::new(Semaphore::new((cores / 2).max(1)));
         Self(Arc::new(Shared { most, used: AtomicUsize::new(0), turns }))
     }
 
-    /// The longest body that can ever be read.
+    /// Returns the length of the longest body that can ever be read.
     pub fn longest(&self) -> usize {
         self.0.room(LARGE + 1).max(LARGE.min(self.0.most))
     }
 
-    /// Refuses a body whose length is known, where there is no room for it now.
+    /// Refuses a body of a known length if there is no room for it now.
     pub fn check(&self, bytes: usize) -> Result<(), TurnError> {
         let used = self.0.used.load(Ordering::Relaxed);
         if used.saturating_add(bytes) > self.0.room(bytes) { Err(self.0.refusal()) } else { Ok(()) }
     }
 
-    /// A place of nothing yet.
+    /// Makes a reservation of no bytes yet.
     pub fn reservation(&self) -> Reservation {
         Reservation { shared: Arc::clone(&self.0), bytes: AtomicUsize::new(0) }
     }
 }
 
 impl Shared {
-    /// The bound for a request of so many bytes.
+    /// Returns the bound that applies to a request of this many bytes.
     fn room(&self, bytes: usize) -> usize {
         if bytes > LARGE { self.most - self.most / FOR_SMALL } else { self.most }
     }
@@ -75,7 +77,7 @@ impl Shared {
     }
 }
 
-/// What one request takes up.
+/// The bytes that one request has in use.
 #[derive(Debug)]
 pub struct Reservation {
     shared: Arc<Shared>,
@@ -83,7 +85,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Takes so many more bytes, or refuses.
+    /// Reserves this many more bytes, or refuses them.
     pub fn grow(&self, bytes: usize) -> Result<(), TurnError> {
         let whole = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
         let room = self.shared.room(whole);
@@ -123,19 +125,19 @@ fn trim() {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     if !RUNS.swap(true, Ordering::Relaxed) {
         runtime.spawn_blocking(|| {
-            // What is freed from now on is another one's to give back.
+            // Memory that is freed from now on is for the next run to give back.
             RUNS.store(false, Ordering::Relaxed);
             memory::give_back();
         });
     }
 }
 
-/// Serves a request that takes up what is reserved.
+/// Serves a request while its reservation is held.
 pub async fn within<F: Future>(reservation: Arc<Reservation>, serve: F) -> F::Output {
     CURRENT.scope(reservation, serve).await
 }
 
-/// Serves the current request elsewhere, where it takes up the same.
+/// Serves the current request in another task, which shares its reservation.
 pub fn inherited<F: Future>(serve: F) -> impl Future<Output = F::Output> {
     let held = CURRENT.try_with(Arc::clone).ok();
     async move {
@@ -146,14 +148,14 @@ pub fn inherited<F: Future>(serve: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// Gives back what the current request takes up: what is left of it is the engine's.
+/// Gives back the reservation of the current request: the engine owns what is left of it.
 pub(super) fn release() {
     if let Ok(reservation) = CURRENT.try_with(Arc::clone) {
         reservation.release();
     }
 }
 
-/// Runs what may take long away from the threads that serve connections. Large requests wait for their turn.
+/// Runs work that may take long away from the threads that serve connections. Large requests wait for their turn.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, TurnError> {
     let held = CURRENT.try_with(Arc::clone).ok();
     let turn = match &held {

@@ -1,4 +1,4 @@
-//! The application: what a turn goes through between its request and its answer, whichever dialect asked.
+//! The application: the path of a turn from its request to its answer, whichever dialect asked.
 //!
 //! ```text
 //! PromptRequest ─ Turns::prompt ──▶ Prompted      known ids, template, splice: the ids, and what became of known ones
@@ -6,8 +6,9 @@
 //! Prepared ────── Turns::start ───▶ events        sampled, and remembered before an answer's last event goes out
 //! ```
 //!
-//! All dialects take this road, so that the same conversation has the same ids and the same checks everywhere. Refuses
-//! HTTP, wire shapes and the words of any dialect: its errors say what is wrong, and who reads requests says it in theirs.
+//! All dialects take this path, so that the same conversation has the same ids and the same checks everywhere. This
+//! module knows no HTTP, no wire shapes and no words of any dialect: its errors say what is wrong, and the API words
+//! them for its clients.
 
 mod answer_size;
 mod client;
@@ -48,29 +49,29 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// What turns are made with.
+/// Everything that turns are made with.
 pub struct Turns {
-    /// Conversations to ids.
+    /// Renders conversations to ids.
     pub renderer: PromptRenderer,
-    /// Ids to events.
+    /// Generates events from ids.
     pub generator: Generator,
-    /// Which ids are known for a conversation.
+    /// Knows the ids of earlier turns of a conversation.
     pub continuity: Continuity,
-    /// What outputs must be, as grammars.
+    /// Compiles constraints on outputs to grammars.
     pub structured: StructuredOutputCompiler,
-    /// What the server, not the request, decides.
+    /// The policies that the server, not the request, decides.
     pub policies: Policies,
     /// The longest sequence, prompt and output together.
     pub max_model_len: usize,
     /// The time zone of templates that print the date.
     pub utc_offset: UtcOffset,
-    /// Whose turn it is among the templates of requests.
+    /// Lets the templates of requests run in turn.
     pub request_templates: RequestTemplates,
 }
 
 impl Turns {
-    /// Of a model whose generations end with one of `eos`, without a flag: vLLM's defaults, nothing remembered, no tools
-    /// and no sampling defaults of the model.
+    /// Makes the turns of a model whose generations end with one of `eos`, on a server without flags: with vLLM's
+    /// defaults, nothing remembered, no tools, and no sampling defaults of the model.
     #[cfg_attr(
         not(any(test, feature = "internals")),
         expect(dead_code, reason = "start-up leaves nothing to a default")
@@ -91,12 +92,12 @@ impl Turns {
         }
     }
 
-    /// Text to ids and back.
+    /// Returns the tokenizer, which turns text to ids and back.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         self.renderer.tokenizer()
     }
 
-    /// Ids that the model knows, which may be more than the tokenizer's.
+    /// Returns how many ids the model knows, which may be more than the tokenizer knows.
     pub fn vocab_size(&self) -> usize {
         self.generator.engine().info().vocab_size
     }

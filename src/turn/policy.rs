@@ -10,45 +10,45 @@ use crate::{
     sampling::LogprobsMode,
 };
 
-/// All of it.
+/// All policies of a server.
 #[derive(Debug, Clone)]
 pub struct Policies {
-    /// About sampling.
+    /// The policy of sampling.
     pub sampling: SamplingPolicy,
-    /// About tool calls and reasoning.
+    /// The policy of tool calls and reasoning.
     pub tools: ToolPolicy,
-    /// About everything else.
+    /// The policy of everything else.
     pub requests: RequestPolicy,
 }
 
 impl Policies {
-    /// Without a flag.
+    /// Makes the policies of a server without flags.
     pub fn new(eos: &EosTokens) -> Self {
         Self { sampling: SamplingPolicy::new(eos), tools: ToolPolicy::default(), requests: RequestPolicy::default() }
     }
 }
 
-/// The flags that sampling parameters are read by.
+/// The flags that decide how sampling parameters are read.
 #[derive(Debug, Clone)]
 pub struct SamplingPolicy {
-    /// Defaults of the model (`generation_config.json`), where the server uses them.
+    /// Defaults of the model (`generation_config.json`), if the server uses them.
     pub defaults: GenerationConfig,
     /// The tokenizer's end-of-sequence token.
     pub eos_token_id: Option<TokenId>,
     /// Further end-of-sequence tokens of the model.
     pub extra_eos_token_ids: Vec<TokenId>,
-    /// Most log-probs a position; `None` is no limit.
+    /// At most this many log-probs for each position; `None` is no limit.
     pub max_logprobs: Option<usize>,
     /// Which distribution log-probs describe.
     pub logprobs_mode: LogprobsMode,
     /// Whether log-prob `token` strings are `token_id:N` unless the request says otherwise.
     pub return_tokens_as_token_ids: bool,
-    /// Most tokens of any answer, whatever the request says.
+    /// At most this many tokens for any answer, whatever the request says.
     pub most_tokens: Option<usize>,
 }
 
 impl SamplingPolicy {
-    /// Without a flag, and without a model's own defaults.
+    /// Makes the policy of a server without flags, for a model without defaults of its own.
     pub fn new(eos: &EosTokens) -> Self {
         Self {
             defaults: GenerationConfig::default(),
@@ -67,48 +67,48 @@ impl SamplingPolicy {
 pub struct ToolPolicy {
     /// The format that the model writes calls in (`--tool-call-parser`).
     pub parser: Option<ToolParser>,
-    /// Whether requests may leave it to the model to call (`--enable-auto-tool-choice`).
+    /// Whether requests may let the model decide whether to call a tool (`--enable-auto-tool-choice`).
     pub auto: bool,
-    /// How the model writes what it thinks (`--reasoning-parser`).
+    /// The format that the model writes its reasoning in (`--reasoning-parser`).
     pub reasoning: Option<ReasoningParser>,
 }
 
 impl ToolPolicy {
-    /// Whether answers are read at all.
+    /// Whether any reasoning or tool calls are parsed out of answers.
     pub fn reads(self) -> bool {
         self.parser.is_some() || self.reasoning.is_some()
     }
 
-    /// How the answer to `prompt` is read.
+    /// Returns the format that the answer to `prompt` is parsed in.
     pub fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
         let reasoning = self.reasoning.map(|parser| parser.format(&prompt.template_variables()));
         OutputFormat::new(reasoning, tools, self.parser)
     }
 }
 
-/// The flags that requests are read by, sampling and tool calls aside.
+/// The flags that decide how requests are read, apart from sampling and tool calls.
 #[derive(Debug, Clone)]
 pub struct RequestPolicy {
-    /// Who speaks in an answer that the prompt began (`--response-role`).
+    /// The role of an answer whose start is part of the prompt (`--response-role`).
     pub response_role: String,
     /// Whether requests may bring a chat template of their own (`--trust-request-chat-template`).
     pub trust_request_chat_template: bool,
-    /// Variables of the template, where a request does not set them (`--default-chat-template-kwargs`).
+    /// Variables of the template that apply where a request does not set them (`--default-chat-template-kwargs`).
     pub default_chat_template_kwargs: Object,
-    /// The fewest tokens of a chunk in the middle of a stream (`--stream-interval`).
+    /// The smallest number of tokens in a chunk in the middle of a stream (`--stream-interval`).
     pub stream_interval: usize,
-    /// End every stream with its usage (`--enable-force-include-usage`).
+    /// Whether every stream ends with its usage (`--enable-force-include-usage`).
     pub force_include_usage: bool,
-    /// Do not show tools that may not be called (`--exclude-tools-when-tool-choice-none`).
+    /// Whether the template is not shown tools that may not be called (`--exclude-tools-when-tool-choice-none`).
     pub exclude_tools_when_tool_choice_none: bool,
-    /// Most prompts of a request (`--max-request-prompts`).
+    /// A request may have at most this many prompts (`--max-request-prompts`).
     pub max_prompts: usize,
-    /// Most sequences of a request, over all of its prompts (`--max-request-sequences`).
+    /// A request may have at most this many sequences, over all of its prompts (`--max-request-sequences`).
     pub max_sequences: usize,
 }
 
 impl Default for RequestPolicy {
-    /// vLLM's, without flags.
+    /// Makes vLLM's policy without flags.
     fn default() -> Self {
         Self {
             response_role: "assistant".to_owned(),
@@ -124,7 +124,7 @@ impl Default for RequestPolicy {
 }
 
 impl RequestPolicy {
-    /// Refuses more prompts, and more sequences of them, than a request may have.
+    /// Refuses more prompts, or more sequences for them, than a request may have.
     pub fn check_sequences(&self, prompts: usize, n: usize) -> Result<(), TurnError> {
         if prompts > self.max_prompts {
             return Err(TurnError::TooManyPrompts { prompts, most: self.max_prompts });

@@ -1,4 +1,4 @@
-//! From a conversation to its ids: what is known of them, the template, the cut, and the verdict.
+//! From a conversation to its ids: the known ids, the template, the truncation, and the verdict on the known ids.
 
 use std::sync::Arc;
 
@@ -10,20 +10,21 @@ use crate::{
     tokenizer::Extent,
 };
 
-/// A valid conversation, with what may be known of its ids.
+/// A valid conversation, with everything that may tell its ids.
 #[derive(Debug)]
 pub struct PromptRequest {
     /// The conversation.
     pub prompt: ChatPrompt,
-    /// What may know its ids.
+    /// The sources that may know its ids.
     pub carriers: Carriers,
-    /// The client wants to know what became of the ids, whatever it costs.
+    /// Whether the client wants to know what became of the ids, even if that costs more.
     pub asks_for_continuity: bool,
     /// How long the prompt may be.
     pub truncation: Option<Truncation>,
-    /// The client wants to see the prompt as text.
+    /// Whether the client wants to see the prompt as text.
     pub wants_text: bool,
-    /// The prompt is to be continued: one that is longer than the context need not be put into ids to its end.
+    /// Whether the prompt is to be continued: one that is longer than the context is then refused before it is encoded
+    /// to its end.
     pub must_fit: bool,
 }
 
@@ -33,9 +34,9 @@ pub struct Prompted {
     pub token_ids: Arc<[TokenId]>,
     /// What became of the known ids.
     pub verdict: Verdict,
-    /// The client wants to see it, whether or not it wants ids.
+    /// Whether the client wants to see the verdict, whether or not it wants ids.
     pub asks_for_continuity: bool,
-    /// The conversation was too long, and a part of it was cut off.
+    /// Whether the conversation was too long, so that a part of it was cut off.
     pub is_cut: bool,
     /// The conversation as text, where that was asked for and there is one.
     pub text: Option<String>,
@@ -46,15 +47,16 @@ pub struct Prompted {
 }
 
 impl Turns {
-    /// Puts a conversation into ids, away from the threads that serve connections. It ends early where the client does
-    /// not wait for it.
+    /// Puts a conversation into ids, away from the threads that serve connections. The work ends early if the client
+    /// stops waiting for it.
     ///
     /// # Errors
     ///
     /// If the conversation cannot be rendered, cannot start with the ids that are known, or does not fit though it must.
     pub async fn prompt(self: &Arc<Self>, request: PromptRequest) -> Result<Prompted, TurnError> {
         let _waiting = GivesUp(request.prompt.patience.clone());
-        // Templates of requests may take all that a render may, so few of them run at a time.
+        // Each template of a request may take all the time and memory that a render may, so only a few of them run at
+        // once.
         let turn_of_template = match request.prompt.template {
             Some(_) => Some(self.request_templates.turn().await?),
             None => None,
@@ -92,7 +94,7 @@ impl Turns {
             self.truncate(&mut rendered, truncation, prompt.add_special_tokens)?;
         }
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
-        // Later turns start with the whole conversation, not with what was left of it for this one.
+        // Later turns start with the whole conversation, and not with the part that this turn kept of it.
         let recorder = recorder.filter(|_| cut.is_none());
         let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
         let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
@@ -118,8 +120,8 @@ impl Turns {
         Ok(())
     }
 
-    /// The text of a prompt: what the template wrote or, with known ids in it, what all ids say. As in vLLM, a prompt
-    /// that came in ids has none.
+    /// Returns the text of a prompt: what the template wrote or, if the prompt has known ids in it, the text of all
+    /// ids. As in vLLM, a prompt that came as ids has no text.
     fn prompt_text(&self, rendered: &mut RenderedPrompt) -> Result<Option<String>, TurnError> {
         match (rendered.text.take(), rendered.provenance) {
             (None, Provenance::Given) => Ok(None),
@@ -129,7 +131,7 @@ impl Turns {
     }
 }
 
-/// Whether some of the ids are the client's own, or remembered for it.
+/// Whether some of the ids came from the client, or were remembered for it.
 fn has_known_ids(rendered: &RenderedPrompt) -> bool {
     !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_))
 }

@@ -1,4 +1,4 @@
-//! Remembering answers as they end, for the turns that come after them.
+//! Remembers answers as they end, for the turns that come after them.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::{
     parser::ToolCall,
 };
 
-/// How a client has the text of an answer, and so sends it back.
+/// The form in which a client has the text of an answer, and so in which it sends the text back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextForm {
     /// As one string.
     Whole,
-    /// In blocks, between which are thoughts and calls.
+    /// As blocks, with reasoning and calls between them.
     Blocks,
 }
 
-/// What a client has of one answer so far.
+/// The part of one answer that a client has so far.
 #[derive(Default)]
 struct Answer {
     text: String,
-    /// Where the text goes on after a thought or a call.
+    /// The positions at which the text goes on after reasoning or a call.
     breaks: Vec<usize>,
     interrupted: bool,
     reasoning: Option<String>,
@@ -51,7 +51,7 @@ impl Answer {
         self.token_ids.extend(delta.tokens.iter().map(|token| token.id));
     }
 
-    /// The text as a client has it.
+    /// Returns the text in the form in which a client has it.
     fn content(&self, form: TextForm) -> Content {
         if form == TextForm::Whole || self.breaks.is_empty() {
             return Content::Text(self.text.clone());
@@ -79,8 +79,8 @@ impl Answer {
     }
 }
 
-/// The events of several answers, each of which is remembered before its last event goes out. `recorders` has one for
-/// each answer, where it is to be remembered at all.
+/// Passes on the events of several answers, each of which is remembered before its last event goes out. `recorders` has
+/// one entry for each answer, `None` where it is not to be remembered.
 pub(super) fn recorded<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
     recorders: Vec<(Option<Arc<Recorder>>, TextForm)>,

@@ -11,32 +11,32 @@ use crate::{
     structured::Constraint,
 };
 
-/// Valid parameters, before the room for the output is known.
+/// Valid parameters, before it is known how much room there is for the output.
 #[derive(Debug, Clone)]
 pub struct Sampling {
     params: ValidSamplingParams,
-    /// What the output must be, not compiled yet.
+    /// The constraint on the output, which is not compiled yet.
     constraint: Option<Constraint>,
-    /// Sequences to generate.
+    /// The number of sequences to generate.
     pub n: usize,
-    /// Tokens to generate, if the request or the model says so.
+    /// The number of tokens to generate, if the request or the model sets one.
     pub max_tokens: Option<usize>,
-    /// Most tokens that the server samples for anyone.
+    /// At most this many tokens are sampled for any request of this server.
     most_tokens: Option<usize>,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
-    /// Alternatives a position of the prompt.
+    /// The number of alternatives for each position of the prompt.
     pub prompt_logprobs: Option<usize>,
-    /// The answer names tokens `token_id:N` instead of by their texts.
+    /// Whether the answer names tokens `token_id:N` instead of by their texts.
     pub tokens_as_ids: bool,
-    /// The answer shows token ids.
+    /// Whether the answer shows token ids.
     pub return_token_ids: bool,
-    /// Who shares cached prefixes with the request.
+    /// Requests with the same salt share cached prefixes.
     pub cache_salt: Option<Arc<str>>,
 }
 
 impl Sampling {
-    /// One sequence of these parameters, as `policy` has it, of which nothing is demanded.
+    /// Makes the sampling of one sequence with these parameters, the settings of `policy` and no constraint.
     pub fn new(params: ValidSamplingParams, policy: &SamplingPolicy) -> Self {
         Self {
             params,
@@ -52,32 +52,32 @@ impl Sampling {
         }
     }
 
-    /// Reads reasoning and tool calls out of the text as `format` says.
+    /// Parses reasoning and tool calls out of the text, in the format that is given.
     pub fn read(&mut self, format: OutputFormat) {
         Arc::make_mut(&mut self.text).format = format;
     }
 
-    /// Demands something of the output, instead of anything that was demanded before.
+    /// Sets the constraint on the output, instead of any earlier one.
     pub fn demand(&mut self, constraint: Constraint) {
         self.constraint = Some(constraint);
     }
 
-    /// Whether something is demanded of the output already.
+    /// Whether there is a constraint on the output already.
     pub fn demands(&self) -> bool {
         self.constraint.is_some()
     }
 
-    /// What the output must be, to be compiled.
+    /// Takes the constraint on the output, to be compiled.
     pub fn take_constraint(&mut self) -> Option<Constraint> {
         self.constraint.take()
     }
 
-    /// Has the output keep to what was compiled.
+    /// Sets the compiled constraint, which the output has to keep.
     pub(super) fn set_compiled(&mut self, constraint: SharedConstraint) {
         self.params.constrain(constraint);
     }
 
-    /// Whether the output must be something, once that is compiled.
+    /// Whether the output has a compiled constraint.
     pub fn is_constrained(&self) -> bool {
         self.params.constraint.is_some()
     }
@@ -88,17 +88,17 @@ impl Sampling {
         eos_token_id.is_some() || !extra_eos_token_ids.is_empty() || !stop_token_ids.is_empty()
     }
 
-    /// The stop tokens of the request, which may also close a message.
+    /// Returns the stop tokens of the request, which may also close a message.
     pub fn stop_token_ids(&self) -> &[TokenId] {
         &self.params.stop_token_ids
     }
 
-    /// Whether the most probable token is taken rather than drawn.
+    /// Whether sampling is greedy: the most probable token is always taken.
     pub fn is_greedy(&self) -> bool {
         self.params.is_greedy()
     }
 
-    /// Tokens before which nothing ends a sequence.
+    /// Returns how many tokens must be sampled before one may end a sequence.
     pub fn min_tokens(&self) -> usize {
         self.params.min_tokens
     }
@@ -108,7 +108,7 @@ impl Sampling {
         self.params.logprobs.is_some()
     }
 
-    /// Alternatives that are reported for a token.
+    /// Returns how many alternatives are reported for a token.
     pub fn alternatives(&self) -> usize {
         match &self.params.logprobs {
             None => 0,
@@ -118,12 +118,12 @@ impl Sampling {
         }
     }
 
-    /// The most tokens that a sequence may have in `room`.
+    /// Returns the largest number of tokens that a sequence may have in `room`.
     pub fn most_tokens(&self, room: usize) -> usize {
         [self.max_tokens, self.most_tokens].into_iter().flatten().fold(room, usize::min)
     }
 
-    /// The parameters of the first sequence, with `room` tokens left in the context.
+    /// Returns the parameters of the first sequence, with `room` tokens left in the context.
     pub fn params(&self, room: usize) -> Result<Arc<ValidSamplingParams>, SamplingError> {
         Ok(Arc::new(self.params.with_max_tokens(self.most_tokens(room))?))
     }

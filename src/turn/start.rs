@@ -14,33 +14,33 @@ use crate::{
     generation::{Event, GenerationRequest},
 };
 
-/// The conversation of a turn, and what is asked of its answers.
+/// The conversation of a turn, and the wishes for its answers.
 #[derive(Debug)]
 pub struct Turn {
     /// The conversation.
     pub prompt: PromptRequest,
-    /// How answers are sampled, and how many.
+    /// The sampling of the answers, and how many there are.
     pub sampling: Sampling,
-    /// Who asks.
+    /// The client that asks.
     pub client: Client,
     /// The ids by which the turn can be aborted.
     pub names: Vec<Arc<str>>,
-    /// How answers go out.
+    /// The way in which answers go out.
     pub delivery: Delivery,
-    /// How the client has the text of an answer.
+    /// The form in which the client has the text of an answer.
     pub form: TextForm,
 }
 
-/// How an answer goes out.
+/// The way in which an answer goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// As it is sampled.
+    /// It goes out as it is sampled.
     Streamed,
-    /// When it has ended; until then it is kept in memory.
+    /// It goes out when it has ended; until then it is kept in memory.
     Whole,
 }
 
-/// Who asks for sequences.
+/// The client and the session that ask for sequences.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
     /// The client.
@@ -56,13 +56,13 @@ pub struct Prepared {
     form: TextForm,
 }
 
-/// A prepared turn, and what came of its conversation.
+/// A prepared turn, and the results of rendering its conversation.
 pub struct PreparedTurn {
-    /// To be started.
+    /// The part that `Turns::start` takes.
     pub prepared: Prepared,
     /// The conversation in ids.
     pub prompt: Prompted,
-    /// How answers are sampled.
+    /// The sampling of the answers.
     pub sampling: Sampling,
 }
 
@@ -70,15 +70,15 @@ pub struct PreparedTurn {
 type Events = BoxStream<'static, Result<(usize, Event), EngineError>>;
 
 impl Prepared {
-    /// The parameters of the first sequence.
+    /// Returns the parameters of the first sequence.
     pub fn params(&self) -> &ValidSamplingParams {
         &self.request.sampling
     }
 }
 
 impl Turns {
-    /// Does everything for a turn that can be refused: puts the conversation into ids, checks them, and compiles what the
-    /// answers must be.
+    /// Does every step of a turn that can be refused: puts the conversation into ids, checks them, and compiles the
+    /// constraint on the answers.
     ///
     /// # Errors
     ///
@@ -95,8 +95,8 @@ impl Turns {
         Ok(PreparedTurn { prepared, prompt, sampling })
     }
 
-    /// Does the same for a prompt in ids, whose answers are not remembered: nobody could continue them without ids. How
-    /// large the answer becomes is not checked.
+    /// Does the same for a prompt in ids. Its answers are not remembered, because nobody could continue them without
+    /// ids. The size of the answer is not checked.
     ///
     /// # Errors
     ///
@@ -134,9 +134,9 @@ impl Turns {
         Ok(Prepared { request, recorder: None, form: TextForm::Whole })
     }
 
-    /// Samples the answers to all of `prepared`, which take the engine together or not at all; sequences are counted
-    /// through. Dropping the events ends all of them. An answer to a conversation is remembered before its last event
-    /// goes out.
+    /// Samples the answers to all of `prepared`, which enter the engine together or not at all; sequences are numbered
+    /// across all of them. Dropping the events ends all sequences. An answer to a conversation is remembered before its
+    /// last event goes out.
     pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
         let (mut requests, mut recorders) = (Vec::new(), Vec::new());
         for Prepared { request, recorder, form } in prepared {

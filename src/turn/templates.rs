@@ -1,4 +1,4 @@
-//! Who may render: templates of requests take turns, and a render ends when its client has gone.
+//! Limits on rendering: the templates of requests take turns, and a render ends when its client has gone.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::TurnError;
 use crate::prompt::template::Patience;
 
-/// How many run at a time: each may take 64 MiB, and a processor for seconds.
+/// So many templates of requests run at a time: each may take 64 MiB, and a processor for seconds.
 const AT_A_TIME: usize = 2;
 
-/// Lets few templates of requests run at a time.
+/// Lets only a few templates of requests run at a time.
 #[derive(Debug)]
 pub struct RequestTemplates(Arc<Semaphore>);
 
@@ -21,13 +21,13 @@ impl Default for RequestTemplates {
 }
 
 impl RequestTemplates {
-    /// Waits for a turn, which ends when what is returned is dropped.
+    /// Waits for a turn, which ends when the permit is dropped.
     pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, TurnError> {
         Arc::clone(&self.0).acquire_owned().await.map_err(TurnError::internal)
     }
 }
 
-/// Ends the renders of a request when it is dropped: nobody waits for them any more.
+/// Ends the renders of a request when it is dropped, because nobody waits for them any more.
 pub(super) struct GivesUp(pub(super) Patience);
 
 impl Drop for GivesUp {

@@ -9,18 +9,19 @@ use crate::{
 /// Which end of a prompt is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The start: the last tokens are kept.
+    /// The start is cut off: the last tokens are kept.
     Left,
-    /// The end: the first tokens are kept.
+    /// The end is cut off: the first tokens are kept.
     Right,
 }
 
-/// A limit to the length of a prompt.
+/// A limit on the length of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncation {
-    /// Tokens that are kept.
+    /// The number of tokens that are kept.
     pub limit: usize,
-    /// `None` is what the tokenizer does: it cuts the start off the text and puts its special tokens around the rest.
+    /// The end that is cut off. `None` does what the tokenizer does: it cuts off the start of the text and puts its
+    /// special tokens around the rest.
     pub side: Option<Side>,
 }
 
@@ -30,7 +31,7 @@ impl Truncation {
         tokens > self.limit
     }
 
-    /// What has to be encoded of a text: one token more than is kept, which shows that it is cut.
+    /// Returns how much of a text has to be encoded: one token more than is kept, which shows that it is cut.
     pub fn extent(self) -> Extent {
         let count = self.limit.saturating_add(1);
         match self.side {
@@ -39,7 +40,7 @@ impl Truncation {
         }
     }
 
-    /// The part of a prompt that is kept.
+    /// Returns the part of a prompt that is kept.
     pub fn of_ids(self, mut ids: Vec<TokenId>) -> Vec<TokenId> {
         let surplus = ids.len().saturating_sub(self.limit);
         match self.side {
@@ -51,7 +52,7 @@ impl Truncation {
         ids
     }
 
-    /// The part that is kept of a text's ids, around which the tokenizer may have put special tokens.
+    /// Returns the part that is kept of a text's ids, around which the tokenizer may have put special tokens.
     pub fn of_encoded(
         self,
         ids: Vec<TokenId>,
@@ -70,7 +71,7 @@ impl Truncation {
     }
 }
 
-/// How many special tokens the tokenizer puts before and after a text.
+/// Returns how many special tokens the tokenizer puts before and after a text.
 fn around_a_text(tokenizer: &Tokenizer) -> Result<(usize, usize), TurnError> {
     const TEXT: &str = "a";
     let (plain, full) = (tokenizer.encode(TEXT, false)?, tokenizer.encode(TEXT, true)?);
