@@ -1,5 +1,5 @@
-//! Fields are named twice: where vLLM's rules for them are, and where they are read. Both lists name the same fields, but
-//! for those that are named here.
+//! Fields are named twice: in vLLM's rules for them, and in the types that they are read into. Both must name the same
+//! fields, except for those that are named here.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::pydantic::Schema;
 
-/// Names that rules declare.
+/// Returns the field names that rules declare.
 fn declared(schema: &'static Schema) -> BTreeSet<&'static str> {
     match schema {
         Schema::Object(_, fields) => fields.iter().map(|field| field.name).collect(),
@@ -22,7 +22,7 @@ fn declared(schema: &'static Schema) -> BTreeSet<&'static str> {
     }
 }
 
-/// Names that a type reads, which its description in the OpenAPI document lists.
+/// Returns the field names that a type reads, as its description in the OpenAPI document lists them.
 fn read<'d>(document: &'d Value, name: &str) -> BTreeSet<&'d str> {
     fn collect<'d>(document: &'d Value, schema: &'d Value, names: &mut BTreeSet<&'d str>) {
         if let Some(name) = schema["$ref"].as_str() {
@@ -39,8 +39,8 @@ fn read<'d>(document: &'d Value, name: &str) -> BTreeSet<&'d str> {
     names
 }
 
-/// Refuses other differences between the rules and the type than these: vLLM's fields that change nothing here, and
-/// fields that vLLM does not have.
+/// Compares the rules with the type. The only allowed differences are `idle`, vLLM's fields that change nothing here,
+/// and `own`, fields that vLLM does not have.
 fn compare(schema: &'static Schema, name: &str, idle: &[&str], own: &[&str]) {
     let document: Value = serde_json::from_str(include_str!("../../openapi/openapi.json")).unwrap();
     let (declared, read) = (declared(schema), read(&document, name));

@@ -18,19 +18,19 @@ pub struct ServedModels {
 }
 
 impl ServedModels {
-    /// The model at `root` under `names`; without any, under `root` itself.
+    /// Serves the model at `root` under `names`; without any names, under `root` itself.
     pub fn new(root: impl Into<String>, names: Vec<String>) -> Self {
         let root = root.into();
         let names = if names.is_empty() { vec![root.clone()] } else { names };
         Self { names, root, created: created() }
     }
 
-    /// The name that answers carry: the first one, whichever was asked for (as in vLLM).
+    /// Returns the name that answers carry: the first one, whichever name was asked for (as in vLLM).
     pub fn name(&self) -> &str {
         self.names.first().map_or(&self.root, |name| name)
     }
 
-    /// Absent and empty names are any.
+    /// Refuses a model that is not served here. A request that names none, or the empty one, takes any.
     pub(in crate::api) fn check(&self, model: Option<&str>) -> Result<(), ApiError> {
         match model {
             Some(model) if !model.is_empty() && !self.names.iter().any(|name| name == model) => {
@@ -101,7 +101,7 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         max_model_len: api.turns.max_model_len,
         unproven: api.turns.generator.engine().info().unproven.clone(),
         permission: vec![ModelPermission {
-            // As long as vLLM's.
+            // The id is as long as vLLM's.
             id: format!("modelperm-{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),
             object: "model_permission",
             created: models.created,

@@ -23,7 +23,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::api::Api;
 
-/// The routes that make the model work.
+/// The routes on which the model works.
 const COUNTED: [&str; 9] = [
     "/v1/chat/completions",
     "/v1/chat/completions/tokens",
@@ -36,7 +36,8 @@ const COUNTED: [&str; 9] = [
     "/invocations",
 ];
 
-/// Requests that are being served; counted with `--enable-server-load-tracking`, else always 0, as in vLLM.
+/// The number of requests that are being served. It is counted with `--enable-server-load-tracking`, and always 0
+/// without, as in vLLM.
 #[derive(Debug, Default)]
 pub struct ServerLoad {
     tracked: bool,
@@ -55,7 +56,7 @@ impl ServerLoad {
     }
 }
 
-/// Counts while it lives.
+/// A request that counts as being served while this lives.
 struct Served(Arc<AtomicUsize>);
 
 impl Drop for Served {
@@ -64,10 +65,10 @@ impl Drop for Served {
     }
 }
 
-/// The answer, counted until it is sent or dropped.
+/// Wraps an answer, so that it is counted until it is sent or dropped.
 fn counted(response: Response, served: Served) -> Response {
     let (mut parts, body) = response.into_parts();
-    // A stream has no length of its own.
+    // The new body is a stream, which has no length of its own, so the header has to say it.
     if let Some(length) = body.size_hint().exact() {
         parts.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| length.into());
     }
@@ -75,7 +76,7 @@ fn counted(response: Response, served: Served) -> Response {
     Response::from_parts(parts, Body::from_stream(body))
 }
 
-/// Counts a request on a route that makes the model work.
+/// Counts a request on a route on which the model works.
 pub(in crate::api) async fn track(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     if !api.server_load.tracked || !path.is_some_and(|path| COUNTED.contains(&path)) {

@@ -18,7 +18,7 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// Paths of files, and what is said behind the rest.
+/// Fields that are left out, because they are paths of files, or because the server adds them afterwards.
 const LEFT_OUT: [&str; 5] = ["vocab_file", "merges_file", "tokenizer_class", "added_tokens_decoder", "auto_map"];
 
 /// What the endpoint answers.
@@ -26,13 +26,14 @@ const LEFT_OUT: [&str; 5] = ["vocab_file", "merges_file", "tokenizer_class", "ad
 pub struct TokenizerInfo(Map<String, Value>);
 
 impl TokenizerInfo {
-    /// Of `tokenizer_config.json` of the model that was given as `name`; `chat_template` is the one of the command line.
+    /// Reads the `tokenizer_config.json` of the model that was given as `name`; `chat_template` is the one of the
+    /// command line.
     pub fn new(config: &Map<String, Value>, tokenizer: &Tokenizer, name: &str, chat_template: Option<&str>) -> Self {
         let shown = config.iter().filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()));
         let mut info: Map<_, _> = shown.map(|(key, value)| (key.clone(), plain(value))).collect();
         let added = tokenizer.added_tokens().iter().map(|token| (token.id.to_string(), json!(token.content)));
         let told = [
-            // vLLM's own choice.
+            // vLLM chooses this side itself.
             ("truncation_side", json!("left")),
             ("name_or_path", json!(name)),
             ("is_local", json!(Path::new(name).exists())),
@@ -49,7 +50,7 @@ impl TokenizerInfo {
     }
 }
 
-/// The class that vLLM makes of the one in the file: since Transformers 5 the fast ones have no suffix.
+/// Returns the class that vLLM makes of the one in the file: since Transformers 5 the fast ones have no suffix.
 fn class(name: Option<&str>) -> String {
     match name.map(|name| name.strip_suffix("Fast").unwrap_or(name)) {
         None | Some("PreTrainedTokenizer") => "CachedTokenizersBackend".to_owned(),
@@ -57,7 +58,7 @@ fn class(name: Option<&str>) -> String {
     }
 }
 
-/// A described token is its text.
+/// Returns a token's text where the file describes the token by an object.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Object(fields) => match fields.get("content") {

@@ -1,4 +1,4 @@
-//! What every answer carries: identity, usage, log-probs and reasons to end.
+//! Parts that every answer has: identity, usage, log-probs and reasons to end.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,10 +11,10 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// Names the server and its version, as vLLM names itself.
+/// The name of the server and its version, in the form in which vLLM names itself.
 pub(in crate::api) const SYSTEM_FINGERPRINT: &str = concat!("tito-", env!("CARGO_PKG_VERSION"));
 
-/// A field that is null unless there is something to say, and absent where vLLM leaves it out.
+/// A field that vLLM sometimes leaves out and that is otherwise null if it has nothing to say.
 pub(in crate::api) type Nullable<T> = Option<Option<T>>;
 
 /// Tokens that a request used.
@@ -30,7 +30,7 @@ pub(in crate::api) struct Usage {
 }
 
 impl Usage {
-    /// Of a prompt and all that was sampled for it.
+    /// Counts a prompt and all tokens that were sampled for it.
     pub(in crate::api) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
         Self { prompt_tokens, total_tokens: prompt_tokens + completion_tokens, completion_tokens }
     }
@@ -59,7 +59,7 @@ impl DetailedUsage {
         Self { usage, prompt_tokens_details, completion_tokens_details: None }
     }
 
-    /// With what was sampled in detail, where reasoning is read.
+    /// Adds details of the sampled tokens, which are there where reasoning is parsed.
     pub(in crate::api) fn detailed(self, completion_tokens_details: Option<CompletionTokensDetails>) -> Self {
         Self { completion_tokens_details, ..self }
     }
@@ -86,17 +86,17 @@ pub(in crate::api) struct StreamedUsage {
 }
 
 impl StreamedUsage {
-    /// Of what was sampled so far, in a chunk of a chat.
+    /// Makes the usage of the tokens sampled so far, for a chunk of a chat.
     pub(in crate::api) fn so_far(usage: Usage, details: Option<CompletionTokensDetails>) -> Self {
         Self { completion_tokens_details: Some(details), ..Self::from(usage) }
     }
 
-    /// Of all that was sampled, in the last chunk.
+    /// Makes the usage of all sampled tokens, for the last chunk.
     pub(in crate::api) fn last(usage: Usage, prompt_tokens_details: Option<PromptTokensDetails>) -> Self {
         Self { prompt_tokens_details, ..Self::from(usage) }
     }
 
-    /// With what was sampled in detail, where reasoning is read.
+    /// Adds details of the sampled tokens, which are there where reasoning is parsed.
     pub(in crate::api) fn detailed(self, details: Option<CompletionTokensDetails>) -> Self {
         Self { completion_tokens_details: details.map(Some), ..self }
     }
@@ -134,7 +134,7 @@ pub(in crate::api) enum StopReason {
     Text(String),
 }
 
-/// Splits an end into the two fields of the wire.
+/// Splits the end of a generation into the two fields that answers have for it.
 pub(in crate::api) fn finish_fields(finish: &Finish) -> (FinishReason, Option<StopReason>) {
     match finish {
         Finish::Eos => (FinishReason::Stop, None),
@@ -146,30 +146,31 @@ pub(in crate::api) fn finish_fields(finish: &Finish) -> (FinishReason, Option<St
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(in crate::api) fn created() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Spells tokens in log-probs: as texts, or as `token_id:N`.
+/// Spells tokens in log-probs, either as texts or as `token_id:N`.
 #[derive(Clone, Copy)]
 pub(in crate::api) struct TokenSpelling<'a> {
     pub(in crate::api) tokenizer: &'a Tokenizer,
     pub(in crate::api) as_ids: bool,
 }
 
-/// The name of a token that is not shown as text.
+/// Returns the name of a token that is not shown as text.
 pub(in crate::api) fn spelt_id(id: TokenId) -> String {
     format!("token_id:{id}")
 }
 
 impl TokenSpelling<'_> {
-    /// The token as log-probs name it.
+    /// Returns the token's name in log-probs.
     pub(in crate::api) fn name(&self, id: TokenId) -> Result<String, ApiError> {
         if self.as_ids { Ok(spelt_id(id)) } else { self.text(id) }
     }
 
-    /// The token's own text: an incomplete character is U+FFFD, an id that only the model knows has none.
+    /// Returns the token's own text: an incomplete character is U+FFFD, and an id that only the model knows has no
+    /// text.
     pub(in crate::api) fn text(&self, id: TokenId) -> Result<String, ApiError> {
         if !self.tokenizer.contains(id) {
             return Ok(String::new());
@@ -177,7 +178,7 @@ impl TokenSpelling<'_> {
         Ok(self.tokenizer.decode(&[id], false)?)
     }
 
-    /// The token's bytes.
+    /// Returns the token's bytes.
     pub(in crate::api) fn bytes(&self, id: TokenId) -> Result<Vec<u8>, ApiError> {
         if !self.tokenizer.contains(id) {
             return Ok(Vec::new());
@@ -186,9 +187,9 @@ impl TokenSpelling<'_> {
     }
 }
 
-/// The alternatives that are shown: with `k` asked for, the sampled token first, then the best, `k` in all.
-///
-/// vLLM puts the sampled token first and cuts, so that it is always among them (`k` = 0: none).
+/// Returns the alternatives that are shown. If `k` are asked for, these are the sampled token and then the best ones,
+/// `k` in all. vLLM puts the sampled token first and then cuts the list, so that it is always shown, except with a `k`
+/// of 0.
 pub(in crate::api) fn shown_alternatives(token: &SampledToken, asked: Option<usize>) -> Vec<TopLogprob> {
     let own = TopLogprob { id: token.id, logprob: token.logprob, rank: token.rank };
     let others = token.top_logprobs.iter().copied().filter(|other| other.id != token.id);
@@ -206,7 +207,8 @@ pub(in crate::api) struct PromptLogprob {
     decoded_token: String,
 }
 
-/// vLLM's `prompt_logprobs`: null for the first token, then an object by token id for each, the prompt's own first.
+/// vLLM's `prompt_logprobs`: null for the first token, and for each other token an object by token id, whose first
+/// entry is the token of the prompt.
 pub(in crate::api) type PromptLogprobs = Vec<Option<IndexMap<String, PromptLogprob>>>;
 
 /// Spells the log-probs of a prompt.

@@ -1,4 +1,4 @@
-//! What became of the ids of earlier turns, on the wire.
+//! The report on what became of the ids of earlier turns, as answers show it.
 
 use axum::{
     http::{HeaderName, HeaderValue},
@@ -63,7 +63,8 @@ impl From<&Verdict> for TokenContinuity {
 const HEADER: HeaderName = HeaderName::from_static("x-token-continuity");
 
 impl TokenContinuity {
-    /// `cache; outcome=exact; reused=812; new=31; anchor=3`, then what else there is.
+    /// Returns the value of the header: `cache; outcome=exact; reused=812; new=31; anchor=3`, and then the fields that
+    /// apply.
     fn header(&self) -> String {
         let mut text =
             format!("{}; outcome={}; reused={}; new={}", self.source, self.outcome, self.reused_ids, self.new_ids);
@@ -76,12 +77,12 @@ impl TokenContinuity {
         text
     }
 
-    /// Whether there was a turn to continue.
+    /// Whether there was an earlier turn to continue.
     pub(in crate::api) fn says_something(&self) -> bool {
         self.outcome != <&str>::from(Outcome::Fresh)
     }
 
-    /// The response, with the verdict in short in its header.
+    /// Adds a header with a short form of the verdict to the response.
     pub(in crate::api) fn announce(&self, response: impl IntoResponse) -> Response {
         let mut response = response.into_response();
         if let Ok(value) = HeaderValue::from_str(&self.header()) {

@@ -10,7 +10,7 @@ use super::validate::{self, Body};
 use crate::api::http::error::ApiError;
 use crate::turn::in_flight;
 
-/// A JSON body; rejected in the shape of every other error.
+/// A JSON body; if it is rejected, the answer has the shape of every other error.
 #[derive(Debug)]
 pub(in crate::api) struct JsonBody<T>(pub T);
 
@@ -29,10 +29,11 @@ impl<T: Body, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// The media type must be `application/json`, parameters aside (vLLM: 400, not 415).
+/// Requires the media type `application/json`, whose parameters do not count (vLLM answers another one with 400, not
+/// 415).
 fn require_json(request: &Request) -> Result<(), ApiError> {
     let value = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    // As vLLM compares: a blank before the semicolon makes another type of it.
+    // The comparison is vLLM's: a blank before the semicolon makes another type of it.
     let media_type = value.split(';').next().unwrap_or("");
     if media_type.eq_ignore_ascii_case("application/json") {
         return Ok(());

@@ -1,6 +1,6 @@
 //! How a body is read: parsed once, checked by the rules that vLLM declares for its type, and put into that type.
 //!
-//! Owns the order of these steps. What the rules are stands beside each type.
+//! This module owns the order of these steps. The rules themselves are next to each type.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -17,56 +17,56 @@ use crate::{
     sampling::SamplingParams,
 };
 
-/// A request that vLLM declares.
+/// A type of request body that vLLM declares.
 pub(in crate::api) trait Body: DeserializeOwned + Send + 'static {
-    /// Its rules.
+    /// The rules that vLLM declares for it.
     const RULES: &'static Rules;
 }
 
-/// JSON text of any kind, for readers that look at parts of it.
+/// JSON text of any kind, for readers that look at parts of it only.
 impl Body for Box<RawValue> {
     const RULES: &'static Rules = &ANY;
 }
 
 type Before = fn(&mut Node<'_>) -> Result<(), ApiError>;
 
-/// What a body must be.
+/// The rules that a body must keep.
 #[derive(Debug)]
 pub(in crate::api) struct Rules {
-    /// What each field may be.
+    /// The types that each field may have.
     pub(in crate::api) schema: &'static Schema,
-    /// Runs first, and may put the body into the form that the schema is for.
+    /// A check that runs first, and may put the body into the form that the schema describes.
     pub(in crate::api) before: Option<Before>,
-    /// Whether an assistant's calls are looked at after everything else.
+    /// Whether the tool calls of assistant messages are checked after everything else.
     pub(in crate::api) checks_calls: bool,
-    /// What the schema is a union of; the first that fits is taken.
+    /// The types that the schema is a union of; the first that fits is taken.
     pub(in crate::api) alternatives: &'static [Alternative],
 }
 
 /// One of several requests that share a path.
 #[derive(Debug)]
 pub(in crate::api) struct Alternative {
-    /// The field that makes the difference.
+    /// The field whose presence selects this alternative.
     pub(in crate::api) key: &'static str,
-    /// What its fields may be.
+    /// The types that its fields may have.
     pub(in crate::api) schema: &'static Schema,
-    /// Fields of the others, of any type here.
+    /// Fields of the other alternatives; they may have any type here.
     pub(in crate::api) foreign: &'static [&'static str],
 }
 
 impl Rules {
-    /// A schema and nothing else.
+    /// Makes rules that consist of a schema only.
     pub(in crate::api) const fn new(schema: &'static Schema) -> Self {
         Self { schema, before: None, checks_calls: false, alternatives: &[] }
     }
 }
 
-/// A body that its reader checks: only its JSON is checked before.
+/// The rules of a body that its reader checks: here it only has to be JSON.
 pub(in crate::api) static ANY: Rules = Rules::new(&Schema::Any);
 
 /// Reads a body that keeps the rules of its type.
 pub(in crate::api) fn read<T: Body>(text: &str) -> Result<T, ApiError> {
-    // Python's decoder takes a byte order mark for one.
+    // Python's decoder accepts a byte order mark in front.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.is_empty() {
         return Err(missing(Path::default()));
@@ -82,10 +82,10 @@ pub(in crate::api) fn read<T: Body>(text: &str) -> Result<T, ApiError> {
     deserialized(&document.root, &rewrites)
 }
 
-/// The type that a body which keeps its rules is read into; what the rules let pass and the type does not is refused.
+/// Reads a body that keeps its rules into its type, and refuses what the rules let pass but the type does not.
 fn deserialized<T: Body>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, ApiError> {
     let reader = Reader::new(root, rewrites);
-    // To know the way to every value takes as long as to read it: only who reads in vain needs it.
+    // Keeping track of the path to every value takes as long as reading it, so only a second attempt does it.
     if let Ok(body) = T::deserialize(reader) {
         return Ok(body);
     }
@@ -95,14 +95,14 @@ fn deserialized<T: Body>(root: &Node<'_>, rewrites: &Rewrites<'_>) -> Result<T, 
     };
     let mut path: Path = error.path().iter().filter_map(segment).collect();
     let reason = error.inner().to_string();
-    // "missing field `x`" is reported at its parent; pydantic names the field itself.
+    // serde reports "missing field `x`" at the parent; pydantic names the field itself.
     if let Some(field) = reason.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
         path.push(field.to_owned());
     }
     Err(value_error(&path, &reason))
 }
 
-/// A step to what does not fit; none where serde forgot it.
+/// Returns the step to the value that does not fit; `None` where serde has lost it.
 fn segment(segment: &serde_path_to_error::Segment) -> Option<Segment> {
     match segment {
         serde_path_to_error::Segment::Seq { index } => Some(Segment::Index(*index)),
@@ -115,7 +115,8 @@ fn segment(segment: &serde_path_to_error::Segment) -> Option<Segment> {
 
 type Unfit = serde_path_to_error::Error<serde_json::Error>;
 
-/// serde's `flatten` forgets which field it complains about; the fields that are flattened know when read alone.
+/// serde's `flatten` loses the name of the field that an error is about; the flattened fields know it when they are
+/// read alone.
 fn with_place(error: Unfit, reader: Reader<'_, '_>) -> Unfit {
     if error.path().iter().next().is_some() {
         return error;
@@ -130,7 +131,7 @@ fn parse(text: &str) -> Result<Document<'_>, ApiError> {
     Document::parse(text).map_err(|error| invalid_json(error.position(), error.message()))
 }
 
-/// Checks a body; what is to be read otherwise than it was written.
+/// Checks a body, and returns the values that have to be read differently from how they were written.
 fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Result<Rewrites<'a>, ApiError> {
     if document.root.is_null() {
         return Err(missing(Path::default()));
@@ -164,7 +165,8 @@ fn settled<'a>(document: &mut Document<'a>, text: &'a str, rules: &Rules) -> Res
     Ok(rewrites)
 }
 
-/// vLLM checks calls when it unpacks them, message by message, and forgets where the message stood.
+/// Checks tool calls as vLLM does: it unpacks them message by message, and its errors do not say in which message they
+/// stood.
 fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
     let Some(Kind::List(messages)) = root.get("messages").map(|messages| &messages.kind) else { return };
     for message in messages.nodes() {
@@ -178,7 +180,8 @@ fn check_calls(walk: &mut Walk<'_>, root: &Node<'_>) {
     }
 }
 
-/// Every such number is out of its field's range; the sampler's own checks say it in vLLM's words.
+/// Refuses a number that is not finite. It is always out of its field's range, so the sampler's own checks say so in
+/// vLLM's words.
 fn not_finite(number: &NotFinite) -> Option<ApiError> {
     let value = number.value;
     let mut params = SamplingParams::default();
@@ -191,7 +194,7 @@ fn not_finite(number: &NotFinite) -> Option<ApiError> {
         "presence_penalty" => params.presence_penalty = value,
         "frequency_penalty" => params.frequency_penalty = value,
         "repetition_penalty" => params.repetition_penalty = value,
-        // Without beam search it means nothing; biases are clamped.
+        // The length penalty means nothing without beam search, and infinite biases are clamped.
         "length_penalty" => return None,
         "logit_bias" if !value.is_nan() => return None,
         "logit_bias" => {
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
     use crate::api::{chat_completions, completions, tokenize};
 
-    /// What a reader sees of a body that keeps the rules.
+    /// Returns the text that a reader sees of a body that keeps the rules.
     fn read_with(text: &str, rules: &Rules) -> Result<String, ApiError> {
         let mut document = parse(text)?;
         if document.repeats_keys() {

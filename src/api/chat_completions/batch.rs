@@ -69,7 +69,7 @@ async fn create_batch_chat_completion(
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
     let requests = requests(body.get(), api.turns.policies.requests.max_prompts)?;
-    // It would name several conversations at once.
+    // The header would give several conversations the same name.
     caller.headers.remove(SESSION_HEADER);
     let count = requests.len();
     let mut envelopes = Vec::with_capacity(count);
@@ -81,12 +81,12 @@ async fn create_batch_chat_completion(
         }
         turn.names.push(format!("{id}_{index}").into());
         let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
-        // The answers are one, and about as long as each other.
+        // The answers go out as one, and are about equally long.
         api.turns.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
         all.push(prepared);
         envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
     }
-    // Nothing runs before every conversation is known to be servable.
+    // Nothing is sampled before it is known that every conversation can be served.
     let completions = collect(api.turns.start(all).map_err(ApiError::from), count).await?;
     Ok(Json(Envelope::answer_batch(&envelopes, completions)?).into_response())
 }
@@ -95,9 +95,9 @@ fn refuse(field: &'static str, what: &str) -> ApiError {
     ApiError::invalid(field, format!("Batch chat completions do not support {what}. (parameter={field})"))
 }
 
-/// The conversations as requests of their own.
+/// Splits the body into one request for each conversation.
 fn requests(body: &str, most: usize) -> Result<Vec<ChatCompletionRequest>, ApiError> {
-    // Syntax is checked already; what Python reads and we do not is no request.
+    // The syntax is checked already, so a body that only Python can read is the only one that fails here.
     let body = Value::parse(body)
         .map_err(|error| ApiError::malformed(Some("body".into()), format!("1 validation error:\n  body: {error}")))?;
     let Value::Object(mut fields) = body else {
@@ -123,7 +123,7 @@ fn requests(body: &str, most: usize) -> Result<Vec<ChatCompletionRequest>, ApiEr
     conversations.into_iter().enumerate().map(request).collect()
 }
 
-/// A list that is not empty, at `place` of a body of `count` fields.
+/// Returns a list that is not empty, at `place` of a body of `count` fields.
 fn list(value: Option<Value>, place: Path, count: usize) -> Result<Vec<Value>, ApiError> {
     match value {
         None => Err(missing_of(place, count)),
@@ -134,7 +134,7 @@ fn list(value: Option<Value>, place: Path, count: usize) -> Result<Vec<Value>, A
     }
 }
 
-/// What a batch cannot have.
+/// Refuses fields that a batch cannot have.
 fn check(fields: &Object) -> Result<(), ApiError> {
     let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
     if field("use_beam_search").is_some_and(|value| value.as_bool() != Some(false)) {
@@ -157,7 +157,7 @@ fn check(fields: &Object) -> Result<(), ApiError> {
             format!("Batch chat completions do not support `n > 1`. Please set `n` to 1. (parameter=n, value={n})");
         return Err(ApiError::invalid("n", message));
     }
-    // What names one prompt, one conversation or tools for all of them; vLLM ignores these.
+    // These fields name one prompt, one conversation, or tools for all of them; vLLM ignores them.
     let single = ["prompt_token_ids", "required_prefix_token_ids", "tokens", "session_id", "prompt_cache_key", "tools"];
     match single.into_iter().find(|name| field(name).is_some()) {
         Some(name) => Err(refuse(name, &format!("`{name}`"))),

@@ -1,4 +1,4 @@
-//! What a delta says, in the pieces that vLLM sends it in.
+//! Splits a delta into the messages that vLLM sends it in.
 
 use super::types::{ChunkDelta, ChunkFunction, ChunkToolCall};
 use crate::{generation::Delta, parser::ToolCall};
@@ -19,7 +19,7 @@ pub(super) fn messages(delta: &mut Delta, called: &mut usize) -> Vec<ChunkDelta>
     messages
 }
 
-/// A call: who it is, then its arguments.
+/// Makes the two messages of a call: its id, type and name first, then its arguments.
 fn call_messages(index: usize, call: ToolCall) -> [ChunkDelta; 2] {
     let name = ChunkToolCall {
         id: Some(call.id),

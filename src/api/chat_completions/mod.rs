@@ -86,7 +86,7 @@ async fn create_chat_completion_from_tokens(
     complete(api, caller, request).await
 }
 
-/// Answers a body, if it has the shape of a request.
+/// Answers a body, or returns `None` if it does not have the shape of a request.
 pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Option<Result<Response, ApiError>> {
     match parse::<ChatCompletionRequest>(body) {
         Ok(request) => Some(complete(Arc::clone(api), caller.clone(), request).await),
@@ -94,7 +94,7 @@ pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Opti
     }
 }
 
-/// Answers a request.
+/// Answers a valid body.
 async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest) -> Result<Response, ApiError> {
     let ChatTurn { id, turn, shown, stream_interval, delivery } = ChatTurn::new(request, &caller, &api)?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;

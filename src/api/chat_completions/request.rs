@@ -1,4 +1,4 @@
-//! From the wire to a turn: every field checked, defaults filled in.
+//! From the wire to a turn: checks every field and fills in defaults.
 
 use super::{rules::NO_TOP_LOGPROBS, shown::Shown, types::ChatCompletionRequest};
 use crate::{
@@ -24,7 +24,7 @@ pub(in crate::api) struct ChatTurn {
     pub(in crate::api) id: String,
     pub(in crate::api) turn: Turn,
     pub(in crate::api) shown: Shown,
-    /// Tokens of a chunk in the middle of a stream.
+    /// The number of tokens in a chunk in the middle of a stream.
     pub(super) stream_interval: usize,
     pub(super) delivery: Delivery,
 }
@@ -59,7 +59,7 @@ impl ChatTurn {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
         let shown = Shown::new(&request, top_logprobs, tools.choice, api)?;
-        // A stream has no place for them.
+        // A stream has no place for log-probs of the prompt.
         if shown.echo.is_some() && delivery == Delivery::Json {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
             report_prompt(&mut sampling, Some(&like_answer), &api.turns.policies.sampling, tokenizer.vocab_size())?;
@@ -105,7 +105,8 @@ impl ChatTurn {
     }
 }
 
-/// There are no media whose processing a request could change (vLLM: `--trust-request-mm-kwargs`).
+/// Refuses fields about media, since there are none whose processing a request could change (vLLM:
+/// `--trust-request-mm-kwargs`).
 fn refuse_media(request: &ChatCompletionRequest) -> Result<(), ApiError> {
     let fields = [
         ("mm_processor_kwargs", &request.mm_processor_kwargs, "preprocessing"),
@@ -125,12 +126,12 @@ fn refuse_media(request: &ChatCompletionRequest) -> Result<(), ApiError> {
     }
 }
 
-/// As many alternatives as `top_logprobs` says; -1 is the whole vocabulary.
+/// Returns as many alternatives as `top_logprobs` asks for; -1 asks for the whole vocabulary.
 fn alternatives(top: i64) -> Logprobs {
     if top == -1 { Logprobs::All } else { Logprobs::Top(usize::try_from(top).unwrap_or(usize::MAX)) }
 }
 
-/// `top_logprobs`: null counts as 0, since a null that turned log-probs off has emptied training data before.
+/// Reads `top_logprobs`: null counts as 0, since a null that turned log-probs off has emptied training data before.
 fn logprobs(request: &ChatCompletionRequest) -> Result<(Option<Logprobs>, Option<usize>), ApiError> {
     let invalid = |message: &str, value| Err(ApiError::refused("top_logprobs", message, value));
     let asked = request.logprobs.unwrap_or(false);
@@ -142,7 +143,7 @@ fn logprobs(request: &ChatCompletionRequest) -> Result<(Option<Logprobs>, Option
         (true, -1) => Ok((Some(Logprobs::All), None)),
         (true, top) => {
             let top = usize::try_from(top).unwrap_or(usize::MAX);
-            // Chosen tokens are all shown, whatever their number.
+            // Tokens that the request chose are all shown, however many there are.
             let chosen = request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
             Ok((Some(Logprobs::Top(top)), (!chosen).then_some(top)))
         }

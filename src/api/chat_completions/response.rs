@@ -1,4 +1,4 @@
-//! From events to the wire: one JSON body, or a stream whose fold it is.
+//! From events to the wire: either one JSON body, or a stream whose parts add up to that body.
 
 use std::sync::Arc;
 
@@ -30,8 +30,9 @@ use crate::{
     turn::{Prompted, Sampling},
 };
 
-/// How a choice ended, in streams too. That it calls counts more than what ended its tokens, unless the server cut it off:
-/// more calls may have been meant. Forced calls are there if the model ended them, and a named one is not worth telling.
+/// Returns how a choice ended, also in streams. If it makes calls, that counts more than the way its tokens ended,
+/// unless the server cut it off, since more calls may have been meant. With `required`, calls are reported if the model
+/// ended the choice itself; a call of a named function is never reported.
 pub(in crate::api) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
     let (reason, stop_reason) = finish_fields(finish);
     let calls = match choice {
@@ -42,7 +43,7 @@ pub(in crate::api) fn ending(finish: &Finish, called: bool, choice: &ToolChoice)
     (if calls { FinishReason::ToolCalls } else { reason }, stop_reason)
 }
 
-/// What all parts of one answer have in common.
+/// The values that all parts of one answer have in common.
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of the request")]
 pub(in crate::api) struct Envelope {
     api: Arc<Api>,
@@ -50,18 +51,18 @@ pub(in crate::api) struct Envelope {
     created: u64,
     model: String,
     prompt_token_ids: Arc<[TokenId]>,
-    /// Where it is asked for and there is one.
+    /// The prompt as text, if it is asked for and has a text.
     prompt_text: Option<String>,
-    /// Where ids are asked for.
+    /// The report on known ids, if ids are asked for.
     token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
     logprobs: bool,
     prompt_logprobs: bool,
     tokens_as_ids: bool,
     shown: Shown,
-    /// An answer that says nothing has null for content, not an empty text.
+    /// Whether an answer that says nothing has null for its content, instead of an empty text.
     silence_is_null: bool,
-    /// The server reads reasoning, so that usage counts it.
+    /// Whether the server parses reasoning, so that usage counts its tokens.
     counts_reasoning: bool,
     calls_read: Option<ParserCounter>,
 }
@@ -90,7 +91,7 @@ impl Envelope {
         }
     }
 
-    /// Of ids that were sampled before; `logprobs` says whether theirs are shown.
+    /// Makes the envelope of ids that were sampled before; `logprobs` says whether their log-probs are shown.
     pub(in crate::api) fn of_recording(
         api: Arc<Api>,
         id: String,
@@ -121,18 +122,19 @@ impl Envelope {
         Usage::new(self.prompt_token_ids.len(), sampled)
     }
 
-    /// What usage says about the prompt; of `n` sequences the first one tells, which met the cache as it was.
+    /// Returns the usage details of the prompt. Of `n` sequences the first one reports them, because it met the cache
+    /// as it was before the request.
     fn details(&self, prompt: Option<&PromptOutput>) -> Option<PromptTokensDetails> {
         let details = |prompt: &PromptOutput| PromptTokensDetails { cached_tokens: prompt.cached_tokens };
         prompt.filter(|_| self.api.prompt_tokens_details).map(details)
     }
 
-    /// What usage says about what was sampled.
+    /// Returns the usage details of the sampled tokens.
     fn completion_details(&self, reasoning_tokens: usize) -> Option<CompletionTokensDetails> {
         self.counts_reasoning.then_some(CompletionTokensDetails { reasoning_tokens })
     }
 
-    /// The JSON answer.
+    /// Makes the JSON answer.
     pub(in crate::api) fn answer(&self, completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let tokenizer = self.api.turns.tokenizer();
@@ -162,7 +164,7 @@ impl Envelope {
         })
     }
 
-    /// The JSON answer to several requests, one choice each.
+    /// Makes the JSON answer to several requests, with one choice each.
     pub(super) fn answer_batch(envelopes: &[Self], completions: Vec<Completion>) -> Result<ChatCompletion, ApiError> {
         let first = envelopes.first().ok_or_else(|| ApiError::internal("a batch of nothing"))?;
         let prompt_tokens = envelopes.iter().map(|envelope| envelope.prompt_token_ids.len()).sum();
@@ -173,14 +175,14 @@ impl Envelope {
         Ok(ChatCompletion {
             choices,
             usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
-            // There is no one prompt.
+            // A batch has several prompts, so there is no single one to show.
             prompt_token_ids: None,
             token_continuity: None,
             ..first.answer(Vec::new())?
         })
     }
 
-    /// The choice that a generation is.
+    /// Makes the choice that shows a completion.
     pub(in crate::api) fn choice(&self, index: usize, completion: Completion) -> Result<Choice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let called = !completion.tool_calls.is_empty();
@@ -214,7 +216,7 @@ impl Envelope {
         })
     }
 
-    /// The content of a message: forced calls have an empty one beside them, others have none.
+    /// Returns the content of a message: next to a forced call it is the empty text, next to other calls it is null.
     fn content(&self, text: String, called: bool) -> Option<String> {
         if let Some(echo) = &self.shown.echo {
             return Some(echo.clone() + &text);
@@ -224,7 +226,7 @@ impl Envelope {
         (!null).then_some(text)
     }
 
-    /// The log-probs of some tokens, if they are shown.
+    /// Returns the log-probs of some tokens, if log-probs are shown.
     pub(in crate::api) fn choice_logprobs(&self, tokens: &[SampledToken]) -> Result<Option<ChoiceLogprobs>, ApiError> {
         if !self.logprobs {
             return Ok(None);
@@ -270,13 +272,13 @@ pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
-    /// The first chunks are out.
+    /// Whether the first chunks have been sent.
     started: bool,
-    /// Tokens sampled so far, of each choice.
+    /// The number of tokens sampled so far, for each choice.
     sampled: Vec<usize>,
-    /// How many of them were reasoning.
+    /// The number of these tokens that were reasoning.
     thought: Vec<usize>,
-    /// Calls sent so far.
+    /// The number of calls sent so far.
     called: Vec<usize>,
     details: Option<PromptTokensDetails>,
 }
@@ -328,7 +330,7 @@ impl Chunks {
         }
     }
 
-    /// What is put in front of a choice, with `echo`.
+    /// Makes the chunk that repeats the last message before the answer, with `echo`.
     fn repeated(&self, index: usize) -> Option<ChatCompletionChunk> {
         let echo = self.envelope.shown.echo.clone().filter(|echo| !echo.is_empty())?;
         let choice = ChunkChoice {
@@ -342,9 +344,9 @@ impl Chunks {
         Some(ChatCompletionChunk { usage: self.usage(index), ..self.envelope.chunk(vec![choice]) })
     }
 
-    /// The chunks of a delta: what it says in front, and with the last of them its tokens and the end.
+    /// Makes the chunks of a delta: one for each message in it; the last one also has the tokens and the end.
     fn deltas(&mut self, index: usize, mut delta: Delta) -> Result<Vec<ChatCompletionChunk>, ApiError> {
-        // Calls are looked for behind reasoning.
+        // A delta counts as read for calls once reasoning is over.
         if let Some(counter) = self.envelope.calls_read.filter(|_| delta.reasoning.is_none()) {
             counter.count("streaming", !delta.tool_calls.is_empty());
         }
@@ -369,12 +371,12 @@ impl Chunks {
         pieces.map(|(at, message)| self.piece(index, message, if at == last { &delta } else { &nothing })).collect()
     }
 
-    /// Whether a delta that says nothing is sent: not while text is kept back, unless its tokens were asked for.
+    /// Whether a delta that says nothing is sent. While text is kept back it is not, unless its tokens were asked for.
     fn shows_silence(&self) -> bool {
         !self.envelope.api.turns.policies.tools.reads() || self.envelope.return_token_ids || self.envelope.logprobs
     }
 
-    /// A chunk that says `message`, with the tokens and the end of `delta`.
+    /// Makes a chunk that says `message`, with the tokens and the end of `delta`.
     fn piece(&self, index: usize, message: ChunkDelta, delta: &Delta) -> Result<ChatCompletionChunk, ApiError> {
         let ending = |finish| ending(finish, self.called[index] > 0, &self.envelope.shown.tool_choice);
         let finish = delta.finish.as_ref().map(ending);
@@ -403,7 +405,7 @@ impl sse::Chunks for Chunks {
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {
         let delta = match event {
             Event::Delta(delta) => delta,
-            // Its log-probs are refused on streams.
+            // A request for the prompt's log-probs in a stream has been refused before.
             Event::Prompt(prompt) => {
                 if index == 0 {
                     self.details = self.envelope.details(Some(&prompt));

@@ -1,5 +1,5 @@
-//! How vLLM 0.32 declares a chat completion (`chat_completion/protocol.py`), field by field in its order, and what it
-//! checks before the types. What tito has besides is left to serde.
+//! The rules by which vLLM 0.32 declares a chat completion (`chat_completion/protocol.py`), field by field in its
+//! order, and its checks before those of types. Fields that only tito has are left to serde.
 
 use crate::{
     api::{
@@ -27,12 +27,12 @@ use crate::{
     },
 };
 
-/// What the body of a chat completion must be.
+/// The rules that the body of a chat completion must keep.
 pub(in crate::api) static RULES: Rules = Rules { before: Some(check), checks_calls: true, ..Rules::new(&CHAT) };
 
 const REASONING_EFFORT: Schema = Nullable(&Literal(&["none", "minimal", "low", "medium", "high", "xhigh", "max"]));
 
-/// `POST /v1/chat/completions`.
+/// The fields of `POST /v1/chat/completions`.
 static CHAT: Schema = Object(
     Model,
     &[
@@ -136,5 +136,5 @@ fn logprobs(body: &Node<'_>) -> Checked {
     Ok(())
 }
 
-/// What is said of alternatives without log-probs.
+/// The refusal of alternatives without log-probs.
 pub(super) const NO_TOP_LOGPROBS: &str = "when using `top_logprobs`, `logprobs` must be set to true.";

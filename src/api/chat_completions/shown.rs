@@ -1,4 +1,4 @@
-//! What an answer shows besides what was sampled: who speaks, what is repeated, how many alternatives.
+//! The parts of an answer besides the sampled tokens: its role, the repeated message, the number of alternatives.
 
 use super::types::ChatCompletionRequest;
 use crate::{
@@ -6,23 +6,23 @@ use crate::{
     prompt::said,
 };
 
-/// What an answer shows.
+/// The choices of a request about what its answer shows.
 #[derive(Debug, Clone)]
 pub(in crate::api) struct Shown {
-    /// Alternatives of each token; `None` is all that there are.
+    /// The number of alternatives shown for each token; `None` shows all that there are.
     pub(super) top_logprobs: Option<usize>,
-    /// Who speaks.
+    /// The role of the answer.
     pub(super) role: String,
-    /// With `echo`, what is put in front of the answer; empty where another role said it.
+    /// With `echo`, the text that is put before the answer; empty if the last message has another role.
     pub(in crate::api) echo: Option<String>,
-    /// Whether the model could choose to call.
+    /// The choice that the model had about calling tools.
     pub(in crate::api) tool_choice: ToolChoice,
-    /// Whether reasoning is in the answer.
+    /// Whether the answer shows reasoning.
     pub(in crate::api) reasoning: bool,
 }
 
 impl Shown {
-    /// What is shown where no request says what.
+    /// Returns the defaults, for ids that come without their request.
     pub(in crate::api) fn plain(api: &Api) -> Self {
         let role = api.turns.policies.requests.response_role.clone();
         Self { top_logprobs: None, role, echo: None, tool_choice: ToolChoice::None, reasoning: true }

@@ -54,7 +54,7 @@ async fn create_completion(
     complete(api, caller, request).await
 }
 
-/// Answers a body, if it has the shape of a request.
+/// Answers a body, or returns `None` if it does not have the shape of a request.
 pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Option<Result<Response, ApiError>> {
     match parse::<CompletionRequest>(body) {
         Ok(request) => Some(complete(Arc::clone(api), caller.clone(), request).await),
@@ -62,7 +62,7 @@ pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Opti
     }
 }
 
-/// Answers a request.
+/// Answers a valid body.
 async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
     let mut turn = CompletionTurn::new(request, &caller, &api).await?;
     if turn.delivery == Delivery::Json {
@@ -86,7 +86,7 @@ async fn prepared(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Resu
     let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
     let mut prepared = Vec::with_capacity(turn.prompts.len());
     for (index, prompt) in turn.prompts.iter().enumerate() {
-        // As in vLLM, where each prompt has an id of its own.
+        // Each prompt has an id of its own, as in vLLM.
         let names = vec![turn.id.as_str().into(), format!("{}-{index}", turn.id).into()];
         prepared.push(api.turns.prepare_ids(asker, &prompt.token_ids, &mut turn.sampling, names).await?);
     }

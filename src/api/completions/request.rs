@@ -1,4 +1,4 @@
-//! From the wire to prompts and sampling, every field checked.
+//! From the wire to prompts and sampling: checks every field.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const DEFAULT_MAX_TOKENS: i64 = 16;
 #[derive(Debug, Clone)]
 pub(in crate::api) struct Prompt {
     pub(in crate::api) token_ids: Arc<[TokenId]>,
-    /// The text to repeat, with `echo`.
+    /// The text that is repeated, with `echo`.
     pub(in crate::api) text: Option<String>,
 }
 
@@ -41,14 +41,14 @@ pub(in crate::api) struct CompletionTurn {
     pub(in crate::api) sampling: Sampling,
     pub(in crate::api) logprobs: Option<ShownLogprobs>,
     pub(in crate::api) delivery: Delivery,
-    /// Tokens of a chunk in the middle of a stream.
+    /// The number of tokens in a chunk in the middle of a stream.
     pub(in crate::api) stream_interval: usize,
     pub(in crate::api) echo: bool,
-    /// Only the prompt is repeated (`echo` with 0 tokens); the engine samples one token all the same, as in vLLM.
+    /// Whether the prompt is only repeated (`echo` with 0 tokens); the engine still samples one token, as in vLLM.
     pub(in crate::api) prompt_only: bool,
 }
 
-/// Alternatives to show at each position; `None` is all that there are.
+/// The number of alternatives to show at each position; `None` shows all that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) struct ShownLogprobs(pub(in crate::api) Option<usize>);
 
@@ -85,7 +85,7 @@ impl CompletionTurn {
         let asked = request.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
         let wanted = Wanted {
             add_special_tokens: request.add_special_tokens.unwrap_or(true),
-            // The ids say it already.
+            // An answer with token ids needs no text of the prompt.
             text: echo && !sampling.return_token_ids,
             truncation: request.sampling.truncation(api.turns.max_model_len, Some(asked))?,
         };
@@ -95,7 +95,8 @@ impl CompletionTurn {
     }
 }
 
-/// With k alternatives asked for, k + 1 may be shown: the sampled token is always among them.
+/// Reads `logprobs`. If k alternatives are asked for, k + 1 may be shown, because the sampled token is always among
+/// them.
 fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<ShownLogprobs>), ApiError> {
     let all = request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
     match request.logprobs {
@@ -108,7 +109,8 @@ fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<Sho
     }
 }
 
-/// What vLLM refuses too, in its words: it fills in with two model families, and takes embeddings where a flag says so.
+/// Refuses what vLLM refuses too, in its words: only two model families of vLLM's can fill in, and it takes embeddings
+/// only if a flag says so.
 fn refuse_unserved(request: &CompletionRequest) -> Result<(), ApiError> {
     let embeds = request.prompt_embeds.as_ref().is_some_and(|embeds| !embeds.is_null());
     if request.suffix.is_some() {
@@ -133,11 +135,11 @@ fn refuse_unserved(request: &CompletionRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What is wanted of each prompt.
+/// The forms of each prompt that are wanted.
 #[derive(Clone, Copy)]
 struct Wanted {
     add_special_tokens: bool,
-    /// Its text, to be repeated.
+    /// Whether its text is wanted, to be repeated.
     text: bool,
     truncation: Option<Truncation>,
 }
@@ -170,7 +172,7 @@ async fn prompts(input: Option<PromptInput>, wanted: Wanted, api: &Arc<Api>) -> 
     Ok(prompts)
 }
 
-/// How many prompts there are.
+/// Returns how many prompts there are.
 fn count(input: Option<&PromptInput>) -> usize {
     match input {
         None => 0,
@@ -187,7 +189,7 @@ async fn of_text(text: String, wanted: Wanted, api: &Arc<Api>) -> Result<Prompt,
     if let Some(truncation) = wanted.truncation {
         token_ids = truncation.of_encoded(token_ids, wanted.add_special_tokens, api.turns.tokenizer())?;
     }
-    // As in vLLM, the text is repeated whole, however much of it was cut off.
+    // As in vLLM, the whole text is repeated, however much of it was cut off.
     Ok(Prompt { token_ids: token_ids.into(), text: kept })
 }
 

@@ -1,4 +1,4 @@
-//! From events to the wire: one JSON body, or a stream whose fold it is.
+//! From events to the wire: either one JSON body, or a stream whose parts add up to that body.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{
     generation::{Completion, Delta, Event},
 };
 
-/// What all parts of one answer have in common.
+/// The values that all parts of one answer have in common.
 pub(in crate::api) struct Envelope {
     api: Arc<Api>,
     created: u64,
@@ -38,7 +38,7 @@ impl Envelope {
         self.api.models.name().to_owned()
     }
 
-    /// The prompt of choice `index`: the choices of the first prompt come first.
+    /// Returns the prompt of choice `index`: the choices of the first prompt come first.
     fn prompt(&self, index: usize) -> &Prompt {
         &self.turn.prompts[index / self.turn.sampling.n]
     }
@@ -47,9 +47,8 @@ impl Envelope {
         self.turn.prompts.iter().map(|prompt| prompt.token_ids.len()).sum()
     }
 
-    /// What usage says about the prompts, given the cached tokens of each choice's.
-    ///
-    /// Usage counts a prompt once: the first of its choices tells, which met the cache as it was.
+    /// Returns the usage details of the prompts, given the cached tokens of each choice. Usage counts a prompt once, as
+    /// its first choice reports it, because that one met the cache as it was before the request.
     fn details(&self, cached_tokens: impl Iterator<Item = Option<usize>>) -> Option<PromptTokensDetails> {
         let of_each_prompt = cached_tokens.step_by(self.turn.sampling.n).flatten();
         let cached_tokens = of_each_prompt.reduce(|sum, tokens| sum + tokens);
@@ -57,7 +56,7 @@ impl Envelope {
         cached_tokens.filter(|_| self.api.prompt_tokens_details).map(details)
     }
 
-    /// The JSON answer.
+    /// Makes the JSON answer.
     pub(in crate::api) fn answer(&self, completions: &[Completion]) -> Result<CompletionAnswer, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let cached = |completion: &Completion| completion.prompt.as_ref().map(|prompt| prompt.cached_tokens);
@@ -78,7 +77,7 @@ impl Envelope {
         })
     }
 
-    /// The choice that a generation is.
+    /// Makes the choice that shows a completion.
     pub(in crate::api) fn choice(&self, index: usize, completion: &Completion) -> Result<CompletionChoice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
         let (finish_reason, stop_reason) = finish_fields(finish);
@@ -102,17 +101,17 @@ impl Envelope {
         })
     }
 
-    /// The prompt's text, where it is to be repeated.
+    /// Returns the prompt's text, if it is to be repeated.
     fn echo_text(&self, index: usize) -> String {
         self.prompt(index).text.clone().unwrap_or_default()
     }
 
-    /// What is shown of the text that was sampled.
+    /// Returns the part of the sampled text that is shown.
     fn text<'a>(&self, sampled: &'a str) -> &'a str {
         if self.turn.prompt_only { "" } else { sampled }
     }
 
-    /// Adds the log-probs of a repeated prompt; its first token has none.
+    /// Adds the log-probs of a repeated prompt, whose first token has none.
     fn add_echo(&self, index: usize, prompt: Option<&[SampledToken]>, out: &mut Logprobs) -> Result<(), ApiError> {
         let (true, Some(prompt), Some(_)) = (self.turn.echo, prompt, self.turn.logprobs) else { return Ok(()) };
         if let Some(&first) = self.prompt(index).token_ids.first() {
@@ -128,7 +127,7 @@ impl Envelope {
     fn add(&self, tokens: &[SampledToken], out: &mut Logprobs) -> Result<(), ApiError> {
         let Some(ShownLogprobs(shown)) = self.turn.logprobs else { return Ok(()) };
         let spelling = self.spelling();
-        // An empty piece of a stream has empty lists, not none.
+        // An empty piece of a stream has empty lists, rather than null.
         out.lists.get_or_insert_default();
         for token in tokens {
             let mut alternatives = IndexMap::new();
@@ -140,7 +139,7 @@ impl Envelope {
         Ok(())
     }
 
-    /// The log-probs of some tokens that start behind `offset` characters, and where they end.
+    /// Returns the log-probs of some tokens that start after `offset` characters, and the offset at which they end.
     pub(in crate::api) fn logprobs(
         &self,
         tokens: &[SampledToken],
@@ -168,7 +167,7 @@ impl Envelope {
     }
 }
 
-/// Log-prob lists and where the next token starts.
+/// The lists of log-probs, and the offset at which the next token starts.
 #[derive(Default)]
 struct Logprobs {
     lists: Option<CompletionLogprobs>,
@@ -186,7 +185,7 @@ impl Logprobs {
     }
 }
 
-/// One choice of a stream.
+/// The progress of one choice of a stream.
 #[derive(Default)]
 struct Progress {
     started: bool,
@@ -233,7 +232,7 @@ impl Chunks {
             logprobs: logprobs.lists,
             finish_reason,
             stop_reason,
-            // vLLM reports the prompt of a repeated one unasked.
+            // vLLM reports the ids of a repeated prompt even if they are not asked for.
             prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
             token_ids: ids.then(sampled),
             text: if first { envelope.echo_text(index) } else { String::new() } + envelope.text(&delta.text),

@@ -1,5 +1,5 @@
-//! How vLLM 0.32 declares a text completion (`completion/protocol.py`), field by field in its order, and what it checks
-//! before the types. What tito has besides is left to serde.
+//! The rules by which vLLM 0.32 declares a text completion (`completion/protocol.py`), field by field in its order, and
+//! its checks before those of types. Fields that only tito has are left to serde.
 
 use crate::{
     api::{
@@ -26,10 +26,10 @@ use crate::{
     },
 };
 
-/// Most prompts of one request (vLLM: `VLLM_MAX_COMPLETION_PROMPTS`).
+/// A request may have at most this many prompts (vLLM: `VLLM_MAX_COMPLETION_PROMPTS`).
 const MOST_PROMPTS: usize = 1024;
 
-/// What the body of a text completion must be.
+/// The rules that the body of a text completion must keep.
 pub(in crate::api) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&COMPLETION) };
 
 static COMPLETION: Schema = Object(
@@ -136,7 +136,7 @@ fn logprobs(body: &Node<'_>) -> Checked {
 
 fn prompt(body: &Node<'_>) -> Checked {
     for field in ["prompt", "prompt_embeds"] {
-        // A list of integers is one prompt, whatever its length.
+        // A list of integers is one prompt, however long it is.
         let items = match body.get(field).map(|value| &value.kind) {
             Some(Kind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
             Some(Kind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
@@ -158,7 +158,7 @@ fn prompt(body: &Node<'_>) -> Checked {
     Ok(())
 }
 
-/// The refusal of a request without a prompt.
+/// Makes the refusal of a request without a prompt.
 pub(super) fn no_prompt() -> ApiError {
     ApiError::refused("prompt", "Either prompt or prompt_embeds must be provided and non-empty.", None)
 }
