@@ -1,5 +1,5 @@
-//! `POST /invocations`, where `SageMaker` sends requests of any kind: what has the shape of a chat is one, everything
-//! else is a text completion if it can be.
+//! `POST /invocations`, where `SageMaker` sends requests of any kind: a body in the shape of a chat is a chat, and any
+//! other one is read as a text completion.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The public HTTP API: one folder or file for each endpoint, and what all of them answer with.
 //!
-//! Owns wire shapes, the error table and server-sent events. A handler reads a request, has a turn made of it by `turn`,
-//! and answers. Refuses logic that does not depend on a wire shape.
+//! This module owns wire shapes, the error table and server-sent events. A handler reads a request, lets `turn` make a
+//! turn of it, and answers. Logic that does not depend on a wire shape does not belong here.
 
 mod about;
 mod answer;
@@ -37,28 +37,28 @@ pub use responses::Responses;
 use self::http::{document::Document, slashes::Paths};
 use crate::{store::MemoryStore, turn::Turns};
 
-/// What responses may take up, and how long they are kept, where no flag says so.
+/// The memory that responses may take up, and the time for which they are kept, if no flag sets them.
 const RESPONSE_BYTES: u64 = 1 << 24;
 const RESPONSE_TTL: Duration = Duration::from_hours(1);
 
-/// What every endpoint works with.
+/// Everything that endpoints work with.
 pub struct Api {
-    /// From turns to answers.
+    /// Makes turns and generates their answers.
     pub turns: Arc<Turns>,
-    /// The names that are served.
+    /// The names under which the model is served.
     pub models: ServedModels,
     /// Whether usage says how much of a prompt was cached.
     pub prompt_tokens_details: bool,
     /// Requests that are being served.
     pub server_load: ServerLoad,
-    /// What `/tokenizer_info` answers, if it does.
+    /// The answer of `/tokenizer_info`, if that endpoint is on.
     pub tokenizer_info: Option<TokenizerInfo>,
-    /// Responses that can be asked for and continued by their ids.
+    /// Responses that can be retrieved and continued by their ids.
     pub responses: Responses,
 }
 
 impl Api {
-    /// Without a flag: vLLM's defaults, and responses kept in memory.
+    /// Makes the API of a server without flags: with vLLM's defaults, and with responses kept in memory.
     #[cfg_attr(
         not(any(test, feature = "internals")),
         expect(dead_code, reason = "start-up leaves nothing to a default")
@@ -75,7 +75,7 @@ impl Api {
         }
     }
 
-    /// Refuses a request for more tokens than there is context; `field` is the field that says so.
+    /// Refuses a request for more tokens than the context has; `field` is the field that asks for them.
     fn check_max_tokens(&self, field: &'static str, asked: Option<i64>) -> Result<(), ApiError> {
         let most = self.turns.max_model_len;
         match asked {
@@ -87,7 +87,7 @@ impl Api {
     }
 }
 
-/// The id of an answer: the client's own, from the header or the body, or a fresh one.
+/// Returns the id of an answer: the client's own, from the header or the body, or a fresh one.
 fn answer_id(prefix: &str, headers: &HeaderMap, request_id: Option<&str>) -> String {
     let header = headers.get("x-request-id").and_then(|value| value.to_str().ok());
     let id = match header.or(request_id).filter(|id| !id.is_empty()) {
@@ -118,12 +118,12 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
     router
 }
 
-/// The OpenAPI document of all routes.
+/// Returns the OpenAPI document of all routes.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-/// FastAPI's routes do not answer HEAD where they answer GET; its pages for people do.
+/// FastAPI's routes do not answer HEAD where they answer GET, but its pages for people do.
 async fn refuse_head(request: Request, next: Next) -> Response {
     let is_head = request.method() == Method::HEAD;
     let is_page = matches!(request.uri().path(), "/docs" | "/openapi.json" | "/redoc");
@@ -134,7 +134,7 @@ async fn refuse_head(request: Request, next: Next) -> Response {
     response
 }
 
-/// All public routes.
+/// Returns all public routes.
 pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     let (routes, document) = routes().split_for_parts();
     let paths = Paths::new(&document, http::docs::pages(docs));

@@ -1,5 +1,5 @@
-//! What the checks share that look at a body before the types of its fields, as vLLM 0.32 does: the last declared check
-//! runs first.
+//! Helpers for checks that look at a body before the types of its fields are known, as vLLM 0.32 has them: there the
+//! check that is declared last runs first.
 
 use crate::{
     api::http::{error::ApiError, wording::Sentence},
@@ -8,22 +8,22 @@ use crate::{
 
 pub(in crate::api) type Checked = Result<(), ApiError>;
 
-/// Refuses a field.
+/// Refuses a field with a message.
 pub(in crate::api) fn refuse(field: &'static str, message: impl Into<Sentence>) -> Checked {
     Err(ApiError::refused(field, message, None))
 }
 
-/// Whether Python takes a field for true.
+/// Whether Python counts a field as true.
 pub(in crate::api) fn is_true(body: &Node<'_>, key: &str) -> bool {
     body.get(key).is_some_and(Node::is_truthy)
 }
 
-/// The value, unless it is absent or null.
+/// Returns the value, unless it is absent or null.
 pub(in crate::api) fn given<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
     body.get(key).filter(|value| !value.is_null())
 }
 
-/// Refuses what Python cannot iterate over.
+/// Refuses a value that Python cannot iterate over.
 pub(in crate::api) fn iterable(value: &Node<'_>) -> Checked {
     if matches!(value.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) {
         return Ok(());
@@ -31,7 +31,7 @@ pub(in crate::api) fn iterable(value: &Node<'_>) -> Checked {
     Err(ApiError::invalid_request(format!("'{}' object is not iterable", value.type_name())))
 }
 
-/// A number, booleans included, before it is known to be an integer.
+/// Returns a number, which may be a boolean, before it is known to be an integer.
 pub(in crate::api) fn number(body: &Node<'_>, field: &'static str) -> Result<Option<f64>, ApiError> {
     let Some(value) = given(body, field) else { return Ok(None) };
     match &value.kind {
@@ -50,12 +50,12 @@ pub(in crate::api) fn is_minus_one(value: f64) -> bool {
     value.to_bits() == (-1.0_f64).to_bits()
 }
 
-/// What is said of a negative number.
+/// Returns the message that refuses a negative number.
 pub(in crate::api) fn not_positive(field: &str) -> String {
     format!("`{field}` must be a positive value or -1.")
 }
 
-/// Refuses negative numbers but -1.
+/// Refuses negative numbers other than -1.
 pub(in crate::api) fn not_negative(body: &Node<'_>, field: &'static str, value: Option<f64>) -> Checked {
     if value.is_some_and(|value| value < 0.0 && !is_minus_one(value)) {
         return Err(ApiError::refused(field, not_positive(field), body.get(field).map(Node::python_str)));

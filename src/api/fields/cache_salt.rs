@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::{api::http::error::ApiError, json::Node};
 
-/// Longest salt, in characters.
+/// The length of the longest salt, in characters.
 const MAX_CHARS: usize = 128;
-/// What the keys of external caches are made with.
+/// Characters that the keys of external caches are put together with.
 const FORBIDDEN: [char; 4] = ['@', '/', '\\', '\0'];
 
-/// Checks the field as it was sent; what is no string is refused with the words for an empty one, as in vLLM.
+/// Checks the field as it was sent; a value that is no string is refused in the words for an empty one, as in vLLM.
 pub(in crate::api) fn check(field: Option<&Node<'_>>) -> Result<(), ApiError> {
     match field {
         None => Ok(()),

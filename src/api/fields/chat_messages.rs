@@ -27,7 +27,7 @@ pub(in crate::api) static MESSAGE: Schema = Union(&[
     labelled("Message", Object(Model, &HARMONY)),
 ]);
 
-/// A call of an assistant's message, which vLLM checks after everything else.
+/// A call of an assistant's message, which vLLM checks after all other fields.
 pub(in crate::api) static TOOL_CALL: Schema = Union(&[
     labelled("ChatCompletionMessageFunctionToolCallParam", FUNCTION_CALL),
     labelled(
@@ -52,7 +52,7 @@ const FUNCTION_CALL: Schema = Object(
     ],
 );
 
-/// The parts of a list are looked at when they are rendered.
+/// The content of a message; the parts of a list are checked when they are rendered.
 const CONTENT: Schema = Union(&[branch(Str), branch(Iterable)]);
 
 const fn of_role(role: &'static [&'static str]) -> [Field; 3] {
@@ -256,7 +256,8 @@ static PART: Schema = Union(&[
     ),
 ]);
 
-/// Makes `reasoning` of `reasoning_content` where there is none. Of `tool_calls`, vLLM makes lists.
+/// Moves `reasoning_content` to `reasoning` where that is missing, and refuses `tool_calls` of which vLLM could not
+/// make a list.
 pub(in crate::api) fn normalize(body: &mut Node<'_>) -> Checked {
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
     let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
@@ -277,7 +278,7 @@ pub(in crate::api) fn normalize(body: &mut Node<'_>) -> Checked {
     Ok(())
 }
 
-/// A prompt ends in one way.
+/// Refuses a body whose prompt would have to end in two ways.
 pub(in crate::api) fn generation_prompt(body: &Node<'_>) -> Checked {
     if is_true(body, "continue_final_message") && is_true(body, "add_generation_prompt") {
         return Err(two_ends());
@@ -285,7 +286,7 @@ pub(in crate::api) fn generation_prompt(body: &Node<'_>) -> Checked {
     Ok(())
 }
 
-/// The refusal of a prompt that is to end in two ways.
+/// Makes the refusal of a prompt that would have to end in two ways.
 pub(in crate::api) fn two_ends() -> ApiError {
     ApiError::invalid_request("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 }

@@ -22,7 +22,7 @@ use crate::{
     turn::{PromptRequest, RequestPolicy},
 };
 
-/// A conversation as sent; both endpoints turn it into ids by the same rules.
+/// A conversation as it was sent; both endpoints turn it into ids by the same rules.
 pub(in crate::api) struct Conversation {
     pub(in crate::api) messages: Vec<Message>,
     pub(in crate::api) carriers: CarrierFields,
@@ -35,11 +35,11 @@ pub(in crate::api) struct Conversation {
     pub(in crate::api) chat_template: Option<Value>,
     pub(in crate::api) chat_template_kwargs: Option<Value>,
     pub(in crate::api) stop_token_ids: Vec<TokenId>,
-    /// Checked.
+    /// The salt has been checked.
     pub(in crate::api) cache_salt: Option<Arc<str>>,
 }
 
-/// The fields that bring ids, or the name of the conversation that they belong to.
+/// The fields that bring ids, or that name the conversation to which the ids belong.
 #[derive(Debug, Default)]
 pub(in crate::api) struct CarrierFields {
     pub(in crate::api) required_prefix_token_ids: Option<TokenIds>,
@@ -52,10 +52,10 @@ pub(in crate::api) struct CarrierFields {
     pub(in crate::api) return_token_continuity: Option<bool>,
 }
 
-/// Names the conversation.
+/// The header that names the conversation.
 pub(in crate::api) const SESSION_HEADER: &str = "x-session-id";
 
-/// The session of a request that has no conversation: it is named by its header only.
+/// Returns the session of a request that has no conversation: only its header names one.
 pub(in crate::api) fn session_of(headers: &HeaderMap) -> Option<&str> {
     let session = headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok());
     session.filter(|session| !session.is_empty())
@@ -86,7 +86,7 @@ impl CarrierFields {
 }
 
 impl Conversation {
-    /// Checks the fields.
+    /// Checks the fields and makes the request for a prompt.
     pub(in crate::api) fn into_request(self, api: &Api, caller: &Caller) -> Result<PromptRequest, ApiError> {
         let policy = &api.turns.policies.requests;
         let template = self.template(api)?;
@@ -119,12 +119,12 @@ impl Conversation {
         })
     }
 
-    /// The template of the request, if it has one and may.
+    /// Returns the template of the request, if it has one and is allowed to.
     fn template(&self, api: &Api) -> Result<Option<Arc<ChatTemplate>>, ApiError> {
         match &self.chat_template {
             None | Some(Value::Null) => Ok(None),
             Some(_) if !api.turns.policies.requests.trust_request_chat_template => Err(untrusted_template()),
-            // vLLM takes an empty one for none.
+            // vLLM ignores an empty template.
             Some(Value::String(source)) if source.is_empty() => Ok(None),
             Some(Value::String(source)) => match api.turns.renderer.compile(source) {
                 Err(PromptError::Template(error)) => Err(ApiError::invalid("chat_template", error.to_string())),
@@ -134,7 +134,7 @@ impl Conversation {
         }
     }
 
-    /// `(add_generation_prompt, continue_final_message)`, by vLLM's rules.
+    /// Returns `(add_generation_prompt, continue_final_message)`, by vLLM's rules.
     fn ending(&self) -> Result<(bool, bool), ApiError> {
         if self.messages.is_empty() {
             let message = "Cannot apply chat template to an empty conversation. Provide at least one message.";
@@ -154,13 +154,14 @@ impl Conversation {
     }
 }
 
-/// Names that the renderer sets itself.
+/// Variables that the renderer sets itself.
 const RESERVED: [&str; 4] = ["messages", "tools", "tokenize", "chat_template"];
-/// What templates of thinking models read.
+/// The variable by which templates of thinking models decide whether the model thinks.
 const THINKS: &str = "enable_thinking";
 
-/// The variables of the template: the server's defaults, then those of the request, of which null and `auto` say
-/// nothing, then whether to think at all, which follows from `reasoning_effort` unless the request says it.
+/// Returns the variables of the template. They are the server's defaults, then those of the request, except for null
+/// and `auto`, which say nothing; then whether to think at all, which follows from `reasoning_effort` unless the
+/// request sets it.
 fn template_kwargs(
     kwargs: Option<Value>,
     reasoning_effort: Option<&str>,
@@ -181,7 +182,7 @@ fn template_kwargs(
     }
     let mut variables = policy.default_chat_template_kwargs.clone();
     match reasoning_effort {
-        // Also where it is null: then nothing says that the model is to think.
+        // This holds even if it is null: then nothing says that the model is to think.
         Some(_) if kwargs.contains_key(THINKS) => drop(variables.entry(THINKS.to_owned()).or_insert(Value::Null)),
         Some(effort) => drop(variables.insert(THINKS.to_owned(), Value::Bool(effort != "none"))),
         None => {}
@@ -191,7 +192,8 @@ fn template_kwargs(
     Ok(variables)
 }
 
-/// Templates come from the operator, unless the operator trusts requests with them.
+/// Makes the refusal of a request's template: templates come from the operator, unless the operator trusts those of
+/// requests.
 fn untrusted_template() -> ApiError {
     ApiError::invalid_request(
         "Chat template is passed with request, but --trust-request-chat-template is not set. Refused request with \

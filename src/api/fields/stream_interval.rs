@@ -6,7 +6,7 @@ use futures::{Stream, TryStreamExt};
 
 use crate::generation::{Delta, Event};
 
-/// One choice of a stream: what is kept back of it.
+/// The events of one choice of a stream that are held back.
 #[derive(Default)]
 struct Batch {
     started: bool,
@@ -14,7 +14,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// What goes out with the next event: the first token and the end at once, the rest `interval` tokens at a time.
+    /// Returns what goes out with the next event: the first token and the end at once, and the rest `interval` tokens
+    /// at a time.
     fn push(&mut self, event: Event, interval: usize) -> Option<Event> {
         let Event::Delta(delta) = event else { return Some(event) };
         self.held.push(delta);
@@ -24,7 +25,7 @@ impl Batch {
     }
 }
 
-/// The events of `choices` choices, of which only every `interval`-th token goes out, with those before it.
+/// Passes on the events of `choices` choices so that each of them holds `interval` tokens.
 pub(in crate::api) fn batched<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
     interval: usize,

@@ -25,7 +25,7 @@ pub(in crate::api) struct StreamOptions {
     pub continuous_usage_stats: Option<bool>,
 }
 
-/// How vLLM declares them.
+/// The rules by which vLLM declares these options.
 pub(in crate::api) const STREAM_OPTIONS: Schema = Nullable(&Object(
     Model,
     &[optional("include_usage", NULLABLE_BOOL), optional("continuous_usage_stats", NULLABLE_BOOL)],
@@ -47,9 +47,9 @@ pub(in crate::api) enum Delivery {
     Json,
     /// Server-sent events.
     Stream {
-        /// A last chunk reports usage.
+        /// Whether a last chunk reports usage.
         include_usage: bool,
-        /// Every chunk does.
+        /// Whether every chunk reports usage.
         continuous_usage: bool,
     },
 }
@@ -63,14 +63,14 @@ impl From<Delivery> for turn::Delivery {
     }
 }
 
-/// Checks the two fields together; `forced` has every stream end with its usage.
+/// Checks the two fields together; with `forced`, every stream ends with its usage.
 pub(in crate::api) fn delivery(
     stream: Option<bool>,
     options: Option<StreamOptions>,
     forced: bool,
 ) -> Result<Delivery, ApiError> {
     if stream != Some(true) {
-        // vLLM lets `{}` pass, but not an option that is set.
+        // vLLM accepts `{}`, but not an option that is set.
         return match options {
             Some(options) if options != StreamOptions::default() => Err(no_stream()),
             _ => Ok(Delivery::Json),

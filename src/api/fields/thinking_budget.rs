@@ -1,4 +1,4 @@
-//! `thinking_token_budget`: no budget is kept.
+//! `thinking_token_budget`: this server keeps no budget, so it refuses them.
 
 use serde_json::Value;
 
@@ -24,7 +24,8 @@ fn no_budget(value: String) -> ApiError {
     ApiError::refused(FIELD, message, Some(value))
 }
 
-/// Refuses every budget but -1, which is none. vLLM refuses them without a reasoning parser only, and says so.
+/// Refuses every budget except -1, which stands for no budget. vLLM refuses them only without a reasoning parser, and
+/// says so.
 pub(in crate::api) fn refuse_thinking_budget(budget: Option<&Value>) -> Result<(), ApiError> {
     match budget.map(|budget| (budget, budget.as_i64())) {
         None | Some((Value::Null, _) | (_, Some(-1))) => Ok(()),

@@ -19,7 +19,7 @@ pub(in crate::api) enum TruncationSide {
     Right,
 }
 
-/// The fields of a request.
+/// The fields of a request that limit its prompt.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::api) struct TruncationFields {
     /// Keep this many tokens of a prompt that is longer; -1 keeps what the context holds.

@@ -1,4 +1,4 @@
-//! What a request says besides its body: its headers, and the API key that opened it.
+//! The parts of a request besides its body: its headers, and the API key that opened it.
 
 use std::convert::Infallible;
 
@@ -9,7 +9,7 @@ use axum::{
 
 use crate::turn::{Client, Identity};
 
-/// Who asks, and the headers.
+/// The client that asks, and the headers of its request.
 #[derive(Clone, Default)]
 pub(in crate::api) struct Caller {
     pub(in crate::api) headers: HeaderMap,

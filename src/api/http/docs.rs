@@ -8,16 +8,16 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::api::Api;
 
-/// How the API describes itself.
+/// The settings of the pages that describe the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Docs {
-    /// Whether it does.
+    /// Whether the pages are served.
     pub shown: bool,
-    /// What a proxy puts in front of all paths.
+    /// The path that a proxy puts in front of all paths.
     pub root_path: String,
 }
 
-/// The paths of the pages.
+/// Returns the paths of the pages.
 pub(in crate::api) fn pages(docs: &Docs) -> &'static [&'static str] {
     if docs.shown { &["/docs", "/redoc", "/openapi.json"] } else { &[] }
 }

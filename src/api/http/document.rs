@@ -1,4 +1,4 @@
-//! The OpenAPI document: its frame, and what holds for all operations, which routes need not repeat.
+//! The OpenAPI document: its frame, and the parts that all operations have, so that routes need not repeat them.
 
 use utoipa::{
     OpenApi, ToSchema,
@@ -29,7 +29,7 @@ enum BadRequestBody {
 )]
 pub(in crate::api) struct Document;
 
-/// What statuses mean wherever nothing else is said.
+/// The descriptions of statuses that routes do not describe themselves.
 const MEANINGS: [(&str, &str); 9] = [
     ("200", "The answer"),
     ("400", "The request cannot be served as asked"),
@@ -41,16 +41,16 @@ const MEANINGS: [(&str, &str); 9] = [
     ("501", "The engine cannot do what is asked"),
     ("503", "The server cannot serve now"),
 ];
-/// What any operation with a body may answer.
+/// The answers that any operation with a body may give.
 const BAD_REQUEST: &str = "400";
 const OF_BODIES: [(&str, &str); 3] = [(BAD_REQUEST, ""), ("413", ""), ("500", "")];
-/// What operations with a body may answer besides, by their tags.
+/// Further answers that operations with a body may give, by their tags.
 const OF_TAGS: [(&str, &[(&str, &str)]); 2] = [("generation", &[NO_MODEL, ("501", ""), FULL]), ("tokens", &[NO_MODEL])];
 const NO_MODEL: (&str, &str) = ("404", "The model is not served here");
 const FULL: (&str, &str) = ("503", "Too many requests wait already");
 const JSON: &str = "application/json";
 
-/// Says of every response what it means, and adds those that every operation may give.
+/// Describes every response, and adds those that every operation may give.
 pub(in crate::api) fn complete(document: &mut Whole) {
     for item in document.paths.paths.values_mut() {
         let operations = [&mut item.get, &mut item.post, &mut item.delete];
@@ -65,12 +65,12 @@ fn add_common(operation: &mut Operation) {
     let tags = operation.tags.clone().unwrap_or_default();
     let of_tags = OF_TAGS.iter().filter(|(tag, _)| tags.iter().any(|other| other == tag));
     let responses = &mut operation.responses.responses;
-    // A key is asked for by servers that were started with one; its answer has a shape of its own.
+    // Servers that were started with a key ask for it; that answer has a shape of its own.
     responses.entry("401".to_owned()).or_insert_with(|| RefOr::T(Response::default()));
     if operation.request_body.is_none() {
         return;
     }
-    // Endpoints with errors of their own say so at their 400.
+    // Endpoints with errors of their own declare them at their 400.
     let own = match responses.get(BAD_REQUEST) {
         Some(RefOr::T(response)) => response.content.get(JSON).cloned(),
         _ => None,

@@ -1,4 +1,4 @@
-//! The error table: what clients see, and the only place that knows status codes.
+//! The error table: what clients see. It is the only place that knows status codes.
 //!
 //! The body is vLLM's: `{"error": {"message", "type", "param", "code"}}`, the code being the status.
 
@@ -26,7 +26,7 @@ use crate::{
     turn::TurnError,
 };
 
-/// What went wrong, in terms of the table below.
+/// The kinds of errors, in terms of the table below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The request asks for something that cannot be done as asked.
@@ -38,7 +38,7 @@ enum Kind {
     /// The prompt does not fit the model.
     Overflow,
     UnknownModel,
-    /// `/v1/responses` is asked for something that cannot be done.
+    /// A request to `/v1/responses` asks for something that cannot be done.
     InvalidResponse,
     UnknownResponse,
     Unsupported,
@@ -85,7 +85,7 @@ impl Kind {
 pub struct ApiError {
     kind: Kind,
     message: Sentence,
-    /// The field at fault.
+    /// The path to the field at fault.
     field: Option<Path>,
 }
 
@@ -115,12 +115,13 @@ impl ApiError {
         Self { kind, message: message.into(), field }
     }
 
-    /// A request that asks, in one field, for something that cannot be done.
+    /// Makes the error of a request that asks, in one field, for something that cannot be done.
     pub fn invalid(field: impl Into<Path>, message: impl Into<Sentence>) -> Self {
         Self::new(Kind::Invalid, Some(field.into()), message)
     }
 
-    /// The same in the form of vLLM's own validation errors, which end with the field and, where it shows it, the value.
+    /// Makes the same error in the form of vLLM's own validation errors, which end with the field and, if it is shown,
+    /// the value.
     pub fn refused(field: impl Into<Path>, message: impl Into<Sentence>, value: Option<String>) -> Self {
         let field = field.into();
         let value = value.map_or_else(|| ")".to_owned(), |value| format!(", value={value})"));
@@ -128,23 +129,24 @@ impl ApiError {
         Self::invalid(field, message)
     }
 
-    /// A request that asks for something that cannot be done, no single field being at fault.
+    /// Makes the error of a request that asks for something that cannot be done, where no single field is at fault.
     pub fn invalid_request(message: impl Into<Sentence>) -> Self {
         Self::new(Kind::Invalid, None, message)
     }
 
-    /// A body that is not a request, and the way to what is wrong with it, from `body` on.
+    /// Makes the error of a body that is not a request; `place` is the path to what is wrong with it, starting with
+    /// `body`.
     pub fn malformed(place: Option<Path>, message: impl Into<Sentence>) -> Self {
         Self::new(Kind::Malformed, place, message)
     }
 
-    /// A body that is not UTF-8.
+    /// Makes the error of a body that is not UTF-8.
     pub fn unreadable() -> Self {
         Self::new(Kind::Unreadable, None, "There was an error parsing the body")
     }
 
-    /// A prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops to encode a text that is too
-    /// long, and says so; it counts ids that came as ids.
+    /// Makes the error of a prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops encoding
+    /// a text that is too long, and says so; for a prompt that came as ids, it tells their number.
     pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
         if tokens == max_model_len {
             let message = "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)";
@@ -160,7 +162,7 @@ impl ApiError {
         Self::new(Kind::Overflow, Some("input_tokens".into()), message)
     }
 
-    /// More prompts than a request may have.
+    /// Makes the error of a request with too many prompts.
     fn too_many_prompts(prompts: usize, most: usize) -> Self {
         let message = format!(
             "prompt list length {prompts} exceeds the maximum allowed count of {most}. To increase this limit, start the \
@@ -169,7 +171,7 @@ impl ApiError {
         Self::invalid("prompt", message)
     }
 
-    /// An answer in one piece with more log-probs than memory should hold.
+    /// Makes the error of an answer in one piece with more log-probs than memory should hold.
     fn answer_too_large(log_probs: usize, most: usize, few: usize, of_output: bool) -> Self {
         let message = Sentence::from(format!(
             "the answer could have {log_probs} log-probs, more than the {most} that fit into one in JSON with over {few} \
@@ -183,13 +185,14 @@ impl ApiError {
         Self::invalid(field, message.words("), or for a stream"))
     }
 
-    /// A prompt that is not to be cut so far, in words before and after the field that asks for it.
+    /// Makes the error of a prompt that cannot be cut as asked; the words stand before and after the field that asks
+    /// for it.
     fn uncuttable(before: impl Into<Sentence>, after: &str) -> Self {
         const FIELD: &str = "truncate_prompt_tokens";
         Self::invalid(FIELD, before.into().field(FIELD).words(after))
     }
 
-    /// A request for more tokens than the context has; `field` says so.
+    /// Makes the error of a request for more tokens than the context has; `field` asks for them.
     pub fn too_many_tokens(field: &'static str, asked: i64, max_model_len: usize) -> Self {
         let message = Sentence::default().field(field).words(format!(
             "={asked} cannot be greater than max_model_len={max_model_len}. Please request fewer output tokens."
@@ -197,24 +200,25 @@ impl ApiError {
         Self::refused(field, message, Some(asked.to_string()))
     }
 
-    /// A model that is not served here.
+    /// Makes the error of a model that is not served here.
     pub fn model_not_found(model: &str, served: &[String]) -> Self {
         let message = format!("The model `{model}` does not exist. Valid aliases: {}.", served.join(", "));
         Self::new(Kind::UnknownModel, Some("model".into()), message)
     }
 
-    /// A response that is not stored here.
+    /// Makes the error of a response that is not stored here.
     pub fn response_not_found(id: &str) -> Self {
         let message = format!("Response with id '{id}' not found.");
         Self::new(Kind::UnknownResponse, Some("response_id".into()), message)
     }
 
-    /// A request of `/v1/responses` that asks, in one field, for something that cannot be done.
+    /// Makes the error of a request to `/v1/responses` that asks, in one field, for something that cannot be done.
     pub fn invalid_response(field: &'static str, message: impl Into<Sentence>) -> Self {
         Self::new(Kind::InvalidResponse, Some(field.into()), message)
     }
 
-    /// A text that cannot be so few tokens, in vLLM's words; it counts characters, and bytes say it earlier.
+    /// Makes the error of a text that is too long for its tokens to be few enough, in vLLM's words. vLLM counts
+    /// characters; a count of bytes finds it out earlier.
     fn text_too_long(length: usize, unit: &str, most: usize, max_model_len: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {length} \
@@ -224,36 +228,36 @@ impl ApiError {
         Self::new(Kind::Overflow, Some("input_text".into()), message)
     }
 
-    /// A body of more than the `most` bytes of a flag.
+    /// Makes the error of a body that is longer than the `most` bytes of a flag.
     pub fn body_too_large(most: usize, flag: &str) -> Self {
         Self::new(Kind::TooLarge, None, format!("the body of the request is longer than the {most} bytes of {flag}"))
     }
 
-    /// A body of which nothing came for `seconds`.
+    /// Makes the error of a body of which nothing came for `seconds`.
     pub fn body_too_slow(seconds: u64) -> Self {
         let message = format!("nothing came of the body of the request for {seconds} seconds; send it again");
         Self::new(Kind::TimedOut, None, message)
     }
 
-    /// A fault of the server; `cause` is logged and not shown.
+    /// Makes the error of a fault of the server; `cause` is logged and not shown.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         tracing::error!(%cause, "request failed");
         Self::new(Kind::Internal, None, "Internal server error")
     }
 
-    /// The same about fields that stand elsewhere in the client's request.
+    /// Makes the same error about fields that stand elsewhere in the client's request.
     #[must_use]
     pub(in crate::api) fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
         let Self { kind, message, field } = self;
         Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere) }
     }
 
-    /// Whether the body does not have the shape of a request; it may have that of another one.
+    /// Whether the body does not have the shape of a request; it may then have the shape of another one.
     pub(in crate::api) fn is_about_shape(&self) -> bool {
         self.kind == Kind::Malformed
     }
 
-    /// The field at fault, as the kind of error spells it.
+    /// Returns the field at fault, as the kind of error spells it.
     fn param(&self) -> Option<String> {
         let field = self.field.as_ref()?;
         Some(match self.kind {
@@ -263,7 +267,7 @@ impl ApiError {
         })
     }
 
-    /// The body.
+    /// Returns the body of the answer.
     pub fn body(&self) -> ErrorBody {
         ErrorBody {
             error: ErrorDetail {
@@ -412,29 +416,29 @@ impl From<EngineError> for ApiError {
 }
 
 impl From<StoreError> for ApiError {
-    /// Not a client's fault, but a client can do something about it: ask without `store`.
+    /// This is not a client's fault, but a client can do something about it: ask without `store`.
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "the response store failed");
         Self::new(Kind::Internal, None, error.to_string())
     }
 }
 
-/// The shape of the errors that FastAPI answers before vLLM is asked.
+/// Makes an error in the shape of those that FastAPI answers before vLLM is asked.
 fn detail(status: StatusCode, text: &str) -> Response {
     (status, Json(serde_json::json!({ "detail": text }))).into_response()
 }
 
-/// FastAPI's answer to an unknown path.
+/// Makes FastAPI's answer to an unknown path.
 pub(in crate::api) fn not_found() -> Response {
     detail(StatusCode::NOT_FOUND, "Not Found")
 }
 
-/// FastAPI's answer to an unknown method.
+/// Makes FastAPI's answer to an unknown method.
 pub(in crate::api) async fn method_not_allowed() -> Response {
     detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
 
-/// Nothing, or nothing with a 503: `/health`.
+/// Returns the status of `/health`, which has no body: 200 or 503.
 pub(in crate::api) fn health(alive: bool) -> StatusCode {
     if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }

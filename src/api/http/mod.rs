@@ -1,5 +1,5 @@
-//! What speaking HTTP takes, whichever endpoint does: who asks, errors and their words, streams, paths, the document. Knows
-//! no endpoint.
+//! The parts of speaking HTTP that all endpoints share: callers, errors and their words, streams, paths, the document.
+//! This module knows no endpoint.
 
 pub(super) mod caller;
 pub(super) mod docs;

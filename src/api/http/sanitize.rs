@@ -1,20 +1,21 @@
-//! What vLLM strips from every error's text: addresses of objects and paths of files
-//! (`entrypoints/serve/exception_handling/utils.py`). A text may repeat what a client sent, so clients see it too.
+//! Removes what vLLM strips from every error's text: addresses of objects and paths of files
+//! (`entrypoints/serve/exception_handling/utils.py`). A text may repeat what a client sent, so clients see the
+//! difference.
 
 use std::borrow::Cow;
 
 const PLACEHOLDER: &str = "<path>";
-/// Where the files of a system are.
+/// The directories at the root of a system in which its files are.
 const ROOTS: [&str; 9] = ["home", "usr", "opt", "var", "tmp", "root", "lib", "mnt", "srv"];
 
-/// The text without them.
+/// Returns the text without addresses and paths.
 pub(in crate::api) fn sanitized(text: &str) -> String {
     let text = without_addresses(text);
     let text = replaced(&text, system_path);
     replaced(&text, file_path).trim().to_owned()
 }
 
-/// ` at 0x7f…>` becomes `>`.
+/// Replaces ` at 0x7f…>` by `>`.
 fn without_addresses(text: &str) -> Cow<'_, str> {
     const START: &str = " at 0x";
     if !text.contains(START) {
@@ -34,7 +35,7 @@ fn without_addresses(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Puts the placeholder in the place of every path; `path` says how long the one is that a text starts with.
+/// Replaces every path by the placeholder; `path` returns the length of the path that a text starts with.
 fn replaced(text: &str, path: fn(&str) -> Option<usize>) -> Cow<'_, str> {
     let mut out = String::new();
     let mut rest = text;
@@ -56,14 +57,14 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// How long `/name` is at the start of a text, with names of these characters; 0 if there is none.
+/// Returns the length of `/name` at the start of a text, for names of these characters; 0 if there is none.
 fn step(text: &str, of_name: fn(char) -> bool) -> usize {
     let Some(name) = text.strip_prefix('/') else { return 0 };
     let length = name.find(|c| !of_name(c)).unwrap_or(name.len());
     if length == 0 { 0 } else { length + 1 }
 }
 
-/// All steps that a text starts with: how long, and how many.
+/// Returns the length and the number of all such steps at the start of a text.
 fn steps(text: &str, of_name: fn(char) -> bool) -> (usize, usize) {
     let (mut length, mut count) = (0, 0);
     loop {
@@ -77,7 +78,7 @@ fn steps(text: &str, of_name: fn(char) -> bool) -> (usize, usize) {
     }
 }
 
-/// A path below one of the roots.
+/// Returns the length of a path below one of the roots.
 fn system_path(text: &str) -> Option<usize> {
     let behind = text.strip_prefix('/')?;
     let root = ROOTS.iter().find(|root| behind.strip_prefix(**root).is_some_and(|rest| rest.starts_with('/')))?;
@@ -86,7 +87,7 @@ fn system_path(text: &str) -> Option<usize> {
     (count > 0).then_some(start + length)
 }
 
-/// Two steps or more, the last with an ending.
+/// Returns the length of a path of two steps or more whose last one has a file name's ending.
 fn file_path(text: &str) -> Option<usize> {
     let (length, count) = steps(text, |c| is_word(c) || c == '-');
     let ending = text[length..].strip_prefix('.').filter(|_| count > 1)?;

@@ -1,4 +1,4 @@
-//! Paths with one slash too many or too few at their end, on their way to the route that they mean.
+//! Redirects paths with one slash too many or too few at their end to the route that they mean.
 //!
 //! Follows Starlette, on which vLLM stands (`Router.redirect_slashes`): a path that is no route is answered with a 307 to
 //! its other spelling, whatever the method, if that is one; else with a 404.
@@ -21,7 +21,7 @@ pub struct Https;
 pub(in crate::api) struct Paths(Arc<[String]>);
 
 impl Paths {
-    /// Those of a document, and others.
+    /// Collects the paths of a document, and others.
     pub(in crate::api) fn new<'a>(document: &OpenApi, others: &'a [&'a str]) -> Self {
         Self(document.paths.paths.keys().map(String::as_str).chain(others.iter().copied()).map(str::to_owned).collect())
     }
@@ -36,7 +36,7 @@ impl Paths {
         self.0.iter().any(matches)
     }
 
-    /// Answers a path that is no route, if its other spelling is one.
+    /// Redirects a path that is no route, if its other spelling is one.
     pub(in crate::api) fn redirection(&self, request: &Request) -> Option<Response> {
         let path = request.uri().path();
         if path == "/" || !self.contain(&respelt(path)) {
@@ -46,19 +46,20 @@ impl Paths {
     }
 }
 
-/// Without the slashes at its end, or with one.
+/// Returns the path without the slashes at its end, or with one if it has none.
 fn respelt(path: &str) -> String {
     if path.ends_with('/') { path.trim_end_matches('/').to_owned() } else { format!("{path}/") }
 }
 
-/// To the other spelling of the path as the client wrote it, with what a proxy or `--root-path` put in front.
+/// Redirects to the other spelling of the path as the client wrote it, with the prefix that a proxy or `--root-path`
+/// adds.
 fn redirection(request: &Request) -> Option<Response> {
     let uri = request.extensions().get::<OriginalUri>().map_or(request.uri(), |OriginalUri(uri)| uri);
     let path = respelt(uri.path());
     let host = request.headers().get(header::HOST).map(HeaderValue::to_str).transpose().ok()?;
     let host = host.or(uri.authority().map(Authority::as_str)).filter(|host| !host.is_empty());
     let scheme = if request.extensions().get::<Https>().is_some() { "https" } else { "http" };
-    // A client that does not say whom it asks knows it.
+    // A client that does not send a host knows it, so a relative address will do.
     let origin = host.map_or_else(String::new, |host| format!("{scheme}://{host}"));
     let query = uri.query().filter(|query| !query.is_empty()).map_or_else(String::new, |query| format!("?{query}"));
     Some(Redirect::temporary(&format!("{origin}{path}{query}")).into_response())

@@ -1,4 +1,4 @@
-//! Server-sent events: frames, the end, and errors after the status line.
+//! Server-sent events: their frames, their end, and errors that occur after the status line.
 
 use std::convert::Infallible;
 
@@ -16,19 +16,19 @@ use crate::generation::Event;
 
 /// Makes the chunks of one endpoint's streams.
 pub(in crate::api) trait Chunks: Send + 'static {
-    /// What a frame carries.
+    /// The content of a frame.
     type Chunk: Serialize + Send;
 
-    /// The chunks that one event of choice `index` becomes.
+    /// Returns the chunks that one event of choice `index` becomes.
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<Self::Chunk>, ApiError>;
 
-    /// What is said once all choices have ended.
+    /// Returns the chunk that follows when all choices have ended.
     fn last(&self) -> Option<Self::Chunk>;
 }
 
-/// Frames one chunk.
+/// Writes the frame of one chunk.
 fn frame(chunk: &impl Serialize) -> Result<Bytes, ApiError> {
-    // A chunk of one token fits; a buffer that grows with it costs as much as writing the chunk.
+    // A chunk of one token fits; growing the buffer would cost as much as writing the chunk.
     let mut bytes = Vec::with_capacity(512);
     bytes.extend_from_slice(b"data: ");
     serde_json::to_writer(&mut bytes, chunk).map_err(ApiError::internal)?;
@@ -47,7 +47,7 @@ pub(in crate::api) fn respond(
             match item {
                 Ok(bytes) => yield Ok::<_, Infallible>(bytes),
                 Err(error) => {
-                    // The same table as for JSON answers; only the status line is gone already.
+                    // The error is the same as in a JSON answer, except that the status line has been sent already.
                     yield Ok(frame(&error.body()).unwrap_or_default());
                     break;
                 }
@@ -58,12 +58,12 @@ pub(in crate::api) fn respond(
     response(Body::from_stream(body))
 }
 
-/// A response whose body is frames.
+/// Makes a response whose body is frames.
 pub(in crate::api) fn response(frames: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
         (header::CACHE_CONTROL, "no-cache"),
-        // nginx would hold tokens back.
+        // This keeps nginx from holding tokens back.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     (headers, frames).into_response()

@@ -1,4 +1,4 @@
-//! What is wrong with a request, as vLLM answers a pydantic error.
+//! Errors of requests, in the form in which vLLM answers a pydantic error.
 
 use std::fmt::Write as _;
 
@@ -27,17 +27,17 @@ fn in_body(path: &Path) -> Path {
     std::iter::once(Segment::Name("body")).chain(path.segments().iter().cloned()).collect()
 }
 
-/// A required field that is not there; without a path, the whole body.
+/// Makes the error of a required field that is missing; without a path, the whole body is.
 pub(in crate::api) fn missing(path: impl Into<Path>) -> ApiError {
     single(path, Complaint::new("missing", "Field required"), "None")
 }
 
-/// A required field that is not there, of an object of `count` fields.
+/// Makes the error of a required field that is missing from an object of `count` fields.
 pub(in crate::api) fn missing_of(path: impl Into<Path>, count: usize) -> ApiError {
     single(path, Complaint::new("missing", "Field required"), &format!("<dict of {count} items>"))
 }
 
-/// A list without an item.
+/// Makes the error of a list without an item.
 pub(in crate::api) fn empty_list(path: impl Into<Path>) -> ApiError {
     let complaint = Complaint::new("too_short", "List should have at least 1 item after validation, not 0")
         .with("field_type", Context::Text("List".to_owned()))
@@ -46,17 +46,17 @@ pub(in crate::api) fn empty_list(path: impl Into<Path>) -> ApiError {
     single(path, complaint, "<list of 0 items>")
 }
 
-/// Not a list; `input` is what it is.
+/// Makes the error of a value that is not a list; `input` is the value.
 pub(in crate::api) fn not_a_list(path: impl Into<Path>, input: &str) -> ApiError {
     single(path, Complaint::new("list_type", "Input should be a valid list"), input)
 }
 
-/// A list of `count` items that breaks a rule.
+/// Makes the error of a list of `count` items that breaks a rule.
 pub(in crate::api) fn broken_rule(path: impl Into<Path>, rule: &'static str, count: usize) -> ApiError {
     single(path, Complaint::broken(rule), &format!("<list of {count} items>"))
 }
 
-/// A text that is not JSON, from the character at `position` on, and why.
+/// Makes the error of a text that is not JSON from the character at `position` on, with the reason.
 pub(in crate::api) fn invalid_json(position: usize, reason: &str) -> ApiError {
     let complaint = Complaint::new("json_invalid", "JSON decode error").with("error", Context::Text(reason.to_owned()));
     single(Segment::from(position), complaint, "<dict of 0 items>")
@@ -66,7 +66,7 @@ fn single(path: impl Into<Path>, complaint: Complaint, input: &str) -> ApiError 
     Issues::single(path.into(), complaint, input).into()
 }
 
-/// A value that only this server refuses, and why.
+/// Makes the error of a value that only this server refuses, with the reason.
 pub(in crate::api) fn value_error(path: &Path, reason: &str) -> ApiError {
     let (path, reason) = (in_body(path), string_repr(reason));
     let place = place(&path);

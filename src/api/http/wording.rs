@@ -1,8 +1,8 @@
-//! What errors say: sentences, in which fields stand by the ways to them, and how these are spelt.
+//! The sentences of errors, which name fields by their paths, and how paths are spelt.
 
 use crate::json::{Path, Segment};
 
-/// What is said to a client: words, which are shown as they are, and fields, which have other names elsewhere.
+/// A sentence for a client: words, which are shown as they are, and fields, which may have other names elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sentence(Vec<Part>);
 
@@ -13,21 +13,21 @@ enum Part {
 }
 
 impl Sentence {
-    /// The sentence, and a field after it.
+    /// Adds a field to the sentence.
     #[must_use]
     pub(in crate::api) fn field(mut self, path: impl Into<Path>) -> Self {
         self.0.push(Part::Field(path.into()));
         self
     }
 
-    /// The sentence, and words after it.
+    /// Adds words to the sentence.
     #[must_use]
     pub(in crate::api) fn words(mut self, words: impl Into<String>) -> Self {
         self.0.push(Part::Words(words.into()));
         self
     }
 
-    /// The same with other ways to its fields.
+    /// Returns the same sentence with other paths to its fields.
     #[must_use]
     pub(in crate::api) fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
         let part = |part| match part {
@@ -37,7 +37,7 @@ impl Sentence {
         Self(self.0.into_iter().map(part).collect())
     }
 
-    /// The text.
+    /// Returns the text.
     pub(in crate::api) fn text(&self) -> String {
         let part = |part: &Part| match part {
             Part::Words(words) => words.clone(),
@@ -59,13 +59,13 @@ impl From<&str> for Sentence {
     }
 }
 
-/// The name of a field. NeMo Gym takes every 400 that contains `max_tokens` for an overflow of the context and turns it
-/// into an empty answer, so that only an overflow has it in words of the server's own.
+/// Returns the name of a field. NeMo Gym takes every 400 that contains `max_tokens` for an overflow of the context and
+/// turns it into an empty answer, so in the server's own words only an overflow may contain that name.
 fn name(field: &'static str) -> &'static str {
     if field == "max_tokens" { "max_completion_tokens" } else { field }
 }
 
-/// A field as sentences spell it: `messages[3].content`.
+/// Spells a field as sentences do: `messages[3].content`.
 pub(in crate::api) fn spelt(path: &Path) -> String {
     let named = |segment: &Segment| match segment {
         Segment::Name(own) => Segment::Name(name(own)),
@@ -74,7 +74,7 @@ pub(in crate::api) fn spelt(path: &Path) -> String {
     path.segments().iter().map(named).collect::<Path>().to_string()
 }
 
-/// A place as pydantic's errors spell it, without the steps that name its own machinery: `body.messages.3.content`.
+/// Spells a place as pydantic's errors do, without the steps that name its own machinery: `body.messages.3.content`.
 pub(in crate::api) fn place(path: &Path) -> String {
     let steps = path.segments().iter().filter_map(|segment| match segment {
         Segment::Index(index) => Some(index.to_string()),
@@ -84,7 +84,8 @@ pub(in crate::api) fn place(path: &Path) -> String {
     steps.collect::<Vec<_>>().join(".")
 }
 
-/// vLLM takes some fields for pydantic's words too (`function.arguments` becomes `function`).
+/// Whether vLLM takes a name for one of pydantic's own words, as it also does with some fields (`function.arguments`
+/// becomes `function`).
 fn is_machinery(name: &str) -> bool {
     const WORDS: [&str; 28] = [
         "function-wrap",

@@ -1,4 +1,4 @@
-//! The wire shapes of answers: a message, and the events of a stream whose fold it is.
+//! The wire shapes of answers: a message, and the events of a stream, which add up to that message.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -115,7 +115,7 @@ pub(super) enum MessageEvent {
 }
 
 impl MessageEvent {
-    /// The name of the event in front of its data.
+    /// Returns the name of the event, which the stream sends before its data.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::MessageStart { .. } => "message_start",

@@ -1,4 +1,5 @@
-//! From the events of a generation to those of a message, and their fold, which is the JSON answer.
+//! Makes the events of a message from the events of a generation, and adds them up to the message, which is the JSON
+//! answer.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use crate::{
     turn::{Prompted, Sampling},
 };
 
-/// Why a message ended. As in a chat, that it calls counts more than what ended its tokens, unless the server cut it off.
+/// Returns why a message ended. As in a chat, calls count more than the way the tokens ended, unless the server cut it
+/// off.
 fn stop_reason(finish: &Finish, called: bool, choice: &ToolChoice) -> Option<StopReason> {
     let calls = called
         && match choice {
@@ -48,19 +50,19 @@ enum Open {
     Thinking,
 }
 
-/// Makes the events of one message.
+/// The writer of one message's events.
 pub(super) struct Blocks {
     id: String,
     model: String,
     prompt_token_ids: Arc<[TokenId]>,
     token_continuity: Option<TokenContinuity>,
     tool_choice: ToolChoice,
-    /// What was sampled, if the client wants to see it.
+    /// The sampled ids, if the client wants to see them.
     sampled: Option<SampledIds>,
     calls_read: Option<ParserCounter>,
     started: bool,
     open: Option<Open>,
-    /// The index of the block that is open, or of the next one.
+    /// The index of the block that is open, or of the next one if none is.
     index: usize,
     called: bool,
     output_tokens: usize,
@@ -92,7 +94,7 @@ impl Blocks {
         }
     }
 
-    /// As Anthropic counts: what was cached is not part of the input.
+    /// Returns the usage as Anthropic counts it: cached tokens are not part of the input.
     fn usage(&self) -> Usage {
         Usage {
             input_tokens: self.prompt_token_ids.len().saturating_sub(self.cached_tokens.unwrap_or(0)),
@@ -117,14 +119,14 @@ impl Blocks {
         }
     }
 
-    /// Counts what the reader of calls found; in a JSON answer, once it is whole.
+    /// Counts what the parser of calls found; for a JSON answer, when the answer is whole.
     pub(super) fn count_calls(&self, mode: &'static str, called: bool) {
         if let Some(counter) = self.calls_read {
             counter.count(mode, called);
         }
     }
 
-    /// The events that one event of the generation becomes.
+    /// Returns the events that one event of the generation becomes.
     pub(super) fn push(&mut self, event: Event) -> Vec<MessageEvent> {
         let mut events = Vec::with_capacity(2);
         if let Event::Prompt(prompt) = &event {
@@ -159,7 +161,7 @@ impl Blocks {
         }
     }
 
-    /// Adds to a block, which is begun if it is not the open one.
+    /// Adds to a block, and begins it if it is not the open one.
     fn write(&mut self, kind: Open, delta: BlockDelta, events: &mut Vec<MessageEvent>) {
         if self.open != Some(kind) {
             self.close(events);
@@ -200,7 +202,7 @@ impl Blocks {
 
     fn finish(&mut self, finish: &Finish, events: &mut Vec<MessageEvent>) {
         self.close(events);
-        // Clients look at the first block of any answer.
+        // Clients look at the first block of any answer, so there has to be one.
         if self.index == 0 {
             events
                 .push(MessageEvent::ContentBlockStart { index: 0, content_block: Block::Text { text: String::new() } });
@@ -217,7 +219,7 @@ impl Blocks {
     }
 }
 
-/// The message that events add up to; none before its end.
+/// The message that events add up to; it is not there before its end.
 #[derive(Default)]
 pub(super) struct Fold {
     message: Option<AnswerMessage>,
@@ -250,7 +252,7 @@ impl Fold {
         }
     }
 
-    /// The message.
+    /// Returns the message, if it has ended.
     pub(super) fn whole(self) -> Option<AnswerMessage> {
         self.message.filter(|_| self.ended)
     }
@@ -264,7 +266,7 @@ impl Block {
             (Self::Thinking { signature, .. }, BlockDelta::SignatureDelta { signature: whole }) => {
                 *signature = Some(whole);
             }
-            // Calls come in one piece.
+            // The input of a call comes in one piece.
             (Self::ToolUse { input, .. }, BlockDelta::InputJsonDelta { partial_json }) => {
                 *input = Value::parse(&partial_json).unwrap_or_else(|_| input_of(&partial_json));
             }

@@ -1,4 +1,4 @@
-//! Errors in Anthropic's shape: statuses, kinds and sentences are those of every other endpoint.
+//! Errors in Anthropic's shape. Their statuses, kinds and sentences are those of every other endpoint.
 
 use axum::{
     Json,
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::api::http::error::ApiError;
 
-/// An error of these endpoints.
+/// An error of the endpoints in Anthropic's dialect.
 #[derive(Debug)]
 pub(super) struct MessagesError(ApiError);
 

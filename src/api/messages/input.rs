@@ -1,8 +1,8 @@
-//! From Anthropic's messages to those of a chat, by vLLM 0.32's rules (`entrypoints/anthropic/serving.py`), so that a
-//! conversation has the same ids in both dialects.
+//! Turns Anthropic's messages into those of a chat, by vLLM 0.32's rules (`entrypoints/anthropic/serving.py`), so that
+//! a conversation has the same ids in both dialects.
 //!
-//! Deliberate deviations: what vLLM drops is refused - blocks in messages of a role that cannot have them, images,
-//! references to tools, blocks without what their kind needs, and messages that say nothing.
+//! It deviates deliberately where vLLM drops something, and refuses it: blocks in messages of a role that cannot have
+//! them, images, references to tools, blocks that lack what their kind needs, and messages that say nothing.
 
 use super::{tool_input::arguments_of, types::InputMessage};
 use crate::{
@@ -12,7 +12,8 @@ use crate::{
     prompt::without_billing_header,
 };
 
-/// The messages of a chat. Where the template wants its system message first, `merges_system` puts all of them there.
+/// Returns the messages of a chat. If the template wants its system message first, `merges_system` moves all of them
+/// there.
 pub(super) fn chat_messages(
     system: Option<&Value>,
     messages: Vec<InputMessage>,
@@ -42,8 +43,8 @@ pub(super) fn chat_messages(
     Ok(chat)
 }
 
-/// Refuses messages that would be left out because they say nothing, in Anthropic's words. An assistant's message without
-/// a text is a turn all the same.
+/// Refuses messages that would be left out because they say nothing, in Anthropic's words. An assistant's message
+/// without a text is still a turn.
 fn refuse_silent(messages: &[InputMessage]) -> Result<(), ApiError> {
     let is_empty_text = |block: &Value| kind(block) == "text" && string(block, "text") == Some("");
     let is_silent = |index: usize, message: &InputMessage| match (message.role.as_str(), &message.content) {
@@ -61,16 +62,16 @@ fn refuse_silent(messages: &[InputMessage]) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a system message stands among the others.
+/// Whether there is a system message among the others.
 pub(super) fn has_inline_system(system: Option<&Value>, messages: &[InputMessage]) -> bool {
     let first = usize::from(system.is_none_or(Value::is_null));
     messages.iter().skip(first).any(|message| message.role == "system")
 }
 
-/// The texts of a system prompt, one behind the other, without the header that clients put there in every request.
+/// Joins the texts of a system prompt, without the header that clients put there in every request.
 fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
     match content {
-        // Where it is rendered, the header is left out.
+        // The header of such a text is left out where the text is rendered.
         Value::String(text) => Ok(text.clone()),
         Value::Array(blocks) => {
             let texts = blocks.iter().enumerate().map(|(index, block)| {
@@ -83,13 +84,13 @@ fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
     }
 }
 
-/// The same of a message, which is left out where it is but the header.
+/// Joins the texts of a system message; the text is empty if the message has nothing but the header.
 fn inline_system_text(index: usize, content: &Value) -> Result<String, ApiError> {
     let text = system_text(&format!("messages.{index}.content"), content)?;
     Ok(without_billing_header(&text).unwrap_or_default().to_owned())
 }
 
-/// The text of a block that can only be one.
+/// Returns the text of a block in a place where only text blocks are allowed.
 fn text_of<'a>(block: &'a Value, place: &str, role: &str) -> Result<&'a str, ApiError> {
     match kind(block) {
         "text" => needed(block, place, "text"),
@@ -97,7 +98,7 @@ fn text_of<'a>(block: &'a Value, place: &str, role: &str) -> Result<&'a str, Api
     }
 }
 
-/// What a block of its kind cannot be without.
+/// Returns a field that a block of its kind must have.
 fn needed<'a>(block: &'a Value, place: &str, key: &str) -> Result<&'a str, ApiError> {
     let message = || format!("a block of type {:?} needs this to be a string", kind(block));
     string(block, key).ok_or_else(|| invalid(format!("{place}.{key}"), message()))
@@ -108,7 +109,7 @@ fn unserved(place: &str, kind: &str, role: &str) -> ApiError {
     invalid(place.to_owned(), message)
 }
 
-/// The fault of a field, which the message names as well: Anthropic's errors have no other place for it.
+/// Makes the error of a field. The message names the field too, because Anthropic's errors have no other place for it.
 fn invalid(place: String, message: impl AsRef<str>) -> ApiError {
     let message = format!("{place}: {}", message.as_ref());
     ApiError::invalid(place, message)
@@ -122,14 +123,14 @@ fn string<'a>(block: &'a Value, key: &str) -> Option<&'a str> {
     block.get(key).and_then(Value::as_str)
 }
 
-/// The place of a message.
+/// The index of a message, and whether a user sent it.
 #[derive(Clone, Copy)]
 struct Turn {
     index: usize,
     is_user: bool,
 }
 
-/// What the blocks of a message say.
+/// The content of a message's blocks.
 #[derive(Default)]
 struct Said {
     texts: Vec<String>,
@@ -150,7 +151,7 @@ impl Turn {
             _ => Said::default(),
         };
         let Said { mut texts, reasoning, calls } = said;
-        // Its results have become messages of their own, and it has some.
+        // A message that only has results of tools is done: they have become messages of their own.
         if self.is_user && texts.is_empty() {
             return Ok(());
         }
@@ -164,7 +165,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Reads the blocks; results go to `chat` as they are, in front of what the message says besides.
+    /// Reads the blocks; results of tools go to `chat` right away, before the rest of the message.
     fn read(self, blocks: Vec<Value>, chat: &mut Vec<Message>) -> Result<Said, ApiError> {
         let mut said = Said::default();
         for (number, block) in blocks.into_iter().enumerate() {
@@ -174,7 +175,7 @@ impl Turn {
                     let text = needed(&block, &place, "text")?;
                     said.texts.extend((!text.is_empty()).then(|| text.to_owned()));
                 }
-                // Its data is encrypted: no model here can have written it, nor read it.
+                // The data of this block is encrypted, so no model here can have written it, or read it.
                 "redacted_thinking" if !self.is_user => {}
                 "thinking" if !self.is_user => {
                     said.reasoning.get_or_insert_default().push_str(needed(&block, &place, "thinking")?);
@@ -187,7 +188,7 @@ impl Turn {
         Ok(said)
     }
 
-    /// A result, as the message that it is in a chat.
+    /// Turns the result of a tool into the message that it is in a chat.
     fn result(self, block: &Value, place: &str) -> Result<Message, ApiError> {
         let id = needed(block, place, "tool_use_id")?.to_owned();
         let place = format!("{place}.content");
@@ -200,7 +201,7 @@ impl Turn {
             }
             _ => String::new(),
         };
-        // Templates cannot show that it is an error: only its text can.
+        // Templates cannot show that the result is an error; only its text can.
         if text.is_empty() && block.get("is_error").and_then(Value::as_bool) == Some(true) {
             return Err(invalid(place, "content cannot be empty if `is_error` is true"));
         }

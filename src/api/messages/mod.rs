@@ -1,7 +1,7 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`: Anthropic's dialect of a chat.
 //!
-//! A request becomes the [`Conversation`](super::conversation::Conversation) that a chat is made of, so that it has the
-//! same ids; the continuity cache continues clients that send no ids back.
+//! A request becomes the same [`Conversation`](super::fields::conversation::Conversation) as a chat, so that it has the
+//! same ids; the continuity cache continues the conversations of clients that send no ids back.
 
 mod answer;
 mod blocks;
@@ -44,7 +44,7 @@ use error::{MessagesError, MessagesErrorBody};
 use request::{MessagesTurn, counted_turn};
 use types::{CountTokensRequest, MessagesRequest};
 
-/// Names a request to Anthropic's clients, which show it in their errors.
+/// The header that names a request to Anthropic's clients, which show it in their errors.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -102,7 +102,7 @@ async fn count_message_tokens(
 
 async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
     let Turn { prompt, mut sampling, .. } = counted_turn(request, caller, api)?;
-    // All of its tokens are counted, however many the context holds.
+    // All tokens of the prompt are counted, even if the context holds fewer.
     let prompt = api.turns.prompt(PromptRequest { must_fit: false, ..prompt }).await?;
     api.turns.structured.constrain(&mut sampling, &prompt.token_ids, api.turns.vocab_size()).await?;
     let tokens = prompt.token_ids.len();
@@ -128,7 +128,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     Ok(TokenContinuity::from(&prompt.verdict).announce(response))
 }
 
-/// The JSON answer: the fold of the events that a stream would have.
+/// Makes the JSON answer, to which the events of a stream would add up.
 async fn whole(
     events: impl Stream<Item = Result<(usize, Event), ApiError>>,
     mut blocks: Blocks,
@@ -144,7 +144,7 @@ async fn whole(
     fold.whole().ok_or_else(|| ApiError::internal("a message did not end"))
 }
 
-/// Gives responses that have none a name.
+/// Adds the header that names the request to responses that have none.
 async fn name_request(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     if !response.headers().contains_key(REQUEST_ID) {

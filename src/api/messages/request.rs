@@ -1,4 +1,4 @@
-//! From the wire to a turn: every field checked, defaults filled in.
+//! From the wire to a turn: checks every field and fills in defaults.
 
 use super::{
     input::{chat_messages, has_inline_system},
@@ -26,9 +26,9 @@ use crate::{
 pub(super) struct MessagesTurn {
     pub(super) id: String,
     pub(super) turn: Turn,
-    /// Whether the model could choose to call.
+    /// The choice that the model had about calling tools.
     pub(super) tool_choice: ToolChoice,
-    /// Tokens of an event in the middle of a stream.
+    /// The number of tokens in an event in the middle of a stream.
     pub(super) stream_interval: usize,
     pub(super) stream: bool,
 }
@@ -66,14 +66,15 @@ impl MessagesTurn {
     }
 }
 
-/// The prompt of a request for its count, and what would be asked of its answer: all that an answer is refused for.
+/// Makes the turn of a request whose prompt is counted. Its answer is checked as if it were wanted, so that a request
+/// is refused for the same reasons.
 pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Turn, ApiError> {
-    // An answer would be asked of this prompt, which leaves room for it.
+    // The prompt has to leave room for an answer of one token.
     request.max_tokens.get_or_insert(1);
     MessagesTurn::new(request, caller, api).map(|turn| turn.turn)
 }
 
-/// Refuses a form of the answer besides the calls that it has to have.
+/// Refuses a constraint on an answer that has to consist of calls.
 fn refuse_two_forms(sampling: &mut Sampling, choice: &ToolChoice) -> Result<(), ApiError> {
     if sampling.take_constraint().is_none() {
         return Ok(());
@@ -94,7 +95,7 @@ fn check_model(request: &MessagesRequest, api: &Api) -> Result<(), ApiError> {
     api.models.check(Some(&request.model))
 }
 
-/// The fields that decide the prompt.
+/// Collects the fields that decide the prompt.
 fn conversation(
     request: MessagesRequest,
     tools: Option<Vec<FunctionTool>>,
@@ -134,7 +135,7 @@ fn conversation(
     })
 }
 
-/// Refuses what would change the conversation, or what the server would have to run.
+/// Refuses fields that would change the conversation, or that the server would have to run something for.
 fn refuse_what_is_not_run(request: &MessagesRequest) -> Result<(), ApiError> {
     let is_set = |value: &Option<Value>| match value {
         None | Some(Value::Null) => false,
@@ -196,7 +197,7 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
     Ok(sampling)
 }
 
-/// The schema of the answer, which two fields may hold.
+/// Returns the schema of the answer, which may stand in two fields.
 fn output_schema(request: &mut MessagesRequest) -> Result<Option<serde_json::Value>, ApiError> {
     let schema = |param: &str, format: Option<JsonOutputFormat>| match format.map(|format| format.schema) {
         Some(None) => Err(ApiError::invalid(format!("{param}.schema"), format!("`{param}` needs a `schema`"))),
@@ -211,7 +212,7 @@ fn output_schema(request: &mut MessagesRequest) -> Result<Option<serde_json::Val
     }
 }
 
-/// The tools as a chat has them; an empty list is none.
+/// Returns the tools in the form of a chat; an empty list counts as no tools.
 fn chat_tools(request: &mut MessagesRequest) -> Option<Vec<FunctionTool>> {
     let tools = request.tools.take().filter(|tools| !tools.is_empty())?;
     Some(tools.into_iter().map(chat_tool).collect())
@@ -235,13 +236,13 @@ fn chat_tool(tool: InputTool) -> FunctionTool {
 fn tool_use(request: &MessagesRequest, tools: Option<&[FunctionTool]>, api: &Api) -> Result<ToolUse, ApiError> {
     let choice = request.tool_choice.as_ref();
     let wish = choice.map(chat_choice).transpose()?;
-    // Clients say `auto` whether or not they have tools.
+    // Clients send `auto` whether or not they have tools.
     let wish = wish.filter(|wish| tools.is_some() || !matches!(wish.as_str(), Some("auto" | "none")));
     let parallel = choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disabled| !disabled);
     ToolFields { tools, tool_choice: wish.as_ref(), parallel_tool_calls: parallel }.resolve(api.turns.policies.tools)
 }
 
-/// The choice as a chat has it.
+/// Returns the choice of a tool in the form of a chat.
 fn chat_choice(choice: &InputToolChoice) -> Result<Value, ApiError> {
     match (choice.kind.as_str(), choice.name.as_deref()) {
         (kind @ ("auto" | "any" | "none"), Some(name)) if !name.is_empty() => {

@@ -1,5 +1,5 @@
-//! The request bodies of vLLM 0.32's Anthropic endpoints (`entrypoints/anthropic/protocol.py`). What tito has besides is
-//! left to serde.
+//! The rules for the request bodies of vLLM 0.32's Anthropic endpoints (`entrypoints/anthropic/protocol.py`). Fields
+//! that only tito has are left to serde.
 
 use std::borrow::Cow;
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// What the body of a message must be.
+/// The rules that the body of a message must keep.
 pub(in crate::api) static MESSAGES_RULES: Rules = Rules { before: Some(named), ..Rules::new(&MESSAGES) };
 
-/// What the body of a prompt to be counted must be.
+/// The rules that the body of a prompt to be counted must keep.
 pub(in crate::api) static COUNT_TOKENS_RULES: Rules = Rules { before: Some(named), ..Rules::new(&COUNT_TOKENS) };
 
-/// The least budget for thoughts.
+/// The smallest budget for thinking.
 const LEAST_BUDGET: i64 = 1024;
 
 static TOOL: [Field; 5] = [
@@ -42,7 +42,7 @@ static TOOL: [Field; 5] = [
 
 const TOOLS: Schema = Nullable(&List(&Object(Model, &TOOL)));
 
-/// The tool that a `tool_addition` or a `tool_removal` is about.
+/// The tool that a `tool_addition` or a `tool_removal` changes.
 const TOOL_CHANGE: Schema = Nullable(&Tagged(&[
     ("tool_reference", Object(Model, &[required("type", Literal(&["tool_reference"])), required("name", Str)])),
     (
@@ -91,7 +91,7 @@ fn kind<'n>(node: &'n Node<'_>) -> Option<&'n str> {
     node.get("type").and_then(Node::as_str)
 }
 
-/// What is added is named or defined; what is removed can only be named.
+/// Checks a change of tools: an added tool is named or defined, and a removed tool can only be named.
 fn tool_change(block: &Node<'_>) -> Option<&'static str> {
     let tool = block.get("tool").filter(|tool| !tool.is_null());
     match (kind(block), tool) {
@@ -104,7 +104,7 @@ fn tool_change(block: &Node<'_>) -> Option<&'static str> {
     }
 }
 
-/// Tools are changed by system messages only.
+/// Refuses changes of tools, which only system messages may make.
 fn changes_no_tool(content: &Node<'_>) -> Option<&'static str> {
     let Kind::List(blocks) = &content.kind else { return None };
     blocks.nodes().find_map(|block| match kind(&block) {
@@ -175,7 +175,7 @@ const MAX_TOKENS: Schema = Checked(&Int, |tokens| {
     (!is_positive).then_some("max_completion_tokens must be positive")
 });
 
-/// The fields of a request; one whose prompt is only to be counted need not say how much may be generated.
+/// Returns the fields of a request; if its prompt is only counted, `max_tokens` may be left out.
 const fn fields(max_tokens: Field) -> [Field; 23] {
     [
         required("model", Checked(&Str, |name| (name.as_str() == Some("")).then_some("Model is required"))),
@@ -207,13 +207,14 @@ const fn fields(max_tokens: Field) -> [Field; 23] {
 static MESSAGES_FIELDS: [Field; 23] = fields(required("max_tokens", MAX_TOKENS));
 static COUNTED_FIELDS: [Field; 23] = fields(optional("max_tokens", Nullable(&MAX_TOKENS)));
 
-/// `POST /v1/messages`.
+/// The fields of `POST /v1/messages`.
 static MESSAGES: Schema = Checked(&Object(Model, &MESSAGES_FIELDS), thinks_within_the_answer);
 
-/// `POST /v1/messages/count_tokens`. vLLM looks at less: deliberately, what is counted is what could be sent.
+/// The fields of `POST /v1/messages/count_tokens`. vLLM checks fewer; here a prompt is deliberately only counted if it
+/// could be sent.
 static COUNT_TOKENS: Schema = Checked(&Object(Model, &COUNTED_FIELDS), thinks_within_the_answer);
 
-/// A budget for thoughts leaves room for an answer, unless another server is to write it.
+/// Checks that a budget for thinking leaves room for an answer, unless another server is to write the answer.
 fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
     let is_elsewhere = |params: &Node<'_>| params.get("do_remote_decode").is_some_and(Node::is_truthy);
     let thinking = body.get("thinking").filter(|thinking| kind(thinking) == Some("enabled"))?;
@@ -231,7 +232,7 @@ fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
     (!fits).then_some("thinking.budget_tokens must be less than max_completion_tokens")
 }
 
-/// Claude Code has names of its own for what a user sends.
+/// Renames the kinds of messages that Claude Code has for what a user sends.
 #[expect(clippy::unnecessary_wraps, reason = "a check before the schema may fail")]
 fn named(body: &mut Node<'_>) -> Outcome {
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };

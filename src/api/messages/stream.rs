@@ -30,7 +30,7 @@ pub(super) fn respond(
                 Ok(bytes) => yield Ok::<_, Infallible>(Bytes::from(bytes)),
                 Err(error) => {
                     let mut bytes = Vec::new();
-                    // A body of strings is always JSON.
+                    // A body that consists of strings can always be written as JSON.
                     drop(frame("error", &MessagesErrorBody::from(&error), &mut bytes));
                     yield Ok(Bytes::from(bytes));
                     break;
@@ -41,7 +41,7 @@ pub(super) fn respond(
     sse::response(Body::from_stream(body))
 }
 
-/// Whole frames: a comment may come behind any of them.
+/// Writes whole frames, because a comment may follow any of them.
 fn frames(blocks: &mut Blocks, event: Event) -> Result<Vec<u8>, ApiError> {
     if let Event::Delta(delta) = &event
         && delta.reasoning.is_none()

@@ -1,4 +1,4 @@
-//! What a chat template wants, found out by rendering with it: vLLM 0.32 asks the same two questions.
+//! Finds out what a chat template accepts by rendering with it; vLLM 0.32 asks the same two questions.
 
 use time::OffsetDateTime;
 
@@ -9,7 +9,7 @@ use crate::{
     prompt::{ChatPrompt, Checks, template::Patience},
 };
 
-/// Efforts besides `none`.
+/// All efforts except `none`.
 const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// Whether the template refuses system messages that are not the first.
@@ -20,8 +20,8 @@ pub(super) fn refuses_inline_system(api: &Api) -> bool {
     rendered(api, with, None).is_none() && rendered(api, without, None).is_some()
 }
 
-/// The effort that stands for thinking that is switched off: `none`, unless the template refuses it or takes it for
-/// another one.
+/// Returns the effort that stands for thinking that is switched off: `none`, unless the template refuses it or treats
+/// it like another one.
 pub(super) fn effort_without_thinking(api: &Api) -> &'static str {
     let with = |effort| rendered(api, vec![Message::text("user", "a")], Some(effort));
     let Some(off) = with("none") else { return "low" };
@@ -46,7 +46,7 @@ fn rendered(api: &Api, messages: Vec<Message>, effort: Option<&str>) -> Option<V
         add_special_tokens: false,
         stop_token_ids: Vec::new(),
         known: None,
-        // Any will do, as long as it is the same one.
+        // Any time will do, as long as it is always the same.
         now: OffsetDateTime::UNIX_EPOCH,
         checks: Checks::default(),
         patience: Patience::default(),

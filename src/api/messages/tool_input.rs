@@ -1,31 +1,33 @@
-//! The input of a call: an object on this wire, a text in a chat.
+//! The input of a call: an object in Anthropic's dialect, and a text in a chat.
 
 use serde_json::value::RawValue;
 
 use crate::json::{Format, Object, Value};
 
-/// What a text that is no JSON object stands under, as Anthropic's documentation has clients send it back.
+/// The field that holds a text which is no JSON object, as Anthropic's documentation has clients send it back.
 const INVALID: &str = "INVALID_JSON";
 
-/// The input that arguments are. Models do write broken calls: what they wrote is kept, as the only field of an object.
+/// Returns the input that arguments are. Models do write broken calls: their text is kept, as the only field of an
+/// object.
 pub(super) fn input_of(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return Value::Object(Object::new());
     }
     match Value::parse(arguments) {
-        // Python's JSON has values that JSON has not.
+        // Python's JSON has values that JSON does not have.
         Ok(input @ Value::Object(_)) if is_json(&input) && !is_wrapped(&input) => input,
         _ => [(INVALID, arguments)].into_iter().collect(),
     }
 }
 
-/// The same as text, which parses to the input; as the model's reader spelt it, where it is one.
+/// Returns the input as text. Arguments that are JSON keep the model's spelling; broken ones become the object that
+/// holds them.
 pub(super) fn input_text(arguments: &str) -> String {
     let input = input_of(arguments);
     if is_wrapped(&input) { input.to_json_string_with(&Format::compact()) } else { arguments.to_owned() }
 }
 
-/// The arguments that an input was made of.
+/// Returns the arguments that an input was made from.
 pub(super) fn arguments_of(input: Option<&Value>) -> String {
     match input {
         Some(input @ Value::Object(fields)) => match fields.get(INVALID).and_then(Value::as_str) {

@@ -1,7 +1,7 @@
-//! Responses that are generated while nobody waits.
+//! Responses that are generated while no client waits.
 //!
-//! One task begins, generates and ends such a response, and is the only one to write its record. Whoever wants it to end
-//! asks the task, and waits.
+//! One task begins, generates and ends such a response, and only this task writes its record. Whoever wants to end the
+//! response asks the task, and waits.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     store::RecordState,
 };
 
-/// What is needed to generate a response and to keep it.
+/// Everything that is needed to generate a response and to keep it.
 struct Task {
     api: Arc<Api>,
     running: Arc<Running>,
@@ -32,8 +32,8 @@ struct Task {
     record: Record,
 }
 
-/// Starts to generate a response, which is found under its id from now on. What is returned with it is the response as it
-/// was at the start.
+/// Starts to generate a response, which can be found under its id from now on. It is returned together with a copy of
+/// the response as it was at the start.
 pub(super) async fn start(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
@@ -45,14 +45,14 @@ pub(super) async fn start(
     let running = Arc::new(Running::new(queued.clone(), streams));
     let (tell_begun, begun) = oneshot::channel();
     let task = Task { api, running: Arc::clone(&running), reservation, record };
-    // The request may be gone at any time; the response is not.
+    // The request may end at any time; the response must not end with it.
     tokio::spawn(task.run(steps(events, writer), tell_begun));
     begun.await.map_err(ApiError::internal)??;
     Ok((running, queued))
 }
 
 impl Task {
-    /// Generates to the end, and keeps what came of it.
+    /// Generates the response to its end, and keeps it.
     async fn run(
         mut self,
         steps: impl Stream<Item = Result<(StreamEvent, Option<Written>), ApiError>> + Send,
@@ -60,7 +60,7 @@ impl Task {
     ) {
         self.reservation.enter(Arc::clone(&self.running));
         let response = self.running.response();
-        // A store that cannot keep it is found out now, not when the answer is there.
+        // A store that cannot keep the response is found out now, rather than when the answer is there.
         let kept = self.keep(RecordState::InProgress, &response, &[]).await;
         let refused = kept.is_err();
         drop(tell_begun.send(kept));
@@ -75,7 +75,7 @@ impl Task {
         let mut frames = Frames::default();
         loop {
             let step = tokio::select! {
-                // Polled first, so that there is a generation to end.
+                // The stream is polled first, so that there is a generation that can be ended.
                 biased;
                 step = steps.next() => step,
                 () = self.running.cancelled() => {
@@ -100,7 +100,7 @@ impl Task {
         }
     }
 
-    /// What an event changes of the response; its whole is kept before anybody sees it.
+    /// Applies an event to the response; the whole response is kept before anybody sees it.
     async fn advance(&mut self, event: &StreamEvent, written: Option<Written>) -> Result<(), ApiError> {
         if let StreamEvent::InProgress { .. } = event {
             self.running.change(|response| response.status = Status::InProgress);
@@ -111,7 +111,8 @@ impl Task {
         Ok(())
     }
 
-    /// Keeps that there will be no response. A store that refuses even that has an unfinished record, which says the same.
+    /// Keeps the fact that the response failed. If the store refuses even that, the record stays unfinished, which
+    /// means the same.
     async fn fail(&mut self, error: &ApiError) {
         let mut response = self.running.response();
         response.status = Status::Failed;
@@ -133,7 +134,7 @@ impl Task {
     }
 }
 
-/// Cancels a response that is generated in the background; what was said is kept.
+/// Cancels a response that is generated in the background; the output so far is kept.
 pub(super) async fn cancel(api: &Api, key: &ResponseKey) -> Result<ResponseObject, ApiError> {
     let refused = |message: &str| Err(ApiError::invalid_response("response_id", message));
     let Some(running) = api.responses.running(key) else {

@@ -1,4 +1,5 @@
-//! What a conversation starts with, besides its items: it stays from response to response unless a request has others.
+//! The context with which a conversation starts, besides its items: it stays from response to response unless a request
+//! replaces it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,19 +9,19 @@ use crate::{
     json::{Object, Value},
 };
 
-/// What the template shows ahead of the items, or is told.
+/// The parts of the context: what the template shows before the items, and the variables of the template.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Context {
     pub(super) instructions: Option<String>,
     tools: Option<Vec<Value>>,
-    /// Of `reasoning`.
+    /// The effort, from the field `reasoning`.
     effort: Option<String>,
     chat_template: Option<Value>,
     chat_template_kwargs: Option<Value>,
 }
 
 impl Context {
-    /// What a request says.
+    /// Reads the context of a request.
     pub(super) fn of(request: &ResponsesRequest) -> Self {
         let given = |value: &Option<Value>| value.clone().filter(|value| !value.is_null());
         let effort = request.reasoning.as_ref().and_then(|reasoning| reasoning.get("effort")?.as_str());
@@ -33,8 +34,8 @@ impl Context {
         }
     }
 
-    /// With what a stored conversation started with, where this says nothing; and whether it says something else, so that
-    /// the stored ids are not those of the conversation any more.
+    /// Fills the gaps with the context of a stored conversation. The flag says whether the result differs from that
+    /// context, so that the stored ids are no longer those of the conversation.
     pub(super) fn over(self, earlier: &Self) -> (Self, bool) {
         let before = earlier.clone();
         let whole = Self {
@@ -48,12 +49,12 @@ impl Context {
         (whole, differs)
     }
 
-    /// No tools are no tools, however that is said.
+    /// Treats an empty list of tools like no list.
     fn normal(&self) -> Self {
         Self { tools: self.tools.clone().filter(|tools| !tools.is_empty()), ..self.clone() }
     }
 
-    /// Puts what stays into a request that does not say it.
+    /// Puts this context into a request.
     pub(super) fn apply(&self, request: &mut ResponsesRequest) -> Result<(), ApiError> {
         request.instructions.clone_from(&self.instructions);
         request.tools.clone_from(&self.tools);

@@ -1,8 +1,8 @@
-//! From items to the messages of a chat: the model's items that follow each other are one message.
+//! Turns items into the messages of a chat: items of the model that follow each other become one message.
 //!
-//! Ids stand for the items up to the one that carries them (NeMo Gym puts them on the last item of an answer), and so end
-//! the message; what the model's name says behind them is a message of its own, since no id of theirs says it.
-//! Refuses items that would have to be dropped to be understood.
+//! Token ids cover the items up to the one that carries them (NeMo Gym puts them on the last item of an answer), and so
+//! end the message. Items of the model after that become a message of their own, since those ids do not cover them.
+//! Items that could only be understood by dropping a part are refused.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,7 +18,7 @@ use crate::{
 /// The field of a custom tool's only argument.
 pub(super) const CUSTOM_INPUT: &str = "input";
 
-/// An item as sent, whatever its type. Log-probs travel beside the ids and are never needed.
+/// An item as it was sent, whatever its type. Log-probs may come beside the ids, and are never needed.
 #[derive(Deserialize)]
 struct WireItem {
     #[serde(rename = "type")]
@@ -41,40 +41,40 @@ struct WireItem {
     token_ids_digest: Option<String>,
 }
 
-/// What becomes of ids on items.
+/// What is done with the ids that items carry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Carried<'a> {
-    /// They are those of the conversation.
+    /// They are the ids of the conversation.
     Taken,
-    /// They were, until the conversation began anew.
+    /// They are dropped, because the conversation has begun anew.
     Forgotten,
-    /// They must start with these ids, of a stored response in front.
-    Behind(&'a [TokenId]),
-    /// There may be none, for this reason.
+    /// They must start with these ids, which are those of the stored response before the items.
+    After(&'a [TokenId]),
+    /// They are refused, for this reason.
     Refused(&'static str),
 }
 
-/// Items become messages one by one.
+/// Turns items into messages, one by one.
 #[derive(Default)]
 pub(super) struct Fold {
     messages: Vec<Message>,
-    /// Of each message the item of the request that it ends with, if it is not a stored one.
+    /// For each message, the index of the request's item with which it ends; `None` for a stored item.
     places: Vec<Option<usize>>,
-    /// The message that the model's next item belongs to.
+    /// The message to which the model's next item will belong.
     open: Option<Message>,
-    /// The ids that it ends with.
+    /// The ids with which the open message ends.
     answered: Option<TurnIds>,
-    /// Where its latest item stands.
+    /// The index of the open message's latest item.
     place: Option<usize>,
 }
 
-/// Messages, and of each the item of the request that it ends with, if it is not a stored one.
+/// Messages, and for each of them the index of the request's item with which it ends; `None` for a stored item.
 pub(super) struct Folded {
     pub(super) messages: Vec<Message>,
     pub(super) places: Vec<Option<usize>>,
 }
 
-/// The items of `input`; a text is what a user says.
+/// Returns the items of `input`; a text becomes a message of the user.
 pub(super) fn items(input: &RawValue) -> Result<Vec<Box<RawValue>>, ApiError> {
     let text = input.get().trim_start();
     if text.starts_with('[') {
@@ -89,13 +89,13 @@ pub(super) fn items(input: &RawValue) -> Result<Vec<Box<RawValue>>, ApiError> {
 }
 
 impl Fold {
-    /// What is said first, ahead of all items.
+    /// Starts with the instructions, which come before all items.
     pub(super) fn instructed(instructions: Option<&str>) -> Self {
         let messages: Vec<_> = instructions.map(|text| Message::text("system", text)).into_iter().collect();
         Self { places: vec![None; messages.len()], messages, ..Self::default() }
     }
 
-    /// Adds items that are stored.
+    /// Adds stored items.
     pub(super) fn extend_stored(&mut self, items: &[Box<RawValue>], carried: Carried<'_>) -> Result<(), ApiError> {
         items.iter().enumerate().try_for_each(|(index, item)| self.add(item, index, carried, None))
     }
@@ -116,7 +116,7 @@ impl Fold {
             let place = Path::from("body").then("input").then(index);
             ApiError::malformed(Some(place), format!("1 validation error:\n  body.input.{index}: {reason}"))
         };
-        // A list would pass for the fields in their order.
+        // serde would accept a list as the fields in their order.
         if !item.get().trim_start().starts_with('{') {
             return Err(malformed("Input should be an object"));
         }
@@ -125,7 +125,7 @@ impl Fold {
         self.push(wire, carried, &Place(index), place)
     }
 
-    /// The messages.
+    /// Returns the messages.
     pub(super) fn finish(mut self) -> Folded {
         self.close();
         Folded { messages: self.messages, places: self.places }
@@ -139,7 +139,7 @@ impl Fold {
         }
     }
 
-    /// The message that the model is in the middle of.
+    /// Returns the message of the model that is not finished yet.
     fn open(&mut self) -> &mut Message {
         self.open.get_or_insert_with(|| Message { content: Content::Empty, ..Message::text("assistant", "") })
     }
@@ -159,7 +159,7 @@ impl Fold {
         at.accepts(&tokens, carried)?;
         let digest = item.token_ids_digest.take();
         let turn = if tokens.is_some() { Some(TurnIds::Sent(tokens.clone())) } else { digest.map(TurnIds::Stored) };
-        // A message that has its ids is over, unless the next item has the same.
+        // A message that has its ids is finished, unless the next item carries the same ids.
         if self.answered.is_some() && self.answered != turn {
             self.close();
         }
@@ -207,7 +207,7 @@ impl Fold {
         Ok(())
     }
 
-    /// A message of somebody who is not the model.
+    /// Adds a message of anybody except the model.
     fn others(
         &mut self,
         role: String,
@@ -240,7 +240,7 @@ impl Fold {
         Ok(())
     }
 
-    /// What the model said, and what a chat's message says besides.
+    /// Adds text of the model, and the further fields that an assistant's message of a chat has.
     fn said(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
         let text = match item.content {
             None | Some(Value::Null) => None,
@@ -271,7 +271,7 @@ impl Fold {
     }
 }
 
-/// Where an item stands.
+/// The index of an item in the request or in the stored conversation.
 struct Place(usize);
 
 impl Place {
@@ -283,14 +283,14 @@ impl Place {
         ApiError::invalid(self.path(), message)
     }
 
-    /// Whether the item may carry these ids.
+    /// Refuses ids that the item may not carry.
     fn accepts(&self, tokens: &TokenBundle, carried: Carried<'_>) -> Result<(), ApiError> {
         let field = |name: &'static str, message: &str| {
             Err(ApiError::invalid(self.path().then(name), format!("`{}` {message}", self.path())))
         };
         match (carried, tokens.both()) {
             (Carried::Refused(reason), _) if tokens.is_some() => field("prompt_token_ids", reason),
-            (Carried::Behind(known), Some((prompt, _))) => {
+            (Carried::After(known), Some((prompt, _))) => {
                 let ids = prompt.parse(usize::MAX).map_err(|error| {
                     let field = self.path().then("prompt_token_ids");
                     ApiError::invalid(field.clone(), format!("`{field}` {error}"))
@@ -309,7 +309,7 @@ impl Place {
     }
 }
 
-/// What a part says; there are no others than texts.
+/// Returns the text of a part; other parts than texts are refused.
 fn part_text(part: &Value, place: &Place) -> Result<String, ApiError> {
     if let Some(text) = part.as_str() {
         return Ok(text.to_owned());
@@ -329,7 +329,7 @@ fn text_part(text: String) -> ContentPart {
     ContentPart::Object { kind: "text".to_owned(), fields }
 }
 
-/// What was thought; a summary counts where there is nothing else.
+/// Returns the reasoning of an item; a summary counts only if there is nothing else.
 fn thoughts(item: &WireItem, at: &Place) -> Result<String, ApiError> {
     let texts = |field: &str, parts: &Option<Value>| match parts {
         None | Some(Value::Null) => Ok(String::new()),
@@ -351,7 +351,7 @@ fn thoughts(item: &WireItem, at: &Place) -> Result<String, ApiError> {
     Ok(text.cloned().unwrap_or_default())
 }
 
-/// A custom tool is a function of one text.
+/// Makes the arguments of a custom tool, which is a function with one text.
 fn custom_arguments(input: String) -> String {
     Value::Object(Object::from_iter([(CUSTOM_INPUT.to_owned(), Value::String(input))])).to_json_string()
 }

@@ -1,11 +1,11 @@
-//! By what a response is found: its id, and whose it is.
+//! The key by which a response is found: its id and its owner.
 
 use std::sync::Arc;
 
 use crate::{api::http::error::ApiError, turn::Client};
 
-/// A response by its id, among those of its owner: to everybody else it is not there, and an id that another owner has is
-/// free.
+/// A response's id among those of its owner. For everybody else the response does not exist, and an id that another
+/// owner has is free.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ResponseKey {
     owner: Option<Arc<str>>,
@@ -17,25 +17,25 @@ impl ResponseKey {
         Self { owner, id }
     }
 
-    /// The response that a client knows by `id`.
+    /// Makes the key of the response that a client knows by `id`.
     pub(super) fn of(client: Client, id: impl Into<String>) -> Self {
         Self::new(client.owner(), id.into())
     }
 
-    /// As its owner knows it.
+    /// Returns the id as its owner knows it.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whose it is; absent where all clients are one.
+    /// Returns the owner; `None` where all clients are one.
     pub(super) fn owner(&self) -> Option<&Arc<str>> {
         self.owner.as_ref()
     }
 
-    /// As the store knows it; no two keys are the same there, whatever ids clients choose. Without an owner it is the id,
-    /// as it was before there were owners.
+    /// Returns the name under which the store knows the response. No two keys have the same name, whatever ids clients
+    /// choose. Without an owner the name is the id, as it was before there were owners.
     pub(super) fn stored(&self) -> String {
-        /// Begins the names of owners. An id that begins with it is told from them by what follows.
+        /// Names with an owner begin with this mark. An id that begins with it too differs from them in what follows.
         const MARK: char = '\u{1}';
         match &self.owner {
             None if self.id.starts_with(MARK) => format!("{MARK}/{}", self.id),

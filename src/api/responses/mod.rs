@@ -1,4 +1,4 @@
-//! `/v1/responses`: conversations in items, on the same road to ids as a chat's.
+//! `/v1/responses`: conversations in items, which become ids in the same way as a chat.
 
 mod background;
 mod context;
@@ -98,7 +98,7 @@ async fn create_response(
     Ok(TokenContinuity::from(&prompt.verdict).announce(response))
 }
 
-/// An error that names a message, naming the item that it was made of.
+/// Rewrites an error that names a message, so that it names the item from which the message was made.
 fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
     error.elsewhere(|path| match path.segments() {
         [Segment::Name("messages"), Segment::Index(message), rest @ ..] => {
@@ -113,7 +113,8 @@ fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
     })
 }
 
-/// The events of a response; the first of those that are left when it has ended comes with the whole of it.
+/// Returns the events of a response. When it has ended, the first of the remaining events comes with the whole
+/// response.
 fn steps(
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     mut writer: Writer,
@@ -137,7 +138,7 @@ fn steps(
     }
 }
 
-/// The events of a response that is kept, if it is, before the end is told.
+/// Passes on the events of a response; if it is to be kept, that happens before the events that report its end.
 fn kept(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
@@ -160,7 +161,7 @@ fn kept(
     }
 }
 
-/// What the last event says.
+/// Returns the response that the last event reports.
 async fn last(events: impl Stream<Item = Result<StreamEvent, ApiError>>) -> Result<ResponseObject, ApiError> {
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {

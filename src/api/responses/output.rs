@@ -1,7 +1,8 @@
-//! From a generation's events to items, and to the events that tell of them. A JSON answer is what the last event says.
+//! Turns a generation's events into items, and into the events that report them. A JSON answer is the response of the
+//! last event.
 //!
-//! Items stand in vLLM's order: reasoning, what is said, then calls, which are whole when they are read and wait for the
-//! end, so that the last item, which carries the ids, is known to be the last.
+//! Items stand in vLLM's order: reasoning, text, then calls. A call is whole when it has been parsed, and waits for the
+//! end of the generation, so that it is known which item is the last: that one carries the ids.
 
 use std::{mem, sync::Arc};
 
@@ -25,31 +26,31 @@ use crate::{
     parser::ToolCall,
 };
 
-/// What an answer shows besides items.
+/// The choices of a request about what its answer shows besides items.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
-    /// The ids, on the last item.
+    /// Whether the last item shows the ids.
     pub(super) token_ids: bool,
-    /// The log-probs of what is said, if they are.
+    /// How the log-probs of the text are shown; `None` if they are not.
     pub(super) logprobs: Option<ShownLogprobs>,
-    /// The answer as text and ids.
+    /// Whether the answer is also shown as text and ids.
     pub(super) messages: bool,
-    /// Tokens of a delta.
+    /// The number of tokens in a delta.
     pub(super) stream_interval: usize,
-    /// The names of tools that take a text.
+    /// The names of the tools whose input is a text.
     pub(super) custom_tools: Vec<String>,
 }
 
 /// How log-probs are shown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ShownLogprobs {
-    /// Alternatives of each token.
+    /// The number of alternatives of each token.
     pub(super) top: usize,
-    /// Tokens are named by their ids.
+    /// Whether tokens are named by their ids.
     pub(super) as_ids: bool,
 }
 
-/// A fresh id of the form that vLLM gives.
+/// Makes a fresh id in vLLM's form.
 pub(super) fn fresh_id(prefix: &str) -> String {
     let random = uuid::Uuid::new_v4().simple().to_string();
     format!("{prefix}_{}", &random[..16])
@@ -59,11 +60,11 @@ pub(super) fn fresh_id(prefix: &str) -> String {
 struct Open {
     id: String,
     text: String,
-    /// What is not told yet of it.
+    /// The end of the text, which no event has reported yet.
     untold: String,
-    /// Whether it is what the model thinks.
+    /// Whether the item is reasoning, rather than text.
     reasoning: bool,
-    /// The first of its tokens.
+    /// The index of its first token.
     from: usize,
 }
 
@@ -74,10 +75,10 @@ pub(super) struct Writer {
     prompt_token_ids: Arc<[TokenId]>,
     shown: Shown,
     completion: Completion,
-    /// Tokens before those that were added last: what an item ends with that others follow.
+    /// The number of tokens before those that were added last. An item that is followed by another one ends there.
     before: usize,
     open: Option<Open>,
-    /// Tokens that have been told of.
+    /// The number of tokens that events have reported.
     told: usize,
     /// Whether later turns start with the ids.
     keeps_ids: bool,
@@ -86,16 +87,16 @@ pub(super) struct Writer {
 
 /// A response that has ended.
 pub(super) struct Written {
-    /// What is left to be told, the last event being the response.
+    /// The events that have not been sent yet; the last one reports the response.
     pub(super) events: Vec<StreamEvent>,
-    /// As the client gets it.
+    /// The response as the client gets it.
     pub(super) response: ResponseObject,
-    /// Its items, ids and all.
+    /// The items of the response, with their ids.
     pub(super) items: Vec<OutputItem>,
 }
 
 impl Writer {
-    /// A writer of what is to become `response`.
+    /// Makes a writer of the answer, which starts as `response`.
     pub(super) fn new(api: Arc<Api>, response: ResponseObject, prompt_token_ids: Arc<[TokenId]>, shown: Shown) -> Self {
         Self {
             api,
@@ -111,24 +112,24 @@ impl Writer {
         }
     }
 
-    /// The ids are not those of the whole conversation, which later turns start with.
+    /// Forgets the ids: they are not those of the whole conversation, with which later turns start.
     pub(super) fn forget_ids(&mut self) {
         self.keeps_ids = false;
     }
 
-    /// The response as far as it is.
+    /// Returns the response so far.
     pub(super) fn response(&self) -> &ResponseObject {
         &self.response
     }
 
-    /// The events ahead of everything else.
+    /// Returns the events that come before all others.
     pub(super) fn begin(&mut self) -> Vec<StreamEvent> {
         self.response.status = Status::InProgress;
         let response = Box::new(self.response.clone());
         vec![StreamEvent::Created { response: response.clone() }, StreamEvent::InProgress { response }]
     }
 
-    /// Adds what was sampled.
+    /// Adds one event of the generation.
     pub(super) fn push(&mut self, event: Event) -> Result<Vec<StreamEvent>, ApiError> {
         let (reasoning, text) = match &event {
             Event::Delta(delta) => (delta.reasoning.clone().unwrap_or_default(), delta.text.clone()),
@@ -165,7 +166,7 @@ impl Writer {
         Ok(Written { events: self.events, response: self.response, items })
     }
 
-    /// Status and usage.
+    /// Sets the status and the usage.
     fn conclude(&mut self) -> Result<(), ApiError> {
         let finish = self.completion.finish.as_ref().ok_or_else(|| ApiError::internal("a response did not end"))?;
         self.response.status = match finish {
@@ -176,7 +177,7 @@ impl Writer {
         self.response.incomplete_details =
             (*finish == Finish::Length).then_some(IncompleteDetails { reason: "max_output_tokens" });
         let (input, output) = (self.prompt_token_ids.len(), self.completion.tokens.len());
-        // Always told, as in vLLM: a 0 would say that nothing was cached.
+        // The number is always reported, as in vLLM, even if nothing was cached.
         let cached_tokens = self.completion.prompt.as_ref().map_or(0, |prompt| prompt.cached_tokens);
         let reasoning_tokens = self.completion.reasoning_tokens;
         self.response.usage = Some(ResponseUsage {
@@ -202,7 +203,7 @@ impl Writer {
         }
     }
 
-    /// The place of the item that is being written, or comes next.
+    /// Returns the index of the item that is being written, or of the next one.
     fn output_index(&self) -> usize {
         self.response.output.len()
     }
@@ -241,7 +242,7 @@ impl Writer {
         if begins || sampled - self.told >= self.shown.stream_interval { self.tell(sampled) } else { Ok(()) }
     }
 
-    /// Tells what is not told of the item that is being written, and of its tokens up to one.
+    /// Reports the rest of the item's text, and the item's tokens up to `up_to`.
     fn tell(&mut self, up_to: usize) -> Result<(), ApiError> {
         let output_index = self.output_index();
         let Some(open) = &mut self.open else { return Ok(()) };
@@ -259,7 +260,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the item that is being written; the last one carries the ids.
+    /// Ends the item that is being written; the last item carries the ids.
     fn close(&mut self, last: bool) -> Result<(), ApiError> {
         let up_to = self.before.max(self.told);
         self.tell(up_to)?;
@@ -281,7 +282,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A call, which is always whole.
+    /// Writes a call, which is always whole.
     fn call(&mut self, call: ToolCall, last: bool) {
         let output_index = self.output_index();
         let is_custom = self.shown.custom_tools.contains(&call.name);
@@ -329,7 +330,7 @@ impl Writer {
         self.events.push(StreamEvent::ItemDone { item: Box::new(item), output_index });
     }
 
-    /// The log-probs of some tokens.
+    /// Returns the log-probs of the tokens in a range, if they are shown.
     fn logprobs(&self, from: usize, up_to: usize) -> Result<Option<Vec<Logprob>>, ApiError> {
         let Some(shown) = self.shown.logprobs else { return Ok(None) };
         let tokens = self.completion.tokens.get(from..up_to).unwrap_or_default();
@@ -359,7 +360,7 @@ impl Open {
 
     fn item(&self, content: Vec<ContentPart>, status: Status) -> OutputItem {
         let kind = if self.reasoning {
-            // As in vLLM, which knows no status of it once it is there.
+            // A finished item of reasoning has no status, as in vLLM.
             let status = (status == Status::InProgress).then_some(status);
             ItemKind::Reasoning { summary: [], content, encrypted_content: None, status }
         } else {

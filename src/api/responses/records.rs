@@ -1,4 +1,4 @@
-//! Responses that can be asked for again: what is kept of them, and whose ids are taken while they are generated.
+//! Responses that can be retrieved: their records, and the ids of those that are being generated.
 
 use std::sync::Arc;
 
@@ -24,20 +24,21 @@ pub struct Records {
     reservations: Reservations,
 }
 
-/// What is kept of a response.
+/// The record of a response, as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// As its client gets it.
+    /// The response as its client gets it.
     response: Box<RawValue>,
-    /// What the conversation starts with.
+    /// The context with which the conversation starts.
     pub(super) context: Context,
-    /// The items that it answers, from the first of the conversation; without ids, which are those of the output.
+    /// The items that it answers, from the first of the conversation; they have no ids, since those of the output cover
+    /// them.
     pub(super) input: Vec<Box<RawValue>>,
-    /// Its own items, whose last one carries the ids whether or not they were asked for.
+    /// The items of the response; the last one carries the ids whether or not they were asked for.
     pub(super) output: Vec<Box<RawValue>>,
 }
 
-/// What is looked at in a stored response.
+/// The fields of a stored response that are looked at.
 #[derive(Deserialize)]
 struct Outline {
     status: Status,
@@ -45,14 +46,14 @@ struct Outline {
 }
 
 impl Record {
-    /// Of a response that is not there yet, to `new_items` behind a stored conversation.
+    /// Makes the record of a response that is not there yet, and that answers `new_items` after a stored conversation.
     pub(super) fn new(context: Context, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
         let earlier = stored.map(|stored| [stored.input, stored.output].concat()).unwrap_or_default();
         let input = earlier.into_iter().chain(new_items).map(without_ids).collect();
         Self { response: RawValue::NULL.to_owned(), context, input, output: Vec::new() }
     }
 
-    /// With the response as it is now, and its items.
+    /// Updates the record with the response as it is now, and with its items.
     pub(super) fn of(&mut self, response: &ResponseObject, items: &[OutputItem]) -> Result<&Self, ApiError> {
         self.response = serde_json::value::to_raw_value(response).map_err(ApiError::internal)?;
         let raw = |item| serde_json::value::to_raw_value(item).map_err(ApiError::internal);
@@ -60,12 +61,12 @@ impl Record {
         Ok(self)
     }
 
-    /// The response.
+    /// Returns the response.
     pub(super) fn response(&self) -> &str {
         self.response.get()
     }
 
-    /// Whether nobody waited for the response.
+    /// Whether the response was generated in the background.
     pub(super) fn is_background(&self) -> Result<bool, ApiError> {
         self.outline().map(|outline| outline.background)
     }
@@ -76,7 +77,7 @@ impl Record {
 }
 
 impl Records {
-    /// Kept in `store`.
+    /// Keeps records in `store`.
     pub fn new(store: Arc<dyn ResponseStore>) -> Self {
         Self { store, reservations: Reservations::default() }
     }
@@ -86,7 +87,7 @@ impl Records {
         self.reservations.settled()
     }
 
-    /// Does something with the store where a thread may wait.
+    /// Calls the store on a thread that may wait.
     async fn with_store<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn ResponseStore) -> Result<T, StoreError> + Send + 'static,
@@ -96,7 +97,7 @@ impl Records {
         Ok(done.map_err(ApiError::internal)??)
     }
 
-    /// Takes an id for a response that is going to be kept, unless there is one of this id already.
+    /// Reserves an id for a response that is going to be kept, unless there is a response with this id already.
     pub(super) async fn reserve(&self, key: ResponseKey) -> Result<Reservation, ApiError> {
         let message = format!("a response with the id '{}' is stored or generated already", key.id());
         let taken = || ApiError::invalid_response("request_id", message);
@@ -108,16 +109,16 @@ impl Records {
         Ok(reservation)
     }
 
-    /// Keeps a response; only who has reserved its id may.
+    /// Keeps a record; only the task that has reserved its id can do so.
     pub(super) async fn put(&self, of: &Reservation, state: RecordState, record: &Record) -> Result<(), ApiError> {
         let id = of.key().stored();
         let record = serde_json::to_vec(record).map_err(ApiError::internal)?;
         self.with_store(move |store| store.put(&id, state, &record)).await
     }
 
-    /// What is kept of a response.
+    /// Returns the record of a response.
     pub(super) async fn get(&self, key: &ResponseKey) -> Result<(RecordState, Record), ApiError> {
-        // Looked for before the store, and behind it: a response that is generated may begin or end meanwhile.
+        // This is checked before and after the store is asked, because a response may begin or end meanwhile.
         let was_running = self.running(key).is_some();
         let stored = key.stored();
         let found = self.with_store(move |store| store.get(&stored)).await?;
@@ -127,7 +128,7 @@ impl Records {
         Ok((if is_nobodys { RecordState::Interrupted } else { state }, record))
     }
 
-    /// Forgets a response; one that is being generated is ended first.
+    /// Deletes a response; one that is being generated is ended first.
     pub(super) async fn delete(&self, key: &ResponseKey) -> Result<(), ApiError> {
         let running = self.running(key);
         if let Some(running) = &running {
@@ -138,7 +139,7 @@ impl Records {
         if deleted || running.is_some() { Ok(()) } else { Err(key.not_found()) }
     }
 
-    /// The conversation up to a response, which must be whole.
+    /// Returns the conversation up to a response, which must have ended.
     pub(super) async fn continued(&self, key: &ResponseKey) -> Result<Record, ApiError> {
         let refuse = |what: &str| {
             let message = format!("the response '{}' {what}, and cannot be continued", key.id());
@@ -158,7 +159,7 @@ impl Records {
         }
     }
 
-    /// A response that is generated in the background.
+    /// Returns a response that is being generated in the background.
     pub(super) fn running(&self, key: &ResponseKey) -> Option<Arc<Running>> {
         self.reservations.running(key)
     }

@@ -1,4 +1,4 @@
-//! From the wire to a turn: every field checked, defaults filled in, the stored conversation put in front.
+//! From the wire to a turn: checks every field, fills in defaults, and puts the stored conversation in front.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::{
     turn::{Delivery, PromptRequest, Prompted, Sampling, TextForm, Turn},
 };
 
-/// What vLLM adds to the objects that it repeats.
+/// The fields that vLLM adds to the objects that it repeats.
 const REASONING_KEYS: [&str; 5] = ["context", "effort", "generate_summary", "mode", "summary"];
 
 /// A valid request.
@@ -38,14 +38,14 @@ pub(super) struct ResponseTurn {
     pub(super) shown: Shown,
     pub(super) stream: bool,
     pub(super) background: bool,
-    /// What is to be stored, if it is, and the right to do so.
+    /// The record to be stored, and the reservation of its id; `None` if nothing is stored.
     pub(super) record: Option<(Reservation, Record)>,
     pub(super) repeated: Repeated,
-    /// Of each message the item of the request that it ends with, if it is not a stored one.
+    /// For each message, the index of the request's item with which it ends; `None` for a stored item.
     pub(super) places: Vec<Option<usize>>,
 }
 
-/// What an answer repeats of its request.
+/// The fields of a request that its answer repeats.
 pub(super) struct Repeated {
     pub(super) id: String,
     asks_for_continuity: bool,
@@ -107,7 +107,7 @@ impl ResponseTurn {
             sampling,
             client: caller.client,
             names: vec![repeated.id.as_str().into()],
-            // Streams end with the whole response, too.
+            // A stream ends with the whole response too, so it is kept in memory.
             delivery: Delivery::Whole,
             form: TextForm::Whole,
         };
@@ -115,7 +115,7 @@ impl ResponseTurn {
     }
 }
 
-/// What cannot be served, instead of ignoring it.
+/// Refuses fields that cannot be served, instead of ignoring them.
 fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
     let set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
     if set(&request.prompt) {
@@ -151,10 +151,10 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The longest id that a client may choose.
+/// The length of the longest id that a client may choose.
 const MOST_OF_AN_ID: usize = 512;
 
-/// The client's own id, or a fresh one.
+/// Returns the client's own id, or a fresh one.
 fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
     let Some(id) = asked.filter(|id| !id.is_empty()) else { return Ok(fresh_id("resp")) };
     if id.len() > MOST_OF_AN_ID {
@@ -164,7 +164,7 @@ fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
     Ok(id)
 }
 
-/// An error in the terms of a chat, in those of a response.
+/// Rewrites an error in the terms of a chat to those of a response.
 pub(super) fn named_as_here(error: ApiError) -> ApiError {
     error.elsewhere(|path| match path.segments() {
         [Segment::Name("max_tokens" | "max_completion_tokens")] => "max_output_tokens".into(),
@@ -175,7 +175,7 @@ pub(super) fn named_as_here(error: ApiError) -> ApiError {
 
 type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 
-/// How to sample, and how calls are read.
+/// Returns how the answer is sampled, and how calls are parsed.
 fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<Demanded, ApiError> {
     let tokenizer = api.turns.tokenizer();
     let fields = &mut request.sampling;
@@ -208,7 +208,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
                            `structured_outputs` demands";
             return Err(ApiError::invalid("tool_choice", message));
         }
-        // As in vLLM, an answer of a form has no calls.
+        // As in vLLM, an answer with another constraint has no calls.
         Some(_) if sampling.demands() => {}
         Some(calls) => sampling.demand(calls),
         None => {}
@@ -248,8 +248,8 @@ fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<Stri
     }
 }
 
-/// The whole conversation. Where it begins anew, the ids of stored items are those of another one; ids of new items must
-/// be those of the stored conversation and what followed it.
+/// Folds the whole conversation into messages. If the conversation begins anew, the ids of stored items belong to
+/// another one and are dropped. The ids of new items must start with those of the stored conversation.
 fn folded(
     context: &Context,
     stored: Option<&Record>,
@@ -268,13 +268,13 @@ fn folded(
     let carried = match &known {
         _ if begins_anew => Carried::Refused("carries ids, and other instructions or tools begin the ids anew"),
         None => Carried::Refused("carries ids, and the response in front has none"),
-        Some(known) => Carried::Behind(known),
+        Some(known) => Carried::After(known),
     };
     fold.extend(new_items, carried)?;
     Ok(fold.finish())
 }
 
-/// The ids that a conversation starts with whose last stored item this is.
+/// Returns the ids of the conversation whose last stored item this is.
 fn known_ids(item: &RawValue) -> Result<Option<Vec<TokenId>>, ApiError> {
     #[derive(serde::Deserialize)]
     struct Ids {
@@ -348,7 +348,7 @@ impl Repeated {
         }
     }
 
-    /// The response before anything is sampled.
+    /// Makes the response as it is before anything is sampled.
     pub(super) fn into_response(
         self,
         api: &Api,

@@ -1,4 +1,5 @@
-//! Ids of responses that are being generated: nobody else gets them, and who has one may write its record.
+//! Reserves the ids of responses that are being generated: nobody else gets them, and only the holder may write the
+//! record.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -10,18 +11,18 @@ use tokio::sync::watch;
 
 use super::{key::ResponseKey, running::Running};
 
-/// All of them; `None` for one that its client waits for.
+/// All reserved ids; `None` stands for a response that its client waits for.
 type Taken = Mutex<HashMap<ResponseKey, Option<Arc<Running>>>>;
 
-/// The ids that are taken.
+/// The ids that are reserved.
 #[derive(Default)]
 pub(super) struct Reservations {
     taken: Arc<Taken>,
-    /// How many of them are generated in the background.
+    /// The number of responses that are generated in the background.
     background: Arc<watch::Sender<usize>>,
 }
 
-/// An id, until this is dropped.
+/// A reserved id, which is free again when this is dropped.
 pub(super) struct Reservation {
     key: ResponseKey,
     taken: Arc<Taken>,
@@ -29,7 +30,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservations {
-    /// Takes an id, unless somebody has it.
+    /// Reserves an id, unless somebody has it.
     pub(super) fn reserve(&self, key: ResponseKey) -> Option<Reservation> {
         match self.taken.lock().entry(key.clone()) {
             Entry::Vacant(place) => place.insert(None),
@@ -39,7 +40,7 @@ impl Reservations {
         Some(Reservation { key, taken, background })
     }
 
-    /// What is generated in the background under an id.
+    /// Returns the response that is being generated in the background under an id.
     pub(super) fn running(&self, key: &ResponseKey) -> Option<Arc<Running>> {
         self.taken.lock().get(key).cloned().flatten()
     }
@@ -47,18 +48,18 @@ impl Reservations {
     /// Resolves when nothing is generated in the background.
     pub(super) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut background = self.background.subscribe();
-        // Without a sender nothing is generated any more.
+        // If the sender is gone, nothing is generated any more.
         async move { drop(background.wait_for(|running| *running == 0).await) }
     }
 }
 
 impl Reservation {
-    /// The id, and whose it is.
+    /// Returns the reserved key.
     pub(super) fn key(&self) -> &ResponseKey {
         &self.key
     }
 
-    /// Has the response be found under its id while it is generated.
+    /// Makes the response available under its id while it is generated.
     pub(super) fn enter(&self, running: Arc<Running>) {
         let before = self.taken.lock().insert(self.key.clone(), Some(running));
         if before.flatten().is_none() {

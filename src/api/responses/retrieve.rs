@@ -50,7 +50,7 @@ struct Retrieval {
     starting_after: Option<usize>,
 }
 
-/// The id in the path, among those of the caller.
+/// Reads the id in the path, as one of the caller's.
 impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
     type Rejection = ApiError;
 
@@ -62,13 +62,13 @@ impl<S: Send + Sync> FromRequestParts<S> for ResponseKey {
     }
 }
 
-/// What a query says, or what is wrong with it.
+/// Returns what a query says, or the error in it.
 fn readable<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
     let Query(read) = query.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
     Ok(read)
 }
 
-/// JSON text as it was kept.
+/// Answers with JSON text as it was kept.
 fn json(text: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.into()).into_response()
 }
@@ -112,7 +112,7 @@ async fn retrieve_response(
     Ok(json(record.response().to_owned()))
 }
 
-/// A response whose process is gone.
+/// Marks a stored response as failed, because the process that generated it is gone.
 fn interrupted(response: &str) -> String {
     let Ok(Value::Object(mut fields)) = Value::parse(response) else { return response.to_owned() };
     let error = [
@@ -228,7 +228,7 @@ async fn list_input_items(
     Ok(Json(ItemList { object: "list", data: items, first_id, last_id, has_more }))
 }
 
-/// Gives items whose id another one has an id of their own: a list is read on from an id.
+/// Gives an id of its own to every item whose id another item has, because clients continue a list after an id.
 fn tell_apart(items: &mut [Value], response_id: &str) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter_mut().enumerate() {
@@ -250,7 +250,7 @@ fn item_id(item: &Value) -> Option<String> {
     item.get("id")?.as_str().map(str::to_owned)
 }
 
-/// An item with all that a list says of one. One that came without an id gets one that stays the same.
+/// Makes the form of an item that lists show. An item that came without an id gets one that stays the same.
 fn shown(item: &str, response_id: &str, index: usize) -> Result<Value, ApiError> {
     let Value::Object(mut fields) = Value::parse(item).map_err(|error| ApiError::internal(format!("{error:?}")))?
     else {

@@ -1,5 +1,5 @@
-//! The request body of `/v1/responses` (vLLM 0.32 `responses/protocol.py`). Items, tools and choices are unions of
-//! dozens of types there; their reader says what is wrong with them.
+//! The rules for the request body of `/v1/responses` (vLLM 0.32 `responses/protocol.py`). Items, tools and choices are
+//! unions of dozens of types there; here the code that reads them says what is wrong with them.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// What the body of a response must be.
+/// The rules that the body of a response must keep.
 pub(in crate::api) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&RESPONSES) };
 
 fn check(body: &mut Node<'_>) -> Checked {
@@ -31,7 +31,7 @@ fn check(body: &mut Node<'_>) -> Checked {
     cache_salt::check(body.get("cache_salt"))
 }
 
-/// Those of `OpenAI`, and `token_ids`.
+/// The values that `OpenAI` has, and `token_ids`.
 const INCLUDE: Schema = Nullable(&List(&Literal(&[
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -126,8 +126,8 @@ static RESPONSES: Schema = Object(
     ],
 );
 
-/// A choice needs tools to choose from. Where there are none, vLLM writes that into the body: its errors count one field
-/// more than the client sent, which is why the field has no text.
+/// Checks that a choice has tools to choose from. If there are no tools, vLLM writes a choice into the body, so its
+/// errors count one field more than the client sent; that is why the field has no text.
 fn tool_usage(body: &mut Node<'_>) -> Checked {
     let is_empty = |tools: &Node<'_>| matches!(&tools.kind, Kind::List(Items::Nodes(tools)) if tools.is_empty());
     let tools = given(body, "tools").filter(|tools| !is_empty(tools));
@@ -138,7 +138,7 @@ fn tool_usage(body: &mut Node<'_>) -> Checked {
     });
     let not_found = || refuse("tool_choice", "Tool choice 'function' not found in 'tools' parameter.");
     if tools.is_some() {
-        // A chat's own form of a choice is taken too.
+        // The form of a choice in a chat is accepted too.
         let names = |value: &Node<'_>| value.get("name").and_then(Node::as_str).is_some_and(|name| !name.is_empty());
         let has_name = choice.is_some_and(|choice| names(choice) || choice.get("function").is_some_and(names));
         return if names_one && !has_name { not_found() } else { Ok(()) };

@@ -1,4 +1,4 @@
-//! A response that is generated while nobody waits, as far as it is.
+//! A response that is generated while no client waits, as far as it has come.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -10,19 +10,19 @@ use tokio::sync::{Notify, watch};
 use super::types::ResponseObject;
 use crate::api::http::sse;
 
-/// A response as far as it is.
+/// The state of a response that is being generated.
 pub(super) struct Running {
     response: Mutex<ResponseObject>,
-    /// Its events, as frames of a stream.
+    /// The events so far, as frames of a stream.
     frames: Mutex<Vec<Bytes>>,
-    /// Changes with every frame; true once the response does not change any more, which the store knows before.
+    /// Notifies listeners of every frame; becomes true when the response does not change any more, and has been stored.
     ended: watch::Sender<bool>,
     cancelled: Notify,
     streams: bool,
 }
 
 impl Running {
-    /// A response of which nothing is there yet; its events are kept if it `streams`.
+    /// Starts without any output; the events are kept if it `streams`.
     pub(super) fn new(response: ResponseObject, streams: bool) -> Self {
         Self {
             response: Mutex::new(response),
@@ -33,7 +33,7 @@ impl Running {
         }
     }
 
-    /// The response now.
+    /// Returns the response as it is now.
     pub(super) fn response(&self) -> ResponseObject {
         self.response.lock().clone()
     }
@@ -43,10 +43,10 @@ impl Running {
         *self.ended.borrow()
     }
 
-    /// Ends the generation with what it has, and waits until that is kept.
+    /// Ends the generation with the output so far, and waits until that is kept.
     pub(super) async fn cancel(&self) {
         self.cancelled.notify_one();
-        // The sender is ours.
+        // This cannot fail, because `self` owns the sender.
         drop(self.ended.subscribe().wait_for(|ended| *ended).await);
     }
 
@@ -60,18 +60,18 @@ impl Running {
         change(&mut self.response.lock());
     }
 
-    /// Says that the response does not change any more.
+    /// Marks the response as one that does not change any more.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    /// Tells the next event to all who listen.
+    /// Sends the next event to all listeners.
     pub(super) fn tell(&self, frame: Bytes) {
         self.frames.lock().push(frame);
         self.ended.send_modify(|_| {});
     }
 
-    /// Answers with the events that come later than `after`, as they come; `None` if the response was not made to be streamed.
+    /// Answers with the events after number `after`, as they come; `None` if the response was not made to be streamed.
     pub(super) fn respond(self: &Arc<Self>, after: Option<usize>) -> Option<Response> {
         if !self.streams {
             return None;

@@ -1,4 +1,4 @@
-//! What a stream of a response tells, in the order of its sequence numbers. There is no `[DONE]`.
+//! The events of a response's stream, in the order of their sequence numbers. There is no `[DONE]`.
 
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
@@ -54,7 +54,8 @@ pub(super) enum StreamEvent {
 }
 
 impl StreamEvent {
-    /// The same table as for JSON answers; only the status line is gone already.
+    /// Makes the event of an error, which is the same as in a JSON answer, except that the status line has been sent
+    /// already.
     fn error(error: &ApiError) -> Self {
         let error = error.body().error;
         Self::Error { code: error.kind.to_owned(), message: error.message.clone(), param: error.param.clone(), error }
@@ -90,14 +91,14 @@ pub(super) struct Numbered {
     sequence_number: usize,
 }
 
-/// Writes frames.
+/// Writes the frames of a stream.
 #[derive(Default)]
 pub(super) struct Frames {
     next: usize,
 }
 
 impl Frames {
-    /// The frame of the next step.
+    /// Writes the frame of the next step.
     pub(super) fn frame(&mut self, step: Result<StreamEvent, ApiError>) -> Bytes {
         let event = step.unwrap_or_else(|error| StreamEvent::error(&error));
         let name = event.name();

@@ -1,4 +1,4 @@
-//! Flat tools and choices of tools, in the terms of a chat.
+//! Turns flat tools and choices of tools into the form of a chat.
 
 use super::input::CUSTOM_INPUT;
 use crate::{
@@ -14,11 +14,11 @@ use crate::{
 /// The tools of a request.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
-    /// As a chat has them; `None` where there are none.
+    /// The tools in the form of a chat; `None` if there are none.
     pub(super) functions: Option<Vec<FunctionTool>>,
-    /// The names of those that take a text.
+    /// The names of the tools whose input is a text.
     pub(super) custom: Vec<String>,
-    /// As the answer repeats them.
+    /// The tools in the form in which the answer repeats them.
     pub(super) shown: Vec<Value>,
 }
 
@@ -78,8 +78,8 @@ impl Tools {
         Ok(read)
     }
 
-    /// What is to become of the tools. As in vLLM, an answer is text where the server does not read calls and the
-    /// request leaves it to the model.
+    /// Resolves how the tools are used. As in vLLM, the answer is text if the server does not parse calls and the
+    /// request lets the model decide whether to call.
     pub(super) fn resolve(
         &self,
         choice: Option<&Value>,
@@ -99,7 +99,7 @@ impl Tools {
         ToolFields { tools: self.functions.as_deref(), tool_choice, parallel_tool_calls }.resolve(policy)
     }
 
-    /// A choice as a chat has it.
+    /// Returns a choice in the form of a chat.
     fn chat_choice(&self, choice: &Value) -> Result<Value, ApiError> {
         let Some(kind) = choice.as_object().map(|_| choice.get("type").and_then(Value::as_str)) else {
             return Ok(choice.clone());
@@ -108,7 +108,7 @@ impl Tools {
             let message = format!("a `tool_choice` of type {:?} is not supported", kind.unwrap_or_default());
             return Err(ApiError::invalid("tool_choice", message));
         }
-        // A chat's own form passes too.
+        // A choice that already has the form of a chat is accepted too.
         let inner = choice.get("function").and_then(|function| function.get("name"));
         let name = choice.get("name").or(inner).cloned().unwrap_or_default();
         let is_custom = name.as_str().is_some_and(|name| self.custom.iter().any(|custom| custom == name));
@@ -135,13 +135,13 @@ fn custom_parameters() -> Value {
     Value::parse(&schema).expect("it is JSON")
 }
 
-/// An object's values of these keys, null where it has none.
+/// Returns an object with exactly these keys; their values are null if `object` does not have them.
 pub(super) fn with_keys(object: &Value, keys: &[&str]) -> Value {
     let value = |key: &&str| ((*key).to_owned(), object.get(key).cloned().unwrap_or_default());
     Value::Object(keys.iter().map(value).collect())
 }
 
-/// What a custom tool is called with.
+/// Returns the input with which a custom tool is called.
 pub(super) fn custom_input(arguments: &str) -> String {
     let input = Value::parse(arguments).ok().and_then(|value| value.get(CUSTOM_INPUT)?.as_str().map(str::to_owned));
     input.unwrap_or_else(|| arguments.to_owned())

@@ -1,7 +1,7 @@
-//! Where the model's turns end in a stored conversation, whose items have lost their ids.
+//! Marks where the model's turns end in a stored conversation, whose items have lost their ids.
 //!
 //! Ids end a message. A later turn has no use for them, but the message must end where it did, or the same conversation
-//! would be another one a turn later. So a digest stays.
+//! would be another one a turn later. Therefore a digest of the ids is kept.
 
 use serde_json::value::RawValue;
 
@@ -9,17 +9,17 @@ use crate::{chat::TokenBundle, json::Value};
 
 /// The fields of ids on an item.
 pub(super) const ID_FIELDS: [&str; 3] = ["prompt_token_ids", "generation_token_ids", "generation_log_probs"];
-/// What is left of them in a stored conversation.
+/// The field of an item in a stored conversation that holds the digest of its ids.
 pub(super) const DIGEST_FIELD: &str = "token_ids_digest";
 
-/// The ids of a turn, so far as to tell it from another one.
+/// As much of a turn's ids as tells the turn from another one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TurnIds {
     Sent(TokenBundle),
     Stored(String),
 }
 
-/// An item without its ids, but for a digest. What is no JSON object has none.
+/// Replaces the ids of an item by their digest. An item that is no JSON object has no ids, and stays as it is.
 pub(super) fn without_ids(item: Box<RawValue>) -> Box<RawValue> {
     if !ID_FIELDS.iter().any(|field| item.get().contains(field)) {
         return item;

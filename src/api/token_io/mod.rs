@@ -1,7 +1,7 @@
-//! Endpoints of ids: a chat or a completion is put into ids (`render`), ids are continued (`generate`) and ended by their
-//! names, and what came of them is put into the words of a chat or a completion (`derender`).
+//! Endpoints of ids. `render` puts a chat or a completion into ids, `generate` continues ids and aborts requests by
+//! their names, and `derender` turns the sampled ids into the answer of a chat or a completion.
 //!
-//! Uses the endpoints of chats and completions, which know nothing of this.
+//! This module uses the endpoints of chats and completions, which know nothing of it.
 
 mod derender;
 mod generate;
@@ -13,17 +13,17 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::Api;
 
-/// Of chats.
+/// Returns the routes of chats.
 pub(super) fn chats() -> OpenApiRouter<Arc<Api>> {
     render::chat::router().merge(derender::chat::router())
 }
 
-/// Of text completions.
+/// Returns the routes of text completions.
 pub(super) fn completions() -> OpenApiRouter<Arc<Api>> {
     render::completion::router().merge(derender::completion::router())
 }
 
-/// Of ids.
+/// Returns the routes of ids.
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     generate::router()
 }

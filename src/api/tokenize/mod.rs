@@ -1,4 +1,5 @@
-//! `POST /tokenize` and `/detokenize`, also under `/v1`: the ids that a chat or a completion would start from.
+//! `POST /tokenize` and `/detokenize`, also under `/v1`: the ids that a chat or a completion would start from, and the
+//! text of ids.
 
 pub(super) mod rules;
 
@@ -142,7 +143,7 @@ struct TokenizeResponse {
 }
 
 impl IntoResponse for TokenizeResponse {
-    /// As [`Json`] does, whose buffer takes three times as long for tens of thousands of ids.
+    /// Writes the same as [`Json`], whose buffer takes three times as long for tens of thousands of ids.
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self) {
             Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
@@ -197,7 +198,7 @@ async fn tokenize(
             return Err(missing("prompt"));
         }
     };
-    // A first turn has vLLM's own shape, which tests compare as a whole.
+    // The answer to a first turn has vLLM's own shape, which tests compare as a whole.
     let token_continuity = verdict.clone().filter(|verdict| asks_for_continuity || verdict.says_something());
     let written = move || {
         let tokenizer = api.turns.tokenizer();

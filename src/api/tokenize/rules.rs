@@ -1,4 +1,4 @@
-//! How vLLM 0.32 declares what is to be put into ids, and ids to be put into text (`tokenize/protocol.py`).
+//! The rules by which vLLM 0.32 declares the bodies of `/tokenize` and `/detokenize` (`tokenize/protocol.py`).
 
 use crate::{
     api::{
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What the body of `/tokenize` must be.
+/// The rules that the body of `/tokenize` must keep.
 pub(in crate::api) static TOKENIZE_RULES: Rules = Rules {
     before: Some(|body| generation_prompt(body)),
     checks_calls: true,
@@ -39,10 +39,10 @@ pub(in crate::api) static TOKENIZE_RULES: Rules = Rules {
     ..Rules::new(&TOKENIZE)
 };
 
-/// What the body of `/detokenize` must be.
+/// The rules that the body of `/detokenize` must keep.
 pub(in crate::api) static DETOKENIZE_RULES: Rules = Rules::new(&DETOKENIZE);
 
-/// The half of `POST /tokenize` that takes a text.
+/// The fields of `POST /tokenize` with a text.
 static TOKENIZE_TEXT: [Field; 4] = [
     optional("model", NULLABLE_STR),
     required("prompt", Str),
@@ -50,7 +50,7 @@ static TOKENIZE_TEXT: [Field; 4] = [
     optional("return_token_strs", NULLABLE_BOOL),
 ];
 
-/// The half that takes a conversation.
+/// The fields of `POST /tokenize` with a conversation.
 static TOKENIZE_CHAT: [Field; 11] = [
     optional("model", NULLABLE_STR),
     required("messages", List(&MESSAGE)),

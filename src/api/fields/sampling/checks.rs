@@ -17,7 +17,8 @@ pub(super) fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) ->
     }
 }
 
-/// `field` is `logprobs` or `prompt_logprobs`. vLLM's sentence, and the flag that sets the limit.
+/// Refuses more alternatives than the server allows, in vLLM's sentence and with the flag that sets the limit. `field`
+/// is `logprobs` or `prompt_logprobs`.
 pub(super) fn within_limit(
     field: &'static str,
     asked: &Logprobs,
@@ -40,7 +41,7 @@ pub(super) fn within_limit(
     Err(ApiError::refused(field, message, Some(count.to_string())))
 }
 
-/// The ids, unless the vocabulary lacks one of them.
+/// Returns the ids, or refuses them if the vocabulary lacks one of them.
 pub(super) fn token_ids(field: &'static str, ids: Option<&[i64]>, vocab_size: usize) -> Result<Vec<TokenId>, ApiError> {
     let known = |id: i64| TokenId::try_from(id).ok().filter(|&id| (id as usize) < vocab_size);
     let ids = ids.unwrap_or_default();
@@ -51,14 +52,14 @@ pub(super) fn token_ids(field: &'static str, ids: Option<&[i64]>, vocab_size: us
     Err(SamplingError::unknown_ids(field, &unknown, vocab_size).into())
 }
 
-/// Each word with and without a space before it, as vLLM's `SamplingParams.update_from_tokenizer` encodes them.
+/// Encodes each word with and without a space before it, as vLLM's `SamplingParams.update_from_tokenizer` does.
 pub(super) fn bad_words(words: &[String], tokenizer: &Tokenizer) -> Result<Vec<Vec<TokenId>>, ApiError> {
     let shown = || format!("[{}]", words.iter().map(|word| string_repr(word)).collect::<Vec<_>>().join(", "));
     if words.iter().any(String::is_empty) {
         let message = format!("bad_words cannot contain an empty string. Got bad_words={}", shown());
         return Err(ApiError::invalid_request(message));
     }
-    // Each of them is looked for at every position.
+    // The number is limited because each of them is looked for at every position.
     let most = tokenizer.vocab_size();
     if words.len() > most {
         let message = format!("bad_words can be at most as many as the {most} tokens of the vocabulary.");

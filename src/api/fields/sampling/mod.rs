@@ -1,4 +1,4 @@
-//! The sampling fields that chat and text completions share, and what becomes of them.
+//! The sampling fields that chat and text completions share, and how they are resolved.
 //!
 //! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
 
@@ -33,7 +33,7 @@ use crate::{
     turn::{Sampling, SamplingPolicy, Truncation},
 };
 
-/// Most sequences of one request (vLLM: `VLLM_MAX_N_SEQUENCES`).
+/// A request may have at most this many sequences (vLLM: `VLLM_MAX_N_SEQUENCES`).
 pub(in crate::api) const MAX_N: i64 = 16_384;
 
 /// One string or several.
@@ -138,7 +138,7 @@ fn refuse(field: &'static str) -> ApiError {
 }
 
 impl SamplingFields {
-    /// Checks the fields and fills in defaults. `max_tokens` and `logprobs` are spelled differently by each endpoint.
+    /// Checks the fields and fills in defaults. Each endpoint spells `max_tokens` and `logprobs` in its own way.
     pub(in crate::api) fn resolve(
         &self,
         max_tokens: Option<i64>,
@@ -180,7 +180,7 @@ impl SamplingFields {
         Ok(sampling)
     }
 
-    /// The plain numbers, with the model's defaults.
+    /// Returns the plain numbers, with the model's defaults filled in.
     fn numbers(&self, policy: &SamplingPolicy) -> Result<SamplingParams, ApiError> {
         let defaults = &policy.defaults;
         let pick = |asked: Option<f64>, default: Option<f64>, neutral| asked.or(default).unwrap_or(neutral);
@@ -252,7 +252,8 @@ impl SamplingFields {
         })
     }
 
-    /// How prompts are cut, in a context of `max_model_len` tokens of which the request wants `max_tokens` for output.
+    /// Returns how prompts are cut, in a context of `max_model_len` tokens of which the request wants `max_tokens` for
+    /// output.
     pub(in crate::api) fn truncation(
         &self,
         max_model_len: usize,
@@ -262,7 +263,7 @@ impl SamplingFields {
         TruncationFields { truncate_prompt_tokens, truncation_side }.resolve(max_model_len, max_tokens)
     }
 
-    /// Tokens of a chunk in the middle of a stream, on a server that sends at least `least`.
+    /// Returns the number of tokens in a chunk in the middle of a stream, on a server that sends at least `least`.
     pub(in crate::api) fn stream_interval(&self, least: usize) -> Result<usize, ApiError> {
         let asked = self.stream_interval.unwrap_or(1);
         let Ok(asked @ 1..) = usize::try_from(asked) else {
@@ -326,8 +327,8 @@ impl SamplingFields {
     }
 }
 
-/// Asks for log-probs of the prompt too, as many as for sampled tokens unless the request says how many: it is repeated in
-/// the answer.
+/// Asks for log-probs of the prompt too, because the answer repeats it. There are as many alternatives as for sampled
+/// tokens, unless the request sets their number.
 pub(in crate::api) fn report_prompt(
     sampling: &mut Sampling,
     logprobs: Option<&Logprobs>,

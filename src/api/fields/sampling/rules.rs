@@ -1,4 +1,5 @@
-//! How vLLM 0.32 declares the fields of sampling that endpoints share, and what it checks of them before their types.
+//! The rules by which vLLM 0.32 declares the sampling fields that endpoints share, and its checks of them before those
+//! of types.
 
 use crate::{
     api::fields::before::{Checked, is_minus_one, is_true, not_negative, refuse},
@@ -10,7 +11,7 @@ use crate::{
     },
 };
 
-/// Most stop strings of one request (vLLM: `VLLM_MAX_STOP_STRINGS`).
+/// A request may have at most this many stop strings (vLLM: `VLLM_MAX_STOP_STRINGS`).
 pub(in crate::api) const MOST_STOP_STRINGS: usize = 4;
 
 pub(in crate::api) const STOP: Schema = Nullable(&Union(&[branch(Str), branch(ShortList(&Str, MOST_STOP_STRINGS))]));
@@ -30,13 +31,13 @@ pub(in crate::api) const REPETITION_DETECTION: Schema = Nullable(&Object(
     &[optional("max_pattern_size", Int), optional("min_pattern_size", Int), optional("min_count", Int)],
 ));
 
-/// What is said of log-probs of a prompt in a stream.
+/// The refusal of log-probs of a prompt in a stream.
 pub(in crate::api) const NO_PROMPT_LOGPROBS: &str = "`prompt_logprobs` are not available when `stream=True`.";
 
-/// What is said of chosen tokens without log-probs.
+/// The refusal of chosen tokens without log-probs.
 pub(in crate::api) const NO_LOGPROBS: &str = "when using `logprob_token_ids`, `logprobs` must be set to true.";
 
-/// Log-probs of a prompt, which no stream has.
+/// Checks the field for log-probs of a prompt, which no stream has.
 pub(in crate::api) fn prompt_logprobs(body: &Node<'_>, value: Option<f64>) -> Checked {
     if is_true(body, "stream") && value.is_some_and(|value| value > 0.0 || is_minus_one(value)) {
         return refuse("prompt_logprobs", NO_PROMPT_LOGPROBS);
@@ -44,7 +45,7 @@ pub(in crate::api) fn prompt_logprobs(body: &Node<'_>, value: Option<f64>) -> Ch
     not_negative(body, "prompt_logprobs", value)
 }
 
-/// Chosen tokens, whose log-probs beam search does not report.
+/// Refuses chosen tokens with beam search, which does not report their log-probs.
 pub(in crate::api) fn beam_search(body: &Node<'_>) -> Checked {
     if is_true(body, "logprob_token_ids") && is_true(body, "use_beam_search") {
         return refuse("logprob_token_ids", "`logprob_token_ids` is not supported with beam search.");

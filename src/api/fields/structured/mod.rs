@@ -1,4 +1,4 @@
-//! `response_format` and `structured_outputs`: what an answer must be, as a request says it (vLLM
+//! `response_format` and `structured_outputs`: the constraints on an answer, as a request writes them (vLLM
 //! `chat_completion/protocol.py`, `sampling_params.py`).
 //!
 //! The `guided_*` fields of earlier versions are ignored, as vLLM ignores them.
@@ -85,7 +85,7 @@ pub(in crate::api) struct StructuredOutputs {
 }
 
 impl StructuredFields {
-    /// Checks the fields; `None` where the answer may be anything.
+    /// Checks the fields; `None` if the answer may be anything.
     pub(in crate::api) fn resolve(&self) -> Result<Option<Constraint>, ApiError> {
         let outputs = self.structured_outputs.as_ref().map(StructuredOutputs::resolve).transpose()?;
         let format = self.response_format.as_ref().map(ResponseFormat::resolve).transpose()?.flatten();
@@ -97,7 +97,7 @@ impl StructuredFields {
 }
 
 impl From<StructuredError> for ApiError {
-    /// As in vLLM, the message says which constraint it is about, and no field is at fault by name.
+    /// As in vLLM, the message says which constraint is wrong, and no field is named.
     fn from(error: StructuredError) -> Self {
         Self::invalid_request(error.message)
     }
@@ -221,7 +221,7 @@ fn schema(json: &Value) -> Result<Value, ApiError> {
     parsed(json, "json")
 }
 
-/// An object, which may be sent as its text.
+/// Returns an object, which may have been sent as its text.
 fn parsed(value: &Value, field: &str) -> Result<Value, ApiError> {
     let Some(text) = value.as_str() else { return Ok(value.clone()) };
     serde_json::from_str(text).map_err(|error| match field {

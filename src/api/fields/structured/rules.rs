@@ -1,4 +1,4 @@
-//! How vLLM 0.32 declares what an answer must be, and what it checks of that before the types.
+//! The rules by which vLLM 0.32 declares constraints on an answer, and its checks of them before those of types.
 
 use crate::{
     api::{
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What an answer must look like.
+/// The schema of `response_format`.
 pub(in crate::api) static RESPONSE_FORMAT: Schema = Union(&[
     branch(Object(
         Model,
@@ -51,7 +51,7 @@ pub(in crate::api) static RESPONSE_FORMAT: Schema = Union(&[
     )),
 ]);
 
-/// The same in vLLM's own terms.
+/// The schema of `structured_outputs`, vLLM's own field for the same.
 pub(in crate::api) const STRUCTURED_OUTPUTS: Schema = Nullable(&Object(
     Dataclass("StructuredOutputsParams"),
     &[
@@ -67,11 +67,11 @@ pub(in crate::api) const STRUCTURED_OUTPUTS: Schema = Nullable(&Object(
     ],
 ));
 
-/// What is said of several constraints.
+/// The refusal of several constraints.
 pub(super) const ONE_KIND: &str =
     "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').";
 
-/// One constraint, and none besides a tool that is named; `field` is named by some endpoints.
+/// Allows one constraint, and none together with a tool that is named; some endpoints name the `field` at fault.
 pub(in crate::api) fn structured_outputs(body: &Node<'_>, field: Option<&'static str>) -> Checked {
     let Some(outputs) = given(body, "structured_outputs") else { return Ok(()) };
     let kinds = ["json", "regex", "choice"].into_iter().filter(|kind| given(outputs, kind).is_some()).count();
@@ -90,7 +90,7 @@ pub(in crate::api) fn structured_outputs(body: &Node<'_>, field: Option<&'static
     Ok(())
 }
 
-/// A form that has what it needs.
+/// Refuses a form of the answer that lacks what it needs.
 pub(in crate::api) fn response_format(body: &Node<'_>) -> Checked {
     let is_schema = |format: &Node<'_>| format.get("type").and_then(Node::as_str) == Some("json_schema");
     let is_tag = |format: &Node<'_>| format.get("type").and_then(Node::as_str) == Some("structural_tag");
@@ -103,7 +103,7 @@ pub(in crate::api) fn response_format(body: &Node<'_>) -> Checked {
     }
 }
 
-/// The refusal of a form that has no schema.
+/// Makes the refusal of a form that has no schema.
 pub(super) fn no_schema() -> ApiError {
     let message = "When response_format type is 'json_schema', the 'json_schema' field must be provided.";
     ApiError::refused("response_format", message, None)

@@ -11,39 +11,39 @@ use crate::{
     turn::ToolPolicy,
 };
 
-/// The fields of a request.
+/// The fields of a request that are about tools.
 pub(in crate::api) struct ToolFields<'a> {
     pub(in crate::api) tools: Option<&'a [FunctionTool]>,
     pub(in crate::api) tool_choice: Option<&'a Value>,
     pub(in crate::api) parallel_tool_calls: Option<bool>,
 }
 
-/// Whether the model calls.
+/// The choice that a request gives the model about calling tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::api) enum ToolChoice {
-    /// It does not, or nobody looks.
+    /// The model does not call, or its calls are not parsed.
     None,
-    /// As it likes.
+    /// The model calls as it likes.
     Auto,
-    /// At least once.
+    /// The model calls at least once.
     Required,
-    /// This function, once.
+    /// The model calls this function, once.
     Named(String),
 }
 
 impl ToolChoice {
-    /// Whether the model has no choice.
+    /// Whether the model has to call.
     pub(in crate::api) fn is_forced(&self) -> bool {
         matches!(self, Self::Required | Self::Named(_))
     }
 }
 
-/// What is to become of a request's tools.
+/// The way in which a request's tools are used.
 #[derive(Debug)]
 pub(in crate::api) struct ToolUse {
-    /// What the sampler has to see to.
+    /// The choice that the sampler enforces.
     pub(in crate::api) choice: ToolChoice,
-    /// How calls are read; `None` where the answer is text whatever it says.
+    /// The format in which calls are parsed; `None` if the whole answer is text.
     pub(in crate::api) format: Option<ToolFormat>,
 }
 
@@ -51,7 +51,7 @@ fn invalid<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
     Err(ApiError::refused("tool_choice", message, None))
 }
 
-/// What the server was not started for; vLLM names no field.
+/// Refuses what the server was not started for; vLLM names no field for it.
 fn unserved<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
     Err(ApiError::invalid_request(message))
 }
@@ -112,7 +112,7 @@ impl ToolFields<'_> {
     }
 }
 
-/// The tool that `choice` names.
+/// Returns the tool that `choice` names.
 fn named<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiError> {
     let Some(function) = choice.get("function").filter(|function| function.as_object().is_some()) else {
         return invalid(format!("Invalid value for `function` in `tool_choice`! {}", rules::USAGE));
@@ -125,16 +125,16 @@ fn named<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiEr
     }
 }
 
-/// Counts what readers of calls find, under vLLM's name (`parser/metrics.py`): once a JSON answer, once a delta of a
-/// stream.
+/// Counts what parsers of tool calls find, under vLLM's name (`parser/metrics.py`): once for a JSON answer, and once
+/// for each delta of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::api) enum ParserCounter {
-    /// Of `/v1/chat/completions`.
+    /// Counts for `/v1/chat/completions`.
     Chat,
 }
 
 impl ParserCounter {
-    /// Takes note of one reading.
+    /// Counts one result of the parser.
     pub(in crate::api) fn count(self, mode: &'static str, called: bool) {
         let request_type = match self {
             Self::Chat => "chat_completions",

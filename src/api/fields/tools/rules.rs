@@ -1,4 +1,4 @@
-//! How vLLM 0.32 declares tools and the choice of one, and what it checks of them before their types.
+//! The rules by which vLLM 0.32 declares tools and the choice of one, and its checks of them before those of types.
 
 use crate::{
     api::{
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The tools of a chat.
+/// The schema of a chat's tools.
 pub(in crate::api) const TOOLS: Schema = Nullable(&List(&Object(
     Model,
     &[
@@ -36,7 +36,7 @@ pub(in crate::api) const TOOLS: Schema = Nullable(&List(&Object(
     ],
 )));
 
-/// Whether it calls.
+/// The schema of the choice of a tool.
 pub(in crate::api) const TOOL_CHOICE: Schema = Nullable(&Union(&[
     branch(Literal(&["none"])),
     branch(Literal(&["auto"])),
@@ -47,7 +47,7 @@ pub(in crate::api) const TOOL_CHOICE: Schema = Nullable(&Union(&[
     )),
 ]));
 
-/// How a tool is chosen.
+/// A hint at how a tool is chosen.
 pub(super) const USAGE: &str = "Correct usage: `{\"type\": \"function\", \"function\": {\"name\": \"my_function\"}}`";
 
 fn refuse<T>(field: impl Into<Path>, message: impl Into<String>) -> Result<T, ApiError> {
@@ -59,12 +59,12 @@ pub(super) fn no_tool<T>() -> Result<T, ApiError> {
     refuse("tools", "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.")
 }
 
-/// Refuses a choice of nothing.
+/// Refuses a choice of a tool where there are no tools.
 pub(super) fn no_tools<T>() -> Result<T, ApiError> {
     refuse("tool_choice", "When using `tool_choice`, `tools` must be set.")
 }
 
-/// Refuses a choice that is none.
+/// Refuses a choice of an unknown kind.
 pub(super) fn unknown_choice<T>(shown: &str) -> Result<T, ApiError> {
     refuse(
         "tool_choice",
@@ -75,12 +75,12 @@ pub(super) fn unknown_choice<T>(shown: &str) -> Result<T, ApiError> {
     )
 }
 
-/// Refuses a choice of a tool that is not there.
+/// Refuses a choice of a tool that is not among the tools.
 pub(super) fn no_such_tool<T>() -> Result<T, ApiError> {
     refuse("tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`")
 }
 
-/// A choice of the tools that there are.
+/// Checks the choice of a tool against the tools.
 pub(in crate::api) fn tool_usage(body: &Node<'_>) -> Checked {
     let tools = given(body, "tools");
     if tools.is_some_and(|tools| matches!(&tools.kind, Kind::List(items) if items.is_empty())) {
@@ -124,7 +124,7 @@ fn named_tool(choice: &Node<'_>, tools: &Node<'_>) -> Checked {
         _ => &[],
     };
     for tool in tools {
-        // vLLM itself stumbles over a tool without a function or a name; the schema knows what to say.
+        // vLLM itself fails at a tool without a function or a name; here the schema words the error.
         let Some(function) = subscript(tool, "function")? else { return Ok(()) };
         let Some(name) = subscript(function, "name")? else { return Ok(()) };
         if name.as_str() == Some(wanted) {
@@ -138,7 +138,7 @@ fn not_subscriptable(message: &str) -> ApiError {
     ApiError::invalid_request(message)
 }
 
-/// Python's `value[key]`; none where an object lacks the key.
+/// Returns Python's `value[key]`; `None` if an object lacks the key.
 fn subscript<'n, 'a>(value: &'n Node<'a>, key: &str) -> Result<Option<&'n Node<'a>>, ApiError> {
     match &value.kind {
         Kind::Object(entries) => Ok(entries.get(key)),

@@ -137,7 +137,7 @@ async fn derender_chat_completion(
         return Err(ApiError::invalid_request(message));
     }
     let how = How::new(request.chat_request.take(), &api)?;
-    // Decoding a long answer takes a while.
+    // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {
         Some(true) => piece(&api, &how, request).map(|chunk| Json(DerenderedChat::Event(Box::new(chunk)))),
         _ => whole(&api, &how, request).map(|answer| Json(DerenderedChat::Whole(Box::new(answer)))),
@@ -146,7 +146,7 @@ async fn derender_chat_completion(
     .map_err(ApiError::internal)?
 }
 
-/// How the ids become an answer.
+/// The request's choices of how the ids become an answer.
 struct How {
     sampling: Sampling,
     shown: Shown,
@@ -183,7 +183,7 @@ fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Chat
         let completion = script.play(api, given)?;
         sampled += completion.tokens.len();
         let mut choice = envelope.choice(given.index, completion)?;
-        // Nothing is made up: no log-probs, no prompt.
+        // The tokens of a message are only shown if they are complete: with log-probs, and with the prompt.
         if !given.has_logprobs() || prompt.is_none() {
             choice.message.tokens = None;
         }

@@ -129,7 +129,7 @@ async fn derender_completion(
 ) -> Result<Json<DerenderedCompletion>, ApiError> {
     api.models.check(request.model.as_deref())?;
     let turn = turn(request.completion_request.take(), &api).await?;
-    // Decoding a long answer takes a while.
+    // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {
         Some(true) => piece(&api, turn, request).map(|chunk| Json(DerenderedCompletion::Event(Box::new(chunk)))),
         _ => whole(&api, turn, request).map(|answer| Json(DerenderedCompletion::Whole(Box::new(answer)))),
@@ -138,7 +138,7 @@ async fn derender_completion(
     .map_err(ApiError::internal)?
 }
 
-/// How ids become an answer: as the request says, or by the defaults.
+/// Resolves how ids become an answer: as the request says, or by the defaults.
 async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<CompletionTurn, ApiError> {
     let Some(mut request) = request else {
         let sampling =
@@ -158,7 +158,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
         let message = "`echo` with log-probs, or without tokens, cannot be derendered: ask for the completion itself";
         return Err(ApiError::invalid("echo", message));
     }
-    // Only a prompt that is repeated is looked at.
+    // Prompts are only looked at if they are repeated.
     if request.echo != Some(true) {
         request.prompt = Some(PromptInput::Ids(vec![0]));
     }
@@ -223,7 +223,7 @@ fn whole(
     })
 }
 
-/// The sum of the prompts' tokens.
+/// Returns the sum of the prompts' lengths in tokens.
 fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<usize, ApiError> {
     match counts {
         None => Ok(0),
@@ -235,11 +235,11 @@ fn each_count(counts: Option<PromptTokens>, responses: usize) -> Result<usize, A
     }
 }
 
-/// The prompt of each answer.
+/// Returns the prompt of each answer.
 fn each_prompt(prompts: Option<PromptIds>, responses: usize) -> Result<Vec<Option<Vec<TokenId>>>, ApiError> {
     match prompts {
         None => Ok(vec![None; responses]),
-        // An empty list is one of lists, too.
+        // An empty list may also be a list of no lists.
         Some(PromptIds::One(ids)) if ids.is_empty() => Err(mismatch("prompt_token_ids", 0, responses)),
         Some(PromptIds::One(ids)) => Err(not_a_list(Path::from("prompt_token_ids").then(0), &ids[0].to_string())),
         Some(PromptIds::Each(lists)) if lists.len() == responses => Ok(lists),

@@ -1,4 +1,4 @@
-//! What `/inference/v1/generate` gave, as it is sent back to be put into text.
+//! The answers of `/inference/v1/generate`, as they are sent back to be put into text.
 
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -16,7 +16,8 @@ use crate::{
     sampling::TopLogprob,
 };
 
-/// A number of tokens that a client tells: no prompt and no answer has more, and sums of such numbers never wrap.
+/// A number of tokens that a client sends. No prompt and no answer has more than this type holds, and sums of such
+/// numbers never wrap.
 pub(super) type ToldCount = u32;
 
 /// An answer of `/inference/v1/generate`, with `output_mode` `tokens`.
@@ -102,7 +103,7 @@ struct GivenTop {
 }
 
 impl GivenResponse {
-    /// Refuses what no answer of this server has.
+    /// Refuses values that no answer of this server has.
     pub(super) fn check(&self, api: &Api) -> Result<(), ApiError> {
         let count = self.choices.len();
         if i64::try_from(count).map_or(true, |count| count > MAX_N) {
@@ -134,7 +135,7 @@ impl GivenChoice {
         }
         let most = self.scores().unwrap_or_default().iter().map(|token| token.top_logprobs.len()).max().unwrap_or(0);
         match api.turns.policies.sampling.max_logprobs {
-            // The sampled token is always among them.
+            // The sampled token is always among the alternatives, even if fewer are allowed.
             Some(limit) if most > limit.max(1) => {
                 let message = format!("top_logprobs count ({most}) in choice {index} exceeds max_logprobs ({limit}).");
                 Err(ApiError::invalid_request(message))
@@ -152,7 +153,7 @@ impl GivenChoice {
         self.scores().is_some()
     }
 
-    /// The tokens; their log-probs are 0 where none came.
+    /// Returns the tokens; their log-probs are 0 where none came.
     pub(super) fn tokens(&self, vocab_size: usize) -> Result<Vec<SampledToken>, ApiError> {
         let ids = self.token_ids.as_deref().unwrap_or_default();
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
@@ -171,7 +172,7 @@ impl GivenChoice {
         scores.iter().map(|score| score.token(vocab_size)).collect()
     }
 
-    /// What ended the choice; `None` for one that goes on.
+    /// Returns how the choice ended; `None` if it goes on.
     pub(super) fn finish(&self) -> Result<Option<Finish>, ApiError> {
         let Some(reason) = &self.finish_reason else { return Ok(None) };
         Ok(Some(match (reason.as_str(), &self.stop_reason) {

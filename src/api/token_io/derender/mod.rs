@@ -1,8 +1,9 @@
-//! What both derender endpoints do: ids that `/inference/v1/generate` gave become the text of a chat or a completion.
+//! The parts that both derender endpoints share: ids that `/inference/v1/generate` gave become the text of a chat or a
+//! completion.
 //!
-//! The ids take the way that they would have taken in one piece: the decoder, the stop strings and the parsers of
-//! `generation`. A stream is derendered event by event without a session: the client carries the ids so far, and each
-//! event is read behind all of them, so that its text is that of a stream in one piece.
+//! The ids pass through the same decoder, stop strings and parsers of `generation` as in one piece. A stream is
+//! derendered event by event without a session: the client carries the ids so far, and each event is read after all of
+//! them, so that its text is that of a stream in one piece.
 
 pub(super) mod chat;
 pub(super) mod completion;
@@ -26,7 +27,7 @@ use crate::{
 };
 use given::{GivenChoice, GivenUsage, ToldCount};
 
-/// So many of a prompt's last tokens are carried; decoding looks at the last few.
+/// The state carries this many of a prompt's last tokens; decoding looks at the last few.
 const CARRIED_PROMPT_TOKENS: usize = 32;
 
 /// What a client carries from one event of a stream to the next. The fields are vLLM's, but the last; those that are
@@ -55,7 +56,7 @@ struct StreamState {
 }
 
 impl StreamState {
-    /// The state of a stream whose `prompt` is given with its first event.
+    /// Returns the state of a stream, whose `prompt` is given with its first event.
     fn of(carried: Option<Self>, prompt: Option<&[TokenId]>) -> Result<Self, ApiError> {
         let Some(mut state) = carried else {
             let prompt = prompt.unwrap_or_default();
@@ -77,7 +78,7 @@ impl StreamState {
         Ok(state)
     }
 
-    /// Takes the tokens of an event in.
+    /// Adds the tokens of an event.
     fn add(&mut self, tokens: &[SampledToken]) -> Result<(), ApiError> {
         if !tokens.is_empty() {
             self.output_token_ids.extend(tokens.iter().map(|token| token.id));
@@ -86,7 +87,7 @@ impl StreamState {
         Ok(())
     }
 
-    /// Sets where the text of the next token starts.
+    /// Sets the offset at which the text of the next token starts.
     fn set_logprob_text_offset(&mut self, offset: usize) -> Result<(), ApiError> {
         self.logprob_text_offset = u32::try_from(offset)
             .map_err(|_| ApiError::invalid("stream_state", "invalid stream_state: logprob_text_offset is too large"))?;
@@ -94,16 +95,16 @@ impl StreamState {
     }
 }
 
-/// A prompt that decoding may look at, and how its continuation becomes text.
+/// The parameters of a replay: a prompt that decoding may look at, and how its continuation becomes text.
 struct Script {
-    /// The prompt, or its end, as far as it is known.
+    /// The prompt, or its end, as far as the client sent it.
     prompt_token_ids: Arc<[TokenId]>,
     text: TextOptions,
     min_tokens: usize,
 }
 
 impl Script {
-    /// As `sampling` has it.
+    /// Makes the script that `sampling` describes.
     fn new(prompt_token_ids: Arc<[TokenId]>, sampling: &Sampling) -> Self {
         Self { prompt_token_ids, text: TextOptions::clone(&sampling.text), min_tokens: sampling.min_tokens() }
     }
@@ -119,7 +120,7 @@ impl Script {
         self.replay(api, tokens, Some(finish), 0)
     }
 
-    /// Puts what one event adds to a choice into text, behind the tokens of `state`.
+    /// Puts the tokens that one event adds to a choice into text, after the tokens of `state`.
     fn play_on(&self, api: &Api, state: &StreamState, choice: &GivenChoice) -> Result<Completion, ApiError> {
         let before = &state.output_token_ids;
         let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
@@ -144,7 +145,8 @@ impl Script {
     ) -> Result<Completion, ApiError> {
         let last = tokens.last().map(|token| token.id);
         let mut text = self.text.clone();
-        // A stop token has no text. Where the last token is none, whatever the reasons say, it has one.
+        // A stop token has no text. If the choice is said to end with a stop token but its last token is another one,
+        // that token has its text.
         let played = match &finish {
             Some(Finish::Eos) if last != api.turns.policies.sampling.eos_token_id || last.is_none() => {
                 Some(Finish::Length)
@@ -171,7 +173,7 @@ impl Script {
     }
 }
 
-/// The state that the next event needs, of a prompt that may be in it.
+/// Returns the prompt that the next event's state needs; the request has it, or the event.
 fn known_prompt<'a>(
     asked: Option<&'a Vec<TokenId>>,
     given: Option<&'a Vec<TokenId>>,
@@ -189,13 +191,13 @@ fn known_prompt<'a>(
 }
 
 impl StreamState {
-    /// The script of the stream.
+    /// Returns the script of the stream.
     fn script(&self, sampling: &Sampling) -> Script {
         Script::new(self.prompt_token_ids.as_slice().into(), sampling)
     }
 }
 
-/// What an event says was used, with the number of prompt tokens that the client knows.
+/// Returns the usage that an event reports, with the number of prompt tokens that the client sent.
 fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<DetailedUsage> {
     let given = given?;
     let prompt_tokens = prompt_tokens.or(given.prompt_tokens).unwrap_or(0) as usize;
@@ -203,7 +205,7 @@ fn usage(given: Option<GivenUsage>, prompt_tokens: Option<ToldCount>) -> Option<
     Some(DetailedUsage::new(Usage::new(prompt_tokens, completion_tokens), None))
 }
 
-/// Refuses an event that says something about more than one choice: the state is that of one.
+/// Refuses an event about more than one choice, because the state is that of one choice.
 fn at_most_one(choices: &[GivenChoice], endpoint: &str) -> Result<(), ApiError> {
     match choices.len() {
         0 | 1 => Ok(()),

@@ -1,5 +1,5 @@
-//! `POST /inference/v1/abort_requests`: ends requests of any generation endpoint by their ids, where they are the
-//! caller's own.
+//! `POST /inference/v1/abort_requests`: ends requests of any generation endpoint by their ids, if they are the caller's
+//! own.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! `POST /inference/v1/generate` and `/inference/v1/abort_requests`: token ids in, token ids out, nothing in between.
 //!
-//! Shapes, defaults and limits are vLLM 0.32's (`entrypoints/scale_out/token_in_token_out`). Parameters are those of its
-//! engine: the model's `generation_config.json` changes none of them, and room is the only default of `max_tokens`.
+//! Shapes, defaults and limits are vLLM 0.32's (`entrypoints/scale_out/token_in_token_out`). The parameters are those
+//! of its engine: the model's `generation_config.json` changes none of them, and the only default of `max_tokens` is
+//! the room in the context.
 
 mod abort;
 mod request;
@@ -68,7 +69,7 @@ async fn generate(
     let names = vec![turn.id.as_str().into()];
     let prepared = api.turns.prepare_ids(asker, &turn.prompt_token_ids, &mut turn.sampling, names).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);
-    // Before the first token is sampled; see `Envelope::weight_versions`.
+    // The envelope is made before the first token is sampled; see `Envelope::weight_versions`.
     let envelope = Envelope::new(Arc::clone(&api), turn);
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     Ok(match delivery {

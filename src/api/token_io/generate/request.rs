@@ -1,4 +1,4 @@
-//! From the wire to a prompt and its sampling, every field checked.
+//! From the wire to a prompt and its sampling: checks every field.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) struct GenerateTurn {
     pub(super) id: String,
     pub(super) prompt_token_ids: Arc<[TokenId]>,
     pub(super) sampling: Sampling,
-    /// Alternatives to show, where log-probs are reported.
+    /// How many alternatives to show, if log-probs are reported.
     pub(super) shown: Option<Shown>,
     pub(super) return_token_ids: bool,
     pub(super) output_mode: OutputMode,
@@ -49,7 +49,7 @@ impl GenerateTurn {
         refuse_media(&request)?;
         api.models.check(request.model.as_deref())?;
         let stream = request.stream.unwrap_or(false);
-        // Options without a stream are not a mistake here, unlike in chat.
+        // Stream options without a stream are not refused here, unlike in a chat.
         let delivery = delivery(
             request.stream,
             request.stream_options.filter(|_| stream),
@@ -87,7 +87,7 @@ fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {
         .collect()
 }
 
-/// This server has no eyes and no ears.
+/// Refuses images, audio and video, which this server cannot read.
 fn refuse_media(request: &GenerateRequest) -> Result<(), ApiError> {
     let sent = |value: &Option<Value>| match value {
         None | Some(Value::Null) => false,

@@ -1,4 +1,4 @@
-//! From events to the wire: one JSON body, or a stream whose fold it is.
+//! From events to the wire: either one JSON body, or a stream whose parts add up to that body.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     sampling::TopLogprob,
 };
 
-/// What all parts of one answer have in common.
+/// The values that all parts of one answer have in common.
 pub(super) struct Envelope {
     api: Arc<Api>,
     created: u64,
@@ -57,10 +57,9 @@ impl Envelope {
         (self.turn.output_mode == OutputMode::Text).then_some(text)
     }
 
-    /// Which weights sampled `tokens` tokens that are all there now.
-    ///
-    /// An engine says its version once the weights are replaced and before they sample. The same version before the
-    /// first token and behind the last is therefore that of all of them; of two it is not known which token is whose.
+    /// Returns which weights sampled a choice of `tokens` tokens that has ended. An engine reports its version after
+    /// the weights have been replaced and before they sample. If the version is the same before the first token and
+    /// after the last, it is that of all tokens; if there are two, it is not known which token belongs to which.
     fn weight_versions(&self, tokens: usize) -> Option<Vec<WeightVersionSpan>> {
         if self.api.turns.generator.engine().weight_version() != self.weight_version {
             return None;
@@ -73,7 +72,7 @@ impl Envelope {
         Some(if tokens == 0 { Vec::new() } else { vec![span] })
     }
 
-    /// The JSON answer.
+    /// Makes the JSON answer.
     pub(super) fn answer(&self, completions: &[Completion]) -> Result<GenerateAnswer, ApiError> {
         let sampled = completions.iter().map(|completion| completion.tokens.len()).sum();
         let prompt = completions.first().and_then(|completion| completion.prompt.as_ref());
@@ -169,7 +168,7 @@ pub(super) struct Chunks {
     envelope: Envelope,
     include_usage: bool,
     continuous_usage: bool,
-    /// Of the first choice that began.
+    /// Whether the prompt has not been sent yet; the first choice that begins sends it.
     prompt_is_due: bool,
     sampled: Vec<usize>,
     details: Option<PromptTokensDetails>,
@@ -216,7 +215,7 @@ impl sse::Chunks for Chunks {
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<GenerateChunk>, ApiError> {
         match event {
             Event::Delta(delta) => self.delta(index, delta),
-            // Its log-probs are refused on streams.
+            // A request for the prompt's log-probs in a stream has been refused before.
             Event::Prompt(prompt) => {
                 if index == 0 {
                     self.details = self.envelope.details(Some(&prompt));

@@ -1,7 +1,9 @@
-//! `sampling_params`: what vLLM's engine takes (`sampling_params.py`, `SamplingParams`), read and written.
+//! `sampling_params`: reads and writes the parameters that vLLM's engine takes (`sampling_params.py`,
+//! `SamplingParams`).
 //!
-//! Reading applies no default of the model's but that of `max_tokens`. Writing leaves out what is at its default, in
-//! vLLM's order; `max_tokens` is always written, since leaving it out means all the room there is (vLLM leaves out 16).
+//! Reading applies no default of the model except that of `max_tokens`. Writing leaves out values that are at their
+//! defaults, in vLLM's order; `max_tokens` is always written, since leaving it out stands for all the room there is
+//! (vLLM leaves out 16).
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -41,13 +43,13 @@ pub(super) struct SamplingParamsFields {
     pub sampling: SamplingFields,
 }
 
-/// Tokens to generate.
+/// The number of tokens to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum MaxTokens {
-    /// As many as the model's own limit and the room allow.
+    /// The number is as large as the model's own limit and the room allow.
     #[default]
     Absent,
-    /// As many as are said; null is the room.
+    /// The request sets the number; null stands for the room.
     Given(Option<i64>),
 }
 
@@ -57,20 +59,20 @@ impl<'de> Deserialize<'de> for MaxTokens {
     }
 }
 
-/// Alternatives to show at each position, the sampled token among them; `None` is all that there are.
+/// The number of alternatives to show at each position, the sampled token among them; `None` shows all that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shown(pub(super) Option<usize>);
 
-/// Valid parameters, and how many alternatives are shown.
+/// Valid parameters, and the number of alternatives that are shown.
 #[derive(Debug)]
 pub(super) struct ResolvedParams {
     pub(super) sampling: Sampling,
-    /// Alternatives to show, where log-probs are reported.
+    /// How many alternatives to show, if log-probs are reported.
     pub(super) shown: Option<Shown>,
 }
 
 impl SamplingParamsFields {
-    /// Whether text is made at all.
+    /// Whether tokens are put into text at all.
     pub(super) fn makes_text(&self) -> bool {
         self.detokenize.unwrap_or(true)
     }
@@ -78,7 +80,7 @@ impl SamplingParamsFields {
     /// Checks the parameters.
     pub(super) fn resolve(mut self, api: &Api) -> Result<ResolvedParams, ApiError> {
         self.refuse_unserved()?;
-        // The engine takes any number of stop strings; four are the limit of the other endpoints.
+        // vLLM's engine takes any number of stop strings; four are the limit of the other endpoints.
         let stops = match self.sampling.stop.take() {
             None => Vec::new(),
             Some(Stop::One(stop)) => vec![stop],
@@ -117,9 +119,9 @@ impl SamplingParamsFields {
         }
     }
 
-    /// With k alternatives asked for k are shown, the sampled token first, and that one always.
-    ///
-    /// vLLM shows nothing for `logprob_token_ids` alone, which is what its own render asks for.
+    /// Reads `logprobs`. If k alternatives are asked for, k are shown with the sampled token first, and that one is
+    /// shown even with a k of 0. vLLM shows nothing for `logprob_token_ids` alone, which is what its own render asks
+    /// for.
     fn logprobs(&self) -> Result<(Option<Logprobs>, Option<Shown>), ApiError> {
         let chosen = self.sampling.logprob_token_ids.as_ref().map(Vec::len);
         match (self.logprobs, chosen) {
@@ -147,24 +149,24 @@ impl SamplingParamsFields {
     }
 }
 
-/// Parameters to be written: a request's fields, and what became of them.
+/// The parameters to be written: a request's fields, and their checked values.
 pub(in crate::api::token_io) struct Rendered<'a> {
-    /// As sent.
+    /// The fields as they were sent.
     pub(in crate::api::token_io) fields: &'a SamplingFields,
-    /// As checked.
+    /// The sampling as it was checked.
     pub(in crate::api::token_io) sampling: &'a Sampling,
-    /// Clamped to the room that the prompt leaves.
+    /// The number of tokens to generate, clamped to the room that the prompt leaves.
     pub(in crate::api::token_io) max_tokens: usize,
-    /// Alternatives a position, as sent; -1 is all.
+    /// The number of alternatives for each position as it was sent; -1 stands for all.
     pub(in crate::api::token_io) logprobs: Option<i64>,
-    /// Of a stream.
+    /// Whether the request asks for a stream.
     pub(in crate::api::token_io) stream: bool,
-    /// The constraint, as `structured_outputs` says it.
+    /// The constraint, in the form of `structured_outputs`.
     pub(in crate::api::token_io) structured_outputs: Option<Value>,
 }
 
 impl Rendered<'_> {
-    /// The parameters as `/inference/v1/generate` takes them.
+    /// Returns the parameters as `/inference/v1/generate` takes them.
     pub(in crate::api::token_io) fn params(&self, policy: &SamplingPolicy) -> Map<String, Value> {
         let mut params = Map::new();
         self.add_distribution(policy, &mut params);
@@ -189,7 +191,7 @@ impl Rendered<'_> {
             params.insert(name.to_owned(), number(asked, default, neutral));
         }
         params.insert("temperature".to_owned(), number(fields.temperature, defaults.temperature, 1.0));
-        // Greedy sampling has no truncation.
+        // Greedy sampling does not use these limits.
         if !self.sampling.is_greedy() {
             params.insert("top_p".to_owned(), number(fields.top_p, defaults.top_p, 1.0));
             if let Some(top_k) = fields.top_k.or(defaults.top_k).filter(|&top_k| top_k != 0) {
@@ -227,7 +229,7 @@ impl Rendered<'_> {
         if let Some(ids) = chosen {
             params.insert("logprob_token_ids".to_owned(), json!(ids));
         }
-        // Calls and reasoning may be marked by special tokens.
+        // The format may mark calls and reasoning with special tokens, so they must stay in the text.
         if !text.skip_special_tokens || text.format.special_tokens() != SpecialTokens::AsAsked {
             params.insert("skip_special_tokens".to_owned(), json!(false));
         }
@@ -237,7 +239,7 @@ impl Rendered<'_> {
         if text.include_stop_str_in_output {
             params.insert("include_stop_str_in_output".to_owned(), json!(true));
         }
-        // vLLM's names of what is reported: 1 is each piece, 2 the whole.
+        // vLLM's numbers for the kinds of output: 1 reports each piece, and 2 the whole.
         params.insert("output_kind".to_owned(), json!(if self.stream { 1 } else { 2 }));
         params.insert("skip_clone".to_owned(), json!(true));
         let longest = text.stop.iter().map(|stop| stop.chars().count()).max().unwrap_or(0);

@@ -217,7 +217,7 @@ pub(in crate::api::token_io) struct RenderedRequest {
 }
 
 impl Default for RenderedRequest {
-    /// Nothing to generate, in ids.
+    /// Makes a request without ids and parameters, with all other fields at their defaults.
     fn default() -> Self {
         Self {
             request_id: String::new(),

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions/render`: the request that a chat completion would be, in token ids.
+//! `POST /v1/chat/completions/render`: turns a chat completion into a request in token ids.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `POST /v1/completions/render`: the requests that a text completion would be, in token ids.
+//! `POST /v1/completions/render`: turns a text completion into requests in token ids.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What both render endpoints do: fields that only they read, and the request that a prompt would be.
+//! The parts that both render endpoints share: the fields that only they read, and the request that a prompt becomes.
 
 pub(super) mod chat;
 pub(super) mod completion;
@@ -21,7 +21,7 @@ use crate::{
     turn::{Asker, Sampling, in_flight},
 };
 
-/// Fields of a chat or text completion that only a render reads, or reads as they were sent.
+/// Fields of a chat or text completion that only a render reads, or that it reads as they were sent.
 #[derive(Debug, Deserialize)]
 struct RenderFields {
     return_token_offsets: Option<bool>,
@@ -36,7 +36,7 @@ impl Body for RenderFields {
     const RULES: &'static Rules = &validate::ANY;
 }
 
-/// The fields of `structured_outputs`, in vLLM's order, at their defaults.
+/// The fields of `structured_outputs`, in vLLM's order.
 const CONSTRAINTS: [&str; 9] = [
     "json",
     "regex",
@@ -50,7 +50,7 @@ const CONSTRAINTS: [&str; 9] = [
 ];
 
 impl RenderFields {
-    /// Refuses what cannot be written down as parameters.
+    /// Refuses fields that cannot be written down as parameters.
     fn check(&self) -> Result<(), ApiError> {
         if self.use_beam_search.as_ref().is_some_and(|value| *value != Value::Bool(false) && !value.is_null()) {
             return Err(ApiError::invalid_request("Beam search is not supported by the render endpoint"));
@@ -64,7 +64,8 @@ impl RenderFields {
         Ok(())
     }
 
-    /// The constraint of the answer as the engine takes it; `response_format` adds to `structured_outputs`, as in vLLM.
+    /// Returns the constraint on the answer as vLLM's engine takes it; `response_format` adds to `structured_outputs`,
+    /// as in vLLM.
     fn structured_outputs(&self) -> Option<Value> {
         let mut given = self.structured_outputs.clone().unwrap_or_default();
         let format = self.response_format.as_ref();
@@ -87,13 +88,13 @@ impl RenderFields {
     }
 }
 
-/// A chat or text completion that is put into ids, but for its prompts.
+/// A chat or text completion that is put into ids, without its prompts.
 struct Rendering {
     caller: Caller,
     own: RenderFields,
-    /// As sent.
+    /// The sampling fields as they were sent.
     fields: SamplingFields,
-    /// Alternatives a position, as sent.
+    /// The number of alternatives for each position as it was sent.
     logprobs: Option<i64>,
     model: Option<String>,
     stream: bool,
@@ -101,7 +102,7 @@ struct Rendering {
 }
 
 impl Rendering {
-    /// The request that a prompt would be.
+    /// Makes the request that a prompt becomes.
     async fn request(
         &self,
         api: &Api,
@@ -135,7 +136,8 @@ impl Rendering {
     }
 }
 
-/// Where each of `ids` stands in their text, in characters; `None` where the text does not encode to exactly them.
+/// Returns the offsets of each of `ids` in their text, in characters; `None` if the text does not encode to exactly
+/// these ids.
 async fn token_offsets(api: &Api, ids: &Arc<[TokenId]>) -> Result<Option<Vec<Offsets>>, ApiError> {
     let (tokenizer, ids) = (Arc::clone(api.turns.tokenizer()), Arc::clone(ids));
     let offsets = move || {
