@@ -187,6 +187,10 @@ impl TokenSpelling<'_> {
     }
 }
 
+/// The number of alternatives to show at each position, the sampled token among them; `None` shows all that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::api) struct ShownAlternatives(pub(in crate::api) Option<usize>);
+
 /// Returns the alternatives that are shown. If `k` are asked for, these are the sampled token and then the best ones,
 /// `k` in all. vLLM puts the sampled token first and then cuts the list, so that it is always shown, except with a `k`
 /// of 0.

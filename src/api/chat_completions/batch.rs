@@ -17,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     request::ChatTurn,
-    response::Envelope,
+    response::ChatEnvelope,
     types::{ChatCompletion, ChatCompletionRequest},
 };
 use crate::{
@@ -84,11 +84,11 @@ async fn create_batch_chat_completion(
         // The answers go out as one, and are about equally long.
         api.turns.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
         all.push(prepared);
-        envelopes.push(Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
+        envelopes.push(ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
     }
     // Nothing is sampled before it is known that every conversation can be served.
     let completions = collect(api.turns.start(all).map_err(ApiError::from), count).await?;
-    Ok(Json(Envelope::answer_batch(&envelopes, completions)?).into_response())
+    Ok(Json(ChatEnvelope::answer_batch(&envelopes, completions)?).into_response())
 }
 
 fn refuse(field: &'static str, what: &str) -> ApiError {

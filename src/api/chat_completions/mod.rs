@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{generation::collect, turn::PreparedTurn};
 use request::ChatTurn;
-use response::{Chunks, Envelope};
+use response::{ChatChunks, ChatEnvelope};
 use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -99,12 +99,12 @@ async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest)
     let ChatTurn { id, turn, shown, stream_interval, delivery } = ChatTurn::new(request, &caller, &api)?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);
-    let envelope = Envelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
+    let envelope = ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
         Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, sampling.n);
-            sse::respond(events, Chunks::new(envelope, &sampling, include_usage, continuous_usage))
+            sse::respond(events, ChatChunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };
     Ok(TokenContinuity::from(&prompt.verdict).announce(response))

@@ -1,6 +1,6 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
-use super::{rules::NO_TOP_LOGPROBS, shown::Shown, types::ChatCompletionRequest};
+use super::{rules::NO_TOP_LOGPROBS, shown::ShownInChat, types::ChatCompletionRequest};
 use crate::{
     api::{
         Api, answer_id,
@@ -23,7 +23,7 @@ use crate::{
 pub(in crate::api) struct ChatTurn {
     pub(in crate::api) id: String,
     pub(in crate::api) turn: Turn,
-    pub(in crate::api) shown: Shown,
+    pub(in crate::api) shown: ShownInChat,
     /// The number of tokens in a chunk in the middle of a stream.
     pub(super) stream_interval: usize,
     pub(super) delivery: Delivery,
@@ -58,7 +58,7 @@ impl ChatTurn {
         if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
-        let shown = Shown::new(&request, top_logprobs, tools.choice, api)?;
+        let shown = ShownInChat::new(&request, top_logprobs, tools.choice, api)?;
         // A stream has no place for log-probs of the prompt.
         if shown.echo.is_some() && delivery == Delivery::Json {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));

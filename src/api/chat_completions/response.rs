@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     deltas,
-    shown::Shown,
+    shown::ShownInChat,
     types::{
         AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
         ChunkDelta, NamedLogprob, TokenLogprob,
@@ -45,7 +45,7 @@ pub(in crate::api) fn ending(finish: &Finish, called: bool, choice: &ToolChoice)
 
 /// The values that all parts of one answer have in common.
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of the request")]
-pub(in crate::api) struct Envelope {
+pub(in crate::api) struct ChatEnvelope {
     api: Arc<Api>,
     id: String,
     created: u64,
@@ -59,7 +59,7 @@ pub(in crate::api) struct Envelope {
     logprobs: bool,
     prompt_logprobs: bool,
     tokens_as_ids: bool,
-    shown: Shown,
+    shown: ShownInChat,
     /// Whether an answer that says nothing has null for its content, instead of an empty text.
     silence_is_null: bool,
     /// Whether the server parses reasoning, so that usage counts its tokens.
@@ -67,8 +67,14 @@ pub(in crate::api) struct Envelope {
     calls_read: Option<ParserCounter>,
 }
 
-impl Envelope {
-    pub(in crate::api) fn new(api: Arc<Api>, id: String, prompt: &Prompted, sampling: &Sampling, shown: Shown) -> Self {
+impl ChatEnvelope {
+    pub(in crate::api) fn new(
+        api: Arc<Api>,
+        id: String,
+        prompt: &Prompted,
+        sampling: &Sampling,
+        shown: ShownInChat,
+    ) -> Self {
         let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
         let token_continuity =
             (prompt.asks_for_continuity || asks_for_ids).then(|| TokenContinuity::from(&prompt.verdict));
@@ -97,7 +103,7 @@ impl Envelope {
         id: String,
         prompt_token_ids: Arc<[TokenId]>,
         sampling: &Sampling,
-        (logprobs, shown): (bool, Shown),
+        (logprobs, shown): (bool, ShownInChat),
     ) -> Self {
         Self {
             id,
@@ -268,8 +274,8 @@ impl Envelope {
 }
 
 /// Turns the events of `n` choices into chunks.
-pub(super) struct Chunks {
-    envelope: Envelope,
+pub(super) struct ChatChunks {
+    envelope: ChatEnvelope,
     include_usage: bool,
     continuous_usage: bool,
     /// Whether the first chunks have been sent.
@@ -283,9 +289,9 @@ pub(super) struct Chunks {
     details: Option<PromptTokensDetails>,
 }
 
-impl Chunks {
+impl ChatChunks {
     pub(in crate::api) fn new(
-        envelope: Envelope,
+        envelope: ChatEnvelope,
         sampling: &Sampling,
         include_usage: bool,
         continuous_usage: bool,
@@ -399,7 +405,7 @@ impl Chunks {
     }
 }
 
-impl sse::Chunks for Chunks {
+impl sse::Chunks for ChatChunks {
     type Chunk = ChatCompletionChunk;
 
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {

@@ -8,7 +8,7 @@ use crate::{
 
 /// The choices of a request about what its answer shows.
 #[derive(Debug, Clone)]
-pub(in crate::api) struct Shown {
+pub(in crate::api) struct ShownInChat {
     /// The number of alternatives shown for each token; `None` shows all that there are.
     pub(super) top_logprobs: Option<usize>,
     /// The role of the answer.
@@ -21,7 +21,7 @@ pub(in crate::api) struct Shown {
     pub(in crate::api) reasoning: bool,
 }
 
-impl Shown {
+impl ShownInChat {
     /// Returns the defaults, for ids that come without their request.
     pub(in crate::api) fn plain(api: &Api) -> Self {
         let role = api.turns.policies.requests.response_role.clone();

@@ -26,7 +26,7 @@ use crate::{
     turn::{Asker, Prepared},
 };
 use request::CompletionTurn;
-use response::{Chunks, Envelope};
+use response::{CompletionChunks, CompletionEnvelope};
 use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -72,12 +72,12 @@ async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> 
     let (choices, delivery, stream_interval) =
         (turn.prompts.len() * turn.sampling.n, turn.delivery, turn.stream_interval);
     let events = api.turns.start(prepared).map_err(ApiError::from);
-    let envelope = Envelope::new(Arc::clone(&api), turn);
+    let envelope = CompletionEnvelope::new(Arc::clone(&api), turn);
     match delivery {
         Delivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
         Delivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, choices);
-            Ok(sse::respond(events, Chunks::new(envelope, include_usage, continuous_usage)))
+            Ok(sse::respond(events, CompletionChunks::new(envelope, include_usage, continuous_usage)))
         }
     }
 }

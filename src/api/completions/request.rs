@@ -9,7 +9,9 @@ use super::{
 use crate::{
     TokenId,
     api::{
-        Api, answer_id,
+        Api,
+        answer::output::ShownAlternatives,
+        answer_id,
         fields::{
             before::not_positive,
             sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
@@ -39,7 +41,7 @@ pub(in crate::api) struct CompletionTurn {
     pub(in crate::api) id: String,
     pub(in crate::api) prompts: Vec<Prompt>,
     pub(in crate::api) sampling: Sampling,
-    pub(in crate::api) logprobs: Option<ShownLogprobs>,
+    pub(in crate::api) logprobs: Option<ShownAlternatives>,
     pub(in crate::api) delivery: Delivery,
     /// The number of tokens in a chunk in the middle of a stream.
     pub(in crate::api) stream_interval: usize,
@@ -47,10 +49,6 @@ pub(in crate::api) struct CompletionTurn {
     /// Whether the prompt is only repeated (`echo` with 0 tokens); the engine still samples one token, as in vLLM.
     pub(in crate::api) prompt_only: bool,
 }
-
-/// The number of alternatives to show at each position; `None` shows all that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::api) struct ShownLogprobs(pub(in crate::api) Option<usize>);
 
 impl CompletionTurn {
     pub(in crate::api) async fn new(
@@ -97,14 +95,14 @@ impl CompletionTurn {
 
 /// Reads `logprobs`. If k alternatives are asked for, k + 1 may be shown, because the sampled token is always among
 /// them.
-fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<ShownLogprobs>), ApiError> {
+fn logprobs(request: &CompletionRequest) -> Result<(Option<Logprobs>, Option<ShownAlternatives>), ApiError> {
     let all = request.sampling.logprob_token_ids.as_ref().is_some_and(|ids| !ids.is_empty());
     match request.logprobs {
         None => Ok((None, None)),
-        Some(-1) => Ok((Some(Logprobs::All), Some(ShownLogprobs(None)))),
+        Some(-1) => Ok((Some(Logprobs::All), Some(ShownAlternatives(None)))),
         Some(asked) => {
             let top = usize::try_from(asked).map_err(|_| ApiError::invalid("logprobs", not_positive("logprobs")))?;
-            Ok((Some(Logprobs::Top(top)), Some(ShownLogprobs((!all).then_some(top + 1)))))
+            Ok((Some(Logprobs::Top(top)), Some(ShownAlternatives((!all).then_some(top + 1)))))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::{
-    request::{CompletionTurn, Prompt, ShownLogprobs},
+    request::{CompletionTurn, Prompt},
     types::{CompletionAnswer, CompletionChoice, CompletionChunk, CompletionChunkChoice, CompletionLogprobs},
 };
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
     api::{
         Api,
         answer::output::{
-            DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, StreamedUsage, TokenSpelling, Usage, created,
-            finish_fields, prompt_logprobs, shown_alternatives,
+            DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, ShownAlternatives, StreamedUsage, TokenSpelling,
+            Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
         http::{error::ApiError, sse},
     },
@@ -23,13 +23,13 @@ use crate::{
 };
 
 /// The values that all parts of one answer have in common.
-pub(in crate::api) struct Envelope {
+pub(in crate::api) struct CompletionEnvelope {
     api: Arc<Api>,
     created: u64,
     turn: CompletionTurn,
 }
 
-impl Envelope {
+impl CompletionEnvelope {
     pub(in crate::api) fn new(api: Arc<Api>, turn: CompletionTurn) -> Self {
         Self { api, created: created(), turn }
     }
@@ -125,7 +125,7 @@ impl Envelope {
     }
 
     fn add(&self, tokens: &[SampledToken], out: &mut Logprobs) -> Result<(), ApiError> {
-        let Some(ShownLogprobs(shown)) = self.turn.logprobs else { return Ok(()) };
+        let Some(ShownAlternatives(shown)) = self.turn.logprobs else { return Ok(()) };
         let spelling = self.spelling();
         // An empty piece of a stream has empty lists, rather than null.
         out.lists.get_or_insert_default();
@@ -195,15 +195,15 @@ struct Progress {
 }
 
 /// Turns the events of all choices into chunks.
-pub(super) struct Chunks {
-    envelope: Envelope,
+pub(super) struct CompletionChunks {
+    envelope: CompletionEnvelope,
     include_usage: bool,
     continuous_usage: bool,
     progress: Vec<Progress>,
 }
 
-impl Chunks {
-    pub(in crate::api) fn new(envelope: Envelope, include_usage: bool, continuous_usage: bool) -> Self {
+impl CompletionChunks {
+    pub(in crate::api) fn new(envelope: CompletionEnvelope, include_usage: bool, continuous_usage: bool) -> Self {
         let choices = envelope.turn.prompts.len() * envelope.turn.sampling.n;
         let progress = std::iter::repeat_with(Progress::default).take(choices).collect();
         Self { envelope, include_usage, continuous_usage, progress }
@@ -246,7 +246,7 @@ impl Chunks {
     }
 }
 
-impl sse::Chunks for Chunks {
+impl sse::Chunks for CompletionChunks {
     type Chunk = CompletionChunk;
 
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<CompletionChunk>, ApiError> {

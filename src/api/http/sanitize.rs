@@ -24,12 +24,12 @@ fn without_addresses(text: &str) -> Cow<'_, str> {
     let mut parts = text.split(START);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let behind = part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
-        if behind.len() == part.len() || !behind.starts_with('>') {
+        let after = part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+        if after.len() == part.len() || !after.starts_with('>') {
             out.push_str(START);
             out.push_str(part);
         } else {
-            out.push_str(behind);
+            out.push_str(after);
         }
     }
     Cow::Owned(out)
@@ -80,8 +80,8 @@ fn steps(text: &str, of_name: fn(char) -> bool) -> (usize, usize) {
 
 /// Returns the length of a path below one of the roots.
 fn system_path(text: &str) -> Option<usize> {
-    let behind = text.strip_prefix('/')?;
-    let root = ROOTS.iter().find(|root| behind.strip_prefix(**root).is_some_and(|rest| rest.starts_with('/')))?;
+    let after = text.strip_prefix('/')?;
+    let root = ROOTS.iter().find(|root| after.strip_prefix(**root).is_some_and(|rest| rest.starts_with('/')))?;
     let start = root.len() + 1;
     let (length, count) = steps(&text[start..], |c| is_word(c) || c == '.' || c == '-');
     (count > 0).then_some(start + length)

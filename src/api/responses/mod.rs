@@ -26,7 +26,7 @@ use axum::{
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub use records::Records as Responses;
+pub use records::Responses;
 
 use super::{
     Api,

@@ -28,7 +28,7 @@ use crate::{
 
 /// The choices of a request about what its answer shows besides items.
 #[derive(Debug, Clone)]
-pub(super) struct Shown {
+pub(super) struct ShownInResponse {
     /// Whether the last item shows the ids.
     pub(super) token_ids: bool,
     /// How the log-probs of the text are shown; `None` if they are not.
@@ -73,7 +73,7 @@ pub(super) struct Writer {
     api: Arc<Api>,
     response: ResponseObject,
     prompt_token_ids: Arc<[TokenId]>,
-    shown: Shown,
+    shown: ShownInResponse,
     completion: Completion,
     /// The number of tokens before those that were added last. An item that is followed by another one ends there.
     before: usize,
@@ -97,7 +97,12 @@ pub(super) struct Written {
 
 impl Writer {
     /// Makes a writer of the answer, which starts as `response`.
-    pub(super) fn new(api: Arc<Api>, response: ResponseObject, prompt_token_ids: Arc<[TokenId]>, shown: Shown) -> Self {
+    pub(super) fn new(
+        api: Arc<Api>,
+        response: ResponseObject,
+        prompt_token_ids: Arc<[TokenId]>,
+        shown: ShownInResponse,
+    ) -> Self {
         Self {
             api,
             response,

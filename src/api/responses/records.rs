@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The responses of a server.
-pub struct Records {
+pub struct Responses {
     store: Arc<dyn ResponseStore>,
     reservations: Reservations,
 }
@@ -76,7 +76,7 @@ impl Record {
     }
 }
 
-impl Records {
+impl Responses {
     /// Keeps records in `store`.
     pub fn new(store: Arc<dyn ResponseStore>) -> Self {
         Self { store, reservations: Reservations::default() }

@@ -8,7 +8,7 @@ use super::{
     context::Context,
     input::{Carried, Fold, Folded, items},
     key::ResponseKey,
-    output::{Shown, ShownLogprobs, fresh_id},
+    output::{ShownInResponse, ShownLogprobs, fresh_id},
     records::Record,
     reservations::Reservation,
     tools::{Tools, with_keys},
@@ -35,7 +35,7 @@ const REASONING_KEYS: [&str; 5] = ["context", "effort", "generate_summary", "mod
 /// A valid request.
 pub(super) struct ResponseTurn {
     pub(super) turn: Turn,
-    pub(super) shown: Shown,
+    pub(super) shown: ShownInResponse,
     pub(super) stream: bool,
     pub(super) background: bool,
     /// The record to be stored, and the reservation of its id; `None` if nothing is stored.
@@ -86,7 +86,7 @@ impl ResponseTurn {
         let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
         let (sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
-        let shown = Shown { stream_interval, ..shown(&request, &sampling, tools.custom.clone()) };
+        let shown = ShownInResponse { stream_interval, ..shown(&request, &sampling, tools.custom.clone()) };
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_output_tokens.or(Some(1)));
         let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
@@ -236,10 +236,10 @@ fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> 
     }
 }
 
-fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<String>) -> Shown {
+fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<String>) -> ShownInResponse {
     let top = request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0);
     let logprobs = sampling.wants_logprobs().then_some(ShownLogprobs { top, as_ids: sampling.tokens_as_ids });
-    Shown {
+    ShownInResponse {
         token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),
         logprobs,
         messages: request.enable_response_messages.unwrap_or(false),
@@ -354,7 +354,7 @@ impl Repeated {
         api: &Api,
         prompt: &Prompted,
         params: &ValidSamplingParams,
-        shown: &Shown,
+        shown: &ShownInResponse,
     ) -> ResponseObject {
         let token_continuity =
             (shown.token_ids || self.asks_for_continuity).then(|| TokenContinuity::from(&prompt.verdict));

@@ -23,8 +23,8 @@ use crate::{
         },
         chat_completions::{
             request::ChatTurn,
-            response::{Envelope, ending},
-            shown::Shown,
+            response::{ChatEnvelope, ending},
+            shown::ShownInChat,
             types::{ChatCompletion, ChatCompletionRequest, ChoiceLogprobs, ChunkToolCall},
         },
         fields::sampling::SamplingFields,
@@ -136,7 +136,7 @@ async fn derender_chat_completion(
                        detokenization would leak raw parser markup into content.";
         return Err(ApiError::invalid_request(message));
     }
-    let how = How::new(request.chat_request.take(), &api)?;
+    let how = Derendering::new(request.chat_request.take(), &api)?;
     // Decoding a long answer takes a while, so it has a thread of its own.
     tokio::task::spawn_blocking(move || match request.stream {
         Some(true) => piece(&api, &how, request).map(|chunk| Json(DerenderedChat::Event(Box::new(chunk)))),
@@ -147,29 +147,29 @@ async fn derender_chat_completion(
 }
 
 /// The request's choices of how the ids become an answer.
-struct How {
+struct Derendering {
     sampling: Sampling,
-    shown: Shown,
+    shown: ShownInChat,
 }
 
-impl How {
+impl Derendering {
     fn new(request: Option<ChatCompletionRequest>, api: &Api) -> Result<Self, ApiError> {
         let Some(request) = request else {
             let sampling =
                 SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())?;
-            return Ok(Self { sampling, shown: Shown::plain(api) });
+            return Ok(Self { sampling, shown: ShownInChat::plain(api) });
         };
         let turn = ChatTurn::new(request, &Caller::default(), api)?;
         Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
     }
 
-    fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[GivenChoice]) -> Envelope {
+    fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[GivenChoice]) -> ChatEnvelope {
         let logprobs = choices.iter().any(GivenChoice::has_logprobs);
-        Envelope::of_recording(Arc::clone(api), id, prompt.into(), &self.sampling, (logprobs, self.shown.clone()))
+        ChatEnvelope::of_recording(Arc::clone(api), id, prompt.into(), &self.sampling, (logprobs, self.shown.clone()))
     }
 }
 
-fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<ChatCompletion, ApiError> {
+fn whole(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Result<ChatCompletion, ApiError> {
     let Some(mut response) = request.generate_response else {
         return Err(missing_of("generate_response", 1));
     };
@@ -204,7 +204,7 @@ fn whole(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Chat
     })
 }
 
-fn piece(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<DerenderedChatChunk, ApiError> {
+fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Result<DerenderedChatChunk, ApiError> {
     let Some(chunk) = request.generate_chunk else {
         return Err(missing_of("generate_chunk", 1));
     };
@@ -240,10 +240,10 @@ fn piece(api: &Arc<Api>, how: &How, request: DerenderChatRequest) -> Result<Dere
 
 fn whole_choice(
     api: &Api,
-    how: &How,
+    how: &Derendering,
     state: &mut StreamState,
     given: &GivenChoice,
-    envelope: &Envelope,
+    envelope: &ChatEnvelope,
 ) -> Result<WholeChatChoice, ApiError> {
     let completion = state.script(&how.sampling).play_on(api, state, given)?;
     state.add(&completion.tokens)?;

@@ -16,14 +16,14 @@ use crate::{
     TokenId,
     api::{
         Api,
-        answer::output::{DetailedUsage, Usage, created, finish_fields},
+        answer::output::{DetailedUsage, ShownAlternatives, Usage, created, finish_fields},
         body::{
             extract::JsonBody,
             validate::{self, Body, Rules},
         },
         completions::{
-            request::{CompletionTurn, Prompt, ShownLogprobs},
-            response::Envelope,
+            request::{CompletionTurn, Prompt},
+            response::CompletionEnvelope,
             types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest, PromptInput},
         },
         fields::{
@@ -187,7 +187,7 @@ fn whole(
         return Err(ApiError::invalid("echo", "the request has another number of prompts than there are answers"));
     }
     turn.id.clone_from(&first.request_id);
-    let shown = turn.logprobs.unwrap_or(ShownLogprobs(None));
+    let shown = turn.logprobs.unwrap_or(ShownAlternatives(None));
     turn.logprobs =
         responses.iter().flat_map(|response| &response.choices).any(GivenChoice::has_logprobs).then_some(shown);
     let echoed = std::mem::take(&mut turn.prompts);
@@ -206,7 +206,7 @@ fn whole(
     }
     // Each choice has its own prompt in the list.
     turn.sampling.n = 1;
-    let envelope = Envelope::new(Arc::clone(api), turn);
+    let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::with_capacity(completions.len());
     for (index, (completion, has_logprobs, knows_prompt)) in completions.iter().enumerate() {
         let mut choice = envelope.choice(index, completion)?;
@@ -277,9 +277,9 @@ fn piece(
     }
     let prompt = known_prompt(asked.as_ref(), chunk.prompt_token_ids.as_ref(), api)?;
     let mut state = StreamState::of(request.stream_state, prompt)?;
-    turn.logprobs = Some(turn.logprobs.unwrap_or(ShownLogprobs(None)));
+    turn.logprobs = Some(turn.logprobs.unwrap_or(ShownAlternatives(None)));
     let (script, return_token_ids) = (state.script(&turn.sampling), turn.sampling.return_token_ids);
-    let envelope = Envelope::new(Arc::clone(api), turn);
+    let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::new();
     for given in &chunk.choices {
         let completion = script.play_on(api, &state, given)?;

@@ -34,7 +34,7 @@ use crate::{
     turn::Asker,
 };
 use request::GenerateTurn;
-use response::{Chunks, Envelope};
+use response::{GenerateChunks, GenerateEnvelope};
 use types::{GenerateAnswer, GenerateChunk, GenerateRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -69,13 +69,13 @@ async fn generate(
     let names = vec![turn.id.as_str().into()];
     let prepared = api.turns.prepare_ids(asker, &turn.prompt_token_ids, &mut turn.sampling, names).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);
-    // The envelope is made before the first token is sampled; see `Envelope::weight_versions`.
-    let envelope = Envelope::new(Arc::clone(&api), turn);
+    // The envelope is made before the first token is sampled; see `GenerateEnvelope::weight_versions`.
+    let envelope = GenerateEnvelope::new(Arc::clone(&api), turn);
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     Ok(match delivery {
         Delivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
         Delivery::Stream { include_usage, continuous_usage } => {
-            sse::respond(events, Chunks::new(envelope, n, include_usage, continuous_usage))
+            sse::respond(events, GenerateChunks::new(envelope, n, include_usage, continuous_usage))
         }
     })
 }

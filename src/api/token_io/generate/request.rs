@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{
-    sampling_params::Shown,
-    types::{GenerateRequest, OutputMode},
-};
+use super::types::{GenerateRequest, OutputMode};
 use crate::{
     TokenId,
     api::{
-        Api, answer_id,
+        Api,
+        answer::output::ShownAlternatives,
+        answer_id,
         fields::{
             cache_salt::cache_salt,
             sampling::rules::NO_PROMPT_LOGPROBS,
@@ -33,7 +32,7 @@ pub(super) struct GenerateTurn {
     pub(super) prompt_token_ids: Arc<[TokenId]>,
     pub(super) sampling: Sampling,
     /// How many alternatives to show, if log-probs are reported.
-    pub(super) shown: Option<Shown>,
+    pub(super) shown: Option<ShownAlternatives>,
     pub(super) return_token_ids: bool,
     pub(super) output_mode: OutputMode,
     pub(super) delivery: Delivery,

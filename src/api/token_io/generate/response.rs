@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{
     request::GenerateTurn,
-    sampling_params::Shown,
     types::{
         ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs, OutputMode,
         TextLogprob, TextLogprobs, WeightVersionSpan,
@@ -15,8 +14,8 @@ use crate::{
     api::{
         Api,
         answer::output::{
-            DetailedUsage, PromptTokensDetails, StreamedUsage, TokenSpelling, Usage, created, finish_fields,
-            prompt_logprobs, shown_alternatives, spelt_id,
+            DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
+            finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
         },
         http::{error::ApiError, sse},
     },
@@ -26,7 +25,7 @@ use crate::{
 };
 
 /// The values that all parts of one answer have in common.
-pub(super) struct Envelope {
+pub(super) struct GenerateEnvelope {
     api: Arc<Api>,
     created: u64,
     turn: GenerateTurn,
@@ -34,7 +33,7 @@ pub(super) struct Envelope {
     weight_version: u64,
 }
 
-impl Envelope {
+impl GenerateEnvelope {
     pub(super) fn new(api: Arc<Api>, turn: GenerateTurn) -> Self {
         let weight_version = api.turns.generator.engine().weight_version();
         Self { created: created(), weight_version, turn, api }
@@ -113,7 +112,7 @@ impl Envelope {
     }
 
     fn logprobs(&self, tokens: &[SampledToken]) -> Result<Option<GenerateLogprobs>, ApiError> {
-        let Some(Shown(shown)) = self.turn.shown else { return Ok(None) };
+        let Some(ShownAlternatives(shown)) = self.turn.shown else { return Ok(None) };
         Ok(Some(match self.turn.output_mode {
             OutputMode::Tokens => {
                 let content = tokens.iter().map(|token| by_id(token, shown)).collect();
@@ -164,8 +163,8 @@ fn by_id(token: &SampledToken, shown: Option<usize>) -> IdLogprobs {
 }
 
 /// Turns the events of `n` choices into chunks.
-pub(super) struct Chunks {
-    envelope: Envelope,
+pub(super) struct GenerateChunks {
+    envelope: GenerateEnvelope,
     include_usage: bool,
     continuous_usage: bool,
     /// Whether the prompt has not been sent yet; the first choice that begins sends it.
@@ -174,8 +173,8 @@ pub(super) struct Chunks {
     details: Option<PromptTokensDetails>,
 }
 
-impl Chunks {
-    pub(super) fn new(envelope: Envelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
+impl GenerateChunks {
+    pub(super) fn new(envelope: GenerateEnvelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
         Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled: vec![0; n], details: None }
     }
 
@@ -209,7 +208,7 @@ impl Chunks {
     }
 }
 
-impl sse::Chunks for Chunks {
+impl sse::Chunks for GenerateChunks {
     type Chunk = GenerateChunk;
 
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<GenerateChunk>, ApiError> {

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::{
     api::{
         Api,
+        answer::output::ShownAlternatives,
         fields::sampling::{SamplingFields, Stop},
         http::error::ApiError,
     },
@@ -59,16 +60,12 @@ impl<'de> Deserialize<'de> for MaxTokens {
     }
 }
 
-/// The number of alternatives to show at each position, the sampled token among them; `None` shows all that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shown(pub(super) Option<usize>);
-
 /// Valid parameters, and the number of alternatives that are shown.
 #[derive(Debug)]
 pub(super) struct ResolvedParams {
     pub(super) sampling: Sampling,
     /// How many alternatives to show, if log-probs are reported.
-    pub(super) shown: Option<Shown>,
+    pub(super) shown: Option<ShownAlternatives>,
 }
 
 impl SamplingParamsFields {
@@ -122,11 +119,11 @@ impl SamplingParamsFields {
     /// Reads `logprobs`. If k alternatives are asked for, k are shown with the sampled token first, and that one is
     /// shown even with a k of 0. vLLM shows nothing for `logprob_token_ids` alone, which is what its own render asks
     /// for.
-    fn logprobs(&self) -> Result<(Option<Logprobs>, Option<Shown>), ApiError> {
+    fn logprobs(&self) -> Result<(Option<Logprobs>, Option<ShownAlternatives>), ApiError> {
         let chosen = self.sampling.logprob_token_ids.as_ref().map(Vec::len);
         match (self.logprobs, chosen) {
             (None, None) => Ok((None, None)),
-            (None, Some(_)) => Ok((Some(Logprobs::Top(0)), Some(Shown(None)))),
+            (None, Some(_)) => Ok((Some(Logprobs::Top(0)), Some(ShownAlternatives(None)))),
             (Some(asked), Some(count)) if i64::try_from(count) != Ok(asked) => {
                 let message = format!(
                     "When both logprobs and logprob_token_ids are set, logprobs must equal len(logprob_token_ids). Got \
@@ -134,8 +131,8 @@ impl SamplingParamsFields {
                 );
                 Err(ApiError::invalid("logprob_token_ids", message))
             }
-            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(Shown(Some(count.max(1)))))),
-            (Some(-1), None) => Ok((Some(Logprobs::All), Some(Shown(None)))),
+            (Some(_), Some(count)) => Ok((Some(Logprobs::Top(count)), Some(ShownAlternatives(Some(count.max(1)))))),
+            (Some(-1), None) => Ok((Some(Logprobs::All), Some(ShownAlternatives(None)))),
             (Some(asked), None) => {
                 let top = usize::try_from(asked).map_err(|_| {
                     let message = format!(
@@ -143,7 +140,7 @@ impl SamplingParamsFields {
                     );
                     ApiError::invalid("logprobs", message)
                 })?;
-                Ok((Some(Logprobs::Top(top)), Some(Shown(Some(top.max(1))))))
+                Ok((Some(Logprobs::Top(top)), Some(ShownAlternatives(Some(top.max(1))))))
             }
         }
     }
