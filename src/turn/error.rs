@@ -72,7 +72,7 @@ pub enum TurnError {
         log_probs: usize,
         /// The most that it may have.
         most: usize,
-        /// A request with at most this many log-probs for each token is never refused.
+        /// A request with at most this many log-probs for each token is never refused for them.
         few: usize,
         /// Whether the log-probs are those of sampled tokens, rather than those of the prompt.
         of_output: bool,

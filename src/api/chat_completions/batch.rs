@@ -24,7 +24,7 @@ use crate::{
     api::{
         Api,
         body::extract::{JsonBody, parse},
-        fields::{conversation::SESSION_HEADER, stream_options::Delivery},
+        fields::{conversation::SESSION_HEADER, stream_options::AnswerDelivery},
         http::{
             caller::Caller,
             error::ApiError,
@@ -76,7 +76,7 @@ async fn create_batch_chat_completion(
     let mut all = Vec::with_capacity(count);
     for (index, request) in requests.into_iter().enumerate() {
         let ChatTurn { id, mut turn, shown, delivery, .. } = ChatTurn::new(request, &caller, &api)?;
-        if delivery != Delivery::Json {
+        if delivery != AnswerDelivery::Json {
             return Err(refuse("stream", "streaming"));
         }
         turn.names.push(format!("{id}_{index}").into());

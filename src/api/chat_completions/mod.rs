@@ -22,7 +22,7 @@ use super::{
     Api,
     answer::token_continuity::TokenContinuity,
     body::extract::{JsonBody, parse},
-    fields::{stream_interval::batched, stream_options::Delivery},
+    fields::{stream_interval::batched, stream_options::AnswerDelivery},
     http::{caller::Caller, error::ApiError, sse, validation_error::missing},
 };
 use crate::{generation::collect, turn::PreparedTurn};
@@ -101,8 +101,8 @@ async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest)
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let envelope = ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
     let response = match delivery {
-        Delivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
-        Delivery::Stream { include_usage, continuous_usage } => {
+        AnswerDelivery::Json => Json(envelope.answer(collect(events, sampling.n).await?)?).into_response(),
+        AnswerDelivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, sampling.n);
             sse::respond(events, ChatChunks::new(envelope, &sampling, include_usage, continuous_usage))
         }

@@ -8,7 +8,7 @@ use crate::{
             before::not_positive,
             conversation::{CarrierFields, Conversation},
             sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
-            stream_options::{Delivery, delivery},
+            stream_options::{AnswerDelivery, delivery},
             tools::ToolFields,
         },
         http::{caller::Caller, error::ApiError},
@@ -26,7 +26,7 @@ pub(in crate::api) struct ChatTurn {
     pub(in crate::api) shown: ShownInChat,
     /// The number of tokens in a chunk in the middle of a stream.
     pub(super) stream_interval: usize,
-    pub(super) delivery: Delivery,
+    pub(super) delivery: AnswerDelivery,
 }
 
 impl ChatTurn {
@@ -55,12 +55,12 @@ impl ChatTurn {
         {
             sampling.demand(constraint);
         }
-        if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != Delivery::Json {
+        if sampling.prompt_logprobs.is_some_and(|top| top > 0) && delivery != AnswerDelivery::Json {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
         let shown = ShownInChat::new(&request, top_logprobs, tools.choice, api)?;
         // A stream has no place for log-probs of the prompt.
-        if shown.echo.is_some() && delivery == Delivery::Json {
+        if shown.echo.is_some() && delivery == AnswerDelivery::Json {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
             report_prompt(&mut sampling, Some(&like_answer), &api.turns.policies.sampling, tokenizer.vocab_size())?;
         }

@@ -222,7 +222,8 @@ impl ChatEnvelope {
         })
     }
 
-    /// Returns the content of a message: next to a forced call it is the empty text, next to other calls it is null.
+    /// Returns the content of a message. If it has no text, its content is empty next to a forced call, and null next to
+    /// other calls.
     fn content(&self, text: String, called: bool) -> Option<String> {
         if let Some(echo) = &self.shown.echo {
             return Some(echo.clone() + &text);

@@ -18,7 +18,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     Api,
     body::extract::{JsonBody, parse},
-    fields::{conversation::session_of, stream_interval::batched, stream_options::Delivery},
+    fields::{conversation::session_of, stream_interval::batched, stream_options::AnswerDelivery},
     http::{caller::Caller, error::ApiError, sse},
 };
 use crate::{
@@ -65,7 +65,7 @@ pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Opti
 /// Answers a valid body.
 async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
     let mut turn = CompletionTurn::new(request, &caller, &api).await?;
-    if turn.delivery == Delivery::Json {
+    if turn.delivery == AnswerDelivery::Json {
         api.turns.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;
     }
     let prepared = prepared(&caller, &mut turn, &api).await?;
@@ -74,8 +74,8 @@ async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> 
     let events = api.turns.start(prepared).map_err(ApiError::from);
     let envelope = CompletionEnvelope::new(Arc::clone(&api), turn);
     match delivery {
-        Delivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
-        Delivery::Stream { include_usage, continuous_usage } => {
+        AnswerDelivery::Json => Ok(Json(envelope.answer(&collect(events, choices).await?)?).into_response()),
+        AnswerDelivery::Stream { include_usage, continuous_usage } => {
             let events = batched(events, stream_interval, choices);
             Ok(sse::respond(events, CompletionChunks::new(envelope, include_usage, continuous_usage)))
         }

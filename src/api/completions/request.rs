@@ -15,7 +15,7 @@ use crate::{
         fields::{
             before::not_positive,
             sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
-            stream_options::{Delivery, delivery},
+            stream_options::{AnswerDelivery, delivery},
         },
         http::{caller::Caller, error::ApiError},
     },
@@ -42,7 +42,7 @@ pub(in crate::api) struct CompletionTurn {
     pub(in crate::api) prompts: Vec<Prompt>,
     pub(in crate::api) sampling: Sampling,
     pub(in crate::api) logprobs: Option<ShownAlternatives>,
-    pub(in crate::api) delivery: Delivery,
+    pub(in crate::api) delivery: AnswerDelivery,
     /// The number of tokens in a chunk in the middle of a stream.
     pub(in crate::api) stream_interval: usize,
     pub(in crate::api) echo: bool,
@@ -72,7 +72,7 @@ impl CompletionTurn {
             &api.turns.policies.sampling,
             api.turns.tokenizer(),
         )?;
-        if delivery != Delivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
+        if delivery != AnswerDelivery::Json && sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::refused("prompt_logprobs", NO_PROMPT_LOGPROBS, None));
         }
         if echo {

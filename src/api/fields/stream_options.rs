@@ -42,7 +42,7 @@ fn no_stream() -> ApiError {
 
 /// How an answer is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::api) enum Delivery {
+pub(in crate::api) enum AnswerDelivery {
     /// One JSON body.
     Json,
     /// Server-sent events.
@@ -54,11 +54,11 @@ pub(in crate::api) enum Delivery {
     },
 }
 
-impl From<Delivery> for turn::Delivery {
-    fn from(delivery: Delivery) -> Self {
+impl From<AnswerDelivery> for turn::Delivery {
+    fn from(delivery: AnswerDelivery) -> Self {
         match delivery {
-            Delivery::Json => Self::Whole,
-            Delivery::Stream { .. } => Self::Streamed,
+            AnswerDelivery::Json => Self::Whole,
+            AnswerDelivery::Stream { .. } => Self::Streamed,
         }
     }
 }
@@ -68,16 +68,16 @@ pub(in crate::api) fn delivery(
     stream: Option<bool>,
     options: Option<StreamOptions>,
     forced: bool,
-) -> Result<Delivery, ApiError> {
+) -> Result<AnswerDelivery, ApiError> {
     if stream != Some(true) {
         // vLLM accepts `{}`, but not an option that is set.
         return match options {
             Some(options) if options != StreamOptions::default() => Err(no_stream()),
-            _ => Ok(Delivery::Json),
+            _ => Ok(AnswerDelivery::Json),
         };
     }
     let options = options.unwrap_or_default();
     let include_usage = options.include_usage.unwrap_or(false) || forced;
     let continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
-    Ok(Delivery::Stream { include_usage, continuous_usage })
+    Ok(AnswerDelivery::Stream { include_usage, continuous_usage })
 }

@@ -45,7 +45,7 @@ fn stop_reason(finish: &Finish, called: bool, choice: &ToolChoice) -> Option<Sto
 
 /// The block that is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum OpenBlock {
     Text,
     Thinking,
 }
@@ -61,7 +61,7 @@ pub(super) struct Blocks {
     sampled: Option<SampledIds>,
     calls_read: Option<ParserCounter>,
     started: bool,
-    open: Option<Open>,
+    open: Option<OpenBlock>,
     /// The index of the block that is open, or of the next one if none is.
     index: usize,
     called: bool,
@@ -148,10 +148,10 @@ impl Blocks {
             sampled.generation_log_probs.extend(delta.tokens.iter().map(|token| token.logprob));
         }
         if let Some(thinking) = delta.reasoning.filter(|thinking| !thinking.is_empty()) {
-            self.write(Open::Thinking, BlockDelta::ThinkingDelta { thinking }, events);
+            self.write(OpenBlock::Thinking, BlockDelta::ThinkingDelta { thinking }, events);
         }
         if !delta.text.is_empty() {
-            self.write(Open::Text, BlockDelta::TextDelta { text: delta.text }, events);
+            self.write(OpenBlock::Text, BlockDelta::TextDelta { text: delta.text }, events);
         }
         for call in delta.tool_calls {
             self.call(call, events);
@@ -162,12 +162,12 @@ impl Blocks {
     }
 
     /// Adds to a block, and begins it if it is not the open one.
-    fn write(&mut self, kind: Open, delta: BlockDelta, events: &mut Vec<MessageEvent>) {
+    fn write(&mut self, kind: OpenBlock, delta: BlockDelta, events: &mut Vec<MessageEvent>) {
         if self.open != Some(kind) {
             self.close(events);
             let content_block = match kind {
-                Open::Text => Block::Text { text: String::new() },
-                Open::Thinking => Block::Thinking { thinking: String::new(), signature: None },
+                OpenBlock::Text => Block::Text { text: String::new() },
+                OpenBlock::Thinking => Block::Thinking { thinking: String::new(), signature: None },
             };
             events.push(MessageEvent::ContentBlockStart { index: self.index, content_block });
             self.open = Some(kind);
@@ -178,7 +178,7 @@ impl Blocks {
     fn close(&mut self, events: &mut Vec<MessageEvent>) {
         let Some(open) = self.open.take() else { return };
         let index = self.index;
-        if open == Open::Thinking {
+        if open == OpenBlock::Thinking {
             let delta = BlockDelta::SignatureDelta { signature: Uuid::new_v4().simple().to_string() };
             events.push(MessageEvent::ContentBlockDelta { index, delta });
         }
@@ -221,12 +221,12 @@ impl Blocks {
 
 /// The message that events add up to; it is not there before its end.
 #[derive(Default)]
-pub(super) struct Fold {
+pub(super) struct MessageFold {
     message: Option<AnswerMessage>,
     ended: bool,
 }
 
-impl Fold {
+impl MessageFold {
     /// Adds the next event.
     pub(super) fn push(&mut self, event: MessageEvent) {
         if let MessageEvent::MessageStart { message } = event {

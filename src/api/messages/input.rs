@@ -37,7 +37,7 @@ pub(super) fn chat_messages(
                 let text = inline_system_text(index, &message.content)?;
                 chat.extend((!text.is_empty()).then(|| Message::text("system", text)));
             }
-            _ => Turn { index, is_user: message.role != "assistant" }.convert(message, &mut chat)?,
+            _ => MessagePlace { index, is_user: message.role != "assistant" }.convert(message, &mut chat)?,
         }
     }
     Ok(chat)
@@ -125,7 +125,7 @@ fn string<'a>(block: &'a Value, key: &str) -> Option<&'a str> {
 
 /// The index of a message, and whether a user sent it.
 #[derive(Clone, Copy)]
-struct Turn {
+struct MessagePlace {
     index: usize,
     is_user: bool,
 }
@@ -138,7 +138,7 @@ struct Said {
     calls: Vec<ToolCall>,
 }
 
-impl Turn {
+impl MessagePlace {
     fn convert(self, mut message: InputMessage, chat: &mut Vec<Message>) -> Result<(), ApiError> {
         let role = self.role();
         let tokens = message.take_tokens();

@@ -39,7 +39,7 @@ use crate::{
     turn::{PreparedTurn, PromptRequest, Turn},
 };
 use answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount};
-use blocks::{Blocks, Fold};
+use blocks::{Blocks, MessageFold};
 use error::{MessagesError, MessagesErrorBody};
 use request::{MessagesTurn, counted_turn};
 use types::{CountTokensRequest, MessagesRequest};
@@ -134,7 +134,7 @@ async fn whole(
     mut blocks: Blocks,
 ) -> Result<AnswerMessage, ApiError> {
     let mut events = std::pin::pin!(events);
-    let (mut fold, mut called) = (Fold::default(), false);
+    let (mut fold, mut called) = (MessageFold::default(), false);
     while let Some(item) = events.next().await {
         let (_, event) = item?;
         called |= matches!(&event, Event::Delta(delta) if !delta.tool_calls.is_empty());

@@ -74,7 +74,7 @@ pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &
     MessagesTurn::new(request, caller, api).map(|turn| turn.turn)
 }
 
-/// Refuses a constraint on an answer that has to consist of calls.
+/// Refuses a constraint on an answer whose calls are constrained already.
 fn refuse_two_forms(sampling: &mut Sampling, choice: &ToolChoice) -> Result<(), ApiError> {
     if sampling.take_constraint().is_none() {
         return Ok(());

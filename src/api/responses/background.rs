@@ -12,7 +12,7 @@ use super::{
     key::ResponseKey,
     output::{Writer, Written},
     records::Record,
-    reservations::Reservation,
+    reservations::IdReservation,
     running::Running,
     steps,
     stream::{Frames, StreamEvent},
@@ -28,7 +28,7 @@ use crate::{
 struct Task {
     api: Arc<Api>,
     running: Arc<Running>,
-    reservation: Reservation,
+    reservation: IdReservation,
     record: Record,
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn start(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     writer: Writer,
-    (reservation, record): (Reservation, Record),
+    (reservation, record): (IdReservation, Record),
     streams: bool,
 ) -> Result<(Arc<Running>, ResponseObject), ApiError> {
     let queued = writer.response().clone();

@@ -11,7 +11,7 @@ use crate::{
 
 /// The parts of the context: what the template shows before the items, and the variables of the template.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Context {
+pub(super) struct ConversationContext {
     pub(super) instructions: Option<String>,
     tools: Option<Vec<Value>>,
     /// The effort, from the field `reasoning`.
@@ -20,7 +20,7 @@ pub(super) struct Context {
     chat_template_kwargs: Option<Value>,
 }
 
-impl Context {
+impl ConversationContext {
     /// Reads the context of a request.
     pub(super) fn of(request: &ResponsesRequest) -> Self {
         let given = |value: &Option<Value>| value.clone().filter(|value| !value.is_null());

@@ -56,7 +56,7 @@ pub(super) enum Carried<'a> {
 
 /// Turns items into messages, one by one.
 #[derive(Default)]
-pub(super) struct Fold {
+pub(super) struct ItemFold {
     messages: Vec<Message>,
     /// For each message, the index of the request's item with which it ends; `None` for a stored item.
     places: Vec<Option<usize>>,
@@ -88,7 +88,7 @@ pub(super) fn items(input: &RawValue) -> Result<Vec<Box<RawValue>>, ApiError> {
     Ok(vec![RawValue::from_string(item).map_err(ApiError::internal)?])
 }
 
-impl Fold {
+impl ItemFold {
     /// Starts with the instructions, which come before all items.
     pub(super) fn instructed(instructions: Option<&str>) -> Self {
         let messages: Vec<_> = instructions.map(|text| Message::text("system", text)).into_iter().collect();

@@ -46,7 +46,7 @@ use crate::{
 use output::{Writer, Written};
 use records::Record;
 use request::{ResponseTurn, named_as_here};
-use reservations::Reservation;
+use reservations::IdReservation;
 use stream::{Numbered, StreamEvent};
 use types::{ResponseObject, ResponsesRequest};
 
@@ -143,7 +143,7 @@ fn kept(
     api: Arc<Api>,
     events: impl Stream<Item = Result<(usize, Event), ApiError>> + Send + 'static,
     writer: Writer,
-    record: Option<(Reservation, Record)>,
+    record: Option<(IdReservation, Record)>,
 ) -> impl Stream<Item = Result<StreamEvent, ApiError>> + Send + 'static {
     let steps = steps(events, writer);
     async_stream::try_stream! {

@@ -57,7 +57,7 @@ pub(super) fn fresh_id(prefix: &str) -> String {
 }
 
 /// The item that is being written.
-struct Open {
+struct OpenItem {
     id: String,
     text: String,
     /// The end of the text, which no event has reported yet.
@@ -77,7 +77,7 @@ pub(super) struct Writer {
     completion: Completion,
     /// The number of tokens before those that were added last. An item that is followed by another one ends there.
     before: usize,
-    open: Option<Open>,
+    open: Option<OpenItem>,
     /// The number of tokens that events have reported.
     told: usize,
     /// Whether later turns start with the ids.
@@ -214,7 +214,7 @@ impl Writer {
     }
 
     fn open(&mut self, reasoning: bool) {
-        let open = Open {
+        let open = OpenItem {
             id: fresh_id(if reasoning { "rs" } else { "msg" }),
             text: String::new(),
             untold: String::new(),
@@ -354,7 +354,7 @@ impl Writer {
     }
 }
 
-impl Open {
+impl OpenItem {
     fn part(&self, logprobs: Option<Vec<Logprob>>) -> ContentPart {
         let text = self.text.clone();
         if self.reasoning {

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    context::Context,
+    context::ConversationContext,
     key::ResponseKey,
-    reservations::{Reservation, Reservations},
+    reservations::{IdReservation, IdReservations},
     running::Running,
     turns::without_ids,
     types::{OutputItem, ResponseObject, Status},
@@ -21,7 +21,7 @@ use crate::{
 /// The responses of a server.
 pub struct Responses {
     store: Arc<dyn ResponseStore>,
-    reservations: Reservations,
+    reservations: IdReservations,
 }
 
 /// The record of a response, as it is kept.
@@ -30,7 +30,7 @@ pub(super) struct Record {
     /// The response as its client gets it.
     response: Box<RawValue>,
     /// The context with which the conversation starts.
-    pub(super) context: Context,
+    pub(super) context: ConversationContext,
     /// The items that it answers, from the first of the conversation; they have no ids, since those of the output cover
     /// them.
     pub(super) input: Vec<Box<RawValue>>,
@@ -47,7 +47,7 @@ struct Outline {
 
 impl Record {
     /// Makes the record of a response that is not there yet, and that answers `new_items` after a stored conversation.
-    pub(super) fn new(context: Context, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
+    pub(super) fn new(context: ConversationContext, stored: Option<Self>, new_items: Vec<Box<RawValue>>) -> Self {
         let earlier = stored.map(|stored| [stored.input, stored.output].concat()).unwrap_or_default();
         let input = earlier.into_iter().chain(new_items).map(without_ids).collect();
         Self { response: RawValue::NULL.to_owned(), context, input, output: Vec::new() }
@@ -79,7 +79,7 @@ impl Record {
 impl Responses {
     /// Keeps records in `store`.
     pub fn new(store: Arc<dyn ResponseStore>) -> Self {
-        Self { store, reservations: Reservations::default() }
+        Self { store, reservations: IdReservations::default() }
     }
 
     /// Resolves when no response is generated in the background.
@@ -98,7 +98,7 @@ impl Responses {
     }
 
     /// Reserves an id for a response that is going to be kept, unless there is a response with this id already.
-    pub(super) async fn reserve(&self, key: ResponseKey) -> Result<Reservation, ApiError> {
+    pub(super) async fn reserve(&self, key: ResponseKey) -> Result<IdReservation, ApiError> {
         let message = format!("a response with the id '{}' is stored or generated already", key.id());
         let taken = || ApiError::invalid_response("request_id", message);
         let stored = key.stored();
@@ -110,7 +110,7 @@ impl Responses {
     }
 
     /// Keeps a record; only the task that has reserved its id can do so.
-    pub(super) async fn put(&self, of: &Reservation, state: RecordState, record: &Record) -> Result<(), ApiError> {
+    pub(super) async fn put(&self, of: &IdReservation, state: RecordState, record: &Record) -> Result<(), ApiError> {
         let id = of.key().stored();
         let record = serde_json::to_vec(record).map_err(ApiError::internal)?;
         self.with_store(move |store| store.put(&id, state, &record)).await

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{
-    context::Context,
-    input::{Carried, Fold, Folded, items},
+    context::ConversationContext,
+    input::{Carried, Folded, ItemFold, items},
     key::ResponseKey,
     output::{ShownInResponse, ShownLogprobs, fresh_id},
     records::Record,
-    reservations::Reservation,
+    reservations::IdReservation,
     tools::{Tools, with_keys},
     types::{ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
 };
@@ -39,7 +39,7 @@ pub(super) struct ResponseTurn {
     pub(super) stream: bool,
     pub(super) background: bool,
     /// The record to be stored, and the reservation of its id; `None` if nothing is stored.
-    pub(super) record: Option<(Reservation, Record)>,
+    pub(super) record: Option<(IdReservation, Record)>,
     pub(super) repeated: Repeated,
     /// For each message, the index of the request's item with which it ends; `None` for a stored item.
     pub(super) places: Vec<Option<usize>>,
@@ -79,8 +79,8 @@ impl ResponseTurn {
             None => None,
         };
         let (context, begins_anew) = match &stored {
-            Some(stored) => Context::of(&request).over(&stored.context),
-            None => (Context::of(&request), false),
+            Some(stored) => ConversationContext::of(&request).over(&stored.context),
+            None => (ConversationContext::of(&request), false),
         };
         context.apply(&mut request)?;
         let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
@@ -251,12 +251,12 @@ fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<Stri
 /// Folds the whole conversation into messages. If the conversation begins anew, the ids of stored items belong to
 /// another one and are dropped. The ids of new items must start with those of the stored conversation.
 fn folded(
-    context: &Context,
+    context: &ConversationContext,
     stored: Option<&Record>,
     begins_anew: bool,
     new_items: &[Box<RawValue>],
 ) -> Result<Folded, ApiError> {
-    let mut fold = Fold::instructed(context.instructions.as_deref());
+    let mut fold = ItemFold::instructed(context.instructions.as_deref());
     let Some(stored) = stored else {
         fold.extend(new_items, Carried::Taken)?;
         return Ok(fold.finish());

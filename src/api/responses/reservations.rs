@@ -16,28 +16,28 @@ type Taken = Mutex<HashMap<ResponseKey, Option<Arc<Running>>>>;
 
 /// The ids that are reserved.
 #[derive(Default)]
-pub(super) struct Reservations {
+pub(super) struct IdReservations {
     taken: Arc<Taken>,
     /// The number of responses that are generated in the background.
     background: Arc<watch::Sender<usize>>,
 }
 
 /// A reserved id, which is free again when this is dropped.
-pub(super) struct Reservation {
+pub(super) struct IdReservation {
     key: ResponseKey,
     taken: Arc<Taken>,
     background: Arc<watch::Sender<usize>>,
 }
 
-impl Reservations {
+impl IdReservations {
     /// Reserves an id, unless somebody has it.
-    pub(super) fn reserve(&self, key: ResponseKey) -> Option<Reservation> {
+    pub(super) fn reserve(&self, key: ResponseKey) -> Option<IdReservation> {
         match self.taken.lock().entry(key.clone()) {
             Entry::Vacant(place) => place.insert(None),
             Entry::Occupied(_) => return None,
         };
         let (taken, background) = (Arc::clone(&self.taken), Arc::clone(&self.background));
-        Some(Reservation { key, taken, background })
+        Some(IdReservation { key, taken, background })
     }
 
     /// Returns the response that is being generated in the background under an id.
@@ -53,7 +53,7 @@ impl Reservations {
     }
 }
 
-impl Reservation {
+impl IdReservation {
     /// Returns the reserved key.
     pub(super) fn key(&self) -> &ResponseKey {
         &self.key
@@ -68,7 +68,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for IdReservation {
     fn drop(&mut self) {
         if self.taken.lock().remove(&self.key).flatten().is_some() {
             self.background.send_modify(|running| *running -= 1);

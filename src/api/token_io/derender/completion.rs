@@ -28,7 +28,7 @@ use crate::{
         },
         fields::{
             sampling::{MAX_N, SamplingFields},
-            stream_options::Delivery,
+            stream_options::AnswerDelivery,
         },
         http::{
             caller::Caller,
@@ -148,7 +148,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
             prompts: Vec::new(),
             sampling,
             logprobs: None,
-            delivery: Delivery::Json,
+            delivery: AnswerDelivery::Json,
             echo: false,
             prompt_only: false,
             stream_interval: 1,

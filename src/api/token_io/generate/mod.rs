@@ -27,7 +27,7 @@ use crate::{
     api::{
         Api,
         body::extract::JsonBody,
-        fields::{conversation::session_of, stream_options::Delivery},
+        fields::{conversation::session_of, stream_options::AnswerDelivery},
         http::{caller::Caller, error::ApiError, sse},
     },
     generation::collect,
@@ -62,7 +62,7 @@ async fn generate(
     JsonBody(request): JsonBody<GenerateRequest>,
 ) -> Result<Response, ApiError> {
     let mut turn = GenerateTurn::new(request, &caller, &api)?;
-    if turn.delivery == Delivery::Json {
+    if turn.delivery == AnswerDelivery::Json {
         api.turns.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
     }
     let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
@@ -73,8 +73,8 @@ async fn generate(
     let envelope = GenerateEnvelope::new(Arc::clone(&api), turn);
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     Ok(match delivery {
-        Delivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
-        Delivery::Stream { include_usage, continuous_usage } => {
+        AnswerDelivery::Json => Json(envelope.answer(&collect(events, n).await?)?).into_response(),
+        AnswerDelivery::Stream { include_usage, continuous_usage } => {
             sse::respond(events, GenerateChunks::new(envelope, n, include_usage, continuous_usage))
         }
     })

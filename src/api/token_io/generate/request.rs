@@ -14,7 +14,7 @@ use crate::{
         fields::{
             cache_salt::cache_salt,
             sampling::rules::NO_PROMPT_LOGPROBS,
-            stream_options::{Delivery, delivery},
+            stream_options::{AnswerDelivery, delivery},
         },
         http::{
             caller::Caller,
@@ -35,7 +35,7 @@ pub(super) struct GenerateTurn {
     pub(super) shown: Option<ShownAlternatives>,
     pub(super) return_token_ids: bool,
     pub(super) output_mode: OutputMode,
-    pub(super) delivery: Delivery,
+    pub(super) delivery: AnswerDelivery,
 }
 
 impl GenerateTurn {
