@@ -1,7 +1,7 @@
 //! How large an answer in one piece may become.
 //!
 //! A stream goes out as it is sampled. An answer in JSON, and all that a stored response says, is kept until its end: a
-//! request that asks for many alternatives a token could fill the memory of the server with one answer.
+//! request that asks for many alternatives for each token could fill the memory of the server with one answer.
 
 use super::{Sampling, TurnError, Turns};
 

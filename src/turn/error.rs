@@ -68,9 +68,9 @@ pub enum TurnError {
         if *.of_output { "n, max_tokens, or logprobs" } else { "prompt_logprobs" }
     )]
     AnswerTooLarge {
-        /// Log-probs that the answer could have.
+        /// The number of log-probs that the answer could have.
         log_probs: usize,
-        /// The most that it may have.
+        /// The largest number that it may have.
         most: usize,
         /// A request with at most this many log-probs for each token is never refused for them.
         few: usize,

@@ -1,7 +1,7 @@
 //! `GET /load`: the requests that are being served, for routers that balance by it.
 //!
 //! Follows vLLM 0.32, `entrypoints/serve/utils/api_utils.py` (`load_aware_call`): a request counts until its answer is
-//! sent, streams to their last event.
+//! sent, and a stream until its last event.
 
 use std::sync::{
     Arc,

@@ -36,7 +36,7 @@ fn check_text(salt: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Checks the field where it is read.
+/// Reads the field and checks it.
 pub(in crate::api) fn cache_salt(field: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
     let salt = match field {
         None | Some(Value::Null) => return Ok(None),

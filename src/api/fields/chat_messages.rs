@@ -135,7 +135,7 @@ const EMBEDS: Schema = Nullable(&Union(&[
     branch(Dict(&Union(&[branch(Str), branch(List(&Union(&[branch(Int), branch(Float)])))]))),
 ]));
 
-/// A part of a content list. Nearly every object passes for one kind or another.
+/// A part of a content list. Nearly every object passes as one kind or another.
 static PART: Schema = Union(&[
     labelled(
         "ChatCompletionContentPartTextParam",

@@ -17,7 +17,7 @@ pub(in crate::api) struct RepetitionFields {
 }
 
 impl RepetitionFields {
-    /// Checks the fields; `None` is off.
+    /// Checks the fields; `None` if repetition is not looked for.
     pub(in crate::api) fn resolve(self) -> Result<Option<RepetitionDetection>, SamplingError> {
         let [longest, shortest, count] =
             [self.max_pattern_size, self.min_pattern_size, self.min_count].map(Option::unwrap_or_default);

@@ -41,8 +41,8 @@ const MEANINGS: [(&str, &str); 9] = [
     ("501", "The engine cannot do what is asked"),
     ("503", "The server cannot serve now"),
 ];
-/// The answers that any operation with a body may give.
 const BAD_REQUEST: &str = "400";
+/// The answers that any operation with a body may give.
 const OF_BODIES: [(&str, &str); 3] = [(BAD_REQUEST, ""), ("413", ""), ("500", "")];
 /// Further answers that operations with a body may give, by their tags.
 const OF_TAGS: [(&str, &[(&str, &str)]); 2] = [("generation", &[NO_MODEL, ("501", ""), FULL]), ("tokens", &[NO_MODEL])];

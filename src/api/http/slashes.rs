@@ -1,7 +1,7 @@
 //! Redirects paths with one slash too many or too few at their end to the route that they mean.
 //!
 //! Follows Starlette, on which vLLM stands (`Router.redirect_slashes`): a path that is no route is answered with a 307 to
-//! its other spelling, whatever the method, if that is one; else with a 404.
+//! its other spelling if that one is a route, whatever the method, and otherwise with a 404.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `tools`, `tool_choice` and `parallel_tool_calls`: which calls are read out of an answer (vLLM
+//! `tools`, `tool_choice` and `parallel_tool_calls`: which calls are parsed out of an answer (vLLM
 //! `chat_completion/protocol.py`, `renderers/online_renderer.py`).
 
 pub(in crate::api) mod rules;

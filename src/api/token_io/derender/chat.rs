@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions/derender`: ids that `/inference/v1/generate` gave, as the chat completion that they are.
+//! `POST /v1/chat/completions/derender`: turns ids of `/inference/v1/generate` into a chat completion.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `POST /v1/completions/derender`: ids that `/inference/v1/generate` gave, as the text completion that they are.
+//! `POST /v1/completions/derender`: turns ids of `/inference/v1/generate` into a text completion.
 
 use std::sync::Arc;
 
