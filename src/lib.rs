@@ -137,7 +137,7 @@ mod turn;
 pub use program::main;
 
 // Tests and fuzz targets name the crate as whoever uses it does.
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 extern crate self as tito;
 
 /// The id of a token in the model's vocabulary.
