@@ -71,7 +71,7 @@
 //! # The way of a request
 //!
 //! ```text
-//! HTTP body ─ api/<endpoint>/types ─▶ wire request        exactly the public shape
+//! HTTP body ─ wire/<endpoint> ─────▶ wire request        exactly the public shape, by the rules beside it
 //!           ─ api/<endpoint>/request ▶ turn                messages, tools, template options, known ids
 //!           ─ continuity ────────────▶ known ids, anchor   which ids are known, and which message they end at
 //!           ─ prompt ────────────────▶ prompt ids, proof   template, encode, splice: the only road to ids
@@ -95,7 +95,9 @@
 //! | `engine` | ids to sampled tokens: tito's own engine, mistral.rs, and one that plays scripts |
 //! | `continuity`, `generation` | which ids are known for a conversation; tokens to text and events |
 //! | `store` | responses that are found again by their id |
+//! | `wire` | the public shapes of requests and answers, and the rules that bodies must keep |
 //! | `turn` | the application: a turn of any dialect to its prompt, its verdict and its events |
+//! | `records` | what is kept of a response, whose it is, and which are being generated |
 //! | `api`, `server` | the dialects of HTTP; connections, keys and limits around them |
 //! | `telemetry`, `config`, `launch`, `program` | logs and metrics; flags; start-up; the command line |
 //!
@@ -126,6 +128,7 @@ mod program;
 mod prompt;
 pub mod prompting;
 mod pydantic;
+mod records;
 mod sampling;
 mod server;
 mod store;
@@ -133,6 +136,7 @@ mod structured;
 mod telemetry;
 mod tokenizer;
 mod turn;
+mod wire;
 
 pub use program::main;
 

@@ -8,11 +8,10 @@ use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api,
-    body::extract::JsonBody,
-    chat_completions, completions,
-    http::{caller::Caller, error::ApiError},
+    Api, chat_completions, completions,
+    http::{caller::Caller, json_body::JsonBody},
 };
+use crate::wire::error::ApiError;
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(invocations))

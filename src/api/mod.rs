@@ -1,15 +1,11 @@
 //! The public HTTP API: one folder or file for each endpoint, and what all of them answer with.
 //!
-//! This module owns wire shapes, the error table and server-sent events. A handler reads a request, lets `turn` make a
-//! turn of it, and answers. Logic that does not depend on a wire shape does not belong here.
+//! This module owns routes, the error table and server-sent events; the shapes are in `wire`. A handler reads a request,
+//! lets `turn` make a turn of it, and answers. Logic that does not depend on a wire shape does not belong here.
 
 mod about;
-mod answer;
-mod body;
 mod chat_completions;
 mod completions;
-#[cfg(test)]
-mod declared_fields;
 mod fields;
 mod http;
 mod invocations;
@@ -30,12 +26,12 @@ use axum::{
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use self::http::{docs::Docs, error::ApiError, slashes::Https};
+pub use self::http::{docs::Docs, slashes::Https};
+pub use crate::wire::error::ApiError;
 pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
-pub use responses::Responses;
 
 use self::http::{document::Document, slashes::Paths};
-use crate::{store::MemoryStore, turn::Turns};
+use crate::{records::Responses, store::MemoryStore, turn::Turns};
 
 /// The memory that responses may take up, and the time for which they are kept, if no flag sets them.
 const RESPONSE_BYTES: u64 = 1 << 24;

@@ -25,7 +25,7 @@ use anyhow::{Context, anyhow, bail};
 use time::UtcOffset;
 
 use crate::{
-    api::{Api, Responses, ServedModels, ServerLoad, TokenizerInfo},
+    api::{Api, ServedModels, ServerLoad, TokenizerInfo},
     config::{EngineKind, ModelLength, ServeArgs},
     continuity::Continuity,
     engine::EngineInfo,
@@ -34,6 +34,7 @@ use crate::{
     gguf::{GgufFile, MOST_POSITIONS, convert},
     model::{HubOptions, ModelFiles},
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
+    records::Responses,
     server::{self, Work},
     telemetry::Metrics,
     turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},

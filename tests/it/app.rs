@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tito::{
     TokenId,
-    api::{Api, Responses, ServedModels, ServerLoad, TokenizerInfo},
+    api::{Api, ServedModels, ServerLoad, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
         Engine, EngineInfo, EngineLoad,
@@ -21,6 +21,7 @@ use tito::{
     model::{EosTokens, ModelFiles},
     parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
+    records::Responses,
     server::{self, ApiKeys, ServerConfig},
     store::ResponseStore,
     telemetry::Metrics,

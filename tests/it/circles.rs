@@ -20,21 +20,36 @@ const KNOWN: &[&[&str]] = &[
     ],
 ];
 
-/// What each room of `api` may use of the others. Nothing points up, and only `api` itself knows all of them.
-const ROOMS_OF_API: [(&str, &[&str]); 13] = [
+/// What each room of a part may use of the others. Nothing points up, and only the part itself knows all of its rooms.
+type Rooms = &'static [(&'static str, &'static [&'static str])];
+
+/// The parts that have such a table.
+const PARTS: [(&str, Rooms); 2] = [("api", ROOMS_OF_API), ("wire", ROOMS_OF_WIRE)];
+
+const ROOMS_OF_API: Rooms = &[
     ("http", &[]),
-    ("answer", &["http"]),
-    ("about", &["answer", "http"]),
+    ("about", &["http"]),
     ("fields", &["http"]),
-    ("body", &["fields", "http"]),
-    ("chat_completions", &["answer", "body", "fields", "http"]),
-    ("completions", &["answer", "body", "fields", "http"]),
-    ("messages", &["answer", "body", "fields", "http"]),
-    ("responses", &["answer", "body", "fields", "http"]),
-    ("tokenize", &["answer", "body", "fields", "http"]),
-    ("token_io", &["answer", "body", "chat_completions", "completions", "fields", "http"]),
-    ("invocations", &["body", "chat_completions", "completions", "http"]),
-    ("declared_fields", &[]),
+    ("chat_completions", &["fields", "http"]),
+    ("completions", &["fields", "http"]),
+    ("messages", &["fields", "http"]),
+    ("responses", &["fields", "http"]),
+    ("tokenize", &["fields", "http"]),
+    ("token_io", &["chat_completions", "completions", "fields", "http"]),
+    ("invocations", &["chat_completions", "completions", "http"]),
+];
+
+const ROOMS_OF_WIRE: Rooms = &[
+    ("error", &[]),
+    ("answer", &["error"]),
+    ("fields", &["error"]),
+    ("body", &["error", "fields"]),
+    ("chat_completions", &["answer", "body", "error", "fields"]),
+    ("completions", &["answer", "body", "error", "fields"]),
+    ("messages", &["answer", "body", "error", "fields"]),
+    ("responses", &["answer", "body", "error", "fields"]),
+    ("tokenize", &["answer", "body", "error", "fields"]),
+    ("token_io", &["answer", "body", "chat_completions", "completions", "error", "fields"]),
 ];
 
 /// The path of a module, or of a name in it, from the crate's root.
@@ -288,25 +303,25 @@ fn no_files_import_each_other_but_those_on_the_list() {
     assert!(gone.is_empty(), "no circles any more, to be taken off the list: {gone:#?}");
 }
 
-/// `fields` of `src/api/fields/tools/mod.rs`; `None` outside of the rooms.
-fn room_of_api(path: &str) -> Option<&str> {
-    let inner = path.strip_prefix("src/api/")?;
+/// `fields` of `src/api/fields/tools.rs`, for the part `api`; `None` outside of its rooms.
+fn room_of<'p>(path: &'p str, part: &str) -> Option<&'p str> {
+    let inner = path.strip_prefix("src/")?.strip_prefix(part)?.strip_prefix('/')?;
     let room = inner.split('/').next()?.trim_end_matches(".rs");
     (room != "mod").then_some(room)
 }
 
-/// Uses of one room of `api` by another that the table does not allow.
-fn wrong_uses_within_api(code: &Crate) -> Vec<String> {
-    let rooms: BTreeMap<_, _> = ROOMS_OF_API.into_iter().collect();
+/// Uses of one room of a part by another that its table does not allow.
+fn wrong_uses_within(part: &str, rooms: Rooms, code: &Crate) -> Vec<String> {
+    let rooms: BTreeMap<_, _> = rooms.iter().copied().collect();
     let mut complaints = Vec::new();
     for (file, used) in code.uses() {
-        let Some(room) = room_of_api(file) else { continue };
+        let Some(room) = room_of(file, part) else { continue };
         let Some(allowed) = rooms.get(room) else {
             complaints.push(format!("{file}: the room `{room}` is not in the table"));
             continue;
         };
         for used in used {
-            let wrong = room_of_api(used).filter(|used| *used != room && !allowed.contains(used));
+            let wrong = room_of(used, part).filter(|used| *used != room && !allowed.contains(used));
             complaints.extend(wrong.map(|wrong| format!("{file}: `{room}` may not use `{wrong}` ({used})")));
         }
     }
@@ -314,13 +329,14 @@ fn wrong_uses_within_api(code: &Crate) -> Vec<String> {
 }
 
 #[test]
-fn no_room_of_the_api_uses_one_above_it() {
-    let complaints = wrong_uses_within_api(&Crate::of(&sources(&["src"])));
+fn no_room_uses_one_above_it() {
+    let code = Crate::of(&sources(&["src"]));
+    let complaints: Vec<_> = PARTS.iter().flat_map(|(part, rooms)| wrong_uses_within(part, rooms, &code)).collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
 #[test]
-fn a_use_of_a_higher_room_of_the_api_is_found() {
+fn a_use_of_a_higher_room_is_found() {
     let sources = [
         Source::new("src/api/mod.rs", "mod http;\nmod messages;"),
         Source::new("src/api/http/mod.rs", "mod error;"),
@@ -329,7 +345,7 @@ fn a_use_of_a_higher_room_of_the_api_is_found() {
         Source::new("src/api/attic.rs", ""),
     ];
     assert_eq!(
-        wrong_uses_within_api(&Crate::of(&sources)),
+        wrong_uses_within("api", ROOMS_OF_API, &Crate::of(&sources)),
         [
             "src/api/attic.rs: the room `attic` is not in the table",
             "src/api/http/error.rs: `http` may not use `messages` (src/api/messages/mod.rs)",

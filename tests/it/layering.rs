@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 26] = [
+const MAY_USE: [(&str, &[&str]); 28] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -33,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
             "model",
             "parser",
             "prompt",
+            "records",
             "sampling",
             "server",
             "store",
@@ -55,12 +56,29 @@ const MAY_USE: [(&str, &[&str]); 26] = [
             "model",
             "parser",
             "prompt",
-            "pydantic",
+            "records",
             "sampling",
             "store",
             "structured",
             "tokenizer",
             "turn",
+            "wire",
+        ],
+    ),
+    ("records", &["chat", "json", "store", "turn", "wire"]),
+    (
+        "wire",
+        &[
+            "chat",
+            "continuity",
+            "engine",
+            "generation",
+            "json",
+            "parser",
+            "pydantic",
+            "sampling",
+            "structured",
+            "tokenizer",
         ],
     ),
     (

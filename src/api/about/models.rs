@@ -7,7 +7,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::api::{Api, answer::output::created, http::error::ApiError};
+use crate::{
+    api::Api,
+    wire::{answer::output::created, error::ApiError},
+};
 
 /// The served model and its names.
 #[derive(Debug, Clone)]

@@ -15,26 +15,25 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    request::ChatTurn,
-    response::ChatEnvelope,
-    types::{ChatCompletion, ChatCompletionRequest},
-};
+use super::{request::ChatTurn, response::ChatEnvelope};
 use crate::{
     api::{
         Api,
-        body::extract::{JsonBody, parse},
-        fields::{conversation::SESSION_HEADER, stream_options::AnswerDelivery},
-        http::{
-            caller::Caller,
-            error::ApiError,
-            validation_error::{empty_list, missing_of, not_a_list},
-        },
+        fields::{conversation::SESSION_HEADER, delivery::AnswerDelivery},
+        http::{caller::Caller, json_body::JsonBody},
     },
     chat::Message,
     generation::collect,
     json::{Object, Path, Value},
     turn::PreparedTurn,
+    wire::{
+        body::parse,
+        chat_completions::types::{ChatCompletion, ChatCompletionRequest},
+        error::{
+            ApiError,
+            validation::{empty_list, missing_of, not_a_list},
+        },
+    },
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {

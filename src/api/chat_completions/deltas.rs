@@ -1,7 +1,10 @@
 //! Splits a delta into the messages that vLLM sends it in.
 
-use super::types::{ChunkDelta, ChunkFunction, ChunkToolCall};
-use crate::{generation::Delta, parser::ToolCall};
+use crate::{
+    generation::Delta,
+    parser::ToolCall,
+    wire::chat_completions::types::{ChunkDelta, ChunkFunction, ChunkToolCall},
+};
 
 /// Takes the messages out of `delta`: reasoning and content together, then two for each call. `called` counts the calls.
 pub(super) fn messages(delta: &mut Delta, called: &mut usize) -> Vec<ChunkDelta> {

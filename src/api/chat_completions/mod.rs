@@ -4,9 +4,7 @@ mod batch;
 mod deltas;
 pub(super) mod request;
 pub(super) mod response;
-pub(super) mod rules;
 pub(super) mod shown;
-pub(super) mod types;
 
 use std::sync::Arc;
 
@@ -20,15 +18,21 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    answer::token_continuity::TokenContinuity,
-    body::extract::{JsonBody, parse},
-    fields::{stream_interval::batched, stream_options::AnswerDelivery},
-    http::{caller::Caller, error::ApiError, sse, validation_error::missing},
+    fields::{delivery::AnswerDelivery, stream_interval::batched},
+    http::{caller::Caller, json_body::JsonBody, sse},
 };
-use crate::{generation::collect, turn::PreparedTurn};
+use crate::{
+    generation::collect,
+    turn::PreparedTurn,
+    wire::{
+        answer::token_continuity::TokenContinuity,
+        body::parse,
+        chat_completions::types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest},
+        error::{ApiError, validation::missing},
+    },
+};
 use request::ChatTurn;
 use response::{ChatChunks, ChatEnvelope};
-use types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new()

@@ -1,21 +1,25 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
-use super::{rules::NO_TOP_LOGPROBS, shown::ShownInChat, types::ChatCompletionRequest};
+use super::shown::ShownInChat;
 use crate::{
     api::{
         Api, answer_id,
         fields::{
-            before::not_positive,
             conversation::{CarrierFields, Conversation},
-            sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
-            stream_options::{AnswerDelivery, delivery},
+            delivery::{AnswerDelivery, delivery},
+            sampling::report_prompt,
             tools::ToolFields,
         },
-        http::{caller::Caller, error::ApiError},
+        http::caller::Caller,
     },
     json::Value,
     sampling::Logprobs,
     turn::{PromptRequest, TextForm, Turn},
+    wire::{
+        chat_completions::{rules::NO_TOP_LOGPROBS, types::ChatCompletionRequest},
+        error::ApiError,
+        fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+    },
 };
 
 /// A valid request.

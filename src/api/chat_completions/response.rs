@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{
-    deltas,
-    shown::ShownInChat,
-    types::{
-        AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
-        ChunkDelta, NamedLogprob, TokenLogprob,
-    },
-};
+use super::{deltas, shown::ShownInChat};
 use crate::{
     TokenId,
     api::{
         Api,
+        fields::tools::{ParserCounter, ToolChoice},
+        http::sse,
+    },
+    engine::{PromptOutput, SampledToken},
+    generation::{Completion, Delta, Event, Finish},
+    turn::{Prompted, Sampling},
+    wire::{
         answer::{
             output::{
                 CompletionTokensDetails, DetailedUsage, FinishReason, PromptTokensDetails, SYSTEM_FINGERPRINT,
@@ -22,12 +22,12 @@ use crate::{
             },
             token_continuity::TokenContinuity,
         },
-        fields::tools::{ParserCounter, ToolChoice},
-        http::{error::ApiError, sse},
+        chat_completions::types::{
+            AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
+            ChunkDelta, NamedLogprob, TokenLogprob,
+        },
+        error::ApiError,
     },
-    engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event, Finish},
-    turn::{Prompted, Sampling},
 };
 
 /// Returns how a choice ended, also in streams. If it makes calls, that counts more than the way its tokens ended,

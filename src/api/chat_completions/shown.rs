@@ -1,9 +1,9 @@
 //! The parts of an answer besides the sampled tokens: its role, the repeated message, the number of alternatives.
 
-use super::types::ChatCompletionRequest;
 use crate::{
-    api::{Api, fields::tools::ToolChoice, http::error::ApiError},
+    api::{Api, fields::tools::ToolChoice},
     prompt::said,
+    wire::{chat_completions::types::ChatCompletionRequest, error::ApiError},
 };
 
 /// The choices of a request about what its answer shows.

@@ -2,8 +2,6 @@
 
 pub(super) mod request;
 pub(super) mod response;
-pub(super) mod rules;
-pub(super) mod types;
 
 use std::sync::Arc;
 
@@ -17,17 +15,20 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    body::extract::{JsonBody, parse},
-    fields::{conversation::session_of, stream_interval::batched, stream_options::AnswerDelivery},
-    http::{caller::Caller, error::ApiError, sse},
+    fields::{conversation::session_of, delivery::AnswerDelivery, stream_interval::batched},
+    http::{caller::Caller, json_body::JsonBody, sse},
 };
 use crate::{
     generation::collect,
     turn::{Asker, Prepared},
+    wire::{
+        body::parse,
+        completions::types::{CompletionAnswer, CompletionChunk, CompletionRequest},
+        error::ApiError,
+    },
 };
 use request::CompletionTurn;
 use response::{CompletionChunks, CompletionEnvelope};
-use types::{CompletionAnswer, CompletionChunk, CompletionRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(create_completion))

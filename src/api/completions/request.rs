@@ -2,26 +2,28 @@
 
 use std::sync::Arc;
 
-use super::{
-    rules::no_prompt,
-    types::{CompletionRequest, PromptInput},
-};
 use crate::{
     TokenId,
     api::{
-        Api,
-        answer::output::ShownAlternatives,
-        answer_id,
+        Api, answer_id,
         fields::{
-            before::not_positive,
-            sampling::{report_prompt, rules::NO_PROMPT_LOGPROBS},
-            stream_options::{AnswerDelivery, delivery},
+            delivery::{AnswerDelivery, delivery},
+            sampling::report_prompt,
         },
-        http::{caller::Caller, error::ApiError},
+        http::caller::Caller,
     },
     sampling::Logprobs,
     tokenizer::Extent,
     turn::{Sampling, Truncation},
+    wire::{
+        answer::output::ShownAlternatives,
+        completions::{
+            rules::no_prompt,
+            types::{CompletionRequest, PromptInput},
+        },
+        error::ApiError,
+        fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+    },
 };
 
 /// vLLM's default for text completions.

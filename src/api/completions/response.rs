@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::{
-    request::{CompletionTurn, Prompt},
-    types::{CompletionAnswer, CompletionChoice, CompletionChunk, CompletionChunkChoice, CompletionLogprobs},
-};
+use super::request::{CompletionTurn, Prompt};
 use crate::{
     TokenId,
-    api::{
-        Api,
+    api::{Api, http::sse},
+    engine::{PromptOutput, SampledToken},
+    generation::{Completion, Delta, Event},
+    wire::{
         answer::output::{
             DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, ShownAlternatives, StreamedUsage, TokenSpelling,
             Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
         },
-        http::{error::ApiError, sse},
+        completions::types::{
+            CompletionAnswer, CompletionChoice, CompletionChunk, CompletionChunkChoice, CompletionLogprobs,
+        },
+        error::ApiError,
     },
-    engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event},
 };
 
 /// The values that all parts of one answer have in common.

@@ -5,13 +5,9 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderValue};
 use time::OffsetDateTime;
 
-use super::chat_messages::two_ends;
 use crate::{
     TokenId,
-    api::{
-        Api,
-        http::{caller::Caller, error::ApiError},
-    },
+    api::{Api, http::caller::Caller},
     chat::{FunctionTool, Message, TokenIds},
     continuity::Carriers,
     json::{Object, Path, Value},
@@ -20,6 +16,7 @@ use crate::{
         template::{ChatTemplate, Patience},
     },
     turn::{PromptRequest, RequestPolicy},
+    wire::{error::ApiError, fields::chat_messages::two_ends},
 };
 
 /// A conversation as it was sent; both endpoints turn it into ids by the same rules.

@@ -1,23 +1,10 @@
 //! `truncate_prompt_tokens` and `truncation_side`: which tokens of a prompt are kept (vLLM `renderers/params.py`).
 
-use serde::Deserialize;
-use utoipa::ToSchema;
-
 use crate::{
-    api::http::error::ApiError,
     json::Path,
     turn::{Side, Truncation},
+    wire::{error::ApiError, fields::sampling::TruncationSide},
 };
-
-/// Which end of a prompt is cut off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::api) enum TruncationSide {
-    /// The start: the last tokens are kept.
-    Left,
-    /// The end: the first tokens are kept.
-    Right,
-}
 
 /// The fields of a request that limit its prompt.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use utoipa::{
     openapi::{Content, OpenApi as Whole, Ref, RefOr, Response, path::Operation},
 };
 
-use super::error::ErrorBody;
+use crate::wire::error::ErrorBody;
 
 /// The body of a 400: FastAPI answers bodies that are no text before vLLM sees them.
 #[derive(ToSchema)]

@@ -7,48 +7,17 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::{
-    sanitize::sanitized,
-    wording::{Sentence, place, spelt},
-};
+use super::sanitize::sanitized;
 use crate::{
     continuity::{ContinuityError, Reason},
     engine::EngineError,
-    json::Path,
     parser::ForcingError,
     prompt::PromptError,
-    sampling::SamplingError,
     store::StoreError,
-    tokenizer::TokenizerError,
     turn::TurnError,
+    wire::error::{ApiError, ErrorBody, ErrorDetail, Kind, wording::Sentence},
 };
-
-/// The kinds of errors, in terms of the table below.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// The request asks for something that cannot be done as asked.
-    Invalid,
-    /// The request does not have the shape of a request.
-    Malformed,
-    /// The body is no text at all; FastAPI answers this one itself.
-    Unreadable,
-    /// The prompt does not fit the model.
-    Overflow,
-    UnknownModel,
-    /// A request to `/v1/responses` asks for something that cannot be done.
-    InvalidResponse,
-    UnknownResponse,
-    Unsupported,
-    Overloaded,
-    /// The client did not do its part in time.
-    TimedOut,
-    /// The body is longer than the server reads.
-    TooLarge,
-    Internal,
-}
 
 impl Kind {
     fn status(self) -> StatusCode {
@@ -80,71 +49,7 @@ impl Kind {
     }
 }
 
-/// An error as a client sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiError {
-    kind: Kind,
-    message: Sentence,
-    /// The path to the field at fault.
-    field: Option<Path>,
-}
-
-/// The body of every error.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ErrorBody {
-    /// What went wrong.
-    pub error: ErrorDetail,
-}
-
-/// What went wrong.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct ErrorDetail {
-    /// A sentence for people.
-    pub message: String,
-    /// The kind of error, in vLLM's words.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// The request field at fault.
-    pub param: Option<String>,
-    /// The HTTP status.
-    pub code: u16,
-}
-
 impl ApiError {
-    fn new(kind: Kind, field: Option<Path>, message: impl Into<Sentence>) -> Self {
-        Self { kind, message: message.into(), field }
-    }
-
-    /// Makes the error of a request that asks, in one field, for something that cannot be done.
-    pub fn invalid(field: impl Into<Path>, message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::Invalid, Some(field.into()), message)
-    }
-
-    /// Makes the same error in the form of vLLM's own validation errors, which end with the field and, if it is shown,
-    /// the value.
-    pub fn refused(field: impl Into<Path>, message: impl Into<Sentence>, value: Option<String>) -> Self {
-        let field = field.into();
-        let value = value.map_or_else(|| ")".to_owned(), |value| format!(", value={value})"));
-        let message = message.into().words(" (parameter=").field(field.clone()).words(value);
-        Self::invalid(field, message)
-    }
-
-    /// Makes the error of a request that asks for something that cannot be done, where no single field is at fault.
-    pub fn invalid_request(message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::Invalid, None, message)
-    }
-
-    /// Makes the error of a body that is not a request; `place` is the path to what is wrong with it, starting with
-    /// `body`.
-    pub fn malformed(place: Option<Path>, message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::Malformed, place, message)
-    }
-
-    /// Makes the error of a body that is not UTF-8.
-    pub fn unreadable() -> Self {
-        Self::new(Kind::Unreadable, None, "There was an error parsing the body")
-    }
-
     /// Makes the error of a prompt of `tokens` that leaves no room in a context of `max_model_len`. vLLM stops encoding
     /// a text that is too long, and says so; for a prompt that came as ids, it tells their number.
     pub fn prompt_too_long(tokens: usize, max_model_len: usize, encoded_here: bool) -> Self {
@@ -206,28 +111,6 @@ impl ApiError {
         Self::new(Kind::UnknownModel, Some("model".into()), message)
     }
 
-    /// Makes the error of a response that is not stored here.
-    pub fn response_not_found(id: &str) -> Self {
-        let message = format!("Response with id '{id}' not found.");
-        Self::new(Kind::UnknownResponse, Some("response_id".into()), message)
-    }
-
-    /// Makes the error of a request to `/v1/responses` that asks, in one field, for something that cannot be done.
-    pub fn invalid_response(field: &'static str, message: impl Into<Sentence>) -> Self {
-        Self::new(Kind::InvalidResponse, Some(field.into()), message)
-    }
-
-    /// Makes the error of a text that is too long for its tokens to be few enough, in vLLM's words. vLLM counts
-    /// characters; a count of bytes finds it out earlier.
-    fn text_too_long(length: usize, unit: &str, most: usize, max_model_len: usize) -> Self {
-        let message = format!(
-            "This model's maximum context length is {max_model_len} tokens. However, your prompt contains {length} \
-             {unit} (more than {most} {unit}, which is the upper bound for {max_model_len} input tokens). Please reduce \
-             the length of the input prompt. (parameter=input_text, value={length})"
-        );
-        Self::new(Kind::Overflow, Some("input_text".into()), message)
-    }
-
     /// Makes the error of a body that is longer than the `most` bytes of a flag.
     pub fn body_too_large(most: usize, flag: &str) -> Self {
         Self::new(Kind::TooLarge, None, format!("the body of the request is longer than the {most} bytes of {flag}"))
@@ -239,42 +122,14 @@ impl ApiError {
         Self::new(Kind::TimedOut, None, message)
     }
 
-    /// Makes the error of a fault of the server; `cause` is logged and not shown.
-    pub fn internal(cause: impl std::fmt::Display) -> Self {
-        tracing::error!(%cause, "request failed");
-        Self::new(Kind::Internal, None, "Internal server error")
-    }
-
-    /// Makes the same error about fields that stand elsewhere in the client's request.
-    #[must_use]
-    pub(in crate::api) fn elsewhere(self, elsewhere: impl Fn(Path) -> Path) -> Self {
-        let Self { kind, message, field } = self;
-        Self { kind, message: message.elsewhere(&elsewhere), field: field.map(elsewhere) }
-    }
-
-    /// Whether the body does not have the shape of a request; it may then have the shape of another one.
-    pub(in crate::api) fn is_about_shape(&self) -> bool {
-        self.kind == Kind::Malformed
-    }
-
-    /// Returns the field at fault, as the kind of error spells it.
-    fn param(&self) -> Option<String> {
-        let field = self.field.as_ref()?;
-        Some(match self.kind {
-            Kind::Malformed => place(field),
-            Kind::Overflow => field.to_string(),
-            _ => spelt(field),
-        })
-    }
-
     /// Returns the body of the answer.
     pub fn body(&self) -> ErrorBody {
         ErrorBody {
             error: ErrorDetail {
-                message: sanitized(&self.message.text()),
-                kind: self.kind.name(),
+                message: sanitized(&self.message()),
+                kind: self.kind().name(),
                 param: self.param(),
-                code: self.kind.status().as_u16(),
+                code: self.kind().status().as_u16(),
             },
         }
     }
@@ -282,11 +137,11 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.kind == Kind::Unreadable {
-            return detail(self.kind.status(), &self.message.text());
+        if self.kind() == Kind::Unreadable {
+            return detail(self.kind().status(), &self.message());
         }
-        let mut response = (self.kind.status(), Json(self.body())).into_response();
-        if self.kind == Kind::Overloaded {
+        let mut response = (self.kind().status(), Json(self.body())).into_response();
+        if self.kind() == Kind::Overloaded {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
         }
         response
@@ -348,24 +203,6 @@ impl From<ContinuityError> for ApiError {
     }
 }
 
-impl From<SamplingError> for ApiError {
-    fn from(error: SamplingError) -> Self {
-        match error {
-            SamplingError::Refused { param, message } => Self::new(Kind::Invalid, param.map(Path::from), message),
-            SamplingError::NoTokens { asked } => {
-                let message =
-                    Sentence::default().field("max_tokens").words(format!(" must be at least 1, got {asked}."));
-                Self::refused("max_tokens", message, Some(asked.to_string()))
-            }
-            SamplingError::FewerThanMinTokens { min_tokens, max_tokens } => Self::invalid_request(
-                Sentence::from("min_tokens must be less than or equal to ")
-                    .field("max_tokens")
-                    .words(format!("={max_tokens}, got {min_tokens}.")),
-            ),
-        }
-    }
-}
-
 impl From<ForcingError> for ApiError {
     fn from(error: ForcingError) -> Self {
         match error {
@@ -374,23 +211,6 @@ impl From<ForcingError> for ApiError {
             }
             ForcingError::Definition(_) => Self::invalid_request(error.to_string()),
             ForcingError::Unknown(_) => Self::invalid("tool_choice", error.to_string()),
-        }
-    }
-}
-
-impl From<TokenizerError> for ApiError {
-    fn from(error: TokenizerError) -> Self {
-        match error {
-            TokenizerError::OutOfVocabulary(_) | TokenizerError::Uncuttable { .. } => {
-                Self::invalid_request(error.to_string())
-            }
-            TokenizerError::TooLong { characters, most_bytes, most_tokens, .. } if characters > most_bytes => {
-                Self::text_too_long(characters, "characters", most_bytes, most_tokens)
-            }
-            TokenizerError::TooLong { bytes, most_bytes, most_tokens, .. } => {
-                Self::text_too_long(bytes, "bytes", most_bytes, most_tokens)
-            }
-            _ => Self::internal(error),
         }
     }
 }
@@ -446,6 +266,7 @@ pub(in crate::api) fn health(alive: bool) -> StatusCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Path;
 
     #[test]
     fn only_an_overflow_speaks_of_it() {

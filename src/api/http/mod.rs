@@ -1,12 +1,12 @@
-//! The parts of speaking HTTP that all endpoints share: callers, errors and their words, streams, paths, the document.
-//! This module knows no endpoint.
+//! The parts of speaking HTTP that all endpoints share: callers, bodies, the table of errors, streams, paths, the
+//! document. This module knows no endpoint.
 
 pub(super) mod caller;
 pub(super) mod docs;
 pub(super) mod document;
 pub(super) mod error;
+pub(super) mod json_body;
 mod sanitize;
 pub(super) mod slashes;
 pub(super) mod sse;
-pub(super) mod validation_error;
-pub(super) mod wording;
+mod token_continuity;

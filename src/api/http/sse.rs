@@ -11,8 +11,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 
-use super::error::ApiError;
-use crate::generation::Event;
+use crate::{generation::Event, wire::error::ApiError};
 
 /// Makes the chunks of one endpoint's streams.
 pub(in crate::api) trait Chunks: Send + 'static {

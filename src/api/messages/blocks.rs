@@ -5,24 +5,26 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{
-    answer::{AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage},
-    tool_input::{input_of, input_text},
-};
+use super::tool_input::{input_of, input_text};
 use crate::{
     TokenId,
     api::{
         Api,
-        answer::{
-            output::{FinishReason, finish_fields},
-            token_continuity::TokenContinuity,
-        },
         fields::tools::{ParserCounter, ToolChoice},
     },
     generation::{Delta, Event, Finish},
     json::{Object, Value},
     parser::ToolCall,
     turn::{Prompted, Sampling},
+    wire::{
+        answer::{
+            output::{FinishReason, finish_fields},
+            token_continuity::TokenContinuity,
+        },
+        messages::answer::{
+            AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage,
+        },
+    },
 };
 
 /// Returns why a message ended. As in a chat, calls count more than the way the tokens ended, unless the server cut it

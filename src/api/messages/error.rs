@@ -8,7 +8,7 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::http::error::ApiError;
+use crate::wire::error::ApiError;
 
 /// An error of the endpoints in Anthropic's dialect.
 #[derive(Debug)]

@@ -3,16 +3,13 @@
 //! A request becomes the same [`Conversation`](super::fields::conversation::Conversation) as a chat, so that it has the
 //! same ids; the continuity cache continues the conversations of clients that send no ids back.
 
-mod answer;
 mod blocks;
 mod error;
 mod input;
 mod request;
-pub(super) mod rules;
 mod stream;
 mod template_wishes;
 mod tool_input;
-mod types;
 
 use std::sync::Arc;
 
@@ -29,20 +26,24 @@ use uuid::Uuid;
 
 use super::{
     Api,
-    answer::token_continuity::TokenContinuity,
-    body::extract::JsonBody,
     fields::stream_interval::batched,
-    http::{caller::Caller, error::ApiError},
+    http::{caller::Caller, json_body::JsonBody},
 };
 use crate::{
     generation::Event,
     turn::{PreparedTurn, PromptRequest, Turn},
+    wire::{
+        answer::token_continuity::TokenContinuity,
+        error::ApiError,
+        messages::{
+            answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount},
+            types::{CountTokensRequest, MessagesRequest},
+        },
+    },
 };
-use answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount};
 use blocks::{Blocks, MessageFold};
 use error::{MessagesError, MessagesErrorBody};
 use request::{MessagesTurn, counted_turn};
-use types::{CountTokensRequest, MessagesRequest};
 
 /// The header that names a request to Anthropic's clients, which show it in their errors.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");

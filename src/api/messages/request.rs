@@ -3,22 +3,25 @@
 use super::{
     input::{chat_messages, has_inline_system},
     template_wishes::{effort_without_thinking, refuses_inline_system},
-    types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest},
 };
 use crate::{
     api::{
         Api, answer_id,
         fields::{
             conversation::{CarrierFields, Conversation},
-            sampling::Stop,
             tools::{ToolChoice, ToolFields, ToolUse},
         },
-        http::{caller::Caller, error::ApiError},
+        http::caller::Caller,
     },
     chat::FunctionTool,
     json::Value,
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Sampling, TextForm, Turn},
+    wire::{
+        error::ApiError,
+        fields::sampling::Stop,
+        messages::types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest},
+    },
 };
 
 /// A valid request.

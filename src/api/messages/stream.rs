@@ -8,10 +8,7 @@ use futures::{Stream, StreamExt};
 use serde::Serialize;
 
 use super::{blocks::Blocks, error::MessagesErrorBody};
-use crate::{
-    api::http::{error::ApiError, sse},
-    generation::Event,
-};
+use crate::{api::http::sse, generation::Event, wire::error::ApiError};
 
 /// Answers with the events of a message.
 pub(super) fn respond(

@@ -9,19 +9,22 @@ use futures::{Stream, StreamExt};
 use tokio::sync::oneshot;
 
 use super::{
-    key::ResponseKey,
     output::{Writer, Written},
-    records::Record,
-    reservations::IdReservation,
-    running::Running,
     steps,
-    stream::{Frames, StreamEvent},
-    types::{ResponseError, ResponseObject, Status},
+    stream::Frames,
 };
 use crate::{
-    api::{Api, http::error::ApiError},
+    api::Api,
     generation::Event,
+    records::{IdReservation, Record, ResponseKey, Running},
     store::RecordState,
+    wire::{
+        error::ApiError,
+        responses::{
+            events::StreamEvent,
+            types::{OutputItem, ResponseError, ResponseObject, Status},
+        },
+    },
 };
 
 /// Everything that is needed to generate a response and to keep it.
@@ -127,7 +130,7 @@ impl Task {
         &mut self,
         state: RecordState,
         response: &ResponseObject,
-        items: &[super::types::OutputItem],
+        items: &[OutputItem],
     ) -> Result<(), ApiError> {
         let record = self.record.of(response, items)?;
         self.api.responses.put(&self.reservation, state, record).await

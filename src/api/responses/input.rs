@@ -7,12 +7,12 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::turns::TurnIds;
 use crate::{
     TokenId,
-    api::http::{error::ApiError, wording::Sentence},
     chat::{Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
     json::{Object, Path, Value},
+    records::TurnIds,
+    wire::error::{ApiError, wording::Sentence},
 };
 
 /// The field of a custom tool's only argument.

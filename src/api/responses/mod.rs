@@ -1,20 +1,12 @@
 //! `/v1/responses`: conversations in items, which become ids in the same way as a chat.
 
 mod background;
-mod context;
 mod input;
-mod key;
 mod output;
-mod records;
 mod request;
-mod reservations;
 mod retrieve;
-pub(super) mod rules;
-mod running;
 mod stream;
 mod tools;
-mod turns;
-mod types;
 
 use std::sync::Arc;
 
@@ -26,29 +18,27 @@ use axum::{
 use futures::{Stream, StreamExt, TryStreamExt};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub use records::Responses;
-
 use super::{
     Api,
-    answer::token_continuity::TokenContinuity,
-    body::extract::JsonBody,
-    http::{
-        caller::Caller,
-        error::{ApiError, ErrorBody},
-    },
+    http::{caller::Caller, json_body::JsonBody},
 };
 use crate::{
     generation::Event,
     json::{Path, Segment},
+    records::{IdReservation, Record},
     store::RecordState,
     turn::PreparedTurn,
+    wire::{
+        answer::token_continuity::TokenContinuity,
+        error::{ApiError, ErrorBody},
+        responses::{
+            events::{Numbered, StreamEvent},
+            types::{ResponseObject, ResponsesRequest},
+        },
+    },
 };
 use output::{Writer, Written};
-use records::Record;
 use request::{ResponseTurn, named_as_here};
-use reservations::IdReservation;
-use stream::{Numbered, StreamEvent};
-use types::{ResponseObject, ResponsesRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(create_response)).merge(retrieve::router())
@@ -90,7 +80,7 @@ async fn create_response(
     let response = match (background, record) {
         (true, Some(record)) => {
             let (running, queued) = background::start(Arc::clone(&api), events, writer, record, stream).await?;
-            running.respond(None).unwrap_or_else(|| Json(queued).into_response())
+            stream::follow(&running, None).unwrap_or_else(|| Json(queued).into_response())
         }
         (_, record) if stream => stream::respond(kept(api, events, writer, record)),
         (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),

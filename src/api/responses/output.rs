@@ -6,24 +6,24 @@
 
 use std::{mem, sync::Arc};
 
-use super::{
-    stream::StreamEvent,
-    tools::custom_input,
-    types::{
-        ContentPart, IncompleteDetails, InputTokensDetails, ItemKind, ItemTokens, Logprob, OutputItem,
-        OutputTokensDetails, RawMessage, ResponseObject, ResponseUsage, Status, TopLogprob,
-    },
-};
+use super::tools::custom_input;
 use crate::{
     TokenId,
-    api::{
-        Api,
-        answer::output::{TokenSpelling, shown_alternatives},
-        http::error::ApiError,
-    },
+    api::Api,
     engine::SampledToken,
     generation::{Completion, Event, Finish},
     parser::ToolCall,
+    wire::{
+        answer::output::{TokenSpelling, shown_alternatives},
+        error::ApiError,
+        responses::{
+            events::StreamEvent,
+            types::{
+                ContentPart, IncompleteDetails, InputTokensDetails, ItemKind, ItemTokens, Logprob, OutputItem,
+                OutputTokensDetails, RawMessage, ResponseObject, ResponseUsage, Status, TopLogprob,
+            },
+        },
+    },
 };
 
 /// The choices of a request about what its answer shows besides items.

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{
-    context::ConversationContext,
     input::{Carried, Folded, ItemFold, items},
-    key::ResponseKey,
     output::{ShownInResponse, ShownLogprobs, fresh_id},
-    records::Record,
-    reservations::IdReservation,
     tools::{Tools, with_keys},
-    types::{ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
 };
 use crate::{
     TokenId,
     api::{
         Api,
-        answer::{output::created, token_continuity::TokenContinuity},
         fields::conversation::{CarrierFields, Conversation},
-        http::{caller::Caller, error::ApiError},
+        http::caller::Caller,
     },
     chat::Message,
     json::{Segment, Value},
+    records::{ConversationContext, IdReservation, Record, ResponseKey},
     sampling::{Logprobs, ValidSamplingParams},
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Prompted, Sampling, TextForm, Turn},
+    wire::{
+        answer::{output::created, token_continuity::TokenContinuity},
+        error::ApiError,
+        responses::types::{RawMessage, ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
+    },
 };
 
 /// The fields that vLLM adds to the objects that it repeats.
@@ -358,11 +358,8 @@ impl Repeated {
     ) -> ResponseObject {
         let token_continuity =
             (shown.token_ids || self.asks_for_continuity).then(|| TokenContinuity::from(&prompt.verdict));
-        let message = |message: String| super::types::RawMessage {
-            message,
-            tokens: prompt.token_ids.to_vec(),
-            kind: "raw_message_tokens",
-        };
+        let message =
+            |message: String| RawMessage { message, tokens: prompt.token_ids.to_vec(), kind: "raw_message_tokens" };
         ResponseObject {
             id: self.id,
             created_at: created(),

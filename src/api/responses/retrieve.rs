@@ -16,22 +16,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    background,
-    key::ResponseKey,
-    turns::{DIGEST_FIELD, ID_FIELDS},
-    types::ResponseObject,
-};
+use super::{background, stream};
 use crate::{
-    api::{
-        Api,
-        http::{
-            caller::Caller,
-            error::{ApiError, ErrorBody},
-        },
-    },
+    api::{Api, http::caller::Caller},
     json::{Object, Value},
+    records::{DIGEST_FIELD, ID_FIELDS, ResponseKey},
     store::RecordState,
+    wire::{
+        error::{ApiError, ErrorBody},
+        responses::types::ResponseObject,
+    },
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -92,7 +86,7 @@ async fn retrieve_response(
     let how = readable(how)?;
     let running = api.responses.running(&key);
     if how.stream == Some(true) {
-        if let Some(stream) = running.as_ref().and_then(|running| running.respond(how.starting_after)) {
+        if let Some(stream) = running.as_ref().and_then(|running| stream::follow(running, how.starting_after)) {
             return Ok(stream);
         }
         if running.is_none() {

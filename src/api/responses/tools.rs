@@ -2,13 +2,11 @@
 
 use super::input::CUSTOM_INPUT;
 use crate::{
-    api::{
-        fields::tools::{ToolFields, ToolUse},
-        http::error::ApiError,
-    },
+    api::fields::tools::{ToolFields, ToolUse},
     chat::FunctionTool,
     json::{Object, Path, Value},
     turn::ToolPolicy,
+    wire::error::ApiError,
 };
 
 /// The tools of a request.

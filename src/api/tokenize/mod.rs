@@ -1,8 +1,6 @@
 //! `POST /tokenize` and `/detokenize`, also under `/v1`: the ids that a chat or a completion would start from, and the
 //! text of ids.
 
-pub(super) mod rules;
-
 use std::sync::Arc;
 
 use axum::{
@@ -11,29 +9,22 @@ use axum::{
     http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    answer::token_continuity::TokenContinuity,
-    body::{
-        extract::JsonBody,
-        validate::{Body, Rules},
-    },
-    fields::{
-        cache_salt::cache_salt,
-        conversation::{CarrierFields, Conversation},
-    },
-    http::{caller::Caller, error::ApiError, validation_error::missing},
+    fields::conversation::{CarrierFields, Conversation},
+    http::{caller::Caller, json_body::JsonBody},
 };
 use crate::{
-    TokenId,
-    chat::{FunctionTool, Message, TokenIds},
-    json::Value,
     tokenizer::Extent,
     turn::in_flight,
+    wire::{
+        answer::token_continuity::TokenContinuity,
+        error::{ApiError, validation::missing},
+        fields::cache_salt::cache_salt,
+        tokenize::types::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse},
+    },
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -42,64 +33,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(detokenize))
         .routes(routes!(tokenize_v1))
         .routes(routes!(detokenize_v1))
-}
-
-/// A conversation (`messages`) or a text (`prompt`); with both, the conversation counts. Unknown fields are ignored,
-/// so the body of a chat request will do.
-#[derive(Debug, Deserialize, ToSchema)]
-struct TokenizeRequest {
-    /// One of the served names; absent or empty is any.
-    model: Option<String>,
-    /// A text.
-    prompt: Option<String>,
-    /// A conversation.
-    messages: Option<Vec<Message>>,
-    /// Let the tokenizer add its own special tokens: true for a text, false for a conversation.
-    add_special_tokens: Option<bool>,
-    /// Ids that the prompt must start with, whatever the messages carry.
-    #[schema(value_type = Option<Vec<u32>>)]
-    required_prefix_token_ids: Option<TokenIds>,
-    /// The whole prompt: messages are not rendered.
-    #[schema(value_type = Option<Vec<u32>>)]
-    prompt_token_ids: Option<TokenIds>,
-    /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
-    #[schema(value_type = Option<Object>)]
-    kv_transfer_params: Option<Value>,
-    /// The client's name for the conversation; the header `X-Session-ID` wins.
-    session_id: Option<String>,
-    /// Taken for `session_id` where that is not given.
-    prompt_cache_key: Option<String>,
-    /// Report what became of the ids of earlier turns, drift included.
-    return_token_continuity: Option<bool>,
-    /// Tools that the template may show.
-    #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<Vec<FunctionTool>>,
-    /// Documents that the template may show.
-    #[schema(value_type = Option<Vec<Object>>)]
-    documents: Option<Vec<Value>>,
-    /// How much to think, for templates that read it.
-    reasoning_effort: Option<String>,
-    /// End with the start of an assistant message (default true).
-    add_generation_prompt: Option<bool>,
-    /// End inside the last message.
-    continue_final_message: Option<bool>,
-    /// The template to use, where the server trusts requests with it (`--trust-request-chat-template`).
-    #[schema(value_type = Option<String>)]
-    chat_template: Option<Value>,
-    /// Further variables of the template.
-    #[schema(value_type = Option<Object>)]
-    chat_template_kwargs: Option<Value>,
-    /// Stop tokens of the chat request: they may close a message too.
-    stop_token_ids: Option<Vec<TokenId>>,
-    /// Continue only conversations of the same salt.
-    #[schema(value_type = Option<String>)]
-    cache_salt: Option<serde_json::Value>,
-    /// Report the vocabulary's own spelling of each token.
-    return_token_strs: Option<bool>,
-}
-
-impl Body for TokenizeRequest {
-    const RULES: &'static Rules = &rules::TOKENIZE_RULES;
 }
 
 impl TokenizeRequest {
@@ -130,18 +63,6 @@ impl TokenizeRequest {
     }
 }
 
-/// Ids.
-#[derive(Debug, Serialize, ToSchema)]
-struct TokenizeResponse {
-    count: usize,
-    max_model_len: usize,
-    tokens: Vec<TokenId>,
-    token_strs: Option<Vec<Option<String>>>,
-    /// Of a conversation that has ids or assistant messages, or on demand.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_continuity: Option<TokenContinuity>,
-}
-
 impl IntoResponse for TokenizeResponse {
     /// Writes the same as [`Json`], whose buffer takes three times as long for tens of thousands of ids.
     fn into_response(self) -> Response {
@@ -150,26 +71,6 @@ impl IntoResponse for TokenizeResponse {
             Err(error) => ApiError::internal(error).into_response(),
         }
     }
-}
-
-/// Ids to be put into text.
-#[derive(Debug, Deserialize, ToSchema)]
-struct DetokenizeRequest {
-    /// One of the served names; absent or empty is any.
-    model: Option<String>,
-    /// The ids.
-    tokens: Vec<TokenId>,
-}
-
-impl Body for DetokenizeRequest {
-    const RULES: &'static Rules = &rules::DETOKENIZE_RULES;
-}
-
-/// Text.
-#[derive(Debug, Serialize, ToSchema)]
-struct DetokenizeResponse {
-    /// The text, special tokens included.
-    prompt: String,
 }
 
 /// Puts a conversation or a text into ids, as a chat or text completion would.

@@ -2,11 +2,11 @@
 
 use crate::{
     TokenId,
-    api::http::error::ApiError,
     json::string_repr,
     sampling::{Logprobs, SamplingError},
     tokenizer::Tokenizer,
     turn::SamplingPolicy,
+    wire::error::ApiError,
 };
 
 pub(super) fn checked_max_tokens(asked: Option<i64>, policy: &SamplingPolicy) -> Result<Option<usize>, ApiError> {

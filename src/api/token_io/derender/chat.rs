@@ -3,114 +3,39 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Script, StreamState, at_most_one,
-    given::{GivenChoice, GivenChunk, GivenResponse, ToldCount},
-    known_prompt, usage,
-};
+use super::{Script, at_most_one, known_prompt, usage};
 use crate::{
     TokenId,
     api::{
         Api,
-        answer::output::{DetailedUsage, FinishReason, StopReason, Usage},
-        body::{
-            extract::JsonBody,
-            validate::{self, Body, Rules},
-        },
         chat_completions::{
             request::ChatTurn,
             response::{ChatEnvelope, ending},
             shown::ShownInChat,
-            types::{ChatCompletion, ChatCompletionRequest, ChoiceLogprobs, ChunkToolCall},
         },
-        fields::sampling::SamplingFields,
-        http::{caller::Caller, error::ApiError, validation_error::missing_of},
+        http::{caller::Caller, json_body::JsonBody},
+        token_io::derender::limits,
     },
     turn::Sampling,
+    wire::{
+        answer::output::{DetailedUsage, Usage, created},
+        chat_completions::types::{ChatCompletion, ChatCompletionRequest, ChunkToolCall},
+        error::{ApiError, validation::missing_of},
+        fields::sampling::SamplingFields,
+        token_io::{
+            derender::{
+                DerenderChatRequest, DerenderedChat, DerenderedChatChunk, StreamState, WholeChatChoice, WholeChatChunk,
+                WholeDelta,
+            },
+            given::GivenChoice,
+        },
+    },
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(derender_chat_completion))
-}
-
-/// An answer of `/inference/v1/generate`, or with `stream` one event of its stream.
-#[derive(Debug, Deserialize, ToSchema)]
-struct DerenderChatRequest {
-    /// Whether an event is to be derendered.
-    stream: Option<bool>,
-    /// One of the served names; absent or empty is any.
-    model: Option<String>,
-    /// The answer.
-    generate_response: Option<GivenResponse>,
-    /// The event.
-    generate_chunk: Option<GivenChunk>,
-    /// What the event before it gave; null for the first one.
-    stream_state: Option<StreamState>,
-    /// Tokens of the prompt, for usage; 0 where it is not given.
-    prompt_tokens: Option<ToldCount>,
-    /// The prompt, as the render gave it.
-    prompt_token_ids: Option<Vec<TokenId>>,
-    /// The request that was rendered.
-    chat_request: Option<ChatCompletionRequest>,
-}
-
-impl Body for DerenderChatRequest {
-    const RULES: &'static Rules = &validate::ANY;
-}
-
-/// A whole answer, or an event of one.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-enum DerenderedChat {
-    Whole(Box<ChatCompletion>),
-    Event(Box<DerenderedChatChunk>),
-}
-
-/// An event of a completion's stream, and what the next one needs.
-#[derive(Debug, Serialize, ToSchema)]
-struct DerenderedChatChunk {
-    chunk: WholeChatChunk,
-    stream_state: StreamState,
-}
-
-/// An event with all its fields; those that say nothing are null.
-#[derive(Debug, Serialize, ToSchema)]
-struct WholeChatChunk {
-    id: String,
-    object: &'static str,
-    created: u64,
-    model: String,
-    choices: Vec<WholeChatChoice>,
-    usage: Option<DetailedUsage>,
-    system_fingerprint: Option<&'static str>,
-    prompt_token_ids: Option<Vec<TokenId>>,
-    prompt_text: Option<String>,
-    metrics: Option<u8>,
-}
-
-/// What an event adds to a choice.
-#[derive(Debug, Serialize, ToSchema)]
-struct WholeChatChoice {
-    index: usize,
-    delta: WholeDelta,
-    logprobs: Option<ChoiceLogprobs>,
-    finish_reason: Option<FinishReason>,
-    stop_reason: Option<StopReason>,
-    token_ids: Option<Vec<TokenId>>,
-}
-
-/// What an event adds to a message.
-#[derive(Debug, Serialize, ToSchema)]
-struct WholeDelta {
-    role: Option<&'static str>,
-    content: Option<String>,
-    reasoning: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<ChunkToolCall>,
 }
 
 /// Puts what `/inference/v1/generate` gave into the chat completion that it is.
@@ -173,7 +98,7 @@ fn whole(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     let Some(mut response) = request.generate_response else {
         return Err(missing_of("generate_response", 1));
     };
-    response.check(api)?;
+    response.check(limits(api))?;
     let prompt = known_prompt(request.prompt_token_ids.as_ref(), response.prompt_token_ids.as_ref(), api)?;
     let script = Script::new(prompt.unwrap_or_default().into(), &how.sampling);
     let envelope = how.envelope(api, response.request_id.clone(), prompt.unwrap_or_default(), &response.choices);
@@ -226,7 +151,7 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     let chunk = WholeChatChunk {
         id: chunk.request_id,
         object: "chat.completion.chunk",
-        created: crate::api::answer::output::created(),
+        created: created(),
         model,
         choices,
         usage: usage(chunk.usage, request.prompt_tokens),

@@ -3,111 +3,42 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    Script, StreamState, at_most_one,
-    given::{GivenChoice, GivenChunk, GivenResponse, ToldCount},
-    known_prompt, usage,
-};
+use super::{Script, at_most_one, known_prompt, usage};
 use crate::{
     TokenId,
     api::{
         Api,
-        answer::output::{DetailedUsage, ShownAlternatives, Usage, created, finish_fields},
-        body::{
-            extract::JsonBody,
-            validate::{self, Body, Rules},
-        },
         completions::{
             request::{CompletionTurn, Prompt},
             response::CompletionEnvelope,
-            types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest, PromptInput},
         },
-        fields::{
-            sampling::{MAX_N, SamplingFields},
-            stream_options::AnswerDelivery,
-        },
-        http::{
-            caller::Caller,
-            error::ApiError,
-            validation_error::{missing_of, not_a_list},
-        },
+        fields::delivery::AnswerDelivery,
+        http::{caller::Caller, json_body::JsonBody},
+        token_io::derender::limits,
     },
     json::Path,
+    wire::{
+        answer::output::{DetailedUsage, ShownAlternatives, Usage, created, finish_fields},
+        completions::types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest, PromptInput},
+        error::{
+            ApiError,
+            validation::{missing_of, not_a_list},
+        },
+        fields::sampling::{MAX_N, SamplingFields},
+        token_io::{
+            derender::{
+                DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
+                StreamState, WholeCompletionChunk,
+            },
+            given::GivenChoice,
+        },
+    },
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(derender_completion))
-}
-
-/// Answers of `/inference/v1/generate`, or with `stream` one event of one of its streams.
-#[derive(Debug, Deserialize, ToSchema)]
-struct DerenderCompletionRequest {
-    /// Whether an event is to be derendered.
-    stream: Option<bool>,
-    /// One of the served names; absent or empty is any.
-    model: Option<String>,
-    /// One answer for each prompt.
-    generate_responses: Option<Vec<GivenResponse>>,
-    /// The event.
-    generate_chunk: Option<GivenChunk>,
-    /// What the event before it gave; null for the first one.
-    stream_state: Option<StreamState>,
-    /// Tokens of the prompts, for usage: one number an answer, or with `stream` one number; 0 where not given.
-    prompt_tokens: Option<PromptTokens>,
-    /// The prompts, as the render gave them: one list an answer, or with `stream` one list.
-    prompt_token_ids: Option<PromptIds>,
-    /// The request that was rendered.
-    completion_request: Option<CompletionRequest>,
-}
-
-impl Body for DerenderCompletionRequest {
-    const RULES: &'static Rules = &validate::ANY;
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a number or a list of numbers")]
-enum PromptTokens {
-    One(ToldCount),
-    Each(Vec<ToldCount>),
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a list of token ids or a list of such lists")]
-enum PromptIds {
-    One(Vec<TokenId>),
-    Each(Vec<Option<Vec<TokenId>>>),
-}
-
-/// A whole answer, or an event of one.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-enum DerenderedCompletion {
-    Whole(Box<CompletionAnswer>),
-    Event(Box<DerenderedCompletionChunk>),
-}
-
-/// An event of a completion's stream, and what the next one needs.
-#[derive(Debug, Serialize, ToSchema)]
-struct DerenderedCompletionChunk {
-    chunk: WholeCompletionChunk,
-    stream_state: StreamState,
-}
-
-/// An event with all its fields; those that say nothing are null.
-#[derive(Debug, Serialize, ToSchema)]
-struct WholeCompletionChunk {
-    id: String,
-    object: &'static str,
-    created: u64,
-    model: String,
-    choices: Vec<CompletionChunkChoice>,
-    usage: Option<DetailedUsage>,
-    system_fingerprint: Option<&'static str>,
-    metrics: Option<u8>,
 }
 
 /// Puts what `/inference/v1/generate` gave into the text completion that it is.
@@ -193,7 +124,7 @@ fn whole(
     let echoed = std::mem::take(&mut turn.prompts);
     let (mut completions, mut sampled) = (Vec::new(), 0);
     for (index, response) in responses.iter().enumerate() {
-        response.check(api)?;
+        response.check(limits(api))?;
         let prompt = known_prompt(prompt_ids[index].as_ref(), response.prompt_token_ids.as_ref(), api)?;
         let script = Script::new(prompt.unwrap_or_default().into(), &turn.sampling);
         for given in &response.choices {

@@ -7,53 +7,27 @@
 
 pub(super) mod chat;
 pub(super) mod completion;
-mod given;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 use crate::{
     TokenId,
-    api::{
-        Api,
-        answer::output::{DetailedUsage, Usage},
-        http::error::ApiError,
-    },
+    api::Api,
     engine::SampledToken,
     generation::{Completion, Finish, Recording, TextOptions},
     turn::Sampling,
+    wire::{
+        answer::output::{DetailedUsage, Usage},
+        error::ApiError,
+        token_io::{
+            derender::StreamState,
+            given::{GivenChoice, GivenUsage, Limits, ToldCount},
+        },
+    },
 };
-use given::{GivenChoice, GivenUsage, ToldCount};
 
 /// The state carries this many of a prompt's last tokens; decoding looks at the last few.
 const CARRIED_PROMPT_TOKENS: usize = 32;
-
-/// What a client carries from one event of a stream to the next. The fields are vLLM's, but the last; those that are
-/// not used here stay at their defaults.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
-#[serde(default)]
-struct StreamState {
-    prev_tokens: Vec<String>,
-    prefix_offset: usize,
-    read_offset: usize,
-    /// Whether the role was sent.
-    role_sent: bool,
-    logprob_context_token_ids: Vec<TokenId>,
-    /// Characters of the tokens so far, where log-probs are reported.
-    logprob_text_offset: u32,
-    /// The tokens so far.
-    output_token_ids: Vec<TokenId>,
-    /// How many of them each event had.
-    output_chunk_lens: Vec<ToldCount>,
-    /// Whether a call was sent.
-    tools_streamed: bool,
-    /// The ids of the calls that were sent.
-    last_tool_call_ids: Vec<String>,
-    /// The end of the prompt.
-    prompt_token_ids: Vec<TokenId>,
-}
 
 impl StreamState {
     /// Returns the state of a stream, whose `prompt` is given with its first event.
@@ -171,6 +145,11 @@ impl Script {
         completion.finish = finish;
         Ok(completion)
     }
+}
+
+/// Returns the limits that no answer of this server exceeds.
+fn limits(api: &Api) -> Limits {
+    Limits { max_model_len: api.turns.max_model_len, max_logprobs: api.turns.policies.sampling.max_logprobs }
 }
 
 /// Returns the prompt that the next event's state needs; the request has it, or the event.

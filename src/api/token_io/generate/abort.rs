@@ -4,33 +4,18 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use serde::Deserialize;
-use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::api::{
-    Api,
-    body::{
-        extract::JsonBody,
-        validate::{self, Body, Rules},
+use crate::{
+    api::{
+        Api,
+        http::{caller::Caller, json_body::JsonBody},
     },
-    http::{caller::Caller, error::ApiError},
+    wire::{error::ApiError, token_io::abort::AbortRequest},
 };
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(abort_requests))
-}
-
-/// Which requests to end.
-#[derive(Debug, Deserialize, ToSchema)]
-struct AbortRequest {
-    /// The ids of their answers (`generate-tokens-…`, `chatcmpl-…`, `cmpl-…`); those that do not run, and those of
-    /// other API keys, are ignored.
-    request_ids: Option<Vec<String>>,
-}
-
-impl Body for AbortRequest {
-    const RULES: &'static Rules = &validate::ANY;
 }
 
 /// Ends requests with what they have: they are answered with a 200, and their `finish_reason` is `abort`.

@@ -8,7 +8,6 @@ mod abort;
 mod request;
 mod response;
 mod sampling_params;
-mod types;
 
 use std::sync::Arc;
 
@@ -21,21 +20,22 @@ use futures::TryStreamExt;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) use sampling_params::Rendered;
-pub(super) use types::RenderedRequest;
 
 use crate::{
     api::{
         Api,
-        body::extract::JsonBody,
-        fields::{conversation::session_of, stream_options::AnswerDelivery},
-        http::{caller::Caller, error::ApiError, sse},
+        fields::{conversation::session_of, delivery::AnswerDelivery},
+        http::{caller::Caller, json_body::JsonBody, sse},
     },
     generation::collect,
     turn::Asker,
+    wire::{
+        error::ApiError,
+        token_io::generate::{GenerateAnswer, GenerateChunk, GenerateRequest},
+    },
 };
 use request::GenerateTurn;
 use response::{GenerateChunks, GenerateEnvelope};
-use types::{GenerateAnswer, GenerateChunk, GenerateRequest};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(generate)).merge(abort::router())

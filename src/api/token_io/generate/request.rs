@@ -4,25 +4,23 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::types::{GenerateRequest, OutputMode};
 use crate::{
     TokenId,
     api::{
-        Api,
-        answer::output::ShownAlternatives,
-        answer_id,
-        fields::{
-            cache_salt::cache_salt,
-            sampling::rules::NO_PROMPT_LOGPROBS,
-            stream_options::{AnswerDelivery, delivery},
-        },
-        http::{
-            caller::Caller,
-            error::ApiError,
-            validation_error::{broken_rule, empty_list},
-        },
+        Api, answer_id,
+        fields::delivery::{AnswerDelivery, delivery},
+        http::caller::Caller,
     },
     turn::Sampling,
+    wire::{
+        answer::output::ShownAlternatives,
+        error::{
+            ApiError,
+            validation::{broken_rule, empty_list},
+        },
+        fields::{cache_salt::cache_salt, sampling::rules::NO_PROMPT_LOGPROBS},
+        token_io::generate::{GenerateRequest, OutputMode},
+    },
 };
 
 /// A valid request.

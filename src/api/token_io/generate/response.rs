@@ -2,26 +2,24 @@
 
 use std::sync::Arc;
 
-use super::{
-    request::GenerateTurn,
-    types::{
-        ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs, OutputMode,
-        TextLogprob, TextLogprobs, WeightVersionSpan,
-    },
-};
+use super::request::GenerateTurn;
 use crate::{
     TokenId,
-    api::{
-        Api,
+    api::{Api, http::sse},
+    engine::{PromptOutput, SampledToken},
+    generation::{Completion, Delta, Event},
+    sampling::TopLogprob,
+    wire::{
         answer::output::{
             DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
             finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
         },
-        http::{error::ApiError, sse},
+        error::ApiError,
+        token_io::generate::{
+            ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
+            OutputMode, TextLogprob, TextLogprobs, WeightVersionSpan,
+        },
     },
-    engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event},
-    sampling::TopLogprob,
 };
 
 /// The values that all parts of one answer have in common.

@@ -5,60 +5,21 @@
 //! defaults, in vLLM's order; `max_tokens` is always written, since leaving it out stands for all the room there is
 //! (vLLM leaves out 16).
 
-use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
 
 use crate::{
-    api::{
-        Api,
-        answer::output::ShownAlternatives,
-        fields::sampling::{SamplingFields, Stop},
-        http::error::ApiError,
-    },
+    api::Api,
     model::GenerationConfig,
     parser::SpecialTokens,
     sampling::Logprobs,
     turn::{Sampling, SamplingPolicy},
+    wire::{
+        answer::output::ShownAlternatives,
+        error::ApiError,
+        fields::sampling::{SamplingFields, Stop},
+        token_io::generate::{MaxTokens, SamplingParamsFields},
+    },
 };
-
-/// How to sample, without any default of the model's.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-pub(super) struct SamplingParamsFields {
-    /// Tokens to generate; absent and null are the room that the prompt leaves.
-    #[serde(default)]
-    #[schema(value_type = Option<i64>)]
-    pub max_tokens: MaxTokens,
-    /// Report log-probs with this many alternatives; -1 is the whole vocabulary.
-    pub logprobs: Option<i64>,
-    /// False keeps stop strings and `output_mode` `text` from being asked for (default true).
-    pub detokenize: Option<bool>,
-    /// Refused unless null.
-    #[schema(value_type = Option<Vec<u32>>)]
-    pub trace_decode_token_ids: Option<Value>,
-    /// Refused unless null.
-    #[schema(value_type = Option<Vec<Vec<i64>>>)]
-    pub prompt_logprob_token_ids: Option<Value>,
-    /// The rest.
-    #[serde(flatten)]
-    pub sampling: SamplingFields,
-}
-
-/// The number of tokens to generate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum MaxTokens {
-    /// The number is as large as the model's own limit and the room allow.
-    #[default]
-    Absent,
-    /// The request sets the number; null stands for the room.
-    Given(Option<i64>),
-}
-
-impl<'de> Deserialize<'de> for MaxTokens {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Option::deserialize(deserializer).map(Self::Given)
-    }
-}
 
 /// Valid parameters, and the number of alternatives that are shown.
 #[derive(Debug)]

@@ -14,13 +14,14 @@ use super::{RenderFields, Rendering};
 use crate::{
     api::{
         Api,
-        answer::token_continuity::TokenContinuity,
-        body::extract::{JsonBody, parse},
-        chat_completions::{request::ChatTurn, types::ChatCompletionRequest},
-        http::{caller::Caller, error::ApiError},
-        token_io::generate::RenderedRequest,
+        chat_completions::request::ChatTurn,
+        http::{caller::Caller, json_body::JsonBody},
     },
     turn::Turn,
+    wire::{
+        answer::token_continuity::TokenContinuity, body::parse, chat_completions::types::ChatCompletionRequest,
+        error::ApiError, token_io::generate::RenderedRequest,
+    },
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {

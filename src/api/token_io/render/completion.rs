@@ -7,12 +7,13 @@ use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{RenderFields, Rendering};
-use crate::api::{
-    Api,
-    body::extract::{JsonBody, parse},
-    completions::{request::CompletionTurn, types::CompletionRequest},
-    http::{caller::Caller, error::ApiError},
-    token_io::generate::RenderedRequest,
+use crate::{
+    api::{
+        Api,
+        completions::request::CompletionTurn,
+        http::{caller::Caller, json_body::JsonBody},
+    },
+    wire::{body::parse, completions::types::CompletionRequest, error::ApiError, token_io::generate::RenderedRequest},
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {

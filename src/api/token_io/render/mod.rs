@@ -5,36 +5,20 @@ pub(super) mod completion;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::generate::{Rendered, RenderedRequest};
+use super::generate::Rendered;
 use crate::{
     TokenId,
-    api::{
-        Api,
-        body::validate::{self, Body, Rules},
-        fields::{sampling::SamplingFields, stream_options::StreamOptions},
-        http::{caller::Caller, error::ApiError},
-    },
+    api::{Api, http::caller::Caller},
     tokenizer::Offsets,
     turn::{Asker, Sampling, in_flight},
+    wire::{
+        error::ApiError,
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+        token_io::{generate::RenderedRequest, render::RenderFields},
+    },
 };
-
-/// Fields of a chat or text completion that only a render reads, or that it reads as they were sent.
-#[derive(Debug, Deserialize)]
-struct RenderFields {
-    return_token_offsets: Option<bool>,
-    priority: Option<i64>,
-    use_beam_search: Option<Value>,
-    tool_choice: Option<Value>,
-    response_format: Option<Value>,
-    structured_outputs: Option<Map<String, Value>>,
-}
-
-impl Body for RenderFields {
-    const RULES: &'static Rules = &validate::ANY;
-}
 
 /// The fields of `structured_outputs`, in vLLM's order.
 const CONSTRAINTS: [&str; 9] = [

@@ -1,4 +1,0 @@
-//! What answers of several endpoints carry.
-
-pub(super) mod output;
-pub(super) mod token_continuity;

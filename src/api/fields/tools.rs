@@ -1,0 +1,150 @@
+//! `tools`, `tool_choice` and `parallel_tool_calls`: which calls are parsed out of an answer (vLLM
+//! `chat_completion/protocol.py`, `renderers/online_renderer.py`).
+
+use crate::{
+    chat::FunctionTool,
+    json::Value,
+    parser::{ForcedCall, ToolFormat},
+    turn::ToolPolicy,
+    wire::{
+        error::{ApiError, wording::Sentence},
+        fields::tools as rules,
+    },
+};
+
+/// The fields of a request that are about tools.
+pub(in crate::api) struct ToolFields<'a> {
+    pub(in crate::api) tools: Option<&'a [FunctionTool]>,
+    pub(in crate::api) tool_choice: Option<&'a Value>,
+    pub(in crate::api) parallel_tool_calls: Option<bool>,
+}
+
+/// The choice that a request gives the model about calling tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::api) enum ToolChoice {
+    /// The model does not call, or its calls are not parsed.
+    None,
+    /// The model calls as it likes.
+    Auto,
+    /// The model calls at least once.
+    Required,
+    /// The model calls this function, once.
+    Named(String),
+}
+
+impl ToolChoice {
+    /// Whether the model has to call.
+    pub(in crate::api) fn is_forced(&self) -> bool {
+        matches!(self, Self::Required | Self::Named(_))
+    }
+}
+
+/// The way in which a request's tools are used.
+#[derive(Debug)]
+pub(in crate::api) struct ToolUse {
+    /// The choice that the sampler enforces.
+    pub(in crate::api) choice: ToolChoice,
+    /// The format in which calls are parsed; `None` if the whole answer is text.
+    pub(in crate::api) format: Option<ToolFormat>,
+}
+
+fn invalid<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
+    Err(ApiError::refused("tool_choice", message, None))
+}
+
+/// Refuses what the server was not started for; vLLM names no field for it.
+fn unserved<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
+    Err(ApiError::invalid_request(message))
+}
+
+impl ToolFields<'_> {
+    /// Checks the fields.
+    pub(in crate::api) fn resolve(&self, policy: ToolPolicy) -> Result<ToolUse, ApiError> {
+        let choice = self.choice()?;
+        let may = policy.auto || choice.is_forced();
+        let parser = match (&choice, policy.parser.filter(|_| may)) {
+            (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None }),
+            (_, Some(parser)) => parser,
+            (ToolChoice::Auto, None) => {
+                return unserved(
+                    "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set",
+                );
+            }
+            (ToolChoice::Required, None) => {
+                return unserved("tool_choice=\"required\" requires --tool-call-parser to be set");
+            }
+            (ToolChoice::Named(name), None) => {
+                return unserved(format!("tool_choice=function \"{name}\" requires --tool-call-parser to be set"));
+            }
+        };
+        let forced = match &choice {
+            ToolChoice::Required => Some(ForcedCall::Required),
+            ToolChoice::Named(name) => Some(ForcedCall::Named(name.clone())),
+            ToolChoice::None | ToolChoice::Auto => None,
+        };
+        let format = ToolFormat {
+            parser,
+            tools: self.tools.unwrap_or_default().into(),
+            forced,
+            first_only: self.parallel_tool_calls == Some(false),
+        };
+        Ok(ToolUse { choice, format: Some(format) })
+    }
+
+    fn choice(&self) -> Result<ToolChoice, ApiError> {
+        if self.tools.is_some_and(<[_]>::is_empty) {
+            return rules::no_tool();
+        }
+        let choice = self.tool_choice.filter(|choice| !choice.is_null());
+        match (choice, self.tools) {
+            (None, None) => Ok(ToolChoice::None),
+            (Some(Value::String(choice)), _) if choice == "none" => Ok(ToolChoice::None),
+            (Some(_), None) => rules::no_tools(),
+            (None, Some(_)) => Ok(ToolChoice::Auto),
+            (Some(Value::String(choice)), _) if choice == "auto" => Ok(ToolChoice::Auto),
+            (Some(Value::String(choice)), _) if choice == "required" => Ok(ToolChoice::Required),
+            (Some(choice @ Value::Object(_)), Some(tools)) => {
+                named(choice, tools).map(|name| ToolChoice::Named(name.to_owned()))
+            }
+            (Some(choice), _) => {
+                rules::unknown_choice(&choice.as_str().map_or_else(|| choice.to_json_string(), str::to_owned))
+            }
+        }
+    }
+}
+
+/// Returns the tool that `choice` names.
+fn named<'a>(choice: &'a Value, tools: &[FunctionTool]) -> Result<&'a str, ApiError> {
+    let Some(function) = choice.get("function").filter(|function| function.as_object().is_some()) else {
+        return invalid(format!("Invalid value for `function` in `tool_choice`! {}", rules::USAGE));
+    };
+    match function.get("name").map(Value::as_str) {
+        None => invalid(format!("Expected field `name` in `function` in `tool_choice`! {}", rules::USAGE)),
+        Some(None | Some("")) => invalid(format!("Invalid `name` in `function` in `tool_choice`! {}", rules::USAGE)),
+        Some(Some(name)) if tools.iter().any(|tool| tool.name == name) => Ok(name),
+        Some(Some(_)) => rules::no_such_tool(),
+    }
+}
+
+/// Counts what parsers of tool calls find, under vLLM's name (`parser/metrics.py`): once for a JSON answer, and once
+/// for each delta of a stream.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::api) enum ParserCounter {
+    /// Counts for `/v1/chat/completions`.
+    Chat,
+}
+
+impl ParserCounter {
+    /// Counts one result of the parser.
+    pub(in crate::api) fn count(self, mode: &'static str, called: bool) {
+        let request_type = match self {
+            Self::Chat => "chat_completions",
+        };
+        let outcome = if called { "tool_call" } else { "no_tool_call" };
+        metrics::counter!(
+            "vllm:tool_call_parser_invocations_total",
+            "mode" => mode, "outcome" => outcome, "request_type" => request_type
+        )
+        .increment(1);
+    }
+}

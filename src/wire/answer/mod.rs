@@ -1,0 +1,4 @@
+//! What answers of several endpoints carry.
+
+pub(crate) mod output;
+pub(crate) mod token_continuity;

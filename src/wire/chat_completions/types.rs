@@ -1,0 +1,326 @@
+//! The wire shapes of `POST /v1/chat/completions`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::rules;
+use crate::{
+    TokenId,
+    chat::{FunctionTool, Message, TokenIds},
+    json::Value,
+    parser::ToolCall,
+    wire::{
+        answer::{
+            output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
+            token_continuity::TokenContinuity,
+        },
+        body::{Body, Rules},
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+    },
+};
+
+/// A conversation to be continued. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ChatCompletionRequest {
+    /// The conversation, oldest message first.
+    pub messages: Vec<Message>,
+    /// One of the served names; absent or empty is any.
+    pub model: Option<String>,
+    /// Ids that the prompt must start with, whatever the messages carry: prompt and generation of the latest turn.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub required_prefix_token_ids: Option<TokenIds>,
+    /// The whole prompt: messages are not rendered.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub prompt_token_ids: Option<TokenIds>,
+    /// The whole prompt on `/v1/chat/completions/tokens`; ignored elsewhere.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub tokens: Option<TokenIds>,
+    /// The client's name for the conversation; the header `X-Session-ID` wins.
+    pub session_id: Option<String>,
+    /// Arguments for a server's own extensions, of which `session_id` is read.
+    #[schema(value_type = Option<Object>)]
+    pub vllm_xargs: Option<Value>,
+    /// Taken for `session_id` where that is not given.
+    pub prompt_cache_key: Option<String>,
+    /// Report what became of the ids of earlier turns, drift included.
+    pub return_token_continuity: Option<bool>,
+    /// Tools that the template may show.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tools: Option<Vec<FunctionTool>>,
+    /// `auto` reads tool calls out of the answer (the default with tools), `none` does not. Others are refused.
+    #[schema(value_type = Option<String>)]
+    pub tool_choice: Option<Value>,
+    /// False keeps the first call of an answer only (default true).
+    pub parallel_tool_calls: Option<bool>,
+    /// False leaves reasoning out of the answer (default true); its tokens are reported all the same.
+    pub include_reasoning: Option<bool>,
+    /// Documents that the template may show.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub documents: Option<Vec<Value>>,
+    /// How much to think, for templates that read it.
+    pub reasoning_effort: Option<String>,
+    /// End the prompt with the start of an assistant message (default true).
+    pub add_generation_prompt: Option<bool>,
+    /// End the prompt inside the last message.
+    pub continue_final_message: Option<bool>,
+    /// Let the tokenizer add its own special tokens (default false).
+    pub add_special_tokens: Option<bool>,
+    /// The template to use, where the server trusts requests with it (`--trust-request-chat-template`).
+    #[schema(value_type = Option<String>)]
+    pub chat_template: Option<Value>,
+    /// Further variables of the template.
+    #[schema(value_type = Option<Object>)]
+    pub chat_template_kwargs: Option<Value>,
+    /// Tokens to generate; clamped to the room that the prompt leaves.
+    pub max_completion_tokens: Option<i64>,
+    /// The older spelling of `max_completion_tokens`.
+    pub max_tokens: Option<i64>,
+    /// Report the log-prob of each sampled token.
+    pub logprobs: Option<bool>,
+    /// Report this many alternatives too; -1 is the whole vocabulary.
+    pub top_logprobs: Option<i64>,
+    /// Put the last message in front of the answer that continues it; reports log-probs of the prompt too.
+    pub echo: Option<bool>,
+    /// Answer with server-sent events.
+    pub stream: Option<bool>,
+    /// What the stream reports besides choices.
+    pub stream_options: Option<StreamOptions>,
+    /// Becomes part of the answer's id; the header `X-Request-Id` wins.
+    pub request_id: Option<String>,
+    /// `prompt_token_ids` in it is the whole prompt; everything else is ignored.
+    #[schema(value_type = Option<Object>)]
+    pub kv_transfer_params: Option<Value>,
+    /// Report the prompt as text.
+    pub return_prompt_text: Option<bool>,
+    /// Refused unless empty: there are no media to process.
+    #[schema(value_type = Option<Object>)]
+    pub mm_processor_kwargs: Option<Value>,
+    /// Refused unless empty: there are no media to load.
+    #[schema(value_type = Option<Object>)]
+    pub media_io_kwargs: Option<Value>,
+    /// How to sample.
+    #[serde(flatten)]
+    pub sampling: SamplingFields,
+}
+
+impl Body for ChatCompletionRequest {
+    const RULES: &'static Rules = &rules::RULES;
+}
+
+/// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChatCompletion {
+    pub id: String,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<Choice>,
+    pub service_tier: Option<u8>,
+    pub system_fingerprint: &'static str,
+    pub usage: DetailedUsage,
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    /// The prompt, with `return_token_ids`.
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// The prompt as text, with `return_prompt_text`; null where it came in ids.
+    pub prompt_text: Option<String>,
+    pub kv_transfer_params: Option<u8>,
+    pub ec_transfer_params: Option<u8>,
+    pub metrics: Option<u8>,
+    /// What became of the ids of earlier turns, where ids are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_continuity: Option<TokenContinuity>,
+}
+
+/// One of `n` answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Choice {
+    pub index: usize,
+    pub message: AnswerMessage,
+    pub logprobs: Option<ChoiceLogprobs>,
+    pub finish_reason: FinishReason,
+    pub stop_reason: Option<StopReason>,
+    /// Every sampled token, the stop token included, with `return_token_ids`.
+    pub token_ids: Option<Vec<TokenId>>,
+    pub routed_experts: Option<u8>,
+}
+
+/// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AnswerMessage {
+    pub role: String,
+    /// Null where the message only makes calls.
+    pub content: Option<String>,
+    pub refusal: Option<u8>,
+    pub annotations: Option<u8>,
+    pub audio: Option<u8>,
+    pub function_call: Option<u8>,
+    /// Absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<AnswerToolCall>,
+    pub reasoning: Option<String>,
+    #[serde(flatten)]
+    #[schema(value_type = TokensWhereAsked)]
+    pub tokens: Option<AnswerTokens>,
+}
+
+/// How the document describes the ids of a message, which are all there or none of them.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a schema that no macro writes")]
+struct TokensWhereAsked {
+    /// The prompt. With ids asked for.
+    #[schema(required = false)]
+    prompt_token_ids: Vec<TokenId>,
+    /// What was sampled.
+    #[schema(required = false)]
+    generation_token_ids: Vec<TokenId>,
+    /// The log-prob of each sampled token.
+    #[schema(required = false)]
+    generation_log_probs: Vec<f32>,
+}
+
+/// A call that the model made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AnswerToolCall {
+    /// What the tool's message answers to.
+    pub id: String,
+    /// Always `function`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub function: CalledFunction,
+}
+
+/// The function of a call.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CalledFunction {
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
+}
+
+impl From<ToolCall> for AnswerToolCall {
+    fn from(call: ToolCall) -> Self {
+        let function = CalledFunction { name: call.name, arguments: call.arguments };
+        Self { id: call.id, kind: "function", function }
+    }
+}
+
+/// The ids of a message, with `return_token_ids`, or with `logprobs` and `return_tokens_as_token_ids`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AnswerTokens {
+    /// What the model saw.
+    pub prompt_token_ids: Vec<TokenId>,
+    /// What it sampled, the stop token included.
+    pub generation_token_ids: Vec<TokenId>,
+    /// One log-prob for each sampled token.
+    pub generation_log_probs: Vec<f32>,
+}
+
+/// The log-probs of a choice or of a piece of it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChoiceLogprobs {
+    pub content: Vec<TokenLogprob>,
+}
+
+/// One sampled token.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TokenLogprob {
+    #[serde(flatten)]
+    pub token: NamedLogprob,
+    pub top_logprobs: Vec<NamedLogprob>,
+}
+
+/// A token and its log-prob.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NamedLogprob {
+    /// The token's text, or `token_id:N`.
+    pub token: String,
+    /// Natural logarithm, at least -9999.
+    pub logprob: f32,
+    /// The bytes of the sampled token, or of the name of an alternative.
+    pub bytes: Vec<u8>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChatCompletionChunk {
+    pub id: String,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<ChunkChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<StreamedUsage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_fingerprint: Option<&'static str>,
+    /// In the first chunk of a choice only; null unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Nullable<Vec<TokenId>>,
+    /// In the first chunk of a choice only; null unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Nullable<String>,
+    /// In the first chunk of a choice, where ids are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_continuity: Option<TokenContinuity>,
+}
+
+/// What one event adds to a choice.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChunkChoice {
+    pub index: usize,
+    pub delta: ChunkDelta,
+    pub logprobs: Option<ChoiceLogprobs>,
+    pub finish_reason: Option<FinishReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Nullable<StopReason>,
+    /// The tokens of this event; null unless asked for. Absent in the first chunk of a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Nullable<Vec<TokenId>>,
+}
+
+/// What one event adds to a message.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct ChunkDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Nullable<String>,
+    /// What the model thought.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// The name of a call, or its arguments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ChunkToolCall>,
+}
+
+/// What a chunk says of a call: id, type and name first, then the arguments.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChunkToolCall {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Always `function`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// The call's place in the message.
+    pub index: usize,
+    pub function: ChunkFunction,
+}
+
+impl ChunkToolCall {
+    /// A call in one piece.
+    pub(crate) fn whole(index: usize, call: &ToolCall) -> Self {
+        let ToolCall { id, name, arguments } = call.clone();
+        let function = ChunkFunction { name: Some(name), arguments: Some(arguments) };
+        Self { id: Some(id), kind: Some("function"), index, function }
+    }
+}
+
+/// What a chunk says of the function of a call.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct ChunkFunction {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// JSON text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+}

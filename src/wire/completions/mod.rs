@@ -1,0 +1,4 @@
+//! `POST /v1/completions`: its shapes, and the rules of its fields.
+
+pub(crate) mod rules;
+pub(crate) mod types;

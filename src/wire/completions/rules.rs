@@ -1,0 +1,174 @@
+//! The rules by which vLLM 0.32 declares a text completion (`completion/protocol.py`), field by field in its order, and
+//! its checks before those of types. Fields that only tito has are left to serde.
+
+use crate::{
+    json::{Items, Kind, Node},
+    pydantic::{
+        Schema::{self, Bool, Bytes, Dict, Float, Int, IntIn, List, Nullable, Object, Str, Union},
+        Shape::Model,
+        branch, optional,
+        scalars::{INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR},
+    },
+    wire::{
+        body::Rules,
+        error::{ApiError, wording::Sentence},
+        fields::{
+            before::{Checked, given, is_true, not_negative, number, refuse},
+            cache_salt,
+            sampling::rules::{
+                CACHE_SALT, MM_PAYLOAD, REPETITION_DETECTION, STOP, STREAM_INTERVAL, TRUNCATE_PROMPT_TOKENS,
+                TRUNCATION_SIDE, XARGS, beam_search, prompt_logprobs,
+            },
+            stream_options::{self, STREAM_OPTIONS},
+            structured::rules::{RESPONSE_FORMAT, STRUCTURED_OUTPUTS, response_format, structured_outputs},
+            thinking_budget::check_budget,
+        },
+    },
+};
+
+/// A request may have at most this many prompts (vLLM: `VLLM_MAX_COMPLETION_PROMPTS`).
+const MOST_PROMPTS: usize = 1024;
+
+/// The rules that the body of a text completion must keep.
+pub(crate) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&COMPLETION) };
+
+static COMPLETION: Schema = Object(
+    Model,
+    &[
+        optional("model", NULLABLE_STR),
+        optional(
+            "prompt",
+            Nullable(&Union(&[
+                branch(List(&IntIn(0, None))),
+                branch(List(&List(&IntIn(0, None)))),
+                branch(Str),
+                branch(List(&Str)),
+            ])),
+        ),
+        optional("echo", NULLABLE_BOOL),
+        optional("frequency_penalty", NULLABLE_FLOAT),
+        optional("logit_bias", Nullable(&Dict(&Float))),
+        optional("logprobs", NULLABLE_INT),
+        optional("max_tokens", NULLABLE_INT),
+        optional("n", Int),
+        optional("presence_penalty", NULLABLE_FLOAT),
+        optional("seed", Nullable(&INT64)),
+        optional("stop", STOP),
+        optional("stream", NULLABLE_BOOL),
+        optional("stream_options", STREAM_OPTIONS),
+        optional("suffix", NULLABLE_STR),
+        optional("temperature", NULLABLE_FLOAT),
+        optional("top_p", NULLABLE_FLOAT),
+        optional("user", NULLABLE_STR),
+        optional("use_beam_search", Bool),
+        optional("top_k", NULLABLE_INT),
+        optional("min_p", NULLABLE_FLOAT),
+        optional("repetition_penalty", NULLABLE_FLOAT),
+        optional("watermarking", NULLABLE_BOOL),
+        optional("length_penalty", Float),
+        optional("stop_token_ids", NULLABLE_IDS),
+        optional("include_stop_str_in_output", Bool),
+        optional("ignore_eos", Bool),
+        optional("min_tokens", Int),
+        optional("skip_special_tokens", Bool),
+        optional("spaces_between_special_tokens", Bool),
+        optional("truncate_prompt_tokens", TRUNCATE_PROMPT_TOKENS),
+        optional("truncation_side", TRUNCATION_SIDE),
+        optional("allowed_token_ids", NULLABLE_IDS),
+        optional("prompt_logprobs", NULLABLE_INT),
+        optional("logprob_token_ids", NULLABLE_IDS),
+        optional("bad_words", List(&Str)),
+        optional("prompt_embeds", Nullable(&Union(&[branch(Bytes), branch(List(&Bytes))]))),
+        optional("add_special_tokens", Bool),
+        optional("response_format", Nullable(&RESPONSE_FORMAT)),
+        optional("structured_outputs", STRUCTURED_OUTPUTS),
+        optional("priority", INT64),
+        optional("request_id", Str),
+        optional("session_id", NULLABLE_STR),
+        optional("return_tokens_as_token_ids", NULLABLE_BOOL),
+        optional("return_token_ids", NULLABLE_BOOL),
+        optional("routed_experts_prompt_start", IntIn(0, None)),
+        optional("return_token_offsets", NULLABLE_BOOL),
+        optional("mm_payload", MM_PAYLOAD),
+        optional("return_mm_kwargs", NULLABLE_BOOL),
+        optional("cache_salt", CACHE_SALT),
+        optional("kv_transfer_params", NULLABLE_DICT),
+        optional("ec_transfer_params", NULLABLE_DICT),
+        optional("vllm_xargs", XARGS),
+        optional("repetition_detection", REPETITION_DETECTION),
+        optional("thinking_token_budget", NULLABLE_INT),
+        optional("stream_interval", STREAM_INTERVAL),
+    ],
+);
+
+fn check(body: &mut Node<'_>) -> Checked {
+    prompt(body)?;
+    stream_options::check(body)?;
+    logprobs(body)?;
+    structured_outputs(body, Some("structured_outputs"))?;
+    response_format(body)?;
+    cache_salt::check(body.get("cache_salt"))?;
+    check_budget(body)
+}
+
+fn logprobs(body: &Node<'_>) -> Checked {
+    beam_search(body)?;
+    let asks = given(body, "logprobs").is_some();
+    if is_true(body, "use_beam_search") && is_true(body, "echo") && asks {
+        let message = "`echo` with `logprobs` is not supported with beam search because beam search does not compute \
+                       prompt logprobs.";
+        return refuse("echo", message);
+    }
+    let nothing = number(body, "max_tokens").ok().flatten().is_some_and(|count| count.abs() < f64::EPSILON);
+    if is_true(body, "logprob_token_ids") && is_true(body, "echo") && nothing {
+        let message = Sentence::from("`logprob_token_ids` is not supported when `echo=True` and `")
+            .field("max_tokens")
+            .words("=0` because no output tokens are generated.");
+        return refuse("logprob_token_ids", message);
+    }
+    if is_true(body, "logprob_token_ids") && !asks {
+        return refuse("logprob_token_ids", "when using `logprob_token_ids`, `logprobs` must be set.");
+    }
+    let (of_prompt, logprobs) = (number(body, "prompt_logprobs")?, number(body, "logprobs")?);
+    prompt_logprobs(body, of_prompt)?;
+    not_negative(body, "logprobs", logprobs)
+}
+
+fn prompt(body: &Node<'_>) -> Checked {
+    for field in ["prompt", "prompt_embeds"] {
+        // A list of integers is one prompt, however long it is.
+        let items = match body.get(field).map(|value| &value.kind) {
+            Some(Kind::List(Items::Nodes(items))) if items.len() > MOST_PROMPTS => items,
+            Some(Kind::List(items)) if field == "prompt_embeds" && items.len() > MOST_PROMPTS => {
+                return too_many(field, items.len());
+            }
+            _ => continue,
+        };
+        let is_int = |item: &Node<'_>| matches!(item.kind, Kind::Int(_) | Kind::Bool(_));
+        if field == "prompt_embeds" || !items.iter().all(is_int) {
+            return too_many(field, items.len());
+        }
+    }
+    let lacks_prompt = given(body, "prompt").is_none_or(|prompt| prompt.as_str() == Some(""));
+    let no_embeds =
+        given(body, "prompt_embeds").is_none_or(|embeds| matches!(&embeds.kind, Kind::List(items) if items.is_empty()));
+    if lacks_prompt && no_embeds {
+        return Err(no_prompt());
+    }
+    Ok(())
+}
+
+/// Makes the refusal of a request without a prompt.
+pub(crate) fn no_prompt() -> ApiError {
+    ApiError::refused("prompt", "Either prompt or prompt_embeds must be provided and non-empty.", None)
+}
+
+fn too_many(field: &'static str, count: usize) -> Checked {
+    refuse(
+        field,
+        format!(
+            "{field} list length {count} exceeds the maximum allowed count of {MOST_PROMPTS}. To increase this limit, \
+             set the VLLM_MAX_COMPLETION_PROMPTS environment variable."
+        ),
+    )
+}

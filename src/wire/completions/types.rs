@@ -1,0 +1,140 @@
+//! The wire shapes of `POST /v1/completions`.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::rules;
+use crate::{
+    TokenId,
+    wire::{
+        answer::output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        body::{Body, Rules},
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+    },
+};
+
+/// What to continue.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    expecting = "expected a string, a list of strings, a list of token ids or a list of lists of token ids"
+)]
+pub(crate) enum PromptInput {
+    /// A text.
+    Text(String),
+    /// Token ids, taken verbatim; an empty list is no prompt.
+    Ids(Vec<TokenId>),
+    /// Several texts.
+    Texts(Vec<String>),
+    /// Several lists of token ids.
+    IdLists(Vec<Vec<TokenId>>),
+}
+
+/// Texts or token ids to be continued. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct CompletionRequest {
+    /// What to continue.
+    pub prompt: Option<PromptInput>,
+    /// One of the served names; absent or empty is any.
+    pub model: Option<String>,
+    /// Let the tokenizer add its own special tokens to texts (default true).
+    pub add_special_tokens: Option<bool>,
+    /// Tokens to generate (default 16); clamped to the room that the prompt leaves. 0 is served with `echo` only.
+    pub max_tokens: Option<i64>,
+    /// Report log-probs with this many alternatives; -1 is the whole vocabulary.
+    pub logprobs: Option<i64>,
+    /// Repeat the prompt before its continuation; with `logprobs`, its log-probs too.
+    pub echo: Option<bool>,
+    /// Refused: this is no model for filling in.
+    pub suffix: Option<String>,
+    /// Refused: prompts are texts or token ids.
+    #[schema(value_type = Option<Object>)]
+    pub prompt_embeds: Option<serde_json::Value>,
+    /// Answer with server-sent events.
+    pub stream: Option<bool>,
+    /// What the stream reports besides choices.
+    pub stream_options: Option<StreamOptions>,
+    /// Becomes part of the answer's id; the header `X-Request-Id` wins.
+    pub request_id: Option<String>,
+    /// How to sample.
+    #[serde(flatten)]
+    pub sampling: SamplingFields,
+}
+
+impl Body for CompletionRequest {
+    const RULES: &'static Rules = &rules::RULES;
+}
+
+/// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CompletionAnswer {
+    pub id: String,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<CompletionChoice>,
+    pub service_tier: Option<u8>,
+    pub system_fingerprint: &'static str,
+    pub usage: DetailedUsage,
+    pub kv_transfer_params: Option<u8>,
+    pub ec_transfer_params: Option<u8>,
+    pub metrics: Option<u8>,
+}
+
+/// One continuation; those of the first prompt come first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CompletionChoice {
+    pub index: usize,
+    pub text: String,
+    pub logprobs: Option<CompletionLogprobs>,
+    pub finish_reason: FinishReason,
+    pub stop_reason: Option<StopReason>,
+    /// Every sampled token, the stop token included, with `return_token_ids`.
+    pub token_ids: Option<Vec<TokenId>>,
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    /// The prompt, with `return_token_ids`.
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    pub routed_experts: Option<u8>,
+}
+
+/// Log-probs in parallel lists, one entry a token.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct CompletionLogprobs {
+    /// Characters of the text before the token, going by the tokens' names.
+    pub text_offset: Vec<usize>,
+    /// Null for the first token of a prompt.
+    pub token_logprobs: Vec<Option<f32>>,
+    /// The token's text, or `token_id:N`.
+    pub tokens: Vec<String>,
+    /// Alternatives by name.
+    pub top_logprobs: Vec<Option<IndexMap<String, f32>>>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CompletionChunk {
+    pub id: String,
+    pub object: &'static str,
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<CompletionChunkChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<StreamedUsage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_fingerprint: Option<&'static str>,
+}
+
+/// What one event adds to a choice.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CompletionChunkChoice {
+    pub index: usize,
+    pub text: String,
+    pub logprobs: Option<CompletionLogprobs>,
+    pub finish_reason: Option<FinishReason>,
+    pub stop_reason: Option<StopReason>,
+    /// The prompt, in the first event of a choice.
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    pub token_ids: Option<Vec<TokenId>>,
+}

@@ -1,0 +1,64 @@
+//! Helpers for checks that look at a body before the types of its fields are known, as vLLM 0.32 has them: there the
+//! check that is declared last runs first.
+
+use crate::{
+    json::{Kind, Node},
+    wire::error::{ApiError, wording::Sentence},
+};
+
+pub(crate) type Checked = Result<(), ApiError>;
+
+/// Refuses a field with a message.
+pub(crate) fn refuse(field: &'static str, message: impl Into<Sentence>) -> Checked {
+    Err(ApiError::refused(field, message, None))
+}
+
+/// Whether Python counts a field as true.
+pub(crate) fn is_true(body: &Node<'_>, key: &str) -> bool {
+    body.get(key).is_some_and(Node::is_truthy)
+}
+
+/// Returns the value, unless it is absent or null.
+pub(crate) fn given<'n, 'a>(body: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
+    body.get(key).filter(|value| !value.is_null())
+}
+
+/// Refuses a value that Python cannot iterate over.
+pub(crate) fn iterable(value: &Node<'_>) -> Checked {
+    if matches!(value.kind, Kind::List(_) | Kind::Object(_) | Kind::String(_)) {
+        return Ok(());
+    }
+    Err(ApiError::invalid_request(format!("'{}' object is not iterable", value.type_name())))
+}
+
+/// Returns a number, which may be a boolean, before it is known to be an integer.
+pub(crate) fn number(body: &Node<'_>, field: &'static str) -> Result<Option<f64>, ApiError> {
+    let Some(value) = given(body, field) else { return Ok(None) };
+    match &value.kind {
+        Kind::Bool(value) => Ok(Some(f64::from(u8::from(*value)))),
+        Kind::Float(value) => Ok(Some(*value)),
+        Kind::Int(value) => Ok(value.to_string().parse().ok()),
+        _ => {
+            let message = format!("`{field}` must be an integer.");
+            Err(ApiError::refused(field, message, Some(value.python_str())))
+        }
+    }
+}
+
+/// Whether a number is -1.
+pub(crate) fn is_minus_one(value: f64) -> bool {
+    value.to_bits() == (-1.0_f64).to_bits()
+}
+
+/// Returns the message that refuses a negative number.
+pub(crate) fn not_positive(field: &str) -> String {
+    format!("`{field}` must be a positive value or -1.")
+}
+
+/// Refuses negative numbers other than -1.
+pub(crate) fn not_negative(body: &Node<'_>, field: &'static str, value: Option<f64>) -> Checked {
+    if value.is_some_and(|value| value < 0.0 && !is_minus_one(value)) {
+        return Err(ApiError::refused(field, not_positive(field), body.get(field).map(Node::python_str)));
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! `cache_salt`: who may share cached prefixes with whom.
+//!
+//! Limits and sentences are vLLM 0.32's (`entrypoints/generate/base/protocol.py`, `validate_cache_salt`).
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{json::Node, wire::error::ApiError};
+
+/// The length of the longest salt, in characters.
+const MAX_CHARS: usize = 128;
+/// Characters that the keys of external caches are put together with.
+const FORBIDDEN: [char; 4] = ['@', '/', '\\', '\0'];
+
+/// Checks the field as it was sent; a value that is no string is refused in the words for an empty one, as in vLLM.
+pub(crate) fn check(field: Option<&Node<'_>>) -> Result<(), ApiError> {
+    match field {
+        None => Ok(()),
+        Some(value) if value.is_null() => Ok(()),
+        Some(value) => check_text(value.as_str().unwrap_or_default()),
+    }
+}
+
+fn check_text(salt: &str) -> Result<(), ApiError> {
+    let invalid = |rule: &str| {
+        let message = format!("Parameter 'cache_salt' must be {rule}");
+        Err(ApiError::refused("cache_salt", message, None))
+    };
+    if salt.is_empty() {
+        return invalid("a non-empty string if provided.");
+    }
+    if salt.chars().count() > MAX_CHARS || salt.contains(FORBIDDEN) {
+        return invalid(r"at most 128 characters and must not contain '@', '/', '\\', or NUL.");
+    }
+    Ok(())
+}
+
+/// Reads the field and checks it.
+pub(crate) fn cache_salt(field: Option<&Value>) -> Result<Option<Arc<str>>, ApiError> {
+    let salt = match field {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value.as_str().unwrap_or_default(),
+    };
+    check_text(salt)?;
+    Ok(Some(salt.into()))
+}

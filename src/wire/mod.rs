@@ -1,0 +1,18 @@
+//! What goes over the wire: the public shapes of requests and answers, and the rules that bodies must keep.
+//!
+//! Each endpoint has a folder of the same name as in `api`, which serves it. `types` are its shapes, and `rules` are what
+//! vLLM declares of its fields. This module knows no HTTP: it has no status, no handler and no route, and nothing here
+//! says what becomes of a request.
+
+pub(crate) mod answer;
+pub(crate) mod body;
+pub(crate) mod chat_completions;
+pub(crate) mod completions;
+#[cfg(test)]
+mod declared_fields;
+pub(crate) mod error;
+pub(crate) mod fields;
+pub(crate) mod messages;
+pub(crate) mod responses;
+pub(crate) mod token_io;
+pub(crate) mod tokenize;

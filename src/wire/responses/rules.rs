@@ -1,0 +1,157 @@
+//! The rules for the request body of `/v1/responses` (vLLM 0.32 `responses/protocol.py`). Items, tools and choices are
+//! unions of dozens of types there; here the code that reads them says what is wrong with them.
+
+use std::borrow::Cow;
+
+use crate::{
+    json::{Items, Kind, Node},
+    pydantic::{
+        Schema::{self, Any, Bool, Dict, Float, Int, List, Literal, Nullable, Object, Str},
+        Shape::Model,
+        optional, required,
+        scalars::{INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR},
+    },
+    wire::{
+        body::Rules,
+        fields::{
+            before::{Checked, given, refuse},
+            cache_salt,
+            sampling::rules::{CACHE_SALT, REPETITION_DETECTION, STOP, STREAM_INTERVAL, XARGS},
+            structured::rules::{STRUCTURED_OUTPUTS, structured_outputs},
+        },
+    },
+};
+
+/// The rules that the body of a response must keep.
+pub(crate) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&RESPONSES) };
+
+fn check(body: &mut Node<'_>) -> Checked {
+    tool_usage(body)?;
+    structured_outputs(body, None)?;
+    cache_salt::check(body.get("cache_salt"))
+}
+
+/// The values that `OpenAI` has, and `token_ids`.
+const INCLUDE: Schema = Nullable(&List(&Literal(&[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+    "token_ids",
+])));
+
+const TEXT: Schema = Nullable(&Object(
+    Model,
+    &[
+        optional(
+            "format",
+            Nullable(&Object(
+                Model,
+                &[
+                    required("type", Literal(&["text", "json_schema", "json_object"])),
+                    optional("name", NULLABLE_STR),
+                    optional("schema", NULLABLE_DICT),
+                    optional("description", NULLABLE_STR),
+                    optional("strict", NULLABLE_BOOL),
+                ],
+            )),
+        ),
+        optional("verbosity", Nullable(&Literal(&["low", "medium", "high"]))),
+    ],
+));
+
+const REASONING: Schema = Nullable(&Object(
+    Model,
+    &[optional("effort", Nullable(&Literal(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])))],
+));
+
+static RESPONSES: Schema = Object(
+    Model,
+    &[
+        optional("background", NULLABLE_BOOL),
+        optional("include", INCLUDE),
+        required("input", Any),
+        optional("instructions", NULLABLE_STR),
+        optional("max_output_tokens", NULLABLE_INT),
+        optional("max_tool_calls", NULLABLE_INT),
+        optional("metadata", Nullable(&Dict(&Str))),
+        optional("model", NULLABLE_STR),
+        optional("logit_bias", Nullable(&Dict(&Float))),
+        optional("parallel_tool_calls", NULLABLE_BOOL),
+        optional("previous_response_id", NULLABLE_STR),
+        optional("reasoning", REASONING),
+        optional("service_tier", Nullable(&Literal(&["auto", "default", "flex", "scale", "priority"]))),
+        optional("store", NULLABLE_BOOL),
+        optional("stream", NULLABLE_BOOL),
+        optional("temperature", NULLABLE_FLOAT),
+        optional("text", TEXT),
+        optional("tools", Nullable(&List(&Any))),
+        optional("top_logprobs", NULLABLE_INT),
+        optional("top_p", NULLABLE_FLOAT),
+        optional("top_k", NULLABLE_INT),
+        optional("min_p", NULLABLE_FLOAT),
+        optional("truncation", Nullable(&Literal(&["auto", "disabled"]))),
+        optional("user", NULLABLE_STR),
+        optional("skip_special_tokens", Bool),
+        optional("include_stop_str_in_output", Bool),
+        optional("prompt_cache_key", NULLABLE_STR),
+        optional("chat_template", NULLABLE_STR),
+        optional("chat_template_kwargs", NULLABLE_DICT),
+        optional("priority", INT64),
+        optional("request_id", Str),
+        optional("session_id", NULLABLE_STR),
+        optional("cache_salt", CACHE_SALT),
+        optional("enable_response_messages", Bool),
+        optional("structured_outputs", STRUCTURED_OUTPUTS),
+        optional("presence_penalty", NULLABLE_FLOAT),
+        optional("frequency_penalty", NULLABLE_FLOAT),
+        optional("repetition_penalty", NULLABLE_FLOAT),
+        optional("seed", Nullable(&INT64)),
+        optional("stop", STOP),
+        optional("stop_token_ids", NULLABLE_IDS),
+        optional("min_tokens", Int),
+        optional("ignore_eos", Bool),
+        optional("allowed_token_ids", NULLABLE_IDS),
+        optional("bad_words", List(&Str)),
+        optional("kv_transfer_params", NULLABLE_DICT),
+        optional("vllm_xargs", XARGS),
+        optional("repetition_detection", REPETITION_DETECTION),
+        optional("return_token_ids", NULLABLE_BOOL),
+        optional("return_tokens_as_token_ids", NULLABLE_BOOL),
+        optional("stream_interval", STREAM_INTERVAL),
+    ],
+);
+
+/// Checks that a choice has tools to choose from. If there are no tools, vLLM writes a choice into the body, so its
+/// errors count one field more than the client sent; that is why the field has no text.
+fn tool_usage(body: &mut Node<'_>) -> Checked {
+    let is_empty = |tools: &Node<'_>| matches!(&tools.kind, Kind::List(Items::Nodes(tools)) if tools.is_empty());
+    let tools = given(body, "tools").filter(|tools| !is_empty(tools));
+    let choice = body.get("tool_choice");
+    let names_one = choice.is_some_and(|choice| {
+        let kind = choice.get("type").and_then(Node::as_str);
+        matches!((&choice.kind, kind), (Kind::Object(_), Some("function" | "custom")))
+    });
+    let not_found = || refuse("tool_choice", "Tool choice 'function' not found in 'tools' parameter.");
+    if tools.is_some() {
+        // The form of a choice in a chat is accepted too.
+        let names = |value: &Node<'_>| value.get("name").and_then(Node::as_str).is_some_and(|name| !name.is_empty());
+        let has_name = choice.is_some_and(|choice| names(choice) || choice.get("function").is_some_and(names));
+        return if names_one && !has_name { not_found() } else { Ok(()) };
+    }
+    if choice.and_then(Node::as_str) == Some("required") {
+        return refuse("tool_choice", "Tool choice 'required' must be specified with 'tools' parameter.");
+    }
+    if names_one {
+        return not_found();
+    }
+    if let Kind::Object(fields) = &mut body.kind {
+        let none = Node { text: "", kind: Kind::String(Cow::Borrowed("none")) };
+        fields.entry("tool_choice".to_owned()).or_insert(none);
+    }
+    Ok(())
+}

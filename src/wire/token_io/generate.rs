@@ -1,0 +1,296 @@
+//! The wire shapes of `POST /inference/v1/generate`.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    wire::{
+        answer::output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        body::{self, Body, Rules},
+        fields::{sampling::SamplingFields, stream_options::StreamOptions},
+    },
+};
+
+/// Token ids to be continued. Unknown fields are ignored.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GenerateRequest {
+    /// The prompt, taken verbatim; at least one id.
+    #[schema(value_type = Vec<u32>)]
+    pub token_ids: Vec<i64>,
+    /// How to sample.
+    pub sampling_params: SamplingParamsFields,
+    /// One of the served names; absent or empty is any.
+    pub model: Option<String>,
+    /// Becomes part of the answer's id; the header `X-Request-Id` wins.
+    pub request_id: Option<String>,
+    /// Report the prompt's ids too.
+    pub return_token_ids: Option<bool>,
+    /// `tokens` (the default), or `text` to report the text as well.
+    #[serde(default)]
+    pub output_mode: OutputMode,
+    /// Answer with server-sent events.
+    pub stream: Option<bool>,
+    /// What the stream reports besides choices.
+    pub stream_options: Option<StreamOptions>,
+    /// Share cached prefixes only with requests of the same salt.
+    #[schema(value_type = Option<String>)]
+    pub cache_salt: Option<serde_json::Value>,
+    /// Refused unless null: images, audio and video.
+    #[schema(value_type = Option<Object>)]
+    pub features: Option<serde_json::Value>,
+    /// Refused unless null or empty: images, audio and video.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub content_parts: Option<serde_json::Value>,
+}
+
+impl Body for GenerateRequest {
+    const RULES: &'static Rules = &body::ANY;
+}
+
+/// Whether an answer has text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OutputMode {
+    /// Ids only.
+    #[default]
+    Tokens,
+    /// Ids and their text.
+    Text,
+}
+
+/// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GenerateAnswer {
+    pub request_id: String,
+    pub model: String,
+    pub created: u64,
+    pub usage: DetailedUsage,
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
+    pub prompt_token_id_logprobs: Option<u8>,
+    /// The prompt, with `return_token_ids`.
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    pub mm_placeholders: Option<u8>,
+    pub metrics: Option<u8>,
+    pub kv_transfer_params: Option<u8>,
+    pub ec_transfer_params: Option<u8>,
+    pub output_mode: OutputMode,
+    pub choices: Vec<GenerateChoice>,
+}
+
+/// One of `n` answers, or what one event of a stream adds to it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GenerateChoice {
+    pub index: usize,
+    pub finish_reason: Option<FinishReason>,
+    pub stop_reason: Option<StopReason>,
+    /// Every sampled token, the stop token included.
+    pub token_ids: Vec<TokenId>,
+    pub routed_experts: Option<u8>,
+    pub sampling_mask: Option<u8>,
+    /// Which weights sampled which tokens, once the choice has ended; null where that is not known exactly.
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
+    /// Only with `output_mode` `text`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    pub logprobs: Option<GenerateLogprobs>,
+}
+
+/// Tokens that the same weights sampled.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WeightVersionSpan {
+    /// `default` for the weights that were loaded, else how often they were replaced.
+    pub version: String,
+    /// The first token.
+    pub start: usize,
+    /// Behind the last one.
+    pub end: usize,
+}
+
+/// The log-probs of a choice or of a piece of it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum GenerateLogprobs {
+    /// By id.
+    Tokens {
+        /// One entry for each sampled token.
+        content: Vec<IdLogprobs>,
+    },
+    /// By text, with `output_mode` `text`.
+    Text {
+        /// One entry for each sampled token.
+        content: Vec<TextLogprobs>,
+    },
+}
+
+/// A token and its log-prob.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct IdLogprob {
+    /// `token_id:N`: the id once more, as clients read it that expect the log-probs of a chat.
+    pub token: String,
+    pub token_id: TokenId,
+    /// Natural logarithm, at least -9999.
+    pub logprob: f32,
+    /// 1 for the most probable token.
+    pub rank: Option<u32>,
+}
+
+/// A sampled token and its alternatives, itself first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct IdLogprobs {
+    #[serde(flatten)]
+    pub token: IdLogprob,
+    pub top_logprobs: Vec<IdLogprob>,
+}
+
+/// A token's text and its log-prob.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TextLogprob {
+    /// The token's text, or `token_id:N`.
+    pub token: String,
+    /// Natural logarithm, at least -9999.
+    pub logprob: f32,
+    /// Null where the token is `token_id:N`.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// A sampled token and its alternatives, itself first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TextLogprobs {
+    #[serde(flatten)]
+    pub token: TextLogprob,
+    pub top_logprobs: Vec<TextLogprob>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GenerateChunk {
+    pub request_id: String,
+    /// Null but in the last event, unless every event has it.
+    pub usage: Option<ChunkUsage>,
+    /// In the first event, with `return_token_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    pub output_mode: OutputMode,
+    pub choices: Vec<GenerateChoice>,
+}
+
+/// Usage in a stream: with nulls where it is that of a choice so far, without them at the end, as in vLLM.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum ChunkUsage {
+    /// Of one choice so far.
+    SoFar(DetailedUsage),
+    /// Of all of them.
+    Last(StreamedUsage),
+}
+
+/// What `/v1/chat/completions/render` gives, and `/inference/v1/generate` takes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RenderedRequest {
+    pub request_id: String,
+    /// The prompt.
+    pub token_ids: Vec<TokenId>,
+    /// Where each token stands in the text, in characters; with `return_token_offsets`, where it is known.
+    #[schema(value_type = Option<Vec<Vec<usize>>>)]
+    pub token_offsets: Option<Vec<(usize, usize)>>,
+    pub features: Option<u8>,
+    pub content_parts: Option<u8>,
+    /// How to sample, defaults filled in.
+    #[schema(value_type = Object)]
+    pub sampling_params: serde_json::Map<String, serde_json::Value>,
+    pub model: Option<String>,
+    pub reasoning_ended: Option<bool>,
+    pub reasoning_parser_kwargs: Option<u8>,
+    pub return_token_ids: Option<bool>,
+    /// Always `tokens`.
+    pub output_mode: &'static str,
+    pub stream: bool,
+    pub stream_options: Option<RenderedStreamOptions>,
+    #[schema(value_type = Option<String>)]
+    pub cache_salt: Option<serde_json::Value>,
+    pub priority: i64,
+    pub kv_transfer_params: Option<u8>,
+    pub ec_transfer_params: Option<u8>,
+}
+
+impl Default for RenderedRequest {
+    /// Makes a request without ids and parameters, with all other fields at their defaults.
+    fn default() -> Self {
+        Self {
+            request_id: String::new(),
+            token_ids: Vec::new(),
+            token_offsets: None,
+            features: None,
+            content_parts: None,
+            sampling_params: serde_json::Map::new(),
+            model: None,
+            reasoning_ended: None,
+            reasoning_parser_kwargs: None,
+            return_token_ids: None,
+            output_mode: "tokens",
+            stream: false,
+            stream_options: None,
+            cache_salt: None,
+            priority: 0,
+            kv_transfer_params: None,
+            ec_transfer_params: None,
+        }
+    }
+}
+
+/// What a stream reports, defaults filled in.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(crate) struct RenderedStreamOptions {
+    include_usage: bool,
+    continuous_usage_stats: bool,
+}
+
+impl From<StreamOptions> for RenderedStreamOptions {
+    fn from(options: StreamOptions) -> Self {
+        Self {
+            include_usage: options.include_usage.unwrap_or(false),
+            continuous_usage_stats: options.continuous_usage_stats.unwrap_or(false),
+        }
+    }
+}
+
+/// How to sample, without any default of the model's.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+pub(crate) struct SamplingParamsFields {
+    /// Tokens to generate; absent and null are the room that the prompt leaves.
+    #[serde(default)]
+    #[schema(value_type = Option<i64>)]
+    pub max_tokens: MaxTokens,
+    /// Report log-probs with this many alternatives; -1 is the whole vocabulary.
+    pub logprobs: Option<i64>,
+    /// False keeps stop strings and `output_mode` `text` from being asked for (default true).
+    pub detokenize: Option<bool>,
+    /// Refused unless null.
+    #[schema(value_type = Option<Vec<u32>>)]
+    pub trace_decode_token_ids: Option<Value>,
+    /// Refused unless null.
+    #[schema(value_type = Option<Vec<Vec<i64>>>)]
+    pub prompt_logprob_token_ids: Option<Value>,
+    /// The rest.
+    #[serde(flatten)]
+    pub sampling: SamplingFields,
+}
+
+/// The number of tokens to generate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum MaxTokens {
+    /// The number is as large as the model's own limit and the room allow.
+    #[default]
+    Absent,
+    /// The request sets the number; null stands for the room.
+    Given(Option<i64>),
+}
+
+impl<'de> Deserialize<'de> for MaxTokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::Given)
+    }
+}

@@ -1,0 +1,214 @@
+//! The answers of `/inference/v1/generate`, as they are sent back to be put into text.
+
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    engine::SampledToken,
+    generation::Finish,
+    sampling::TopLogprob,
+    wire::{
+        answer::output::{PromptLogprobs, StopReason, spelt_id},
+        error::ApiError,
+        fields::sampling::MAX_N,
+    },
+};
+
+/// A number of tokens that a client sends. No prompt and no answer has more than this type holds, and sums of such
+/// numbers never wrap.
+pub(crate) type ToldCount = u32;
+
+/// An answer of `/inference/v1/generate`, with `output_mode` `tokens`.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GivenResponse {
+    /// Becomes the answer's id.
+    pub request_id: String,
+    /// Its choices.
+    pub choices: Vec<GivenChoice>,
+    /// Only `tokens`: another answer has its text already.
+    #[serde(default, rename = "output_mode")]
+    _output_mode: GivenMode,
+    /// The prompt, where it was asked for.
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// Passed on as it is.
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
+}
+
+/// An event of a stream of `/inference/v1/generate`, with `output_mode` `tokens`.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GivenChunk {
+    /// Becomes the chunk's id.
+    pub request_id: String,
+    /// At most one.
+    pub choices: Vec<GivenChoice>,
+    /// Only `tokens`.
+    #[serde(default, rename = "output_mode")]
+    _output_mode: GivenMode,
+    /// The prompt, in the first event, where it was asked for.
+    pub prompt_token_ids: Option<Vec<TokenId>>,
+    /// What was used so far.
+    pub usage: Option<GivenUsage>,
+}
+
+/// Tokens that were used.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+pub(crate) struct GivenUsage {
+    pub prompt_tokens: Option<ToldCount>,
+    pub completion_tokens: Option<ToldCount>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum GivenMode {
+    #[default]
+    Tokens,
+}
+
+/// One of the choices, or what one event adds to it.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GivenChoice {
+    pub index: usize,
+    /// `stop`, `length` or `abort`; null for a choice that goes on.
+    pub finish_reason: Option<String>,
+    pub stop_reason: Option<StopReason>,
+    pub token_ids: Option<Vec<TokenId>>,
+    pub logprobs: Option<GivenLogprobs>,
+}
+
+/// The log-probs of a choice.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GivenLogprobs {
+    content: Option<Vec<GivenToken>>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct GivenToken {
+    /// `token_id:N`, if it is there.
+    token: Option<String>,
+    token_id: TokenId,
+    logprob: f32,
+    rank: Option<u32>,
+    #[serde(default)]
+    top_logprobs: Vec<GivenTop>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct GivenTop {
+    token_id: TokenId,
+    logprob: f32,
+    rank: Option<u32>,
+}
+
+/// The limits of the server that gave the answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Tokens of a prompt and its answer.
+    pub max_model_len: usize,
+    /// Alternatives of a token; `None` is the whole vocabulary.
+    pub max_logprobs: Option<usize>,
+}
+
+impl GivenResponse {
+    /// Refuses values that no answer of this server has.
+    pub(crate) fn check(&self, limits: Limits) -> Result<(), ApiError> {
+        let count = self.choices.len();
+        if i64::try_from(count).map_or(true, |count| count > MAX_N) {
+            let id = &self.request_id;
+            let message = format!("choices count ({count}) in response '{id}' exceeds server maximum ({MAX_N}).");
+            return Err(ApiError::invalid_request(message));
+        }
+        let length = self.prompt_logprobs.as_ref().map_or(0, Vec::len);
+        if length > limits.max_model_len {
+            let (id, limit) = (&self.request_id, limits.max_model_len);
+            let message =
+                format!("prompt_logprobs length ({length}) in response '{id}' exceeds max_model_len ({limit}).");
+            return Err(ApiError::invalid_request(message));
+        }
+        self.choices.iter().try_for_each(|choice| choice.check(limits))
+    }
+}
+
+impl GivenChoice {
+    fn check(&self, limits: Limits) -> Result<(), ApiError> {
+        let (index, limit) = (self.index, limits.max_model_len);
+        let lengths = [
+            ("token_ids", self.token_ids.as_ref().map_or(0, Vec::len)),
+            ("logprobs.content", self.scores().map_or(0, <[_]>::len)),
+        ];
+        if let Some((name, length)) = lengths.into_iter().find(|(_, length)| *length > limit) {
+            let message = format!("{name} length ({length}) in choice {index} exceeds max_model_len ({limit}).");
+            return Err(ApiError::invalid_request(message));
+        }
+        let most = self.scores().unwrap_or_default().iter().map(|token| token.top_logprobs.len()).max().unwrap_or(0);
+        match limits.max_logprobs {
+            // The sampled token is always among the alternatives, even if fewer are allowed.
+            Some(limit) if most > limit.max(1) => {
+                let message = format!("top_logprobs count ({most}) in choice {index} exceeds max_logprobs ({limit}).");
+                Err(ApiError::invalid_request(message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn scores(&self) -> Option<&[GivenToken]> {
+        self.logprobs.as_ref()?.content.as_deref()
+    }
+
+    /// Whether log-probs came with the tokens.
+    pub(crate) fn has_logprobs(&self) -> bool {
+        self.scores().is_some()
+    }
+
+    /// Returns the tokens; their log-probs are 0 where none came.
+    pub(crate) fn tokens(&self, vocab_size: usize) -> Result<Vec<SampledToken>, ApiError> {
+        let ids = self.token_ids.as_deref().unwrap_or_default();
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(ApiError::invalid_request(format!("Token id {id} is out of vocabulary")));
+        }
+        let Some(scores) = self.scores() else {
+            let bare = |&id: &TokenId| SampledToken { id, logprob: 0.0, rank: 0, top_logprobs: Vec::new() };
+            return Ok(ids.iter().map(bare).collect());
+        };
+        let is_named = |score: &GivenToken| score.token.as_ref().is_none_or(|name| *name == spelt_id(score.token_id));
+        if !scores.iter().map(|score| score.token_id).eq(ids.iter().copied()) || !scores.iter().all(is_named) {
+            let index = self.index;
+            let message = format!("the log-probs of choice {index} are not those of its token_ids");
+            return Err(ApiError::invalid_request(message));
+        }
+        scores.iter().map(|score| score.token(vocab_size)).collect()
+    }
+
+    /// Returns how the choice ended; `None` if it goes on.
+    pub(crate) fn finish(&self) -> Result<Option<Finish>, ApiError> {
+        let Some(reason) = &self.finish_reason else { return Ok(None) };
+        Ok(Some(match (reason.as_str(), &self.stop_reason) {
+            ("stop", None) => Finish::Eos,
+            ("stop", Some(StopReason::Token(id))) => Finish::StopToken(*id),
+            ("stop", Some(StopReason::Text(text))) => Finish::StopString(text.clone()),
+            ("length", _) => Finish::Length,
+            ("abort", _) => Finish::Abort,
+            ("repetition", _) => Finish::Repetition,
+            _ => {
+                let message = format!("choice {} has a finish_reason that no answer here has: {reason}", self.index);
+                return Err(ApiError::invalid_request(message));
+            }
+        }))
+    }
+}
+
+impl GivenToken {
+    fn token(&self, vocab_size: usize) -> Result<SampledToken, ApiError> {
+        if let Some(top) = self.top_logprobs.iter().find(|top| top.token_id as usize >= vocab_size) {
+            return Err(ApiError::invalid_request(format!("Token id {} is out of vocabulary", top.token_id)));
+        }
+        let top = |top: &GivenTop| TopLogprob { id: top.token_id, logprob: top.logprob, rank: top.rank.unwrap_or(0) };
+        Ok(SampledToken {
+            id: self.token_id,
+            logprob: self.logprob,
+            rank: self.rank.unwrap_or(0),
+            top_logprobs: self.top_logprobs.iter().map(top).collect(),
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Endpoints of ids: their shapes.
+
+pub(crate) mod abort;
+pub(crate) mod derender;
+pub(crate) mod generate;
+pub(crate) mod given;
+pub(crate) mod render;

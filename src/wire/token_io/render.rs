@@ -1,0 +1,22 @@
+//! The wire shape of `POST /v1/chat/completions/render` and `/v1/completions/render`: what they take besides the body that
+//! they render.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::wire::body::{self, Body, Rules};
+
+/// Fields of a chat or text completion that only a render reads, or that it reads as they were sent.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RenderFields {
+    pub return_token_offsets: Option<bool>,
+    pub priority: Option<i64>,
+    pub use_beam_search: Option<Value>,
+    pub tool_choice: Option<Value>,
+    pub response_format: Option<Value>,
+    pub structured_outputs: Option<Map<String, Value>>,
+}
+
+impl Body for RenderFields {
+    const RULES: &'static Rules = &body::ANY;
+}
