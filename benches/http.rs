@@ -20,7 +20,7 @@ use tito::internals::{
     generation::{Event, GenerationRequest, Generator, TextOptions},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    server::{self, Endpoint, ServerConfig, Work},
+    server::{self, ControlPlane, Endpoint, ServerConfig, Work},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,
@@ -99,7 +99,7 @@ impl Server {
         let metrics = Metrics::install("tiny", 4_096).expect("the process's only recorder");
         let engine: Arc<dyn Engine> = Arc::new(ScriptedEngine::playing(info, vec![script.clone()]));
         let api = api(&files, &tokenizer, &engine);
-        let app = server::app(Arc::new(api), &ServerConfig::default(), metrics);
+        let app = server::app(Arc::new(api), ControlPlane::Closed, &ServerConfig::default(), metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn({

@@ -38,7 +38,7 @@ use tito::internals::{
         ChatPrompt, Checks, OnUnprovable, PromptRenderer, Provenance, RenderedPrompt, Templates,
         template::{ChatTemplate, Patience},
     },
-    server::{self, ServerConfig},
+    server::{self, ControlPlane, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,
@@ -301,7 +301,7 @@ fn routes(files: &ModelFiles) -> Router {
     let renderer = renderer(files, &tokenizer, TEMPLATES[0].1);
     let turns = Turns { continuity, ..Turns::new(renderer, engine, &eos) };
     let api = Api::new(turns, ServedModels::new("bench", Vec::new()));
-    server::app(Arc::new(api), &ServerConfig::default(), metrics)
+    server::app(Arc::new(api), ControlPlane::Closed, &ServerConfig::default(), metrics)
 }
 
 /// A conversation of some 56 000 tokens as bodies: without ids, with ids on its last assistant message, and with ids on

@@ -105,10 +105,12 @@
 
 #![cfg_attr(feature = "internals", warn(unreachable_pub))]
 
+mod admin;
 mod api;
 mod chat;
 mod config;
 mod continuity;
+mod control;
 mod engine;
 mod files;
 mod generation;
@@ -122,6 +124,7 @@ pub mod internals;
 mod it;
 mod json;
 mod launch;
+mod memory;
 mod model;
 mod parser;
 mod program;

@@ -16,7 +16,7 @@ use tito::internals::{
     engine::{Engine, EngineInfo, EngineLoad, scripted::ScriptedEngine},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    server::{self, ServerConfig},
+    server::{self, ControlPlane, ServerConfig},
     telemetry::Metrics,
     turn::Turns,
 };
@@ -70,7 +70,7 @@ fn target() -> Target {
     let api = Api::new(turns, models);
     let metrics = Metrics::detached("tiny");
     let api = Arc::new(api);
-    let router = server::app(Arc::clone(&api), &ServerConfig::default(), metrics);
+    let router = server::app(Arc::clone(&api), ControlPlane::Closed, &ServerConfig::default(), metrics);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     Target { router, api, engine, runtime }
 }

@@ -26,7 +26,11 @@ use axum::{
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use self::http::{docs::Docs, slashes::Https};
+pub use self::http::{
+    docs::Docs,
+    error::{health, method_not_allowed, not_found},
+    slashes::Https,
+};
 pub use crate::wire::error::ApiError;
 pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
 

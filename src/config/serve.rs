@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{
     device::DeviceArg,
+    admin::AdminArgs,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
     structured_outputs::{self, StructuredOutputsConfig},
@@ -269,6 +270,10 @@ pub struct ServeArgs {
     /// Connections.
     #[command(flatten)]
     pub http: HttpArgs,
+
+    /// The control plane.
+    #[command(flatten)]
+    pub admin: AdminArgs,
 
     /// Logs.
     #[command(flatten)]

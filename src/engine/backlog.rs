@@ -205,7 +205,7 @@ fn size(output: &Output) -> usize {
     let inner = match output {
         Ok(EngineOutput::Token(sampled)) => token(sampled),
         Ok(EngineOutput::Prompt(prompt)) => prompt.logprobs.iter().map(token).sum(),
-        Ok(EngineOutput::Finished(_)) | Err(_) => 0,
+        Ok(EngineOutput::Weights(_) | EngineOutput::Finished(_)) | Err(_) => 0,
     };
     size_of::<Output>() + inner
 }

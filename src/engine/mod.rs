@@ -5,6 +5,7 @@
 mod admission;
 mod backlog;
 mod check;
+mod control;
 pub mod compared;
 pub mod gpu;
 mod meters;
@@ -19,14 +20,18 @@ mod weights;
 use std::{sync::Arc, time::Duration};
 
 use futures::{
-    FutureExt, StreamExt,
-    future::{self, BoxFuture},
+    StreamExt,
+    future::BoxFuture,
     stream::{self, BoxStream},
 };
 
 #[cfg(test)]
 pub(crate) use self::meters::{EngineMeters, RequestTimes};
 pub use self::{
+    control::{
+        Answer, EngineControl, Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError, Visit,
+        WeightVersion, Written,
+    },
     reservation::{Reservation, Ticket},
     turns::Party,
     weights::{WeightDtype, WeightTensor},
@@ -74,10 +79,22 @@ pub struct PromptOutput {
 pub enum EngineOutput {
     /// The prompt is computed. Always there where its log-probs were asked for; otherwise an engine may leave it out.
     Prompt(PromptOutput),
+    /// The weights that compute the tokens from the next one on; before the first token, and whenever they change. An
+    /// engine whose weights never change leaves it out.
+    Weights(WeightsInUse),
     /// The next sampled token; stop tokens are reported too.
     Token(SampledToken),
     /// The end; nothing follows.
     Finished(FinishReason),
+}
+
+/// The weights that compute a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightsInUse {
+    /// The weights.
+    pub version: Arc<WeightVersion>,
+    /// Whether they read keys and values that older weights wrote, see [`OnWeightsChange::Reuse`].
+    pub reuse_older_keys: bool,
 }
 
 /// Why a generation could not go on.
@@ -95,15 +112,18 @@ pub enum EngineError {
     /// Its client did not read what was sampled for it for so long that it was ended.
     #[error("the client did not read its stream for too long, and the generation was ended")]
     Unread,
+    /// Whoever trains the model has paused the server.
+    #[error("Generation is paused. Please retry after it resumes.")]
+    Paused,
+    /// The weights were given back to the system, or lost by an update that failed.
+    #[error("the model has no weights now: {missing} tensors are to be sent before anything can be sampled")]
+    WithoutWeights {
+        /// How many tensors are missing.
+        missing: usize,
+    },
     /// The engine failed; the text is for the log.
     #[error("engine failure: {0}")]
     Failed(String),
-}
-
-impl EngineError {
-    fn not_supported(what: &str) -> Self {
-        Self::Unsupported(format!("{what} is not supported by this engine"))
-    }
 }
 
 impl From<SampleError> for EngineError {
@@ -189,21 +209,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Aborts every sequence and waits, at most `grace`, until the engine is idle.
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()>;
 
-    /// Forgets all cached prefixes: `true` once everything is gone, `false` while sequences hold some of it.
-    fn reset_prefix_cache(&self) -> BoxFuture<'_, Result<bool, EngineError>> {
-        future::ready(Err(EngineError::not_supported("reset_prefix_cache"))).boxed()
-    }
-
-    /// How often the weights were replaced; 0 for those that were loaded.
-    fn weight_version(&self) -> u64 {
-        0
-    }
-
-    /// Replaces weights, named as in the Hugging Face checkpoint, and answers with the new version.
-    ///
-    /// All tensors are checked before any is written: an error leaves the model as it was.
-    fn update_weights(&self, tensors: Vec<WeightTensor>) -> BoxFuture<'_, Result<u64, EngineError>> {
-        drop(tensors);
-        future::ready(Err(EngineError::not_supported("update_weights"))).boxed()
+    /// What a training loop can do to it; `None` where it can do nothing.
+    fn control(&self) -> Option<&dyn EngineControl> {
+        None
     }
 }

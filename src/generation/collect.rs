@@ -2,7 +2,7 @@
 
 use futures::{Stream, StreamExt};
 
-use super::{Event, Finish};
+use super::{Event, Finish, WeightSpans};
 use crate::{
     TokenId,
     engine::{PromptOutput, SampledToken},
@@ -16,6 +16,8 @@ pub struct Completion {
     pub prompt: Option<PromptOutput>,
     /// Every sampled token.
     pub tokens: Vec<SampledToken>,
+    /// The weights that computed them.
+    pub weights: WeightSpans,
     /// The text of the tokens, without stop token and stop string unless they were asked for.
     pub text: String,
     /// What the model thought, if that was read out of the text.
@@ -34,6 +36,7 @@ impl Completion {
         match event {
             Event::Prompt(prompt) => self.prompt = Some(prompt),
             Event::Delta(delta) => {
+                self.weights.push(&delta);
                 self.tokens.extend(delta.tokens);
                 self.text.push_str(&delta.text);
                 if let Some(reasoning) = delta.reasoning {

@@ -11,6 +11,7 @@ mod replay;
 mod running;
 mod sequences;
 mod unread;
+mod weights;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,13 +24,14 @@ pub use decode::TextOptions;
 use meters::Meters;
 pub use parsed::{OpenReasoning, open_reasoning};
 pub use replay::Recording;
-pub use running::RunningRequests;
+pub use running::{Door, RunningRequests};
+pub use weights::WeightSpans;
 
 use crate::{
     TokenId,
     engine::{
         Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams,
-        TokenStream, ValidSamplingParams,
+        TokenStream, ValidSamplingParams, WeightsInUse,
     },
     parser::ToolCall,
     sampling::RepetitionDetection,
@@ -101,6 +103,8 @@ pub enum Event {
 pub struct Delta {
     /// Sampled tokens; none in the last delta of an aborted generation.
     pub tokens: Vec<SampledToken>,
+    /// From which of these tokens on other weights computed than before; usually none.
+    pub weights: Vec<(usize, WeightsInUse)>,
     /// Text that became certain, which may lag behind the tokens. Where reasoning and calls are read out of the text,
     /// it has none of them.
     pub text: String,
@@ -117,7 +121,9 @@ pub struct Delta {
 impl Delta {
     /// Adds what the next engine output added.
     pub fn push(&mut self, next: Self) {
-        let Self { tokens, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
+        let Self { tokens, weights, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
+        let before = self.tokens.len();
+        self.weights.extend(weights.into_iter().map(|(token, weights)| (before + token, weights)));
         self.tokens.extend(tokens);
         self.text.push_str(&text);
         if let Some(reasoning) = reasoning {
@@ -196,11 +202,12 @@ fn events(
     mut loops: Loops,
     ends: impl Fn(TokenId, usize) -> Option<FinishReason> + Send + 'static,
 ) -> EventStream {
-    let mut sampled = 0;
+    let (mut sampled, mut weights) = (0, Vec::new());
     try_stream! {
         while let Some(output) = outputs.next().await {
             match output? {
                 EngineOutput::Prompt(prompt) => yield Event::Prompt(prompt),
+                EngineOutput::Weights(in_use) => weights = vec![(0, in_use)],
                 EngineOutput::Finished(reason) => {
                     let delta = Delta { text: decoder.rest(), finish: Some(reason.into()), ..Delta::default() };
                     yield Event::Delta(delta);
@@ -233,7 +240,8 @@ fn events(
                         text.push_str(&decoder.rest());
                     }
                     let done = finish.is_some();
-                    yield Event::Delta(Delta { tokens: vec![token], text, finish, ..Delta::default() });
+                    let weights = std::mem::take(&mut weights);
+                    yield Event::Delta(Delta { tokens: vec![token], weights, text, finish, ..Delta::default() });
                     if done {
                         return;
                     }

@@ -1,6 +1,7 @@
-//! Which generations run under which ids, so that somebody other than their client can end them.
+//! Which generations run, and under which ids, so that somebody other than their client can end them; and whether more
+//! may begin.
 //!
-//! Owns the registry and the early end. Refuses to know what an id means, and who an owner is: the API chooses both.
+//! Owns the registry, its door and the early end. Refuses to know what an id means, and who an owner is: the API chooses both.
 
 use std::{
     collections::HashMap,
@@ -18,17 +19,40 @@ use crate::engine::{EngineError, EngineOutput, FinishReason, TokenStream};
 
 type Ids = Arc<[Arc<str>]>;
 
-/// The generations that have ids, while they run or wait. Clones are the same registry.
+/// All generations, while they run or wait. Clones are the same registry.
 #[derive(Debug, Clone, Default)]
 pub struct RunningRequests {
     shared: Arc<Shared>,
 }
 
+/// Whether requests may begin to generate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Door {
+    /// They may.
+    #[default]
+    Open,
+    /// They are refused.
+    Refusing,
+    /// They wait until they may, or until they are refused.
+    Queueing,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
-    /// A name may be in use more than once: clients choose ids, and one request may be several generations.
-    by_name: Mutex<HashMap<Name, Vec<Entry>>>,
+    table: Mutex<Table>,
+    /// The door, for those that wait before it; the table has the one that decides.
+    door: watch::Sender<Door>,
+    /// How many prompts have generations that have not ended.
+    present: watch::Sender<usize>,
     tickets: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    door: Door,
+    by_ticket: HashMap<u64, Entry>,
+    /// A name may be in use more than once: clients choose ids, and one request may be several generations.
+    by_name: HashMap<Name, Vec<Entry>>,
 }
 
 /// What generations are called by their owner; the same id of another owner is another name.
@@ -39,7 +63,7 @@ struct Name {
 }
 
 /// The generations of one prompt that have the same names.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     ticket: u64,
     abort: watch::Sender<bool>,
@@ -68,7 +92,9 @@ impl Drop for Registered {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut by_name = self.shared.by_name.lock();
+        let mut table = self.shared.table.lock();
+        let Table { by_ticket, by_name, .. } = &mut *table;
+        by_ticket.remove(&self.ticket);
         for name in &self.names {
             if let Some(entries) = by_name.get_mut(name) {
                 entries.retain(|entry| entry.ticket != self.ticket);
@@ -77,6 +103,7 @@ impl Drop for Registration {
                 }
             }
         }
+        self.shared.present.send_replace(by_ticket.len());
     }
 }
 
@@ -90,36 +117,68 @@ impl RunningRequests {
     /// Ends the generations that `owner` knows by `ids` with what they have, and says how many there were. Ids that are
     /// unknown, or that belong to others, count as no generation.
     pub fn abort<'a>(&self, owner: Option<&Arc<str>>, ids: impl IntoIterator<Item = &'a str>) -> usize {
-        let by_name = self.shared.by_name.lock();
-        ended(ids.into_iter().filter_map(|id| by_name.get(&Name::new(owner, id))).flatten())
+        let table = self.shared.table.lock();
+        ended(ids.into_iter().filter_map(|id| table.by_name.get(&Name::new(owner, id))).flatten())
     }
 
-    /// Ends all generations that have ids, whosever they are, and says how many there were.
-    #[cfg(test)]
-    fn abort_all(&self) -> usize {
-        ended(self.shared.by_name.lock().values().flatten())
+    /// Ends the generations that anybody knows by `ids`, and says how many there were.
+    pub fn abort_any(&self, ids: &[String]) -> usize {
+        let table = self.shared.table.lock();
+        let named = table.by_name.iter().filter(|(name, _)| ids.iter().any(|id| **id == *name.id));
+        ended(named.flat_map(|(_, entries)| entries))
     }
 
-    /// Lets `generations` generations be ended together by their owner, by any of `ids`; `None` where there are none.
-    pub(super) fn register(
+    /// Ends all generations, whosever they are, and says how many there were.
+    pub fn abort_all(&self) -> usize {
+        ended(self.shared.table.lock().by_ticket.values())
+    }
+
+    /// Opens the door, or closes it. Generations that have begun go on.
+    pub fn set_door(&self, door: Door) {
+        let mut table = self.shared.table.lock();
+        table.door = door;
+        self.shared.door.send_replace(door);
+    }
+
+    /// Waits until no generation is left.
+    pub async fn settled(&self) {
+        let mut present = self.shared.present.subscribe();
+        // The sender is there as long as the registry.
+        let _ = present.wait_for(|present| *present == 0).await;
+    }
+
+    /// Waits until the door is another than `Queueing`.
+    pub(super) async fn admitted(&self) {
+        let mut door = self.shared.door.subscribe();
+        let _ = door.wait_for(|door| *door != Door::Queueing).await;
+    }
+
+    /// Lets the generations of each of `prompts` be ended together by their owner, by any of its ids; all of them are
+    /// entered, or none where the door is not open.
+    pub(super) fn register<'a>(
         &self,
-        owner: Option<&Arc<str>>,
-        ids: &Ids,
-        generations: usize,
-    ) -> Option<Arc<Registration>> {
-        if ids.is_empty() {
-            return None;
+        prompts: impl IntoIterator<Item = (Option<&'a Arc<str>>, &'a Ids, usize)>,
+    ) -> Result<Vec<Arc<Registration>>, Door> {
+        let mut table = self.shared.table.lock();
+        if table.door != Door::Open {
+            return Err(table.door);
         }
+        let prompts = prompts.into_iter();
+        let entered = prompts.map(|(owner, ids, generations)| self.enter(&mut table, owner, ids, generations)).collect();
+        self.shared.present.send_replace(table.by_ticket.len());
+        Ok(entered)
+    }
+
+    fn enter(&self, table: &mut Table, owner: Option<&Arc<str>>, ids: &Ids, generations: usize) -> Arc<Registration> {
         let (abort, left) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(generations)));
         let ticket = self.shared.tickets.fetch_add(1, Ordering::Relaxed);
         let names: Vec<Name> = ids.iter().map(|id| Name::new(owner, Arc::clone(id))).collect();
-        let mut by_name = self.shared.by_name.lock();
+        let entry = Entry { ticket, abort: abort.clone(), left: Arc::clone(&left) };
         for name in &names {
-            let entry = Entry { ticket, abort: abort.clone(), left: Arc::clone(&left) };
-            by_name.entry(name.clone()).or_default().push(entry);
+            table.by_name.entry(name.clone()).or_default().push(entry.clone());
         }
-        drop(by_name);
-        Some(Arc::new(Registration { shared: Arc::clone(&self.shared), names, ticket, abort, left }))
+        table.by_ticket.insert(ticket, entry);
+        Arc::new(Registration { shared: Arc::clone(&self.shared), names, ticket, abort, left })
     }
 }
 
@@ -170,9 +229,13 @@ mod tests {
         stream::iter([Ok(EngineOutput::Token(token))]).chain(stream::pending()).boxed()
     }
 
+    fn entered(running: &RunningRequests, owner: Option<&Arc<str>>, names: &[&str], count: usize) -> Arc<Registration> {
+        running.register([(owner, &ids(names), count)]).unwrap().remove(0)
+    }
+
     /// A generation alone.
     fn registered(running: &RunningRequests, names: &[&str], outputs: TokenStream) -> TokenStream {
-        running.register(None, &ids(names), 1).unwrap().register(|| outputs)
+        entered(running, None, names, 1).register(|| outputs)
     }
 
     fn next(outputs: &mut TokenStream) -> Option<EngineOutput> {
@@ -210,7 +273,7 @@ mod tests {
         let [one, other] = ["one", "other"].map(|owner| Some(Arc::from(owner)));
         let owners: [Option<Arc<str>>; 3] = [one, other, None];
         let mut outputs =
-            owners.each_ref().map(|owner| running.register(owner.as_ref(), &ids(&["a"]), 1).unwrap().register(stuck));
+            owners.each_ref().map(|owner| entered(&running, owner.as_ref(), &["a"], 1).register(stuck));
         for outputs in &mut outputs {
             next(outputs);
         }
@@ -229,7 +292,26 @@ mod tests {
         assert_eq!(running.abort(None, ["a"]), 1);
         drop(kept);
         assert_eq!(running.abort_all(), 0);
-        assert!(running.shared.by_name.lock().is_empty());
+        assert!(running.shared.table.lock().by_name.is_empty());
+    }
+
+    #[test]
+    fn nobody_enters_by_a_closed_door_and_those_inside_go_on() {
+        let running = RunningRequests::default();
+        let mut inside = registered(&running, &[], stuck());
+        for door in [Door::Refusing, Door::Queueing] {
+            running.set_door(door);
+            assert_eq!(running.register([(None, &ids(&[]), 1)]).unwrap_err(), door);
+            assert!(running.settled().now_or_never().is_none());
+        }
+        assert!(running.admitted().now_or_never().is_none());
+        running.set_door(Door::Open);
+        assert!(running.admitted().now_or_never().is_some());
+        assert!(matches!(next(&mut inside), Some(EngineOutput::Token(_))));
+        assert_eq!(running.abort_all(), 1, "generations without names end too");
+        assert_eq!(next(&mut inside), Some(EngineOutput::Finished(FinishReason::Abort)));
+        drop(inside);
+        assert!(running.settled().now_or_never().is_some());
     }
 
     #[test]
@@ -242,7 +324,7 @@ mod tests {
     #[test]
     fn generations_that_did_not_start_are_ended_with_their_siblings() {
         let running = RunningRequests::default();
-        let group = running.register(None, &ids(&["a"]), 3).unwrap();
+        let group = entered(&running, None, &["a"], 3);
         let mut first = group.register(stuck);
         drop(group.register(stuck));
         assert!(next(&mut first).is_some());

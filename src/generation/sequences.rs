@@ -10,12 +10,12 @@ use std::{
 };
 
 use futures::{
-    StreamExt, TryStreamExt,
+    FutureExt, StreamExt, TryStreamExt,
     stream::{self, BoxStream, SelectAll},
 };
 
 use super::{
-    Event, EventStream, GenerationRequest, Generator, Loops, TextDecoder, events,
+    Door, Event, EventStream, GenerationRequest, Generator, Loops, TextDecoder, events,
     meters::{Meter, Meters, Siblings},
     parsed,
     running::Registration,
@@ -31,7 +31,7 @@ struct Group {
     request: GenerationRequest,
     started: usize,
     siblings: Arc<Siblings>,
-    registration: Option<Arc<Registration>>,
+    registration: Arc<Registration>,
     meters: Meters,
 }
 
@@ -69,27 +69,51 @@ impl Generator {
             Ok(reservation) => reservation,
             Err(error) => return self.refused(&requests, error, arrived),
         };
-        let group = |request: GenerationRequest| Group {
+        self.clone().begun(requests, reservation, arrived)
+    }
+
+    /// Begins, once the door is open.
+    fn begun(
+        self,
+        requests: Vec<GenerationRequest>,
+        reservation: Reservation,
+        arrived: Instant,
+    ) -> BoxStream<'static, Indexed> {
+        let prompts =
+            requests.iter().map(|request| (request.owner.as_ref(), &request.request_ids, request.sequences));
+        let registrations = match self.running.register(prompts) {
+            Ok(registrations) => registrations,
+            Err(Door::Queueing) => {
+                let begin = async move {
+                    self.running.admitted().await;
+                    self.begun(requests, reservation, arrived)
+                };
+                return begin.flatten_stream().boxed();
+            }
+            Err(_) => return self.refused(&requests, EngineError::Paused, arrived),
+        };
+        let group = |(request, registration): (GenerationRequest, _)| Group {
             siblings: Siblings::new(request.sequences),
-            registration: self.running.register(request.owner.as_ref(), &request.request_ids, request.sequences),
+            registration,
             meters: self.meters.clone(),
             started: 0,
             request,
         };
+        let (most, patience) = (self.engine.seats().saturating_mul(SEQUENCES_A_SEAT), self.patience);
+        let groups: Vec<Group> = requests.into_iter().zip(registrations).map(group).collect();
         let mut unstarted = Unstarted {
-            generator: self.clone(),
+            generator: self,
             reservation,
-            groups: requests.into_iter().map(group).collect::<Vec<_>>().into_iter(),
+            groups: groups.into_iter(),
             group: None,
             index: 0,
             arrived,
             span: tracing::Span::current(),
         };
-        let most = self.engine.seats().saturating_mul(SEQUENCES_A_SEAT);
         let mut started = SelectAll::new();
         unstarted.start(&mut started, most);
         let events = stream::poll_fn(move |context| unstarted.poll(&mut started, most, context)).boxed();
-        ended_unless_read(events, self.patience)
+        ended_unless_read(events, patience)
     }
 
     /// The stream of a request that gets no places.
@@ -143,10 +167,7 @@ impl Generator {
             };
             engine.start(ticket, request)
         };
-        let outputs = match &group.registration {
-            Some(registration) => registration.register(outputs),
-            None => outputs(),
-        };
+        let outputs = group.registration.register(outputs);
         let loops = Loops::new(&sampling);
         let ends = move |id, sampled| sampling.finish_after(id, sampled);
         let counted = events(outputs, decoder, loops, ends).inspect(move |event| meter.observe(event));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use tokio::net::{TcpSocket, UnixSocket, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixSocket, UnixStream};
 
 use crate::{
     config::HttpArgs,
@@ -50,7 +50,7 @@ pub(super) async fn bind(args: &HttpArgs) -> anyhow::Result<Bound> {
         let shown = format!("unix:{}", path.display());
         return Ok(Bound { socket: Socket::Unix(socket, SocketFile(path.clone())), tls, shown });
     }
-    let (socket, address) = bind_tcp(&args.host, args.port)?;
+    let (socket, address) = bind_tcp(&args.host, args.port, &["--host", "--port"])?;
     Ok(Bound { socket: Socket::Tcp(socket), tls, shown: format!("{scheme}://{address}") })
 }
 
@@ -71,8 +71,33 @@ impl Bound {
     }
 }
 
-fn bind_tcp(host: &str, port: u16) -> anyhow::Result<(TcpSocket, SocketAddr)> {
-    let next = "choose another address with --host and --port";
+/// A bound TCP socket of the control plane.
+pub(super) struct BoundTcp {
+    socket: TcpSocket,
+    pub(super) address: SocketAddr,
+}
+
+impl BoundTcp {
+    /// Whether only this machine reaches it.
+    pub(super) fn is_local(&self) -> bool {
+        self.address.ip().is_loopback()
+    }
+
+    /// Listens.
+    pub(super) fn listen(self) -> anyhow::Result<TcpListener> {
+        self.socket.listen(BACKLOG).with_context(|| format!("cannot listen on {}", self.address))
+    }
+}
+
+/// Binds the port of the control plane.
+pub(super) fn bind_admin(host: &str, port: u16) -> anyhow::Result<BoundTcp> {
+    let (socket, address) = bind_tcp(host, port, &["--admin-host", "--admin-port"])?;
+    Ok(BoundTcp { socket, address })
+}
+
+fn bind_tcp(host: &str, port: u16, flags: &[&str; 2]) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+    let [host_flag, port_flag] = flags;
+    let next = format!("choose another address with {host_flag} and {port_flag}");
     let mut last = None;
     for address in addresses(host, port)? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
@@ -90,7 +115,7 @@ fn bind_tcp(host: &str, port: u16) -> anyhow::Result<(TcpSocket, SocketAddr)> {
             Err(error) => last = Some((error, address)),
         }
     }
-    let (error, address) = last.with_context(|| format!("--host {host} has no address; {next}"))?;
+    let (error, address) = last.with_context(|| format!("{host_flag} {host} has no address; {next}"))?;
     Err(error).with_context(|| format!("cannot use {address}; {next}"))
 }
 

@@ -4,8 +4,7 @@ use std::fs;
 
 use anyhow::bail;
 
-/// What a container may take: its own view of the second version of control groups, then of the first.
-const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+use crate::memory::{limit, stated};
 
 /// One part in so many is for the bytes of requests: the work on them takes several times as much.
 const SHARE_OF_REQUESTS: u64 = 32;
@@ -13,12 +12,6 @@ const SHARE_OF_REQUESTS: u64 = 32;
 const LEAST_OF_REQUESTS: u64 = 1 << 26;
 /// Where nothing says how much there is.
 const ELSE_OF_REQUESTS: u64 = 1 << 29;
-
-/// Bytes that the system could still give, where it says so.
-pub(super) fn available_memory() -> Option<u64> {
-    let available = stated(&["MemAvailable:"])?;
-    Some(limit().map_or(available, |limit| limit.min(available)))
-}
 
 /// Refuses what the machine cannot hold whatever else gives way: the system would give addresses for it all the same,
 /// and end the process when they are used. `cache` is what keys and values were said to take.
@@ -52,23 +45,6 @@ pub(super) fn for_bytes_in_flight() -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The sum of some lines of the system's report; `None` without such a report.
-fn stated(lines: &[&str]) -> Option<u64> {
-    sum(&fs::read_to_string("/proc/meminfo").ok()?, lines)
-}
-
-fn sum(text: &str, lines: &[&str]) -> Option<u64> {
-    let bytes = |name: &&str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    lines.iter().map(bytes).sum()
-}
-
-fn limit() -> Option<u64> {
-    LIMITS.iter().find_map(|path| fs::read_to_string(path).ok())?.trim().parse().ok()
-}
-
 /// The soft limit of `ulimit -v`, `None` where it is `unlimited`.
 fn address_space() -> Option<u64> {
     address_space_in(&fs::read_to_string("/proc/self/limits").ok()?)
@@ -96,7 +72,6 @@ mod tests {
     }
     #[test]
     fn limits_are_read_as_the_system_writes_them() {
-        assert_eq!(sum("MemFree: 5 kB\nMemTotal:       24 kB\n", &["MemTotal:"]), Some(24 * 1024));
         let limits =
             |soft: &str| format!("Limit  Soft Limit  Hard Limit  Units\nMax address space  {soft}  unlimited  bytes\n");
         assert_eq!(address_space_in(&limits("6442450944")), Some(6 << 30));

@@ -2,6 +2,7 @@
 //!
 //! Owns the order of start-up and what a person sees of it. Refuses to know what any part does.
 
+mod admin;
 mod compared;
 mod device;
 mod engine;
@@ -35,7 +36,7 @@ use crate::{
     model::{HubOptions, ModelFiles},
     prompt::{PromptRenderer, Templates, template::ChatTemplate},
     records::Responses,
-    server::{self, Work},
+    server::{self, ControlPlane, Work},
     telemetry::Metrics,
     turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
 };
@@ -47,7 +48,9 @@ use wanted::Wanted;
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
     let bound = listen::bind(&args.http).await?;
+    let admin_port = admin::bind(&args.admin)?;
     let progress = Progress::new();
+    let admin_keys = admin::main_port_keys(&args, &progress)?;
     let device = match args.engine {
         EngineKind::Scripted => Device::Cpu,
         _ => device::choose(args.device, &progress)?,
@@ -107,9 +110,17 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         tokenizer_info,
         responses: Responses::new(store),
     });
+    let admin = admin::control(&args, api.models.name(), &engine, api.turns.generator.running().clone());
     let work = Work { engine, settled: Box::pin(api.responses.settled()) };
-    let app = server::app(api, &config, metrics);
+    let control = match admin_keys {
+        None => ControlPlane::Closed,
+        Some(keys) => ControlPlane::Open { admin: Arc::clone(&admin), keys },
+    };
+    let app = server::app(api, control, &config, metrics);
     server::raise_open_files();
+    if let Some(port) = admin_port {
+        port.serve(&admin, &progress)?;
+    }
     let (endpoint, _file) = bound.listen()?;
     progress.banner(&announcement);
     let stop = server::stop_signal()?;

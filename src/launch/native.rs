@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     device::Device,
     kernels,
-    memory::{self, available_memory},
+    memory,
     progress::Progress,
     weights,
 };
@@ -85,7 +85,7 @@ pub(super) async fn load(
         device: of_engine(device, args),
         kv_cache_bytes: args
             .kv_cache_memory
-            .unwrap_or_else(|| available_memory().map_or(KV_CACHE_BYTES, |bytes| bytes / KV_CACHE_SHARE)),
+            .unwrap_or_else(|| crate::memory::available().map_or(KV_CACHE_BYTES, |bytes| bytes / KV_CACHE_SHARE)),
         threads: args.threads,
         kernels: asked_kernels,
         unusable_kernels,

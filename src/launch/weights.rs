@@ -4,7 +4,6 @@
 //! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
 //! times as long.
 
-use super::memory::available_memory;
 use crate::{config::GgufWeights, gguf::GgufFile};
 
 /// Whether the weights of a GGUF file stay in their blocks.
@@ -25,7 +24,7 @@ pub(super) fn keep_blocks(file: &GgufFile, wanted: GgufWeights) -> bool {
 /// Why widened weights, computed with in 32 bits, would not leave memory for anything else.
 fn too_large(file: &GgufFile) -> Option<String> {
     let needed = file.parameter_count() as u64 * 4;
-    let available = available_memory()?;
+    let available = crate::memory::available()?;
     if needed <= available / 4 * 3 {
         return None;
     }

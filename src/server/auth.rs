@@ -38,6 +38,11 @@ impl ApiKeys {
         Self { shared, ..self }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+
     /// Compares with every key, so that time tells nothing of any; hashes, so that it tells nothing of their lengths.
     fn admit(&self, offered: &str) -> bool {
         let offered = blake3::hash(offered.as_bytes());
@@ -70,6 +75,28 @@ fn anthropic_key(request: &Request) -> Option<&str> {
     key.to_str().ok()
 }
 
+/// What opens which paths.
+#[derive(Debug, Clone)]
+pub(super) struct Doors {
+    pub(super) api: ApiKeys,
+    /// The keys of the control plane, where it has others than the API.
+    pub(super) admin: Option<ApiKeys>,
+    /// The paths of the control plane.
+    pub(super) admin_paths: Arc<[&'static str]>,
+}
+
+impl Doors {
+    /// The keys of which one opens a path; `None` where it needs none.
+    fn keys(&self, path: &str) -> Option<&ApiKeys> {
+        let keys = match &self.admin {
+            Some(keys) if self.admin_paths.contains(&path) => keys,
+            _ if is_open(path) => return None,
+            _ => &self.api,
+        };
+        (!keys.is_empty()).then_some(keys)
+    }
+}
+
 /// The first key of a request that opens the API.
 fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -82,15 +109,15 @@ fn admitted<'a>(keys: &ApiKeys, request: &'a Request) -> Option<&'a str> {
 }
 
 /// Answers `{"error": "Unauthorized"}` with a 401 without a key; preflight requests need none.
-pub(super) async fn require_key(State(keys): State<ApiKeys>, mut request: Request, next: Next) -> Response {
-    if keys.hashes.is_empty() {
-        return next.run(request).await;
-    }
-    let identity = admitted(&keys, &request).map(Identity::of_key);
-    if identity.is_none() && !is_open(request.uri().path()) && request.method() != Method::OPTIONS {
+pub(super) async fn require_key(State(doors): State<Arc<Doors>>, mut request: Request, next: Next) -> Response {
+    if let Some(keys) = doors.keys(request.uri().path())
+        && request.method() != Method::OPTIONS
+        && admitted(keys, &request).is_none()
+    {
         return (StatusCode::UNAUTHORIZED, Json(serde_json::json!({ "error": "Unauthorized" }))).into_response();
     }
-    if let Some(identity) = identity.filter(|_| !keys.shared) {
+    let identity = admitted(&doors.api, &request).map(Identity::of_key);
+    if let Some(identity) = identity.filter(|_| !doors.api.shared) {
         request.extensions_mut().insert(identity);
     }
     next.run(request).await

@@ -39,12 +39,14 @@ use futures::future::BoxFuture;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
+    admin::{self, Admin},
     api::{self, Api, ApiError, Docs},
     engine::Engine,
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
 };
 pub use auth::ApiKeys;
+use auth::Doors;
 use connection::{Connections, Patience};
 pub use cors::Cors;
 use limit::Limits;
@@ -109,7 +111,7 @@ impl Default for ServerConfig {
 
 /// All routes with everything around them, so that tests need no socket. The order is vLLM's: whoever has no key learns
 /// nothing else, and is not counted.
-pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
+pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics: Metrics) -> Router {
     let engine_api = Arc::clone(&api);
     let scrape = move || {
         let (metrics, api) = (metrics.clone(), Arc::clone(&engine_api));
@@ -128,8 +130,19 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
         // This stands outside of the layer that holds a body's bytes for as long as a task works on it, and where the
         // length is still known.
         .layer(from_fn(large_bodies::apply))
-        .layer(from_fn(observe::measure))
-        .layer(from_fn(scheme::mark));
+        .layer(from_fn(observe::measure));
+    let doors = Arc::new(control.doors(&config.api_keys));
+    let control = match control {
+        ControlPlane::Open { admin, .. } => admin::router(admin),
+        ControlPlane::Closed => admin::closed(&API_PATHS),
+    };
+    // Weights are longer than any request, and take no place among requests.
+    let control = control
+        .method_not_allowed_fallback(api::method_not_allowed)
+        .layer(CatchPanicLayer::custom(answer_panic))
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn(observe::measure));
+    app = control.fallback_service(app).layer(from_fn(scheme::mark));
     if let Some(interval) = config.stream_comments {
         app = app.layer(from_fn_with_state(interval, keep_alive::apply));
     }
@@ -138,7 +151,7 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
     }
     app = app
         .layer(from_fn_with_state(Arc::new(config.cors.clone()), cors::apply))
-        .layer(from_fn_with_state(config.api_keys.clone(), auth::require_key));
+        .layer(from_fn_with_state(doors, auth::require_key));
     if config.request_id_headers {
         app = app.layer(from_fn(request_id::add));
     }
@@ -149,6 +162,53 @@ pub fn app(api: Arc<Api>, config: &ServerConfig, metrics: Metrics) -> Router {
         app = app.layer(from_fn_with_state(patience, unsent::apply));
     }
     under_root(&config.root_path, app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count)))
+}
+
+/// Paths of the API that the control plane takes over where it is open.
+const API_PATHS: [&str; 1] = ["/abort_requests"];
+
+/// The control plane on the port of the API.
+pub enum ControlPlane {
+    /// Its paths say how they are opened.
+    Closed,
+    /// It is served.
+    Open {
+        /// What is served.
+        admin: Arc<Admin>,
+        /// What opens it; none opens it to everybody.
+        keys: ApiKeys,
+    },
+}
+
+impl ControlPlane {
+    fn doors(&self, api_keys: &ApiKeys) -> Doors {
+        let admin = match self {
+            Self::Closed => None,
+            Self::Open { keys, .. } => Some(keys.clone()),
+        };
+        Doors { api: api_keys.clone(), admin, admin_paths: admin::paths().into() }
+    }
+}
+
+/// The control plane on a port of its own, which one of `keys` opens; none leaves it open.
+pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys) -> Router {
+    let doors = Doors { api: keys, admin: None, admin_paths: [].into() };
+    let alive = Arc::clone(admin);
+    let health = move || std::future::ready(api::health(alive.control.engine().health().is_ok()));
+    admin::router(Arc::clone(admin))
+        .route("/health", get(health))
+        .method_not_allowed_fallback(api::method_not_allowed)
+        .fallback(|| async { api::not_found() })
+        .layer(CatchPanicLayer::custom(answer_panic))
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn(observe::measure))
+        .layer(from_fn_with_state(Arc::new(doors), auth::require_key))
+        .layer(from_fn_with_state(Arc::new(AccessLog { enabled: true, silent_paths: Vec::new() }), observe::log))
+}
+
+/// Serves the control plane on its own port until the process ends.
+pub async fn serve_admin(listener: tokio::net::TcpListener, app: Router) -> std::io::Result<()> {
+    axum::serve(listener, app).await
 }
 
 /// The same routes, with `root` in front of their paths or without it.

@@ -22,7 +22,7 @@ use tito::{
     parser::ToolParser,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     records::Responses,
-    server::{self, ApiKeys, ServerConfig},
+    server::{self, ApiKeys, ControlPlane, ServerConfig},
     store::ResponseStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
@@ -144,7 +144,7 @@ impl TestApp {
             responses: recipe.response_store.clone().map_or(api.responses, Responses::new),
             ..api
         };
-        let router = server::app(Arc::new(api), &recipe.server, Metrics::detached(MODEL));
+        let router = server::app(Arc::new(api), ControlPlane::Closed, &recipe.server, Metrics::detached(MODEL));
         Self { recipe, router, engine, tokenizer }
     }
 

@@ -27,7 +27,7 @@ impl Kind {
             }
             Self::UnknownModel | Self::UnknownResponse => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
-            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::Paused => StatusCode::SERVICE_UNAVAILABLE,
             Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -42,6 +42,7 @@ impl Kind {
             Self::InvalidResponse | Self::UnknownResponse => "invalid_request_error",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
+            Self::Paused => "ServiceUnavailableError",
             Self::TimedOut => "Request Timeout",
             Self::TooLarge => "Request Entity Too Large",
             Self::Internal => "InternalServerError",
@@ -225,6 +226,7 @@ impl From<EngineError> for ApiError {
                                on a different instance.";
                 Self::new(Kind::Overloaded, None, message)
             }
+            EngineError::Paused | EngineError::WithoutWeights { .. } => Self::new(Kind::Paused, None, error.to_string()),
             EngineError::Unread => {
                 let message = "the stream was not read for longer than --stream-stall-timeout, and was ended; read \
                                streams as they come, or ask for fewer log-probs";
@@ -249,17 +251,17 @@ fn detail(status: StatusCode, text: &str) -> Response {
 }
 
 /// Makes FastAPI's answer to an unknown path.
-pub(in crate::api) fn not_found() -> Response {
+pub fn not_found() -> Response {
     detail(StatusCode::NOT_FOUND, "Not Found")
 }
 
 /// Makes FastAPI's answer to an unknown method.
-pub(in crate::api) async fn method_not_allowed() -> Response {
+pub async fn method_not_allowed() -> Response {
     detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
 
 /// Returns the status of `/health`, which has no body: 200 or 503.
-pub(in crate::api) fn health(alive: bool) -> StatusCode {
+pub fn health(alive: bool) -> StatusCode {
     if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 

@@ -171,7 +171,7 @@ mod tests {
         let mut stream = engine.generate(request);
         first_token(&mut stream).await;
         drop(stream);
-        assert!(engine.reset_prefix_cache().await.unwrap());
+        assert!(engine.reset_prefix_cache(false).await.unwrap());
         assert_eq!(engine.load().paused, 0);
         gate.open();
         let after = super::super::tests::request(&[9; 20], params(3));

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::weights::{Rows, WeightsError};
-use crate::{TokenId, sampling::Summary};
+use crate::{TokenId, engine::WeightDtype, sampling::Summary};
 
 /// Tokens of a block of keys and values.
 pub(crate) const BLOCK_TOKENS: usize = 32;
@@ -118,6 +118,8 @@ pub(crate) trait Backend: Send + 'static {
     type Matrix: Send;
     /// A vector of weights: a norm or a bias.
     type Vector: Send;
+    /// The numbers of a matrix, in the system's memory.
+    type Saved: Send;
     /// Rows of f32.
     type States: Send + Default;
     /// Rows in the precision of the matrices.
@@ -135,6 +137,18 @@ pub(crate) trait Backend: Send + 'static {
     fn vector(&self, len: usize) -> Result<Self::Vector, NoRoom>;
     /// Overwrites numbers of a vector from `first` on.
     fn write_vector(&mut self, vector: &mut Self::Vector, first: usize, numbers: &[f32]) -> Result<(), NoRoom>;
+    /// The type in which matrices hold their numbers.
+    fn dtype(&self) -> WeightDtype;
+    /// The bytes that a copy of a matrix takes.
+    fn matrix_bytes(&self, matrix: &Self::Matrix) -> u64;
+    /// Copies a matrix.
+    fn save(&mut self, matrix: &Self::Matrix) -> Result<Self::Saved, NoRoom>;
+    /// Overwrites a matrix with a copy of it.
+    fn put_back(&mut self, matrix: &mut Self::Matrix, saved: Self::Saved) -> Result<(), NoRoom>;
+    /// Some rows of a matrix, one after the other, widened.
+    fn read_rows(&mut self, matrix: &Self::Matrix, rows: Range<usize>) -> Result<Vec<f32>, NoRoom>;
+    /// The numbers of a vector.
+    fn read_vector(&self, vector: &Self::Vector) -> Vec<f32>;
     /// An operand without rows.
     fn operand(&self) -> Self::Operand;
     /// A cache with room for `blocks` blocks.

@@ -5,6 +5,7 @@
 
 mod aside;
 mod backend;
+mod control;
 mod cpu;
 mod cuda;
 mod executor;
@@ -43,11 +44,11 @@ use self::{
     model::{ConfigError, Model, ModelShape},
     scheduler::{Bounds, Scheduler},
     status::Status,
-    weights::{GgufWeights, Given, Rounded, SafetensorsFiles, Weights, WeightsError},
+    weights::{GgufWeights, Rounded, SafetensorsFiles, Weights, WeightsError},
 };
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, SequenceRequest, Ticket,
-    TokenStream, WeightTensor,
+    Engine, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, SequenceRequest,
+    TensorInfo, Ticket, TokenStream,
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
@@ -141,6 +142,10 @@ pub struct NativeEngine {
     seed: u64,
     seats: usize,
     longest_sequence: usize,
+    /// What the model consists of.
+    tensors: Arc<[TensorInfo]>,
+    /// Whether weights are held in the blocks of a GGUF file.
+    quantised: bool,
 }
 
 impl NativeEngine {
@@ -220,6 +225,7 @@ impl NativeEngine {
             max_model_len: settings.max_model_len,
             unproven: None,
         };
+        let tensors = model.tensors().into();
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.blocks());
         let longest_sequence = scheduler.longest_sequence();
@@ -236,6 +242,8 @@ impl NativeEngine {
             seed: settings.seed,
             seats: max_num_seqs,
             longest_sequence,
+            tensors,
+            quantised: settings.source.keeps_blocks(),
         })
     }
 
@@ -248,6 +256,10 @@ impl NativeEngine {
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {
         self.status.health()?;
+        match self.status.lacking() {
+            0 => {}
+            missing => return Err(EngineError::WithoutWeights { missing }),
+        }
         self.info.check(&request)?;
         let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
         // The last token is sampled, not computed.
@@ -270,19 +282,6 @@ impl NativeEngine {
         let start = Command::Start { entry, request, outputs: sender };
         self.commands.send(start).map_err(|_| gone())?;
         Ok(outputs)
-    }
-
-    fn tell<T: Send + 'static>(
-        &self,
-        command: impl FnOnce(tokio::sync::oneshot::Sender<T>) -> Command,
-    ) -> BoxFuture<'_, Result<T, EngineError>> {
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        let sent = self.commands.send(command(answer));
-        async move {
-            sent.map_err(|_| gone())?;
-            answered.await.map_err(|_| gone())
-        }
-        .boxed()
     }
 }
 
@@ -373,22 +372,8 @@ impl Engine for NativeEngine {
         self.status.health()
     }
 
-    fn reset_prefix_cache(&self) -> BoxFuture<'_, Result<bool, EngineError>> {
-        self.tell(Command::ResetPrefixCache)
-    }
-
-    fn weight_version(&self) -> u64 {
-        self.status.weight_version()
-    }
-
-    fn update_weights(&self, tensors: Vec<WeightTensor>) -> BoxFuture<'_, Result<u64, EngineError>> {
-        match Given::new(tensors) {
-            Ok(weights) => {
-                let updated = self.tell(|answer| Command::UpdateWeights(weights, answer));
-                async move { updated.await? }.boxed()
-            }
-            Err(error) => std::future::ready(Err(EngineError::Unsupported(error.to_string()))).boxed(),
-        }
+    fn control(&self) -> Option<&dyn EngineControl> {
+        Some(self)
     }
 
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {

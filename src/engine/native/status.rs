@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::engine::{EngineError, EngineLoad, Party, Reservation, reservation::Register};
+use crate::engine::{EngineError, EngineLoad, Party, Reservation, WeightVersion, reservation::Register};
 
 /// Shared between the engine and its thread.
 #[derive(Debug)]
@@ -22,7 +22,9 @@ pub(super) struct Status {
     /// Why nobody is admitted any more; `None` while the engine serves.
     closed: Mutex<Option<EngineError>>,
     ended: watch::Sender<bool>,
-    weight_version: AtomicU64,
+    weights: Mutex<Arc<WeightVersion>>,
+    /// Tensors that are to be written before anything can be computed.
+    lacking: AtomicUsize,
 }
 
 impl Status {
@@ -33,7 +35,8 @@ impl Status {
             register: Register::new(most),
             closed: Mutex::new(None),
             ended: watch::Sender::new(false),
-            weight_version: AtomicU64::new(0),
+            weights: Mutex::new(WeightVersion::first()),
+            lacking: AtomicUsize::new(0),
         }
     }
 
@@ -81,12 +84,20 @@ impl Status {
         let _ = tokio::time::timeout(grace, ended.wait_for(|ended| *ended)).await;
     }
 
-    pub(super) fn weight_version(&self) -> u64 {
-        self.weight_version.load(Ordering::Acquire)
+    pub(super) fn weights(&self) -> Arc<WeightVersion> {
+        Arc::clone(&self.weights.lock())
     }
 
-    pub(super) fn set_weight_version(&self, version: u64) {
-        self.weight_version.store(version, Ordering::Release);
+    pub(super) fn set_weights(&self, weights: Arc<WeightVersion>) {
+        *self.weights.lock() = weights;
+    }
+
+    pub(super) fn lacking(&self) -> usize {
+        self.lacking.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_lacking(&self, lacking: usize) {
+        self.lacking.store(lacking, Ordering::Release);
     }
 }
 

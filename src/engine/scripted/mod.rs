@@ -222,6 +222,7 @@ mod tests {
             match output.unwrap() {
                 EngineOutput::Token(token) => tokens.push(token),
                 EngineOutput::Finished(reason) => reasons.push(reason),
+                EngineOutput::Weights(_) => panic!("its weights never change"),
                 EngineOutput::Prompt(_) => panic!("no prompt log-probs were asked for"),
             }
         }
@@ -298,15 +299,6 @@ mod tests {
             assert_eq!(outputs[0], Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, logprobs: Vec::new() })));
             assert!(matches!(outputs[1..], [Ok(EngineOutput::Token(_)), Ok(EngineOutput::Finished(_))]));
         }
-    }
-
-    #[tokio::test]
-    async fn an_engine_without_a_prefix_cache_says_that_it_has_none() {
-        let engine = ScriptedEngine::hashed(info(), vec![EOS]);
-        let no = |what: &str| EngineError::Unsupported(format!("{what} is not supported by this engine"));
-        assert_eq!(engine.reset_prefix_cache().await, Err(no("reset_prefix_cache")));
-        assert_eq!(engine.update_weights(Vec::new()).await, Err(no("update_weights")));
-        assert_eq!(engine.weight_version(), 0);
     }
 
     #[tokio::test]

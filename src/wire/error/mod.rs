@@ -28,6 +28,8 @@ pub enum Kind {
     UnknownResponse,
     Unsupported,
     Overloaded,
+    /// Whoever trains the model has paused the server.
+    Paused,
     /// The client did not do its part in time.
     TimedOut,
     /// The body is longer than the server reads.

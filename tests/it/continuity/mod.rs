@@ -51,7 +51,7 @@ use tito::{
         ChatPrompt, Checks, OnUnprovable, PromptError, PromptRenderer, RenderedPrompt, Templates,
         template::{ChatTemplate, Patience},
     },
-    server::{self, ServerConfig},
+    server::{self, ControlPlane, ServerConfig},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,
@@ -166,7 +166,7 @@ impl Model {
         };
         let api = Api::new(turns, models);
         let metrics = Metrics::detached("test");
-        Server { router: server::app(Arc::new(api), &ServerConfig::default(), metrics) }
+        Server { router: server::app(Arc::new(api), ControlPlane::Closed, &ServerConfig::default(), metrics) }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     TokenId,
     api::{Api, http::sse},
     engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event},
+    generation::{Completion, Delta, Event, WeightSpans},
     sampling::TopLogprob,
     wire::{
         answer::output::{
@@ -27,14 +27,11 @@ pub(super) struct GenerateEnvelope {
     api: Arc<Api>,
     created: u64,
     turn: GenerateTurn,
-    /// The version of the weights before anything was sampled.
-    weight_version: u64,
 }
 
 impl GenerateEnvelope {
     pub(super) fn new(api: Arc<Api>, turn: GenerateTurn) -> Self {
-        let weight_version = api.turns.generator.engine().weight_version();
-        Self { created: created(), weight_version, turn, api }
+        Self { created: created(), turn, api }
     }
 
     fn usage(&self, sampled: usize) -> Usage {
@@ -52,21 +49,6 @@ impl GenerateEnvelope {
 
     fn text(&self, text: String) -> Option<String> {
         (self.turn.output_mode == OutputMode::Text).then_some(text)
-    }
-
-    /// Returns which weights sampled a choice of `tokens` tokens that has ended. An engine reports its version after
-    /// the weights have been replaced and before they sample. If the version is the same before the first token and
-    /// after the last, it is that of all tokens; if there are two, it is not known which token belongs to which.
-    fn weight_versions(&self, tokens: usize) -> Option<Vec<WeightVersionSpan>> {
-        if self.api.turns.generator.engine().weight_version() != self.weight_version {
-            return None;
-        }
-        let version = match self.weight_version {
-            0 => "default".to_owned(),
-            replaced => replaced.to_string(),
-        };
-        let span = WeightVersionSpan { version, start: 0, end: tokens };
-        Some(if tokens == 0 { Vec::new() } else { vec![span] })
     }
 
     /// Makes the JSON answer.
@@ -103,7 +85,7 @@ impl GenerateEnvelope {
             token_ids: completion.token_ids(),
             routed_experts: None,
             sampling_mask: None,
-            weight_versions: self.weight_versions(completion.tokens.len()),
+            weight_versions: Some(weight_versions(&completion.weights)),
             text: self.text(completion.text.clone()),
             logprobs: self.logprobs(&completion.tokens)?,
         })
@@ -147,6 +129,12 @@ impl GenerateEnvelope {
     }
 }
 
+/// Names the weights that sampled the tokens of a choice.
+fn weight_versions(weights: &WeightSpans) -> Vec<WeightVersionSpan> {
+    let spans = weights.spans().into_iter();
+    spans.map(|span| WeightVersionSpan { version: span.label.to_string(), start: span.start, end: span.end }).collect()
+}
+
 fn by_id(token: &SampledToken, shown: Option<usize>) -> IdLogprobs {
     let entry = |top: TopLogprob| IdLogprob {
         token: spelt_id(top.id),
@@ -168,16 +156,19 @@ pub(super) struct GenerateChunks {
     /// Whether the prompt has not been sent yet; the first choice that begins sends it.
     prompt_is_due: bool,
     sampled: Vec<usize>,
+    weights: Vec<WeightSpans>,
     details: Option<PromptTokensDetails>,
 }
 
 impl GenerateChunks {
     pub(super) fn new(envelope: GenerateEnvelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
-        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled: vec![0; n], details: None }
+        let (sampled, weights) = (vec![0; n], vec![WeightSpans::default(); n]);
+        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled, weights, details: None }
     }
 
     fn delta(&mut self, index: usize, delta: Delta) -> Result<Vec<GenerateChunk>, ApiError> {
         self.sampled[index] += delta.tokens.len();
+        self.weights[index].push(&delta);
         let ended = delta.finish.is_some();
         let speaks = self.envelope.turn.output_mode == OutputMode::Text && !delta.text.is_empty();
         if delta.tokens.is_empty() && !ended && !speaks {
@@ -193,7 +184,7 @@ impl GenerateChunks {
             token_ids: delta.tokens.iter().map(|token| token.id).collect(),
             routed_experts: None,
             sampling_mask: None,
-            weight_versions: if ended { self.envelope.weight_versions(sampled) } else { None },
+            weight_versions: ended.then(|| weight_versions(&self.weights[index])),
             text: self.envelope.text(delta.text),
             logprobs: self.envelope.logprobs(&delta.tokens)?,
         };

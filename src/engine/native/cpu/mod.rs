@@ -18,7 +18,7 @@ use super::{
     backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, NoRoom, Span},
     weights::{Rows, WeightsError},
 };
-use crate::TokenId;
+use crate::{TokenId, engine::WeightDtype};
 
 const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks are the kernels'");
 
@@ -68,6 +68,9 @@ pub(crate) struct StepShared {
     finite: Vec<bool>,
 }
 
+/// Why there is no copy of such a matrix.
+const QUANTIZED: &str = "weights in the blocks of a GGUF file are never replaced";
+
 /// Threads, instructions and the precision of weights.
 pub(crate) struct CpuBackend {
     processor: Processor,
@@ -108,6 +111,7 @@ fn put_bias(bias: &[f32], out: &mut States, accumulate: bool) {
 impl Backend for CpuBackend {
     type Matrix = Matrix;
     type Vector = Vec<f32>;
+    type Saved = Packed;
     type States = States;
     type Operand = Operand;
     type Cache = KvStore;
@@ -144,6 +148,44 @@ impl Backend for CpuBackend {
     fn write_vector(&mut self, vector: &mut Vec<f32>, first: usize, numbers: &[f32]) -> Result<(), NoRoom> {
         vector[first..][..numbers.len()].copy_from_slice(numbers);
         Ok(())
+    }
+
+    fn dtype(&self) -> WeightDtype {
+        match self.precision {
+            Precision::Bf16 => WeightDtype::Bf16,
+            Precision::F32 => WeightDtype::F32,
+        }
+    }
+
+    fn matrix_bytes(&self, matrix: &Matrix) -> u64 {
+        match matrix {
+            Matrix::Packed(packed) => packed.bytes(),
+            Matrix::Quantized(_) => 0,
+        }
+    }
+
+    fn save(&mut self, matrix: &Matrix) -> Result<Packed, NoRoom> {
+        match matrix {
+            Matrix::Packed(packed) => packed.copy(&mut self.processor.pool),
+            Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
+        }
+    }
+
+    fn put_back(&mut self, matrix: &mut Matrix, saved: Packed) -> Result<(), NoRoom> {
+        *matrix = Matrix::Packed(saved);
+        Ok(())
+    }
+
+    fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>) -> Result<Vec<f32>, NoRoom> {
+        let inputs = matrix.inputs();
+        let mut numbers = self.vector(rows.len() * inputs)?;
+        let mut parts: Vec<(usize, &mut [f32])> = rows.zip(numbers.chunks_exact_mut(inputs.max(1))).collect();
+        self.processor.pool.for_each_mut(&mut parts, &|_, (row, out)| matrix.read_row(*row, out));
+        Ok(numbers)
+    }
+
+    fn read_vector(&self, vector: &Vec<f32>) -> Vec<f32> {
+        vector.clone()
     }
 
     fn operand(&self) -> Operand {

@@ -46,7 +46,7 @@ use super::{
     cpu::Pool,
     weights::{Rows, WeightsError},
 };
-use crate::TokenId;
+use crate::{TokenId, engine::WeightDtype};
 
 /// How many rows every product has where all are to have one shape: so many that a GPU takes no longer for them than
 /// for reading the matrix.
@@ -234,6 +234,7 @@ fn is_out_of_memory(_: &Error) -> bool {
 impl Backend for DeviceBackend {
     type Matrix = Matrix;
     type Vector = Tensor;
+    type Saved = Tensor;
     type States = Buffer;
     type Operand = Buffer;
     type Cache = Cache;
@@ -265,6 +266,41 @@ impl Backend for DeviceBackend {
         let numbers = with_room(Tensor::new(numbers, &self.device))?;
         done(vector.slice_set(&numbers, 0, first));
         Ok(())
+    }
+
+    fn dtype(&self) -> WeightDtype {
+        if self.dtype == DType::BF16 { WeightDtype::Bf16 } else { WeightDtype::F32 }
+    }
+
+    fn matrix_bytes(&self, matrix: &Matrix) -> u64 {
+        (matrix.tensor().elem_count() * self.dtype.size_in_bytes()) as u64
+    }
+
+    fn save(&mut self, matrix: &Matrix) -> std::result::Result<Tensor, NoRoom> {
+        // On a device that is the processor, moving would copy nothing.
+        let tensor = matrix.tensor();
+        with_room(if tensor.device().is_cpu() { tensor.copy() } else { tensor.to_device(&Device::Cpu) })
+    }
+
+    fn put_back(&mut self, matrix: &mut Matrix, saved: Tensor) -> std::result::Result<(), NoRoom> {
+        let part = (READ_NUMBERS / saved.dim(1).unwrap_or(1).max(1)).max(1);
+        let rows = done(saved.dim(0));
+        for first in (0..rows).step_by(part) {
+            let numbers = done(saved.narrow(0, first, part.min(rows - first)));
+            let numbers = with_room(numbers.to_device(&self.device))?;
+            done(matrix.tensor().slice_set(&done(numbers.contiguous()), 0, first));
+        }
+        Ok(())
+    }
+
+    fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>) -> std::result::Result<Vec<f32>, NoRoom> {
+        let part = done(matrix.tensor().narrow(0, rows.start, rows.len()));
+        let part = with_room(part.to_dtype(DType::F32))?;
+        Ok(done(part.flatten_all().and_then(|numbers| numbers.to_vec1())))
+    }
+
+    fn read_vector(&self, vector: &Tensor) -> Vec<f32> {
+        done(vector.to_vec1())
     }
 
     fn operand(&self) -> Buffer {

@@ -242,7 +242,7 @@ fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> Given {
 
 fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
     let checked = model.check(weights).unwrap();
-    model.replace(checked).unwrap();
+    model.replace(checked, None).unwrap();
 }
 
 #[test]

@@ -6,16 +6,16 @@ mod config;
 mod rope;
 mod settings;
 mod tensors;
+mod update;
 
 pub(crate) use config::ModelShape;
 pub(crate) use settings::ConfigError;
-pub(crate) use tensors::parameter_count;
+pub(crate) use tensors::{Checked, parameter_count};
+pub(crate) use update::Undo;
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use config::{LayerShape, MlpShape};
-use tensors::Checked;
-
 use super::{
     backend::{AttentionShape, Backend, Batch, Consumer, NoRoom},
     weights::{Weights, WeightsError},
@@ -28,7 +28,10 @@ pub(super) const LOGIT_ROWS: usize = 256;
 pub(crate) struct Model<B: Backend> {
     shape: ModelShape,
     backend: B,
-    parameters: Parameters<B>,
+    /// `None` while their memory is given back.
+    parameters: Option<Parameters<B>>,
+    /// Tensors that are to be written before anything can be computed.
+    lacking: BTreeSet<String>,
     caches: Vec<B::Cache>,
     /// The number of blocks of each cache.
     blocks: usize,
@@ -92,7 +95,8 @@ impl<B: Backend> Model<B> {
     ) -> Result<Self, WeightsError> {
         let checked = Checked::new(&shape, weights, true)?;
         let mut model = Self {
-            parameters: Parameters::zeros(&backend, &shape)?,
+            parameters: Some(Parameters::zeros(&backend, &shape)?),
+            lacking: BTreeSet::new(),
             caches: Vec::new(),
             blocks: 0,
             workspace: Workspace::new(&backend),
@@ -106,11 +110,6 @@ impl<B: Backend> Model<B> {
     /// Compares tensors with the model's, by name and shape.
     pub(crate) fn check<'a>(&self, weights: &'a dyn Weights) -> Result<Checked<'a>, WeightsError> {
         Checked::new(&self.shape, weights, false)
-    }
-
-    /// Overwrites some of the weights.
-    pub(crate) fn replace(&mut self, checked: Checked<'_>) -> Result<(), WeightsError> {
-        self.write(checked, &mut |_, _| ())
     }
 
     /// The arithmetic.
@@ -151,7 +150,8 @@ impl<B: Backend> Model<B> {
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
     pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
         let Self { shape, backend, parameters, caches, workspace, .. } = self;
-        let Parameters { embedding, layers, norm, head } = &*parameters;
+        let parameters = parameters.as_ref().expect("nothing is computed without weights");
+        let Parameters { embedding, layers, norm, head } = parameters;
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
         let mut shared = backend.begin_step(batch, shape.rope.angles(positions.into_iter()));

@@ -12,15 +12,15 @@ use crate::engine::native::{
 };
 
 /// One of a model's tensors.
-struct Tensor {
-    name: String,
-    shape: Vec<usize>,
-    place: Destination,
+pub(super) struct Tensor {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    pub(super) place: Destination,
 }
 
 /// Where a tensor goes.
-#[derive(Debug, Clone, Copy)]
-enum Destination {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Destination {
     Embedding,
     Norm,
     Head,
@@ -28,8 +28,8 @@ enum Destination {
 }
 
 /// Where a tensor of a layer goes. Where several share a matrix or vector, the number says from which row or number on.
-#[derive(Debug, Clone, Copy)]
-enum InLayer {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InLayer {
     AttentionNorm,
     Qkv(usize),
     QkvBias(usize),
@@ -44,16 +44,74 @@ enum InLayer {
 }
 
 /// Where a tensor of a feed-forward part goes.
-#[derive(Debug, Clone, Copy)]
-enum InDense {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InDense {
     GateUp(usize),
     GateUpBias(usize),
     Down,
     DownBias,
 }
 
+impl Destination {
+    /// The whole matrix or vector that the tensor is a part of.
+    pub(super) fn whole(self) -> Self {
+        match self {
+            Self::Layer(layer, place) => Self::Layer(layer, place.whole()),
+            whole => whole,
+        }
+    }
+
+    /// Whether it is numbers of a vector, which every backend holds in f32.
+    pub(super) fn is_vector(self) -> bool {
+        match self {
+            Self::Norm => true,
+            Self::Embedding | Self::Head => false,
+            Self::Layer(_, place) => place.is_vector(),
+        }
+    }
+}
+
+impl InLayer {
+    fn whole(self) -> Self {
+        match self {
+            Self::Qkv(_) => Self::Qkv(0),
+            Self::QkvBias(_) => Self::QkvBias(0),
+            Self::Dense(place) => Self::Dense(place.whole()),
+            Self::Expert(expert, place) => Self::Expert(expert, place.whole()),
+            whole => whole,
+        }
+    }
+
+    fn is_vector(self) -> bool {
+        match self {
+            Self::Qkv(_) | Self::Output | Self::Router => false,
+            Self::Dense(place) | Self::Expert(_, place) => place.is_vector(),
+            Self::AttentionNorm
+            | Self::QkvBias(_)
+            | Self::QueryNorm
+            | Self::KeyNorm
+            | Self::OutputBias
+            | Self::MlpNorm => true,
+        }
+    }
+}
+
+impl InDense {
+    fn whole(self) -> Self {
+        match self {
+            Self::GateUp(_) => Self::GateUp(0),
+            Self::GateUpBias(_) => Self::GateUpBias(0),
+            whole => whole,
+        }
+    }
+
+    fn is_vector(self) -> bool {
+        matches!(self, Self::GateUpBias(_) | Self::DownBias)
+    }
+}
+
 /// A tensor's place in a model.
-enum Target<'a, B: Backend> {
+pub(super) enum Target<'a, B: Backend> {
     /// Rows of a matrix, from this one on.
     Rows(&'a mut B::Matrix, usize),
     /// The numbers of a vector from this one on.
@@ -67,7 +125,7 @@ pub(crate) struct Checked<'a> {
 }
 
 /// Every tensor of a model, in the order of its layers.
-fn expected(shape: &ModelShape) -> Vec<Tensor> {
+pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
     let mut tensors = Vec::new();
     let mut add = |name: &str, dims: &[usize], place: Destination| {
         tensors.push(Tensor { name: name.to_owned(), shape: dims.to_vec(), place });
@@ -144,6 +202,16 @@ fn is_redundant(name: &str, shape: &ModelShape) -> bool {
 }
 
 impl<'a> Checked<'a> {
+    /// The names of the tensors that the model has a place for.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Where they go.
+    pub(super) fn places(&self) -> impl Iterator<Item = Destination> {
+        self.places.iter().map(|(_, place)| *place)
+    }
+
     /// Compares what is there with what the model has. `complete` asks for all of it.
     pub(super) fn new(shape: &ModelShape, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
         let expected = expected(shape);
@@ -181,7 +249,8 @@ impl<B: Backend> Model<B> {
         for (done, (name, place)) in places.iter().enumerate() {
             progress(done, places.len());
             let rows = weights.rows(name)?;
-            match self.parameters.target(*place).expect("a model has a place for every tensor of its shape") {
+            let parameters = self.parameters.as_mut().ok_or(WeightsError::NoRoom)?;
+            match parameters.target(*place).expect("a model has a place for every tensor of its shape") {
                 Target::Rows(matrix, first) => self.backend.write_rows(matrix, first, &*rows)?,
                 Target::Numbers(vector, first) => {
                     let mut numbers = Vec::new();
@@ -196,7 +265,16 @@ impl<B: Backend> Model<B> {
 }
 
 impl<B: Backend> Parameters<B> {
-    fn target(&mut self, place: Destination) -> Option<Target<'_, B>> {
+    /// The bytes that a tensor, or a whole matrix, takes.
+    pub(super) fn bytes(&mut self, backend: &B, place: Destination) -> u64 {
+        match self.target(place) {
+            Some(Target::Rows(matrix, _)) => backend.matrix_bytes(matrix),
+            Some(Target::Numbers(vector, _)) => 4 * backend.read_vector(vector).len() as u64,
+            None => 0,
+        }
+    }
+
+    pub(super) fn target(&mut self, place: Destination) -> Option<Target<'_, B>> {
         match place {
             Destination::Embedding => Some(Target::Rows(&mut self.embedding, 0)),
             Destination::Norm => Some(Target::Numbers(&mut self.norm, 0)),

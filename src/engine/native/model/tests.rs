@@ -183,7 +183,7 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
     assert_eq!(logits(&mut model, &[1, 2, 3], 0), before);
     let norm = given(&[("model.norm.weight", 64)]);
     let checked = model.check(&norm).unwrap();
-    model.replace(checked).unwrap();
+    model.replace(checked, None).unwrap();
     assert_ne!(logits(&mut model, &[1, 2, 3], 0), before);
 }
 

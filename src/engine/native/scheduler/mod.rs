@@ -25,7 +25,10 @@ use super::{
     backend::BLOCK_TOKENS,
     kv_cache::{BlockId, KvCache},
 };
-use crate::{TokenId, engine::turns::Turns};
+use crate::{
+    TokenId,
+    engine::{OnWeightsChange, turns::Turns},
+};
 
 /// The bounds of a scheduler.
 #[derive(Debug, Clone, Copy)]
@@ -152,6 +155,9 @@ impl Scheduler {
                 sequence.scored = sequence.scored.max(sequence.computed.min(sequence.prompt_len - 1));
             }
             sequence.hash(self.weight_version);
+            if sequence.reuses_older_keys {
+                continue;
+            }
             for block in before..sequence.computed / BLOCK_TOKENS {
                 self.cache.publish(sequence.blocks[block], sequence.hashes[block + 1]);
             }
@@ -191,9 +197,37 @@ impl Scheduler {
         unused
     }
 
-    /// Starts over with new weights: nothing that was computed is used again, and sequences that run are computed anew.
-    pub(crate) fn change_weights(&mut self, weight_version: u64) {
+    /// Goes on with new weights: what is cached is found by nobody any more. Sequences are computed anew, or keep what
+    /// they have for themselves.
+    pub(crate) fn change_weights(&mut self, weight_version: u64, change: OnWeightsChange) {
         self.weight_version = weight_version;
+        if change == OnWeightsChange::Recompute {
+            self.give_back_blocks();
+        }
+        for sequence in self.running.iter_mut().chain(&mut self.paused) {
+            // The log-probs of a prompt must not come from two versions of the weights.
+            if sequence.blocks.is_empty() || sequence.is_scoring() {
+                release(&mut self.cache, sequence);
+            }
+            sequence.reuses_older_keys = !sequence.blocks.is_empty();
+        }
+        for sequence in self.waiting.iter_mut().chain(self.running.iter_mut()).chain(&mut self.paused) {
+            if !sequence.reuses_older_keys {
+                sequence.hashes.clear();
+            }
+            if sequence.is_scoring() {
+                sequence.scored = 0;
+            }
+        }
+        for index in (0..self.running.len()).rev().filter(|index| self.running[*index].blocks.is_empty()).collect::<Vec<_>>() {
+            let sequence = self.running.remove(index);
+            self.requeue(sequence);
+        }
+        self.cache.forget();
+    }
+
+    /// Has all sequences give back what they hold; it is computed anew, or found in the cache.
+    pub(crate) fn give_back_blocks(&mut self) {
         while let Some(mut sequence) = self.running.pop() {
             release(&mut self.cache, &mut sequence);
             self.requeue(sequence);
@@ -201,14 +235,11 @@ impl Scheduler {
         for sequence in &mut self.paused {
             release(&mut self.cache, sequence);
         }
-        for sequence in self.waiting.iter_mut().chain(&mut self.paused) {
-            sequence.hashes.clear();
-            // The log-probs of a prompt must not come from two versions of the weights.
-            if sequence.scored < sequence.prompt_len - 1 {
-                sequence.scored = 0;
-            }
-        }
-        self.cache.forget();
+    }
+
+    /// Whether a sequence reads keys and values that older weights wrote.
+    pub(crate) fn reuses_older_keys(&self, id: SequenceId) -> bool {
+        self.running.iter().any(|sequence| sequence.id == id && sequence.reuses_older_keys)
     }
 
     /// The number of blocks that sequences hold.
@@ -224,6 +255,10 @@ fn release(cache: &mut KvCache, sequence: &mut Sequence) {
         cache.release(block);
     }
     sequence.computed = 0;
+    if std::mem::take(&mut sequence.reuses_older_keys) {
+        // They were those of the weights that it began with.
+        sequence.hashes.clear();
+    }
 }
 
 /// The next `tokens` tokens of a sequence.

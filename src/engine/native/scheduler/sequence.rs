@@ -48,6 +48,9 @@ pub(super) struct Sequence {
     /// Tokens whose keys and values are in the blocks.
     pub(super) computed: usize,
     pub(super) blocks: Vec<BlockId>,
+    /// Whether some of what is in the blocks was computed with other weights than the rest. Such blocks are for nobody
+    /// else.
+    pub(super) reuses_older_keys: bool,
     /// Before the first block, then after each whole block of tokens; as far as it was needed.
     pub(super) hashes: Vec<BlockHash>,
     /// Positions of the prompt whose logits were handed out.
@@ -69,6 +72,7 @@ impl Sequence {
             scores_prompt: new.scores_prompt,
             computed: 0,
             blocks: Vec::new(),
+            reuses_older_keys: false,
             hashes: Vec::new(),
             scored: 0,
             cached_tokens: None,
@@ -79,6 +83,11 @@ impl Sequence {
     /// Tokens that are not computed yet, at least 1.
     pub(super) fn remaining(&self) -> usize {
         self.token_ids.len() - self.computed
+    }
+
+    /// Whether log-probs of its prompt are wanted and not all handed out.
+    pub(super) fn is_scoring(&self) -> bool {
+        self.scores_prompt && self.scored < self.prompt_len - 1
     }
 
     /// Whether more than the newest token is to be computed.

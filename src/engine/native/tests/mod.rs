@@ -2,6 +2,7 @@
 
 mod soak;
 mod unread;
+mod weights;
 
 use std::path::Path;
 
@@ -10,9 +11,10 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use rand_chacha::rand_core::RngCore;
 
 use super::*;
+use weights::replace;
 use crate::{
     TokenId,
-    engine::{FinishReason, SamplingParams, WeightDtype},
+    engine::{FinishReason, SamplingParams, WeightDtype, WeightTensor},
     sampling::{Logprobs, SampledToken},
 };
 
@@ -76,6 +78,7 @@ pub(super) async fn collected(stream: TokenStream) -> Answer {
     for output in stream.collect::<Vec<_>>().await {
         match output.unwrap() {
             EngineOutput::Prompt(output) => prompt = output.logprobs,
+            EngineOutput::Weights(_) => {}
             EngineOutput::Token(token) => tokens.push(token),
             EngineOutput::Finished(reason) => assert_eq!(end.replace(reason), None),
         }
@@ -148,7 +151,7 @@ async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let alone = engine(&alone);
     let mut expected = Vec::new();
     for request in &requests {
-        assert!(alone.tell(Command::ResetPrefixCache).await.unwrap());
+        assert!(alone.reset_prefix_cache(false).await.unwrap());
         expected.push(collected(alone.generate(request.clone())).await);
     }
     for (max_num_seqs, max_num_batched_tokens, threads, kv_blocks) in
@@ -208,12 +211,12 @@ fn embeddings_without_the_last() -> WeightTensor {
 async fn a_sequence_with_numbers_that_are_not_finite_spoils_no_other() {
     for dtype in [Dtype::Bf16, Dtype::F32] {
         let engine = engine(&NativeSettings { dtype, max_num_batched_tokens: 24, ..settings("llama") });
-        engine.update_weights(vec![embeddings_without_the_last()]).await.unwrap();
+        replace(&engine, vec![embeddings_without_the_last()]).await.unwrap();
         let healthy = || request(&(0..50).collect::<Vec<_>>(), params(5));
         let expected = bits(&collected(engine.generate(healthy())).await);
         // After whole blocks that are alike, and within a block whose beginning is copied while it is computed.
         for place in [40, 20] {
-            assert!(engine.reset_prefix_cache().await.unwrap());
+            assert!(engine.reset_prefix_cache(false).await.unwrap());
             let mut prompt: Vec<TokenId> = (0..70).collect();
             prompt[place] = 95;
             let broken = engine.generate(request(&prompt, params(5)));
@@ -245,11 +248,12 @@ async fn a_dropped_stream_frees_its_blocks() {
         .collect();
     for stream in &mut streams {
         assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Prompt(_)))));
+        assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Weights(_)))));
         assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Token(_)))));
     }
     drop(streams);
     // Commands are obeyed in order: the reset is answered after the aborts.
-    assert!(engine.tell(Command::ResetPrefixCache).await.unwrap());
+    assert!(engine.reset_prefix_cache(false).await.unwrap());
     assert_eq!(engine.load(), EngineLoad::default());
 }
 
@@ -346,59 +350,4 @@ async fn lengths_that_no_number_holds_are_refused() {
     let engine = engine(&NativeSettings { max_model_len: usize::MAX, ..settings("llama") });
     let refused = engine.generate(request(&[1, 2], params(usize::MAX))).next().await;
     assert!(matches!(refused, Some(Err(EngineError::Unsupported(_)))), "{refused:?}");
-}
-
-/// The tensors of the final norm, all numbers the same.
-pub(super) fn norm(value: f32) -> Vec<WeightTensor> {
-    vec![WeightTensor {
-        name: "model.norm.weight".to_owned(),
-        dtype: WeightDtype::F32,
-        shape: vec![64],
-        bytes: value.to_le_bytes().repeat(64).into(),
-    }]
-}
-
-#[tokio::test]
-async fn new_weights_take_effect_at_once_and_old_blocks_are_not_used() {
-    let engine = engine(&settings("llama"));
-    let generate = || collected(engine.generate(request(&[9; 64], params(8))));
-    engine.update_weights(norm(1.0)).await.unwrap();
-    let first = generate().await;
-    assert_eq!(engine.update_weights(norm(0.5)).await, Ok(2));
-    let mut stream = engine.generate(request(&[9; 64], params(8)));
-    let Some(Ok(EngineOutput::Prompt(output))) = stream.next().await else { panic!("cached tokens come first") };
-    assert_eq!(output.cached_tokens, 0);
-    assert_ne!(bits(&collected(stream).await), bits(&first));
-    assert_eq!((engine.update_weights(norm(1.0)).await, engine.weight_version()), (Ok(3), 3));
-    assert_eq!(bits(&generate().await), bits(&first));
-}
-
-#[tokio::test]
-async fn weights_that_do_not_fit_are_refused_and_leave_the_model_as_it_was() {
-    let engine = engine(&settings("llama"));
-    let generate = || collected(engine.generate(request(&[9; 64], params(8))));
-    let before = generate().await;
-    let misshapen = WeightTensor { shape: vec![32, 2], ..norm(2.0).remove(0) };
-    let unknown = WeightTensor { name: "model.norm.bias".to_owned(), ..norm(2.0).remove(0) };
-    let short = WeightTensor { bytes: vec![0; 4].into(), ..norm(2.0).remove(0) };
-    for (tensor, what) in [(misshapen, "[32, 2]"), (unknown, "model.norm.bias"), (short, "4 bytes")] {
-        let mut tensors = norm(2.0);
-        tensors[0].name = "model.layers.0.input_layernorm.weight".to_owned();
-        tensors.push(tensor);
-        let refused = engine.update_weights(tensors).await;
-        assert!(matches!(&refused, Err(EngineError::Unsupported(reason)) if reason.contains(what)), "{refused:?}");
-    }
-    assert_eq!(engine.weight_version(), 0);
-    assert_eq!(bits(&generate().await), bits(&before));
-}
-
-#[tokio::test]
-async fn weights_change_under_a_running_generation_without_losing_it() {
-    let engine = engine(&settings("llama"));
-    let endless = SamplingParams { ignore_eos: true, ..params(150) };
-    let mut stream = engine.generate(request(&[9; 64], endless));
-    assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Prompt(_)))));
-    engine.update_weights(norm(0.5)).await.unwrap();
-    let (_, tokens, end) = collected(stream).await;
-    assert_eq!((tokens.len(), end), (150, FinishReason::Length));
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
 
-use super::{super::*, Random, blocks, engine, in_company, norm, params, request, settings};
+use super::{super::*, Random, blocks, engine, in_company, params, request, settings, weights::norm};
 use crate::{
     TokenId,
-    engine::{FinishReason, SamplingParams},
+    engine::{FinishReason, NewWeights, OnWeightsChange, SamplingParams, UndoPolicy},
 };
 
 /// A day's worth in the release build.
@@ -41,7 +41,7 @@ async fn run(engine: &NativeEngine, number: u32) {
     for _ in 0..patience {
         match stream.next().await {
             Some(Ok(EngineOutput::Token(_))) => tokens += 1,
-            Some(Ok(EngineOutput::Prompt(_))) => {}
+            Some(Ok(EngineOutput::Prompt(_) | EngineOutput::Weights(_))) => {}
             Some(Ok(EngineOutput::Finished(reason))) => end = Some(reason),
             Some(Err(error)) => panic!("request {number}: {error}"),
             None => break,
@@ -72,6 +72,7 @@ async fn read_to_the_end(mut stream: TokenStream, asked: &SequenceRequest, each:
                 assert_eq!(prompts, 1);
                 tokens += 1;
             }
+            EngineOutput::Weights(_) => {}
             EngineOutput::Finished(reason) => end = Some(reason),
         }
     }
@@ -110,8 +111,10 @@ async fn every_stream_says_how_it_ended_whatever_is_done_meanwhile() {
         let each = || {
             let seen = seen.fetch_add(1, Ordering::Relaxed);
             if seen % 70 == 7 {
-                drop(engine.update_weights(norm(1.0)));
-                drop(engine.reset_prefix_cache());
+                drop(engine.begin_update(UndoPolicy::Memory));
+                drop(engine.write_weights(NewWeights::Tensors(norm(1.0))));
+                drop(engine.finish_update(None, OnWeightsChange::Recompute));
+                drop(engine.reset_prefix_cache(false));
             }
             if seen == stop_after {
                 drop(engine.shutdown(Duration::ZERO));
@@ -145,7 +148,7 @@ async fn many_requests_leave_nothing_behind() {
         resident = resident.or_else(resident_bytes);
     }
     // Commands are obeyed in order: this one is answered after the last abort.
-    assert!(engine.tell(Command::ResetPrefixCache).await.unwrap(), "a sequence holds blocks");
+    assert!(engine.reset_prefix_cache(false).await.unwrap(), "a sequence holds blocks");
     assert_eq!(engine.load(), EngineLoad::default());
     assert_eq!(engine.status.present(), 0);
     if let (Some(before), Some(after)) = (resident, resident_bytes()) {

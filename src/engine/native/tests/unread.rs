@@ -15,7 +15,7 @@ fn endless(prompt: u32) -> SequenceRequest {
 /// Waits until nothing is computed: all sequences pause or have ended. Those that pause have no blocks then.
 async fn still(engine: &NativeEngine) {
     // Commands are obeyed in order: all that was sent before has begun.
-    engine.tell(Command::ResetPrefixCache).await.unwrap();
+    engine.reset_prefix_cache(false).await.unwrap();
     idle(engine).await;
 }
 
@@ -43,10 +43,10 @@ async fn streams_that_nobody_reads_hold_no_seat_and_no_block_that_others_need() 
     let long = request(&[9; 80], SamplingParams { ignore_eos: true, ..params(176) });
     let (_, tokens, end) = collected(engine.generate(long)).await;
     assert_eq!((tokens.len(), end), (176, FinishReason::Length));
-    assert!(engine.reset_prefix_cache().await.unwrap(), "who pauses does not hold up a reset");
+    assert!(engine.reset_prefix_cache(false).await.unwrap(), "who pauses does not hold up a reset");
     assert_eq!(engine.load().paused, 6);
     drop(unread);
-    assert!(engine.reset_prefix_cache().await.unwrap());
+    assert!(engine.reset_prefix_cache(false).await.unwrap());
     assert_eq!((engine.load(), engine.backlog.bytes()), (EngineLoad::default(), 0));
 }
 
@@ -124,7 +124,7 @@ async fn who_reads_late_gets_the_same_bits() {
     let alone = engine(&NativeSettings { max_num_seqs: 1, ..settings("llama") });
     let mut expected = Vec::new();
     for request in &requests {
-        assert!(alone.reset_prefix_cache().await.unwrap());
+        assert!(alone.reset_prefix_cache(false).await.unwrap());
         expected.push(collected(alone.generate(request.clone())).await);
     }
     for (max_num_seqs, max_num_batched_tokens, kv_blocks) in [(64, 512, 2_000), (2, 16, 2_000), (3, 33, 6)] {

@@ -65,6 +65,30 @@ impl SafetensorsFiles {
         Ok(files)
     }
 
+    /// Opens weights that somebody brings to a model that is loaded: a file, or a directory as [`Self::open`] takes it,
+    /// or one with any files of safetensors.
+    pub(crate) fn open_any(path: &Path) -> Result<Self, WeightsError> {
+        let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
+        if path.is_file() {
+            files.add(path.to_owned())?;
+            return Ok(files);
+        }
+        if ["model.safetensors.index.json", "model.safetensors"].iter().any(|name| path.join(name).exists()) {
+            return Self::open(path);
+        }
+        let entries = std::fs::read_dir(path).map_err(read_error(path))?;
+        let paths: Result<BTreeSet<PathBuf>, std::io::Error> = entries.map(|entry| Ok(entry?.path())).collect();
+        let mut paths = paths.map_err(read_error(path))?;
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
+        if paths.is_empty() {
+            return Err(WeightsError::Format { path: path.to_owned(), reason: "it has no file of safetensors".to_owned() });
+        }
+        for path in paths {
+            files.add(path)?;
+        }
+        Ok(files)
+    }
+
     fn add(&mut self, path: PathBuf) -> Result<(), WeightsError> {
         let file = files::open(&path).map_err(read_error(&path))?;
         let size = file.metadata().map_err(read_error(&path))?.len();

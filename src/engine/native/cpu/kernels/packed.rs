@@ -155,6 +155,29 @@ impl Packed {
         Ok(Self { numbers, outputs, inputs, depth })
     }
 
+    /// The bytes of its numbers.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.numbers {
+            Stored::Bf16(numbers) => 2 * numbers.len() as u64,
+            Stored::F32(numbers) => 4 * numbers.len() as u64,
+        }
+    }
+
+    /// Another matrix of the same numbers.
+    pub(crate) fn copy(&self, pool: &mut Pool) -> Result<Self, NoRoom> {
+        let precision = match self.numbers {
+            Stored::Bf16(_) => Precision::Bf16,
+            Stored::F32(_) => Precision::F32,
+        };
+        let mut copy = Self::try_zeros(precision, self.outputs, self.inputs)?;
+        match (&mut copy.numbers, &self.numbers) {
+            (Stored::Bf16(to), Stored::Bf16(from)) => copy_in_parts(pool, to, from),
+            (Stored::F32(to), Stored::F32(from)) => copy_in_parts(pool, to, from),
+            _ => unreachable!("both have the same precision"),
+        }
+        Ok(copy)
+    }
+
     /// The number of rows of the unpacked matrix.
     pub(crate) fn outputs(&self) -> usize {
         self.outputs
@@ -218,6 +241,13 @@ impl Packed {
             }
         }
     }
+}
+
+/// Copies numbers on all threads.
+fn copy_in_parts<T: Copy + Send + Sync>(pool: &mut Pool, to: &mut [T], from: &[T]) {
+    const PART: usize = 1 << 20;
+    let mut parts: Vec<(&mut [T], &[T])> = to.chunks_mut(PART).zip(from.chunks(PART)).collect();
+    pool.for_each_mut(&mut parts, &|_, (to, from)| to.copy_from_slice(from));
 }
 
 /// Packed numbers, of which several threads write different blocks.

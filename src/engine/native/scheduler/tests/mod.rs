@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::turns::{Party, Turn};
 
-/// What a slot holds: every token from the start of its sequence to its own, and the weights.
-type Content = (u64, Vec<TokenId>);
+/// What a slot holds: every token from the start of its sequence to its own, the weights, and whether they read what
+/// other weights had written.
+type Content = (u64, bool, Vec<TokenId>);
 
 /// Stands in for the model: refuses to compute on slots that hold anything but the sequence's own tokens.
 struct Memory {
@@ -23,7 +24,13 @@ impl Memory {
         Self { slots: HashMap::new(), weight_version: 0 }
     }
 
-    fn run(&mut self, plan: &Plan, sequences: &BTreeMap<SequenceId, Vec<TokenId>>) {
+    /// `reuses` says which sequences may read what older weights wrote.
+    fn run(
+        &mut self,
+        plan: &Plan,
+        sequences: &BTreeMap<SequenceId, Vec<TokenId>>,
+        reuses: impl Fn(SequenceId) -> bool,
+    ) {
         for (from, to) in &plan.copies {
             for slot in 0..BLOCK_TOKENS {
                 match self.slots.get(&(*from, slot)).cloned() {
@@ -38,15 +45,18 @@ impl Memory {
             assert_eq!(work.token_ids, tokens[work.first..][..work.token_ids.len()]);
             for position in work.first..work.first + work.token_ids.len() {
                 let place = (work.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
-                self.slots.insert(place, (self.weight_version, tokens[..=position].to_vec()));
+                let content = (self.weight_version, reuses(work.id), tokens[..=position].to_vec());
+                self.slots.insert(place, content);
             }
         }
         for work in &plan.work {
             let tokens = &sequences[&work.id];
             for position in 0..work.first + work.token_ids.len() {
                 let place = (work.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
-                let expected = (self.weight_version, tokens[..=position].to_vec());
-                assert_eq!(self.slots.get(&place), Some(&expected), "{work:?} at {position}");
+                let (version, mixed, held) = &self.slots[&place];
+                assert_eq!(*held, tokens[..=position], "{work:?} at {position}");
+                let is_own = *version == self.weight_version && !mixed;
+                assert!(is_own || reuses(work.id), "{work:?} at {position} reads what version {version} wrote");
             }
         }
     }
@@ -200,7 +210,7 @@ fn what_new_weights_make_stale_is_computed_anew() {
     let mut scheduler = scheduler(20, 8, 512);
     scheduler.add(new(0, &prompt(64), 9));
     step(&mut scheduler);
-    scheduler.change_weights(1);
+    scheduler.change_weights(1, OnWeightsChange::Recompute);
     assert_eq!((scheduler.held_blocks(), scheduler.load()), (0, (0, 1)));
     assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 65)]);
     assert!(!scheduler.reset_prefix_cache());
@@ -208,6 +218,29 @@ fn what_new_weights_make_stale_is_computed_anew() {
     assert!(scheduler.reset_prefix_cache());
     scheduler.add(new(1, &prompt(64), 9));
     assert_eq!(shares(&step(&mut scheduler)), [(1, 0, 64)]);
+}
+
+#[test]
+fn what_is_kept_over_new_weights_is_for_its_own_sequence_only() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(64), 40));
+    step(&mut scheduler);
+    scheduler.change_weights(1, OnWeightsChange::Reuse);
+    assert!(scheduler.reuses_older_keys(0));
+    scheduler.add(new(1, &prompt(64), 9));
+    assert_eq!(shares(&step(&mut scheduler)), [(0, 64, 1), (1, 0, 64)], "nothing of 0 is found");
+    assert!(!scheduler.reuses_older_keys(1));
+    scheduler.remove(1);
+    (0..35).for_each(|_| _ = step(&mut scheduler));
+    // The third block of 0 was computed by the new weights, out of what the old ones had written.
+    let mut tokens = prompt(64);
+    tokens.extend([7; 33]);
+    scheduler.add(new(2, &tokens, 9));
+    assert_eq!(step(&mut scheduler).admitted, [(2, 64)], "the two blocks of 1");
+    scheduler.give_back_blocks();
+    assert!(!scheduler.reuses_older_keys(0));
+    assert!(step(&mut scheduler).admitted.is_empty());
+    assert!(!scheduler.reuses_older_keys(0), "what it gave back is computed anew");
 }
 
 #[test]
@@ -263,7 +296,7 @@ fn new_weights_and_a_reset_take_the_blocks_of_who_pauses() {
     scheduler.pause(0);
     assert!(scheduler.reset_prefix_cache());
     assert_eq!(scheduler.held_blocks(), 0);
-    scheduler.change_weights(1);
+    scheduler.change_weights(1, OnWeightsChange::Recompute);
     scheduler.resume(0);
     assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 65)]);
 }
@@ -272,7 +305,7 @@ fn new_weights_and_a_reset_take_the_blocks_of_who_pauses() {
 enum Action {
     Add { prompt: u32, length: usize, max_tokens: usize, scores: bool, party: Option<u8>, sequences: u64 },
     Remove(usize),
-    ChangeWeights,
+    ChangeWeights(OnWeightsChange),
     Reset,
     Pause(usize),
     Resume(usize),
@@ -286,7 +319,11 @@ fn action() -> impl Strategy<Value = Action> {
                 Action::Add { prompt, length, max_tokens, scores, party, sequences }
             }),
         1 => (0..20_usize).prop_map(Action::Remove),
-        1 => prop_oneof![9 => Just(Action::Reset), 1 => Just(Action::ChangeWeights)],
+        1 => prop_oneof![
+            8 => Just(Action::Reset),
+            1 => Just(Action::ChangeWeights(OnWeightsChange::Recompute)),
+            1 => Just(Action::ChangeWeights(OnWeightsChange::Reuse)),
+        ],
         2 => (0..20_usize).prop_map(Action::Pause),
         1 => (0..20_usize).prop_map(Action::Resume),
         6 => (1..30_usize).prop_map(Action::Steps),
@@ -325,10 +362,10 @@ impl Simulation {
                     self.end(id);
                 }
             }
-            Action::ChangeWeights => {
+            Action::ChangeWeights(change) => {
                 self.memory.weight_version += 1;
                 self.oldest = None;
-                self.scheduler.change_weights(self.memory.weight_version);
+                self.scheduler.change_weights(self.memory.weight_version, change);
             }
             Action::Reset => _ = self.scheduler.reset_prefix_cache(),
             Action::Pause(index) => {
@@ -360,7 +397,7 @@ impl Simulation {
         let oldest = self.scheduler.running.first().map(|sequence| sequence.id);
         assert!(self.oldest.is_none_or(|before| oldest.is_some_and(|oldest| oldest <= before)), "the oldest gave way");
         self.oldest = oldest;
-        self.memory.run(&plan, &self.tokens);
+        self.memory.run(&plan, &self.tokens, |id| self.scheduler.reuses_older_keys(id));
         self.scheduler.commit(&plan);
         for work in plan.work.iter().filter(|work| work.samples) {
             let tokens = self.tokens.get_mut(&work.id).unwrap();

@@ -1,5 +1,7 @@
 //! The thread that owns the model: takes commands, plans, computes, samples, and hands tokens on.
 
+mod control;
+
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,8 +13,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
-
+pub(super) use self::control::Controlled;
+use self::control::Standing;
 use super::{
     aside::Aside,
     backend::{Backend, Batch, Span},
@@ -20,12 +22,11 @@ use super::{
     model::Model,
     scheduler::{NewSequence, Plan, Scheduler, SequenceId},
     status::Status,
-    weights::{Given, WeightsError},
 };
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest,
+        EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest, WeightsInUse,
         backlog::Sender as Outputs,
         meters::{EngineMeters, RequestTimes},
         turns::Turn,
@@ -43,10 +44,8 @@ pub(super) enum Command {
     Resume(SequenceId),
     /// The sequence's next position was prepared aside.
     Prepared(SequenceId),
-    /// Forget cached blocks; answers whether that was possible.
-    ResetPrefixCache(oneshot::Sender<bool>),
-    /// Replace weights; answers with the new version.
-    UpdateWeights(Given, oneshot::Sender<Result<u64, EngineError>>),
+    /// Do what a training loop asks.
+    Control(Box<dyn FnOnce(&mut dyn Controlled) + Send>),
     /// End the thread.
     Stop,
 }
@@ -71,6 +70,8 @@ struct Active {
     outputs: Outputs,
     prompt_tokens: usize,
     prompt_logprobs: Option<usize>,
+    /// The weights that its reader was told of last.
+    told: Option<WeightsInUse>,
     times: Times,
     /// The log-probs of the prompt's tokens from the second one on, as far as they are computed.
     scores: Vec<Option<SampledToken>>,
@@ -117,6 +118,7 @@ pub(super) struct Executor<B: Backend> {
     /// A sender into `commands`, for what the thread tells itself.
     own: Sender<Command>,
     aside: Aside,
+    standing: Standing<B>,
     status: Arc<Status>,
     meters: EngineMeters,
 }
@@ -130,7 +132,8 @@ impl<B: Backend> Executor<B> {
         status: Arc<Status>,
     ) -> Self {
         let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::new());
-        Self { model, scheduler, active, commands, own, aside, status, meters }
+        let standing = Standing::new(status.weights());
+        Self { model, scheduler, active, commands, own, aside, standing, status, meters }
     }
 
     /// Works until it is told to stop.
@@ -158,7 +161,7 @@ impl<B: Backend> Executor<B> {
 
     /// Reads commands and computes a step; `false` once it is time to end.
     fn turn(&mut self) -> bool {
-        if self.scheduler.is_idle() {
+        if self.scheduler.is_idle() || self.stands_still() {
             // Nothing to compute: sleeps until something comes, or goes on.
             let Ok(command) = self.commands.recv() else { return false };
             if !self.obey(command) {
@@ -169,6 +172,9 @@ impl<B: Backend> Executor<B> {
             if !self.obey(command) {
                 return false;
             }
+        }
+        if self.stands_still() {
+            return true;
         }
         let plan = self.scheduler.plan();
         (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
@@ -192,8 +198,7 @@ impl<B: Backend> Executor<B> {
                     self.resume(id);
                 }
             }
-            Command::ResetPrefixCache(answer) => _ = answer.send(self.scheduler.reset_prefix_cache()),
-            Command::UpdateWeights(weights, answer) => _ = answer.send(self.update_weights(&weights)),
+            Command::Control(call) => call(self),
             Command::Stop => return false,
         }
         self.publish_load();
@@ -228,6 +233,7 @@ impl<B: Backend> Executor<B> {
                 preparing: false,
                 outputs,
                 prompt_logprobs,
+                told: None,
                 times: Times::new(arrived),
             },
         );
@@ -274,18 +280,6 @@ impl<B: Backend> Executor<B> {
         if let Some(active) = self.active.remove(&id) {
             self.meters.finished(active.times.ended(), preemptions);
         }
-    }
-
-    fn update_weights(&mut self, weights: &Given) -> Result<u64, EngineError> {
-        let refused = |error: WeightsError| EngineError::Unsupported(error.to_string());
-        let checked = self.model.check(weights).map_err(refused)?;
-        let version = self.status.weight_version() + 1;
-        // This comes before the first tensor is written: whatever becomes of the rest, the weights are not the old ones
-        // any more.
-        self.status.set_weight_version(version);
-        self.scheduler.change_weights(version);
-        self.model.replace(checked).map_err(refused)?;
-        Ok(version)
     }
 
     fn compute(&mut self, plan: &Plan) {
@@ -344,6 +338,7 @@ impl<B: Backend> Executor<B> {
 
     /// Hands on what a row gave; `false` if the sequence ends.
     fn hand_on(&mut self, id: SequenceId, score: Option<(usize, TokenId)>, made: Result<Made, SampleError>) -> bool {
+        let in_use = self.weights_of(id);
         let Some(active) = self.active.get_mut(&id) else { return false };
         match (made, score) {
             (Err(error), _) => {
@@ -359,6 +354,11 @@ impl<B: Backend> Executor<B> {
             (Ok(Made::Step(step)), _) => {
                 let token = step.token.id;
                 active.times.sampled();
+                if active.told.as_ref() != Some(&in_use) {
+                    active.told = Some(in_use.clone());
+                    // If nobody listens, that is noticed with the token.
+                    active.send(EngineOutput::Weights(in_use));
+                }
                 if !active.send(EngineOutput::Token(step.token)) {
                     return false;
                 }

@@ -1,0 +1,65 @@
+//! AReaL's paths.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::MethodRouter,
+};
+use serde_json::json;
+
+use super::{
+    AdminError, Answered, Shared,
+    body::{RequiredFields, required_text},
+    json as answer, posted, to_the_end, weights,
+};
+use crate::control::{Newcomers, PauseMode};
+
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![
+        ("/areal_pause_generation", posted(pause)),
+        ("/areal_continue_generation", posted(resume)),
+        ("/areal_update_weights", posted(update_weights)),
+        ("/areal_set_update_weight_meta", posted(not_from_memory)),
+        ("/areal_update_weights_xccl", posted(not_from_memory)),
+        ("/areal_init_weights_update_group", posted(not_from_memory)),
+    ]
+}
+
+fn done(message: &str) -> Response {
+    answer(json!({ "success": true, "message": message }))
+}
+
+/// Ends what runs; what comes waits, because AReaL's client takes no refusal.
+async fn pause(State(admin): State<Shared>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.pause(PauseMode::Abort, Newcomers::Queued).await }).await?;
+    Ok(done("Generation paused and all requests aborted"))
+}
+
+async fn resume(State(admin): State<Shared>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.resume().await }).await?;
+    Ok(done("Generation continued"))
+}
+
+/// Ends what runs, and replaces weights; a pause stays a pause.
+async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let path = required_text(&fields, "model_path")?;
+    admin.control.abort(None);
+    match weights::replace(&admin, &path, None).await {
+        Ok(_) => Ok(done("TP rank: 0 success\n")),
+        Err(error) => {
+            let message = format!("TP rank: 0 failed. reason: {}\n", error.message());
+            let status = if error.status().is_server_error() { error.status() } else { StatusCode::BAD_REQUEST };
+            Ok((status, axum::Json(json!({ "success": false, "message": message }))).into_response())
+        }
+    }
+}
+
+async fn not_from_memory() -> AdminError {
+    AdminError::not_here(weights::NOT_FROM_MEMORY)
+}
+

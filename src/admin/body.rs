@@ -1,0 +1,101 @@
+//! Bodies of the control plane: JSON objects, whatever their media type says, or nothing.
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::{FromRequest, Request},
+};
+use serde_json::{Map, Value};
+
+use super::AdminError;
+
+/// No call of the control plane has a longer body, but weights themselves.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The fields of a body; none where there is no body.
+pub(super) struct Fields(pub(super) Map<String, Value>);
+
+/// A body that has to be there.
+pub(super) struct RequiredFields(pub(super) Map<String, Value>);
+
+async fn text(body: Body) -> Result<Vec<u8>, AdminError> {
+    match to_bytes(body, MOST_BYTES).await {
+        Ok(bytes) => Ok(bytes.to_vec()),
+        Err(error) => Err(AdminError::bad(format!("the body cannot be read: {error}"))),
+    }
+}
+
+/// Returns the fields of a body, which a text that is no JSON makes an error with this sentence.
+pub(super) async fn fields_or(body: Body, no_json: &str) -> Result<Map<String, Value>, AdminError> {
+    let text = text(body).await?;
+    if serde_json::from_slice::<serde::de::IgnoredAny>(&text).is_err() {
+        return Err(AdminError::bad(no_json));
+    }
+    object(&text)
+}
+
+fn object(text: &[u8]) -> Result<Map<String, Value>, AdminError> {
+    match serde_json::from_slice(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(AdminError::bad("Request body must be a JSON object")),
+        Err(_) => Err(AdminError::bad("Invalid JSON format")),
+    }
+}
+
+impl<S: Sync> FromRequest<S> for Fields {
+    type Rejection = AdminError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, AdminError> {
+        let text = text(request.into_body()).await?;
+        if text.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Self(Map::new()));
+        }
+        match serde_json::from_slice(&text) {
+            Ok(Value::Null) => Ok(Self(Map::new())),
+            _ => object(&text).map(Self),
+        }
+    }
+}
+
+impl<S: Sync> FromRequest<S> for RequiredFields {
+    type Rejection = AdminError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, AdminError> {
+        object(&text(request.into_body()).await?).map(Self)
+    }
+}
+
+/// Returns a field that is text; `None` where it is not there or null.
+pub(super) fn text_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, AdminError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        // Versions are often numbers.
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(_) => Err(AdminError::field(&format!("body.{name}"), format!("`{name}` must be a string"))),
+    }
+}
+
+/// Returns a field that is text and has to be there.
+pub(super) fn required_text(fields: &Map<String, Value>, name: &str) -> Result<String, AdminError> {
+    text_of(fields, name)?.ok_or_else(|| missing(fields, name))
+}
+
+/// Refuses a body without a field, in pydantic's words as vLLM 0.33 prints them.
+pub(super) fn missing(fields: &Map<String, Value>, name: &str) -> AdminError {
+    let path = format!("body.{name}");
+    let message = format!(
+        "1 validation error:\n  {{'type': 'missing', 'loc': '{path}', 'msg': 'Field required', 'input': '<dict of {} \
+         items>'}}",
+        fields.len()
+    );
+    AdminError::field(&path, message)
+}
+
+/// Returns a field that is true or false.
+pub(super) fn truth_of(fields: &Map<String, Value>, name: &str, default: bool) -> Result<bool, AdminError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(default),
+        Some(Value::Bool(truth)) => Ok(*truth),
+        Some(_) => Err(AdminError::field(&format!("body.{name}"), format!("`{name}` must be true or false"))),
+    }
+}

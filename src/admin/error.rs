@@ -1,0 +1,98 @@
+//! Errors of the control plane, in vLLM's shape.
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+use crate::{
+    control::ControlError,
+    engine::{EngineError, UpdateError},
+};
+
+/// An error as a client sees it.
+#[derive(Debug)]
+pub(super) struct AdminError {
+    status: StatusCode,
+    kind: &'static str,
+    param: Option<String>,
+    message: String,
+}
+
+impl AdminError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, param: None, message: message.into() }
+    }
+
+    /// Refuses what was sent.
+    pub(super) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "Bad Request", message)
+    }
+
+    /// Refuses a field, by its path.
+    pub(super) fn field(path: &str, message: impl Into<String>) -> Self {
+        Self { param: Some(path.to_owned()), ..Self::bad(message) }
+    }
+
+    /// Refuses what this server does not do, and says what to do instead.
+    pub(super) fn not_here(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplementedError", message)
+    }
+
+    /// Reports a fault of the server.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+    }
+
+    /// Returns the sentence.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns the status.
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+impl From<ControlError> for AdminError {
+    fn from(error: ControlError) -> Self {
+        let message = error.to_string();
+        match error {
+            ControlError::Unsupported { .. } => Self::not_here(message),
+            ControlError::State(_) => Self::new(StatusCode::CONFLICT, "ConflictError", message),
+            // A client that sends the same again gets the same answer: prime-rl repeats what is answered with 5xx.
+            ControlError::Update(UpdateError::Refused(_) | UpdateError::NoRoomForUndo { .. }) => {
+                Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
+            }
+            // As vLLM's workers report it.
+            ControlError::Update(UpdateError::OutOfOrder(_)) => {
+                Self::internal(format!("Call to collective_rpc method failed: {message}"))
+            }
+            ControlError::Engine(EngineError::WithoutWeights { .. }) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message)
+            }
+            ControlError::Update(UpdateError::Lost { .. } | UpdateError::Engine(_)) | ControlError::Engine(_) => {
+                Self::internal(message)
+            }
+        }
+    }
+}
+
+impl IntoResponse for AdminError {
+    fn into_response(self) -> Response {
+        let Self { status, kind, param, message } = self;
+        let error = json!({ "message": message, "type": kind, "param": param, "code": status.as_u16() });
+        (status, Json(json!({ "error": error }))).into_response()
+    }
+}
+
+/// Answers a call of the control plane where it is not open. The status is that of a server without these paths, which
+/// clients know how to take.
+pub(super) fn closed() -> Response {
+    let message = "this is a call of the control plane, which is not open here: start the server with --admin-port for a \
+                   port of its own, or with --admin-on-main-port and a key (--admin-api-key or --api-key)";
+    AdminError::new(StatusCode::NOT_FOUND, "NotFoundError", message).into_response()
+}

@@ -1,0 +1,162 @@
+//! What a server says of itself to trainers.
+
+use std::time::Duration;
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, get},
+};
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use super::{AdminError, Answered, Shared, json as answer, query::Parameters};
+use crate::engine::{EngineOutput, SamplingParams, SequenceRequest};
+
+/// How long a token may take that shows that the engine is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The names of what is served.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// What the command line calls the model.
+    pub model: String,
+    /// The name under which it is served.
+    pub name: String,
+}
+
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![("/liveness", get(liveness))]
+}
+
+/// `GET /liveness`, of prime-rl.
+async fn liveness(State(admin): State<Shared>) -> Response {
+    match admin.control.engine().health() {
+        Ok(()) => answer(json!({ "status": "ok" })),
+        Err(_) => {
+            let said = json!({ "status": "engine_unresponsive" });
+            (StatusCode::SERVICE_UNAVAILABLE, axum::Json(said)).into_response()
+        }
+    }
+}
+
+/// `GET /health_generate`: samples a token, unless nothing is to be sampled now.
+pub(super) async fn health_generate(State(admin): State<Shared>) -> StatusCode {
+    let engine = admin.control.engine();
+    let shown = admin.control.shown();
+    if engine.health().is_err() || admin.control.lacking() > 0 {
+        return StatusCode::SERVICE_UNAVAILABLE;
+    }
+    if shown.paused || shown.asleep || shown.updating {
+        return StatusCode::OK;
+    }
+    let params = SamplingParams { max_tokens: 1, ..SamplingParams::default() };
+    let Ok(params) = params.validated(engine.info().vocab_size) else { return StatusCode::SERVICE_UNAVAILABLE };
+    let outputs = engine.generate(SequenceRequest::new([0], params));
+    let token = outputs.filter(|output| std::future::ready(matches!(output, Ok(EngineOutput::Token(_)) | Err(_))));
+    let first = tokio::time::timeout(PATIENCE, Box::pin(token).next()).await;
+    match first {
+        Ok(Some(Ok(_))) => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// The type of the weights as torch calls it.
+fn torch_dtype(admin: &Shared) -> &'static str {
+    let dtype = &admin.control.engine().info().dtype;
+    if dtype.starts_with("bf16") {
+        "torch.bfloat16"
+    } else if dtype.starts_with("f32") {
+        "torch.float32"
+    } else {
+        "torch.float16"
+    }
+}
+
+fn config(admin: &Shared) -> Value {
+    let info = admin.control.engine().info();
+    json!({
+        "model_config": {
+            "model": admin.served.model,
+            "served_model_name": admin.served.name,
+            "dtype": torch_dtype(admin),
+            "max_model_len": info.max_model_len,
+        },
+        "parallel_config": { "data_parallel_size": 1, "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "world_size": 1 },
+        "lora_config": null,
+        "weight_transfer_config": { "backend": "disk" },
+        "engine": info.engine,
+        "device": info.device,
+    })
+}
+
+/// `GET /server_info`: what TRL reads of vLLM's answer, and what slime reads of SGLang's.
+pub(super) async fn server_info(State(admin): State<Shared>, query: Parameters) -> Answered {
+    let config = match query.get("config_format").unwrap_or("text") {
+        "json" => config(&admin),
+        "text" => Value::String(config(&admin).to_string()),
+        other => {
+            let message = format!(
+                "1 validation error:\n  {{'type': 'literal_error', 'loc': 'query.config_format', 'msg': \"Input should be \
+                 'text' or 'json'\", 'input': '{other}', 'ctx': {{'expected': \"'text' or 'json'\"}}}}"
+            );
+            return Err(AdminError::field("query.config_format", message));
+        }
+    };
+    let mut said = arguments(&admin);
+    said["vllm_config"] = config;
+    said["vllm_env"] = json!({});
+    said["system_env"] = json!({});
+    Ok(answer(said))
+}
+
+/// SGLang's arguments, as far as they mean something here.
+fn arguments(admin: &Shared) -> Value {
+    json!({
+        "model_path": admin.served.model,
+        "served_model_name": admin.served.name,
+        "tp_size": 1,
+        "pp_size": 1,
+        "dp_size": 1,
+        "ep_size": 1,
+        "moe_dp_size": 1,
+        "num_gpus": 1,
+        "nnodes": 1,
+        "node_rank": 0,
+        "base_gpu_id": 0,
+        "gpu_id_step": 1,
+        "dtype": torch_dtype(admin).trim_start_matches("torch."),
+        "enable_memory_saver": false,
+        "disaggregation_mode": "null",
+        "encoder_only": false,
+        "weight_version": &*admin.control.weights().label,
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+}
+
+pub(super) async fn get_server_info(State(admin): State<Shared>) -> Response {
+    answer(arguments(&admin))
+}
+
+pub(super) async fn model_info(State(admin): State<Shared>) -> Response {
+    answer(json!({
+        "model_path": admin.served.model,
+        "tokenizer_path": admin.served.model,
+        "served_model_name": admin.served.name,
+        "is_generation": true,
+        "preferred_sampling_params": null,
+        "weight_version": &*admin.control.weights().label,
+    }))
+}
+
+/// `GET /v1/loads`, of SGLang.
+pub(super) async fn loads(State(admin): State<Shared>) -> Response {
+    let load = admin.control.engine().load();
+    let (running, waiting) = (load.running + load.paused, load.waiting);
+    let one = json!({ "dp_rank": 0, "num_running_reqs": running, "num_waiting_reqs": waiting, "num_total_reqs": running + waiting });
+    let mut said = one.clone();
+    said["loads"] = json!([one]);
+    answer(said)
+}
+

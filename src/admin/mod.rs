@@ -1,0 +1,93 @@
+//! The control plane over HTTP: the paths, bodies and answers of vLLM, SGLang, AReaL, prime-rl and SkyRL, each of which
+//! is a call or two of `control`.
+//!
+//! Owns the shapes. Refuses to know in which state a server may be asked for what. Every call that changes something is
+//! done to its end, whether or not its client waits for the answer.
+
+mod areal;
+mod body;
+mod error;
+mod info;
+mod pausing;
+mod query;
+mod sglang;
+mod sleeping;
+mod vllm;
+mod weights;
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, get, post},
+};
+
+pub use self::info::Served;
+use self::error::AdminError;
+use crate::control::Control;
+
+/// Everything that the control plane works with.
+pub struct Admin {
+    /// Does what is asked.
+    pub control: Arc<Control>,
+    /// What is served.
+    pub served: Served,
+}
+
+type Shared = Arc<Admin>;
+type Answered = Result<Response, AdminError>;
+
+/// Returns every route, by its path.
+fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    let mut routes = vllm::routes();
+    routes.extend(weights::routes());
+    routes.extend(sglang::routes());
+    routes.extend(areal::routes());
+    routes.extend(info::routes());
+    routes
+}
+
+/// Returns the control plane.
+pub fn router(admin: Shared) -> Router {
+    let routes = routes().into_iter();
+    routes.fold(Router::new(), |router, (path, methods)| router.route(path, methods)).with_state(admin)
+}
+
+/// Returns the paths of the control plane.
+pub fn paths() -> Vec<&'static str> {
+    routes().into_iter().map(|(path, _)| path).collect()
+}
+
+/// Returns the same paths, but for some, each of which says how they are opened.
+pub fn closed(but: &[&str]) -> Router {
+    let refuse = || async { error::closed() };
+    let paths = paths().into_iter().filter(|path| !but.contains(path));
+    paths.fold(Router::new(), |router, path| router.route(path, get(refuse).post(refuse)))
+}
+
+/// Does a call to its end, even if its client goes away.
+async fn to_the_end<T: Send + 'static>(
+    call: impl Future<Output = Result<T, crate::control::ControlError>> + Send + 'static,
+) -> Result<T, AdminError> {
+    match tokio::spawn(call).await {
+        Ok(outcome) => Ok(outcome?),
+        Err(error) => Err(AdminError::internal(format!("the call failed: {error}"))),
+    }
+}
+
+fn json(value: serde_json::Value) -> Response {
+    Json(value).into_response()
+}
+
+/// Returns a route of calls that are posted.
+fn posted<H, T>(handler: H) -> MethodRouter<Shared>
+where
+    H: axum::handler::Handler<T, Shared>,
+    T: 'static,
+{
+    post(handler)
+}
+
+#[cfg(test)]
+mod tests;

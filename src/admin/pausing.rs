@@ -1,0 +1,49 @@
+//! Pausing and aborting, in vLLM's words.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use serde_json::{Value, json};
+
+use super::{AdminError, Answered, Shared, body::RequiredFields, json as answer, query::Parameters, to_the_end};
+use crate::control::{Newcomers, PauseMode};
+
+/// `POST /pause`.
+pub(super) async fn pause(State(admin): State<Shared>, query: Parameters) -> Answered {
+    let mode = query.mode(PauseMode::Abort)?;
+    let clear_cache = query.truth("clear_cache", true)?;
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move {
+        control.pause(mode, Newcomers::Refused).await?;
+        // What is kept goes on with what it has, and who else comes finds the same cache.
+        if clear_cache && mode != PauseMode::Keep && control.engine().control().is_some() {
+            control.reset_prefix_cache(false).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(answer(json!({ "status": "paused" })))
+}
+
+/// `POST /resume`.
+pub(super) async fn resume(State(admin): State<Shared>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.resume().await }).await?;
+    Ok(answer(json!({ "status": "resumed" })))
+}
+
+/// `GET /is_paused`.
+pub(super) async fn is_paused(State(admin): State<Shared>) -> Response {
+    answer(json!({ "is_paused": admin.control.shown().paused }))
+}
+
+/// `POST /abort_requests`. Unlike vLLM, the answer counts the sequences that were ended, not the ids that were asked for.
+pub(super) async fn abort_requests(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let ids: Vec<String> = match fields.get("request_ids") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(ids) => serde_json::from_value(ids.clone())
+            .map_err(|_| AdminError::field("body.request_ids", "`request_ids` must be a list of strings"))?,
+    };
+    let aborted = admin.control.abort((!ids.is_empty()).then_some(&ids));
+    Ok(answer(json!({ "status": "aborted", "aborted": aborted })))
+}

@@ -1,0 +1,113 @@
+//! Queries of the control plane.
+
+use axum::{
+    extract::{FromRequestParts, Query},
+    http::request::Parts,
+};
+
+use super::AdminError;
+use crate::control::{PauseMode, SleepLevel, SleepTag};
+
+/// The parameters of a query, in their order.
+pub(super) struct Parameters(Vec<(String, String)>);
+
+impl<S: Sync> FromRequestParts<S> for Parameters {
+    type Rejection = AdminError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, AdminError> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(error) => Err(AdminError::bad(error.body_text())),
+        }
+    }
+}
+
+fn refused(name: &str, kind: &str, said: &str, input: &str, context: &str) -> AdminError {
+    let path = format!("query.{name}");
+    let input = input.replace('\\', "\\\\").replace('\'', "\\'");
+    let context = if context.is_empty() { String::new() } else { format!(", 'ctx': {{{context}}}") };
+    let message = format!(
+        "1 validation error:\n  {{'type': '{kind}', 'loc': '{path}', 'msg': {}, 'input': '{input}'{context}}}",
+        quoted(said)
+    );
+    AdminError::field(&path, message)
+}
+
+/// A text as Python prints it within a dict.
+fn quoted(text: &str) -> String {
+    if text.contains('\'') { format!("\"{text}\"") } else { format!("'{text}'") }
+}
+
+impl Parameters {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        // As in Starlette, the last one counts.
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// Returns a truth, in the words that pydantic takes for one.
+    pub(super) fn truth(&self, name: &str, default: bool) -> Result<bool, AdminError> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        match value.to_ascii_lowercase().as_str() {
+            "true" | "1" | "t" | "yes" | "y" | "on" => Ok(true),
+            "false" | "0" | "f" | "no" | "n" | "off" => Ok(false),
+            _ => {
+                let said = "Input should be a valid boolean, unable to interpret input";
+                Err(refused(name, "bool_parsing", said, value, ""))
+            }
+        }
+    }
+
+    pub(super) fn mode(&self, default: PauseMode) -> Result<PauseMode, AdminError> {
+        match self.get("mode") {
+            None => Ok(default),
+            Some("abort") => Ok(PauseMode::Abort),
+            Some("wait") => Ok(PauseMode::Wait),
+            Some("keep") => Ok(PauseMode::Keep),
+            Some(other) => {
+                let expected = "'abort', 'wait' or 'keep'";
+                let context = format!("'expected': \"{expected}\"");
+                Err(refused("mode", "literal_error", &format!("Input should be {expected}"), other, &context))
+            }
+        }
+    }
+
+    pub(super) fn level(&self) -> Result<(u8, SleepLevel), AdminError> {
+        let Some(value) = self.get("level") else { return Ok((1, SleepLevel::KvCache)) };
+        match value.trim().parse::<i64>() {
+            Ok(0) => Ok((0, SleepLevel::Scheduling)),
+            Ok(1) => Ok((1, SleepLevel::KvCache)),
+            Ok(2) => Ok((2, SleepLevel::Weights)),
+            Ok(below @ ..0) => {
+                let said = "Input should be greater than or equal to 0";
+                Err(refused("level", "greater_than_equal", said, &below.to_string(), "'ge': 0"))
+            }
+            Ok(above) => {
+                let said = "Input should be less than or equal to 2";
+                Err(refused("level", "less_than_equal", said, &above.to_string(), "'le': 2"))
+            }
+            Err(_) => {
+                let said = "Input should be a valid integer, unable to parse string as an integer";
+                Err(refused("level", "int_parsing", said, value, ""))
+            }
+        }
+    }
+}
+
+/// Reads tags of what to wake up.
+pub(super) fn tags(names: &[&str]) -> Result<Vec<SleepTag>, AdminError> {
+    let tag = |name: &&str| match *name {
+        "weights" => Ok(SleepTag::Weights),
+        "kv_cache" => Ok(SleepTag::KvCache),
+        // Graphs of a GPU are not kept here.
+        "scheduling" | "cuda_graph" => Ok(SleepTag::Scheduling),
+        other => {
+            let message = format!("unknown tag `{other}`; tags are `weights`, `kv_cache` and `scheduling`");
+            Err(AdminError::field("query.tags", message))
+        }
+    };
+    names.iter().map(tag).collect()
+}

@@ -1,0 +1,149 @@
+//! SGLang's paths, as slime and miles ask for them.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, get},
+};
+use serde_json::{Value, json};
+
+use super::{
+    AdminError, Answered, Shared,
+    body::{Fields, RequiredFields, required_text, text_of, truth_of},
+    info, json as answer, posted,
+    query::tags,
+    sleeping, to_the_end, weights,
+};
+use crate::control::{Newcomers, PauseMode, SleepLevel};
+
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![
+        ("/pause_generation", posted(pause)),
+        ("/continue_generation", posted(resume)),
+        ("/abort_request", posted(abort)),
+        ("/update_weights_from_disk", posted(update_from_disk)),
+        ("/update_weights_from_tensor", posted(not_from_memory)),
+        ("/update_weights_from_distributed", posted(not_from_memory)),
+        ("/init_weights_update_group", posted(not_from_memory)),
+        ("/get_weight_version", get(get_weight_version)),
+        ("/flush_cache", get(flush_cache).post(flush_cache)),
+        ("/health_generate", get(info::health_generate)),
+        ("/model_info", get(info::model_info)),
+        ("/get_model_info", get(info::model_info)),
+        ("/get_server_info", get(info::get_server_info)),
+        ("/v1/loads", get(info::loads)),
+        ("/weights_checker", posted(weights_checker)),
+        ("/release_memory_occupation", posted(release)),
+        ("/resume_memory_occupation", posted(restore)),
+    ]
+}
+
+async fn not_from_memory() -> AdminError {
+    AdminError::not_here(weights::NOT_FROM_MEMORY)
+}
+
+/// `POST /pause_generation`. Requests that come wait, in every mode. `retract` gives back what the others hold.
+async fn pause(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    let mode = text_of(&fields, "mode")?.unwrap_or_else(|| "abort".to_owned());
+    let (mode, retract) = match mode.as_str() {
+        "abort" => (PauseMode::Abort, false),
+        "retract" => (PauseMode::Keep, true),
+        "in_place" => (PauseMode::Keep, false),
+        _ => return Err(AdminError::field("body.mode", "`mode` must be 'abort', 'retract' or 'in_place'")),
+    };
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move {
+        control.pause(mode, Newcomers::Queued).await?;
+        if retract { control.reset_prefix_cache(true).await.map(|_| ()) } else { Ok(()) }
+    })
+    .await?;
+    Ok(answer(json!({ "message": "Generation paused successfully.", "status": "ok" })))
+}
+
+async fn resume(State(admin): State<Shared>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.resume().await }).await?;
+    Ok(answer(json!({ "message": "Generation continued successfully.", "status": "ok" })))
+}
+
+/// `POST /abort_request`.
+async fn abort(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    if truth_of(&fields, "abort_all", false)? {
+        admin.control.abort(None);
+    } else if let Some(id) = text_of(&fields, "rid")? {
+        admin.control.abort(Some(&[id]));
+    }
+    Ok(().into_response())
+}
+
+/// `POST /update_weights_from_disk`.
+async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let path = required_text(&fields, "model_path")?;
+    let label = text_of(&fields, "weight_version")?;
+    if truth_of(&fields, "abort_all_requests", false)? {
+        admin.control.abort(None);
+    }
+    let (success, status, message) = match weights::replace(&admin, &path, label.clone()).await {
+        Ok(_) => {
+            let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
+            (true, StatusCode::OK, format!("Succeeded to update model weights.{version}"))
+        }
+        Err(error) => {
+            let text = format!("Failed to update weights: {}.\nRolling back to original weights.", error.message());
+            let status = if error.status().is_server_error() { error.status() } else { StatusCode::BAD_REQUEST };
+            (false, status, text)
+        }
+    };
+    let said = json!({ "success": success, "message": message, "num_paused_requests": 0 });
+    Ok((status, axum::Json(said)).into_response())
+}
+
+async fn get_weight_version(State(admin): State<Shared>) -> Response {
+    answer(json!({ "weight_version": &*admin.control.weights().label }))
+}
+
+/// `/flush_cache`: 400 while requests hold some of it.
+async fn flush_cache(State(admin): State<Shared>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    let flushed = to_the_end(async move { control.reset_prefix_cache(false).await }).await?;
+    let text = "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
+                the operation will not be performed.)\n";
+    Ok((if flushed { StatusCode::OK } else { StatusCode::BAD_REQUEST }, text).into_response())
+}
+
+/// `POST /weights_checker`.
+async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    if required_text(&fields, "action")? != "checksum" {
+        return Err(AdminError::not_here("of /weights_checker only the action `checksum` is served; see /weight_checker"));
+    }
+    let control = Arc::clone(&admin.control);
+    let checksums = to_the_end(async move { control.checksums().await }).await?;
+    Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
+}
+
+async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    let named = tags_in(&fields)?;
+    let level = if named.iter().any(|tag| tag == "weights") { SleepLevel::Weights } else { SleepLevel::KvCache };
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.sleep(level, PauseMode::Keep).await }).await?;
+    Ok(answer(Value::Null))
+}
+
+async fn restore(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    let named = tags_in(&fields)?;
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
+    let wanted = if named.is_empty() { None } else { Some(tags(&named)?) };
+    sleeping::wake(&admin, wanted).await?;
+    Ok(answer(Value::Null))
+}
+
+fn tags_in(fields: &serde_json::Map<String, Value>) -> Result<Vec<String>, AdminError> {
+    match fields.get("tags") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(tags) => serde_json::from_value(tags.clone())
+            .map_err(|_| AdminError::field("body.tags", "`tags` must be a list of strings")),
+    }
+}

@@ -1,0 +1,182 @@
+//! Weights that come in, in vLLM's words and prime-rl's.
+
+use std::{path::PathBuf, sync::Arc};
+
+use axum::{
+    extract::State,
+    response::Response,
+    routing::{MethodRouter, get},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    AdminError, Answered, Shared,
+    body::{Fields, RequiredFields, missing, required_text, text_of},
+    json as answer, posted, to_the_end,
+};
+use crate::{
+    control::{Update, Updated},
+    engine::NewWeights,
+};
+
+/// What to use where a trainer wants to send its weights from memory to memory.
+pub(super) const NOT_FROM_MEMORY: &str =
+    "weights come over no NCCL, IPC or RDMA here; write them as safetensors to a directory that the server can read, \
+     such as a tmpfs, and POST /update_weights with {\"weight_dir\": \"...\"}, or send a safetensors file as the body \
+     of POST /update_weights with the media type application/octet-stream";
+
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![
+        ("/init_weight_transfer_engine", posted(init)),
+        ("/shutdown_weight_transfer_engine", posted(shut_down)),
+        ("/start_weight_update", posted(start)),
+        ("/start_draft_weight_update", posted(start_draft)),
+        ("/update_weights", posted(update)),
+        ("/finish_weight_update", posted(finish)),
+        ("/update_weight_version", posted(relabel)),
+        ("/weight_info", get(weight_info)),
+        ("/weight_checker", posted(weight_checker)),
+    ]
+}
+
+/// Replaces weights by those of a directory or file.
+pub(super) async fn replace(admin: &Shared, path: &str, label: Option<String>) -> Result<Updated, AdminError> {
+    let control = Arc::clone(&admin.control);
+    let update = Update { path: PathBuf::from(path), label: label.map(Into::into) };
+    to_the_end(async move { control.update(update).await }).await
+}
+
+/// The key under which a directory is named in an update in phases.
+const PATHS: [&str; 4] = ["weight_dir", "weights_path", "model_path", "path"];
+
+fn path_in(fields: &Map<String, Value>) -> Option<&str> {
+    PATHS.iter().find_map(|name| fields.get(*name).and_then(Value::as_str))
+}
+
+/// `POST /init_weight_transfer_engine`: there is nothing to set up for weights that are read from files.
+async fn init(RequiredFields(fields): RequiredFields) -> Answered {
+    let Some(Value::Object(info)) = fields.get("init_info") else { return Err(missing(&fields, "init_info")) };
+    let from_memory = ["master_address", "master_port", "nccl_unique_id_b64", "rank_offset"];
+    if from_memory.iter().any(|name| info.contains_key(*name)) {
+        return Err(AdminError::not_here(NOT_FROM_MEMORY));
+    }
+    Ok(answer(json!({ "message": "Weight transfer initialized" })))
+}
+
+async fn shut_down(State(admin): State<Shared>) -> Answered {
+    if admin.control.shown().updating {
+        return Err(AdminError::internal("Cannot release a trainer connection during a weight update"));
+    }
+    Ok(answer(json!({ "message": "Weight transfer shut down" })))
+}
+
+/// `POST /start_weight_update`. As in vLLM, whatever the body says is ignored.
+async fn start(State(admin): State<Shared>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.start_update().await }).await?;
+    Ok(answer(json!({ "message": "Weight update started" })))
+}
+
+async fn start_draft() -> AdminError {
+    AdminError::not_here("there is no draft model here")
+}
+
+/// `POST /update_weights`: prime-rl's body is an update of its own, vLLM's a part of one that was started.
+async fn update(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    if fields.contains_key("update_info") {
+        return update_part(admin, &fields).await;
+    }
+    match fields.get("weight_dir") {
+        Some(Value::String(path)) => {
+            let label = text_of(&fields, "weight_version")?;
+            let updated = replace(&admin, path, label).await?;
+            Ok(answer(told(&updated)))
+        }
+        // The trainer wants to send them over NCCL. prime-rl repeats whatever is answered with a status over 499.
+        Some(Value::Null) => Err(AdminError::field("body.weight_dir", NOT_FROM_MEMORY)),
+        Some(_) => Err(AdminError::field("body.weight_dir", "`weight_dir` must be a string")),
+        None => Err(missing(&fields, "update_info")),
+    }
+}
+
+fn told(updated: &Updated) -> Value {
+    json!({
+        "status": "ok",
+        "weight_version": &*updated.version.label,
+        "tensors": updated.written.tensors,
+        "tensors_of_model": updated.tensors,
+        "seconds": updated.took.as_secs_f64(),
+    })
+}
+
+async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
+    let parts: Vec<&Map<String, Value>> = match &fields["update_info"] {
+        Value::Object(part) => vec![part],
+        Value::Array(parts) if parts.iter().all(Value::is_object) => parts.iter().filter_map(Value::as_object).collect(),
+        _ => return Err(AdminError::field("body.update_info", "`update_info` must be an object, or a list of objects")),
+    };
+    let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
+    let Some(paths) = paths else { return Err(AdminError::not_here(NOT_FROM_MEMORY)) };
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move {
+        for path in paths {
+            control.write_weights(NewWeights::Path(path)).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(answer(json!({ "message": "Weights updated" })))
+}
+
+/// `POST /finish_weight_update`.
+async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
+    let label = text_of(&fields, "weight_version")?;
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.finish_update(label.map(Into::into)).await }).await?;
+    Ok(answer(json!({ "message": "Weight update finished" })))
+}
+
+/// `POST /update_weight_version`, of vLLM and of SGLang, which ends what runs unless it is told not to.
+async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let version = required_text(&fields, "new_version")?;
+    if super::body::truth_of(&fields, "abort_all_requests", false)? {
+        admin.control.abort(None);
+    }
+    let (control, label) = (Arc::clone(&admin.control), version.clone());
+    to_the_end(async move { control.relabel(label.into()).await }).await?;
+    let message = format!("Weight version updated to {version}");
+    Ok(answer(json!({ "success": true, "message": message, "new_version": version })))
+}
+
+async fn weight_info(State(admin): State<Shared>) -> Response {
+    let weights = admin.control.weights();
+    answer(json!({ "weight_version": &*weights.label, "updates": weights.number }))
+}
+
+/// `POST /weight_checker`: checksums of all tensors, or how they differ from those that a trainer has.
+async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let action = required_text(&fields, "action")?;
+    let control = Arc::clone(&admin.control);
+    let checksums = || to_the_end(async move { control.checksums().await });
+    match action.as_str() {
+        "checksum" => {
+            let checksums = checksums().await?;
+            Ok(answer(json!({ "checksums": checksums })))
+        }
+        // vLLM forgets the baseline that it keeps; here it comes with each comparison.
+        "reset" => Ok(answer(json!({ "status": "reset" }))),
+        "compare" => {
+            let Some(Value::Object(baseline)) = fields.get("baseline") else {
+                return Err(AdminError::bad("action='compare' requires a 'baseline' object"));
+            };
+            let checksums = checksums().await?;
+            let differs = |name: &&String| {
+                baseline.get(*name).and_then(Value::as_str) != checksums.get(*name).map(String::as_str)
+            };
+            let names: std::collections::BTreeSet<&String> = baseline.keys().chain(checksums.keys()).collect();
+            let mismatches: Vec<&String> = names.into_iter().filter(differs).collect();
+            Ok(answer(json!({ "match": mismatches.is_empty(), "mismatches": mismatches })))
+        }
+        _ => Err(AdminError::field("body.action", "`action` must be 'checksum', 'reset' or 'compare'")),
+    }
+}

@@ -1,0 +1,87 @@
+//! The flags of `tito serve` that are about the control plane of a training loop.
+
+use clap::{Args, ValueEnum};
+
+/// Who may pause the server and replace its weights, and what happens then.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Control plane")]
+#[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
+pub struct AdminArgs {
+    /// Port of its own for /pause, /resume, /update_weights and the other calls of a training loop. [default: none]
+    #[arg(long, value_name = "PORT")]
+    pub admin_port: Option<u16>,
+
+    /// Address or name that this port listens on.
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub admin_host: String,
+
+    /// Key that opens these calls; repeatable.
+    #[arg(long, num_args = 1.., value_name = "KEY", env = "TITO_ADMIN_API_KEY", hide_env_values = true)]
+    pub admin_api_key: Vec<String>,
+
+    /// Serve these calls on the port of the API too, as vLLM does; one of --admin-api-key, or else of --api-key, guards
+    /// them.
+    #[arg(long)]
+    pub admin_on_main_port: bool,
+
+    /// Serve these calls to everybody who reaches them, without a key.
+    #[arg(long)]
+    pub insecure_admin: bool,
+
+    /// Whether to do what vLLM does in its developer mode: serve these calls to everybody on the port of the API.
+    #[arg(long, hide = true, value_name = "0|1", env = "VLLM_SERVER_DEV_MODE")]
+    pub vllm_server_dev_mode: Option<i64>,
+
+    /// Have requests that come during a pause wait, even where vLLM refuses them with 503.
+    #[arg(long)]
+    pub queue_while_paused: bool,
+
+    /// What becomes of the keys and values of running requests when the weights change.
+    #[arg(long, value_enum, default_value_t, value_name = "WAY")]
+    pub on_weights_change: WeightsChange,
+
+    /// What an update of the weights keeps of those that it overwrites, until it is finished.
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub weights_undo: Undo,
+
+    /// Seconds after which an update that was started, and of which no call comes, is undone.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub weight_update_timeout: u64,
+}
+
+impl AdminArgs {
+    /// Whether the calls are served on the port of the API.
+    pub fn on_main_port(&self) -> bool {
+        self.admin_on_main_port || self.dev_mode()
+    }
+
+    /// Whether they need no key.
+    pub fn is_insecure(&self) -> bool {
+        self.insecure_admin || self.dev_mode()
+    }
+
+    /// Whether vLLM's developer mode is asked for.
+    pub fn dev_mode(&self) -> bool {
+        self.vllm_server_dev_mode.is_some_and(|mode| mode != 0)
+    }
+}
+
+/// What becomes of keys and values when the weights change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum WeightsChange {
+    /// They are computed anew with the new weights before the next token.
+    #[default]
+    Recompute,
+    /// They stay, as in vLLM; answers say so.
+    Reuse,
+}
+
+/// What an update keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Undo {
+    /// The old weights, in memory: an update that fails leaves the server with them.
+    #[default]
+    Memory,
+    /// Nothing: after an update that fails, the server refuses requests until it gets all weights.
+    Nothing,
+}

@@ -1,0 +1,192 @@
+//! The control plane of a training loop: it pauses the server, gives it other weights, and lets it go on.
+//!
+//! Owns in which state the server is, and which call is possible in which. Calls are done one after the other. It knows
+//! no HTTP: `admin` gives each call its paths, and each error its status.
+//!
+//! ```text
+//!             pause ──▶ paused (abort, wait: nobody comes in; keep: who comes waits) ──▶ resume
+//! serving ──  sleep ──▶ asleep (memory given back, part by part)                     ──▶ wake_up
+//!             start ──▶ updating (engine stands still, old weights kept)             ──▶ finish, cancel, or time out
+//! ```
+//!
+//! The three are independent of each other: a paused server can be updated, one that sleeps too, and a step is computed
+//! only while none of them holds the engine.
+
+mod checksums;
+mod pausing;
+mod sleeping;
+mod updating;
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+
+pub use self::{
+    pausing::{Newcomers, PauseMode},
+    sleeping::{Awakened, SleepLevel, SleepTag},
+    updating::{Update, Updated},
+};
+use crate::{
+    engine::{Engine, EngineControl, EngineError, OnWeightsChange, UndoPolicy, UpdateError, WeightVersion},
+    generation::{Door, RunningRequests},
+};
+use pausing::Paused;
+use sleeping::Asleep;
+use updating::Phase;
+
+/// The decisions of the server, rather than of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControlPolicy {
+    /// Whether requests that come while the server is paused wait, whatever the pause says.
+    pub queue_while_paused: bool,
+    /// What becomes of the keys and values of running sequences when the weights change.
+    pub on_weights_change: OnWeightsChange,
+    /// What an update keeps of what it overwrites.
+    pub undo: UndoPolicy,
+    /// The longest time between two calls of an update; after it, the old weights are put back.
+    pub update_timeout: Duration,
+}
+
+impl Default for ControlPolicy {
+    fn default() -> Self {
+        Self {
+            queue_while_paused: false,
+            on_weights_change: OnWeightsChange::default(),
+            undo: UndoPolicy::default(),
+            update_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Why a call was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The engine that serves cannot do it at all.
+    #[error("the engine `{engine}` cannot {what}; start the server with --engine native")]
+    Unsupported {
+        /// The engine.
+        engine: &'static str,
+        /// What was asked of it.
+        what: &'static str,
+    },
+    /// The call does not fit the state that the server is in.
+    #[error("{0}")]
+    State(&'static str),
+    /// The weights were not replaced.
+    #[error(transparent)]
+    Update(#[from] UpdateError),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// The control plane of a server.
+pub struct Control {
+    engine: Arc<dyn Engine>,
+    requests: RunningRequests,
+    policy: ControlPolicy,
+    /// Held while a call is done.
+    state: tokio::sync::Mutex<State>,
+    /// The same, for those that only look.
+    shown: Mutex<Shown>,
+}
+
+/// The state that the server is in.
+#[derive(Debug, Default)]
+struct State {
+    paused: Option<Paused>,
+    asleep: Option<Asleep>,
+    update: Option<Phase>,
+    /// Counts the pauses and updates, so that whoever waited knows whether its own is still the current one.
+    calls: u64,
+}
+
+/// What is to be seen of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shown {
+    /// Whether the server is paused, or about to be.
+    pub paused: bool,
+    /// Whether it sleeps.
+    pub asleep: bool,
+    /// Whether its weights are being replaced.
+    pub updating: bool,
+}
+
+impl Control {
+    /// Makes the control plane of an engine whose requests are `requests`.
+    pub fn new(engine: Arc<dyn Engine>, requests: RunningRequests, policy: ControlPolicy) -> Arc<Self> {
+        let (state, shown) = (tokio::sync::Mutex::default(), Mutex::default());
+        Arc::new(Self { engine, requests, policy, state, shown })
+    }
+
+    /// Returns what is to be seen of the state, without waiting for a call that is being done.
+    pub fn shown(&self) -> Shown {
+        *self.shown.lock()
+    }
+
+    /// Returns the weights that sample now.
+    pub fn weights(&self) -> Arc<WeightVersion> {
+        self.engine.control().map_or_else(WeightVersion::first, EngineControl::weights)
+    }
+
+    /// Returns how many tensors are to be sent before anything can be sampled.
+    pub fn lacking(&self) -> usize {
+        self.engine.control().map_or(0, EngineControl::lacking)
+    }
+
+    /// Returns the engine.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    fn of_engine(&self, what: &'static str) -> Result<&dyn EngineControl, ControlError> {
+        let engine = self.engine.info().engine;
+        self.engine.control().ok_or(ControlError::Unsupported { engine, what })
+    }
+
+    /// Ends the requests that somebody named, or all; says how many there were.
+    pub fn abort(&self, ids: Option<&[String]>) -> usize {
+        match ids {
+            None => self.requests.abort_all(),
+            Some(ids) => self.requests.abort_any(ids),
+        }
+    }
+
+    /// Forgets cached prefixes; `running` has running requests give back theirs too. Returns whether nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// If the engine cannot.
+    pub async fn reset_prefix_cache(&self, running: bool) -> Result<bool, ControlError> {
+        Ok(self.of_engine("forget its cached prefixes")?.reset_prefix_cache(running).await?)
+    }
+
+    /// Has the engine and the door agree with a state.
+    async fn settle(&self, state: &State) -> Result<(), ControlError> {
+        self.requests.set_door(self.door(state));
+        *self.shown.lock() = Shown {
+            paused: state.paused.is_some(),
+            asleep: state.asleep.is_some(),
+            updating: state.update.is_some(),
+        };
+        let held = state.paused.is_some_and(Paused::holds) || state.asleep.is_some();
+        match self.engine.control() {
+            Some(engine) if held => Ok(engine.hold().await?),
+            Some(engine) => Ok(engine.release().await?),
+            // Behind a closed door there is nothing to hold.
+            None => Ok(()),
+        }
+    }
+
+    fn door(&self, state: &State) -> Door {
+        match state.paused {
+            Some(paused) if paused.refuses() && !self.policy.queue_while_paused => Door::Refusing,
+            Some(paused) if paused.closes() => Door::Queueing,
+            _ if state.asleep.is_some_and(|asleep| asleep.drains) => Door::Queueing,
+            _ => Door::Open,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

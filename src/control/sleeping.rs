@@ -1,0 +1,117 @@
+//! Sleeping: the server gives memory back while nobody needs it.
+
+use std::sync::Arc;
+
+use super::{Control, ControlError, PauseMode};
+use crate::engine::Memory;
+
+/// How deep a server sleeps, as in vLLM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SleepLevel {
+    /// Nothing is computed.
+    Scheduling,
+    /// The memory of keys and values is given back. Weights stay where they are.
+    KvCache,
+    /// The memory of weights is given back too. They are to be sent again after the server has been woken up.
+    Weights,
+}
+
+/// A part of a server that can be woken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SleepTag {
+    /// The memory of weights.
+    Weights,
+    /// The memory of keys and values.
+    KvCache,
+    /// The computing.
+    Scheduling,
+}
+
+/// What sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asleep {
+    weights: bool,
+    kv_cache: bool,
+    /// Whether requests that come wait outside of the engine until those that run have ended.
+    pub(super) drains: bool,
+}
+
+/// What became of a call to wake up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Awakened {
+    /// Whether nothing sleeps any more.
+    pub awake: bool,
+    /// Tensors that are to be sent before anything can be sampled.
+    pub lacking: usize,
+}
+
+impl Control {
+    /// Has the server sleep; requests that come wait. A server that sleeps already sleeps at least as deep.
+    ///
+    /// # Errors
+    ///
+    /// If the engine cannot, or while weights are being replaced.
+    pub async fn sleep(self: &Arc<Self>, level: SleepLevel, mode: PauseMode) -> Result<(), ControlError> {
+        let engine = self.of_engine("give memory back")?;
+        let mut state = self.state.lock().await;
+        if state.update.is_some() {
+            return Err(ControlError::State("the server cannot sleep while a weight update is active"));
+        }
+        if mode == PauseMode::Wait && state.asleep.is_none() {
+            state.calls += 1;
+            let call = state.calls;
+            self.requests.set_door(crate::generation::Door::Queueing);
+            drop(state);
+            self.requests.settled().await;
+            state = self.state.lock().await;
+            if state.calls != call {
+                self.settle(&state).await?;
+                return Err(ControlError::State("another call came before the requests of the server had ended"));
+            }
+        }
+        let before = state.asleep.unwrap_or(Asleep { weights: false, kv_cache: false, drains: false });
+        let asleep = Asleep {
+            weights: before.weights || level >= SleepLevel::Weights,
+            kv_cache: before.kv_cache || level >= SleepLevel::KvCache,
+            drains: false,
+        };
+        state.asleep = Some(asleep);
+        self.settle(&state).await?;
+        if mode == PauseMode::Abort {
+            self.requests.abort_all();
+        }
+        for (memory, now, before) in [
+            (Memory::KvCache, asleep.kv_cache, before.kv_cache),
+            (Memory::Weights, asleep.weights, before.weights),
+        ] {
+            if now && !before {
+                engine.discard(memory).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes up parts of the server, or all of it.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not give the memory back; the server goes on sleeping.
+    pub async fn wake_up(&self, tags: Option<&[SleepTag]>) -> Result<Awakened, ControlError> {
+        let engine = self.of_engine("give memory back")?;
+        let mut state = self.state.lock().await;
+        let Some(mut asleep) = state.asleep else { return Ok(Awakened { awake: true, lacking: self.lacking() }) };
+        let wanted = |tag| tags.is_none_or(|tags| tags.contains(&tag));
+        if asleep.weights && wanted(SleepTag::Weights) {
+            engine.restore(Memory::Weights).await?;
+            asleep.weights = false;
+        }
+        state.asleep = Some(asleep);
+        if asleep.kv_cache && wanted(SleepTag::KvCache) {
+            engine.restore(Memory::KvCache).await?;
+            asleep.kv_cache = false;
+        }
+        state.asleep = (asleep.weights || asleep.kv_cache).then_some(asleep);
+        self.settle(&state).await?;
+        Ok(Awakened { awake: state.asleep.is_none(), lacking: self.lacking() })
+    }
+}

@@ -1,0 +1,209 @@
+//! Replacing weights: in one call, or in phases.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Control, ControlError, State};
+use crate::engine::{NewWeights, TensorInfo, UpdateError, WeightVersion, Written};
+
+/// An update in phases that was begun and is not finished.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Phase {
+    /// Its number among the calls.
+    call: u64,
+    /// When the last call of it ended.
+    last: Instant,
+    written: Written,
+}
+
+/// Weights to put in, in one call.
+#[derive(Debug)]
+pub struct Update {
+    /// A file or a directory of safetensors; some tensors of the model, or all.
+    pub path: PathBuf,
+    /// What the weights are called from now on; the number of the update where nobody says.
+    pub label: Option<Arc<str>>,
+}
+
+/// What an update did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Updated {
+    /// The weights that sample from now on.
+    pub version: Arc<WeightVersion>,
+    /// What was written.
+    pub written: Written,
+    /// The number of tensors of the model.
+    pub tensors: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+const ACTIVE: ControlError = ControlError::Update(UpdateError::OutOfOrder(
+    "start_weight_update called while a weight update is already active. Call finish_weight_update first.",
+));
+const NOT_STARTED: ControlError =
+    ControlError::Update(UpdateError::OutOfOrder("start_weight_update must be called before update_weights."));
+const NOT_MATCHING: ControlError = ControlError::Update(UpdateError::OutOfOrder(
+    "finish_weight_update called without a matching start_weight_update.",
+));
+
+const WHAT: &str = "replace its weights";
+
+impl Control {
+    /// Replaces weights in one call.
+    ///
+    /// # Errors
+    ///
+    /// If the weights cannot be used; the server goes on with those that it had.
+    pub async fn update(&self, Update { path, label }: Update) -> Result<Updated, ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.idle().await?;
+        let begun = Instant::now();
+        engine.begin_update(self.policy.undo).await?;
+        self.show_update(&mut state, true);
+        let shown = path.display().to_string();
+        let outcome = async {
+            let written = engine.write_weights(NewWeights::Path(path)).await?;
+            let version = engine.finish_update(label, self.policy.on_weights_change).await?;
+            Ok((written, version))
+        };
+        let outcome: Result<_, UpdateError> = outcome.await;
+        self.show_update(&mut state, false);
+        let (written, version) = outcome.inspect_err(|error| {
+            tracing::warn!(path = shown, %error, "the weights were not replaced");
+        })?;
+        Ok(self.updated(version, written, begun))
+    }
+
+    fn updated(&self, version: Arc<WeightVersion>, written: Written, begun: Instant) -> Updated {
+        let (took, tensors) = (begun.elapsed(), self.engine.control().map_or(0, |engine| engine.tensors().len()));
+        let (label, bytes) = (&*version.label, written.bytes);
+        tracing::info!(version = label, tensors = written.tensors, of = tensors, bytes, ?took, "the weights were replaced");
+        Updated { version, written, tensors, took }
+    }
+
+    /// Waits for the calls before, and refuses while an update in phases is active.
+    async fn idle(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
+        let state = self.state.lock().await;
+        if state.update.is_some() { Err(ACTIVE) } else { Ok(state) }
+    }
+
+    fn show_update(&self, _state: &mut State, updating: bool) {
+        self.shown.lock().updating = updating;
+    }
+
+    /// Begins an update in phases. Nothing is computed until it is finished, or cancelled because no call of it came for
+    /// too long.
+    ///
+    /// # Errors
+    ///
+    /// If an update is active already.
+    pub async fn start_update(self: &Arc<Self>) -> Result<(), ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.idle().await?;
+        engine.begin_update(self.policy.undo).await?;
+        state.calls += 1;
+        let call = state.calls;
+        state.update = Some(Phase { call, last: Instant::now(), written: Written::default() });
+        self.show_update(&mut state, true);
+        tokio::spawn(Arc::clone(self).watch(call));
+        Ok(())
+    }
+
+    /// Cancels an update when no call of it came for too long.
+    async fn watch(self: Arc<Self>, call: u64) {
+        loop {
+            let wait = {
+                let state = self.state.lock().await;
+                let Some(phase) = state.update.filter(|phase| phase.call == call) else { return };
+                self.policy.update_timeout.saturating_sub(phase.last.elapsed())
+            };
+            if wait.is_zero() {
+                tracing::warn!("no call of the weight update came for too long: the old weights are put back");
+                if let Err(error) = self.cancel_update(Some(call)).await {
+                    tracing::error!(%error, "the old weights were not put back");
+                }
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Compares tensors that are to come with those of the model, without writing anything.
+    ///
+    /// # Errors
+    ///
+    /// If they are not the model's.
+    pub async fn check_weights(&self, tensors: Vec<TensorInfo>) -> Result<(), ControlError> {
+        Ok(self.of_engine(WHAT)?.check_weights(tensors).await?)
+    }
+
+    /// Writes weights within an update in phases. An error ends the update, with the old weights put back.
+    ///
+    /// # Errors
+    ///
+    /// If no update is active, or the weights cannot be used.
+    pub async fn write_weights(&self, weights: NewWeights) -> Result<Written, ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.state.lock().await;
+        if state.update.is_none() {
+            return Err(NOT_STARTED);
+        }
+        let outcome = engine.write_weights(weights).await;
+        match (&outcome, &mut state.update) {
+            (Ok(written), Some(phase)) => {
+                phase.last = Instant::now();
+                phase.written.tensors += written.tensors;
+                phase.written.bytes += written.bytes;
+            }
+            _ => {
+                state.update = None;
+                self.show_update(&mut state, false);
+            }
+        }
+        Ok(outcome.inspect_err(|error| tracing::warn!(%error, "the weight update failed"))?)
+    }
+
+    /// Finishes an update in phases. An error ends it too, with the old weights put back.
+    ///
+    /// # Errors
+    ///
+    /// If no update is active, or the model lacks tensors.
+    pub async fn finish_update(&self, label: Option<Arc<str>>) -> Result<Updated, ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.state.lock().await;
+        let Some(phase) = state.update.take() else { return Err(NOT_MATCHING) };
+        self.show_update(&mut state, false);
+        let version = engine.finish_update(label, self.policy.on_weights_change).await?;
+        Ok(self.updated(version, phase.written, phase.last))
+    }
+
+    /// Puts the old weights back, if an update is active: any, or that of a certain call.
+    ///
+    /// # Errors
+    ///
+    /// If they were not kept.
+    pub async fn cancel_update(&self, call: Option<u64>) -> Result<(), ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.state.lock().await;
+        let Some(phase) = state.update else { return Ok(()) };
+        if call.is_some_and(|call| call != phase.call) {
+            return Ok(());
+        }
+        state.update = None;
+        self.show_update(&mut state, false);
+        Ok(engine.cancel_update().await?)
+    }
+
+    /// Calls the weights something else from the next token on.
+    ///
+    /// # Errors
+    ///
+    /// If the engine cannot.
+    pub async fn relabel(&self, label: Arc<str>) -> Result<(), ControlError> {
+        Ok(self.of_engine("give its weights a version")?.relabel(label).await?)
+    }
+}

@@ -1,0 +1,100 @@
+//! The engine's side of what a training loop asks: each call goes to the thread and is answered between two steps.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+
+use super::{NativeEngine, backend::NoRoom, executor::{Command, Controlled}, gone};
+use crate::engine::{
+    Answer, EngineControl, EngineError, Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError,
+    Visit, WeightVersion, Written,
+};
+
+/// Has the thread do something, and answers with what came of it.
+fn ask<'a, T: Send + 'static, E: From<EngineError> + Send + 'static>(
+    engine: &NativeEngine,
+    call: impl FnOnce(&mut dyn Controlled) -> Result<T, E> + Send + 'static,
+) -> Answer<'a, T, E> {
+    let (answer, answered) = oneshot::channel();
+    // Whoever asked may have gone; what was asked is done all the same.
+    let command = Command::Control(Box::new(move |thread| _ = answer.send(call(thread))));
+    let sent = engine.commands.send(command);
+    async move {
+        sent.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+    .boxed()
+}
+
+impl EngineControl for NativeEngine {
+    fn hold(&self) -> Answer<'_, ()> {
+        ask(self, |thread| Ok(thread.hold()))
+    }
+
+    fn release(&self) -> Answer<'_, ()> {
+        ask(self, |thread| Ok(thread.release()))
+    }
+
+    fn reset_prefix_cache(&self, running: bool) -> Answer<'_, bool> {
+        ask(self, move |thread| Ok(thread.reset_prefix_cache(running)))
+    }
+
+    fn weights(&self) -> Arc<WeightVersion> {
+        self.status.weights()
+    }
+
+    fn relabel(&self, label: Arc<str>) -> Answer<'_, ()> {
+        ask(self, |thread| Ok(thread.relabel(label)))
+    }
+
+    fn tensors(&self) -> Arc<[TensorInfo]> {
+        Arc::clone(&self.tensors)
+    }
+
+    fn read_weights(&self, names: Vec<String>, visit: Visit) -> Answer<'_, (), UpdateError> {
+        ask(self, move |thread| thread.read_weights(&names, visit))
+    }
+
+    fn begin_update(&self, undo: UndoPolicy) -> Answer<'_, (), UpdateError> {
+        if self.quantised {
+            let refusal = "weights in the blocks of a GGUF file cannot be replaced; start the server with \
+                           --gguf-weights widened";
+            return std::future::ready(Err(UpdateError::Refused(refusal.to_owned()))).boxed();
+        }
+        ask(self, move |thread| thread.begin_update(undo))
+    }
+
+    fn check_weights(&self, tensors: Vec<TensorInfo>) -> Answer<'_, (), UpdateError> {
+        ask(self, |thread| thread.check_weights(tensors))
+    }
+
+    fn write_weights(&self, weights: NewWeights) -> Answer<'_, Written, UpdateError> {
+        ask(self, |thread| thread.write_weights(weights))
+    }
+
+    fn finish_update(
+        &self,
+        label: Option<Arc<str>>,
+        change: OnWeightsChange,
+    ) -> Answer<'_, Arc<WeightVersion>, UpdateError> {
+        ask(self, move |thread| thread.finish_update(label, change))
+    }
+
+    fn cancel_update(&self) -> Answer<'_, (), UpdateError> {
+        ask(self, |thread| thread.cancel_update())
+    }
+
+    fn discard(&self, memory: Memory) -> Answer<'_, ()> {
+        ask(self, move |thread| Ok(thread.discard(memory)))
+    }
+
+    fn restore(&self, memory: Memory) -> Answer<'_, ()> {
+        let no_room = |NoRoom| EngineError::Failed("the system has no room for the memory that was given back".to_owned());
+        ask(self, move |thread| thread.restore(memory).map_err(no_room))
+    }
+
+    fn lacking(&self) -> usize {
+        self.status.lacking()
+    }
+}

@@ -1,0 +1,245 @@
+//! What a training loop does to the thread, between two steps.
+
+use std::sync::Arc;
+
+use super::Executor;
+use crate::{
+    engine::{
+        Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError, Visit, WeightVersion, WeightsInUse,
+        Written,
+        native::{
+            backend::{Backend, NoRoom},
+            model::Undo,
+            scheduler::SequenceId,
+            weights::{Given, SafetensorsFiles, Shapes, Weights, WeightsError},
+        },
+    },
+    memory,
+};
+
+/// Why the thread computes nothing for now, and with which weights it computes otherwise.
+pub(super) struct Standing<B: Backend> {
+    held: bool,
+    without_cache: bool,
+    update: Option<Update<B>>,
+    weights: Arc<WeightVersion>,
+    /// Whether sequences may read what older weights wrote.
+    reuses: bool,
+}
+
+/// An update that was begun.
+struct Update<B: Backend> {
+    /// `None` where nothing is kept.
+    undo: Option<Undo<B>>,
+    /// Whether a weight may have been overwritten.
+    touched: bool,
+}
+
+impl<B: Backend> Standing<B> {
+    pub(super) fn new(weights: Arc<WeightVersion>) -> Self {
+        Self { held: false, without_cache: false, update: None, weights, reuses: false }
+    }
+}
+
+/// The thread, as a training loop sees it; the calls are those of [`EngineControl`](crate::engine::EngineControl).
+pub(in crate::engine::native) trait Controlled {
+    fn hold(&mut self);
+    fn release(&mut self);
+    fn reset_prefix_cache(&mut self, running: bool) -> bool;
+    fn relabel(&mut self, label: Arc<str>);
+    fn read_weights(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError>;
+    fn begin_update(&mut self, undo: UndoPolicy) -> Result<(), UpdateError>;
+    fn check_weights(&mut self, tensors: Vec<TensorInfo>) -> Result<(), UpdateError>;
+    fn write_weights(&mut self, weights: NewWeights) -> Result<Written, UpdateError>;
+    fn finish_update(
+        &mut self,
+        label: Option<Arc<str>>,
+        change: OnWeightsChange,
+    ) -> Result<Arc<WeightVersion>, UpdateError>;
+    fn cancel_update(&mut self) -> Result<(), UpdateError>;
+    fn discard(&mut self, memory: Memory);
+    fn restore(&mut self, memory: Memory) -> Result<(), NoRoom>;
+}
+
+fn refused(error: &WeightsError) -> UpdateError {
+    UpdateError::Refused(error.to_string())
+}
+
+impl<B: Backend> Executor<B> {
+    /// Whether no step may be computed now.
+    pub(super) fn stands_still(&self) -> bool {
+        let Standing { held, without_cache, update, .. } = &self.standing;
+        *held || *without_cache || update.is_some() || self.model.lacking() > 0
+    }
+
+    /// The weights that compute a sequence's next token.
+    pub(super) fn weights_of(&self, id: SequenceId) -> WeightsInUse {
+        let Standing { weights, reuses, .. } = &self.standing;
+        WeightsInUse { version: Arc::clone(weights), reuse_older_keys: *reuses && self.scheduler.reuses_older_keys(id) }
+    }
+
+    fn publish(&mut self, weights: WeightVersion) -> Arc<WeightVersion> {
+        self.standing.weights = Arc::new(weights);
+        self.status.set_weights(Arc::clone(&self.standing.weights));
+        Arc::clone(&self.standing.weights)
+    }
+
+    fn publish_lacking(&self) {
+        self.status.set_lacking(self.model.lacking());
+    }
+
+    fn try_write(&mut self, weights: &dyn Weights) -> Result<Written, UpdateError> {
+        let Some(update) = &mut self.standing.update else { return Err(NOT_STARTED) };
+        let checked = self.model.check(weights).map_err(|error| refused(&error))?;
+        if let Some(undo) = &update.undo {
+            let needed = self.model.undo_bytes(&checked, undo);
+            let available = memory::available().unwrap_or(u64::MAX);
+            if needed > available {
+                return Err(UpdateError::NoRoomForUndo { needed, available });
+            }
+        }
+        let tensors = checked.names().count();
+        update.touched = true;
+        let bytes = self.model.replace(checked, update.undo.as_mut()).map_err(|error| refused(&error))?;
+        Ok(Written { tensors, bytes })
+    }
+
+    /// Ends an update that failed, with the weights that were there before it.
+    fn fail(&mut self, reason: UpdateError) -> UpdateError {
+        match self.roll_back() {
+            Ok(()) => reason,
+            Err(NoRoom) => UpdateError::Lost { reason: reason.to_string() },
+        }
+    }
+
+    fn roll_back(&mut self) -> Result<(), NoRoom> {
+        let Some(Update { undo, touched }) = self.standing.update.take() else { return Ok(()) };
+        let outcome = match undo {
+            Some(undo) => self.model.undo(undo),
+            None if touched => Err(NoRoom),
+            None => Ok(()),
+        };
+        if outcome.is_err() {
+            self.model.lose_weights();
+            self.publish_lacking();
+        }
+        outcome
+    }
+}
+
+const NOT_STARTED: UpdateError = UpdateError::OutOfOrder("start_weight_update must be called before update_weights.");
+
+impl<B: Backend> Controlled for Executor<B> {
+    fn hold(&mut self) {
+        self.standing.held = true;
+    }
+
+    fn release(&mut self) {
+        self.standing.held = false;
+    }
+
+    fn reset_prefix_cache(&mut self, running: bool) -> bool {
+        if running {
+            self.scheduler.give_back_blocks();
+        }
+        self.scheduler.reset_prefix_cache()
+    }
+
+    fn relabel(&mut self, label: Arc<str>) {
+        let number = self.standing.weights.number;
+        self.publish(WeightVersion { number, label });
+    }
+
+    fn read_weights(&mut self, names: &[String], mut visit: Visit) -> Result<(), UpdateError> {
+        self.model.read_tensors(names, &mut visit).map_err(|error| refused(&error.into()))
+    }
+
+    fn begin_update(&mut self, undo: UndoPolicy) -> Result<(), UpdateError> {
+        if self.standing.update.is_some() {
+            return Err(UpdateError::OutOfOrder(
+                "start_weight_update called while a weight update is already active. Call finish_weight_update first.",
+            ));
+        }
+        if !self.model.has_room_for_weights() {
+            return Err(UpdateError::OutOfOrder(
+                "the memory of the weights was given back: POST /wake_up?tags=weights comes first",
+            ));
+        }
+        // Weights that nobody knows are not worth keeping.
+        let keeps = undo == UndoPolicy::Memory && self.model.lacking() == 0;
+        self.standing.update = Some(Update { undo: keeps.then(Undo::default), touched: false });
+        Ok(())
+    }
+
+    fn check_weights(&mut self, tensors: Vec<TensorInfo>) -> Result<(), UpdateError> {
+        self.model.check(&Shapes(tensors)).map(|_| ()).map_err(|error| refused(&error))
+    }
+
+    fn write_weights(&mut self, weights: NewWeights) -> Result<Written, UpdateError> {
+        if self.standing.update.is_none() {
+            return Err(NOT_STARTED);
+        }
+        let opened: Result<Box<dyn Weights>, WeightsError> = match weights {
+            NewWeights::Path(path) => SafetensorsFiles::open_any(&path).map(|files| Box::new(files) as _),
+            NewWeights::Tensors(tensors) => Given::new(tensors).map(|given| Box::new(given) as _),
+        };
+        let written = opened.map_err(|error| refused(&error)).and_then(|weights| self.try_write(&*weights));
+        self.publish_lacking();
+        written.map_err(|reason| self.fail(reason))
+    }
+
+    fn finish_update(
+        &mut self,
+        label: Option<Arc<str>>,
+        change: OnWeightsChange,
+    ) -> Result<Arc<WeightVersion>, UpdateError> {
+        let Some(Update { touched, .. }) = &self.standing.update else {
+            return Err(UpdateError::OutOfOrder(
+                "finish_weight_update called without a matching start_weight_update.",
+            ));
+        };
+        let number = self.standing.weights.number + u64::from(*touched);
+        match self.model.lacking() {
+            0 => {}
+            lacking => {
+                let reason = format!("the update is finished, and {lacking} tensors of the model were not sent");
+                return Err(self.fail(UpdateError::Refused(reason)));
+            }
+        }
+        let label = label.or_else(|| (!touched).then(|| Arc::clone(&self.standing.weights.label)));
+        if *touched {
+            self.scheduler.change_weights(number, change);
+            self.standing.reuses = change == OnWeightsChange::Reuse;
+        }
+        self.standing.update = None;
+        Ok(self.publish(WeightVersion { number, label: label.unwrap_or_else(|| number.to_string().into()) }))
+    }
+
+    fn cancel_update(&mut self) -> Result<(), UpdateError> {
+        self.roll_back().map_err(|NoRoom| UpdateError::Lost { reason: "the update was cancelled".to_owned() })
+    }
+
+    fn discard(&mut self, memory: Memory) {
+        match memory {
+            Memory::KvCache => {
+                self.scheduler.give_back_blocks();
+                self.scheduler.reset_prefix_cache();
+                self.model.discard_cache();
+                self.standing.without_cache = true;
+            }
+            Memory::Weights => self.model.discard_weights(),
+        }
+        self.publish_lacking();
+    }
+
+    fn restore(&mut self, memory: Memory) -> Result<(), NoRoom> {
+        match memory {
+            Memory::KvCache => {
+                self.model.restore_cache()?;
+                self.standing.without_cache = false;
+                Ok(())
+            }
+            Memory::Weights => self.model.restore_weights(),
+        }
+    }
+}
