@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-    routing::MethodRouter,
-};
+use axum::{extract::State, response::Response, routing::MethodRouter};
 use serde_json::json;
 
 use super::{
     AdminError, Answered, Shared,
     body::{RequiredFields, required_text},
+    error::failed,
     json as answer, posted, to_the_end, weights,
 };
 use crate::control::{Newcomers, PauseMode};
@@ -53,8 +49,7 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
         Ok(_) => Ok(done("TP rank: 0 success\n")),
         Err(error) => {
             let message = format!("TP rank: 0 failed. reason: {}\n", error.message());
-            let status = if error.status().is_server_error() { error.status() } else { StatusCode::BAD_REQUEST };
-            Ok((status, axum::Json(json!({ "success": false, "message": message }))).into_response())
+            Ok(failed(&error, json!({ "success": false, "message": message })))
         }
     }
 }

@@ -5,7 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     control::ControlError,
@@ -50,11 +50,6 @@ impl AdminError {
     pub(super) fn message(&self) -> &str {
         &self.message
     }
-
-    /// Returns the status.
-    pub(super) fn status(&self) -> StatusCode {
-        self.status
-    }
 }
 
 impl From<ControlError> for AdminError {
@@ -86,6 +81,26 @@ impl IntoResponse for AdminError {
         let Self { status, kind, param, message } = self;
         let error = json!({ "message": message, "type": kind, "param": param, "code": status.as_u16() });
         (status, Json(json!({ "error": error }))).into_response()
+    }
+}
+
+/// Answers with a shape of SGLang's or AReaL's that says itself what failed: 400, or what a fault of the server has.
+pub(super) fn failed(error: &AdminError, said: Value) -> Response {
+    let status = if error.status.is_server_error() { error.status } else { StatusCode::BAD_REQUEST };
+    (status, Json(said)).into_response()
+}
+
+/// Answers with text, and 200 or, where something was not to be done now, 400.
+pub(super) fn text(done: bool, text: &'static str) -> Response {
+    (if done { StatusCode::OK } else { StatusCode::BAD_REQUEST }, text).into_response()
+}
+
+/// Answers whether the engine is well, with 200 or 503.
+pub(super) fn health(well: bool, said: Option<Value>) -> Response {
+    let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    match said {
+        Some(said) => (status, Json(said)).into_response(),
+        None => status.into_response(),
     }
 }
 

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use axum::{
     extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
+    response::Response,
     routing::{MethodRouter, get},
 };
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::{AdminError, Answered, Shared, json as answer, query::Parameters};
+use super::{AdminError, Answered, Shared, error::health, json as answer, query::Parameters};
 use crate::engine::{EngineOutput, SamplingParams, SequenceRequest};
 
 /// How long a token may take that shows that the engine is well.
@@ -32,34 +31,30 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
 
 /// `GET /liveness`, of prime-rl.
 async fn liveness(State(admin): State<Shared>) -> Response {
-    match admin.control.engine().health() {
-        Ok(()) => answer(json!({ "status": "ok" })),
-        Err(_) => {
-            let said = json!({ "status": "engine_unresponsive" });
-            (StatusCode::SERVICE_UNAVAILABLE, axum::Json(said)).into_response()
-        }
-    }
+    let well = admin.control.engine().health().is_ok();
+    health(well, Some(json!({ "status": if well { "ok" } else { "engine_unresponsive" } })))
 }
 
 /// `GET /health_generate`: samples a token, unless nothing is to be sampled now.
-pub(super) async fn health_generate(State(admin): State<Shared>) -> StatusCode {
+pub(super) async fn health_generate(State(admin): State<Shared>) -> Response {
+    health(generates(&admin).await, None)
+}
+
+async fn generates(admin: &Shared) -> bool {
     let engine = admin.control.engine();
     let shown = admin.control.shown();
     if engine.health().is_err() || admin.control.lacking() > 0 {
-        return StatusCode::SERVICE_UNAVAILABLE;
+        return false;
     }
     if shown.paused || shown.asleep || shown.updating {
-        return StatusCode::OK;
+        return true;
     }
     let params = SamplingParams { max_tokens: 1, ..SamplingParams::default() };
-    let Ok(params) = params.validated(engine.info().vocab_size) else { return StatusCode::SERVICE_UNAVAILABLE };
+    let Ok(params) = params.validated(engine.info().vocab_size) else { return false };
     let outputs = engine.generate(SequenceRequest::new([0], params));
     let token = outputs.filter(|output| std::future::ready(matches!(output, Ok(EngineOutput::Token(_)) | Err(_))));
     let first = tokio::time::timeout(PATIENCE, Box::pin(token).next()).await;
-    match first {
-        Ok(Some(Ok(_))) => StatusCode::OK,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    }
+    matches!(first, Ok(Some(Ok(_))))
 }
 
 /// The type of the weights as torch calls it.

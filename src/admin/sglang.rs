@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::{
     extract::State,
-    http::StatusCode,
     response::{IntoResponse, Response},
     routing::{MethodRouter, get},
 };
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use super::{
     AdminError, Answered, Shared,
     body::{Fields, RequiredFields, required_text, text_of, truth_of},
+    error::{self, failed},
     info, json as answer, posted,
     query::tags,
     sleeping, to_the_end, weights,
@@ -86,19 +86,17 @@ async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): R
     if truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }
-    let (success, status, message) = match weights::replace(&admin, &path, label.clone()).await {
+    let said = |success: bool, message: String| json!({ "success": success, "message": message, "num_paused_requests": 0 });
+    match weights::replace(&admin, &path, label.clone()).await {
         Ok(_) => {
             let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
-            (true, StatusCode::OK, format!("Succeeded to update model weights.{version}"))
+            Ok(answer(said(true, format!("Succeeded to update model weights.{version}"))))
         }
         Err(error) => {
             let text = format!("Failed to update weights: {}.\nRolling back to original weights.", error.message());
-            let status = if error.status().is_server_error() { error.status() } else { StatusCode::BAD_REQUEST };
-            (false, status, text)
+            Ok(failed(&error, said(false, text)))
         }
-    };
-    let said = json!({ "success": success, "message": message, "num_paused_requests": 0 });
-    Ok((status, axum::Json(said)).into_response())
+    }
 }
 
 async fn get_weight_version(State(admin): State<Shared>) -> Response {
@@ -111,7 +109,7 @@ async fn flush_cache(State(admin): State<Shared>) -> Answered {
     let flushed = to_the_end(async move { control.reset_prefix_cache(false).await }).await?;
     let text = "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
                 the operation will not be performed.)\n";
-    Ok((if flushed { StatusCode::OK } else { StatusCode::BAD_REQUEST }, text).into_response())
+    Ok(error::text(flushed, text))
 }
 
 /// `POST /weights_checker`.

@@ -1,0 +1,358 @@
+//! The control plane of a native engine with a tiny model: every pair of calls, and what becomes of requests.
+
+use std::path::Path;
+
+use futures::{FutureExt, StreamExt, stream::BoxStream};
+
+use super::*;
+use crate::{
+    engine::{
+        NewWeights, SamplingParams, WeightDtype, WeightTensor,
+        native::{NativeEngine, NativeSettings, WeightsSource},
+    },
+    files,
+    generation::{Event, Finish, GenerationRequest, Generator, collect},
+    tokenizer::Tokenizer,
+};
+
+const MODEL: &str = "tests/golden/native/llama";
+
+fn engine() -> Arc<dyn Engine> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
+    let config = files::read_text(&directory.join("config.json"), 1 << 20).unwrap();
+    let settings = NativeSettings {
+        threads: Some(1),
+        kv_cache_bytes: 1 << 20,
+        ..NativeSettings::new(WeightsSource::Directory(directory), serde_json::from_str(&config).unwrap())
+    };
+    Arc::new(NativeEngine::load(&settings, &mut |_, _| ()).unwrap())
+}
+
+/// A control plane, and what generates under it.
+struct Served {
+    control: Arc<Control>,
+    generator: Generator,
+}
+
+impl std::ops::Deref for Served {
+    type Target = Arc<Control>;
+
+    fn deref(&self) -> &Arc<Control> {
+        &self.control
+    }
+}
+
+fn serve(engine: Arc<dyn Engine>, policy: ControlPolicy) -> Served {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tiny-model/tokenizer.json");
+    let tokenizer = Arc::new(Tokenizer::from_bytes(&std::fs::read(path).unwrap()).unwrap());
+    let generator = Generator::new(Arc::clone(&engine), tokenizer);
+    Served { control: Control::new(engine, generator.running().clone(), policy), generator }
+}
+
+fn control(policy: ControlPolicy) -> Served {
+    serve(engine(), policy)
+}
+
+type Events = BoxStream<'static, Result<Event, EngineError>>;
+
+/// A request for `tokens` tokens, as a turn would make it.
+fn request(control: &Served, tokens: usize) -> Events {
+    let sampling = SamplingParams { max_tokens: tokens, ignore_eos: true, seed: Some(1), ..SamplingParams::default() };
+    let request = GenerationRequest {
+        prompt_token_ids: [5, 6, 7].into(),
+        sequences: 1,
+        party: None,
+        sampling: Arc::new(sampling.validated(128).unwrap()),
+        prompt_logprobs: None,
+        cache_salt: None,
+        text: Arc::default(),
+        owner: None,
+        request_ids: ["named".into()].into(),
+    };
+    control.generator.generate(request)
+}
+
+/// The tokens of an answer, how it ended, and which weights computed it.
+async fn answered(stream: Events) -> Result<(usize, Finish, Vec<String>), EngineError> {
+    let events = stream.map(|event| event.map(|event| (0, event)));
+    let completion = collect(events, 1).await?.remove(0);
+    let labels = completion.weights.spans().iter().map(|span| span.label.to_string()).collect();
+    Ok((completion.tokens.len(), completion.finish.unwrap(), labels))
+}
+
+fn norm(value: f32) -> NewWeights {
+    NewWeights::Tensors(vec![WeightTensor {
+        name: "model.norm.weight".to_owned(),
+        dtype: WeightDtype::F32,
+        shape: vec![64],
+        bytes: value.to_le_bytes().repeat(64).into(),
+    }])
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Call {
+    PauseAbort,
+    PauseWait,
+    PauseKeep,
+    Resume,
+    Sleep(SleepLevel),
+    Wake,
+    WakeWeights,
+    Start,
+    Write,
+    Finish,
+    Cancel,
+    Update,
+    Reset,
+}
+
+const CALLS: [Call; 15] = [
+    Call::PauseAbort,
+    Call::PauseWait,
+    Call::PauseKeep,
+    Call::Resume,
+    Call::Sleep(SleepLevel::Scheduling),
+    Call::Sleep(SleepLevel::KvCache),
+    Call::Sleep(SleepLevel::Weights),
+    Call::Wake,
+    Call::WakeWeights,
+    Call::Start,
+    Call::Write,
+    Call::Finish,
+    Call::Cancel,
+    Call::Update,
+    Call::Reset,
+];
+
+async fn call(control: &Arc<Control>, call: Call) -> Result<(), ControlError> {
+    match call {
+        Call::PauseAbort => control.pause(PauseMode::Abort, Newcomers::Refused).await,
+        Call::PauseWait => control.pause(PauseMode::Wait, Newcomers::Refused).await,
+        Call::PauseKeep => control.pause(PauseMode::Keep, Newcomers::Refused).await,
+        Call::Resume => control.resume().await,
+        Call::Sleep(level) => control.sleep(level, PauseMode::Abort).await,
+        Call::Wake => control.wake_up(None).await.map(|_| ()),
+        Call::WakeWeights => control.wake_up(Some(&[SleepTag::Weights])).await.map(|_| ()),
+        Call::Start => control.start_update().await,
+        Call::Write => control.write_weights(norm(0.5)).await.map(|_| ()),
+        Call::Finish => control.finish_update(None).await.map(|_| ()),
+        Call::Cancel => control.cancel_update(None).await,
+        Call::Update => {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
+            control.update(Update { path, label: None }).await.map(|_| ())
+        }
+        Call::Reset => control.reset_prefix_cache(true).await.map(|_| ()),
+    }
+}
+
+/// What a server is in after some calls, written down anew: which calls are possible, and what is left to be done before
+/// a token comes.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+struct Model {
+    paused: bool,
+    refuses: bool,
+    asleep: bool,
+    kv_cache_gone: bool,
+    weights_gone: bool,
+    /// Some weights are missing, whether or not there is memory for them.
+    lacks: bool,
+    updating: bool,
+}
+
+impl Model {
+    /// Whether a call is done; what becomes of the state.
+    fn after(mut self, call: Call) -> (bool, Self) {
+        let done = match call {
+            Call::PauseAbort | Call::PauseWait | Call::PauseKeep => {
+                (self.paused, self.refuses) = (true, call != Call::PauseKeep);
+                true
+            }
+            Call::Resume => {
+                (self.paused, self.refuses) = (false, false);
+                true
+            }
+            Call::Sleep(_) if self.updating => false,
+            Call::Sleep(level) => {
+                self.asleep = true;
+                self.kv_cache_gone |= level >= SleepLevel::KvCache;
+                self.weights_gone |= level == SleepLevel::Weights;
+                self.lacks |= level == SleepLevel::Weights;
+                true
+            }
+            Call::Wake => {
+                (self.asleep, self.kv_cache_gone, self.weights_gone) = (false, false, false);
+                true
+            }
+            Call::WakeWeights => {
+                self.weights_gone = false;
+                self.asleep &= self.kv_cache_gone;
+                true
+            }
+            Call::Start if self.updating || self.weights_gone => false,
+            Call::Start => {
+                self.updating = true;
+                true
+            }
+            Call::Write => self.updating,
+            Call::Finish => {
+                // Half a model is no model.
+                let done = self.updating && !self.lacks;
+                self.updating = false;
+                done
+            }
+            Call::Cancel => {
+                self.updating = false;
+                true
+            }
+            Call::Update => {
+                let done = !self.updating && !self.weights_gone;
+                self.lacks &= !done;
+                done
+            }
+            Call::Reset => true,
+        };
+        (done, self)
+    }
+}
+
+#[tokio::test]
+async fn every_pair_of_calls_is_done_or_refused_and_leaves_a_server_that_can_be_had_back() {
+    // From every state there is a way back, so that one server goes through all of them.
+    let control = control(ControlPolicy::default());
+    for first in CALLS {
+        for second in CALLS {
+            let mut model = Model::default();
+            for (index, one) in [first, second].into_iter().enumerate() {
+                let (done, after) = model.after(one);
+                let outcome = call(&control, one).await;
+                assert_eq!(outcome.is_ok(), done, "{first:?}, {second:?} [{index}]: {outcome:?} from {model:?}");
+                model = after;
+            }
+            let shown = control.shown();
+            let expected = Shown { paused: model.paused, asleep: model.asleep, updating: model.updating };
+            assert_eq!(shown, expected, "{first:?}, {second:?}");
+            assert_eq!(control.lacking() > 0, model.lacks, "{first:?}, {second:?}");
+            let outcome = request(&control, 2).next().now_or_never();
+            match outcome {
+                Some(Some(Err(EngineError::Paused))) => assert!(model.refuses, "{first:?}, {second:?}"),
+                Some(Some(Err(EngineError::WithoutWeights { .. }))) => assert!(model.lacks, "{first:?}, {second:?}"),
+                other => assert!(!model.refuses && !model.lacks, "{first:?}, {second:?}: {other:?}"),
+            }
+            for one in [Call::Cancel, Call::Wake, Call::Resume] {
+                call(&control, one).await.unwrap();
+            }
+            if model.lacks {
+                call(&control, Call::Update).await.unwrap();
+            }
+            let (tokens, finish, _) = answered(request(&control, 2)).await.unwrap();
+            assert_eq!((tokens, finish), (2, Finish::Length), "{first:?}, {second:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pause_ends_awaits_or_keeps_the_requests_that_run() {
+    for (mode, expected) in [
+        (PauseMode::Abort, Finish::Abort),
+        (PauseMode::Wait, Finish::Length),
+        (PauseMode::Keep, Finish::Length),
+    ] {
+        let control = control(ControlPolicy::default());
+        let running = tokio::spawn(answered(request(&control, 400)));
+        while control.engine.load().running == 0 {
+            tokio::task::yield_now().await;
+        }
+        control.pause(mode, Newcomers::Refused).await.unwrap();
+        match mode {
+            PauseMode::Abort => assert_eq!(running.await.unwrap().unwrap().1, expected),
+            PauseMode::Wait => assert!(running.is_finished() || running.await.unwrap().unwrap().1 == expected),
+            PauseMode::Keep => {
+                control.write_weights(norm(0.5)).await.unwrap_err();
+                control.start_update().await.unwrap();
+                control.write_weights(norm(0.5)).await.unwrap();
+                control.finish_update(Some("new".into())).await.unwrap();
+                assert!(!running.is_finished());
+                control.resume().await.unwrap();
+                let (tokens, finish, labels) = running.await.unwrap().unwrap();
+                assert_eq!((tokens, finish), (400, expected));
+                assert_eq!(labels.last().map(String::as_str), Some("new"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_that_come_during_a_pause_are_refused_or_wait_as_the_server_was_told() {
+    for (mode, newcomers, queues, waits) in [
+        (PauseMode::Abort, Newcomers::Refused, false, false),
+        (PauseMode::Wait, Newcomers::Refused, false, false),
+        (PauseMode::Keep, Newcomers::Refused, false, true),
+        (PauseMode::Abort, Newcomers::Queued, false, true),
+        (PauseMode::Abort, Newcomers::Refused, true, true),
+    ] {
+        let control = control(ControlPolicy { queue_while_paused: queues, ..ControlPolicy::default() });
+        control.pause(mode, newcomers).await.unwrap();
+        let mut stream = request(&control, 3);
+        let first = stream.next().now_or_never();
+        if !waits {
+            assert_eq!(first, Some(Some(Err(EngineError::Paused))), "{mode:?}");
+            continue;
+        }
+        assert_eq!(first, None, "{mode:?}");
+        control.resume().await.unwrap();
+        assert_eq!(answered(stream).await.unwrap().0, 3, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pause_that_waits_ends_with_a_resume() {
+    let control = control(ControlPolicy::default());
+    // Nobody reads this one, so that it never ends.
+    let unread = request(&control, 400);
+    let pausing = tokio::spawn({
+        let control = Arc::clone(&control.control);
+        async move { control.pause(PauseMode::Wait, Newcomers::Refused).await }
+    });
+    while !control.shown().paused {
+        tokio::task::yield_now().await;
+    }
+    control.resume().await.unwrap();
+    drop(unread);
+    assert!(matches!(pausing.await.unwrap(), Err(ControlError::State(_))));
+    assert_eq!(answered(request(&control, 2)).await.unwrap().0, 2);
+}
+
+#[tokio::test]
+async fn an_update_of_which_nothing_more_comes_is_undone() {
+    let control = control(ControlPolicy { update_timeout: Duration::from_millis(200), ..ControlPolicy::default() });
+    let before = control.checksums().await.unwrap();
+    control.start_update().await.unwrap();
+    control.write_weights(norm(0.5)).await.unwrap();
+    assert_ne!(control.checksums().await.unwrap(), before);
+    while control.shown().updating {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(control.checksums().await.unwrap(), before);
+    let late = control.finish_update(None).await;
+    assert!(matches!(late, Err(ControlError::Update(UpdateError::OutOfOrder(_)))), "{late:?}");
+}
+
+#[tokio::test]
+async fn an_engine_that_cannot_be_controlled_says_so_and_can_still_be_paused() {
+    let info = crate::engine::EngineInfo::scripted(16, 64);
+    let engine = crate::engine::scripted::ScriptedEngine::hashed(info, vec![2]);
+    let control = serve(Arc::new(engine), ControlPolicy::default());
+    let refused = control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the engine `scripted` cannot keep running requests in a pause; start the server with --engine native"
+    );
+    assert!(!control.shown().paused);
+    for mode in [PauseMode::Abort, PauseMode::Wait] {
+        control.pause(mode, Newcomers::Refused).await.unwrap();
+        assert!(control.shown().paused);
+        control.resume().await.unwrap();
+    }
+    assert!(matches!(control.start_update().await, Err(ControlError::Unsupported { .. })));
+}
+

@@ -1,10 +1,8 @@
 //! Replacing weights: in one call, or in phases.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use super::{Control, ControlError, State};
 use crate::engine::{NewWeights, TensorInfo, UpdateError, WeightVersion, Written};

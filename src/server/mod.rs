@@ -164,8 +164,8 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     under_root(&config.root_path, app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count)))
 }
 
-/// Paths of the API that the control plane takes over where it is open.
-const API_PATHS: [&str; 1] = ["/abort_requests"];
+/// Paths that are the API's where the control plane is not open, or that routers ask for and take 404 for no.
+const API_PATHS: [&str; 2] = ["/abort_requests", "/get_server_info"];
 
 /// The control plane on the port of the API.
 pub enum ControlPlane {

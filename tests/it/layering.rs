@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 31] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -21,15 +21,18 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     (
         "launch",
         &[
+            "admin",
             "api",
             "chat",
             "config",
             "continuity",
+            "control",
             "engine",
             "files",
             "generation",
             "gguf",
             "json",
+            "memory",
             "model",
             "parser",
             "prompt",
@@ -43,7 +46,10 @@ const MAY_USE: [(&str, &[&str]); 28] = [
             "turn",
         ],
     ),
-    ("server", &["api", "engine", "telemetry", "turn"]),
+    // Pauses, weights, sleep.
+    ("admin", &["control", "engine"]),
+    ("control", &["engine", "generation"]),
+    ("server", &["admin", "api", "engine", "telemetry", "turn"]),
     ("telemetry", &["engine"]),
     (
         "api",
@@ -102,7 +108,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
-    ("engine", &["files", "gguf", "sampling"]),
+    ("engine", &["files", "gguf", "memory", "sampling"]),
     ("structured", &["sampling", "tokenizer"]),
     ("model", &["files", "gguf", "tokenizer"]),
     ("gguf", &["files", "tokenizer"]),
@@ -115,6 +121,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("json", &[]),
     ("tokenizer", &["files"]),
     ("files", &[]),
+    ("memory", &[]),
 ];
 
 /// Names that only some files may write, by the beginning of their paths.
@@ -130,6 +137,7 @@ const OWNED: [(&str, &[&str]); 14] = [
     (
         "StatusCode",
         &[
+            "src/admin/error.rs",
             "src/api/http/error.rs",
             "src/api/about/health.rs",
             "src/server/auth.rs",
@@ -145,7 +153,7 @@ const OWNED: [(&str, &[&str]); 14] = [
     ("env::vars", &["src/config/"]),
     ("env::home_dir", &["src/config/"]),
     ("process::exit", &["src/server/stop_signal.rs"]),
-    ("axum", &["src/api/", "src/server/", "src/model/hub/tests.rs"]),
+    ("axum", &["src/admin/", "src/api/", "src/server/", "src/model/hub/tests.rs"]),
     ("clap", &["src/config/", "src/prompt/mod.rs"]),
 ];
 
