@@ -14,7 +14,6 @@ pub mod native;
 mod reservation;
 pub mod scripted;
 mod turns;
-mod weights;
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,10 +28,12 @@ pub(crate) use self::meters::{EngineMeters, RequestTimes};
 pub use self::{
     reservation::{Reservation, Ticket},
     turns::Party,
+};
+use crate::{TokenId, sampling::SampleError};
+pub use crate::{
+    sampling::{FinishReason, SampledToken, SamplingParams, ValidSamplingParams},
     weights::{WeightDtype, WeightTensor},
 };
-pub use crate::sampling::{FinishReason, SampledToken, SamplingParams, ValidSamplingParams};
-use crate::{TokenId, sampling::SampleError};
 
 /// One sequence to generate.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 29] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -102,7 +102,8 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
-    ("engine", &["files", "gguf", "sampling"]),
+    ("engine", &["files", "gguf", "sampling", "weights"]),
+    ("weights", &["files"]),
     ("structured", &["sampling", "tokenizer"]),
     ("model", &["files", "gguf", "tokenizer"]),
     ("gguf", &["files", "tokenizer"]),
