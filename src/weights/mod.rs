@@ -1,4 +1,4 @@
-//! Weights as trainers hand them over: safetensors that come in pieces, and checksums.
+//! Weights as trainers hand them over: safetensors that come in pieces, deltas on disk, and checksums of both.
 //!
 //! Owns the shape of one tensor, and the formats that carry many. Refuses to know a model (which names there are, and what
 //! becomes of the numbers, is the engine's business) and HTTP.
@@ -6,6 +6,7 @@
 //! What is read here was written by others: it is used as it is, or refused with one sentence.
 
 pub mod checksum;
+pub mod delta;
 mod header;
 mod stream;
 mod tensor;
