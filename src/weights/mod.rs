@@ -5,13 +5,17 @@
 //!
 //! What is read here was written by others: it is used as it is, or refused with one sentence.
 
+mod checkpoint;
 pub mod checksum;
 pub mod delta;
+mod file;
 mod header;
 mod stream;
 mod tensor;
 
 pub use self::{
+    checkpoint::Checkpoint,
+    file::{FileError, SafetensorsFile},
     header::{Header, HeaderTensor, MOST_HEADER_BYTES},
     stream::{SafetensorsStream, StreamError},
     tensor::{Layout, WeightDtype, WeightTensor},

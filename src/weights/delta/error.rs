@@ -2,19 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::weights::header::shown;
+use crate::weights::{FileError, header::shown};
 
 /// Why a delta cannot be read or applied.
 #[derive(Debug, thiserror::Error)]
 pub enum DeltaError {
-    /// A file or a directory cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    /// A file or a directory cannot be read, or is no safetensors file.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file or a directory is not what a trainer writes.
     #[error("{} is not a usable weight delta: {reason}", path.display())]
     Format {
@@ -23,6 +18,9 @@ pub enum DeltaError {
         /// What is wrong.
         reason: String,
     },
+    /// A tensor changes that is not there.
+    #[error("tensor {0} is to be changed, and the checkpoint that is there does not have it")]
+    Absent(String),
     /// The directory holds all weights of a version instead of what changed.
     #[error("{} is a whole checkpoint, not a delta", .0.display())]
     Checkpoint(PathBuf),
@@ -58,9 +56,6 @@ pub enum DeltaError {
         /// What is missing.
         reason: String,
     },
-    /// There is no memory for what a file holds.
-    #[error("there is no memory for what {} holds", .0.display())]
-    NoRoom(PathBuf),
 }
 
 impl DeltaError {
@@ -71,6 +66,7 @@ impl DeltaError {
 
     /// A file that cannot be read.
     pub(super) fn read(path: &Path) -> impl Fn(std::io::Error) -> Self {
-        move |source| Self::Read { path: path.to_owned(), source }
+        let error = FileError::read(path);
+        move |source| error(source).into()
     }
 }

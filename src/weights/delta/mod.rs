@@ -26,7 +26,7 @@ pub use self::{
     error::DeltaError,
 };
 use self::{digest::Algorithm, patch::Encoding, payload::Payload};
-use super::{Layout, header::shown};
+use super::{Layout, WeightTensor, header::shown};
 
 /// What a directory of a version holds.
 #[derive(Debug)]
@@ -162,6 +162,23 @@ impl Delta {
             });
         }
         Ok(bytes)
+    }
+
+    /// As [`apply`](Self::apply), for a tensor whose layout is known: it is compared with that of the delta.
+    pub fn apply_to(&self, tensor: WeightTensor) -> Result<WeightTensor, DeltaError> {
+        let WeightTensor { name, dtype, shape, bytes } = tensor;
+        let there = self.patches.get(&name).and_then(|patch| patch.layout.as_ref());
+        if let Some(there) = there.filter(|there| there.dtype != dtype || there.shape != shape) {
+            let (of, dimensions) = (there.dtype.name(), &there.shape);
+            let reason = format!(
+                "tensor {} is of {of} and has the shape {dimensions:?} there; here it is of {} and has the shape {shape:?}",
+                shown(&name),
+                dtype.name()
+            );
+            return Err(DeltaError::format(&self.directory, &reason));
+        }
+        let bytes = self.apply(&name, bytes.into())?.into();
+        Ok(WeightTensor { name, dtype, shape, bytes })
     }
 }
 

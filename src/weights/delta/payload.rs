@@ -12,16 +12,11 @@ use safetensors::Dtype;
 use super::error::DeltaError;
 use crate::{
     files,
-    weights::{Header, HeaderTensor, MOST_HEADER_BYTES, header::shown},
+    weights::{Header, HeaderTensor, SafetensorsFile, file::is_beside, header::shown},
 };
 
-/// A file of patches whose header was read.
-pub(super) struct PayloadFile {
-    path: PathBuf,
-    header: Header,
-    /// Where the first patch begins in the file.
-    data: u64,
-}
+/// A file of patches.
+pub(super) struct PayloadFile(SafetensorsFile);
 
 /// Where a patch is.
 #[derive(Debug, Clone)]
@@ -34,50 +29,29 @@ pub(super) struct Payload {
 impl PayloadFile {
     /// Opens a file of this name beside the others of a delta.
     pub(super) fn open(directory: &Path, name: &str) -> Result<Self, DeltaError> {
-        let is_beside = Path::new(name).file_name().is_some_and(|file| file == name);
-        if !is_beside {
+        if !is_beside(name) {
             let reason = format!("it names {}, which is not a file beside it", shown(name));
             return Err(DeltaError::format(directory, &reason));
         }
-        let path = directory.join(name);
-        let file = files::open(&path).map_err(DeltaError::read(&path))?;
-        let size = file.metadata().map_err(DeltaError::read(&path))?.len();
-        let mut length = [0; 8];
-        file.read_exact_at(&mut length, 0).map_err(DeltaError::read(&path))?;
-        let length = u64::from_le_bytes(length);
-        if length > MOST_HEADER_BYTES || length > size - 8 {
-            let reason = format!("it has {size} bytes, and says that {length} of them are its header");
-            return Err(DeltaError::format(&path, &reason));
-        }
-        let room = files::zeros(usize::try_from(length).unwrap_or(usize::MAX));
-        let mut text = room.map_err(|_| DeltaError::NoRoom(path.clone()))?;
-        file.read_exact_at(&mut text, 8).map_err(DeltaError::read(&path))?;
-        let header = Header::parse(&text).map_err(|reason| DeltaError::format(&path, &reason))?;
-        let data = 8 + length;
-        let promised = header.data_bytes() as u64;
-        if promised != size - data {
-            let reason = format!("its header is of {promised} bytes that follow, and {} do", size - data);
-            return Err(DeltaError::format(&path, &reason));
-        }
-        Ok(Self { path, header, data })
+        Ok(Self(SafetensorsFile::open(directory.join(name))?))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     pub(super) fn header(&self) -> &Header {
-        &self.header
+        self.0.header()
     }
 
     /// Where the patch of this tensor is.
     pub(super) fn payload(&self, tensor: &HeaderTensor) -> Result<Payload, DeltaError> {
         if tensor.dtype != Dtype::U8 || tensor.shape.len() != 1 {
             let reason = format!("tensor {} is not a vector of bytes, as patches are", shown(&tensor.name));
-            return Err(DeltaError::format(&self.path, &reason));
+            return Err(DeltaError::format(self.path(), &reason));
         }
-        let (start, length) = (self.data + tensor.range.start as u64, tensor.range.len() as u64);
-        Ok(Payload { path: self.path.clone(), start, length })
+        let (start, length) = (self.0.start(tensor), tensor.range.len() as u64);
+        Ok(Payload { path: self.path().to_owned(), start, length })
     }
 }
 

@@ -43,7 +43,16 @@ fn a_whole_checkpoint_in_between_is_where_a_chain_starts() {
     fs::remove_file(whole.join(index::INDEX)).unwrap();
     assert!(refusal(directory.path(), 2, 5).ends_with("it has neither manifest.json nor model.safetensors.index.json"));
     fs::write(whole.join("model.safetensors"), []).unwrap();
-    assert_eq!(Chain::find(directory.path(), 2, 4).unwrap().start(), &Start::Checkpoint(whole));
+    let chain = Chain::find(directory.path(), 2, 5).unwrap();
+    assert_eq!(chain.start(), &Start::Checkpoint(whole.clone()));
+    // All of that checkpoint is to be replaced, and what the versions after it change.
+    let file = golden("base/model.safetensors");
+    fs::copy(&file, whole.join("model.safetensors")).unwrap();
+    let base = Checkpoint::open(&golden("base")).unwrap();
+    let updated: Vec<_> = chain.updated(&base).unwrap().collect();
+    assert_eq!(updated.iter().filter(|tensor| tensor.is_ok()).count(), base.tensors().count());
+    let absent = updated.into_iter().find_map(Result::err).unwrap().to_string();
+    assert_eq!(absent, "tensor w is to be changed, and the checkpoint that is there does not have it");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, fs};
 use serde_json::json;
 
 use super::*;
-use crate::weights::{SafetensorsStream, WeightTensor, checksum::Checksum};
+use crate::weights::{Checkpoint, SafetensorsStream, WeightDtype, checksum::Checksum};
 
 /// What `tests/golden/weights/record.py` has recorded.
 pub(super) fn golden(name: &str) -> PathBuf {

@@ -59,6 +59,33 @@ fn several_versions_are_caught_up_with_at_once() {
 }
 
 #[test]
+fn what_has_to_be_replaced_is_what_the_versions_change() {
+    let base = Checkpoint::open(&golden("base")).unwrap();
+    for name in RECORDED {
+        let chain = Chain::find(&golden(name), 0, 2).unwrap();
+        let updated: Vec<_> = chain.updated(&base).unwrap().map(Result::unwrap).collect();
+        let names: Vec<_> = updated.iter().map(|tensor| tensor.name.as_str()).collect();
+        assert_eq!(names, chain.changed().into_iter().collect::<Vec<_>>());
+        for tensor in &updated {
+            assert_eq!(Checksum::of_tensor(tensor).to_string(), expected()[2].tensors[&tensor.name]);
+        }
+    }
+}
+
+#[test]
+fn a_tensor_of_another_layout_is_not_changed() {
+    let skyrl = Delta::open(&golden("skyrl/delta-00000001")).unwrap();
+    let tensor = base().into_iter().find(|tensor| tensor.name == "model.norm.weight").unwrap();
+    assert!(skyrl.apply_to(tensor.clone()).is_ok());
+    let refusal = |tensor: WeightTensor| skyrl.apply_to(tensor).unwrap_err().to_string();
+    let there = "tensor model.norm.weight is of BF16 and has the shape [16] there; here it is of ";
+    let refused = refusal(WeightTensor { dtype: WeightDtype::F16, ..tensor.clone() });
+    assert!(refused.ends_with(&format!("{there}F16 and has the shape [16]")), "{refused}");
+    let refused = refusal(WeightTensor { shape: vec![4, 4], ..tensor });
+    assert!(refused.ends_with(&format!("{there}BF16 and has the shape [4, 4]")), "{refused}");
+}
+
+#[test]
 fn a_delta_says_what_it_changes() {
     let names = |delta: &Delta| delta.tensors().map(|tensor| tensor.name.to_owned()).collect::<Vec<_>>();
     let slime = Delta::open(&golden("slime_xor/weight_v000001")).unwrap();
