@@ -91,6 +91,7 @@
 //! | `pydantic` | which values pass for which types, as vLLM's requests have it |
 //! | `chat` | messages, tools, calls, and the ids that messages carry |
 //! | `sampling`, `structured`, `parser` | logits to token; grammars over tokens; how models write reasoning and tool calls |
+//! | `weights` | weights as trainers hand them over: streams, deltas, checksums |
 //! | `prompt` | chat templates and the splice: the one road from messages to ids |
 //! | `engine` | ids to sampled tokens: tito's own engine, mistral.rs, and one that plays scripts |
 //! | `continuity`, `generation` | which ids are known for a conversation; tokens to text and events |
@@ -139,6 +140,11 @@ mod structured;
 mod telemetry;
 mod tokenizer;
 mod turn;
+#[cfg_attr(
+    not(any(test, feature = "internals")),
+    expect(dead_code, unused_imports, reason = "no endpoint takes streams or deltas yet")
+)]
+mod weights;
 mod wire;
 
 pub use program::main;

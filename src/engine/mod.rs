@@ -15,7 +15,6 @@ pub mod native;
 mod reservation;
 pub mod scripted;
 mod turns;
-mod weights;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,10 +33,12 @@ pub use self::{
     },
     reservation::{Reservation, Ticket},
     turns::Party,
+};
+use crate::{TokenId, sampling::SampleError};
+pub use crate::{
+    sampling::{FinishReason, SampledToken, SamplingParams, ValidSamplingParams},
     weights::{WeightDtype, WeightTensor},
 };
-pub use crate::sampling::{FinishReason, SampledToken, SamplingParams, ValidSamplingParams};
-use crate::{TokenId, sampling::SampleError};
 
 /// One sequence to generate.
 #[derive(Debug, Clone)]

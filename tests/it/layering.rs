@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 31] = [
+const MAY_USE: [(&str, &[&str]); 32] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -47,8 +47,8 @@ const MAY_USE: [(&str, &[&str]); 31] = [
         ],
     ),
     // Pauses, weights, sleep.
-    ("admin", &["control", "engine"]),
-    ("control", &["engine", "generation"]),
+    ("admin", &["control", "engine", "weights"]),
+    ("control", &["engine", "generation", "weights"]),
     ("server", &["admin", "api", "engine", "telemetry", "turn"]),
     ("telemetry", &["engine"]),
     (
@@ -108,7 +108,8 @@ const MAY_USE: [(&str, &[&str]); 31] = [
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
-    ("engine", &["files", "gguf", "memory", "sampling"]),
+    ("engine", &["files", "gguf", "memory", "sampling", "weights"]),
+    ("weights", &["files"]),
     ("structured", &["sampling", "tokenizer"]),
     ("model", &["files", "gguf", "tokenizer"]),
     ("gguf", &["files", "tokenizer"]),
@@ -125,11 +126,13 @@ const MAY_USE: [(&str, &[&str]); 31] = [
 ];
 
 /// Names that only some files may write, by the beginning of their paths.
-const OWNED: [(&str, &[&str]); 14] = [
+const OWNED: [(&str, &[&str]); 16] = [
     // A filter of log lines names it.
     ("mistralrs_core", &["src/engine/mistralrs/", "src/config/http.rs"]),
     ("mistralrs_paged_attn", &["src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
+    ("zstd", &["src/weights/delta/"]),
+    ("twox_hash", &["src/weights/delta/"]),
     ("candle_core", &["src/engine/gpu.rs", "src/engine/mistralrs/", "src/engine/native/", "src/gguf/"]),
     // A test of the mistralrs engine needs a tokenizer of the library's own.
     ("tokenizers::", &["src/tokenizer/", "src/engine/mistralrs/alphabet.rs"]),

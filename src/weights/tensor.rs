@@ -1,6 +1,4 @@
-//! Weights from outside: what a trainer sends while the engine serves.
-//!
-//! Owns the shape of one tensor. Refuses to know a model: which names there are is the engine's business.
+//! One tensor: its name, its layout and its bytes.
 
 use std::fmt;
 
@@ -24,6 +22,42 @@ impl WeightDtype {
             Self::Bf16 | Self::F16 => 2,
             Self::F32 => 4,
         }
+    }
+
+    /// What safetensors files call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bf16 => "BF16",
+            Self::F16 => "F16",
+            Self::F32 => "F32",
+        }
+    }
+
+    /// The type that safetensors files call so; `None` for the types that no engine reads.
+    pub(super) fn of_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+        match dtype {
+            safetensors::Dtype::BF16 => Some(Self::Bf16),
+            safetensors::Dtype::F16 => Some(Self::F16),
+            safetensors::Dtype::F32 => Some(Self::F32),
+            _ => None,
+        }
+    }
+}
+
+/// How the bytes of a tensor are to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The type of its numbers.
+    pub dtype: WeightDtype,
+    /// Its lengths, the outermost first.
+    pub shape: Vec<usize>,
+}
+
+impl Layout {
+    /// Bytes of all its numbers; `None` where that is more than this machine can address.
+    pub fn bytes(&self) -> Option<usize> {
+        let numbers = self.shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+        numbers?.checked_mul(self.dtype.size())
     }
 }
 

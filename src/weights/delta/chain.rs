@@ -1,0 +1,113 @@
+//! From the version that is there to a later one, delta by delta.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use super::{Delta, DeltaError, Version};
+use crate::weights::{Checkpoint, WeightTensor, header::shown};
+
+/// What the first delta of a chain is applied to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// The weights that are there.
+    Current,
+    /// The weights of a checkpoint that was published in between: those that are there are of no use any more.
+    Checkpoint(PathBuf),
+}
+
+/// Deltas of which each builds on the one before.
+#[derive(Debug)]
+pub struct Chain {
+    start: Start,
+    /// The oldest first.
+    deltas: Vec<Delta>,
+}
+
+impl Chain {
+    /// Finds what leads from the version that is there to a later one, among the versions that a trainer has published in
+    /// a directory: `weight_v000004` as slime names them, or `delta-00000004` as SkyRL does. Where a whole checkpoint lies
+    /// in between, the newest of them is the start.
+    pub fn find(directory: &Path, from: u64, to: u64) -> Result<Self, DeltaError> {
+        let wrong = |reason: String| {
+            let directory = directory.to_owned();
+            Err(DeltaError::Versions { directory, from, to, reason })
+        };
+        if from > to {
+            return wrong("weights do not go back".to_owned());
+        }
+        let (mut version, mut start, mut deltas) = (to, Start::Current, Vec::new());
+        while version > from {
+            let path = match directories(directory, version) {
+                (Some(path), None) | (None, Some(path)) => path,
+                (Some(_), Some(_)) => return wrong(format!("version {version} is there in two formats")),
+                (None, None) => return wrong(format!("version {version} is not there")),
+            };
+            let Version::Delta(delta) = Version::open(&path)? else {
+                start = Start::Checkpoint(path);
+                break;
+            };
+            if delta.version() != version {
+                let found = delta.version();
+                return wrong(format!("{} says that it is version {found}", path.display()));
+            }
+            if delta.base_version() < from {
+                let base = delta.base_version();
+                return wrong(format!("version {version} builds on version {base}, which is before version {from}"));
+            }
+            version = delta.base_version();
+            deltas.push(delta);
+        }
+        deltas.reverse();
+        Ok(Self { start, deltas })
+    }
+
+    /// What the first delta is applied to.
+    pub fn start(&self) -> &Start {
+        &self.start
+    }
+
+    /// The deltas, the oldest first.
+    pub fn deltas(&self) -> &[Delta] {
+        &self.deltas
+    }
+
+    /// The names of all tensors that any of the deltas changes.
+    pub fn changed(&self) -> BTreeSet<&str> {
+        self.deltas.iter().flat_map(Delta::tensors).map(|tensor| tensor.name).collect()
+    }
+
+    /// Makes of a tensor's bytes at the [`start`](Self::start) those of the last version; see [`Delta::apply`].
+    pub fn apply(&self, name: &str, bytes: Vec<u8>) -> Result<Vec<u8>, DeltaError> {
+        self.deltas.iter().try_fold(bytes, |bytes, delta| delta.apply(name, bytes))
+    }
+}
+
+impl Chain {
+    /// The tensors that have to be replaced, as the last version has them, in the order of their names; each is read when it
+    /// is asked for. Where the chain starts at the weights that are there, `current` is a checkpoint of these, and all that
+    /// any delta changes is given. Where it starts at a checkpoint of its own, all of that is given.
+    pub fn updated<'a>(
+        &'a self,
+        current: &'a Checkpoint,
+    ) -> Result<impl Iterator<Item = Result<WeightTensor, DeltaError>> + 'a, DeltaError> {
+        let own = match &self.start {
+            Start::Current => None,
+            Start::Checkpoint(path) => Some(Checkpoint::open(path)?),
+        };
+        let mut names: BTreeSet<String> = self.changed().into_iter().map(str::to_owned).collect();
+        names.extend(own.iter().flat_map(Checkpoint::tensors).map(|tensor| tensor.name.clone()));
+        Ok(names.into_iter().map(move |name| {
+            let tensor = own.as_ref().unwrap_or(current).read(&name)?;
+            let tensor = tensor.ok_or_else(|| DeltaError::Absent(shown(&name)))?;
+            self.deltas.iter().try_fold(tensor, |tensor, delta| delta.apply_to(tensor))
+        }))
+    }
+}
+
+/// Where a version is, as slime names it and as SkyRL does.
+fn directories(directory: &Path, version: u64) -> (Option<PathBuf>, Option<PathBuf>) {
+    let there = |name: String| Some(directory.join(name)).filter(|path| path.is_dir());
+    (there(format!("weight_v{version:06}")), there(format!("delta-{version:08}")))
+}

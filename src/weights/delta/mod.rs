@@ -1,0 +1,197 @@
+//! Deltas on disk: what changed of a model's tensors from one version to the next, as trainers publish it.
+//!
+//! Two formats are read, that of [slime and SGLang](index) and that of [SkyRL](manifest). Both hold, for each tensor that
+//! changed, a compressed patch of its bytes as a checkpoint has them, and a checksum of what they become. Applied to other
+//! bytes than those that the trainer had, a delta fails by that checksum: bytes that an engine has rounded do not do.
+
+mod chain;
+mod digest;
+mod error;
+mod index;
+mod manifest;
+mod patch;
+mod payload;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+pub use self::{
+    chain::{Chain, Start},
+    error::DeltaError,
+};
+use self::{digest::Algorithm, patch::Encoding, payload::Payload};
+use super::{Layout, WeightTensor, header::shown};
+
+/// What a directory of a version holds.
+#[derive(Debug)]
+pub enum Version {
+    /// What changed since another version.
+    Delta(Delta),
+    /// All weights, as in any checkpoint: the directory itself.
+    Checkpoint(PathBuf),
+}
+
+/// What changed from one version to another.
+#[derive(Debug)]
+pub struct Delta {
+    directory: PathBuf,
+    version: u64,
+    base_version: u64,
+    encoding: Encoding,
+    patches: BTreeMap<String, Patch>,
+}
+
+/// What changes of one tensor.
+#[derive(Debug)]
+struct Patch {
+    /// Where the format says it.
+    layout: Option<Layout>,
+    payload: Payload,
+    algorithm: Algorithm,
+    /// Of all bytes of the tensor afterwards.
+    checksum: String,
+}
+
+/// A tensor that a delta changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeltaTensor<'a> {
+    /// The name that the Hugging Face checkpoint has for it.
+    pub name: &'a str,
+    /// How its bytes are to be read, where the format says it: SkyRL's does.
+    pub layout: Option<&'a Layout>,
+}
+
+impl Version {
+    /// Opens what a trainer has published as one version. What can be wrong without the weights before is found here.
+    pub fn open(directory: &Path) -> Result<Self, DeltaError> {
+        let there = |name: &str| directory.join(name).exists();
+        match (there(manifest::MANIFEST), there(index::INDEX)) {
+            (true, true) => {
+                let reason = format!("it has both {} and {}", manifest::MANIFEST, index::INDEX);
+                Err(DeltaError::format(directory, &reason))
+            }
+            (true, false) => manifest::read(directory)?.checked().map(Self::Delta),
+            (false, true) => match index::read(directory)? {
+                Some(delta) => delta.checked().map(Self::Delta),
+                None => Ok(Self::Checkpoint(directory.to_owned())),
+            },
+            (false, false) if there("model.safetensors") => Ok(Self::Checkpoint(directory.to_owned())),
+            (false, false) => {
+                let reason = format!("it has neither {} nor {}", manifest::MANIFEST, index::INDEX);
+                Err(DeltaError::format(directory, &reason))
+            }
+        }
+    }
+}
+
+impl Delta {
+    /// Opens a delta, which is refused where it is a whole checkpoint.
+    pub fn open(directory: &Path) -> Result<Self, DeltaError> {
+        match Version::open(directory)? {
+            Version::Delta(delta) => Ok(delta),
+            Version::Checkpoint(path) => Err(DeltaError::Checkpoint(path)),
+        }
+    }
+
+    fn checked(self) -> Result<Self, DeltaError> {
+        if self.base_version >= self.version {
+            let reason = format!("version {} cannot build on version {}", self.version, self.base_version);
+            return Err(DeltaError::format(&self.directory, &reason));
+        }
+        Ok(self)
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The version that it leads to.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version that it has to be applied to.
+    pub fn base_version(&self) -> u64 {
+        self.base_version
+    }
+
+    /// The tensors that it changes, by name. All others stay as they are.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = DeltaTensor<'_>> {
+        self.patches.iter().map(|(name, patch)| DeltaTensor { name, layout: patch.layout.as_ref() })
+    }
+
+    /// Whether it changes this tensor.
+    pub fn changes(&self, name: &str) -> bool {
+        self.patches.contains_key(name)
+    }
+
+    /// Makes of a tensor's bytes in the version before those of this one, checked by the trainer's checksum. The bytes are
+    /// those of the checkpoint, little-endian and row-major. A tensor that is not changed is given back as it is.
+    ///
+    /// Nothing is unpacked beyond the tensor's length, and little memory is needed besides: a few hundred KiB and what zstd
+    /// needs for a frame, and in the overwriting encoding four bytes for each byte that changes.
+    pub fn apply(&self, name: &str, mut bytes: Vec<u8>) -> Result<Vec<u8>, DeltaError> {
+        let Some(patch) = self.patches.get(name) else { return Ok(bytes) };
+        let file = &patch.payload.path;
+        if let Some(expected) = patch.layout.as_ref().and_then(Layout::bytes)
+            && expected != bytes.len()
+        {
+            let reason = format!("tensor {} has {expected} bytes there, and {} here", shown(name), bytes.len());
+            return Err(DeltaError::format(file, &reason));
+        }
+        let packed = patch.payload.open().map_err(DeltaError::read(file))?;
+        let mut hasher = patch.algorithm.hasher();
+        let applied = self.encoding.apply(packed, &mut bytes, &mut hasher);
+        applied.map_err(|reason| DeltaError::format(file, &format!("the patch of tensor {} {reason}", shown(name))))?;
+        let found = hasher.finish();
+        if found != patch.checksum {
+            return Err(DeltaError::Checksum {
+                name: shown(name),
+                directory: self.directory.clone(),
+                base_version: self.base_version,
+                algorithm: patch.algorithm.name(),
+                found,
+                expected: shown(&patch.checksum),
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// As [`apply`](Self::apply), for a tensor whose layout is known: it is compared with that of the delta.
+    pub fn apply_to(&self, tensor: WeightTensor) -> Result<WeightTensor, DeltaError> {
+        let WeightTensor { name, dtype, shape, bytes } = tensor;
+        let there = self.patches.get(&name).and_then(|patch| patch.layout.as_ref());
+        if let Some(there) = there.filter(|there| there.dtype != dtype || there.shape != shape) {
+            let (of, dimensions) = (there.dtype.name(), &there.shape);
+            let reason = format!(
+                "tensor {} is of {of} and has the shape {dimensions:?} there; here it is of {} and has the shape {shape:?}",
+                shown(&name),
+                dtype.name()
+            );
+            return Err(DeltaError::format(&self.directory, &reason));
+        }
+        let bytes = self.apply(&name, bytes.into())?.into();
+        Ok(WeightTensor { name, dtype, shape, bytes })
+    }
+}
+
+/// A number, or its digits in a string: one trainer writes the former, the other the latter.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Number(u64),
+        Digits(String),
+    }
+    match Number::deserialize(deserializer)? {
+        Number::Number(number) => Ok(number),
+        Number::Digits(digits) => digits.parse().map_err(|_| D::Error::custom(format!("{digits:?} is not a number"))),
+    }
+}

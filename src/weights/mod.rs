@@ -1,0 +1,22 @@
+//! Weights as trainers hand them over: safetensors that come in pieces, deltas on disk, and checksums of both.
+//!
+//! Owns the shape of one tensor, and the formats that carry many. Refuses to know a model (which names there are, and what
+//! becomes of the numbers, is the engine's business) and HTTP.
+//!
+//! What is read here was written by others: it is used as it is, or refused with one sentence.
+
+mod checkpoint;
+pub mod checksum;
+pub mod delta;
+mod file;
+mod header;
+mod stream;
+mod tensor;
+
+pub use self::{
+    checkpoint::Checkpoint,
+    file::{FileError, SafetensorsFile},
+    header::{Header, HeaderTensor, MOST_HEADER_BYTES},
+    stream::{SafetensorsStream, StreamError},
+    tensor::{Layout, WeightDtype, WeightTensor},
+};
