@@ -5,10 +5,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{
-    buffer::TensorKind,
-    shared::Run,
-};
+use super::{buffer::TensorKind, shared::Run};
 use crate::engine::native::backend::{BLOCK_TOKENS, CacheShape, NoRoom};
 
 /// Bytes that a thread reads of a key at a time.
