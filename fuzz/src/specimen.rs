@@ -36,6 +36,18 @@ fn root() -> PathBuf {
 }
 
 impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Gguf,
+        Self::Safetensors,
+        Self::Index,
+        Self::Tokenizer,
+        Self::TokenizerConfig,
+        Self::Config,
+        Self::GenerationConfig,
+        Self::Store,
+    ];
+
     /// Whether the file is JSON.
     pub(crate) fn is_text(self) -> bool {
         !matches!(self, Self::Gguf | Self::Safetensors | Self::Store)

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, ffi::OsString};
 
 use serde_json::{Map, Value};
 
-use super::{config_file, vllm_flags::SHORT};
+use super::{config_file, vllm_flags};
 
 /// Respells what follows `serve`; other commands stay as they are. `names` are all flags, with their dashes.
 pub(super) fn rewrite(arguments: Vec<OsString>, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
@@ -101,7 +101,7 @@ fn spelt_one(text: &str, names: &BTreeSet<String>) -> Result<String, String> {
     let end = text.find(['=', '.']).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     if !name.starts_with("--") {
-        let long = SHORT.iter().find(|(short, _)| *short == name).map(|(_, long)| *long);
+        let long = vllm_flags::long(name);
         // `-O.key value` is the compilation's.
         let long = long.or_else(|| (name == "-O" && rest.starts_with('.')).then_some("--compilation-config"));
         return Ok(long.map_or_else(|| text.to_owned(), |long| format!("{long}{rest}")));

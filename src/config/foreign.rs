@@ -50,7 +50,7 @@ pub(super) fn judge(matches: &ArgMatches) -> Result<Option<String>, String> {
             continue;
         }
         let shown = if is_off { format!("--{off}") } else { format!("--{}", flag.name) };
-        match flag.meaning {
+        match &flag.meaning {
             Meaning::NoEffect => idle.push(shown),
             Meaning::Removed => removed.push(shown),
             // Off is what tito does.
@@ -78,7 +78,7 @@ fn given(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-fn values_of(matches: &ArgMatches, flag: Foreign) -> Vec<String> {
+fn values_of(matches: &ArgMatches, flag: &Foreign) -> Vec<String> {
     if flag.takes == Takes::Nothing {
         return Vec::new();
     }

@@ -1,10 +1,16 @@
 //! Flags of `vllm serve` that tito does not have: known by name, so that command lines written for vLLM work.
 //!
 //! What changes neither ids nor answers is accepted and named in one warning. What would change them and cannot be
-//! honoured is refused with the reason, unless its value is the one that changes nothing.
+//! honoured is refused with the reason, unless its value is the one that changes nothing. The flags themselves are in
+//! `vllm_flags.json`.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde::Deserialize;
 
 /// What follows a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Takes {
     /// Nothing; there is also `--no-…`.
     Nothing,
@@ -15,396 +21,81 @@ pub(super) enum Takes {
 }
 
 /// What becomes of a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The flag has no effect here.
     NoEffect,
     /// vLLM itself has it no more.
     Removed,
     /// Only these values change nothing, and mean what tito does; no value at all stands for a bare flag.
-    Only { values: &'static [&'static str], reason: &'static str },
+    Only { values: Vec<&'static str>, reason: &'static str },
 }
 
 /// One flag.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Foreign {
     pub(super) name: &'static str,
     pub(super) takes: Takes,
     pub(super) meaning: Meaning,
 }
 
-/// All of vLLM's flags that tito does not have.
-pub(super) fn all() -> impl Iterator<Item = Foreign> {
-    let without = |(names, takes, meaning): (&'static [&'static str], Takes, Meaning)| {
-        names.iter().map(move |name| Foreign { name, takes, meaning })
-    };
-    let no_effect = [
-        (SWITCHES, Takes::Nothing, Meaning::NoEffect),
-        (VALUES, Takes::Value, Meaning::NoEffect),
-        (LISTS, Takes::Values, Meaning::NoEffect),
-        (REMOVED_SWITCHES, Takes::Nothing, Meaning::Removed),
-        (REMOVED_VALUES, Takes::Value, Meaning::Removed),
-    ];
-    let refused = REFUSED_SWITCHES.iter().map(|&(name, reason)| Foreign {
-        name,
-        takes: Takes::Nothing,
-        meaning: Meaning::Only { values: &[], reason },
-    });
-    let neutral = ONLY.iter().map(|&(name, takes, values, reason)| Foreign {
-        name,
-        takes,
-        meaning: Meaning::Only { values, reason },
-    });
-    no_effect.into_iter().flat_map(without).chain(refused).chain(neutral)
+/// The file.
+#[derive(Deserialize)]
+struct Flags {
+    /// Spellings with one dash.
+    #[serde(borrow)]
+    short: BTreeMap<&'static str, &'static str>,
+    no_effect: BTreeMap<Takes, Vec<&'static str>>,
+    removed: BTreeMap<Takes, Vec<&'static str>>,
+    refused: Vec<Refused>,
 }
 
-/// Spellings with one dash.
-pub(super) const SHORT: [(&str, &str); 21] = [
-    ("-ac", "--attention-config"),
-    ("-asc", "--api-server-count"),
-    ("-cc", "--compilation-config"),
-    ("-dc", "--diffusion-config"),
-    ("-dcp", "--decode-context-parallel-size"),
-    ("-dp", "--data-parallel-size"),
-    ("-dpa", "--data-parallel-address"),
-    ("-dpb", "--data-parallel-backend"),
-    ("-dpe", "--data-parallel-external-lb"),
-    ("-dph", "--data-parallel-hybrid-lb"),
-    ("-dpl", "--data-parallel-size-local"),
-    ("-dpn", "--data-parallel-rank"),
-    ("-dpp", "--data-parallel-rpc-port"),
-    ("-dpr", "--data-parallel-start-rank"),
-    ("-ep", "--enable-expert-parallel"),
-    ("-n", "--nnodes"),
-    ("-pcp", "--prefill-context-parallel-size"),
-    ("-pp", "--pipeline-parallel-size"),
-    ("-q", "--quantization"),
-    ("-sc", "--speculative-config"),
-    ("-tp", "--tensor-parallel-size"),
-];
+/// Flags that are refused for the same reason.
+#[derive(Deserialize)]
+struct Refused {
+    reason: &'static str,
+    flags: Vec<RefusedFlag>,
+}
 
-const SWITCHES: &[&str] = &[
-    "aggregate-engine-logging",
-    "allow-deprecated-quantization",
-    "async-scheduling",
-    "cohere-is-reasoning-model",
-    "cudagraph-metrics",
-    "disable-cascade-attn",
-    "disable-chunked-mm-input",
-    "disable-custom-all-reduce",
-    "disable-hybrid-kv-cache-manager",
-    "disable-nccl-for-dp-synchronization",
-    "enable-chunked-prefill",
-    "enable-cumem-allocator",
-    "enable-dbo",
-    "enable-ep-weight-filter",
-    "enable-eplb",
-    "enable-expert-parallel",
-    "enable-fault-tolerance",
-    "enable-flash-late-interaction",
-    "enable-flashinfer-autotune",
-    "enable-hc-sp",
-    "enable-layerwise-nvtx-tracing",
-    "enable-log-deltas",
-    "enable-log-outputs",
-    "enable-logging-iteration-details",
-    "enable-mamba-cache-stochastic-rounding",
-    "enable-mamba-shared-prefix-checkpoint",
-    "enable-mfu-metrics",
-    "enable-mm-embeds",
-    "enable-nccl-comm-suspend",
-    "enable-offline-docs",
-    "enable-per-request-metrics",
-    "enable-prefix-caching",
-    "enable-scale-out",
-    "enable-shm-tensor-arena",
-    "enable-sleep-mode",
-    "enforce-eager",
-    "fail-on-environ-validation",
-    "interleave-mm-strings",
-    "jit-monitor-verbose",
-    "kv-cache-metrics",
-    "kv-sharing-fast-prefill",
-    "language-model-only",
-    "log-error-stack",
-    "long-prefill-token-threshold-adaptive",
-    "mm-device-do-normalize",
-    "mm-encoder-only",
-    "numa-bind",
-    "ray-workers-use-nsight",
-    "scheduler-reserve-full-isl",
-    "skip-mm-profiling",
-    "sleep-mode-offload-cudagraph",
-    "swa-bounded-replay",
-    "tokens-only",
-    "trust-remote-code",
-    "use-fp64-gumbel",
-    "use-replayssm",
-    "use-tqdm-on-load",
-];
+#[derive(Deserialize)]
+struct RefusedFlag {
+    name: &'static str,
+    takes: Takes,
+    /// The values that change nothing.
+    neutral: Vec<&'static str>,
+}
 
-const VALUES: &[&str] = &[
-    "additional-config",
-    "all2all-backend",
-    "allowed-local-media-path",
-    "api-server-count",
-    "attention-backend",
-    "attention-config",
-    "block-size",
-    "code-revision",
-    "cohere-format",
-    "compilation-config",
-    "cp-kv-cache-interleave-size",
-    "cpu-distributed-timeout-seconds",
-    "cpu-offload-gb",
-    "custom-histogram-buckets",
-    "data-parallel-address",
-    "data-parallel-backend",
-    "data-parallel-rpc-port",
-    "data-parallel-supervisor-port",
-    "dbo-decode-token-threshold",
-    "dbo-prefill-token-threshold",
-    "dcp-comm-backend",
-    "dcp-kv-cache-interleave-size",
-    "device-ids",
-    "distributed-executor-backend",
-    "distributed-timeout-seconds",
-    "dp-supervisor-probe-failure-threshold",
-    "dp-supervisor-probe-interval-s",
-    "dp-supervisor-probe-timeout-s",
-    "dp-sync-interval",
-    "ec-manager-config",
-    "elastic-ep-max-dp-size",
-    "eplb-config",
-    "expert-placement-strategy",
-    "fault-tolerance-config",
-    "gdn-prefill-backend",
-    "h11-max-header-count",
-    "h11-max-incomplete-event-size",
-    "ir-op-priority",
-    "jit-monitor-mode",
-    "kda-decode-backend",
-    "kda-prefill-backend",
-    "kernel-config",
-    "kv-cache-metrics-sample",
-    "kv-events-config",
-    "kv-offloading-backend",
-    "kv-offloading-size",
-    "limit-mm-per-prompt",
-    "linear-backend",
-    "log-config-file",
-    "logging-config",
-    "long-prefill-token-threshold",
-    "lora-dtype",
-    "mamba-backend",
-    "mamba-block-size",
-    "mamba-cache-dtype",
-    "mamba-cache-mode",
-    "mamba-cache-philox-rounds",
-    "mamba-ssm-cache-dtype",
-    "mamba-ssu-algorithm",
-    "master-addr",
-    "master-port",
-    "max-cpu-loras",
-    "max-cudagraph-capture-size",
-    "max-lora-cls-labels",
-    "max-lora-rank",
-    "max-loras",
-    "max-num-active-seqs",
-    "max-num-queued-tokens",
-    "max-num-scheduled-tokens",
-    "max-parallel-loading-workers",
-    "media-io-kwargs",
-    "mm-encoder-attn-backend",
-    "mm-encoder-attn-dtype",
-    "mm-encoder-fp8-scale-path",
-    "mm-encoder-fp8-scale-save-margin",
-    "mm-encoder-fp8-scale-save-path",
-    "mm-encoder-tp-mode",
-    "mm-hasher-algorithm",
-    "mm-ipc-gpu-memory-gb",
-    "mm-processor-cache-gb",
-    "mm-processor-cache-type",
-    "mm-processor-device",
-    "mm-processor-kwargs",
-    "mm-shm-cache-max-object-size-mb",
-    "mm-tensor-ipc",
-    "model-impl",
-    "model-loader-extra-config",
-    "moe-backend",
-    "num-gpu-blocks-override",
-    "offload-backend",
-    "offload-group-size",
-    "offload-num-in-group",
-    "offload-prefetch-step",
-    "optimization-level",
-    "otlp-traces-endpoint",
-    "per-request-spec-decode-metrics",
-    "performance-mode",
-    "prefill-schedule-interval",
-    "prefix-cache-retention-interval",
-    "prefix-caching-hash-algo",
-    "prefix-match-unit",
-    "profiler-config",
-    "pt-load-map-location",
-    "renderer-num-workers",
-    "replayssm-buffer-len",
-    "safetensors-load-strategy",
-    "safetensors-prefetch-block-size",
-    "safetensors-prefetch-num-threads",
-    "scheduler-cls",
-    "show-hidden-metrics-for-version",
-    "sparse-indexer-topk-backend",
-    "spec-method",
-    "spec-model",
-    "spec-tokens",
-    "speculative-config",
-    "ubatch-size",
-    "video-pruning-method",
-    "video-pruning-rate",
-    "watermark",
-    "weight-transfer-config",
-];
+/// All of vLLM's flags that tito does not have.
+pub(super) fn all() -> impl Iterator<Item = &'static Foreign> {
+    TABLE.1.iter()
+}
 
-const LISTS: &[&str] = &[
-    "allowed-media-domains",
-    "collect-detailed-traces",
-    "cpu-offload-params",
-    "cudagraph-capture-sizes",
-    "ignore-patterns",
-    "kv-cache-dtype-skip-layers",
-    "lora-target-modules",
-    "numa-bind-cpus",
-    "numa-bind-nodes",
-    "offload-params",
-    "sleep-preserve-parameter-names",
-];
+/// Returns the flag of which `name` is the spelling with one dash.
+pub(super) fn long(name: &str) -> Option<&'static str> {
+    TABLE.0.get(name).copied()
+}
 
-/// Flags of older versions of vLLM.
-const REMOVED_SWITCHES: &[&str] = &[
-    "disable-async-output-proc",
-    "disable-frontend-multiprocessing",
-    "disable-log-requests",
-    "disable-mm-preprocessor-cache",
-    "enable-multimodal-encoder-data-parallel",
-    "enable-reasoning",
-    "enable-ssl-check",
-    "engine-use-ray",
-    "multi-step-stream-outputs",
-    "use-v2-block-manager",
-    "worker-use-ray",
-];
+type Table = (BTreeMap<&'static str, &'static str>, Vec<Foreign>);
 
-const REMOVED_VALUES: &[&str] = &[
-    "calculate-kv-scales",
-    "cuda-graph-sizes",
-    "guided-decoding-backend",
-    "guided-decoding-disable-additional-properties",
-    "guided-decoding-disable-any-whitespace",
-    "guided-decoding-disable-fallback",
-    "max-context-len-to-capture",
-    "max-long-partial-prefills",
-    "max-num-partial-prefills",
-    "max-seq-len-to-capture",
-    "num-lookahead-slots",
-    "num-scheduler-steps",
-    "preemption-mode",
-    "scheduler-delay-factor",
-    "swap-space",
-];
-
-const PYTHON: &str = "it names Python code, which tito does not run";
-const ONE_PROCESS: &str =
-    "one process computes the whole model on one device; for several GPUs, run a server for each behind a router";
-const NO_LORA: &str = "tito has no LoRA adapters";
-const TEXT: &str = "tito generates text";
-
-const REFUSED_SWITCHES: &[(&str, &str)] = &[
-    ("data-parallel-external-lb", ONE_PROCESS),
-    ("data-parallel-hybrid-lb", ONE_PROCESS),
-    ("data-parallel-multi-port-external-lb", ONE_PROCESS),
-    ("dcp-q-replicate", ONE_PROCESS),
-    ("disable-sliding-window", "a sliding window is part of the model"),
-    ("enable-batch-sharded-sampling", ONE_PROCESS),
-    ("enable-elastic-ep", ONE_PROCESS),
-    ("enable-lora", NO_LORA),
-    ("enable-mixed-moe-lora-format", NO_LORA),
-    ("enable-moe-shared-loras", NO_LORA),
-    ("enable-prompt-embeds", "prompts are token ids"),
-    ("enable-return-routed-experts", "answers would lack routed_experts"),
-    ("enable-tower-connector-lora", NO_LORA),
-    ("enable-trace-replay", "traces are not recorded"),
-    ("fully-sharded-loras", NO_LORA),
-    ("grpc", "tito speaks HTTP"),
-    ("headless", ONE_PROCESS),
-    ("return-sampling-mask", "answers would lack the mask"),
-    ("skip-tokenizer-init", "the chat template and stop strings need the tokenizer"),
-    ("specialize-active-lora", NO_LORA),
-    ("trust-request-mm-kwargs", TEXT),
-];
-
-const JUST_ONE: &[&str] = &["1"];
-const NONE: &[&str] = &["", "None", "null", "none"];
-const NONE_OR_EMPTY: &[&str] = &["", "None", "null", "{}"];
-
-/// Flags with the values that change nothing.
-const ONLY: &[(&str, Takes, &[&str], &str)] = &[
-    (
-        "anthropic-disabled-thinking-effort",
-        Takes::Value,
-        &["auto"],
-        "the chat template decides which effort stands for no thinking",
-    ),
-    ("aux-output-config", Takes::Value, NONE_OR_EMPTY, "answers would lack what it asks for"),
-    ("config-format", Takes::Value, &["auto", "hf"], "config.json is read, and nothing else"),
-    ("convert", Takes::Value, &["auto", "none"], TEXT),
-    ("data-parallel-rank", Takes::Value, &["0"], ONE_PROCESS),
-    ("data-parallel-size", Takes::Value, JUST_ONE, ONE_PROCESS),
-    ("data-parallel-size-local", Takes::Value, JUST_ONE, ONE_PROCESS),
-    ("data-parallel-start-rank", Takes::Value, &["0"], ONE_PROCESS),
-    ("decode-context-parallel-size", Takes::Value, JUST_ONE, ONE_PROCESS),
-    ("default-mm-loras", Takes::Value, NONE_OR_EMPTY, NO_LORA),
-    ("diffusion-config", Takes::Value, NONE_OR_EMPTY, TEXT),
-    ("ec-transfer-config", Takes::Value, NONE_OR_EMPTY, ONE_PROCESS),
-    ("engram-config", Takes::Value, NONE_OR_EMPTY, "no engine has engrams"),
-    ("fingerprint-mode", Takes::Value, &["full"], "system_fingerprint is always tito's version"),
-    ("fingerprint-value", Takes::Value, NONE, "system_fingerprint is always tito's version"),
-    ("grpc-port", Takes::Value, NONE, "tito speaks HTTP"),
-    ("hf-config-path", Takes::Value, NONE, "config.json is read from the model's directory"),
-    ("hf-overrides", Takes::Value, NONE_OR_EMPTY, "config.json counts as it is; edit a copy of it"),
-    ("io-processor-plugin", Takes::Value, NONE, PYTHON),
-    ("kv-cache-dtype", Takes::Value, &["auto"], "keys and values have the type of the model"),
-    ("kv-transfer-config", Takes::Value, NONE_OR_EMPTY, "keys and values stay in the process"),
-    ("load-format", Takes::Value, &["auto", "hf", "safetensors", "gguf"], "weights are safetensors or GGUF"),
-    ("logits-processors", Takes::Values, &[], PYTHON),
-    ("lora-modules", Takes::Values, &[], NO_LORA),
-    ("middleware", Takes::Value, NONE, PYTHON),
-    ("model-class-overrides", Takes::Value, NONE_OR_EMPTY, PYTHON),
-    ("nnodes", Takes::Value, JUST_ONE, ONE_PROCESS),
-    ("node-rank", Takes::Value, &["0"], ONE_PROCESS),
-    ("pipeline-parallel-size", Takes::Value, JUST_ONE, ONE_PROCESS),
-    ("pooler-config", Takes::Value, NONE_OR_EMPTY, TEXT),
-    ("prefill-context-parallel-size", Takes::Value, JUST_ONE, ONE_PROCESS),
-    (
-        "quantization",
-        Takes::Value,
-        &["", "None", "null", "none", "gguf"],
-        "weights are computed with as they are stored",
-    ),
-    ("quantization-config", Takes::Value, NONE_OR_EMPTY, "weights are computed with as they are stored"),
-    ("reasoning-config", Takes::Value, NONE_OR_EMPTY, "thinking is not budgeted"),
-    ("reasoning-parser-plugin", Takes::Value, NONE, PYTHON),
-    ("runner", Takes::Value, &["auto", "generate"], TEXT),
-    ("scheduling-policy", Takes::Value, &["fcfs"], "requests are served in the order of their arrival"),
-    ("ssl-ciphers", Takes::Value, NONE, "the cipher suites are those of rustls"),
-    ("task", Takes::Value, &["auto", "generate"], TEXT),
-    ("tensor-parallel-size", Takes::Value, JUST_ONE, ONE_PROCESS),
-    ("tokenizer-mode", Takes::Value, &["auto", "hf", "slow"], "tokenizer.json is read, and nothing else"),
-    ("tokenizer-revision", Takes::Value, NONE, "the tokenizer comes with the model, of the same --revision"),
-    ("tool-parser-plugin", Takes::Value, NONE, PYTHON),
-    ("tool-server", Takes::Value, NONE, "tools are called by clients"),
-    ("tool-strict-level", Takes::Value, &["auto"], "tools are as strict as they say"),
-    ("watermark-config", Takes::Value, NONE_OR_EMPTY, "what is sampled is not watermarked"),
-    ("worker-cls", Takes::Value, &["auto"], PYTHON),
-    ("worker-extension-cls", Takes::Value, NONE, PYTHON),
-];
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let flags: Flags = serde_json::from_str(include_str!("vllm_flags.json")).expect("the file is part of the program");
+    let plain = |names: BTreeMap<Takes, Vec<&'static str>>, meaning: Meaning| {
+        let each = |(takes, names): (Takes, Vec<&'static str>)| names.into_iter().map(move |name| (name, takes));
+        let foreign = move |(name, takes)| Foreign { name, takes, meaning: meaning.clone() };
+        names.into_iter().flat_map(each).map(foreign).collect::<Vec<_>>()
+    };
+    let mut all = plain(flags.no_effect, Meaning::NoEffect);
+    all.extend(plain(flags.removed, Meaning::Removed));
+    let refused = flags.refused.into_iter().flat_map(|Refused { reason, flags }| {
+        let only = move |RefusedFlag { name, takes, neutral }| {
+            let meaning = Meaning::Only { values: neutral, reason };
+            Foreign { name, takes, meaning }
+        };
+        flags.into_iter().map(only)
+    });
+    let mut refused: Vec<_> = refused.collect();
+    // Switches first, and then by name: in this order they are told.
+    refused.sort_by_key(|flag| (flag.takes != Takes::Nothing, flag.name));
+    all.extend(refused);
+    (flags.short, all)
+});

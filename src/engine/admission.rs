@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     EngineError, EngineLoad,
     reservation::{Register, Reservation, Ticket},
-    turns::{Party, Passed, Turn, Turns},
+    turns::{Claimant, Party, Passed, Turns},
 };
 
 /// Seats and the queue for them.
@@ -48,7 +48,7 @@ struct State {
 
 #[derive(Debug)]
 struct Seat {
-    turn: Turn,
+    claimant: Claimant,
     /// Since when the sequence rests.
     rests: Option<Instant>,
 }
@@ -107,7 +107,7 @@ impl Admission {
 
     fn queue(self: &Arc<Self>, state: &mut State, ticket: &Ticket) -> oneshot::Receiver<()> {
         let (call, called) = oneshot::channel();
-        state.turns.wait(ticket.turn.clone(), ticket.number, call);
+        state.turns.wait(ticket.claimant.clone(), ticket.number, call);
         self.fill_seats(state);
         if let Some(rest) = self.lent_after
             && state.turns.waiting() > 0
@@ -127,7 +127,7 @@ impl Admission {
         resting.sort_unstable();
         for number in resting.into_iter().take(state.turns.waiting()) {
             let Some(seat) = state.seated.remove(&number) else { continue };
-            state.turns.rise(&seat.turn);
+            state.turns.rise(&seat.claimant);
             state.unseated.insert(number);
         }
         self.fill_seats(&mut state);
@@ -174,7 +174,7 @@ impl Admission {
             && !state.unseated.remove(&ticket.number)
             && let Some(seat) = state.seated.remove(&ticket.number)
         {
-            state.turns.rise(&seat.turn);
+            state.turns.rise(&seat.claimant);
         }
         self.fill_seats(&mut state);
     }
@@ -182,10 +182,10 @@ impl Admission {
     fn fill_seats(&self, state: &mut State) {
         while state.seated.len() < self.seats
             && let Some((_, number)) = state.turns.next(&Passed::default())
-            && let Some((turn, call)) = state.turns.seat(number)
+            && let Some((claimant, call)) = state.turns.seat(number)
         {
             // The sequence counts as resting until it knows that it has the seat.
-            state.seated.insert(number, Seat { turn, rests: Some(Instant::now()) });
+            state.seated.insert(number, Seat { claimant, rests: Some(Instant::now()) });
             // A receiver that is gone gives the seat back itself: `Place::drop` waits for this lock.
             let _ = call.send(());
         }

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     EngineError,
-    turns::{Party, Turn},
+    turns::{Claimant, Party},
 };
 
 /// Counts the sequences that are in an engine, from their request to their end.
@@ -29,7 +29,7 @@ pub(crate) struct Register {
 #[derive(Debug)]
 pub struct Reservation {
     register: Arc<Register>,
-    turn: Turn,
+    claimant: Claimant,
     arrived: Instant,
     unstarted: Range<u64>,
 }
@@ -38,7 +38,7 @@ pub struct Reservation {
 #[derive(Debug)]
 pub struct Ticket {
     register: Arc<Register>,
-    pub(crate) turn: Turn,
+    pub(crate) claimant: Claimant,
     /// The number of the sequence among all of the engine; later ones have greater numbers. It decides the seed where
     /// the request brings none.
     pub(crate) number: u64,
@@ -66,7 +66,7 @@ impl Register {
         let first = self.next.fetch_add(sequences as u64, Ordering::Relaxed);
         Ok(Reservation {
             register: Arc::clone(self),
-            turn: Turn::new(party, first),
+            claimant: Claimant::new(party, first),
             arrived: Instant::now(),
             unstarted: first..first + sequences as u64,
         })
@@ -89,7 +89,12 @@ impl Reservation {
     pub fn take(&mut self) -> Option<Ticket> {
         let number = self.unstarted.next()?;
         self.register.unstarted.fetch_sub(1, Ordering::AcqRel);
-        Some(Ticket { register: Arc::clone(&self.register), turn: self.turn.clone(), number, arrived: self.arrived })
+        Some(Ticket {
+            register: Arc::clone(&self.register),
+            claimant: self.claimant.clone(),
+            number,
+            arrived: self.arrived,
+        })
     }
 
     /// How many places were not taken yet.
@@ -124,7 +129,7 @@ mod tests {
         let second = register.reserve(None, 2).unwrap();
         let ticket = first.take().unwrap();
         assert_eq!((register.unstarted(), register.present()), (4, 5));
-        assert_eq!((ticket.number, ticket.turn.request, second.turn.request), (0, 0, 3));
+        assert_eq!((ticket.number, ticket.claimant.request, second.claimant.request), (0, 0, 3));
         drop((first, second));
         assert_eq!((register.unstarted(), register.present()), (0, 1));
         drop(ticket);

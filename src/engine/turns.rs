@@ -31,17 +31,17 @@ pub enum Party {
     Request(u64),
 }
 
-/// Where a sequence queues up.
+/// Who claims a seat: sequences of one request of one party.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Turn {
-    /// Who has the turn.
+pub(crate) struct Claimant {
+    /// Who takes turns with others.
     pub(crate) party: Party,
-    /// Which of the party's requests has the turn, by the number of its first sequence.
+    /// Which of the party's requests it is, by the number of its first sequence.
     pub(crate) request: u64,
 }
 
-impl Turn {
-    /// The turn of a request; `party` is `None` where nobody knows who sent it.
+impl Claimant {
+    /// A request as a claimant; `party` is `None` where nobody knows who sent it.
     pub(crate) fn new(party: Option<Party>, request: u64) -> Self {
         Self { party: party.unwrap_or(Party::Request(request)), request }
     }
@@ -56,7 +56,7 @@ pub(crate) struct Turns<T> {
     end: u64,
     parties: HashMap<Party, Queue<T>>,
     /// Where each of those that wait queues up.
-    waiting: HashMap<u64, Turn>,
+    waiting: HashMap<u64, Claimant>,
 }
 
 /// What a party has in the engine.
@@ -169,28 +169,28 @@ impl<T> Turns<T> {
 
     /// One that waits.
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
-        let turn = self.waiting.get(&number)?;
-        self.parties.get(&turn.party)?.requests.get(&turn.request)?.waiting.get(&number)
+        let claimant = self.waiting.get(&number)?;
+        self.parties.get(&claimant.party)?.requests.get(&claimant.request)?.waiting.get(&number)
     }
 
     /// Likewise.
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        let turn = self.waiting.get(&number)?;
-        self.parties.get_mut(&turn.party)?.requests.get_mut(&turn.request)?.waiting.get_mut(&number)
+        let claimant = self.waiting.get(&number)?;
+        self.parties.get_mut(&claimant.party)?.requests.get_mut(&claimant.request)?.waiting.get_mut(&number)
     }
 
     /// Queues up.
-    pub(crate) fn wait(&mut self, turn: Turn, number: u64, item: T) {
+    pub(crate) fn wait(&mut self, claimant: Claimant, number: u64, item: T) {
         let end = &mut self.end;
         let none = || Queue { seats: Seats::none(end), requests: BTreeMap::new() };
-        let queue = self.parties.entry(turn.party.clone()).or_insert_with(none);
+        let queue = self.parties.entry(claimant.party.clone()).or_insert_with(none);
         let none = || Sequences { seats: Seats::none(end), waiting: BTreeMap::new() };
-        queue.requests.entry(turn.request).or_insert_with(none).waiting.insert(number, item);
-        self.waiting.insert(number, turn);
+        queue.requests.entry(claimant.request).or_insert_with(none).waiting.insert(number, item);
+        self.waiting.insert(number, claimant);
     }
 
     /// Who is next, but for those that were let pass.
-    pub(crate) fn next(&self, passed: &Passed) -> Option<(&Turn, u64)> {
+    pub(crate) fn next(&self, passed: &Passed) -> Option<(&Claimant, u64)> {
         // No two stand at the same place.
         let order = |seats: &Seats| (seats.taken / self.turn, seats.line.place);
         let parties = self.parties.values().filter_map(|queue| {
@@ -201,35 +201,35 @@ impl<T> Turns<T> {
             requests.min().map(|(_, number)| (order(&queue.seats), number))
         });
         let (_, number) = parties.min()?;
-        self.waiting.get(&number).map(|turn| (turn, number))
+        self.waiting.get(&number).map(|claimant| (claimant, number))
     }
 
     /// Gives a seat to one that waits.
-    pub(crate) fn seat(&mut self, number: u64) -> Option<(Turn, T)> {
-        let turn = self.waiting.remove(&number)?;
-        let queue = self.parties.get_mut(&turn.party)?;
-        let sequences = queue.requests.get_mut(&turn.request)?;
+    pub(crate) fn seat(&mut self, number: u64) -> Option<(Claimant, T)> {
+        let claimant = self.waiting.remove(&number)?;
+        let queue = self.parties.get_mut(&claimant.party)?;
+        let sequences = queue.requests.get_mut(&claimant.request)?;
         let item = sequences.waiting.remove(&number)?;
         queue.seats.take(self.turn, &mut self.end);
         sequences.seats.take(self.turn, &mut self.end);
-        Some((turn, item))
+        Some((claimant, item))
     }
 
     /// Takes a seat back.
-    pub(crate) fn rise(&mut self, turn: &Turn) {
-        let Some(queue) = self.parties.get_mut(&turn.party) else { return };
+    pub(crate) fn rise(&mut self, claimant: &Claimant) {
+        let Some(queue) = self.parties.get_mut(&claimant.party) else { return };
         queue.seats.taken = queue.seats.taken.saturating_sub(1);
-        if let Some(sequences) = queue.requests.get_mut(&turn.request) {
+        if let Some(sequences) = queue.requests.get_mut(&claimant.request) {
             sequences.seats.taken = sequences.seats.taken.saturating_sub(1);
         }
-        self.forget(turn);
+        self.forget(claimant);
     }
 
     /// Takes one that waits out of the queue.
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
-        let turn = self.waiting.remove(&number)?;
-        let item = self.parties.get_mut(&turn.party)?.requests.get_mut(&turn.request)?.waiting.remove(&number);
-        self.forget(&turn);
+        let claimant = self.waiting.remove(&number)?;
+        let item = self.parties.get_mut(&claimant.party)?.requests.get_mut(&claimant.request)?.waiting.remove(&number);
+        self.forget(&claimant);
         item
     }
 
@@ -241,66 +241,66 @@ impl<T> Turns<T> {
     }
 
     /// Nothing is kept of who has nothing here.
-    fn forget(&mut self, turn: &Turn) {
-        let Some(queue) = self.parties.get_mut(&turn.party) else { return };
+    fn forget(&mut self, claimant: &Claimant) {
+        let Some(queue) = self.parties.get_mut(&claimant.party) else { return };
         let gone = |sequences: &Sequences<T>| sequences.seats.taken == 0 && sequences.waiting.is_empty();
-        if queue.requests.get(&turn.request).is_some_and(gone) {
-            queue.requests.remove(&turn.request);
+        if queue.requests.get(&claimant.request).is_some_and(gone) {
+            queue.requests.remove(&claimant.request);
         }
         if queue.requests.is_empty() {
-            self.parties.remove(&turn.party);
+            self.parties.remove(&claimant.party);
         }
     }
 
     /// Takes note of `tokens` tokens of a prompt that are computed.
-    pub(crate) fn compute(&mut self, turn: &Turn, tokens: usize) {
-        let Some(queue) = self.parties.get_mut(&turn.party) else { return };
+    pub(crate) fn compute(&mut self, claimant: &Claimant, tokens: usize) {
+        let Some(queue) = self.parties.get_mut(&claimant.party) else { return };
         queue.seats.prompts.give(tokens, TOKENS_OF_A_TURN, &mut self.end);
-        let Some(sequences) = queue.requests.get_mut(&turn.request) else { return };
+        let Some(sequences) = queue.requests.get_mut(&claimant.request) else { return };
         sequences.seats.prompts.give(tokens, TOKENS_OF_A_TURN, &mut self.end);
     }
 
     /// Whose prompt is computed first, by the party's place in line and then the request's.
-    pub(crate) fn prompt_place(&self, turn: &Turn) -> (u64, u64) {
-        let queue = self.parties.get(&turn.party);
-        let request = queue.and_then(|queue| queue.requests.get(&turn.request));
+    pub(crate) fn prompt_place(&self, claimant: &Claimant) -> (u64, u64) {
+        let queue = self.parties.get(&claimant.party);
+        let request = queue.and_then(|queue| queue.requests.get(&claimant.request));
         let place = |seats: Option<&Seats>| seats.map_or(u64::MAX, |seats| seats.prompts.place);
         (place(queue.map(|queue| &queue.seats)), place(request.map(|request| &request.seats)))
     }
 
     /// How many seats the party and the request have, in turns: who has the most gives way first, and last of all who
     /// has but one.
-    pub(crate) fn excess(&self, turn: &Turn) -> (usize, usize) {
-        let queue = self.parties.get(&turn.party);
+    pub(crate) fn excess(&self, claimant: &Claimant) -> (usize, usize) {
+        let queue = self.parties.get(&claimant.party);
         let party = queue.map_or(0, |queue| queue.seats.taken);
         let request =
-            queue.and_then(|queue| queue.requests.get(&turn.request)).map_or(0, |request| request.seats.taken);
+            queue.and_then(|queue| queue.requests.get(&claimant.request)).map_or(0, |request| request.seats.taken);
         let turns = |running: usize| if running > 1 { 1 + (running - 1) / self.turn } else { 0 };
         (turns(party), turns(request))
     }
 
-    /// The request that one of `turn` may take a seat from, if it has too few of them beside others that have many:
+    /// The request that one of `claimant` may take a seat from, if it has too few of them beside others that have many:
     /// none beside two, or less than a turn beside more than a turn. Another party's before one of its own.
-    pub(crate) fn owing(&self, turn: &Turn) -> Option<Turn> {
+    pub(crate) fn owing(&self, claimant: &Claimant) -> Option<Claimant> {
         let owes = |few: usize, many: usize| (few == 0 && many > 1) || (few < self.turn && many > self.turn);
-        let own = self.parties.get(&turn.party)?;
+        let own = self.parties.get(&claimant.party)?;
         let others = self
             .parties
             .iter()
-            .filter(|(party, queue)| **party != turn.party && owes(own.seats.taken, queue.seats.taken));
+            .filter(|(party, queue)| **party != claimant.party && owes(own.seats.taken, queue.seats.taken));
         let greatest = others.max_by_key(|(_, queue)| (queue.seats.taken, queue.youngest_request()));
         if let Some((party, queue)) = greatest {
             let requests = queue.requests.iter().filter(|(_, sequences)| sequences.seats.taken > 0);
             let (request, _) = requests.max_by_key(|(request, sequences)| (sequences.seats.taken, **request))?;
-            return Some(Turn { party: party.clone(), request: *request });
+            return Some(Claimant { party: party.clone(), request: *request });
         }
-        let running = own.requests.get(&turn.request).map_or(0, |sequences| sequences.seats.taken);
+        let running = own.requests.get(&claimant.request).map_or(0, |sequences| sequences.seats.taken);
         let siblings = own
             .requests
             .iter()
-            .filter(|(request, sequences)| **request != turn.request && owes(running, sequences.seats.taken));
+            .filter(|(request, sequences)| **request != claimant.request && owes(running, sequences.seats.taken));
         let (request, _) = siblings.max_by_key(|(request, sequences)| (sequences.seats.taken, **request))?;
-        Some(Turn { party: turn.party.clone(), request: *request })
+        Some(Claimant { party: claimant.party.clone(), request: *request })
     }
 }
 
@@ -316,16 +316,16 @@ mod tests {
 
     use super::*;
 
-    fn turn(party: u8, request: u64) -> Turn {
-        Turn::new(Some(Party::Client(party.to_string().into())), request)
+    fn claimant(party: u8, request: u64) -> Claimant {
+        Claimant::new(Some(Party::Client(party.to_string().into())), request)
     }
 
     /// Seats all that wait, one after another, each rising before the next one sits down.
     fn order(turns: &mut Turns<()>) -> Vec<u64> {
         let mut order = Vec::new();
         while let Some((_, number)) = turns.next(&Passed::default()) {
-            let (turn, ()) = turns.seat(number).unwrap();
-            turns.rise(&turn);
+            let (claimant, ()) = turns.seat(number).unwrap();
+            turns.rise(&claimant);
             order.push(number);
         }
         assert!(turns.parties.is_empty() && turns.waiting.is_empty(), "nothing is kept of who is gone");
@@ -336,7 +336,7 @@ mod tests {
     fn with_one_seat_parties_alternate_and_so_do_their_requests() {
         let mut turns = Turns::new(1);
         for (number, party, request) in [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 3), (4, 1, 4), (5, 1, 4)] {
-            turns.wait(turn(party, request), number, ());
+            turns.wait(claimant(party, request), number, ());
         }
         assert_eq!(order(&mut turns), [0, 4, 3, 5, 1, 2]);
     }
@@ -345,7 +345,7 @@ mod tests {
     fn small_requests_are_served_in_the_order_of_their_arrival() {
         let mut turns = Turns::new(256);
         for number in 0..60 {
-            turns.wait(Turn::new(None, number - number % 6), number, ());
+            turns.wait(Claimant::new(None, number - number % 6), number, ());
         }
         assert_eq!(order(&mut turns), (0..60).collect::<Vec<_>>());
     }
@@ -354,20 +354,20 @@ mod tests {
     fn a_seat_is_owed_to_who_has_none_by_who_has_several() {
         let mut turns = Turns::new(32);
         for number in 0..5 {
-            turns.wait(turn(0, 0), number, ());
+            turns.wait(claimant(0, 0), number, ());
             turns.seat(number);
         }
-        turns.wait(turn(1, 5), 5, ());
-        assert_eq!(turns.owing(&turn(1, 5)), Some(turn(0, 0)));
+        turns.wait(claimant(1, 5), 5, ());
+        assert_eq!(turns.owing(&claimant(1, 5)), Some(claimant(0, 0)));
         turns.seat(5);
-        turns.wait(turn(1, 5), 6, ());
-        assert_eq!(turns.owing(&turn(1, 5)), Some(turn(0, 0)), "less than a turn beside more than a turn");
-        (0..3).for_each(|_| turns.rise(&turn(0, 0)));
-        assert_eq!(turns.owing(&turn(1, 5)), None, "two seats are a turn");
-        turns.wait(turn(1, 7), 7, ());
+        turns.wait(claimant(1, 5), 6, ());
+        assert_eq!(turns.owing(&claimant(1, 5)), Some(claimant(0, 0)), "less than a turn beside more than a turn");
+        (0..3).for_each(|_| turns.rise(&claimant(0, 0)));
+        assert_eq!(turns.owing(&claimant(1, 5)), None, "two seats are a turn");
+        turns.wait(claimant(1, 7), 7, ());
         turns.seat(6);
-        assert_eq!(turns.owing(&turn(1, 7)), Some(turn(1, 5)), "a request owes its sibling");
-        assert_eq!((turns.excess(&turn(0, 0)), turns.excess(&turn(2, 9))), ((1, 1), (0, 0)));
+        assert_eq!(turns.owing(&claimant(1, 7)), Some(claimant(1, 5)), "a request owes its sibling");
+        assert_eq!((turns.excess(&claimant(0, 0)), turns.excess(&claimant(2, 9))), ((1, 1), (0, 0)));
     }
 
     /// What happens at the door of an engine.
@@ -389,17 +389,17 @@ mod tests {
         #[test]
         fn no_party_is_passed_by(actions in prop::collection::vec(action(), 1..400), seats in 1..64_usize) {
             let mut turns: Turns<()> = Turns::new(seats);
-            let mut seated: Vec<Turn> = Vec::new();
+            let mut seated: Vec<Claimant> = Vec::new();
             // How many seats each party got while another one, which sat in less than a turn of them, waited.
             let mut passed: HashMap<(u8, u8), usize> = HashMap::new();
-            let party_of = |turn: &Turn| match &turn.party {
+            let party_of = |claimant: &Claimant| match &claimant.party {
                 Party::Client(name) => name.parse::<u8>().unwrap(),
                 _ => unreachable!(),
             };
             for (number, action) in (1_000..).zip(actions) {
                 match action {
                     Action::Wait { party, request } => {
-                        turns.wait(turn(party, u64::from(party) * 3 + request), number, ());
+                        turns.wait(claimant(party, u64::from(party) * 3 + request), number, ());
                     }
                     Action::Rise(index) if !seated.is_empty() => {
                         let index = index % seated.len();
@@ -408,13 +408,13 @@ mod tests {
                     Action::Rise(_) => {}
                 }
                 while seated.len() < seats && let Some((_, number)) = turns.next(&Passed::default()) {
-                    let (turn, ()) = turns.seat(number).unwrap();
-                    let served = party_of(&turn);
-                    seated.push(turn);
+                    let (claimant, ()) = turns.seat(number).unwrap();
+                    let served = party_of(&claimant);
+                    seated.push(claimant);
                     for other in 0..5 {
                         passed.remove(&(other, served));
-                        let waits = turns.waiting.values().any(|turn| party_of(turn) == other);
-                        let sits = seated.iter().filter(|turn| party_of(turn) == other).count();
+                        let waits = turns.waiting.values().any(|claimant| party_of(claimant) == other);
+                        let sits = seated.iter().filter(|claimant| party_of(claimant) == other).count();
                         if other == served || !waits || sits >= turns.turn {
                             passed.remove(&(served, other));
                             continue;

@@ -10,5 +10,5 @@ mod walk;
 
 pub(crate) use issue::{Complaint, Context, Issues};
 pub(crate) use scalar::coerced;
-pub(crate) use schema::{Field, Schema, Shape, branch, labelled, optional, required, scalars};
+pub(crate) use schema::{Field, Schema, Shape, branch, joined, labelled, optional, required, scalars};
 pub(crate) use walk::{NotFinite, Walk};

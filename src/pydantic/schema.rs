@@ -3,7 +3,7 @@
 use crate::json::Node;
 
 /// The type of a value. Scalars are lax: `"0.5"` is a number and `1.0` an integer.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Schema {
     Any,
     Str,
@@ -49,7 +49,7 @@ pub(crate) enum Shape {
 }
 
 /// A key of an object.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Field {
 }
 
 /// One of several types; the label becomes part of the place that its complaints name.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch {
     pub(crate) label: Option<&'static str>,
     pub(crate) schema: Schema,
@@ -69,6 +69,23 @@ pub(crate) const fn required(name: &'static str, schema: Schema) -> Field {
 
 pub(crate) const fn optional(name: &'static str, schema: Schema) -> Field {
     Field { name, required: false, schema }
+}
+
+/// Puts lists of fields one after another; there are `N` in all.
+pub(crate) const fn joined<const N: usize>(lists: &[&[Field]]) -> [Field; N] {
+    let mut all = [optional("", Schema::Any); N];
+    let (mut count, mut list) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[count] = lists[list][at];
+            count += 1;
+            at += 1;
+        }
+        list += 1;
+    }
+    assert!(count == N, "a list of fields has another length");
+    all
 }
 
 pub(crate) const fn branch(schema: Schema) -> Branch {

@@ -88,9 +88,14 @@ impl Turns {
         if must_fit && truncation.is_none() && matches!(rendered.provenance, Provenance::Rendered) {
             self.check_encoded(&rendered.token_ids)?;
         }
-        let is_given = has_known_ids(&rendered);
+        // Some of the ids came from the client, or were remembered for it.
+        let is_given = !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_));
         let cut = truncation.filter(|truncation| truncation.cuts(rendered.token_ids.len()));
         if let Some(truncation) = cut {
+            // Ids that the client or the cache vouches for are never cut.
+            if is_given {
+                return Err(TurnError::CutsKnownIds);
+            }
             self.truncate(&mut rendered, truncation, prompt.add_special_tokens)?;
         }
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
@@ -105,16 +110,13 @@ impl Turns {
         Ok(Prompted { token_ids, verdict, asks_for_continuity, is_cut, text, session, recorder })
     }
 
-    /// Cuts a prompt that is too long; ids that the client or the cache vouches for are never cut.
+    /// Cuts a prompt that is too long and has no known ids.
     fn truncate(
         &self,
         rendered: &mut RenderedPrompt,
         truncation: Truncation,
         add_special_tokens: bool,
     ) -> Result<(), TurnError> {
-        if has_known_ids(rendered) {
-            return Err(TurnError::CutsKnownIds);
-        }
         let ids = rendered.token_ids.to_vec();
         rendered.token_ids = truncation.of_encoded(ids, add_special_tokens, self.tokenizer())?.into();
         Ok(())
@@ -129,9 +131,4 @@ impl Turns {
             (None, _) => Ok(Some(self.tokenizer().decode(&rendered.token_ids, false)?)),
         }
     }
-}
-
-/// Whether some of the ids came from the client, or were remembered for it.
-fn has_known_ids(rendered: &RenderedPrompt) -> bool {
-    !matches!(rendered.provenance, Provenance::Rendered | Provenance::Retokenized(_))
 }

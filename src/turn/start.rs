@@ -38,6 +38,8 @@ pub enum Delivery {
     Streamed,
     /// It goes out when it has ended; until then it is kept in memory.
     Whole,
+    /// It goes out with so many answers, itself included, when all of them have ended; they are about equally long.
+    Together(usize),
 }
 
 /// The client and the session that ask for sequences.
@@ -86,9 +88,12 @@ impl Turns {
     pub async fn prepare(self: &Arc<Self>, turn: Turn) -> Result<PreparedTurn, TurnError> {
         let Turn { prompt, mut sampling, client, names, delivery, form } = turn;
         let mut prompt = self.prompt(prompt).await?;
-        if delivery == Delivery::Whole {
-            self.check_answer_size(&sampling, [prompt.token_ids.len()])?;
-        }
+        let kept = match delivery {
+            Delivery::Streamed => 0,
+            Delivery::Whole => 1,
+            Delivery::Together(answers) => answers,
+        };
+        self.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), kept))?;
         let asker = Asker { client, session: prompt.session.as_deref() };
         let prepared = self.prepare_ids(asker, &prompt.token_ids, &mut sampling, names).await?;
         let prepared = Prepared { recorder: prompt.recorder.take(), form, ..prepared };

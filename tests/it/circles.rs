@@ -10,8 +10,6 @@ use crate::it::layering::{Source, is_name, name_at, sources};
 
 /// Circles that are still there. The list may only get shorter.
 const KNOWN: &[&[&str]] = &[
-    &["src/engine/native/cuda/cache.rs", "src/engine/native/cuda/kernels/attention.rs"],
-    &["src/engine/native/cuda/kernels/logits.rs", "src/engine/native/cuda/logits.rs"],
     // A filter applies tests by name, and a test asks whether a filter of a name exists: jinja2 has it so.
     &[
         "src/prompt/template/filters/mod.rs",

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::it::{
-    damaged::damaged,
+    damaged::{ADDRESSES, damaged},
     fuzz_seeds::files::{self, Kind},
 };
 
@@ -21,19 +21,6 @@ const PROGRESS: &str = "TITO_TEST_DAMAGED_PROGRESS";
 const COUNT: &str = "TITO_TEST_DAMAGED_FILES";
 /// Of each kind, unless said otherwise; a tenth of it by each way of damaging.
 const FILES: usize = 1_000;
-/// Addresses of a child, in KiB.
-const ADDRESSES: usize = 2_500_000;
-
-const KINDS: [Kind; 8] = [
-    Kind::Gguf,
-    Kind::Safetensors,
-    Kind::Index,
-    Kind::Tokenizer,
-    Kind::TokenizerConfig,
-    Kind::Config,
-    Kind::GenerationConfig,
-    Kind::Store,
-];
 
 /// What a child uses at most, in kB: most of it is for the test itself.
 const MOST_MEMORY: usize = 400_000;
@@ -42,7 +29,7 @@ const MOST_MEMORY: usize = 400_000;
 #[ignore = "a process of the tests below"]
 fn reads_damaged_files() {
     let Some(name) = env::var_os(KIND_OF_CHILD) else { return };
-    let kind = *KINDS.iter().find(|kind| name == *format!("{kind:?}")).unwrap();
+    let kind = *Kind::ALL.iter().find(|kind| name == *format!("{kind:?}")).unwrap();
     let progress = env::var_os(PROGRESS).unwrap();
     let files = env::var_os(COUNT).map_or(FILES, |count| count.to_str().unwrap().parse().unwrap());
     let specimen = files::specimen(kind);

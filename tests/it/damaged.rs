@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+/// The addresses of a process that reads damaged files, in KiB: a length that is believed ends it.
+pub(crate) const ADDRESSES: usize = 2_500_000;
 /// Numbers that lengths are replaced with.
 const LENGTHS: [u64; 8] = [0, 1 << 20, 1 << 31, u32::MAX as u64, 1 << 40, 1 << 60, i64::MAX.cast_unsigned(), u64::MAX];
 /// What numbers in texts are replaced with.

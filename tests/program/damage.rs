@@ -10,24 +10,10 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    damaged::damaged,
+    damaged::{ADDRESSES, damaged},
     program::{Server, tito},
     specimen::{Kind, Specimen},
 };
-
-/// Addresses of the program, in KiB.
-const ADDRESSES: usize = 2_500_000;
-
-const KINDS: [Kind; 8] = [
-    Kind::Gguf,
-    Kind::Safetensors,
-    Kind::Index,
-    Kind::Tokenizer,
-    Kind::TokenizerConfig,
-    Kind::Config,
-    Kind::GenerationConfig,
-    Kind::Store,
-];
 
 fn specimen(kind: Kind) -> Specimen {
     Specimen::new(kind, store_responses)
@@ -91,7 +77,7 @@ fn serve(model: &Path, more: &[&str]) -> Result<(), String> {
 
 #[test]
 fn the_server_and_the_converter_end_with_one_line_and_1_where_they_cannot_load() {
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let specimen = specimen(kind);
         let sound = specimen.sound();
         for number in 0..10 {

@@ -25,7 +25,7 @@ use crate::{
     chat::Message,
     generation::collect,
     json::{Object, Path, Value},
-    turn::PreparedTurn,
+    turn::{Delivery, PreparedTurn},
     wire::{
         body::parse,
         chat_completions::types::{ChatCompletion, ChatCompletionRequest},
@@ -78,10 +78,9 @@ async fn create_batch_chat_completion(
         if delivery != AnswerDelivery::Json {
             return Err(refuse("stream", "streaming"));
         }
+        turn.delivery = Delivery::Together(count);
         turn.names.push(format!("{id}_{index}").into());
         let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
-        // The answers go out as one, and are about equally long.
-        api.turns.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), count))?;
         all.push(prepared);
         envelopes.push(ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown));
     }

@@ -277,7 +277,7 @@ impl NativeEngine {
         let (sender, receiver) = self.backlog.channel(request.prompt_token_ids.len(), ticket.arrived, on_room);
         let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
         let seed = self.seed.wrapping_add(id);
-        let entry = Entry { id, turn: ticket.turn.clone(), arrived: ticket.arrived, seed };
+        let entry = Entry { id, claimant: ticket.claimant.clone(), arrived: ticket.arrived, seed };
         let outputs = Outputs { ticket, receiver, commands, status, ended: false };
         let start = Command::Start { entry, request, outputs: sender };
         self.commands.send(start).map_err(|_| gone())?;

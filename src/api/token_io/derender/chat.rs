@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, at_most_one, known_prompt, usage};
+use super::{Script, at_most_one, known_prompt, limits, plain_sampling, shown_model, usage};
 use crate::{
     TokenId,
     api::{
@@ -16,14 +16,12 @@ use crate::{
             shown::ShownInChat,
         },
         http::{caller::Caller, json_body::JsonBody},
-        token_io::derender::limits,
     },
     turn::Sampling,
     wire::{
         answer::output::{DetailedUsage, Usage, created},
         chat_completions::types::{ChatCompletion, ChatCompletionRequest, ChunkToolCall},
         error::{ApiError, validation::missing_of},
-        fields::sampling::SamplingFields,
         token_io::{
             derender::{
                 DerenderChatRequest, DerenderedChat, DerenderedChatChunk, StreamState, WholeChatChoice, WholeChatChunk,
@@ -80,9 +78,7 @@ struct Derendering {
 impl Derendering {
     fn new(request: Option<ChatCompletionRequest>, api: &Api) -> Result<Self, ApiError> {
         let Some(request) = request else {
-            let sampling =
-                SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())?;
-            return Ok(Self { sampling, shown: ShownInChat::plain(api) });
+            return Ok(Self { sampling: plain_sampling(api)?, shown: ShownInChat::plain(api) });
         };
         let turn = ChatTurn::new(request, &Caller::default(), api)?;
         Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
@@ -120,7 +116,7 @@ fn whole(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     let known = prompt.filter(|_| how.sampling.return_token_ids).map(<[_]>::to_vec);
     let answer = envelope.answer(Vec::new())?;
     Ok(ChatCompletion {
-        model: request.model.filter(|model| !model.is_empty()).unwrap_or(answer.model),
+        model: shown_model(request.model, api),
         choices,
         usage: DetailedUsage::new(Usage::new(request.prompt_tokens.unwrap_or(0) as usize, sampled), None),
         prompt_logprobs: response.prompt_logprobs.take(),
@@ -147,12 +143,11 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     for given in &chunk.choices {
         choices.push(whole_choice(api, how, &mut state, given, &envelope)?);
     }
-    let model = request.model.filter(|model| !model.is_empty()).unwrap_or_else(|| api.models.name().to_owned());
     let chunk = WholeChatChunk {
         id: chunk.request_id,
         object: "chat.completion.chunk",
         created: created(),
-        model,
+        model: shown_model(request.model, api),
         choices,
         usage: usage(chunk.usage, request.prompt_tokens),
         system_fingerprint: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Script, at_most_one, known_prompt, usage};
+use super::{Script, at_most_one, known_prompt, limits, plain_sampling, shown_model, usage};
 use crate::{
     TokenId,
     api::{
@@ -16,7 +16,6 @@ use crate::{
         },
         fields::delivery::AnswerDelivery,
         http::{caller::Caller, json_body::JsonBody},
-        token_io::derender::limits,
     },
     json::Path,
     wire::{
@@ -26,7 +25,7 @@ use crate::{
             ApiError,
             validation::{missing_of, not_a_list},
         },
-        fields::sampling::{MAX_N, SamplingFields},
+        fields::sampling::MAX_N,
         token_io::{
             derender::{
                 DerenderCompletionRequest, DerenderedCompletion, DerenderedCompletionChunk, PromptIds, PromptTokens,
@@ -72,12 +71,10 @@ async fn derender_completion(
 /// Resolves how ids become an answer: as the request says, or by the defaults.
 async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<CompletionTurn, ApiError> {
     let Some(mut request) = request else {
-        let sampling =
-            SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())?;
         return Ok(CompletionTurn {
             id: String::new(),
             prompts: Vec::new(),
-            sampling,
+            sampling: plain_sampling(api)?,
             logprobs: None,
             delivery: AnswerDelivery::Json,
             echo: false,
@@ -147,7 +144,7 @@ fn whole(
     }
     let answer = envelope.answer(&[])?;
     Ok(CompletionAnswer {
-        model: request.model.filter(|model| !model.is_empty()).unwrap_or(answer.model),
+        model: shown_model(request.model, api),
         choices,
         usage: DetailedUsage::new(Usage::new(prompt_tokens, sampled), None),
         ..answer
@@ -229,12 +226,11 @@ fn piece(
             text: completion.text,
         });
     }
-    let model = request.model.filter(|model| !model.is_empty()).unwrap_or_else(|| api.models.name().to_owned());
     let chunk = WholeCompletionChunk {
         id: chunk.request_id,
         object: "text_completion",
         created: created(),
-        model,
+        model: shown_model(request.model, api),
         choices,
         usage: usage(chunk.usage, prompt_tokens),
         system_fingerprint: None,

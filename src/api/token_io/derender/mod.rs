@@ -19,6 +19,7 @@ use crate::{
     wire::{
         answer::output::{DetailedUsage, Usage},
         error::ApiError,
+        fields::sampling::SamplingFields,
         token_io::{
             derender::StreamState,
             given::{GivenChoice, GivenUsage, Limits, ToldCount},
@@ -145,6 +146,16 @@ impl Script {
         completion.finish = finish;
         Ok(completion)
     }
+}
+
+/// Returns how ids become an answer where the request that was rendered is not given.
+fn plain_sampling(api: &Api) -> Result<Sampling, ApiError> {
+    SamplingFields::default().resolve(None, None, &api.turns.policies.sampling, api.turns.tokenizer())
+}
+
+/// Returns the name of the model that an answer shows: the one that was asked for, or the server's.
+fn shown_model(asked: Option<String>, api: &Api) -> String {
+    asked.filter(|model| !model.is_empty()).unwrap_or_else(|| api.models.name().to_owned())
 }
 
 /// Returns the limits that no answer of this server exceeds.

@@ -5,10 +5,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{
-    buffer::TensorKind,
-    shared::{Run, StepShared},
-};
+use super::{buffer::TensorKind, shared::Run};
 use crate::engine::native::backend::{BLOCK_TOKENS, CacheShape, NoRoom};
 
 /// Bytes that a thread reads of a key at a time.
@@ -57,25 +54,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes the keys and values of all rows of a step, which begin at number `first` of each; remembers in `shared` which
-    /// are not finite.
-    pub(super) fn write(&self, states: &Tensor, first: usize, shared: &mut StepShared) -> Result<()> {
-        #[cfg(feature = "cuda")]
-        if super::kernels::serve(self) {
-            return super::kernels::write_cache(states, first, self, shared);
-        }
-        let CacheShape { heads, head_dim } = self.shape();
-        let (rows, width) = (states.dim(0)?, heads * head_dim);
-        let new = states.narrow(1, first, 2 * width)?.to_dtype(self.keys.dtype())?.contiguous()?;
-        // Zero times a number is zero, and zero times what is not finite is NaN.
-        let zeros = (new.to_dtype(DType::F32)? * 0.0)?.sum(1)?;
-        shared.broken = (&shared.broken + zeros)?;
-        let new = new.reshape((rows, 2 * heads, head_dim))?;
-        self.write_runs(&new.narrow(1, 0, heads)?, &new.narrow(1, heads, heads)?, shared.runs())
-    }
-
     /// Writes keys and values, each `[rows, heads, head_dim]`, a run at a time.
-    fn write_runs(&self, keys: &Tensor, values: &Tensor, runs: &[Run]) -> Result<()> {
+    pub(super) fn write_runs(&self, keys: &Tensor, values: &Tensor, runs: &[Run]) -> Result<()> {
         let (_, heads, parts, _, x) = self.keys.dims5()?;
         for run in runs {
             let new = keys.narrow(0, run.row, run.tokens)?.contiguous()?.reshape((run.tokens, heads, parts, x))?;

@@ -5,18 +5,11 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::Pool;
+use super::{Pool, summaries::Summaries};
 use crate::{
     engine::native::backend::Consumer,
     sampling::{OwnedSummary, SKIM_BLOCK, Summary},
 };
-
-/// Summaries of some rows: for each of them as many numbers of each kind as a row has blocks.
-pub(super) struct Summaries {
-    pub(super) maxima: Vec<f32>,
-    pub(super) raw: Vec<f64>,
-    pub(super) scaled: Vec<f64>,
-}
 
 /// Gives the consumer all rows of `logits`, the first of which is its row `first`.
 pub(super) fn consume(logits: &Tensor, first: usize, pool: &mut Pool, consumer: &dyn Consumer) -> Result<()> {

@@ -14,6 +14,7 @@
 mod attention;
 mod buffer;
 mod cache;
+mod cache_writes;
 mod elementwise;
 mod gpu;
 #[cfg(feature = "cuda")]
@@ -21,6 +22,7 @@ mod kernels;
 mod logits;
 mod products;
 mod shared;
+mod summaries;
 #[cfg(test)]
 mod tests;
 

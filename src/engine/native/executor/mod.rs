@@ -29,7 +29,7 @@ use crate::{
         EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest, WeightsInUse,
         backlog::Sender as Outputs,
         meters::{EngineMeters, RequestTimes},
-        turns::Turn,
+        turns::Claimant,
     },
     sampling::{SampleError, SampledToken, SequenceSampler},
 };
@@ -54,7 +54,7 @@ pub(super) enum Command {
 pub(super) struct Entry {
     pub(super) id: SequenceId,
     /// Whose turn the sequence takes.
-    pub(super) turn: Turn,
+    pub(super) claimant: Claimant,
     /// When the request came.
     pub(super) arrived: Instant,
     /// The seed of a request that brings none.
@@ -212,13 +212,13 @@ impl<B: Backend> Executor<B> {
     }
 
     fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
-        let Entry { id, turn, arrived, seed } = entry;
+        let Entry { id, claimant, arrived, seed } = entry;
         let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, cache_salt } = request;
         // In a prompt of one token there is nothing to score.
         let prompt_logprobs = prompt_logprobs.filter(|_| prompt.len() > 1);
         self.scheduler.add(NewSequence {
             id,
-            turn,
+            claimant,
             prompt_token_ids: prompt.to_vec(),
             max_tokens: sampling.max_tokens,
             salt: cache_salt,

@@ -71,14 +71,14 @@ impl Scheduler {
         let mut seated = Vec::new();
         let mut shares = self.shares(plan);
         while *budget > 0
-            && let Some((turn, number)) = self.waiting.next(&passed)
+            && let Some((claimant, number)) = self.waiting.next(&passed)
         {
-            let turn = turn.clone();
-            if shares.are_used_up(turn.request) {
-                passed.pass_all(turn.request);
+            let claimant = claimant.clone();
+            if shares.are_used_up(claimant.request) {
+                passed.pass_all(claimant.request);
                 continue;
             }
-            let owing = self.waiting.owing(&turn);
+            let owing = self.waiting.owing(&claimant);
             // Who had to make room now would only be in the way again.
             if plan.preempted > 0 && owing.is_none() {
                 break;
@@ -89,7 +89,7 @@ impl Scheduler {
             let Some(sequence) = self.waiting.get(number) else { break };
             let found = self.find(sequence);
             if self.is_pending(sequence, &found, &pending) {
-                passed.pass(turn.request, number);
+                passed.pass(claimant.request, number);
                 continue;
             }
             let started =
@@ -98,13 +98,13 @@ impl Scheduler {
                 let Some(sequence) = self.running.iter().find(|sequence| sequence.id == number) else { break };
                 let tokens = sequence.remaining().min(*budget).min(most);
                 *budget -= tokens;
-                shares.give(turn.request, tokens);
+                shares.give(claimant.request, tokens);
                 pending.extend(hashes_to_come(sequence));
                 plan.work.push(work(sequence, tokens));
                 seated.push(number);
                 continue;
             }
-            let youngest = owing.and_then(|owing| self.running.iter().rfind(|running| running.turn == owing));
+            let youngest = owing.and_then(|owing| self.running.iter().rfind(|running| running.claimant == owing));
             match youngest.map(|sequence| sequence.id).filter(|id| !seated.contains(id)) {
                 Some(youngest) => self.preempt(youngest, plan, budget),
                 None => break,
@@ -116,7 +116,7 @@ impl Scheduler {
     fn shares(&self, plan: &Plan) -> Shares {
         let mut shares = Shares::new(self.most_sequences(), self.longest_piece());
         let requests: HashMap<SequenceId, u64> =
-            self.running.iter().map(|sequence| (sequence.id, sequence.turn.request)).collect();
+            self.running.iter().map(|sequence| (sequence.id, sequence.claimant.request)).collect();
         for work in &plan.work {
             if let Some(request) = requests.get(&work.id) {
                 shares.give(*request, work.token_ids.len());

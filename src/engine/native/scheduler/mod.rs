@@ -123,7 +123,7 @@ impl Scheduler {
     pub(crate) fn add(&mut self, new: NewSequence) {
         debug_assert!(new.prompt_token_ids.len() + new.max_tokens <= self.longest_sequence() + 1, "checked before");
         let before = self.waiting.requests();
-        self.waiting.wait(new.turn.clone(), new.id, Sequence::new(new));
+        self.waiting.wait(new.claimant.clone(), new.id, Sequence::new(new));
         self.newcomer |= before > 0 && self.waiting.requests() > before;
     }
 
@@ -176,7 +176,7 @@ impl Scheduler {
         if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
             let mut sequence = self.running.remove(index);
             release(&mut self.cache, &mut sequence);
-            self.waiting.rise(&sequence.turn);
+            self.waiting.rise(&sequence.claimant);
             return true;
         }
         if let Some(index) = self.paused.iter().position(|sequence| sequence.id == id) {

@@ -10,7 +10,7 @@ impl Scheduler {
     pub(crate) fn pause(&mut self, id: SequenceId) {
         if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
             let sequence = self.running.remove(index);
-            self.waiting.rise(&sequence.turn);
+            self.waiting.rise(&sequence.claimant);
             self.paused.push(sequence);
         }
     }
@@ -23,7 +23,7 @@ impl Scheduler {
         if !goes_on {
             release(&mut self.cache, &mut sequence);
         }
-        self.waiting.wait(sequence.turn.clone(), id, sequence);
+        self.waiting.wait(sequence.claimant.clone(), id, sequence);
         if goes_on && let Some((_, sequence)) = self.waiting.seat(id) {
             let place = self.running.partition_point(|running| running.id < id);
             self.running.insert(place, sequence);

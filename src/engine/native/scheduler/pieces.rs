@@ -81,10 +81,10 @@ impl Scheduler {
         let of_party = self.most_rows_of_a_party();
         if rows.len() > of_request.min(self.bounds.max_num_batched_tokens / 2) {
             rows.sort_by_key(|row| (row.step, row.id));
-            let in_request = ranks(rows.iter().map(|row| row.turn.request));
+            let in_request = ranks(rows.iter().map(|row| row.claimant.request));
             let mut ranked: Vec<_> = in_request.into_iter().zip(rows).filter(|(rank, _)| *rank < of_request).collect();
             ranked.sort_by_key(|(rank, row)| (*rank, row.step, row.id));
-            let in_party = ranks(ranked.iter().map(|(_, row)| &row.turn.party));
+            let in_party = ranks(ranked.iter().map(|(_, row)| &row.claimant.party));
             let mut ranked: Vec<_> = in_party.into_iter().zip(ranked).filter(|(rank, _)| *rank < of_party).collect();
             ranked.sort_by_key(|(rank, (_, row))| (*rank, row.step, row.id));
             rows = ranked.into_iter().map(|(_, (_, row))| row).collect();
@@ -152,7 +152,7 @@ impl Scheduler {
     fn prompts_in_line(&self) -> Vec<(SequenceId, usize)> {
         let prompts = self.running.iter().filter(|sequence| sequence.is_prefilling());
         let mut prompts: Vec<_> = prompts
-            .map(|sequence| (self.waiting.prompt_place(&sequence.turn), sequence.id, sequence.remaining()))
+            .map(|sequence| (self.waiting.prompt_place(&sequence.claimant), sequence.id, sequence.remaining()))
             .collect();
         prompts.sort_unstable();
         prompts.into_iter().map(|(_, id, remaining)| (id, remaining)).collect()
@@ -205,7 +205,7 @@ impl Scheduler {
             if self.reclaim(plan) {
                 continue;
             }
-            let excess = |sequence: &Sequence| (self.waiting.excess(&sequence.turn), sequence.id);
+            let excess = |sequence: &Sequence| (self.waiting.excess(&sequence.claimant), sequence.id);
             let Some((_, last)) = self.running.iter().map(excess).max() else { return false };
             self.preempt(last, plan, budget);
         }
@@ -226,9 +226,9 @@ impl Scheduler {
 
     /// Puts a sequence that ran back among those that wait.
     pub(super) fn requeue(&mut self, sequence: Sequence) {
-        let turn = sequence.turn.clone();
-        self.waiting.wait(turn.clone(), sequence.id, sequence);
-        self.waiting.rise(&turn);
+        let claimant = sequence.claimant.clone();
+        self.waiting.wait(claimant.clone(), sequence.id, sequence);
+        self.waiting.rise(&claimant);
     }
 
     /// Remembers who was served.
@@ -236,7 +236,7 @@ impl Scheduler {
         for work in &plan.work {
             let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) else { continue };
             if sequence.is_prefilling() {
-                self.waiting.compute(&sequence.turn, work.token_ids.len());
+                self.waiting.compute(&sequence.claimant, work.token_ids.len());
             }
             sequence.step = self.step;
         }

@@ -9,7 +9,7 @@ use crate::{
             backend::BLOCK_TOKENS,
             kv_cache::{BlockHash, BlockId},
         },
-        turns::Turn,
+        turns::Claimant,
     },
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct NewSequence {
     /// See [`SequenceId`].
     pub(crate) id: SequenceId,
     /// Whose turn it takes.
-    pub(crate) turn: Turn,
+    pub(crate) claimant: Claimant,
     /// At least one.
     pub(crate) prompt_token_ids: Vec<TokenId>,
     /// Tokens to sample at most.
@@ -37,7 +37,7 @@ pub(crate) struct NewSequence {
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: SequenceId,
-    pub(super) turn: Turn,
+    pub(super) claimant: Claimant,
     /// The step that it was last a part of.
     pub(super) step: u64,
     /// Prompt and output.
@@ -64,7 +64,7 @@ impl Sequence {
     pub(super) fn new(new: NewSequence) -> Self {
         Self {
             id: new.id,
-            turn: new.turn,
+            claimant: new.claimant,
             step: 0,
             prompt_len: new.prompt_token_ids.len(),
             token_ids: new.prompt_token_ids,

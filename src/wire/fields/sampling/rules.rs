@@ -4,9 +4,11 @@
 use crate::{
     json::Node,
     pydantic::{
-        Schema::{self, Dict, Float, Int, IntIn, List, Literal, Nullable, Object, ShortList, Str, Text, Union},
+        Field,
+        Schema::{self, Bool, Dict, Float, Int, IntIn, List, Literal, Nullable, Object, ShortList, Str, Text, Union},
         Shape::Dataclass,
         branch, optional,
+        scalars::{INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR},
     },
     wire::fields::before::{Checked, is_minus_one, is_true, not_negative, refuse},
 };
@@ -30,6 +32,46 @@ pub(crate) const REPETITION_DETECTION: Schema = Nullable(&Object(
     Dataclass("RepetitionDetectionParams"),
     &[optional("max_pattern_size", Int), optional("min_pattern_size", Int), optional("min_count", Int)],
 ));
+
+/// How tokens are drawn, how long an answer may be, and how it is decoded, as chats and completions have it.
+pub(crate) const SAMPLER: [Field; 14] = [
+    optional("use_beam_search", Bool),
+    optional("top_k", NULLABLE_INT),
+    optional("min_p", NULLABLE_FLOAT),
+    optional("repetition_penalty", NULLABLE_FLOAT),
+    optional("watermarking", NULLABLE_BOOL),
+    optional("length_penalty", Float),
+    optional("stop_token_ids", NULLABLE_IDS),
+    optional("include_stop_str_in_output", Bool),
+    optional("ignore_eos", Bool),
+    optional("min_tokens", Int),
+    optional("skip_special_tokens", Bool),
+    optional("spaces_between_special_tokens", Bool),
+    optional("truncate_prompt_tokens", TRUNCATE_PROMPT_TOKENS),
+    optional("truncation_side", TRUNCATION_SIDE),
+];
+
+/// How a request is named, and what its answer shows of ids, as chats and completions have it.
+pub(crate) const REQUEST: [Field; 7] = [
+    optional("priority", INT64),
+    optional("request_id", Str),
+    optional("session_id", NULLABLE_STR),
+    optional("return_tokens_as_token_ids", NULLABLE_BOOL),
+    optional("return_token_ids", NULLABLE_BOOL),
+    optional("routed_experts_prompt_start", IntIn(0, None)),
+    optional("return_token_offsets", NULLABLE_BOOL),
+];
+
+/// What vLLM's own extensions take, as chats and completions have it.
+pub(crate) const EXTENSIONS: [Field; 7] = [
+    optional("mm_payload", MM_PAYLOAD),
+    optional("return_mm_kwargs", NULLABLE_BOOL),
+    optional("cache_salt", CACHE_SALT),
+    optional("kv_transfer_params", NULLABLE_DICT),
+    optional("ec_transfer_params", NULLABLE_DICT),
+    optional("vllm_xargs", XARGS),
+    optional("repetition_detection", REPETITION_DETECTION),
+];
 
 /// The refusal of log-probs of a prompt in a stream.
 pub(crate) const NO_PROMPT_LOGPROBS: &str = "`prompt_logprobs` are not available when `stream=True`.";

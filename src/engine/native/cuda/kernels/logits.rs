@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
-    super::logits::Summaries,
+    super::summaries::Summaries,
     address, device,
     launch::{Argument, Kernels, Launch, narrow},
     sums_of,

@@ -5,23 +5,29 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::{super::*, new, prompt, scheduler, shares, step};
-use crate::engine::turns::{Party, TOKENS_OF_A_TURN, Turn};
+use crate::engine::turns::{Claimant, Party, TOKENS_OF_A_TURN};
 
 /// Queues the sequences of a request, whose prompts of `length` tokens have nothing in common.
-fn add(scheduler: &mut Scheduler, turn: &Turn, ids: std::ops::Range<SequenceId>, length: usize, max_tokens: usize) {
+fn add(
+    scheduler: &mut Scheduler,
+    claimant: &Claimant,
+    ids: std::ops::Range<SequenceId>,
+    length: usize,
+    max_tokens: usize,
+) {
     for id in ids {
         let own = TokenId::try_from(id).unwrap() + 8;
         let prompt: Vec<TokenId> = (0..).take(length).map(|place| place * 1_000 + own).collect();
-        scheduler.add(NewSequence { turn: turn.clone(), ..new(id, &prompt, max_tokens) });
+        scheduler.add(NewSequence { claimant: claimant.clone(), ..new(id, &prompt, max_tokens) });
     }
 }
 
-fn request(id: SequenceId) -> Turn {
-    Turn::new(None, id)
+fn request(id: SequenceId) -> Claimant {
+    Claimant::new(None, id)
 }
 
-fn client(name: &str, request: SequenceId) -> Turn {
-    Turn::new(Some(Party::Client(name.into())), request)
+fn client(name: &str, request: SequenceId) -> Claimant {
+    Claimant::new(Some(Party::Client(name.into())), request)
 }
 
 #[test]
@@ -153,19 +159,19 @@ fn a_group_of_samples_runs_as_a_group() {
         let prompt: Vec<TokenId> = prompt(40).iter().map(|token| token + group * 100).collect();
         let first = u64::from(group) * 16;
         for id in first..first + 16 {
-            scheduler.add(NewSequence { turn: request(first), ..new(id, &prompt, 9) });
+            scheduler.add(NewSequence { claimant: request(first), ..new(id, &prompt, 9) });
         }
     }
     (0..6).for_each(|_| _ = step(&mut scheduler));
     let groups: std::collections::BTreeSet<_> =
-        scheduler.running.iter().map(|sequence| sequence.turn.request).collect();
+        scheduler.running.iter().map(|sequence| sequence.claimant.request).collect();
     assert!(scheduler.running.len() == 256 && groups.len() <= 24, "{groups:?}");
 }
 
 /// A party: what it asks for at once, and how that is split into requests.
-fn party(name: &str, first: SequenceId, sequences: u64, requests: u64) -> Vec<(SequenceId, Turn)> {
-    let turn = |id: SequenceId| client(name, first + (id - first) / sequences.div_ceil(requests));
-    (first..first + sequences).map(|id| (id, turn(id))).collect()
+fn party(name: &str, first: SequenceId, sequences: u64, requests: u64) -> Vec<(SequenceId, Claimant)> {
+    let claimant = |id: SequenceId| client(name, first + (id - first) / sequences.div_ceil(requests));
+    (first..first + sequences).map(|id| (id, claimant(id))).collect()
 }
 
 proptest! {
@@ -182,8 +188,8 @@ proptest! {
         let mut scheduler = scheduler(4_000, seats, budget);
         let (mut owners, mut next) = (HashMap::new(), 0);
         for (index, (sequences, requests)) in sequences.iter().enumerate() {
-            for (id, turn) in party(&index.to_string(), next, *sequences, *requests) {
-                add(&mut scheduler, &turn, id..id + 1, length, max_tokens);
+            for (id, claimant) in party(&index.to_string(), next, *sequences, *requests) {
+                add(&mut scheduler, &claimant, id..id + 1, length, max_tokens);
                 owners.insert(id, index);
             }
             next += sequences;

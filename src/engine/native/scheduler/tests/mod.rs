@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::turns::{Party, Turn};
+use crate::engine::turns::{Claimant, Party};
 
 /// What a slot holds: every token from the start of its sequence to its own, the weights, and whether they read what
 /// other weights had written.
@@ -69,7 +69,7 @@ pub(super) fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_toke
 pub(super) fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewSequence {
     NewSequence {
         id,
-        turn: Turn::new(None, id),
+        claimant: Claimant::new(None, id),
         prompt_token_ids: prompt.to_vec(),
         max_tokens,
         salt: None,
@@ -348,10 +348,14 @@ impl Simulation {
                 // Three families of prompts, so that many begin alike.
                 let token_ids: Vec<TokenId> =
                     (0..).take(length).map(|id| if id < 40 { 0 } else { id * prompt }).collect();
-                let turn = Turn::new(party.map(|party| Party::Client(party.to_string().into())), self.next);
+                let claimant = Claimant::new(party.map(|party| Party::Client(party.to_string().into())), self.next);
                 for id in self.next..self.next + sequences {
-                    let turn = turn.clone();
-                    self.scheduler.add(NewSequence { turn, scores_prompt: scores, ..new(id, &token_ids, max_tokens) });
+                    let claimant = claimant.clone();
+                    self.scheduler.add(NewSequence {
+                        claimant,
+                        scores_prompt: scores,
+                        ..new(id, &token_ids, max_tokens)
+                    });
                     self.lengths.insert(id, length + max_tokens);
                     self.tokens.insert(id, token_ids.clone());
                 }
