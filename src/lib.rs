@@ -140,10 +140,6 @@ mod structured;
 mod telemetry;
 mod tokenizer;
 mod turn;
-#[cfg_attr(
-    not(any(test, feature = "internals")),
-    expect(dead_code, unused_imports, reason = "no endpoint takes streams or deltas yet")
-)]
 mod weights;
 mod wire;
 

@@ -117,8 +117,7 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
     if required_text(&fields, "action")? != "checksum" {
         return Err(AdminError::not_here("of /weights_checker only the action `checksum` is served; see /weight_checker"));
     }
-    let control = Arc::clone(&admin.control);
-    let checksums = to_the_end(async move { control.checksums().await }).await?;
+    let (checksums, _) = weights::checksums(&admin).await?;
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))
 }
 

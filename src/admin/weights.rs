@@ -1,9 +1,15 @@
 //! Weights that come in, in vLLM's words and prime-rl's.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use axum::{
-    extract::State,
+    body::Body,
+    extract::{FromRequest, Request, State},
+    http::header::CONTENT_TYPE,
     response::Response,
     routing::{MethodRouter, get},
 };
@@ -12,11 +18,15 @@ use serde_json::{Map, Value, json};
 use super::{
     AdminError, Answered, Shared,
     body::{Fields, RequiredFields, missing, required_text, text_of},
-    json as answer, posted, to_the_end,
+    error::failed,
+    json as answer, posted,
+    query::Parameters,
+    to_the_end,
 };
 use crate::{
     control::{Update, Updated},
     engine::NewWeights,
+    weights::checksum::Checksum,
 };
 
 /// What to use where a trainer wants to send its weights from memory to memory.
@@ -33,6 +43,8 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/start_draft_weight_update", posted(start_draft)),
         ("/update_weights", posted(update)),
         ("/finish_weight_update", posted(finish)),
+        ("/fetch_weights", posted(fetch)),
+        ("/pull_weights", posted(pull)),
         ("/update_weight_version", posted(relabel)),
         ("/weight_info", get(weight_info)),
         ("/weight_checker", posted(weight_checker)),
@@ -81,8 +93,15 @@ async fn start_draft() -> AdminError {
     AdminError::not_here("there is no draft model here")
 }
 
-/// `POST /update_weights`: prime-rl's body is an update of its own, vLLM's a part of one that was started.
-async fn update(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+/// `POST /update_weights`: prime-rl's body is an update of its own, vLLM's a part of one that was started; a file of
+/// safetensors is either.
+async fn update(State(admin): State<Shared>, query: Parameters, request: Request) -> Answered {
+    let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if media_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/octet-stream") {
+        let label = query.get("weight_version").map(str::to_owned);
+        return update_from_body(admin, request.into_body(), label).await;
+    }
+    let RequiredFields(fields) = RequiredFields::from_request(request, &()).await?;
     if fields.contains_key("update_info") {
         return update_part(admin, &fields).await;
     }
@@ -96,6 +115,48 @@ async fn update(State(admin): State<Shared>, RequiredFields(fields): RequiredFie
         Some(Value::Null) => Err(AdminError::field("body.weight_dir", NOT_FROM_MEMORY)),
         Some(_) => Err(AdminError::field("body.weight_dir", "`weight_dir` must be a string")),
         None => Err(missing(&fields, "update_info")),
+    }
+}
+
+async fn update_from_body(admin: Shared, body: Body, label: Option<String>) -> Answered {
+    let control = Arc::clone(&admin.control);
+    let pieces = body.into_data_stream();
+    let updated = to_the_end(async move { control.update_from_stream(pieces, label.map(Into::into)).await }).await?;
+    Ok(answer(updated.map_or_else(|| json!({ "message": "Weights updated" }), |updated| told(&updated))))
+}
+
+/// The directory and version of deltas, in SkyRL's words.
+fn published(fields: &Map<String, Value>) -> Result<Option<(PathBuf, u64)>, AdminError> {
+    let Some(version) = fields.get("target_version").filter(|version| !version.is_null()) else { return Ok(None) };
+    let number = version.as_u64().or_else(|| version.as_str()?.parse().ok());
+    let number = number.ok_or_else(|| AdminError::field("body.target_version", "`target_version` must be a number"))?;
+    let Some(directory) = fields.get("sync_dir").and_then(Value::as_str) else {
+        return Err(AdminError::field("body.sync_dir", "deltas are read from `sync_dir`, a directory; no `uri` is fetched"));
+    };
+    Ok(Some((PathBuf::from(directory), number)))
+}
+
+/// `POST /fetch_weights`, of SkyRL: looks whether all deltas that lead to a version are there and whole.
+async fn fetch(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let Some((directory, version)) = published(&fields)? else {
+        return Err(AdminError::field("body.target_version", "'target_version' is required"));
+    };
+    let control = Arc::clone(&admin.control);
+    to_the_end(async move { control.pull(directory.clone(), directory, version).await }).await?;
+    let one = json!({ "status": "ok", "target_version": version, "stats": {} });
+    Ok(answer(json!({ "status": "ok", "result": [one] })))
+}
+
+/// `POST /pull_weights`, of slime: the same; what it calls its local checkpoint is not written.
+async fn pull(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
+    let local = PathBuf::from(required_text(&fields, "local_checkpoint_dir")?);
+    let source = PathBuf::from(required_text(&fields, "source_dir")?);
+    let version = required_text(&fields, "target_version")?;
+    let version = version.parse().map_err(|_| AdminError::field("body.target_version", "`target_version` must be a number"))?;
+    let control = Arc::clone(&admin.control);
+    match to_the_end(async move { control.pull(local, source, version).await }).await {
+        Ok(()) => Ok(answer(json!({ "success": true, "message": "Success." }))),
+        Err(error) => Ok(failed(&error, json!({ "success": false, "message": error.message() }))),
     }
 }
 
@@ -115,6 +176,13 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
         Value::Array(parts) if parts.iter().all(Value::is_object) => parts.iter().filter_map(Value::as_object).collect(),
         _ => return Err(AdminError::field("body.update_info", "`update_info` must be an object, or a list of objects")),
     };
+    if let [part] = &parts[..]
+        && let Some((directory, version)) = published(part)?
+    {
+        let control = Arc::clone(&admin.control);
+        to_the_end(async move { control.write_version(directory, version).await }).await?;
+        return Ok(answer(json!({ "message": "Weights updated" })));
+    }
     let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
     let Some(paths) = paths else { return Err(AdminError::not_here(NOT_FROM_MEMORY)) };
     let control = Arc::clone(&admin.control);
@@ -153,15 +221,21 @@ async fn weight_info(State(admin): State<Shared>) -> Response {
     answer(json!({ "weight_version": &*weights.label, "updates": weights.number }))
 }
 
+/// The checksums of all tensors, by name, and that of the model.
+pub(super) async fn checksums(admin: &Shared) -> Result<(BTreeMap<String, String>, String), AdminError> {
+    let control = Arc::clone(&admin.control);
+    let checksums = to_the_end(async move { control.checksums().await }).await?;
+    let model = Checksum::of_model(&checksums).to_string();
+    Ok((checksums.into_iter().map(|(name, checksum)| (name, checksum.to_string())).collect(), model))
+}
+
 /// `POST /weight_checker`: checksums of all tensors, or how they differ from those that a trainer has.
 async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
     let action = required_text(&fields, "action")?;
-    let control = Arc::clone(&admin.control);
-    let checksums = || to_the_end(async move { control.checksums().await });
     match action.as_str() {
         "checksum" => {
-            let checksums = checksums().await?;
-            Ok(answer(json!({ "checksums": checksums })))
+            let (tensors, model) = checksums(&admin).await?;
+            Ok(answer(json!({ "checksums": tensors, "model": model })))
         }
         // vLLM forgets the baseline that it keeps; here it comes with each comparison.
         "reset" => Ok(answer(json!({ "status": "reset" }))),
@@ -169,11 +243,11 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
             let Some(Value::Object(baseline)) = fields.get("baseline") else {
                 return Err(AdminError::bad("action='compare' requires a 'baseline' object"));
             };
-            let checksums = checksums().await?;
+            let (checksums, _) = checksums(&admin).await?;
             let differs = |name: &&String| {
                 baseline.get(*name).and_then(Value::as_str) != checksums.get(*name).map(String::as_str)
             };
-            let names: std::collections::BTreeSet<&String> = baseline.keys().chain(checksums.keys()).collect();
+            let names: BTreeSet<&String> = baseline.keys().chain(checksums.keys()).collect();
             let mismatches: Vec<&String> = names.into_iter().filter(differs).collect();
             Ok(answer(json!({ "match": mismatches.is_empty(), "mismatches": mismatches })))
         }

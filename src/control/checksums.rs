@@ -5,15 +5,18 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::Mutex;
 
 use super::{Control, ControlError};
-use crate::engine::{TensorInfo, UpdateError, Visit};
+use crate::{
+    engine::{TensorInfo, UpdateError, Visit},
+    weights::checksum::{Checksum, TensorHasher},
+};
 
 impl Control {
-    /// Returns the BLAKE3 checksum of every tensor, by name: of its bytes as the engine holds them.
+    /// Returns the checksum of every tensor, by name: of its name, type, shape and bytes as the engine holds them.
     ///
     /// # Errors
     ///
     /// If the engine cannot read its weights.
-    pub async fn checksums(&self) -> Result<BTreeMap<String, String>, ControlError> {
+    pub async fn checksums(&self) -> Result<BTreeMap<String, Checksum>, ControlError> {
         let engine = self.of_engine("read its weights")?;
         if engine.lacking() > 0 {
             let missing = engine.lacking();
@@ -23,7 +26,9 @@ impl Control {
         let sums = Arc::new(Mutex::new(BTreeMap::new()));
         let kept = Arc::clone(&sums);
         let visit: Visit = Box::new(move |tensor: &TensorInfo, bytes: &[u8]| {
-            kept.lock().insert(tensor.name.clone(), blake3::hash(bytes).to_hex().to_string());
+            let mut hasher = TensorHasher::new(&tensor.name, tensor.dtype, &tensor.shape);
+            hasher.update(bytes);
+            kept.lock().insert(tensor.name.clone(), hasher.finish());
         });
         engine.read_weights(names, visit).await.map_err(UpdateError::from)?;
         let sums = std::mem::take(&mut *sums.lock());

@@ -13,11 +13,13 @@
 //! only while none of them holds the engine.
 
 mod checksums;
+mod deltas;
 mod pausing;
 mod sleeping;
+mod streaming;
 mod updating;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -92,13 +94,25 @@ pub struct Control {
 }
 
 /// The state that the server is in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     paused: Option<Paused>,
     asleep: Option<Asleep>,
     update: Option<Phase>,
+    /// The number that a trainer gives to the weights that are there; 0 for those that were loaded, `None` where nobody
+    /// knows.
+    trained: Option<u64>,
+    /// Directories that a trainer had brought up to a version, each with where its deltas are, and that version.
+    pulled: HashMap<PathBuf, (PathBuf, u64)>,
     /// Counts the pauses and updates, so that whoever waited knows whether its own is still the current one.
     calls: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let pulled = HashMap::new();
+        Self { paused: None, asleep: None, update: None, trained: Some(0), pulled, calls: 0 }
+    }
 }
 
 /// What is to be seen of the state.

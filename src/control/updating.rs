@@ -60,19 +60,27 @@ impl Control {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.idle().await?;
         let begun = Instant::now();
+        let source = self.source(&state, path).await?;
+        let label = label.or_else(|| source.version().map(|version| version.to_string().into()));
         engine.begin_update(self.policy.undo).await?;
-        self.show_update(&mut state, true);
-        let shown = path.display().to_string();
-        let outcome = async {
-            let written = engine.write_weights(NewWeights::Path(path)).await?;
+        self.show_update(true);
+        let outcome: Result<_, UpdateError> = async {
+            let written = source.write(engine).await?;
             let version = engine.finish_update(label, self.policy.on_weights_change).await?;
             Ok((written, version))
+        }
+        .await;
+        self.show_update(false);
+        let (written, version) = match outcome {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::warn!(%error, "the weights were not replaced");
+                // Where the engine found the fault, it has ended the update already.
+                engine.cancel_update().await?;
+                return Err(error.into());
+            }
         };
-        let outcome: Result<_, UpdateError> = outcome.await;
-        self.show_update(&mut state, false);
-        let (written, version) = outcome.inspect_err(|error| {
-            tracing::warn!(path = shown, %error, "the weights were not replaced");
-        })?;
+        state.trained = source.version().or_else(|| version.label.parse().ok());
         Ok(self.updated(version, written, begun))
     }
 
@@ -89,7 +97,7 @@ impl Control {
         if state.update.is_some() { Err(ACTIVE) } else { Ok(state) }
     }
 
-    fn show_update(&self, _state: &mut State, updating: bool) {
+    fn show_update(&self, updating: bool) {
         self.shown.lock().updating = updating;
     }
 
@@ -106,7 +114,7 @@ impl Control {
         state.calls += 1;
         let call = state.calls;
         state.update = Some(Phase { call, last: Instant::now(), written: Written::default() });
-        self.show_update(&mut state, true);
+        self.show_update(true);
         tokio::spawn(Arc::clone(self).watch(call));
         Ok(())
     }
@@ -150,7 +158,16 @@ impl Control {
         if state.update.is_none() {
             return Err(NOT_STARTED);
         }
-        let outcome = engine.write_weights(weights).await;
+        let outcome = match weights {
+            NewWeights::Tensors(_) => engine.write_weights(weights).await,
+            NewWeights::Path(path) => match self.source(&state, path).await {
+                Ok(source) => {
+                    state.trained = source.version();
+                    source.write(engine).await
+                }
+                Err(error) => Err(error),
+            },
+        };
         match (&outcome, &mut state.update) {
             (Ok(written), Some(phase)) => {
                 phase.last = Instant::now();
@@ -159,7 +176,8 @@ impl Control {
             }
             _ => {
                 state.update = None;
-                self.show_update(&mut state, false);
+                self.show_update(false);
+                engine.cancel_update().await?;
             }
         }
         Ok(outcome.inspect_err(|error| tracing::warn!(%error, "the weight update failed"))?)
@@ -174,8 +192,11 @@ impl Control {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
         let Some(phase) = state.update.take() else { return Err(NOT_MATCHING) };
-        self.show_update(&mut state, false);
+        self.show_update(false);
         let version = engine.finish_update(label, self.policy.on_weights_change).await?;
+        if let Ok(version) = version.label.parse() {
+            state.trained = Some(version);
+        }
         Ok(self.updated(version, phase.written, phase.last))
     }
 
@@ -192,7 +213,7 @@ impl Control {
             return Ok(());
         }
         state.update = None;
-        self.show_update(&mut state, false);
+        self.show_update(false);
         Ok(engine.cancel_update().await?)
     }
 

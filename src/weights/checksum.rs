@@ -26,19 +26,17 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{WeightDtype, WeightTensor};
+use super::WeightDtype;
+#[cfg(test)]
+use super::WeightTensor;
 
 /// A checksum of a tensor or of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum([u8; 32]);
 
 impl Checksum {
-    /// Its bytes.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
     /// Of a tensor that is in memory.
+    #[cfg(test)]
     pub fn of_tensor(tensor: &WeightTensor) -> Self {
         let mut hasher = TensorHasher::new(&tensor.name, tensor.dtype, &tensor.shape);
         hasher.update(&tensor.bytes);

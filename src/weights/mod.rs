@@ -5,7 +5,6 @@
 //!
 //! What is read here was written by others: it is used as it is, or refused with one sentence.
 
-mod checkpoint;
 pub mod checksum;
 pub mod delta;
 mod file;
@@ -14,9 +13,8 @@ mod stream;
 mod tensor;
 
 pub use self::{
-    checkpoint::Checkpoint,
     file::{FileError, SafetensorsFile},
     header::{Header, HeaderTensor, MOST_HEADER_BYTES},
-    stream::{SafetensorsStream, StreamError},
+    stream::SafetensorsStream,
     tensor::{Layout, WeightDtype, WeightTensor},
 };

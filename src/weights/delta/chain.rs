@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Delta, DeltaError, Version};
-use crate::weights::{Checkpoint, WeightTensor, header::shown};
+use crate::weights::WeightTensor;
 
 /// What the first delta of a chain is applied to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,31 +78,9 @@ impl Chain {
         self.deltas.iter().flat_map(Delta::tensors).map(|tensor| tensor.name).collect()
     }
 
-    /// Makes of a tensor's bytes at the [`start`](Self::start) those of the last version; see [`Delta::apply`].
-    pub fn apply(&self, name: &str, bytes: Vec<u8>) -> Result<Vec<u8>, DeltaError> {
-        self.deltas.iter().try_fold(bytes, |bytes, delta| delta.apply(name, bytes))
-    }
-}
-
-impl Chain {
-    /// The tensors that have to be replaced, as the last version has them, in the order of their names; each is read when it
-    /// is asked for. Where the chain starts at the weights that are there, `current` is a checkpoint of these, and all that
-    /// any delta changes is given. Where it starts at a checkpoint of its own, all of that is given.
-    pub fn updated<'a>(
-        &'a self,
-        current: &'a Checkpoint,
-    ) -> Result<impl Iterator<Item = Result<WeightTensor, DeltaError>> + 'a, DeltaError> {
-        let own = match &self.start {
-            Start::Current => None,
-            Start::Checkpoint(path) => Some(Checkpoint::open(path)?),
-        };
-        let mut names: BTreeSet<String> = self.changed().into_iter().map(str::to_owned).collect();
-        names.extend(own.iter().flat_map(Checkpoint::tensors).map(|tensor| tensor.name.clone()));
-        Ok(names.into_iter().map(move |name| {
-            let tensor = own.as_ref().unwrap_or(current).read(&name)?;
-            let tensor = tensor.ok_or_else(|| DeltaError::Absent(shown(&name)))?;
-            self.deltas.iter().try_fold(tensor, |tensor, delta| delta.apply_to(tensor))
-        }))
+    /// Makes of a tensor at the [`start`](Self::start) that of the last version; see [`Delta::apply_to`].
+    pub fn apply_to(&self, tensor: WeightTensor) -> Result<WeightTensor, DeltaError> {
+        self.deltas.iter().try_fold(tensor, |tensor, delta| delta.apply_to(tensor))
     }
 }
 

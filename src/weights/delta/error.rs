@@ -18,10 +18,8 @@ pub enum DeltaError {
         /// What is wrong.
         reason: String,
     },
-    /// A tensor changes that is not there.
-    #[error("tensor {0} is to be changed, and the checkpoint that is there does not have it")]
-    Absent(String),
     /// The directory holds all weights of a version instead of what changed.
+    #[cfg(test)]
     #[error("{} is a whole checkpoint, not a delta", .0.display())]
     Checkpoint(PathBuf),
     /// The bytes that come out are not those that the trainer had.

@@ -33,8 +33,8 @@ use super::{Layout, WeightTensor, header::shown};
 pub enum Version {
     /// What changed since another version.
     Delta(Delta),
-    /// All weights, as in any checkpoint: the directory itself.
-    Checkpoint(PathBuf),
+    /// All weights, as in any checkpoint.
+    Checkpoint,
 }
 
 /// What changed from one version to another.
@@ -79,9 +79,9 @@ impl Version {
             (true, false) => manifest::read(directory)?.checked().map(Self::Delta),
             (false, true) => match index::read(directory)? {
                 Some(delta) => delta.checked().map(Self::Delta),
-                None => Ok(Self::Checkpoint(directory.to_owned())),
+                None => Ok(Self::Checkpoint),
             },
-            (false, false) if there("model.safetensors") => Ok(Self::Checkpoint(directory.to_owned())),
+            (false, false) if there("model.safetensors") => Ok(Self::Checkpoint),
             (false, false) => {
                 let reason = format!("it has neither {} nor {}", manifest::MANIFEST, index::INDEX);
                 Err(DeltaError::format(directory, &reason))
@@ -92,10 +92,11 @@ impl Version {
 
 impl Delta {
     /// Opens a delta, which is refused where it is a whole checkpoint.
+    #[cfg(test)]
     pub fn open(directory: &Path) -> Result<Self, DeltaError> {
         match Version::open(directory)? {
             Version::Delta(delta) => Ok(delta),
-            Version::Checkpoint(path) => Err(DeltaError::Checkpoint(path)),
+            Version::Checkpoint => Err(DeltaError::Checkpoint(directory.to_owned())),
         }
     }
 
@@ -105,11 +106,6 @@ impl Delta {
             return Err(DeltaError::format(&self.directory, &reason));
         }
         Ok(self)
-    }
-
-    /// Where it is.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// The version that it leads to.
@@ -128,6 +124,7 @@ impl Delta {
     }
 
     /// Whether it changes this tensor.
+    #[cfg(test)]
     pub fn changes(&self, name: &str) -> bool {
         self.patches.contains_key(name)
     }

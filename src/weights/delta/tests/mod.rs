@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, fs};
 use serde_json::json;
 
 use super::*;
-use crate::weights::{Checkpoint, SafetensorsStream, WeightDtype, checksum::Checksum};
+use crate::weights::{SafetensorsStream, WeightDtype, checksum::Checksum};
 
 /// What `tests/golden/weights/record.py` has recorded.
 pub(super) fn golden(name: &str) -> PathBuf {
@@ -23,6 +23,11 @@ pub(super) fn base() -> Vec<WeightTensor> {
     let tensors = stream.push(fs::read(golden("base/model.safetensors")).unwrap().into()).unwrap();
     stream.finish().unwrap();
     tensors
+}
+
+/// A tensor of these bytes after all deltas of a chain.
+pub(super) fn applied(chain: &Chain, name: &str, bytes: Vec<u8>) -> Result<Vec<u8>, DeltaError> {
+    chain.deltas().iter().try_fold(bytes, |bytes, delta| delta.apply(name, bytes))
 }
 
 /// Safetensors of byte vectors.

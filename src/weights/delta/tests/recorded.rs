@@ -26,7 +26,7 @@ fn advance(tensors: &mut [WeightTensor], name: &str, from: u64, to: u64) {
     let chain = Chain::find(&golden(name), from, to).unwrap();
     assert_eq!(chain.start(), &Start::Current);
     for tensor in tensors {
-        tensor.bytes = chain.apply(&tensor.name, tensor.bytes.to_vec()).unwrap().into();
+        tensor.bytes = applied(&chain, &tensor.name, tensor.bytes.to_vec()).unwrap().into();
     }
 }
 
@@ -60,14 +60,14 @@ fn several_versions_are_caught_up_with_at_once() {
 
 #[test]
 fn what_has_to_be_replaced_is_what_the_versions_change() {
-    let base = Checkpoint::open(&golden("base")).unwrap();
     for name in RECORDED {
         let chain = Chain::find(&golden(name), 0, 2).unwrap();
-        let updated: Vec<_> = chain.updated(&base).unwrap().map(Result::unwrap).collect();
-        let names: Vec<_> = updated.iter().map(|tensor| tensor.name.as_str()).collect();
-        assert_eq!(names, chain.changed().into_iter().collect::<Vec<_>>());
-        for tensor in &updated {
-            assert_eq!(Checksum::of_tensor(tensor).to_string(), expected()[2].tensors[&tensor.name]);
+        let names = chain.changed();
+        let tensors: Vec<_> = base().into_iter().filter(|tensor| names.contains(tensor.name.as_str())).collect();
+        assert_eq!(tensors.len(), names.len());
+        for tensor in tensors {
+            let updated = chain.apply_to(tensor).unwrap();
+            assert_eq!(Checksum::of_tensor(&updated).to_string(), expected()[2].tensors[&updated.name]);
         }
     }
 }
@@ -112,7 +112,7 @@ fn what_is_applied_to_other_weights_is_refused() {
         for byte in &mut bytes {
             *byte ^= 0x40;
         }
-        let refused = delta.apply(&tensor.name, bytes).unwrap_err().to_string();
+        let refused = applied(&delta, &tensor.name, bytes).unwrap_err().to_string();
         let why = "is damaged, or the bytes before were not those of version 1";
         assert!(
             refused.starts_with(&format!("tensor {} has the ", tensor.name)) && refused.ends_with(why),
