@@ -88,6 +88,3 @@ where
 {
     post(handler)
 }
-
-#[cfg(test)]
-mod tests;

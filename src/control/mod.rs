@@ -201,6 +201,3 @@ impl Control {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,16 +1,17 @@
 //! The control plane of a native engine with a tiny model: every pair of calls, and what becomes of requests.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 
-use super::*;
-use crate::{
+use tito::{
+    control::{
+        Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update,
+    },
     engine::{
-        NewWeights, SamplingParams, WeightDtype, WeightTensor,
+        Engine, EngineError, NewWeights, SamplingParams, UpdateError, WeightDtype, WeightTensor,
         native::{NativeEngine, NativeSettings, WeightsSource},
     },
-    files,
     generation::{Event, Finish, GenerationRequest, Generator, collect},
     tokenizer::Tokenizer,
 };
@@ -19,7 +20,7 @@ const MODEL: &str = "tests/golden/native/llama";
 
 fn engine() -> Arc<dyn Engine> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
-    let config = files::read_text(&directory.join("config.json"), 1 << 20).unwrap();
+    let config = std::fs::read_to_string(directory.join("config.json")).unwrap();
     let settings = NativeSettings {
         threads: Some(1),
         kv_cache_bytes: 1 << 20,
@@ -259,7 +260,7 @@ async fn a_pause_ends_awaits_or_keeps_the_requests_that_run() {
     ] {
         let control = control(ControlPolicy::default());
         let running = tokio::spawn(answered(request(&control, 400)));
-        while control.engine.load().running == 0 {
+        while control.engine().load().running == 0 {
             tokio::task::yield_now().await;
         }
         control.pause(mode, Newcomers::Refused).await.unwrap();
@@ -339,8 +340,8 @@ async fn an_update_of_which_nothing_more_comes_is_undone() {
 
 #[tokio::test]
 async fn an_engine_that_cannot_be_controlled_says_so_and_can_still_be_paused() {
-    let info = crate::engine::EngineInfo::scripted(16, 64);
-    let engine = crate::engine::scripted::ScriptedEngine::hashed(info, vec![2]);
+    let info = tito::engine::EngineInfo::scripted(16, 64);
+    let engine = tito::engine::scripted::ScriptedEngine::hashed(info, vec![2]);
     let control = serve(Arc::new(engine), ControlPolicy::default());
     let refused = control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap_err();
     assert_eq!(
