@@ -50,7 +50,7 @@ class Checkpoints:
     def fill(self, directory, name, seed, shards=1):
         draw = record.Draw(seed)
         tensors = {key: record.random_tensor(draw, key, shape) for key, shape in record.shapes(self.config).items()}
-        self.models[name] = reference.Model(self.config, {key: array.astype("f4") for key, array in tensors.items()})
+        self.keep(name, {key: array.astype("f4") for key, array in tensors.items()})
         files = [list(tensors)[part::shards] for part in range(shards)]
         weight_map = {}
         for number, keys in enumerate(files, 1):
@@ -59,6 +59,18 @@ class Checkpoints:
             weight_map |= dict.fromkeys(keys, file)
         if shards > 1:
             record.write_json(directory / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+
+    def keep(self, name, tensors):
+        """Has a checkpoint known by what it computes."""
+        self.models[name] = reference.Model(self.config, tensors)
+
+    def changed(self, before, name, seed, share=0.2):
+        """A checkpoint in which some tensors of another one are other numbers, which is not written anywhere."""
+        tensors, draw = self.tensors(before), record.Draw(seed)
+        for key in list(tensors)[:: round(1 / share)]:
+            tensors[key] = record.random_tensor(draw, key, tensors[key].shape).astype("f4")
+        self.keep(name, tensors)
+        return tensors
 
     def tensors(self, name):
         """The float32 arrays of a checkpoint."""

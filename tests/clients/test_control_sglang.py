@@ -12,6 +12,7 @@ import urllib.parse
 import pytest
 import requests
 
+import deltas
 import frameworks
 from control import LONG, Running, Trained, prompt
 
@@ -127,6 +128,45 @@ def test_steps_of_slime(trained):
             trained.has_now(name)
         for rollout in trained.complete_many(4):
             trained.check(rollout, name)
+
+
+def test_slime_publishes_deltas(trained):
+    """`update_weight_mode: delta`: what changed since the version before is pulled while requests run on."""
+    source, local = trained.checkpoints.root / "published", trained.checkpoints.root / "local"
+    pulling = {"local_checkpoint_dir": str(local), "source_dir": str(source)}
+    assert called(trained, "pull_weights", pulling | {"target_version": 0})["success"]
+    for version, (before, name) in enumerate([("base", "one"), ("one", "two"), ("two", "three")], 1):
+        old = trained.checkpoints.tensors(before)
+        deltas.publish_slime(source, version, old, trained.checkpoints.changed(before, name, version))
+        if name == "one":
+            # Two versions at once, the next time.
+            continue
+        assert called(trained, "pull_weights", pulling | {"target_version": version})["success"]
+        called(trained, "pause_generation")
+        assert flush(trained).status_code == 200
+        called(trained, "update_weights_from_disk", {"model_path": str(local), "weight_version": str(version)})
+        called(trained, "continue_generation")
+        assert trained.version() == str(version)
+        trained.has_now(name)
+        for rollout in trained.complete_many(4):
+            trained.check(rollout, name)
+
+
+def test_a_delta_that_is_damaged_is_refused_and_leaves_the_old_weights(trained):
+    source, local = trained.checkpoints.root / "published", trained.checkpoints.root / "local"
+    old = trained.checkpoints.tensors("base")
+    deltas.publish_slime(source, 1, old, trained.checkpoints.changed("base", "one", 1))
+    [file] = (source / "weight_v000001").glob("*.safetensors")
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 1
+    file.write_bytes(data)
+    body = {"local_checkpoint_dir": str(local), "source_dir": str(source), "target_version": 1}
+    answers = [requests.post(f"{trained.url}/pull_weights", json=body, timeout=30)]
+    body = {"model_path": str(local), "weight_version": "1"}
+    answers.append(requests.post(f"{trained.url}/update_weights_from_disk", json=body, timeout=30))
+    # It is found when the files are looked at, or at the latest when they are applied.
+    assert [answer.status_code for answer in answers] in ([200, 400], [400, 400])
+    trained.check(trained.complete(prompt(1)), "base")
 
 
 def test_slimes_pause_ends_what_runs_and_has_others_wait(trained):

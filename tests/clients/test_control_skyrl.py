@@ -5,6 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
+import deltas
 import frameworks
 from control import LONG, MODEL, Rollout, Running, Trained, prompt
 
@@ -108,6 +109,29 @@ def test_what_is_in_flight_goes_on_with_the_new_weights(sync, trained):
     assert len(kept.ids) == LONG
     assert trained.check(kept) == ["base", "one"]
     assert kept.versions[1]["version"] == "7"
+
+
+def test_deltas_are_fetched_while_requests_run_and_loaded_in_a_pause(sync, client, trained):
+    """The calls of weight_sync/delta/trainer.py, `_apply_receiver_update`; SkyRL names no version there."""
+    published = trained.checkpoints.root / "published"
+    local = {"base_model_path": str(trained.checkpoints.base), "local_checkpoint_dir": str(published / "local")}
+    sync.init_weight_transfer_engine(local | {"checkpoint_load_format": "vllm_multi_thread_safetensors"})
+    for version, (before, name) in enumerate([("base", "one"), ("one", "two")], 1):
+        old = trained.checkpoints.tensors(before)
+        update_info = deltas.publish_skyrl(published, version, old, trained.checkpoints.changed(before, name, version))
+        running = Running(trained, prompt(0))
+        sync.fetch_weights(target_version=version, sync_dir=update_info["sync_dir"], uri=update_info["uri"])
+        assert not running.future.done()
+        sync.pause_generation()
+        sync.reset_prefix_cache(reset_running_requests=True)
+        sync.start_weight_update()
+        sync.update_weights(update_info)
+        sync.finish_weight_update()
+        sync.resume_generation()
+        trained.has_now(name)
+        assert trained.cut(running.rollout(), before, name) < LONG
+        for number in range(3):
+            trained.check(client.rollout(prompt(number)), name)
 
 
 def test_parts_of_an_update_come_one_after_the_other(sync, trained):
