@@ -1,0 +1,150 @@
+"""A server of a tiny model whose control plane is open, and what the tests of trainers' clients ask of it."""
+
+import concurrent.futures
+import json
+import random
+import threading
+import urllib.request
+
+import numpy as np
+
+from checkpoints import TOLERANCE, Checkpoints
+from conftest import Server
+
+MODEL = "smollm2"
+FLAGS = ["--engine", "native", "--dtype", "float32", "--max-model-len", "2048", "--admin-on-main-port", "--insecure-admin"]
+# So long that an update comes while they run.
+LONG = 1500
+LETTERS = range(3, 259)
+
+
+def prompt(number):
+    """The same few ids in every run."""
+    numbers = random.Random(number)
+    return numbers.choices(LETTERS, k=numbers.randint(4, 24))
+
+
+class Rollout:
+    """One sampled answer: the ids, their log-probs, and under which weights the server says that it sampled them."""
+
+    def __init__(self, prompt, ids, log_probs, finish_reason=None, versions=None):
+        self.prompt, self.ids, self.log_probs = prompt, ids, log_probs
+        self.finish_reason, self.versions = finish_reason, versions
+
+    @classmethod
+    def of_choice(cls, prompt, choice):
+        """From a choice of /v1/completions."""
+        log_probs = choice["logprobs"]["token_logprobs"]
+        return cls(prompt, choice["token_ids"], log_probs, choice["finish_reason"], choice.get("weight_versions"))
+
+
+class Trained:
+    """A server that starts with the checkpoint `base`, and a trainer's checkpoints."""
+
+    def __init__(self, root, *flags):
+        self.checkpoints = Checkpoints(root)
+        self.server = Server(*FLAGS, *flags, model=str(self.checkpoints.base))
+        self.url = self.server.url
+        # Which checkpoint is behind which version.
+        self.names = {self.version(): "base"}
+
+    def version(self):
+        """The label of the weights that the server has now."""
+        return json.loads(self.server.get("/weight_info"))["weight_version"]
+
+    def has_now(self, name):
+        """Notes that the server has these weights now, under a label that no others had."""
+        label = self.version()
+        assert label not in self.names, f"the label {label} is that of {self.names[label]} already"
+        self.names[label] = name
+
+    def complete(self, prompt, **asked):
+        """Samples a few tokens."""
+        body = {"max_tokens": 12, "temperature": 1.0, "logprobs": 0, "return_token_ids": True, "ignore_eos": True}
+        body |= {"return_weight_versions": True, **asked}
+        [choice] = self.server.post("/v1/completions", prompt=prompt, **body)["choices"]
+        return Rollout.of_choice(prompt, choice)
+
+    def complete_many(self, count=8, **asked):
+        """Samples for several prompts at once."""
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            return list(pool.map(lambda number: self.complete(prompt(number), seed=number, **asked), range(count)))
+
+    @staticmethod
+    def later(call):
+        """Makes a call on a thread of its own, and gives it a moment to be sent."""
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        future = pool.submit(call)
+        pool.shutdown(wait=False)
+        concurrent.futures.wait([future], timeout=0.2)
+        return future
+
+    def check(self, rollout, name=None):
+        """Every token has the log-prob that the checkpoint gives it which the answer names, and `name` if that is said."""
+        assert len(rollout.ids) == len(rollout.log_probs)
+        spans = rollout.versions
+        if spans is None:
+            assert name is not None, "the answer does not say of which weights it is"
+            spans = [{"version": self.label_of(name), "start": 0, "end": len(rollout.ids)}]
+        reached = 0
+        for span in spans:
+            assert span["start"] == reached, f"spans with a hole: {spans}"
+            reached = span["end"]
+            of = self.names[span["version"]]
+            assert name in (None, of), f"tokens of {of}, not of {name}: {spans}"
+            part = slice(span["start"], span["end"])
+            expected = self.checkpoints.log_probs(of, rollout.prompt, rollout.ids)[part]
+            worst = np.abs(expected - np.array(rollout.log_probs[part])).max(initial=0.0)
+            assert worst <= TOLERANCE, f"{span} is not of {of}: log-probs differ by {worst}"
+        assert reached == len(rollout.ids), f"spans that end too early: {spans}"
+        return [self.names[span["version"]] for span in spans]
+
+    def cut(self, rollout, before, after):
+        """How many tokens are of one checkpoint, all others being of another one, where the answer does not say."""
+        of = [self.checkpoints.log_probs(name, rollout.prompt, rollout.ids) for name in (before, after)]
+        first, second = (np.abs(expected - np.array(rollout.log_probs)) <= TOLERANCE for expected in of)
+        cut = len(first) if first.all() else int(np.argmin(first))
+        assert second[cut:].all(), f"tokens after {cut} are not all of {after}"
+        return cut
+
+    def label_of(self, name):
+        [label] = [label for label, other in self.names.items() if other == name]
+        return label
+
+    def stop(self):
+        self.server.stop()
+
+
+class Running:
+    """A long answer that is streamed on a thread of its own."""
+
+    def __init__(self, trained, prompt, **asked):
+        self.prompt = prompt
+        self.under_way = threading.Event()
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": LONG, "temperature": 1.0, "logprobs": 0, "stream": True}
+        body |= {"ignore_eos": True, "return_token_ids": True, "return_weight_versions": True, **asked}
+        request = urllib.request.Request(
+            f"{trained.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.future = pool.submit(self.read, request)
+        pool.shutdown(wait=False)
+        assert self.under_way.wait(60), "nothing was streamed"
+
+    def read(self, request):
+        rollout = Rollout(self.prompt, [], [])
+        with urllib.request.urlopen(request, timeout=300) as stream:
+            for line in stream:
+                if not line.startswith(b"data: {"):
+                    continue
+                for choice in json.loads(line[6:])["choices"]:
+                    rollout.ids += choice["token_ids"] or []
+                    rollout.log_probs += (choice["logprobs"] or {}).get("token_logprobs", [])
+                    rollout.finish_reason = choice["finish_reason"] or rollout.finish_reason
+                    rollout.versions = choice.get("weight_versions") or rollout.versions
+                if len(rollout.ids) >= 3:
+                    self.under_way.set()
+        return rollout
+
+    def rollout(self):
+        return self.future.result(300)

@@ -1,0 +1,159 @@
+"""AReaL's RemotevLLMEngine, unchanged, drives the server through updates of its weights from a disk."""
+
+import asyncio
+import concurrent.futures
+import sys
+
+import pytest
+
+import frameworks
+from control import Rollout, Trained, prompt
+
+PACKAGES = ["areal", "areal.engine", "areal.infra", "areal.infra.utils", "areal.utils"]
+# What the packages import on the way. Of AReaL itself: its executor of workflows, and its logs and clocks.
+ABSENT = [
+    *["PIL", "hydra", "lark", "numba", "omegaconf", "ray", "torch", "torchdata", "transformers", "uvloop"],
+    *["areal.engine.fsdp_utils", "areal.infra.platforms", "areal.infra.utils.launcher", "areal.infra.utils.proc"],
+    *["areal.infra.workflow_executor", "areal.utils.data", "areal.utils.logging", "areal.utils.name_resolve"],
+    *["areal.utils.perf_tracer", "areal.utils.stats_tracker"],
+]
+LONG = 1500
+
+
+class Executor:
+    """Of AReaL's executor of workflows, what its client asks: whether workflows are paused."""
+
+    def __init__(self, **_):
+        self.paused = False
+
+    def initialize(self, **_):
+        """There are no workflows."""
+
+    def destroy(self):
+        """There are no workflows."""
+
+    def is_paused(self):
+        return self.paused
+
+
+class Areal:
+    """The modules that a test needs."""
+
+    def __init__(self, load):
+        self.remote = load("areal.infra.remote_inf_engine")
+        # What stands in for uvloop and for the trainer's note of when a checkpoint was written.
+        self.remote.uvloop.run = asyncio.run
+        self.remote.name_resolve.wait = lambda *_, **__: "0"
+        self.remote.WorkflowExecutor = Executor
+        sys.modules["areal.infra"].RemoteInfEngine = self.remote.RemoteInfEngine
+        self.vllm = load("areal.engine.vllm_remote")
+        self.api = load("areal.api.cli_args")
+        self.shapes = load("areal.api.io_struct")
+        self.sessions = load("areal.infra.workflow_context")
+
+    def engine(self, trained):
+        config = self.api.InferenceEngineConfig(experiment_name="e", trial_name="t", backend="vllm:d1")
+        engine = self.vllm.RemotevLLMEngine(config)
+        engine.initialize("0", trained.url.removeprefix("http://"), train_data_parallel_size=1)
+        return engine
+
+    def generate(self, engine, ids, tokens):
+        """Its `agenerate`, which sends what an abort left unfinished again."""
+
+        async def ask():
+            generation = self.api.GenerationHyperparameters(max_new_tokens=tokens, ignore_eos=True)
+            request = self.shapes.ModelRequest(input_ids=list(ids), gconfig=generation)
+            return await engine.agenerate(request)
+
+        return asyncio.run(ask())
+
+    def update(self, engine, directory, version):
+        """What AReaL's trainer does between two steps."""
+        meta = self.shapes.WeightUpdateMeta(type="disk", path=str(directory), clear_checkpoint_after_load=False)
+        engine.pause_generation()
+        engine.update_weights_from_disk(meta).result(60)
+        engine.set_version(version)
+        engine.continue_generation()
+
+
+@pytest.fixture(scope="module")
+def areal():
+    with frameworks.importing(PACKAGES, ABSENT) as load:
+        yield Areal(load)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    trained = Trained(tmp_path)
+    yield trained
+    trained.stop()
+
+
+@pytest.fixture
+def engine(areal, trained):
+    engine = areal.engine(trained)
+    yield engine
+    engine.destroy()
+
+
+def test_a_few_steps(areal, engine, trained):
+    names = ["base", "one", "two"]
+    for version, name in enumerate(names):
+        if version:
+            areal.update(engine, trained.checkpoints.write(name, version), version)
+            trained.has_now(name)
+        for number in range(3):
+            answer = areal.generate(engine, prompt(number), 12)
+            assert answer.stop_reason == "length"
+            assert answer.output_versions == [version] * 12
+            trained.check(Rollout(prompt(number), answer.output_tokens, answer.output_logprobs), name)
+
+
+def test_what_is_aborted_goes_on_with_the_new_weights(areal, engine, trained):
+    """The client sends the prompt and what came of the answer again, and labels each part with its version."""
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(areal.generate, engine, prompt(number), LONG) for number in range(4)]
+        trained.server.poll("all run", 60, lambda: trained.server.gauge("vllm:num_requests_running") == 4)
+        areal.update(engine, trained.checkpoints.write("one", 1), 1)
+        cuts = []
+        for number, future in enumerate(running):
+            answer = future.result(120)
+            assert len(answer.output_tokens) == LONG
+            assert answer.stop_reason == "length"
+            rollout = Rollout(prompt(number), answer.output_tokens, answer.output_logprobs)
+            old = trained.cut(rollout, "base", "one")
+            cuts.append(old)
+            # The client labels what it gets with the version that it knows at that time, which may be newer.
+            assert answer.output_versions == sorted(answer.output_versions)
+            assert answer.output_versions.count(0) <= old
+        assert max(cuts) > 0
+        assert max(cuts) < LONG
+
+
+def test_a_request_during_the_pause_waits(areal, engine, trained):
+    """Where vLLM 0.33 would answer 503, which its client takes for a failure."""
+    engine.pause_generation()
+    late = trained.later(lambda: areal.generate(engine, prompt(1), 12))
+    assert not late.done()
+    engine.continue_generation()
+    answer = late.result(60)
+    trained.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "base")
+
+
+def test_a_checkpoint_that_cannot_be_loaded(areal, engine, trained):
+    partial = trained.checkpoints.write("partial", 1)
+    (partial / "model-00002-of-00002.safetensors").unlink()
+    meta = areal.shapes.WeightUpdateMeta(type="disk", path=str(partial), clear_checkpoint_after_load=False)
+    engine.pause_generation()
+    with pytest.raises(RuntimeError, match="/areal_update_weights"):
+        engine.update_weights_from_disk(meta).result(60)
+    engine.continue_generation()
+    answer = areal.generate(engine, prompt(1), 12)
+    trained.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "base")
+
+
+def test_memory_is_given_back_and_taken_again(areal, engine, trained):
+    engine.offload()
+    engine.onload(["weights", "kv_cache"])
+    answer = areal.generate(engine, prompt(1), 12)
+    trained.check(Rollout(prompt(1), answer.output_tokens, answer.output_logprobs), "base")

@@ -1,0 +1,170 @@
+"""The control plane answers in vLLM 0.33's words, and `vllm.distributed.weight_transfer.clients` can drive it.
+
+The words are those of vllm/entrypoints/rl/online/api_router.py, vllm/entrypoints/serve/dev and vllm/v1/worker/gpu_worker.py.
+The client's wheel has 336 MB, so that its few lines are repeated here.
+"""
+
+import json
+
+import pytest
+import requests
+
+from control import LONG, MODEL, Running, Trained, prompt
+
+
+@pytest.fixture
+def trained(tmp_path):
+    trained = Trained(tmp_path)
+    yield trained
+    trained.stop()
+
+
+class HTTPVLLMWeightSyncClient:
+    """Of vllm/distributed/weight_transfer/clients.py."""
+
+    def __init__(self, base_url, timeout=300.0):
+        self.base_url, self.timeout = base_url, timeout
+
+    def _post(self, path, json=None):
+        requests.post(f"{self.base_url}/{path}", json=json, timeout=self.timeout).raise_for_status()
+
+    def init_weight_transfer_engine(self, init_info):
+        self._post("init_weight_transfer_engine", {"init_info": init_info})
+
+    def shutdown_weight_transfer_engine(self):
+        self._post("shutdown_weight_transfer_engine")
+
+    def start_weight_update(self):
+        self._post("start_weight_update")
+
+    def update_weights(self, update_info):
+        self._post("update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version=None):
+        self._post("finish_weight_update", {"weight_version": weight_version} if weight_version is not None else None)
+
+
+def invalid(error):
+    """What 0.33 says of a parameter that does not validate."""
+    return f"1 validation error:\n  {error}"
+
+
+MODES = "'abort', 'wait' or 'keep'"
+FAILED = "Call to collective_rpc method failed: "
+CALLS = [
+    # method, path, body, status, what is answered
+    ("POST", "/pause?mode=keep", None, 200, {"status": "paused"}),
+    ("GET", "/is_paused", None, 200, {"is_paused": True}),
+    ("GET", "/is_sleeping", None, 200, {"is_sleeping": True}),
+    ("POST", "/resume", None, 200, {"status": "resumed"}),
+    ("POST", "/resume", None, 200, {"status": "resumed"}),
+    ("GET", "/is_paused", None, 200, {"is_paused": False}),
+    ("POST", "/sleep", None, 200, {"status": "sleeping", "level": 1}),
+    ("POST", "/wake_up?tags=weights", None, 200, {"status": "sleeping", "tags": ["weights"]}),
+    ("POST", "/wake_up?tags=kv_cache", None, 200, {"status": "awake", "tags": ["kv_cache"]}),
+    ("POST", "/sleep?level=0&mode=keep", None, 200, {"status": "sleeping", "level": 0}),
+    ("POST", "/wake_up", None, 200, {"status": "awake", "tags": None}),
+    ("GET", "/is_sleeping", None, 200, {"is_sleeping": False}),
+    ("POST", "/reset_prefix_cache", None, 200, {"success": True}),
+    ("POST", "/abort_requests", {}, 200, {"status": "aborted", "aborted": 0}),
+    ("GET", "/get_world_size?include_dp=false", None, 200, {"world_size": 1}),
+    ("POST", "/update_weight_version", {"new_version": "9"}, 200, {"success": True, "new_version": "9"}),
+    ("POST", "/shutdown_weight_transfer_engine", None, 200, {"message": "Weight transfer shut down"}),
+    ("POST", "/weight_checker", {"action": "reset"}, 200, {"status": "reset"}),
+    # What is refused: the message.
+    ("POST", "/pause?mode=x", None, 400, invalid({"type": "literal_error", "loc": "query.mode", "msg": f"Input should be {MODES}", "input": "x", "ctx": {"expected": MODES}})),
+    ("POST", "/sleep?level=3", None, 400, invalid({"type": "less_than_equal", "loc": "query.level", "msg": "Input should be less than or equal to 2", "input": "3", "ctx": {"le": 2}})),
+    ("POST", "/pause?clear_cache=x", None, 400, invalid({"type": "bool_parsing", "loc": "query.clear_cache", "msg": "Input should be a valid boolean, unable to interpret input", "input": "x"})),
+    ("POST", "/update_weights", {"x": 1}, 400, invalid({"type": "missing", "loc": "body.update_info", "msg": "Field required", "input": "<dict of 1 items>"})),
+    ("POST", "/update_weight_version", {}, 400, invalid({"type": "missing", "loc": "body.new_version", "msg": "Field required", "input": "<dict of 0 items>"})),
+    ("POST", "/abort_requests", None, 400, "Invalid JSON format"),
+    ("POST", "/abort_requests", [], 400, "Request body must be a JSON object"),
+    ("POST", "/collective_rpc", {}, 400, "Missing 'method' in request body"),
+    ("POST", "/collective_rpc", [], 400, "Request body must be a JSON object"),
+    ("POST", "/weight_checker", {"action": "compare"}, 400, "action='compare' requires a 'baseline' object"),
+    ("POST", "/update_weights", {"update_info": {"path": "/none"}}, 500, FAILED + "start_weight_update must be called before update_weights."),
+    ("POST", "/finish_weight_update", None, 500, FAILED + "finish_weight_update called without a matching start_weight_update."),
+    ("POST", "/release_kv_cache_memory", None, 500, "Call to release_kv_cache_memory method failed: release_kv_cache_memory() requires a completed pause first"),
+]  # fmt: skip
+
+
+def test_answers_are_vllms(trained):
+    assert [wrong for wrong in (difference(trained, *call) for call in CALLS) if wrong] == []
+
+
+def difference(trained, method, path, body, status, said):
+    """How an answer differs from what is expected, if it does."""
+    answer = requests.request(method, trained.url + path, json=body, timeout=60)
+    if answer.status_code != status:
+        return method, path, answer.status_code, answer.text
+    # SkyRL reads only what has a length, and only what is JSON by its media type.
+    if answer.headers.get("Content-Length") != str(len(answer.content)):
+        return method, path, "no length"
+    if answer.headers["Content-Type"] != "application/json":
+        return method, path, answer.headers["Content-Type"]
+    if status == 200:
+        found, expected = {name: answer.json().get(name) for name in said}, said
+    else:
+        found = answer.json()["error"]
+        param = said.split("'loc': '")[1].split("'")[0] if "'loc'" in said else None
+        kind = {400: "Bad Request", 500: "InternalServerError"}[status]
+        expected = {"message": said, "type": kind, "param": param, "code": status}
+    return None if found == expected else (method, path, found, expected)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/inference/v1/generate"])
+def test_a_request_during_a_pause_is_refused_as_vllm_refuses_it(trained, path):
+    body = {"model": MODEL, "prompt": "a", "messages": [{"role": "user", "content": "a"}], "token_ids": [5]}
+    body |= {"sampling_params": {"max_tokens": 1}, "max_tokens": 1}
+    requests.post(f"{trained.url}/pause", timeout=60).raise_for_status()
+    try:
+        refused = requests.post(trained.url + path, json=body, timeout=60)
+        message = "Generation is paused. Please retry after it resumes."
+        error = {"message": message, "type": "ServiceUnavailableError", "param": None, "code": 503}
+        assert (refused.status_code, refused.json()) == (503, {"error": error})
+        # A stream has begun before anything is sampled, and says it as its first event.
+        streamed = requests.post(trained.url + path, json=body | {"stream": True}, timeout=60)
+        first = streamed.text.split("\n\n")[0].removeprefix("data: ")
+        assert (streamed.status_code, json.loads(first)) == (200, {"error": error})
+    finally:
+        requests.post(f"{trained.url}/resume", timeout=60).raise_for_status()
+    assert requests.post(trained.url + path, json=body, timeout=60).status_code == 200
+
+
+def test_its_client_goes_through_an_update(trained):
+    client = HTTPVLLMWeightSyncClient(trained.url)
+    client.init_weight_transfer_engine({})
+    client.start_weight_update()
+    client.update_weights([{"path": str(trained.checkpoints.write("one", 1))}])
+    client.finish_weight_update("one")
+    trained.has_now("one")
+    assert trained.version() == "one"
+    trained.check(trained.complete(prompt(0)), "one")
+
+
+def test_one_request_is_aborted_by_its_id(trained):
+    running = [Running(trained, prompt(number)) for number in range(2)]
+    answer = requests.post(f"{trained.url}/abort_requests", json={"request_ids": ["nobody"]}, timeout=60)
+    assert answer.json()["status"] == "aborted"
+    assert not any(kept.future.done() for kept in running)
+    aborted = requests.post(f"{trained.url}/abort_requests", json={}, timeout=60).json()
+    assert aborted["aborted"] == 2
+    assert [kept.rollout().finish_reason for kept in running] == ["abort", "abort"]
+    assert all(0 < len(kept.rollout().ids) < LONG for kept in running)
+
+
+def test_weights_are_compared_by_their_checksums(trained):
+    def checked(**asked):
+        return requests.post(f"{trained.url}/weight_checker", json=asked, timeout=60).json()
+
+    before = checked(action="checksum")["checksums"]
+    assert set(before) == set(trained.checkpoints.tensors("base"))
+    assert checked(action="compare", baseline=before) == {"match": True, "mismatches": []}
+    body = {"method": "reload_weights", "kwargs": {"weights_path": str(trained.checkpoints.write("two", 2))}}
+    answer = requests.post(f"{trained.url}/collective_rpc", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert json.loads(answer.text)["results"] == [None]
+    trained.has_now("two")
+    trained.check(trained.complete(prompt(0)), "two")
+    compared = checked(action="compare", baseline=before)
+    assert compared == {"match": False, "mismatches": sorted(before)}
