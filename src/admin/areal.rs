@@ -57,4 +57,3 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
 async fn not_from_memory() -> AdminError {
     AdminError::not_here(weights::NOT_FROM_MEMORY)
 }
-

@@ -154,4 +154,3 @@ pub(super) async fn loads(State(admin): State<Shared>) -> Response {
     said["loads"] = json!([one]);
     answer(said)
 }
-

@@ -23,8 +23,8 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 
-pub use self::info::Served;
 use self::error::AdminError;
+pub use self::info::Served;
 use crate::control::Control;
 
 /// Everything that the control plane works with.

@@ -86,7 +86,8 @@ async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): R
     if truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }
-    let said = |success: bool, message: String| json!({ "success": success, "message": message, "num_paused_requests": 0 });
+    let said =
+        |success: bool, message: String| json!({ "success": success, "message": message, "num_paused_requests": 0 });
     match weights::replace(&admin, &path, label.clone()).await {
         Ok(_) => {
             let version = label.map_or(String::new(), |label| format!(" Weight version updated to {label}."));
@@ -115,7 +116,9 @@ async fn flush_cache(State(admin): State<Shared>) -> Answered {
 /// `POST /weights_checker`.
 async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
     if required_text(&fields, "action")? != "checksum" {
-        return Err(AdminError::not_here("of /weights_checker only the action `checksum` is served; see /weight_checker"));
+        return Err(AdminError::not_here(
+            "of /weights_checker only the action `checksum` is served; see /weight_checker",
+        ));
     }
     let (checksums, _) = weights::checksums(&admin).await?;
     Ok(answer(json!({ "success": true, "message": "Success.", "ranks": [checksums] })))

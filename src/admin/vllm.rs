@@ -78,9 +78,10 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
             to_the_end(async move { control.sleep(level, PauseMode::Keep).await }).await?;
         }
         "skyrl_wake_for_weight_sync" => {
-            let named: Vec<&str> = arguments.get("tags").and_then(Value::as_array).map_or_else(Vec::new, |tags| {
-                tags.iter().filter_map(Value::as_str).collect()
-            });
+            let named: Vec<&str> = arguments
+                .get("tags")
+                .and_then(Value::as_array)
+                .map_or_else(Vec::new, |tags| tags.iter().filter_map(Value::as_str).collect());
             let tags = if named.is_empty() { None } else { Some(super::query::tags(&named)?) };
             sleeping::wake(&admin, tags).await?;
         }

@@ -30,8 +30,7 @@ use crate::{
 };
 
 /// What to use where a trainer wants to send its weights from memory to memory.
-pub(super) const NOT_FROM_MEMORY: &str =
-    "weights come over no NCCL, IPC or RDMA here; write them as safetensors to a directory that the server can read, \
+pub(super) const NOT_FROM_MEMORY: &str = "weights come over no NCCL, IPC or RDMA here; write them as safetensors to a directory that the server can read, \
      such as a tmpfs, and POST /update_weights with {\"weight_dir\": \"...\"}, or send a safetensors file as the body \
      of POST /update_weights with the media type application/octet-stream";
 
@@ -131,7 +130,10 @@ fn published(fields: &Map<String, Value>) -> Result<Option<(PathBuf, u64)>, Admi
     let number = version.as_u64().or_else(|| version.as_str()?.parse().ok());
     let number = number.ok_or_else(|| AdminError::field("body.target_version", "`target_version` must be a number"))?;
     let Some(directory) = fields.get("sync_dir").and_then(Value::as_str) else {
-        return Err(AdminError::field("body.sync_dir", "deltas are read from `sync_dir`, a directory; no `uri` is fetched"));
+        return Err(AdminError::field(
+            "body.sync_dir",
+            "deltas are read from `sync_dir`, a directory; no `uri` is fetched",
+        ));
     };
     Ok(Some((PathBuf::from(directory), number)))
 }
@@ -152,7 +154,8 @@ async fn pull(State(admin): State<Shared>, RequiredFields(fields): RequiredField
     let local = PathBuf::from(required_text(&fields, "local_checkpoint_dir")?);
     let source = PathBuf::from(required_text(&fields, "source_dir")?);
     let version = required_text(&fields, "target_version")?;
-    let version = version.parse().map_err(|_| AdminError::field("body.target_version", "`target_version` must be a number"))?;
+    let version =
+        version.parse().map_err(|_| AdminError::field("body.target_version", "`target_version` must be a number"))?;
     let control = Arc::clone(&admin.control);
     match to_the_end(async move { control.pull(local, source, version).await }).await {
         Ok(()) => Ok(answer(json!({ "success": true, "message": "Success." }))),
@@ -173,8 +176,12 @@ fn told(updated: &Updated) -> Value {
 async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
     let parts: Vec<&Map<String, Value>> = match &fields["update_info"] {
         Value::Object(part) => vec![part],
-        Value::Array(parts) if parts.iter().all(Value::is_object) => parts.iter().filter_map(Value::as_object).collect(),
-        _ => return Err(AdminError::field("body.update_info", "`update_info` must be an object, or a list of objects")),
+        Value::Array(parts) if parts.iter().all(Value::is_object) => {
+            parts.iter().filter_map(Value::as_object).collect()
+        }
+        _ => {
+            return Err(AdminError::field("body.update_info", "`update_info` must be an object, or a list of objects"));
+        }
     };
     if let [part] = &parts[..]
         && let Some((directory, version)) = published(part)?

@@ -5,9 +5,8 @@ use clap::{Args, ValueEnum};
 /// Who may pause the server and replace its weights, and what happens then.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Control plane")]
-#[expect(clippy::struct_excessive_bools, reason = "flags are independent")]
 pub struct AdminArgs {
-    /// Port of its own for /pause, /resume, /update_weights and the other calls of a training loop. [default: none]
+    /// Port of its own for /pause, /resume and the other calls of a training loop. [default: none]
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
 

@@ -9,8 +9,8 @@ use clap::{
 use serde_json::{Map, Value};
 
 use super::{
-    device::DeviceArg,
     admin::AdminArgs,
+    device::DeviceArg,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
     structured_outputs::{self, StructuredOutputsConfig},

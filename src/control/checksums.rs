@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::{Control, ControlError};
 use crate::{
-    engine::{TensorInfo, UpdateError, Visit},
+    engine::{TensorInfo, Visit},
     weights::checksum::{Checksum, TensorHasher},
 };
 
@@ -30,7 +30,7 @@ impl Control {
             hasher.update(bytes);
             kept.lock().insert(tensor.name.clone(), hasher.finish());
         });
-        engine.read_weights(names, visit).await.map_err(UpdateError::from)?;
+        engine.read_weights(names, visit).await?;
         let sums = std::mem::take(&mut *sums.lock());
         Ok(sums)
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::{Control, ControlError, State};
 use crate::{
     engine::{EngineControl, NewWeights, TensorInfo, UpdateError, Visit, WeightDtype, WeightTensor, Written},
-    weights::delta::{Chain, DeltaError, Start, Version},
+    weights::delta::{Chain, Delta, DeltaError, Start, Version},
 };
 
 /// Tensors of about so many bytes are read, changed and written at a time.
@@ -131,7 +131,7 @@ impl Source {
         for names in parts(&engine.tensors(), chain)? {
             let held = read(engine, names).await?;
             let chain = Arc::clone(chain);
-            let changed = blocking(move || held.into_iter().map(|tensor| changed(&chain, tensor)).collect()).await?;
+            let changed = blocking(move || held.into_iter().map(|tensor| changed(&chain, &tensor)).collect()).await?;
             let written = engine.write_weights(NewWeights::Tensors(changed)).await?;
             all.tensors += written.tensors;
             all.bytes += written.bytes;
@@ -173,8 +173,8 @@ async fn read(engine: &dyn EngineControl, names: Vec<String>) -> Result<Vec<Weig
 
 /// A tensor after all deltas. They change the bytes of the checkpoint, whose type the engine may hold in another one: the
 /// checksum says whether a type was the right one.
-fn changed(chain: &Chain, held: WeightTensor) -> Result<WeightTensor, UpdateError> {
-    let said = chain.deltas().iter().flat_map(|delta| delta.tensors()).find(|tensor| tensor.name == held.name);
+fn changed(chain: &Chain, held: &WeightTensor) -> Result<WeightTensor, UpdateError> {
+    let said = chain.deltas().iter().flat_map(Delta::tensors).find(|tensor| tensor.name == held.name);
     let said = said.and_then(|tensor| tensor.layout).map(|layout| layout.dtype);
     let types = match said {
         Some(dtype) => vec![dtype],
@@ -182,7 +182,7 @@ fn changed(chain: &Chain, held: WeightTensor) -> Result<WeightTensor, UpdateErro
     };
     let mut first = None;
     for dtype in types {
-        let Some(bytes) = in_type(&held, dtype) else { continue };
+        let Some(bytes) = in_type(held, dtype) else { continue };
         let tensor = WeightTensor { dtype, bytes: bytes.into(), ..held.clone() };
         match chain.apply_to(tensor) {
             Ok(tensor) => return Ok(tensor),
@@ -206,12 +206,14 @@ fn in_type(tensor: &WeightTensor, dtype: WeightDtype) -> Option<Vec<u8>> {
             Some(halves().flat_map(|two| bf16::from_le_bytes(*two).to_f32().to_le_bytes()).collect())
         }
         (WeightDtype::F32, WeightDtype::Bf16) => {
-            let narrow = |number| Some(bf16::from_f32(number)).filter(|half| half.to_f32().to_bits() == number.to_bits());
+            let narrow =
+                |number| Some(bf16::from_f32(number)).filter(|half| half.to_f32().to_bits() == number.to_bits());
             let halves: Option<Vec<bf16>> = wholes().map(narrow).collect();
             Some(halves?.into_iter().flat_map(bf16::to_le_bytes).collect())
         }
         (WeightDtype::F32, WeightDtype::F16) => {
-            let narrow = |number| Some(f16::from_f32(number)).filter(|half| half.to_f32().to_bits() == number.to_bits());
+            let narrow =
+                |number| Some(f16::from_f32(number)).filter(|half| half.to_f32().to_bits() == number.to_bits());
             let halves: Option<Vec<f16>> = wholes().map(narrow).collect();
             Some(halves?.into_iter().flat_map(f16::to_le_bytes).collect())
         }

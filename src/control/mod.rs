@@ -55,7 +55,7 @@ impl Default for ControlPolicy {
             queue_while_paused: false,
             on_weights_change: OnWeightsChange::default(),
             undo: UndoPolicy::default(),
-            update_timeout: Duration::from_secs(300),
+            update_timeout: Duration::from_mins(5),
         }
     }
 }
@@ -178,11 +178,8 @@ impl Control {
     /// Has the engine and the door agree with a state.
     async fn settle(&self, state: &State) -> Result<(), ControlError> {
         self.requests.set_door(self.door(state));
-        *self.shown.lock() = Shown {
-            paused: state.paused.is_some(),
-            asleep: state.asleep.is_some(),
-            updating: state.update.is_some(),
-        };
+        *self.shown.lock() =
+            Shown { paused: state.paused.is_some(), asleep: state.asleep.is_some(), updating: state.update.is_some() };
         let held = state.paused.is_some_and(Paused::holds) || state.asleep.is_some();
         match self.engine.control() {
             Some(engine) if held => Ok(engine.hold().await?),

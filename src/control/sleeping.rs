@@ -80,10 +80,9 @@ impl Control {
         if mode == PauseMode::Abort {
             self.requests.abort_all();
         }
-        for (memory, now, before) in [
-            (Memory::KvCache, asleep.kv_cache, before.kv_cache),
-            (Memory::Weights, asleep.weights, before.weights),
-        ] {
+        for (memory, now, before) in
+            [(Memory::KvCache, asleep.kv_cache, before.kv_cache), (Memory::Weights, asleep.weights, before.weights)]
+        {
             if now && !before {
                 engine.discard(memory).await?;
             }

@@ -87,7 +87,14 @@ impl Control {
     fn updated(&self, version: Arc<WeightVersion>, written: Written, begun: Instant) -> Updated {
         let (took, tensors) = (begun.elapsed(), self.engine.control().map_or(0, |engine| engine.tensors().len()));
         let (label, bytes) = (&*version.label, written.bytes);
-        tracing::info!(version = label, tensors = written.tensors, of = tensors, bytes, ?took, "the weights were replaced");
+        tracing::info!(
+            version = label,
+            tensors = written.tensors,
+            of = tensors,
+            bytes,
+            ?took,
+            "the weights were replaced"
+        );
         Updated { version, written, tensors, took }
     }
 
@@ -168,17 +175,14 @@ impl Control {
                 Err(error) => Err(error),
             },
         };
-        match (&outcome, &mut state.update) {
-            (Ok(written), Some(phase)) => {
-                phase.last = Instant::now();
-                phase.written.tensors += written.tensors;
-                phase.written.bytes += written.bytes;
-            }
-            _ => {
-                state.update = None;
-                self.show_update(false);
-                engine.cancel_update().await?;
-            }
+        if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
+            phase.last = Instant::now();
+            phase.written.tensors += written.tensors;
+            phase.written.bytes += written.bytes;
+        } else {
+            state.update = None;
+            self.show_update(false);
+            engine.cancel_update().await?;
         }
         Ok(outcome.inspect_err(|error| tracing::warn!(%error, "the weight update failed"))?)
     }

@@ -157,7 +157,11 @@ pub trait EngineControl: Send + Sync {
     fn write_weights(&self, weights: NewWeights) -> Answer<'_, Written, UpdateError>;
 
     /// Goes on with the new weights, under a label or, where there is none, under the number of the update.
-    fn finish_update(&self, label: Option<Arc<str>>, change: OnWeightsChange) -> Answer<'_, Arc<WeightVersion>, UpdateError>;
+    fn finish_update(
+        &self,
+        label: Option<Arc<str>>,
+        change: OnWeightsChange,
+    ) -> Answer<'_, Arc<WeightVersion>, UpdateError>;
 
     /// Puts the old weights back, if an update is under way.
     fn cancel_update(&self) -> Answer<'_, (), UpdateError>;

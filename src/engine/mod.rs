@@ -5,8 +5,8 @@
 mod admission;
 mod backlog;
 mod check;
-mod control;
 pub mod compared;
+mod control;
 pub mod gpu;
 mod meters;
 #[cfg(feature = "mistralrs")]

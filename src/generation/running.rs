@@ -164,7 +164,8 @@ impl RunningRequests {
             return Err(table.door);
         }
         let prompts = prompts.into_iter();
-        let entered = prompts.map(|(owner, ids, generations)| self.enter(&mut table, owner, ids, generations)).collect();
+        let entered =
+            prompts.map(|(owner, ids, generations)| self.enter(&mut table, owner, ids, generations)).collect();
         self.shared.present.send_replace(table.by_ticket.len());
         Ok(entered)
     }
@@ -272,8 +273,7 @@ mod tests {
         let running = RunningRequests::default();
         let [one, other] = ["one", "other"].map(|owner| Some(Arc::from(owner)));
         let owners: [Option<Arc<str>>; 3] = [one, other, None];
-        let mut outputs =
-            owners.each_ref().map(|owner| entered(&running, owner.as_ref(), &["a"], 1).register(stuck));
+        let mut outputs = owners.each_ref().map(|owner| entered(&running, owner.as_ref(), &["a"], 1).register(stuck));
         for outputs in &mut outputs {
             next(outputs);
         }

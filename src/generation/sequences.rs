@@ -79,8 +79,7 @@ impl Generator {
         reservation: Reservation,
         arrived: Instant,
     ) -> BoxStream<'static, Indexed> {
-        let prompts =
-            requests.iter().map(|request| (request.owner.as_ref(), &request.request_ids, request.sequences));
+        let prompts = requests.iter().map(|request| (request.owner.as_ref(), &request.request_ids, request.sequences));
         let registrations = match self.running.register(prompts) {
             Ok(registrations) => registrations,
             Err(Door::Queueing) => {

@@ -70,7 +70,9 @@ mod tests {
 
     fn shown(deltas: &[Delta]) -> Vec<(String, usize, usize, bool)> {
         let mut spans = WeightSpans::default();
-        deltas.iter().for_each(|delta| spans.push(delta));
+        for delta in deltas {
+            spans.push(delta);
+        }
         let shown = spans.spans().into_iter();
         shown.map(|span| (span.label.to_string(), span.start, span.end, span.reuse_older_keys)).collect()
     }

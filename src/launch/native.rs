@@ -5,13 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
-use super::{
-    device::Device,
-    kernels,
-    memory,
-    progress::Progress,
-    weights,
-};
+use super::{device::Device, kernels, memory, progress::Progress, weights};
 use crate::{
     config::{Dtype as Asked, ServeArgs},
     engine::{

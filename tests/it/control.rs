@@ -5,9 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, stream::BoxStream};
 
 use tito::{
-    control::{
-        Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update,
-    },
+    control::{Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update},
     engine::{
         Engine, EngineError, NewWeights, SamplingParams, UpdateError, WeightDtype, WeightTensor,
         native::{NativeEngine, NativeSettings, WeightsSource},
@@ -149,6 +147,7 @@ async fn call(control: &Arc<Control>, call: Call) -> Result<(), ControlError> {
 /// What a server is in after some calls, written down anew: which calls are possible, and what is left to be done before
 /// a token comes.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a part of the state of its own")]
 struct Model {
     paused: bool,
     refuses: bool,
@@ -253,11 +252,9 @@ async fn every_pair_of_calls_is_done_or_refused_and_leaves_a_server_that_can_be_
 
 #[tokio::test]
 async fn a_pause_ends_awaits_or_keeps_the_requests_that_run() {
-    for (mode, expected) in [
-        (PauseMode::Abort, Finish::Abort),
-        (PauseMode::Wait, Finish::Length),
-        (PauseMode::Keep, Finish::Length),
-    ] {
+    for (mode, expected) in
+        [(PauseMode::Abort, Finish::Abort), (PauseMode::Wait, Finish::Length), (PauseMode::Keep, Finish::Length)]
+    {
         let control = control(ControlPolicy::default());
         let running = tokio::spawn(answered(request(&control, 400)));
         while control.engine().load().running == 0 {
@@ -356,4 +353,3 @@ async fn an_engine_that_cannot_be_controlled_says_so_and_can_still_be_paused() {
     }
     assert!(matches!(control.start_update().await, Err(ControlError::Unsupported { .. })));
 }
-

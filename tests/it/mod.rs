@@ -12,10 +12,10 @@ mod app;
 mod auth;
 /// Files that import each other.
 mod circles;
-/// The control plane: every pair of calls, and what becomes of requests.
-mod control;
 /// Known ids and the rest of the conversation: exact, or a clear error.
 mod continuity;
+/// The control plane: every pair of calls, and what becomes of requests.
+mod control;
 /// Files that were damaged, thousands of them: loaded, or refused with one line.
 mod damage;
 /// Ten ways of damaging a file.

@@ -226,7 +226,9 @@ impl From<EngineError> for ApiError {
                                on a different instance.";
                 Self::new(Kind::Overloaded, None, message)
             }
-            EngineError::Paused | EngineError::WithoutWeights { .. } => Self::new(Kind::Paused, None, error.to_string()),
+            EngineError::Paused | EngineError::WithoutWeights { .. } => {
+                Self::new(Kind::Paused, None, error.to_string())
+            }
             EngineError::Unread => {
                 let message = "the stream was not read for longer than --stream-stall-timeout, and was ended; read \
                                streams as they come, or ask for fewer log-probs";

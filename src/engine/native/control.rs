@@ -5,7 +5,12 @@ use std::sync::Arc;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
-use super::{NativeEngine, backend::NoRoom, executor::{Command, Controlled}, gone};
+use super::{
+    NativeEngine,
+    backend::NoRoom,
+    executor::{Command, Controlled},
+    gone,
+};
 use crate::engine::{
     Answer, EngineControl, EngineError, Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError,
     Visit, WeightVersion, Written,
@@ -29,11 +34,17 @@ fn ask<'a, T: Send + 'static, E: From<EngineError> + Send + 'static>(
 
 impl EngineControl for NativeEngine {
     fn hold(&self) -> Answer<'_, ()> {
-        ask(self, |thread| Ok(thread.hold()))
+        ask(self, |thread| {
+            thread.hold();
+            Ok(())
+        })
     }
 
     fn release(&self) -> Answer<'_, ()> {
-        ask(self, |thread| Ok(thread.release()))
+        ask(self, |thread| {
+            thread.release();
+            Ok(())
+        })
     }
 
     fn reset_prefix_cache(&self, running: bool) -> Answer<'_, bool> {
@@ -45,7 +56,10 @@ impl EngineControl for NativeEngine {
     }
 
     fn relabel(&self, label: Arc<str>) -> Answer<'_, ()> {
-        ask(self, |thread| Ok(thread.relabel(label)))
+        ask(self, |thread| {
+            thread.relabel(label);
+            Ok(())
+        })
     }
 
     fn tensors(&self) -> Arc<[TensorInfo]> {
@@ -86,11 +100,15 @@ impl EngineControl for NativeEngine {
     }
 
     fn discard(&self, memory: Memory) -> Answer<'_, ()> {
-        ask(self, move |thread| Ok(thread.discard(memory)))
+        ask(self, move |thread| {
+            thread.discard(memory);
+            Ok(())
+        })
     }
 
     fn restore(&self, memory: Memory) -> Answer<'_, ()> {
-        let no_room = |NoRoom| EngineError::Failed("the system has no room for the memory that was given back".to_owned());
+        let no_room =
+            |NoRoom| EngineError::Failed("the system has no room for the memory that was given back".to_owned());
         ask(self, move |thread| thread.restore(memory).map_err(no_room))
     }
 

@@ -194,9 +194,7 @@ impl<B: Backend> Controlled for Executor<B> {
         change: OnWeightsChange,
     ) -> Result<Arc<WeightVersion>, UpdateError> {
         let Some(Update { touched, .. }) = &self.standing.update else {
-            return Err(UpdateError::OutOfOrder(
-                "finish_weight_update called without a matching start_weight_update.",
-            ));
+            return Err(UpdateError::OutOfOrder("finish_weight_update called without a matching start_weight_update."));
         };
         let number = self.standing.weights.number + u64::from(*touched);
         match self.model.lacking() {

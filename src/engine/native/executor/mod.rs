@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
 pub(super) use self::control::Controlled;
 use self::control::Standing;
 use super::{
@@ -33,6 +32,7 @@ use crate::{
     },
     sampling::{SampleError, SampledToken, SequenceSampler},
 };
+use parking_lot::Mutex;
 
 /// What the thread is told.
 pub(super) enum Command {
@@ -45,10 +45,13 @@ pub(super) enum Command {
     /// The sequence's next position was prepared aside.
     Prepared(SequenceId),
     /// Do what a training loop asks.
-    Control(Box<dyn FnOnce(&mut dyn Controlled) + Send>),
+    Control(Call),
     /// End the thread.
     Stop,
 }
+
+/// What a training loop has the thread do.
+pub(super) type Call = Box<dyn FnOnce(&mut dyn Controlled) + Send>;
 
 /// What the engine knows of a sequence besides what was asked for.
 pub(super) struct Entry {

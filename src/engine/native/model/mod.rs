@@ -15,11 +15,11 @@ pub(crate) use update::Undo;
 
 use std::{collections::BTreeSet, ops::Range};
 
-use config::{LayerShape, MlpShape};
 use super::{
     backend::{AttentionShape, Backend, Batch, Consumer, NoRoom},
     weights::{Weights, WeightsError},
 };
+use config::{LayerShape, MlpShape};
 
 /// How many rows have their logits in memory at a time.
 pub(super) const LOGIT_ROWS: usize = 256;

@@ -63,7 +63,11 @@ impl<B: Backend> Model<B> {
 
     /// Overwrites weights; `undo` keeps what they were, unless there is none. After an error nobody knows what the
     /// weights are.
-    pub(crate) fn replace(&mut self, checked: Checked<'_>, mut undo: Option<&mut Undo<B>>) -> Result<u64, WeightsError> {
+    pub(crate) fn replace(
+        &mut self,
+        checked: Checked<'_>,
+        mut undo: Option<&mut Undo<B>>,
+    ) -> Result<u64, WeightsError> {
         if let Some(undo) = &mut undo {
             for whole in checked.places().map(Destination::whole) {
                 self.keep(whole, undo)?;
@@ -184,7 +188,9 @@ impl<B: Backend> Model<B> {
 /// Narrows numbers to the type in which they are held, which loses nothing.
 fn append(dtype: WeightDtype, numbers: &[f32], bytes: &mut Vec<u8>) {
     match dtype {
-        WeightDtype::Bf16 => bytes.extend(numbers.iter().flat_map(|number| half::bf16::from_f32(*number).to_le_bytes())),
+        WeightDtype::Bf16 => {
+            bytes.extend(numbers.iter().flat_map(|number| half::bf16::from_f32(*number).to_le_bytes()));
+        }
         WeightDtype::F16 => bytes.extend(numbers.iter().flat_map(|number| half::f16::from_f32(*number).to_le_bytes())),
         WeightDtype::F32 => bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes())),
     }

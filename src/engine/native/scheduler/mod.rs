@@ -219,7 +219,9 @@ impl Scheduler {
                 sequence.scored = 0;
             }
         }
-        for index in (0..self.running.len()).rev().filter(|index| self.running[*index].blocks.is_empty()).collect::<Vec<_>>() {
+        for index in
+            (0..self.running.len()).rev().filter(|index| self.running[*index].blocks.is_empty()).collect::<Vec<_>>()
+        {
             let sequence = self.running.remove(index);
             self.requeue(sequence);
         }

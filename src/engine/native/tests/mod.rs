@@ -11,12 +11,12 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use rand_chacha::rand_core::RngCore;
 
 use super::*;
-use weights::replace;
 use crate::{
     TokenId,
     engine::{FinishReason, SamplingParams, WeightDtype, WeightTensor},
     sampling::{Logprobs, SampledToken},
 };
+use weights::replace;
 
 const VOCABULARY: u32 = 128;
 /// Unoptimised kernels take their time; the release build runs the whole.

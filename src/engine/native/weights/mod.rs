@@ -13,7 +13,9 @@ use std::{ops::Range, path::PathBuf};
 use candle_core::quantized::GgmlDType;
 use half::bf16;
 
-pub(crate) use self::{gguf::GgufWeights, given::Given, rounded::Rounded, safetensors::SafetensorsFiles, shapes::Shapes};
+pub(crate) use self::{
+    gguf::GgufWeights, given::Given, rounded::Rounded, safetensors::SafetensorsFiles, shapes::Shapes,
+};
 use crate::{engine::WeightDtype, gguf::GgufError};
 
 /// Why weights could not be read or used.

@@ -81,7 +81,10 @@ impl SafetensorsFiles {
         let mut paths = paths.map_err(read_error(path))?;
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
         if paths.is_empty() {
-            return Err(WeightsError::Format { path: path.to_owned(), reason: "it has no file of safetensors".to_owned() });
+            return Err(WeightsError::Format {
+                path: path.to_owned(),
+                reason: "it has no file of safetensors".to_owned(),
+            });
         }
         for path in paths {
             files.add(path)?;
