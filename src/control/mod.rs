@@ -104,6 +104,8 @@ struct State {
     trained: Option<u64>,
     /// Directories that a trainer had brought up to a version, each with where its deltas are, and that version.
     pulled: HashMap<PathBuf, (PathBuf, u64)>,
+    /// Whether requests that run are awaited before the server falls asleep.
+    draining: bool,
     /// Counts the pauses and updates, so that whoever waited knows whether its own is still the current one.
     calls: u64,
 }
@@ -111,7 +113,16 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         let pulled = HashMap::new();
-        Self { paused: None, asleep: None, update: None, trained: Some(0), pulled, calls: 0 }
+        Self { paused: None, asleep: None, update: None, trained: Some(0), pulled, draining: false, calls: 0 }
+    }
+}
+
+impl State {
+    /// Begins a call that takes the place of whichever waits for requests to end; returns its number.
+    fn begin(&mut self) -> u64 {
+        self.draining = false;
+        self.calls += 1;
+        self.calls
     }
 }
 
@@ -180,7 +191,7 @@ impl Control {
         self.requests.set_door(self.door(state));
         *self.shown.lock() =
             Shown { paused: state.paused.is_some(), asleep: state.asleep.is_some(), updating: state.update.is_some() };
-        let held = state.paused.is_some_and(Paused::holds) || state.asleep.is_some();
+        let held = !state.draining && (state.paused.is_some_and(Paused::holds) || state.asleep.is_some());
         match self.engine.control() {
             Some(engine) if held => Ok(engine.hold().await?),
             Some(engine) => Ok(engine.release().await?),
@@ -193,7 +204,7 @@ impl Control {
         match state.paused {
             Some(paused) if paused.refuses() && !self.policy.queue_while_paused => Door::Refusing,
             Some(paused) if paused.closes() => Door::Queueing,
-            _ if state.asleep.is_some_and(|asleep| asleep.drains) => Door::Queueing,
+            _ if state.draining => Door::Queueing,
             _ => Door::Open,
         }
     }

@@ -62,8 +62,7 @@ impl Control {
         }
         let mut state = self.state.lock().await;
         state.paused = Some(Paused { mode, newcomers, draining: mode == PauseMode::Wait });
-        state.calls += 1;
-        let call = state.calls;
+        let call = state.begin();
         self.settle(&state).await?;
         if mode == PauseMode::Abort {
             let aborted = self.requests.abort_all();
@@ -91,7 +90,7 @@ impl Control {
         let mut state = self.state.lock().await;
         let state: &mut State = &mut state;
         state.paused = None;
-        state.calls += 1;
+        state.begin();
         self.settle(state).await
     }
 }

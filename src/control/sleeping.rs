@@ -32,8 +32,6 @@ pub enum SleepTag {
 pub(super) struct Asleep {
     weights: bool,
     kv_cache: bool,
-    /// Whether requests that come wait outside of the engine until those that run have ended.
-    pub(super) drains: bool,
 }
 
 /// What became of a call to wake up.
@@ -58,22 +56,22 @@ impl Control {
             return Err(ControlError::State("the server cannot sleep while a weight update is active"));
         }
         if mode == PauseMode::Wait && state.asleep.is_none() {
-            state.calls += 1;
-            let call = state.calls;
-            self.requests.set_door(crate::generation::Door::Queueing);
+            let call = state.begin();
+            // What a pause has kept goes on to its end.
+            state.draining = true;
+            self.settle(&state).await?;
             drop(state);
             self.requests.settled().await;
             state = self.state.lock().await;
             if state.calls != call {
-                self.settle(&state).await?;
                 return Err(ControlError::State("another call came before the requests of the server had ended"));
             }
         }
-        let before = state.asleep.unwrap_or(Asleep { weights: false, kv_cache: false, drains: false });
+        state.begin();
+        let before = state.asleep.unwrap_or(Asleep { weights: false, kv_cache: false });
         let asleep = Asleep {
             weights: before.weights || level >= SleepLevel::Weights,
             kv_cache: before.kv_cache || level >= SleepLevel::KvCache,
-            drains: false,
         };
         state.asleep = Some(asleep);
         self.settle(&state).await?;

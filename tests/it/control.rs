@@ -321,6 +321,20 @@ async fn a_pause_that_waits_ends_with_a_resume() {
 }
 
 #[tokio::test]
+async fn a_sleep_that_waits_lets_what_a_pause_kept_go_on_to_its_end() {
+    let control = control(ControlPolicy::default());
+    let running = tokio::spawn(answered(request(&control, 300)));
+    while control.engine().load().running == 0 {
+        tokio::task::yield_now().await;
+    }
+    control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap();
+    control.sleep(SleepLevel::Scheduling, PauseMode::Wait).await.unwrap();
+    assert_eq!(running.await.unwrap().unwrap().1, Finish::Length);
+    assert_eq!(control.shown(), Shown { paused: true, asleep: true, updating: false });
+    assert!(request(&control, 2).next().now_or_never().is_none());
+}
+
+#[tokio::test]
 async fn an_update_of_which_nothing_more_comes_is_undone() {
     let control = control(ControlPolicy { update_timeout: Duration::from_millis(200), ..ControlPolicy::default() });
     let before = control.checksums().await.unwrap();
@@ -352,4 +366,53 @@ async fn an_engine_that_cannot_be_controlled_says_so_and_can_still_be_paused() {
         control.resume().await.unwrap();
     }
     assert!(matches!(control.start_update().await, Err(ControlError::Unsupported { .. })));
+}
+
+/// A file of safetensors with one tensor of 64 numbers.
+fn norm_file(name: &str, value: f32) -> Vec<u8> {
+    let header = serde_json::json!({ name: { "dtype": "F32", "shape": [64], "data_offsets": [0, 256] } }).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(value.to_le_bytes().repeat(64));
+    file
+}
+
+async fn streamed(control: &Served, file: &[u8], piece: usize) -> Result<Option<String>, ControlError> {
+    let pieces: Vec<Result<bytes::Bytes, String>> =
+        file.chunks(piece).map(|piece| Ok(bytes::Bytes::copy_from_slice(piece))).collect();
+    let updated = control.update_from_stream(futures::stream::iter(pieces), Some("streamed".into())).await?;
+    Ok(updated.map(|updated| updated.version.label.to_string()))
+}
+
+#[tokio::test]
+async fn a_stream_of_weights_is_taken_whole_or_not_at_all() {
+    let control = control(ControlPolicy::default());
+    let before = control.checksums().await.unwrap();
+    let name = "model.norm.weight";
+    let file = norm_file(name, 0.25);
+    for (bad, what) in [
+        (file[..file.len() - 1].to_vec(), "ended early"),
+        ([&file[..], b"x"].concat(), "follow the stream's last tensor"),
+        (norm_file("model.norm.bias", 0.25), "model.norm.bias"),
+        (vec![255; 64], "header"),
+        (Vec::new(), "ended early"),
+    ] {
+        let refused = streamed(&control, &bad, 50).await.unwrap_err();
+        assert!(
+            matches!(&refused, ControlError::Update(UpdateError::Refused(reason)) if reason.contains(what)),
+            "{refused}"
+        );
+        assert_eq!((control.checksums().await.unwrap() == before, control.shown().updating), (true, false));
+    }
+    assert_eq!(streamed(&control, &file, 1).await.unwrap().as_deref(), Some("streamed"));
+    let after = control.checksums().await.unwrap();
+    let changed: Vec<&String> =
+        after.iter().filter(|(name, sum)| before[*name] != **sum).map(|(name, _)| name).collect();
+    assert_eq!(changed, [name]);
+    // Within an update in phases, a stream is a part of it.
+    control.start_update().await.unwrap();
+    assert_eq!(streamed(&control, &norm_file(name, 0.5), 1_000).await.unwrap(), None);
+    assert!(control.shown().updating);
+    control.cancel_update(None).await.unwrap();
+    assert_eq!(control.checksums().await.unwrap(), after);
 }
