@@ -14,7 +14,10 @@ use crate::{
     generation::{Completion, Event, Finish},
     parser::ToolCall,
     wire::{
-        answer::output::{TokenSpelling, shown_alternatives},
+        answer::{
+            output::{TokenSpelling, shown_alternatives},
+            weight_versions::weight_versions,
+        },
         error::ApiError,
         responses::{
             events::StreamEvent,
@@ -35,6 +38,8 @@ pub(super) struct ShownInResponse {
     pub(super) logprobs: Option<ShownLogprobs>,
     /// Whether the answer is also shown as text and ids.
     pub(super) messages: bool,
+    /// Whether the response says which weights sampled which tokens.
+    pub(super) weight_versions: bool,
     /// The number of tokens in a delta.
     pub(super) stream_interval: usize,
     /// The names of the tools whose input is a text.
@@ -192,6 +197,7 @@ impl Writer {
             output_tokens_details: OutputTokensDetails { reasoning_tokens, ..OutputTokensDetails::default() },
             total_tokens: input + output,
         });
+        self.response.weight_versions = self.shown.weight_versions.then(|| weight_versions(&self.completion.weights));
         if self.shown.messages {
             let tokens = self.completion.token_ids();
             let message = self.api.turns.tokenizer().decode(&tokens, true)?;

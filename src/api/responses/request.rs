@@ -243,6 +243,7 @@ fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<Stri
         token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),
         logprobs,
         messages: request.enable_response_messages.unwrap_or(false),
+        weight_versions: sampling.return_weight_versions,
         stream_interval: 1,
         custom_tools,
     }
@@ -393,6 +394,7 @@ impl Repeated {
             ec_transfer_params: None,
             input_messages: shown.messages.then(|| vec![message(prompt.text.clone().unwrap_or_default())]),
             output_messages: None,
+            weight_versions: None,
             error: None,
             token_continuity,
         }

@@ -10,7 +10,7 @@ use crate::{
     chat::TokenIds,
     json::Value,
     wire::{
-        answer::token_continuity::TokenContinuity,
+        answer::{token_continuity::TokenContinuity, weight_versions::WeightVersionSpan},
         body::{Body, Rules},
         fields::sampling::SamplingFields,
     },
@@ -199,6 +199,9 @@ pub struct ResponseObject {
     pub input_messages: Option<Vec<RawMessage>>,
     /// What was sampled, with `enable_response_messages`.
     pub output_messages: Option<Vec<RawMessage>>,
+    /// Which weights sampled which tokens, with `return_weight_versions`, once the response has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// Why the response `failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ResponseError>,

@@ -7,7 +7,10 @@ use utoipa::ToSchema;
 use crate::{
     TokenId,
     wire::{
-        answer::output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        answer::{
+            output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+            weight_versions::WeightVersionSpan,
+        },
         body::{self, Body, Rules},
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
@@ -90,23 +93,12 @@ pub(crate) struct GenerateChoice {
     pub token_ids: Vec<TokenId>,
     pub routed_experts: Option<u8>,
     pub sampling_mask: Option<u8>,
-    /// Which weights sampled which tokens, once the choice has ended; null where that is not known exactly.
+    /// Which weights sampled which tokens, once the choice has ended; null before.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// Only with `output_mode` `text`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     pub logprobs: Option<GenerateLogprobs>,
-}
-
-/// Tokens that the same weights sampled.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WeightVersionSpan {
-    /// `default` for the weights that were loaded, else how often they were replaced.
-    pub version: String,
-    /// The first token.
-    pub start: usize,
-    /// Behind the last one.
-    pub end: usize,
 }
 
 /// The log-probs of a choice or of a piece of it.

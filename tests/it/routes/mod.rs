@@ -28,3 +28,4 @@ mod structured;
 mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
+mod weight_versions;

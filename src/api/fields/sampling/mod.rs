@@ -68,6 +68,7 @@ impl SamplingFields {
         sampling.prompt_logprobs = self.prompt_logprobs(policy, vocab_size)?;
         sampling.tokens_as_ids = self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids);
         sampling.return_token_ids = self.return_token_ids.unwrap_or(false);
+        sampling.return_weight_versions = self.return_weight_versions.unwrap_or(false);
         sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
         Ok(sampling)
     }

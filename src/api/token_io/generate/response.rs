@@ -10,14 +10,17 @@ use crate::{
     generation::{Completion, Delta, Event, WeightSpans},
     sampling::TopLogprob,
     wire::{
-        answer::output::{
-            DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
-            finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
+        answer::{
+            output::{
+                DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
+                finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
+            },
+            weight_versions::weight_versions,
         },
         error::ApiError,
         token_io::generate::{
             ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
-            OutputMode, TextLogprob, TextLogprobs, WeightVersionSpan,
+            OutputMode, TextLogprob, TextLogprobs,
         },
     },
 };
@@ -127,12 +130,6 @@ impl GenerateEnvelope {
         let (request_id, output_mode) = (self.turn.id.clone(), self.turn.output_mode);
         GenerateChunk { request_id, usage, prompt_token_ids: None, output_mode, choices }
     }
-}
-
-/// Names the weights that sampled the tokens of a choice.
-fn weight_versions(weights: &WeightSpans) -> Vec<WeightVersionSpan> {
-    let spans = weights.spans().into_iter();
-    spans.map(|span| WeightVersionSpan { version: span.label.to_string(), start: span.start, end: span.end }).collect()
 }
 
 fn by_id(token: &SampledToken, shown: Option<usize>) -> IdLogprobs {

@@ -76,6 +76,8 @@ pub struct SamplingFields {
     pub return_tokens_as_token_ids: Option<bool>,
     /// Report prompt and sampled token ids.
     pub return_token_ids: Option<bool>,
+    /// Report which weights sampled which tokens, at the end of each answer. `/inference/v1/generate` always does.
+    pub return_weight_versions: Option<bool>,
     /// Share cached prefixes only with requests of the same salt: 1 to 128 characters without `@`, `/`, `\` and NUL.
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<Value>,
