@@ -172,7 +172,10 @@ impl Writer {
         }
         self.conclude()?;
         let response = Box::new(self.response.clone());
-        self.events.push(StreamEvent::Completed { response });
+        self.events.push(match response.status {
+            Status::Incomplete => StreamEvent::Incomplete { response },
+            _ => StreamEvent::Completed { response },
+        });
         Ok(Written { events: self.events, response: self.response, items })
     }
 
@@ -289,8 +292,14 @@ impl Writer {
         let part = open.part(logprobs);
         let item_id = open.id.clone();
         self.events.push(StreamEvent::PartDone { item_id, output_index, content_index: 0, part: part.clone() });
-        self.done(open.item(vec![part], Status::Completed), last);
+        self.done(open.item(vec![part], self.item_status(last)), last);
         Ok(())
+    }
+
+    /// Returns the status of an item that has ended: only the last one can have been cut off.
+    fn item_status(&self, last: bool) -> Status {
+        let is_cut = last && self.completion.finish == Some(Finish::Length);
+        if is_cut { Status::Incomplete } else { Status::Completed }
     }
 
     /// Writes a call, which is always whole.
@@ -329,7 +338,7 @@ impl Writer {
             [delta, StreamEvent::ArgumentsDone { item_id, output_index, name, arguments }]
         };
         self.events.extend(told);
-        let item = item(said, Status::Completed);
+        let item = item(said, self.item_status(last));
         self.done(item, last);
     }
 

@@ -64,7 +64,7 @@ pub struct SamplingFields {
     pub ignore_eos: Option<bool>,
     /// Sample at least this many tokens before one ends the generation.
     pub min_tokens: Option<i64>,
-    /// Leave special tokens out of the text (default true).
+    /// Leave special tokens out of the text (by default as the model says, else true).
     pub skip_special_tokens: Option<bool>,
     /// False joins special tokens that follow each other directly, where they are in the text (default true).
     pub spaces_between_special_tokens: Option<bool>,

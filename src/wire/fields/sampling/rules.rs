@@ -45,7 +45,7 @@ pub(crate) const SAMPLER: [Field; 14] = [
     optional("include_stop_str_in_output", Bool),
     optional("ignore_eos", Bool),
     optional("min_tokens", Int),
-    optional("skip_special_tokens", Bool),
+    optional("skip_special_tokens", NULLABLE_BOOL),
     optional("spaces_between_special_tokens", Bool),
     optional("truncate_prompt_tokens", TRUNCATE_PROMPT_TOKENS),
     optional("truncation_side", TRUNCATION_SIDE),
