@@ -83,7 +83,12 @@ impl ToolPolicy {
 
     /// Returns the format that the answer to `prompt` is parsed in.
     pub fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
-        let reasoning = self.reasoning.map(|parser| parser.format(&prompt.template_variables()));
+        self.format_with(tools, &prompt.template_variables())
+    }
+
+    /// Returns the format that the answer to a prompt with these variables of its template is parsed in.
+    pub fn format_with(self, tools: Option<ToolFormat>, variables: &Object) -> OutputFormat {
+        let reasoning = self.reasoning.map(|parser| parser.format(variables));
         OutputFormat::new(reasoning, tools, self.parser)
     }
 }

@@ -13,6 +13,7 @@ mod completions;
 mod derender;
 mod dialects;
 mod generate;
+mod generated_messages;
 mod health;
 mod invocations;
 mod message_turns;
