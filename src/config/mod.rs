@@ -7,6 +7,7 @@ mod admin;
 mod argv;
 mod config_file;
 mod device;
+mod efforts;
 mod foreign;
 mod http;
 mod number;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     admin::AdminArgs,
     device::DeviceArg,
+    efforts::{self, Efforts},
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
     structured_outputs::{self, StructuredOutputsConfig},
@@ -124,6 +125,10 @@ pub struct ServeArgs {
     /// Variables of the template unless a request brings its own, a JSON object.
     #[arg(long, value_name = "JSON", value_parser = template_variables, help_heading = ANSWERS)]
     pub default_chat_template_kwargs: Option<Object>,
+
+    /// Efforts that the template is told instead of those that requests ask for, a JSON object.
+    #[arg(long, value_name = "JSON", value_parser = efforts::parse, help_heading = ANSWERS)]
+    pub reasoning_effort_map: Option<Efforts>,
 
     /// Take chat templates from requests.
     #[arg(long, help_heading = ANSWERS)]

@@ -34,6 +34,8 @@ pub(super) struct Turn {
     pub(super) ids: Fingerprint,
     /// No client has brought any of the ids, so that others may be given them.
     pub(super) own: bool,
+    /// What the weights are called that sampled the last id.
+    pub(super) weights: Option<Arc<str>>,
     /// What each assistant message thought, up to the last one of which that is known.
     thoughts: Vec<Option<Fingerprint>>,
 }
@@ -129,9 +131,15 @@ impl Turn {
         pieces.extend([prompt, sampled]);
         let ids = Fingerprint::of_ids(pieces.iter().map(|piece| &**piece));
         if pieces.len() < MOST_PIECES {
-            return Self { pieces, shared, sampled: sampled_len, ids, own, thoughts };
+            return Self { pieces, shared, sampled: sampled_len, ids, own, weights: None, thoughts };
         }
-        Self { pieces: vec![pieces.concat().into()], shared: 0, sampled: sampled_len, ids, own, thoughts }
+        let pieces = vec![pieces.concat().into()];
+        Self { pieces, shared: 0, sampled: sampled_len, ids, own, weights: None, thoughts }
+    }
+
+    /// Sets what the weights are called that sampled the last id.
+    pub(super) fn sampled_by(self, weights: Option<Arc<str>>) -> Self {
+        Self { weights, ..self }
     }
 
     /// All ids.

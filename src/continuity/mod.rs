@@ -217,6 +217,9 @@ impl Continuity {
         self.refuse(&found)?;
         verdict.source = found.source;
         verdict.matched_by = found.matched_by;
+        let parent = found.lookup.as_ref().and_then(|lookup| lookup.parent.as_ref());
+        let continued = parent.filter(|parent| verdict.reused > 0 && parent.begins(&rendered.token_ids));
+        verdict.weights = continued.and_then(|parent| parent.weights.clone());
         if matches!(verdict.outcome, Outcome::Partial | Outcome::Retokenized) {
             let gap = found.gap.unwrap_or(Gap::Unknown);
             verdict.reason = verdict.reason.or(Some(gap.into()));

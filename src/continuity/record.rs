@@ -95,8 +95,9 @@ fn continued(begun: &Message, answer: Message) -> Message {
 
 impl Recorder {
     /// Remembers an answer, as the client gets it, with the ids that were sampled for it. To be called before the client
-    /// can have the whole answer: its next request may come at once.
-    pub fn remember(&self, mut answer: Message, sampled: &[TokenId]) {
+    /// can have the whole answer: its next request may come at once. `weights` is what the weights are called that sampled
+    /// the last of them.
+    pub fn remember(&self, mut answer: Message, sampled: &[TokenId], weights: Option<Arc<str>>) {
         if let Some(begun) = &self.begun {
             answer = continued(begun, answer);
         }
@@ -105,7 +106,7 @@ impl Recorder {
         thoughts.push(thought(&answer));
         let own_thought = thoughts.last().copied().flatten();
         let turn = Turn::new(self.parent.as_ref(), Arc::clone(&self.prompt), sampled.into(), thoughts, self.own);
-        let turn = Arc::new(turn);
+        let turn = Arc::new(turn.sampled_by(weights));
         for scope in self.scopes(&answer) {
             self.memory.remember(turn_key(scope, through, self.context, None), &turn);
             if own_thought.is_some() {

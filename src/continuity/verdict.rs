@@ -1,5 +1,7 @@
 //! What became of the ids of earlier turns, for clients, logs and metrics.
 
+use std::sync::Arc;
+
 use strum::IntoStaticStr;
 
 use crate::prompt::{Drift, Provenance, RenderedPrompt};
@@ -122,6 +124,9 @@ pub struct Verdict {
     pub proof: Option<Proof>,
     /// How the cache found the ids.
     pub matched_by: Option<MatchedBy>,
+    /// What the weights are called that sampled the last of the known ids, when the server sampled them last; `None`
+    /// where it does not remember them.
+    pub weights: Option<Arc<str>>,
     /// What speaks against the known ids.
     pub warnings: Vec<Warning>,
     /// Whether encoding the whole conversation would have given other ids, if that was asked.
@@ -141,6 +146,7 @@ impl Verdict {
             new: len,
             proof: None,
             matched_by: None,
+            weights: None,
             warnings: Vec::new(),
             drift: rendered.drift,
         };

@@ -214,4 +214,9 @@ pub trait Engine: Send + Sync + 'static {
     fn control(&self) -> Option<&dyn EngineControl> {
         None
     }
+
+    /// The weights that sample now, also of an engine whose weights nobody can change.
+    fn current_weights(&self) -> Arc<WeightVersion> {
+        self.control().map_or_else(WeightVersion::first, EngineControl::weights)
+    }
 }

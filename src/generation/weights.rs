@@ -33,6 +33,11 @@ impl WeightSpans {
         self.tokens += delta.tokens.len();
     }
 
+    /// What the weights of the last token are called, if there is one.
+    pub fn latest(&self) -> Option<Arc<str>> {
+        self.spans().pop().map(|span| span.label)
+    }
+
     /// The spans, which cover all tokens without a gap.
     pub fn spans(&self) -> Vec<WeightSpan> {
         let mut spans: Vec<WeightSpan> = Vec::new();

@@ -52,6 +52,7 @@ pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
         response_role: args.response_role.clone(),
         trust_request_chat_template: args.trust_request_chat_template,
         default_chat_template_kwargs: args.default_chat_template_kwargs.clone().unwrap_or_default(),
+        reasoning_effort_map: args.reasoning_effort_map.clone().unwrap_or_default(),
         stream_interval: args.stream_interval,
         force_include_usage: args.enable_force_include_usage,
         exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,

@@ -29,6 +29,8 @@ pub struct GenerationConfig {
     pub frequency_penalty: Option<f64>,
     /// In tokens.
     pub max_new_tokens: Option<usize>,
+    /// Whether special tokens are left out of the text.
+    pub skip_special_tokens: Option<bool>,
 }
 
 /// The fields as the file has them.
@@ -43,6 +45,7 @@ struct File {
     presence_penalty: Option<f64>,
     frequency_penalty: Option<f64>,
     max_new_tokens: Option<usize>,
+    skip_special_tokens: Option<bool>,
 }
 
 impl GenerationConfig {
@@ -73,6 +76,11 @@ impl GenerationConfig {
             presence_penalty: if has("presence_penalty") { over.presence_penalty } else { self.presence_penalty },
             frequency_penalty: if has("frequency_penalty") { over.frequency_penalty } else { self.frequency_penalty },
             max_new_tokens: if has("max_new_tokens") { over.max_new_tokens } else { self.max_new_tokens },
+            skip_special_tokens: if has("skip_special_tokens") {
+                over.skip_special_tokens
+            } else {
+                self.skip_special_tokens
+            },
         })
     }
 
@@ -90,6 +98,7 @@ impl GenerationConfig {
             presence_penalty: file.presence_penalty,
             frequency_penalty: file.frequency_penalty,
             max_new_tokens: file.max_new_tokens,
+            skip_special_tokens: file.skip_special_tokens,
         })
     }
 }

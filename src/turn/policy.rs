@@ -1,5 +1,7 @@
 //! What the server, not the request, decides about turns.
 
+use std::collections::BTreeMap;
+
 use super::TurnError;
 use crate::{
     TokenId,
@@ -81,7 +83,12 @@ impl ToolPolicy {
 
     /// Returns the format that the answer to `prompt` is parsed in.
     pub fn output_format(self, tools: Option<ToolFormat>, prompt: &ChatPrompt) -> OutputFormat {
-        let reasoning = self.reasoning.map(|parser| parser.format(&prompt.template_variables()));
+        self.format_with(tools, &prompt.template_variables())
+    }
+
+    /// Returns the format that the answer to a prompt with these variables of its template is parsed in.
+    pub fn format_with(self, tools: Option<ToolFormat>, variables: &Object) -> OutputFormat {
+        let reasoning = self.reasoning.map(|parser| parser.format(variables));
         OutputFormat::new(reasoning, tools, self.parser)
     }
 }
@@ -95,6 +102,8 @@ pub struct RequestPolicy {
     pub trust_request_chat_template: bool,
     /// Variables of the template that apply where a request does not set them (`--default-chat-template-kwargs`).
     pub default_chat_template_kwargs: Object,
+    /// What the template is told instead of the efforts that requests ask for (`--reasoning-effort-map`).
+    pub reasoning_effort_map: BTreeMap<String, String>,
     /// The smallest number of tokens in a chunk in the middle of a stream (`--stream-interval`).
     pub stream_interval: usize,
     /// Whether every stream ends with its usage (`--enable-force-include-usage`).
@@ -114,6 +123,7 @@ impl Default for RequestPolicy {
             response_role: "assistant".to_owned(),
             trust_request_chat_template: false,
             default_chat_template_kwargs: Object::new(),
+            reasoning_effort_map: BTreeMap::new(),
             stream_interval: 1,
             force_include_usage: false,
             exclude_tools_when_tool_choice_none: false,
@@ -124,6 +134,11 @@ impl Default for RequestPolicy {
 }
 
 impl RequestPolicy {
+    /// Returns the effort that the template is told for the one that a request asks for.
+    pub fn effort(&self, asked: String) -> String {
+        self.reasoning_effort_map.get(&asked).cloned().unwrap_or(asked)
+    }
+
     /// Refuses more prompts, or more sequences for them, than a request may have.
     pub fn check_sequences(&self, prompts: usize, n: usize) -> Result<(), TurnError> {
         if prompts > self.max_prompts {

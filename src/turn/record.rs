@@ -8,7 +8,7 @@ use crate::{
     TokenId,
     chat::{self, Content, ContentPart, Message},
     continuity::Recorder,
-    generation::{Delta, Event},
+    generation::{Delta, Event, WeightSpans},
     json::Object,
     parser::ToolCall,
 };
@@ -32,6 +32,7 @@ struct Answer {
     reasoning: Option<String>,
     tool_calls: Vec<ToolCall>,
     token_ids: Vec<TokenId>,
+    weights: WeightSpans,
 }
 
 impl Answer {
@@ -48,6 +49,7 @@ impl Answer {
         }
         self.interrupted |= !delta.tool_calls.is_empty();
         self.tool_calls.extend(delta.tool_calls.iter().cloned());
+        self.weights.push(delta);
         self.token_ids.extend(delta.tokens.iter().map(|token| token.id));
     }
 
@@ -92,8 +94,9 @@ pub(super) fn recorded<E>(
         let answer = &mut answers[*index];
         answer.push(delta);
         if delta.finish.is_some() {
+            let weights = answer.weights.latest();
             let (message, token_ids) = std::mem::take(answer).into_message(*form);
-            recorder.remember(message, &token_ids);
+            recorder.remember(message, &token_ids, weights);
         }
     })
 }

@@ -31,6 +31,8 @@ pub struct Sampling {
     pub tokens_as_ids: bool,
     /// Whether the answer shows token ids.
     pub return_token_ids: bool,
+    /// Whether the answer shows which weights sampled its tokens.
+    pub return_weight_versions: bool,
     /// Requests with the same salt share cached prefixes.
     pub cache_salt: Option<Arc<str>>,
 }
@@ -48,6 +50,7 @@ impl Sampling {
             prompt_logprobs: None,
             tokens_as_ids: policy.return_tokens_as_token_ids,
             return_token_ids: false,
+            return_weight_versions: false,
             cache_salt: None,
         }
     }

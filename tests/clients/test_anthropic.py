@@ -113,7 +113,7 @@ def test_errors_are_the_clients_own(server):
     request = {"max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
     with pytest.raises(anthropic.NotFoundError) as missing:
         client.messages.create(model="other", **request)
-    assert missing.value.body["error"]["type"] == "NotFoundError"
+    assert missing.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
         client.messages.create(model="smollm2", **request, extra_body={"temperature": 9})
 

@@ -14,7 +14,7 @@ use tito::{
     api::{Api, ServedModels, ServerLoad, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
-        Engine, EngineInfo, EngineLoad,
+        Engine, EngineInfo, EngineLoad, WeightVersion, WeightsInUse,
         scripted::{Gate, ScriptedEngine},
     },
     generation::Generator,
@@ -52,6 +52,7 @@ struct Recipe {
     tools: ToolPolicy,
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
+    weights: Vec<(usize, WeightsInUse)>,
     server: ServerConfig,
     requests: RequestPolicy,
     tracks_load: bool,
@@ -85,6 +86,7 @@ impl TestApp {
             tools: ToolPolicy::default(),
             cached_tokens: None,
             prompt_tokens_details: false,
+            weights: Vec::new(),
             server: ServerConfig::default(),
             requests: RequestPolicy::default(),
             tracks_load: false,
@@ -114,6 +116,7 @@ impl TestApp {
         if let Some(tokens) = recipe.cached_tokens {
             engine = engine.with_cached_tokens(tokens);
         }
+        engine = engine.with_weights(recipe.weights.clone());
         if let Some(gate) = &recipe.gate {
             engine = engine.with_gate(gate.clone());
         }
@@ -182,6 +185,16 @@ impl TestApp {
     /// Tokens that the engine says were cached of every prompt.
     pub(crate) fn cached_tokens(self, tokens: usize) -> Self {
         self.with(|recipe| recipe.cached_tokens = Some(tokens))
+    }
+
+    /// Weights of which the engine says that they compute every sequence, from which token on, by what they are called
+    /// and whether they read keys of older ones.
+    pub(crate) fn weights(self, changes: &[(usize, &str, bool)]) -> Self {
+        let in_use = |(number, &(from, label, reuse_older_keys)): (u64, &(usize, &str, bool))| {
+            let version = Arc::new(WeightVersion { number, label: label.into() });
+            (from, WeightsInUse { version, reuse_older_keys })
+        };
+        self.with(|recipe| recipe.weights = (0..).zip(changes).map(in_use).collect())
     }
 
     /// `--enable-prompt-tokens-details`.

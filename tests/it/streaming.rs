@@ -239,16 +239,18 @@ async fn shapes(path: &str, body: Value) -> Vec<String> {
 #[tokio::test]
 async fn chat_chunks_have_the_keys_that_vllm_sends() {
     const FIRST: &str = "id object created model choices[index delta{role content} logprobs finish_reason] prompt_token_ids prompt_text";
-    const NEXT: &str = "id object created model choices[index delta{content} logprobs finish_reason token_ids]";
+    const NEXT: &str =
+        "id object created model choices[index delta{content} logprobs finish_reason token_ids] kv_transfer_params";
     let ids = json!({ "return_token_ids": true });
-    let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids] \
-                system_fingerprint";
+    let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids \
+                weight_versions] system_fingerprint kv_transfer_params";
     let verdict = "token_continuity{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}";
     assert_eq!(shapes(CHAT, conversation(&ids)).await, [&format!("{FIRST} {verdict}"), NEXT, last]);
     let length = json!({ "max_tokens": 2, "return_token_ids": false });
     assert_eq!(shapes(CHAT, conversation(&length)).await, [FIRST, NEXT, last]);
     let usage = json!({ "max_tokens": 2, "stream_options": { "include_usage": true }, "return_token_ids": false });
-    let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids]";
+    let last = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids \
+                weight_versions] kv_transfer_params";
     let total =
         "id object created model choices usage{prompt_tokens total_tokens completion_tokens} system_fingerprint";
     assert_eq!(shapes(CHAT, conversation(&usage)).await, [FIRST, NEXT, last, total]);
@@ -257,15 +259,16 @@ async fn chat_chunks_have_the_keys_that_vllm_sends() {
 #[tokio::test]
 async fn completion_chunks_have_the_keys_that_vllm_sends() {
     const CHUNK: &str = "id object created model choices[index text logprobs finish_reason stop_reason \
-                         prompt_token_ids token_ids]";
-    let last = format!("{CHUNK} system_fingerprint");
-    assert_eq!(shapes(COMPLETIONS, prompt(&json!({}))).await, [CHUNK, &last]);
+                         prompt_token_ids token_ids weight_versions]";
+    let (next, last) =
+        (format!("{CHUNK} kv_transfer_params"), format!("{CHUNK} system_fingerprint kv_transfer_params"));
+    assert_eq!(shapes(COMPLETIONS, prompt(&json!({}))).await, [next.as_str(), &last]);
     let usage = json!({ "stream_options": { "include_usage": true } });
     let total =
         "id object created model choices usage{prompt_tokens total_tokens completion_tokens} system_fingerprint";
-    assert_eq!(shapes(COMPLETIONS, prompt(&usage)).await, [CHUNK, total]);
+    assert_eq!(shapes(COMPLETIONS, prompt(&usage)).await, [next.as_str(), total]);
     let continuous = json!({ "stream_options": { "include_usage": true, "continuous_usage_stats": true } });
-    let chunk = format!("{CHUNK} usage{{prompt_tokens total_tokens completion_tokens}}");
+    let chunk = format!("{CHUNK} usage{{prompt_tokens total_tokens completion_tokens}} kv_transfer_params");
     assert_eq!(shapes(COMPLETIONS, prompt(&continuous)).await, [chunk.as_str(), total]);
 }
 

@@ -146,13 +146,14 @@ async fn bodies_of_every_kind_are_judged_as_vllms_request_models_judge_them() {
     differences.assert_none();
 }
 
-/// The error as the endpoint words its errors; vLLM has Anthropic's shape for those after its request models only.
+/// The error as the endpoint words its errors, all of which are about the request; vLLM has Anthropic's shape for those
+/// after its request models only.
 fn in_dialect(path: &str, answer: Value) -> Value {
     if !path.starts_with("/v1/messages") {
         return answer;
     }
     let error = &answer["error"];
-    json!({ "type": "error", "error": { "type": error["type"], "message": error["message"] } })
+    json!({ "type": "error", "error": { "type": "invalid_request_error", "message": error["message"] } })
 }
 
 /// Whether tito's reader refuses what vLLM's model takes; it says so with a type that pydantic keeps for such cases.

@@ -66,6 +66,8 @@ struct ModelCard {
     root: String,
     parent: Option<String>,
     max_model_len: usize,
+    /// tito's own: what the weights are called that sample now.
+    weight_version: String,
     /// tito's own: why nobody knows whether the model is computed right; absent where tests have compared it.
     #[serde(skip_serializing_if = "Option::is_none")]
     unproven: Option<String>,
@@ -94,6 +96,7 @@ struct ModelPermission {
 #[utoipa::path(get, path = "/v1/models", tag = "server", responses((status = 200, body = ModelList)))]
 async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
     let models = &api.models;
+    let weights = api.turns.generator.engine().current_weights();
     let card = |name: &String| ModelCard {
         id: name.clone(),
         object: "model",
@@ -102,6 +105,7 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         root: models.root.clone(),
         parent: None,
         max_model_len: api.turns.max_model_len,
+        weight_version: weights.label.to_string(),
         unproven: api.turns.generator.engine().info().unproven.clone(),
         permission: vec![ModelPermission {
             // The id is as long as vLLM's.

@@ -11,7 +11,7 @@ use crate::{
         http::sse,
     },
     engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event, Finish},
+    generation::{Completion, Delta, Event, Finish, WeightSpans},
     turn::{Prompted, Sampling},
     wire::{
         answer::{
@@ -21,6 +21,7 @@ use crate::{
                 shown_alternatives,
             },
             token_continuity::TokenContinuity,
+            weight_versions::{WeightVersionSpan, weight_versions},
         },
         chat_completions::types::{
             AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
@@ -56,6 +57,7 @@ pub(in crate::api) struct ChatEnvelope {
     /// The report on known ids, if ids are asked for.
     token_continuity: Option<TokenContinuity>,
     return_token_ids: bool,
+    return_weight_versions: bool,
     logprobs: bool,
     prompt_logprobs: bool,
     tokens_as_ids: bool,
@@ -86,6 +88,7 @@ impl ChatEnvelope {
             prompt_text: prompt.text.clone(),
             token_continuity,
             return_token_ids: sampling.return_token_ids,
+            return_weight_versions: sampling.return_weight_versions,
             logprobs: sampling.wants_logprobs(),
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
             tokens_as_ids: sampling.tokens_as_ids,
@@ -113,6 +116,8 @@ impl ChatEnvelope {
             prompt_text: None,
             token_continuity: None,
             return_token_ids: sampling.return_token_ids,
+            // Nobody says which weights sampled a recording.
+            return_weight_versions: false,
             logprobs,
             prompt_logprobs: false,
             tokens_as_ids: sampling.tokens_as_ids,
@@ -204,6 +209,7 @@ impl ChatEnvelope {
             stop_reason,
             token_ids: self.return_token_ids.then(|| completion.token_ids()),
             routed_experts: None,
+            weight_versions: self.weight_versions(&completion.weights),
             message: AnswerMessage {
                 role: self.shown.role.clone(),
                 tokens: bundle.then(|| AnswerTokens {
@@ -220,6 +226,11 @@ impl ChatEnvelope {
                 reasoning: completion.reasoning.filter(|_| self.shown.reasoning),
             },
         })
+    }
+
+    /// Returns which weights sampled the tokens of a choice, if that is asked for.
+    fn weight_versions(&self, weights: &WeightSpans) -> Option<Vec<WeightVersionSpan>> {
+        self.return_weight_versions.then(|| weight_versions(weights))
     }
 
     /// Returns the content of a message. If it has no text, its content is empty next to a forced call, and null next to
@@ -269,6 +280,7 @@ impl ChatEnvelope {
             system_fingerprint: None,
             prompt_token_ids: None,
             prompt_text: None,
+            kv_transfer_params: None,
             token_continuity: None,
         }
     }
@@ -287,6 +299,7 @@ pub(super) struct ChatChunks {
     thought: Vec<usize>,
     /// The number of calls sent so far.
     called: Vec<usize>,
+    weights: Vec<WeightSpans>,
     details: Option<PromptTokensDetails>,
 }
 
@@ -305,6 +318,7 @@ impl ChatChunks {
             sampled: vec![0; sampling.n],
             thought: vec![0; sampling.n],
             called: vec![0; sampling.n],
+            weights: vec![WeightSpans::default(); sampling.n],
             details: None,
         }
     }
@@ -326,6 +340,7 @@ impl ChatChunks {
             finish_reason: None,
             stop_reason: None,
             token_ids: None,
+            weight_versions: None,
         };
         let prompt = self.envelope.return_token_ids.then(|| self.envelope.prompt_token_ids.to_vec());
         ChatCompletionChunk {
@@ -347,6 +362,7 @@ impl ChatChunks {
             finish_reason: None,
             stop_reason: None,
             token_ids: None,
+            weight_versions: None,
         };
         Some(ChatCompletionChunk { usage: self.usage(index), ..self.envelope.chunk(vec![choice]) })
     }
@@ -396,11 +412,13 @@ impl ChatChunks {
             finish_reason,
             stop_reason,
             token_ids: Some(self.envelope.return_token_ids.then(token_ids)),
+            weight_versions: finished.then(|| self.envelope.weight_versions(&self.weights[index])),
             delta: message,
         };
         Ok(ChatCompletionChunk {
             usage: self.usage(index),
             system_fingerprint: (finished && !self.include_usage).then_some(SYSTEM_FINGERPRINT),
+            kv_transfer_params: Some(None),
             ..self.envelope.chunk(vec![choice])
         })
     }
@@ -427,6 +445,7 @@ impl sse::Chunks for ChatChunks {
         }
         self.thought[index] += delta.reasoning_tokens;
         self.sampled[index] += delta.tokens.len();
+        self.weights[index].push(&delta);
         chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }

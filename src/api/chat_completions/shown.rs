@@ -28,6 +28,16 @@ impl ShownInChat {
         Self { top_logprobs: None, role, echo: None, tool_choice: ToolChoice::None, reasoning: true }
     }
 
+    /// Returns what is shown of an answer whose request is known by its `parse_context` only.
+    pub(in crate::api) fn of_context(
+        tool_choice: ToolChoice,
+        reasoning: bool,
+        top_logprobs: Option<usize>,
+        api: &Api,
+    ) -> Self {
+        Self { top_logprobs, tool_choice, reasoning, ..Self::plain(api) }
+    }
+
     pub(in crate::api) fn new(
         request: &ChatCompletionRequest,
         top_logprobs: Option<usize>,

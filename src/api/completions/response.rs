@@ -9,11 +9,14 @@ use crate::{
     TokenId,
     api::{Api, http::sse},
     engine::{PromptOutput, SampledToken},
-    generation::{Completion, Delta, Event},
+    generation::{Completion, Delta, Event, WeightSpans},
     wire::{
-        answer::output::{
-            DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, ShownAlternatives, StreamedUsage, TokenSpelling,
-            Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+        answer::{
+            output::{
+                DetailedUsage, PromptTokensDetails, SYSTEM_FINGERPRINT, ShownAlternatives, StreamedUsage,
+                TokenSpelling, Usage, created, finish_fields, prompt_logprobs, shown_alternatives,
+            },
+            weight_versions::{WeightVersionSpan, weight_versions},
         },
         completions::types::{
             CompletionAnswer, CompletionChoice, CompletionChunk, CompletionChunkChoice, CompletionLogprobs,
@@ -97,8 +100,14 @@ impl CompletionEnvelope {
             prompt_logprobs: scored.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
             prompt_token_ids: ids.then(|| self.prompt(index).token_ids.to_vec()),
             routed_experts: None,
+            weight_versions: self.weight_versions(&completion.weights),
             text: self.echo_text(index) + self.text(&completion.text),
         })
+    }
+
+    /// Returns which weights sampled the tokens of a choice, if that is asked for.
+    fn weight_versions(&self, weights: &WeightSpans) -> Option<Vec<WeightVersionSpan>> {
+        self.turn.sampling.return_weight_versions.then(|| weight_versions(weights))
     }
 
     /// Returns the prompt's text, if it is to be repeated.
@@ -163,6 +172,7 @@ impl CompletionEnvelope {
             choices,
             usage: None,
             system_fingerprint: None,
+            kv_transfer_params: None,
         }
     }
 }
@@ -190,6 +200,7 @@ impl Logprobs {
 struct Progress {
     started: bool,
     sampled: usize,
+    weights: WeightSpans,
     prompt: Option<PromptOutput>,
     offset: usize,
 }
@@ -214,6 +225,7 @@ impl CompletionChunks {
         let progress = &mut self.progress[index];
         let first = !std::mem::replace(&mut progress.started, true);
         progress.sampled += delta.tokens.len();
+        progress.weights.push(delta);
         let mut logprobs = Logprobs { lists: None, offset: progress.offset };
         if first {
             let scores = progress.prompt.as_mut().map(|prompt| std::mem::take(&mut prompt.logprobs));
@@ -235,12 +247,14 @@ impl CompletionChunks {
             // vLLM reports the ids of a repeated prompt even if they are not asked for.
             prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
             token_ids: ids.then(sampled),
+            weight_versions: if finished { envelope.weight_versions(&progress.weights) } else { None },
             text: if first { envelope.echo_text(index) } else { String::new() } + envelope.text(&delta.text),
         };
         let usage = Usage::new(prompt.token_ids.len(), progress.sampled);
         Ok(CompletionChunk {
             usage: self.continuous_usage.then(|| usage.into()),
             system_fingerprint: (finished && !self.include_usage).then_some(SYSTEM_FINGERPRINT),
+            kv_transfer_params: Some(None),
             ..envelope.chunk(vec![choice])
         })
     }

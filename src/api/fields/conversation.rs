@@ -89,6 +89,7 @@ impl Conversation {
         let template = self.template(api)?;
         let (add_generation_prompt, continue_final_message) = self.ending()?;
         let asks_for_continuity = self.carriers.return_token_continuity.unwrap_or(false);
+        let reasoning_effort = self.reasoning_effort.map(|asked| policy.effort(asked));
         let carriers = self.carriers.into_carriers(caller, self.cache_salt.as_ref())?;
         let prompt = ChatPrompt {
             messages: self.messages,
@@ -97,8 +98,8 @@ impl Conversation {
             add_generation_prompt,
             continue_final_message,
             template,
-            template_kwargs: template_kwargs(self.chat_template_kwargs, self.reasoning_effort.as_deref(), policy)?,
-            reasoning_effort: self.reasoning_effort,
+            template_kwargs: template_kwargs(self.chat_template_kwargs, reasoning_effort.as_deref(), policy)?,
+            reasoning_effort,
             add_special_tokens: self.add_special_tokens.unwrap_or(false),
             stop_token_ids: self.stop_token_ids,
             known: None,

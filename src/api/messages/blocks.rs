@@ -12,7 +12,7 @@ use crate::{
         Api,
         fields::tools::{ParserCounter, ToolChoice},
     },
-    generation::{Delta, Event, Finish},
+    generation::{Delta, Event, Finish, WeightSpans},
     json::{Object, Value},
     parser::ToolCall,
     turn::{Prompted, Sampling},
@@ -20,6 +20,7 @@ use crate::{
         answer::{
             output::{FinishReason, finish_fields},
             token_continuity::TokenContinuity,
+            weight_versions::weight_versions,
         },
         messages::answer::{
             AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage,
@@ -61,6 +62,8 @@ pub(super) struct Blocks {
     tool_choice: ToolChoice,
     /// The sampled ids, if the client wants to see them.
     sampled: Option<SampledIds>,
+    /// The weights that sampled the tokens, if the client wants to see them.
+    weights: Option<WeightSpans>,
     calls_read: Option<ParserCounter>,
     started: bool,
     open: Option<OpenBlock>,
@@ -85,6 +88,7 @@ impl Blocks {
             token_continuity,
             tool_choice,
             sampled: shows_ids.then(SampledIds::default),
+            weights: sampling.return_weight_versions.then(WeightSpans::default),
             calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
             started: false,
             open: None,
@@ -117,6 +121,7 @@ impl Blocks {
             usage: self.usage(),
             prompt_token_ids: self.sampled.is_some().then(|| self.prompt_token_ids.to_vec()),
             sampled: None,
+            weight_versions: None,
             token_continuity: self.token_continuity.clone(),
         }
     }
@@ -145,6 +150,9 @@ impl Blocks {
 
     fn delta(&mut self, delta: Delta, events: &mut Vec<MessageEvent>) {
         self.output_tokens += delta.tokens.len();
+        if let Some(weights) = &mut self.weights {
+            weights.push(&delta);
+        }
         if let Some(sampled) = &mut self.sampled {
             sampled.generation_token_ids.extend(delta.tokens.iter().map(|token| token.id));
             sampled.generation_log_probs.extend(delta.tokens.iter().map(|token| token.logprob));
@@ -215,7 +223,8 @@ impl Blocks {
             Finish::StopString(stop) if stop_reason == Some(StopReason::StopSequence) => Some(stop.clone()),
             _ => None,
         };
-        let delta = MessageDelta { stop_reason, stop_sequence, sampled: self.sampled.take() };
+        let weight_versions = self.weights.take().as_ref().map(weight_versions);
+        let delta = MessageDelta { stop_reason, stop_sequence, sampled: self.sampled.take(), weight_versions };
         events.push(MessageEvent::MessageDelta { delta, usage: self.usage() });
         events.push(MessageEvent::MessageStop);
     }
@@ -247,6 +256,7 @@ impl MessageFold {
                 message.stop_reason = delta.stop_reason.map(Some);
                 message.stop_sequence = delta.stop_sequence.map(Some);
                 message.sampled = delta.sampled;
+                message.weight_versions = delta.weight_versions;
                 message.usage = usage;
             }
             MessageEvent::MessageStop => self.ended = true,

@@ -1,4 +1,5 @@
-//! Errors in Anthropic's shape. Their statuses, kinds and sentences are those of every other endpoint.
+//! Errors in Anthropic's shape. Their statuses and sentences are those of every other endpoint; clients tell them apart by
+//! Anthropic's own names for their kinds, which follow from the statuses.
 
 use axum::{
     Json,
@@ -33,17 +34,31 @@ pub(super) struct MessagesErrorBody {
 /// What went wrong.
 #[derive(Debug, Serialize, ToSchema)]
 struct MessagesErrorDetail {
-    /// The kind of error, in vLLM's words.
+    /// The kind of error, in Anthropic's words.
     #[serde(rename = "type")]
     kind: &'static str,
     /// A sentence for people.
     message: String,
 }
 
+/// Returns Anthropic's name of the errors with a status (vLLM 0.33, `anthropic/protocol.py`).
+fn kind(status: u16) -> &'static str {
+    match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        503 => "overloaded_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    }
+}
+
 impl From<&ApiError> for MessagesErrorBody {
     fn from(error: &ApiError) -> Self {
         let detail = error.body().error;
-        Self { kind: "error", error: MessagesErrorDetail { kind: detail.kind, message: detail.message } }
+        Self { kind: "error", error: MessagesErrorDetail { kind: kind(detail.code), message: detail.message } }
     }
 }
 

@@ -155,7 +155,7 @@ fn kept(
 async fn last(events: impl Stream<Item = Result<StreamEvent, ApiError>>) -> Result<ResponseObject, ApiError> {
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
-        if let StreamEvent::Completed { response } = event? {
+        if let StreamEvent::Completed { response } | StreamEvent::Incomplete { response } = event? {
             return Ok(*response);
         }
     }

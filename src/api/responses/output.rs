@@ -14,7 +14,10 @@ use crate::{
     generation::{Completion, Event, Finish},
     parser::ToolCall,
     wire::{
-        answer::output::{TokenSpelling, shown_alternatives},
+        answer::{
+            output::{TokenSpelling, shown_alternatives},
+            weight_versions::weight_versions,
+        },
         error::ApiError,
         responses::{
             events::StreamEvent,
@@ -35,6 +38,8 @@ pub(super) struct ShownInResponse {
     pub(super) logprobs: Option<ShownLogprobs>,
     /// Whether the answer is also shown as text and ids.
     pub(super) messages: bool,
+    /// Whether the response says which weights sampled which tokens.
+    pub(super) weight_versions: bool,
     /// The number of tokens in a delta.
     pub(super) stream_interval: usize,
     /// The names of the tools whose input is a text.
@@ -167,7 +172,10 @@ impl Writer {
         }
         self.conclude()?;
         let response = Box::new(self.response.clone());
-        self.events.push(StreamEvent::Completed { response });
+        self.events.push(match response.status {
+            Status::Incomplete => StreamEvent::Incomplete { response },
+            _ => StreamEvent::Completed { response },
+        });
         Ok(Written { events: self.events, response: self.response, items })
     }
 
@@ -192,6 +200,7 @@ impl Writer {
             output_tokens_details: OutputTokensDetails { reasoning_tokens, ..OutputTokensDetails::default() },
             total_tokens: input + output,
         });
+        self.response.weight_versions = self.shown.weight_versions.then(|| weight_versions(&self.completion.weights));
         if self.shown.messages {
             let tokens = self.completion.token_ids();
             let message = self.api.turns.tokenizer().decode(&tokens, true)?;
@@ -283,8 +292,14 @@ impl Writer {
         let part = open.part(logprobs);
         let item_id = open.id.clone();
         self.events.push(StreamEvent::PartDone { item_id, output_index, content_index: 0, part: part.clone() });
-        self.done(open.item(vec![part], Status::Completed), last);
+        self.done(open.item(vec![part], self.item_status(last)), last);
         Ok(())
+    }
+
+    /// Returns the status of an item that has ended: only the last one can have been cut off.
+    fn item_status(&self, last: bool) -> Status {
+        let is_cut = last && self.completion.finish == Some(Finish::Length);
+        if is_cut { Status::Incomplete } else { Status::Completed }
     }
 
     /// Writes a call, which is always whole.
@@ -323,7 +338,7 @@ impl Writer {
             [delta, StreamEvent::ArgumentsDone { item_id, output_index, name, arguments }]
         };
         self.events.extend(told);
-        let item = item(said, Status::Completed);
+        let item = item(said, self.item_status(last));
         self.done(item, last);
     }
 

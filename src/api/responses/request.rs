@@ -25,7 +25,9 @@ use crate::{
     wire::{
         answer::{output::created, token_continuity::TokenContinuity},
         error::ApiError,
-        responses::types::{RawMessage, ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat},
+        responses::types::{
+            PromptCacheOptions, RawMessage, ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat,
+        },
     },
 };
 
@@ -57,7 +59,11 @@ pub(super) struct Repeated {
     background: bool,
     max_tool_calls: Option<i64>,
     previous_response_id: Option<String>,
+    prompt_cache_options: Option<PromptCacheOptions>,
+    prompt_cache_key: Option<String>,
+    prompt_cache_retention: Option<String>,
     reasoning: Option<Value>,
+    safety_identifier: Option<String>,
     service_tier: String,
     text: Option<TextConfig>,
     top_logprobs: Option<i64>,
@@ -243,6 +249,7 @@ fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<Stri
         token_ids: sampling.return_token_ids || sampling.tokens_as_ids || includes(request, "token_ids"),
         logprobs,
         messages: request.enable_response_messages.unwrap_or(false),
+        weight_versions: sampling.return_weight_versions,
         stream_interval: 1,
         custom_tools,
     }
@@ -339,6 +346,10 @@ impl Repeated {
             background: request.background.unwrap_or(false),
             max_tool_calls: request.max_tool_calls,
             previous_response_id: request.previous_response_id.clone(),
+            prompt_cache_options: request.prompt_cache_options.clone(),
+            prompt_cache_key: request.prompt_cache_key.clone(),
+            prompt_cache_retention: request.prompt_cache_retention.clone(),
+            safety_identifier: request.safety_identifier.clone(),
             reasoning: request.reasoning.as_ref().filter(|value| !value.is_null()).map(object),
             service_tier: given(&request.service_tier, "auto"),
             text: request.text.clone(),
@@ -379,7 +390,11 @@ impl Repeated {
             max_tool_calls: self.max_tool_calls,
             previous_response_id: self.previous_response_id,
             prompt: None,
+            prompt_cache_options: self.prompt_cache_options,
+            prompt_cache_key: self.prompt_cache_key,
+            prompt_cache_retention: self.prompt_cache_retention,
             reasoning: self.reasoning,
+            safety_identifier: self.safety_identifier,
             service_tier: self.service_tier,
             status: Status::Queued,
             text: self.text,
@@ -393,6 +408,7 @@ impl Repeated {
             ec_transfer_params: None,
             input_messages: shown.messages.then(|| vec![message(prompt.text.clone().unwrap_or_default())]),
             output_messages: None,
+            weight_versions: None,
             error: None,
             token_continuity,
         }

@@ -1,13 +1,13 @@
 //! One scripted sequence, from the queue to its end, polled lazily.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, admission::Place,
-        meters::SamplingMeter,
+        EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, WeightsInUse,
+        admission::Place, meters::SamplingMeter,
     },
     sampling::{SampleError, SequenceSampler, score_token},
 };
@@ -19,6 +19,9 @@ pub(super) struct Generation {
     prompt_logprobs: Option<usize>,
     /// What is said to be cached, if anything is said.
     cached_tokens: Option<usize>,
+    /// Which weights are said to compute the tokens, each from a token on.
+    weights: VecDeque<(usize, WeightsInUse)>,
+    sampled: usize,
     sampler: SequenceSampler,
     source: SequenceLogits,
     logits: Vec<f32>,
@@ -50,6 +53,8 @@ impl Generation {
             prompt,
             prompt_logprobs: request.prompt_logprobs,
             cached_tokens: None,
+            weights: VecDeque::new(),
+            sampled: 0,
             source,
             logits: vec![0.0; vocab_size],
             gate: Gate::opened(),
@@ -67,6 +72,12 @@ impl Generation {
     /// Says that the prompt's first tokens were cached, at most all but one: logits come from the last.
     pub(super) fn cached(mut self, tokens: Option<usize>) -> Self {
         self.cached_tokens = tokens.map(|tokens| tokens.min(self.prompt.len().saturating_sub(1)));
+        self
+    }
+
+    /// Says that these weights compute the tokens, each from a token on.
+    pub(super) fn computed_by(mut self, weights: Vec<(usize, WeightsInUse)>) -> Self {
+        self.weights = weights.into();
         self
     }
 
@@ -107,6 +118,11 @@ impl Generation {
                     if !place.seated().await {
                         self.phase = Phase::Ending(FinishReason::Abort);
                         continue;
+                    }
+                    let sampled = self.sampled;
+                    if let Some((_, weights)) = self.weights.pop_front_if(|(from, _)| *from <= sampled) {
+                        self.phase = Phase::Sampling(place);
+                        return Some(Ok(EngineOutput::Weights(weights)));
                     }
                     let passed = tokio::select! {
                         passed = self.gate.passed() => passed,
@@ -153,6 +169,7 @@ impl Generation {
             Err(error) => return Some(Err(error.into())),
         };
         self.source.push(step.token.id);
+        self.sampled += 1;
         self.phase = match step.finish {
             Some(reason) => Phase::Ending(reason),
             None => Phase::Sampling(place),

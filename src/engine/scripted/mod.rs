@@ -17,7 +17,7 @@ pub use self::gate::Gate;
 use self::{generation::Generation, logits::LogitSource};
 use super::{
     Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, SequenceRequest, Ticket, TokenStream,
-    admission::Admission, meters::SamplingMeters,
+    WeightsInUse, admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
 
@@ -49,6 +49,7 @@ pub struct ScriptedEngine {
     admission: Arc<Admission>,
     gate: Gate,
     cached_tokens: Option<usize>,
+    weights: Vec<(usize, WeightsInUse)>,
     cache_salt: Mutex<Option<Arc<str>>>,
     meters: SamplingMeters,
 }
@@ -77,6 +78,7 @@ impl ScriptedEngine {
             admission: Arc::new(Admission::new(DEFAULT_MAX_NUM_SEQS, MAX_WAITING)),
             gate: Gate::opened(),
             cached_tokens: None,
+            weights: Vec::new(),
             cache_salt: Mutex::default(),
             meters: SamplingMeters::new(),
         }
@@ -130,6 +132,14 @@ impl ScriptedEngine {
         self
     }
 
+    /// Reports for every sequence that these weights compute its tokens, each from a token on.
+    #[cfg(test)]
+    #[must_use]
+    pub fn with_weights(mut self, weights: Vec<(usize, WeightsInUse)>) -> Self {
+        self.weights = weights;
+        self
+    }
+
     /// The salt that the latest request came with.
     #[cfg(test)]
     pub fn latest_cache_salt(&self) -> Option<Arc<str>> {
@@ -145,7 +155,8 @@ impl ScriptedEngine {
         let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
         let meter = self.meters.start(request.prompt_token_ids.len(), arrived);
         let generation = Generation::new(request, seed, source, self.info.vocab_size, meter);
-        Ok(generation.cached(self.cached_tokens).queued(place, self.gate.clone()))
+        let generation = generation.cached(self.cached_tokens).computed_by(self.weights.clone());
+        Ok(generation.queued(place, self.gate.clone()))
     }
 }
 

@@ -2,3 +2,4 @@
 
 pub(crate) mod output;
 pub(crate) mod token_continuity;
+pub(crate) mod weight_versions;

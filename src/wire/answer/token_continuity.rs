@@ -24,6 +24,10 @@ pub struct TokenContinuity {
     proof: Option<&'static str>,
     /// How the cache found the ids: by `session`, `tool_call` or `messages`.
     matched_by: Option<&'static str>,
+    /// What the weights are called that sampled the last of the known ids; left out where the server does not remember
+    /// them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight_version: Option<String>,
     /// What speaks against the known ids.
     warnings: Vec<&'static str>,
     /// Whether encoding the whole conversation would have given other ids; null unless asked for.
@@ -50,6 +54,7 @@ impl From<&Verdict> for TokenContinuity {
             new_ids: verdict.new,
             proof: verdict.proof.map(Into::into),
             matched_by: verdict.matched_by.map(Into::into),
+            weight_version: verdict.weights.as_deref().map(str::to_owned),
             warnings: verdict.warnings.iter().map(Into::into).collect(),
             drift: verdict.drift.map(|drift| Drift { differs: drift.position.is_some(), position: drift.position }),
         }

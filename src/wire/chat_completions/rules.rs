@@ -34,7 +34,7 @@ const REASONING_EFFORT: Schema = Nullable(&Literal(&["none", "minimal", "low", "
 /// The fields of `POST /v1/chat/completions`.
 static CHAT: Schema = Object(
     Model,
-    &joined::<68>(&[
+    &joined::<69>(&[
         &[
             required("messages", List(&MESSAGE)),
             optional("model", NULLABLE_STR),

@@ -13,6 +13,7 @@ use crate::{
         answer::{
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
             token_continuity::TokenContinuity,
+            weight_versions::WeightVersionSpan,
         },
         body::{Body, Rules},
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
@@ -143,6 +144,8 @@ pub(crate) struct Choice {
     /// Every sampled token, the stop token included, with `return_token_ids`.
     pub token_ids: Option<Vec<TokenId>>,
     pub routed_experts: Option<u8>,
+    /// Which weights sampled which tokens, with `return_weight_versions`.
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
 
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
@@ -259,6 +262,9 @@ pub(crate) struct ChatCompletionChunk {
     /// In the first chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_text: Nullable<String>,
+    /// Null in the chunks after the first one of a choice: there is nothing to transfer. Absent in all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_transfer_params: Nullable<u8>,
     /// In the first chunk of a choice, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
@@ -276,6 +282,9 @@ pub(crate) struct ChunkChoice {
     /// The tokens of this event; null unless asked for. Absent in the first chunk of a choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Nullable<Vec<TokenId>>,
+    /// Which weights sampled which tokens, in the last chunk of a choice only; null unless asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_versions: Nullable<Vec<WeightVersionSpan>>,
 }
 
 /// What one event adds to a message.

@@ -31,7 +31,7 @@ pub(crate) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&COMP
 
 static COMPLETION: Schema = Object(
     Model,
-    &joined::<55>(&[
+    &joined::<56>(&[
         &[
             optional("model", NULLABLE_STR),
             optional(

@@ -8,7 +8,10 @@ use super::rules;
 use crate::{
     TokenId,
     wire::{
-        answer::output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        answer::{
+            output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
+            weight_versions::WeightVersionSpan,
+        },
         body::{Body, Rules},
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
@@ -97,6 +100,8 @@ pub(crate) struct CompletionChoice {
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     pub routed_experts: Option<u8>,
+    /// Which weights sampled which tokens, with `return_weight_versions`.
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
 
 /// Log-probs in parallel lists, one entry a token.
@@ -124,6 +129,9 @@ pub(crate) struct CompletionChunk {
     pub usage: Option<StreamedUsage>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_fingerprint: Option<&'static str>,
+    /// Null, as there is nothing to transfer; absent in the last event with usage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_transfer_params: Nullable<u8>,
 }
 
 /// What one event adds to a choice.
@@ -137,4 +145,6 @@ pub(crate) struct CompletionChunkChoice {
     /// The prompt, in the first event of a choice.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     pub token_ids: Option<Vec<TokenId>>,
+    /// Which weights sampled which tokens, in the last event of a choice, with `return_weight_versions`.
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }

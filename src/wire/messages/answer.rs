@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use crate::{
     TokenId,
     json::Value,
-    wire::answer::{output::Nullable, token_continuity::TokenContinuity},
+    wire::answer::{output::Nullable, token_continuity::TokenContinuity, weight_versions::WeightVersionSpan},
 };
 
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
@@ -32,6 +32,9 @@ pub(crate) struct AnswerMessage {
     pub prompt_token_ids: Option<Vec<TokenId>>,
     #[serde(flatten)]
     pub sampled: Option<SampledIds>,
+    /// Which weights sampled which tokens, with `return_weight_versions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
@@ -149,6 +152,9 @@ pub(crate) struct MessageDelta {
     pub stop_sequence: Option<String>,
     #[serde(flatten)]
     pub sampled: Option<SampledIds>,
+    /// Which weights sampled which tokens, with `return_weight_versions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
 
 /// How long a prompt is.

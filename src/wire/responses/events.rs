@@ -40,6 +40,9 @@ pub(crate) enum StreamEvent {
     ItemDone { item: Box<OutputItem>, output_index: usize },
     #[serde(rename = "response.completed")]
     Completed { response: Box<ResponseObject> },
+    /// The end of a response whose tokens ran out.
+    #[serde(rename = "response.incomplete")]
+    Incomplete { response: Box<ResponseObject> },
     /// Something went wrong; `OpenAI`'s fields, and beside them the body that a JSON answer would be, which their client
     /// library looks for.
     #[serde(rename = "error")]
@@ -65,6 +68,7 @@ impl StreamEvent {
             Self::CustomInputDone { .. } => "response.custom_tool_call_input.done",
             Self::ItemDone { .. } => "response.output_item.done",
             Self::Completed { .. } => "response.completed",
+            Self::Incomplete { .. } => "response.incomplete",
             Self::Error { .. } => "error",
         }
     }

@@ -26,9 +26,21 @@ use crate::{
 pub(crate) static RULES: Rules = Rules { before: Some(check), ..Rules::new(&RESPONSES) };
 
 fn check(body: &mut Node<'_>) -> Checked {
+    older_retention(body);
     tool_usage(body)?;
     structured_outputs(body, None)?;
     cache_salt::check(body.get("cache_salt"))
+}
+
+/// Spells `prompt_cache_retention` as it is spelt today: older clients send `in-memory`.
+fn older_retention(body: &mut Node<'_>) {
+    const FIELD: &str = "prompt_cache_retention";
+
+    if let Kind::Object(fields) = &mut body.kind
+        && let Some(retention) = fields.get_mut(FIELD).filter(|retention| retention.as_str() == Some("in-memory"))
+    {
+        retention.kind = Kind::String(Cow::Borrowed("in_memory"));
+    }
 }
 
 /// The values that `OpenAI` has, and `token_ids`.
@@ -69,6 +81,16 @@ const REASONING: Schema = Nullable(&Object(
     &[optional("effort", Nullable(&Literal(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])))],
 ));
 
+const PROMPT_CACHE_OPTIONS: Schema = Nullable(&Object(
+    Model,
+    &[
+        optional("mode", Literal(&["implicit", "explicit"])),
+        optional("ttl", Literal(&["30m"])),
+        optional("comparison_response_id", NULLABLE_STR),
+        optional("prewarm", NULLABLE_BOOL),
+    ],
+));
+
 static RESPONSES: Schema = Object(
     Model,
     &[
@@ -96,9 +118,12 @@ static RESPONSES: Schema = Object(
         optional("min_p", NULLABLE_FLOAT),
         optional("truncation", Nullable(&Literal(&["auto", "disabled"]))),
         optional("user", NULLABLE_STR),
-        optional("skip_special_tokens", Bool),
+        optional("skip_special_tokens", NULLABLE_BOOL),
         optional("include_stop_str_in_output", Bool),
         optional("prompt_cache_key", NULLABLE_STR),
+        optional("prompt_cache_options", PROMPT_CACHE_OPTIONS),
+        optional("prompt_cache_retention", Nullable(&Literal(&["in_memory", "24h"]))),
+        optional("safety_identifier", NULLABLE_STR),
         optional("chat_template", NULLABLE_STR),
         optional("chat_template_kwargs", NULLABLE_DICT),
         optional("priority", INT64),

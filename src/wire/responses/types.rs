@@ -10,7 +10,7 @@ use crate::{
     chat::TokenIds,
     json::Value,
     wire::{
-        answer::token_continuity::TokenContinuity,
+        answer::{token_continuity::TokenContinuity, weight_versions::WeightVersionSpan},
         body::{Body, Rules},
         fields::sampling::SamplingFields,
     },
@@ -101,8 +101,14 @@ pub struct ResponsesRequest {
     /// Arguments for a server's own extensions, of which `session_id` is read.
     #[schema(value_type = Option<Object>)]
     pub vllm_xargs: Option<Value>,
-    /// Taken for `session_id` where that is not given.
+    /// Taken for `session_id` where that is not given; comes back as it is.
     pub prompt_cache_key: Option<String>,
+    /// Comes back, with its defaults filled in; nothing is done about it.
+    pub prompt_cache_options: Option<PromptCacheOptions>,
+    /// `in_memory` or `24h`; comes back, and nothing is done about it.
+    pub prompt_cache_retention: Option<String>,
+    /// Comes back as it is.
+    pub safety_identifier: Option<String>,
     /// Report what became of the ids of earlier turns, drift included.
     pub return_token_continuity: Option<bool>,
     /// How to sample.
@@ -112,6 +118,28 @@ pub struct ResponsesRequest {
 
 impl Body for ResponsesRequest {
     const RULES: &'static Rules = &rules::RULES;
+}
+
+/// How a cache of prompts is to be used.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PromptCacheOptions {
+    /// `implicit` (the default) or `explicit`.
+    #[serde(default = "implicit")]
+    #[schema(required = false)]
+    mode: String,
+    /// Always `30m`.
+    #[serde(default = "half_an_hour")]
+    #[schema(required = false)]
+    ttl: String,
+    comparison_response_id: Option<String>,
+}
+
+fn implicit() -> String {
+    "implicit".to_owned()
+}
+
+fn half_an_hour() -> String {
+    "30m".to_owned()
 }
 
 /// What the text of an answer must be.
@@ -182,8 +210,12 @@ pub struct ResponseObject {
     pub max_tool_calls: Option<i64>,
     pub previous_response_id: Option<String>,
     pub prompt: Option<u8>,
+    pub prompt_cache_options: Option<PromptCacheOptions>,
+    pub prompt_cache_key: Option<String>,
+    pub prompt_cache_retention: Option<String>,
     #[schema(value_type = Option<Object>)]
     pub reasoning: Option<Value>,
+    pub safety_identifier: Option<String>,
     pub service_tier: String,
     pub status: Status,
     pub text: Option<TextConfig>,
@@ -199,6 +231,9 @@ pub struct ResponseObject {
     pub input_messages: Option<Vec<RawMessage>>,
     /// What was sampled, with `enable_response_messages`.
     pub output_messages: Option<Vec<RawMessage>>,
+    /// Which weights sampled which tokens, with `return_weight_versions`, once the response has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// Why the response `failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ResponseError>,

@@ -7,7 +7,10 @@ use super::given::{GivenChunk, GivenResponse, ToldCount};
 use crate::{
     TokenId,
     wire::{
-        answer::output::{DetailedUsage, FinishReason, StopReason},
+        answer::{
+            output::{DetailedUsage, FinishReason, StopReason},
+            weight_versions::WeightVersionSpan,
+        },
         body::{self, Body, Rules},
         chat_completions::types::{ChatCompletion, ChatCompletionRequest, ChoiceLogprobs, ChunkToolCall},
         completions::types::{CompletionAnswer, CompletionChunkChoice, CompletionRequest},
@@ -92,6 +95,7 @@ pub(crate) struct WholeChatChunk {
     pub prompt_token_ids: Option<Vec<TokenId>>,
     pub prompt_text: Option<String>,
     pub metrics: Option<u8>,
+    pub kv_transfer_params: Option<u8>,
 }
 
 /// What an event adds to a choice.
@@ -103,6 +107,7 @@ pub(crate) struct WholeChatChoice {
     pub finish_reason: Option<FinishReason>,
     pub stop_reason: Option<StopReason>,
     pub token_ids: Option<Vec<TokenId>>,
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
 
 /// What an event adds to a message.
@@ -180,4 +185,5 @@ pub(crate) struct WholeCompletionChunk {
     pub usage: Option<DetailedUsage>,
     pub system_fingerprint: Option<&'static str>,
     pub metrics: Option<u8>,
+    pub kv_transfer_params: Option<u8>,
 }

@@ -1,14 +1,18 @@
 //! The wire shapes of `POST /inference/v1/generate`.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{
     TokenId,
+    json::{Object, Value},
     wire::{
-        answer::output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+        answer::{
+            output::{DetailedUsage, FinishReason, PromptLogprobs, StopReason, StreamedUsage},
+            weight_versions::WeightVersionSpan,
+        },
         body::{self, Body, Rules},
+        chat_completions::types::{AnswerMessage, ChoiceLogprobs},
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
     },
 };
@@ -27,9 +31,12 @@ pub(crate) struct GenerateRequest {
     pub request_id: Option<String>,
     /// Report the prompt's ids too.
     pub return_token_ids: Option<bool>,
-    /// `tokens` (the default), or `text` to report the text as well.
+    /// `tokens` (the default), `text` to report the text as well, or `derender` to report the message of a chat.
     #[serde(default)]
     pub output_mode: OutputMode,
+    /// What to know of the chat whose message is reported, as its render gave it; with `derender`, ignored otherwise.
+    #[schema(value_type = Option<ParseContext>)]
+    pub parse_context: Option<Value>,
     /// Answer with server-sent events.
     pub stream: Option<bool>,
     /// What the stream reports besides choices.
@@ -58,6 +65,61 @@ pub(crate) enum OutputMode {
     Tokens,
     /// Ids and their text.
     Text,
+    /// Ids and the message that they are.
+    Derender,
+}
+
+/// What a server has to know of a chat to read its answer. Fields are vLLM's.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+pub(crate) struct ParseContext {
+    /// The tools of the chat.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub tools: Option<Vec<Value>>,
+    /// Whether the model calls them.
+    #[serde(default = "no_calls")]
+    #[schema(required = false, value_type = Option<Object>)]
+    pub tool_choice: Value,
+    /// False keeps the first call only.
+    #[serde(default = "as_many")]
+    #[schema(required = false)]
+    pub parallel_tool_calls: Option<bool>,
+    /// Whether the message has the reasoning.
+    #[serde(default = "shown")]
+    #[schema(required = false)]
+    pub include_reasoning: bool,
+    /// The variables with which the prompt was rendered.
+    #[serde(default)]
+    #[schema(required = false, value_type = Object)]
+    pub chat_template_kwargs: Object,
+    /// The calls in the conversation, of which no format here makes ids.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub history_tool_call_cnt: usize,
+}
+
+impl ParseContext {
+    /// The names of the fields.
+    pub(crate) const FIELDS: [&str; 6] = [
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "include_reasoning",
+        "chat_template_kwargs",
+        "history_tool_call_cnt",
+    ];
+}
+
+fn no_calls() -> Value {
+    Value::from("none")
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the field may be null")]
+fn as_many() -> Option<bool> {
+    Some(true)
+}
+
+fn shown() -> bool {
+    true
 }
 
 /// A finished answer. Fields that tito does not have are there and null, as vLLM's clients expect them.
@@ -90,23 +152,15 @@ pub(crate) struct GenerateChoice {
     pub token_ids: Vec<TokenId>,
     pub routed_experts: Option<u8>,
     pub sampling_mask: Option<u8>,
-    /// Which weights sampled which tokens, once the choice has ended; null where that is not known exactly.
+    /// Which weights sampled which tokens, once the choice has ended; null before.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
     /// Only with `output_mode` `text`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Only with `output_mode` `derender`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<AnswerMessage>,
     pub logprobs: Option<GenerateLogprobs>,
-}
-
-/// Tokens that the same weights sampled.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WeightVersionSpan {
-    /// `default` for the weights that were loaded, else how often they were replaced.
-    pub version: String,
-    /// The first token.
-    pub start: usize,
-    /// Behind the last one.
-    pub end: usize,
 }
 
 /// The log-probs of a choice or of a piece of it.
@@ -123,6 +177,8 @@ pub(crate) enum GenerateLogprobs {
         /// One entry for each sampled token.
         content: Vec<TextLogprobs>,
     },
+    /// As a chat has them, with `output_mode` `derender`.
+    Chat(ChoiceLogprobs),
 }
 
 /// A token and its log-prob.
@@ -207,6 +263,8 @@ pub(crate) struct RenderedRequest {
     pub return_token_ids: Option<bool>,
     /// Always `tokens`.
     pub output_mode: &'static str,
+    /// What to know of a chat to read its answer; null for a text completion.
+    pub parse_context: Option<ParseContext>,
     pub stream: bool,
     pub stream_options: Option<RenderedStreamOptions>,
     #[schema(value_type = Option<String>)]
@@ -231,6 +289,7 @@ impl Default for RenderedRequest {
             reasoning_parser_kwargs: None,
             return_token_ids: None,
             output_mode: "tokens",
+            parse_context: None,
             stream: false,
             stream_options: None,
             cache_salt: None,
@@ -270,10 +329,10 @@ pub(crate) struct SamplingParamsFields {
     pub detokenize: Option<bool>,
     /// Refused unless null.
     #[schema(value_type = Option<Vec<u32>>)]
-    pub trace_decode_token_ids: Option<Value>,
+    pub trace_decode_token_ids: Option<serde_json::Value>,
     /// Refused unless null.
     #[schema(value_type = Option<Vec<Vec<i64>>>)]
-    pub prompt_logprob_token_ids: Option<Value>,
+    pub prompt_logprob_token_ids: Option<serde_json::Value>,
     /// The rest.
     #[serde(flatten)]
     pub sampling: SamplingFields,

@@ -9,7 +9,10 @@ use crate::{
     generation::Finish,
     sampling::TopLogprob,
     wire::{
-        answer::output::{PromptLogprobs, StopReason, spelt_id},
+        answer::{
+            output::{PromptLogprobs, StopReason, spelt_id},
+            weight_versions::WeightVersionSpan,
+        },
         error::ApiError,
         fields::sampling::MAX_N,
     },
@@ -75,6 +78,8 @@ pub(crate) struct GivenChoice {
     pub stop_reason: Option<StopReason>,
     pub token_ids: Option<Vec<TokenId>>,
     pub logprobs: Option<GivenLogprobs>,
+    /// Passed on where the request asks for it.
+    pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
 
 /// The log-probs of a choice.

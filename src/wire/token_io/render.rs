@@ -4,7 +4,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::wire::body::{self, Body, Rules};
+use crate::{
+    json,
+    wire::body::{self, Body, Rules},
+};
 
 /// Fields of a chat or text completion that only a render reads, or that it reads as they were sent.
 #[derive(Debug, Deserialize)]
@@ -13,8 +16,12 @@ pub(crate) struct RenderFields {
     pub priority: Option<i64>,
     pub use_beam_search: Option<Value>,
     pub tool_choice: Option<Value>,
+    /// As it was sent, for whoever reads the answer.
+    pub tools: Option<Vec<json::Value>>,
+    pub include_reasoning: Option<bool>,
     pub response_format: Option<Value>,
     pub structured_outputs: Option<Map<String, Value>>,
+    pub parallel_tool_calls: Option<bool>,
 }
 
 impl Body for RenderFields {

@@ -73,7 +73,7 @@ async fn a_client_that_sends_no_ids_continues_from_exactly_its_own() {
         second.verdict,
         json!({"source": "cache", "outcome": "exact", "reason": null, "anchor": 1, "reused_ids": first.known.len(),
             "new_ids": second.prompt.len() - first.known.len(), "proof": "anchored_tail", "matched_by": "messages",
-            "warnings": [], "drift": null})
+            "weight_version": "default", "warnings": [], "drift": null})
     );
     let third = ask(&app, &[messages.to_vec(), vec![second.message, user("and more")]].concat()).await;
     assert!(third.prompt.starts_with(&second.known));

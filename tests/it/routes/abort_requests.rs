@@ -63,6 +63,43 @@ async fn a_request_that_is_aborted_is_answered_with_what_was_sampled() {
 }
 
 #[tokio::test]
+async fn an_aborted_answer_without_a_token_has_empty_log_probs_where_they_were_asked_for() {
+    let lists = json!({ "text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": [] });
+    let content = json!({ "content": [] });
+    let asked = [json!({ "logprobs": true }), json!({ "logprobs": 0 }), json!({ "logprobs": true }), Value::Null];
+    let empty = [content.clone(), lists, content.clone(), content];
+    for (((path, mut body, [id, _]), asked), empty) in endpoints().into_iter().zip(asked).zip(empty) {
+        match asked {
+            Value::Object(asked) => body.as_object_mut().unwrap().extend(asked),
+            _ => body["sampling_params"] = json!({ "logprobs": 0 }),
+        }
+        let gate = Gate::shut();
+        let app = TestApp::new().gate(&gate);
+        let running = spawned(&app, path, &body);
+        app.until_load(1, 0).await;
+        app.post(PATH, json!({ "request_ids": [id] })).await;
+        let answer = read(running.await.unwrap()).await;
+        assert_eq!(
+            (&answer["choices"][0]["logprobs"], answer["usage"]["completion_tokens"].as_u64()),
+            (&empty, Some(0))
+        );
+        if path.ends_with("/batch") {
+            continue;
+        }
+        body["stream"] = json!(true);
+        let mut router = app.router();
+        let stream = router.call(posted(path, body.to_string())).await.unwrap();
+        let text = tokio::spawn(axum::body::to_bytes(stream.into_body(), usize::MAX));
+        app.until_load(1, 0).await;
+        app.post(PATH, json!({ "request_ids": [id] })).await;
+        let text = String::from_utf8(text.await.unwrap().unwrap().to_vec()).unwrap();
+        let events = text.split_terminator("\n\n").filter_map(|frame| frame.strip_prefix("data: {"));
+        let events: Vec<Value> = events.map(|event| serde_json::from_str(&format!("{{{event}")).unwrap()).collect();
+        assert_eq!(events.last().unwrap()["choices"][0]["logprobs"], empty, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_is_aborted_ends_as_a_stream_does_with_the_tokens_that_it_had() {
     let gate = Gate::shut();
     let app = TestApp::new();

@@ -51,7 +51,8 @@ async fn a_plain_answer_has_every_key_of_vllm_in_its_order() {
               "finish_reason": "stop",
               "stop_reason": null,
               "token_ids": null,
-              "routed_experts": null
+              "routed_experts": null,
+              "weight_versions": null
             }
           ],
           "service_tier": null,
@@ -100,10 +101,10 @@ async fn log_probs_named_by_id_bring_the_message_bundle_but_no_other_ids() {
     expect![
         "id object created model choices[index message{role content refusal annotations audio function_call reasoning \
          prompt_token_ids generation_token_ids generation_log_probs} logprobs{content[token logprob bytes \
-         top_logprobs]} finish_reason stop_reason token_ids routed_experts] service_tier system_fingerprint \
-         usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details completion_tokens_details} \
-         prompt_logprobs prompt_token_ids prompt_text kv_transfer_params ec_transfer_params metrics \
-         token_continuity{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}"
+         top_logprobs]} finish_reason stop_reason token_ids routed_experts weight_versions] service_tier \
+         system_fingerprint usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details \
+         completion_tokens_details} prompt_logprobs prompt_token_ids prompt_text kv_transfer_params ec_transfer_params \
+         metrics token_continuity{source outcome reason anchor reused_ids new_ids proof matched_by warnings drift}"
     ]
     .assert_eq(&shape(&answer));
     assert_eq!(answer["prompt_token_ids"], Value::Null);

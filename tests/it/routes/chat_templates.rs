@@ -80,6 +80,19 @@ async fn effort_says_whether_to_think_unless_the_request_does() {
 }
 
 #[tokio::test]
+async fn the_servers_map_says_which_effort_the_template_is_told() {
+    let app = app().chat_template(SHOWS).requests(|policy| {
+        let map = [("medium", "low"), ("max", "none")];
+        policy.reasoning_effort_map = map.map(|(asked, told)| (asked.to_owned(), told.to_owned())).into();
+    });
+    assert_eq!(prompt(&app, json!({ "reasoning_effort": "medium" })).await, "<|im_start|>True True low ");
+    assert_eq!(prompt(&app, json!({ "reasoning_effort": "high" })).await, "<|im_start|>True True high ");
+    assert_eq!(prompt(&app, json!({ "reasoning_effort": "max" })).await, "<|im_start|>True False none ");
+    let variable = json!({ "chat_template_kwargs": { "reasoning_effort": "medium" } });
+    assert_eq!(prompt(&app, variable).await, "<|im_start|>False  medium ");
+}
+
+#[tokio::test]
 async fn variables_of_the_server_hold_until_the_request_says_otherwise() {
     let app = app().chat_template(SHOWS).requests(|policy| {
         policy.default_chat_template_kwargs.insert("mood".to_owned(), "calm".into());

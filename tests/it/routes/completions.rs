@@ -40,7 +40,8 @@ async fn a_plain_answer_has_every_key_of_vllm_in_its_order() {
               "token_ids": null,
               "prompt_logprobs": null,
               "prompt_token_ids": null,
-              "routed_experts": null
+              "routed_experts": null,
+              "weight_versions": null
             }
           ],
           "service_tier": null,

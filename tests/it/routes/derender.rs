@@ -176,7 +176,7 @@ async fn a_stream_of_chat_is_derendered_event_by_event() {
         assert_eq!(
             shape(&last),
             "id object created model choices usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details \
-             completion_tokens_details} system_fingerprint prompt_token_ids prompt_text metrics"
+             completion_tokens_details} system_fingerprint prompt_token_ids prompt_text metrics kv_transfer_params"
         );
         assert_eq!(last["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
         assert_eq!(last["usage"]["prompt_tokens"], 7);
@@ -217,7 +217,8 @@ async fn a_stream_of_text_is_derendered_event_by_event() {
     assert_eq!(
         shape(&chunks[0]),
         "id object created model choices[index text logprobs{text_offset token_logprobs tokens top_logprobs[]} \
-         finish_reason stop_reason prompt_token_ids token_ids] usage system_fingerprint metrics"
+         finish_reason stop_reason prompt_token_ids token_ids weight_versions] usage system_fingerprint metrics \
+         kv_transfer_params"
             .replace(
                 "top_logprobs[]",
                 &shape(&json!({ "top_logprobs": chunks[0]["choices"][0]["logprobs"]["top_logprobs"] }))

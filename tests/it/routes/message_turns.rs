@@ -1,7 +1,7 @@
 //! `/v1/messages` over several turns: clients that send no ids back, and clients that do; what is refused, and how.
 
 use serde_json::{Value, json};
-use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
+use tito::{TokenId, engine::scripted::Gate, parser::ToolParser, turn::ToolPolicy};
 
 use crate::it::app::{Answer, IM_END, MODEL, TestApp, posted};
 
@@ -129,65 +129,46 @@ async fn a_message_that_is_sent_back_whole_carries_its_ids() {
 
 #[tokio::test]
 async fn errors_have_anthropics_shape() {
+    const INVALID: &str = "invalid_request_error";
     let app = TestApp::new().says("hello");
     let user = |content: Value| json!([{ "role": "user", "content": content }]);
     let plain = user(json!("hello"));
     let image = json!([{ "type": "image", "source": { "type": "url", "url": "x" } }]);
     let call = json!([{ "type": "tool_use", "id": "c", "name": "f", "input": {} }]);
     let cases = [
-        (json!({ "messages": plain, "model": "other" }), 404, "NotFoundError", "The model `other` does not exist."),
-        (json!({ "messages": plain, "model": "" }), 400, "Bad Request", "Model is required"),
-        (json!({}), 400, "Bad Request", "body.messages"),
-        (json!({ "messages": plain, "max_tokens": null }), 400, "Bad Request", "1 validation error:"),
-        (json!({ "messages": plain, "max_tokens": 0 }), 400, "Bad Request", "must be positive"),
-        (
-            json!({ "messages": plain, "max_tokens": 5000 }),
-            400,
-            "BadRequestError",
-            "cannot be greater than max_model_len",
-        ),
-        (
-            json!({ "messages": [{ "role": "tool", "content": "x" }] }),
-            400,
-            "Bad Request",
-            "'user', 'assistant' or 'system'",
-        ),
-        (json!({ "messages": user(json!(5)) }), 400, "Bad Request", "body.messages.0.content"),
-        (json!({ "messages": user(json!([{ "type": "x" }])) }), 400, "Bad Request", "body.messages.0.content.0.type"),
-        (json!({ "messages": user(image) }), 400, "BadRequestError", "messages.0.content.0"),
-        (json!({ "messages": user(call) }), 400, "BadRequestError", "\"tool_use\""),
-        (json!({ "messages": [] }), 400, "BadRequestError", "empty conversation"),
-        (json!({ "messages": plain, "temperature": 3 }), 400, "BadRequestError", "temperature must be in [0, 2]"),
-        (json!({ "messages": plain, "tools": [{ "name": "x" }] }), 400, "Bad Request", "body.tools.0.input_schema"),
-        (
-            json!({ "messages": plain, "tool_choice": { "type": "tool" } }),
-            400,
-            "Bad Request",
-            "tool_choice.name is required",
-        ),
-        (json!({ "messages": plain, "tool_choice": { "type": "any" } }), 400, "BadRequestError", "`tools` must be set"),
-        (
-            json!({ "messages": plain, "stop_sequences": ["a", "b", "c", "d", "e"] }),
-            400,
-            "Bad Request",
-            "stop_sequences",
-        ),
-        (json!({ "messages": plain, "n": 2 }), 400, "BadRequestError", "`n` must be 1"),
-        (json!({ "messages": plain, "stop_sequences": ["a", 7] }), 400, "Bad Request", "body.stop_sequences.1"),
-        (json!({ "messages": plain, "tool_choice": { "type": "x" } }), 400, "Bad Request", "body.tool_choice.type"),
-        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, "Bad Request", "body.thinking"),
+        (json!({ "messages": plain, "model": "other" }), 404, "not_found_error", "The model `other` does not exist."),
+        (json!({ "messages": plain, "model": "" }), 400, INVALID, "Model is required"),
+        (json!({}), 400, INVALID, "body.messages"),
+        (json!({ "messages": plain, "max_tokens": null }), 400, INVALID, "1 validation error:"),
+        (json!({ "messages": plain, "max_tokens": 0 }), 400, INVALID, "must be positive"),
+        (json!({ "messages": plain, "max_tokens": 5000 }), 400, INVALID, "cannot be greater than max_model_len"),
+        (json!({ "messages": [{ "role": "tool", "content": "x" }] }), 400, INVALID, "'user', 'assistant' or 'system'"),
+        (json!({ "messages": user(json!(5)) }), 400, INVALID, "body.messages.0.content"),
+        (json!({ "messages": user(json!([{ "type": "x" }])) }), 400, INVALID, "body.messages.0.content.0.type"),
+        (json!({ "messages": user(image) }), 400, INVALID, "messages.0.content.0"),
+        (json!({ "messages": user(call) }), 400, INVALID, "\"tool_use\""),
+        (json!({ "messages": [] }), 400, INVALID, "empty conversation"),
+        (json!({ "messages": plain, "temperature": 3 }), 400, INVALID, "temperature must be in [0, 2]"),
+        (json!({ "messages": plain, "tools": [{ "name": "x" }] }), 400, INVALID, "body.tools.0.input_schema"),
+        (json!({ "messages": plain, "tool_choice": { "type": "tool" } }), 400, INVALID, "tool_choice.name is required"),
+        (json!({ "messages": plain, "tool_choice": { "type": "any" } }), 400, INVALID, "`tools` must be set"),
+        (json!({ "messages": plain, "stop_sequences": ["a", "b", "c", "d", "e"] }), 400, INVALID, "stop_sequences"),
+        (json!({ "messages": plain, "n": 2 }), 400, INVALID, "`n` must be 1"),
+        (json!({ "messages": plain, "stop_sequences": ["a", 7] }), 400, INVALID, "body.stop_sequences.1"),
+        (json!({ "messages": plain, "tool_choice": { "type": "x" } }), 400, INVALID, "body.tool_choice.type"),
+        (json!({ "messages": plain, "thinking": { "type": "x" } }), 400, INVALID, "body.thinking"),
         (
             json!({ "messages": plain, "thinking": { "type": "enabled", "budget_tokens": 2000 } }),
             400,
-            "Bad Request",
+            INVALID,
             "thinking.budget_tokens must be less than",
         ),
-        (json!({ "messages": plain, "mcp_servers": [{}] }), 400, "BadRequestError", "mcp_servers"),
-        (json!({ "messages": plain, "container": "x" }), 400, "BadRequestError", "container"),
+        (json!({ "messages": plain, "mcp_servers": [{}] }), 400, INVALID, "mcp_servers"),
+        (json!({ "messages": plain, "container": "x" }), 400, INVALID, "container"),
         (
             json!({ "messages": plain, "context_management": { "edits": [{ "type": "clear_tool_uses_20250919" }] } }),
             400,
-            "BadRequestError",
+            INVALID,
             "context_management",
         ),
     ];
@@ -207,7 +188,24 @@ async fn errors_have_anthropics_shape() {
     let answer = app.request(posted(PATH, "{oops")).await;
     assert_eq!((answer.status, &answer.json()["type"]), (400, &json!("error")));
     let missing = app.post(COUNT, json!({ "model": "other", "messages": plain })).await;
-    assert_eq!((missing.status, &missing.json()["error"]["type"]), (404, &json!("NotFoundError")));
+    assert_eq!((missing.status, &missing.json()["error"]["type"]), (404, &json!("not_found_error")));
+}
+
+#[tokio::test]
+async fn errors_of_the_server_have_anthropics_names_too() {
+    let full = TestApp::new().gate(&Gate::shut()).seats(1).max_waiting(1);
+    let body = json!({ "model": MODEL, "max_tokens": 8, "messages": [{ "role": "user", "content": "hello" }] });
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let engaging = json!({ "prompt": "hello", "stream": true });
+    let _engaged = [full.open("/v1/completions", engaging.clone()).await, full.open("/v1/completions", engaging).await];
+    let answer = full.post(PATH, body.clone()).await;
+    assert_eq!((answer.status, &answer.json()["error"]["type"]), (503, &json!("overloaded_error")));
+    let failing = TestApp::new().gate(&Gate::failing_after(1));
+    let answer = failing.post(PATH, body).await;
+    assert_eq!((answer.status, &answer.json()["error"]["type"]), (500, &json!("api_error")));
+    let event = failing.post(PATH, streamed).await.text;
+    assert!(event.contains("event: error\n") && event.contains("\"type\":\"api_error\""), "{event}");
 }
 
 /// Checks that both routes refuse what `more` adds, with a message that names `field`.
@@ -218,7 +216,7 @@ async fn refused(app: &TestApp, more: &Value, field: &str) {
         let answer = app.post(path, body.clone()).await;
         assert_eq!(answer.status, 400, "{path} {more} {}", answer.text);
         let error = &answer.json()["error"];
-        assert_eq!(error["type"], "BadRequestError", "{more}");
+        assert_eq!(error["type"], "invalid_request_error", "{more}");
         let message = error["message"].as_str().unwrap();
         let named = message.trim_start_matches('`').strip_prefix(field);
         assert!(named.is_some_and(|rest| rest.starts_with([':', '`'])), "{more}: {message} names no {field}");

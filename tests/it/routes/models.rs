@@ -27,6 +27,7 @@ async fn a_card_has_every_key_of_vllm_in_its_order() {
               "root": "tests/fixtures/tiny-model",
               "parent": null,
               "max_model_len": 4096,
+              "weight_version": "default",
               "permission": [
                 {
                   "id": "modelperm-",

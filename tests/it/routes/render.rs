@@ -45,6 +45,14 @@ async fn a_greedy_chat_is_rendered_as_vllm_renders_it() {
           "reasoning_parser_kwargs": null,
           "return_token_ids": null,
           "output_mode": "tokens",
+          "parse_context": {
+            "tools": null,
+            "tool_choice": "none",
+            "parallel_tool_calls": true,
+            "include_reasoning": true,
+            "chat_template_kwargs": {},
+            "history_tool_call_cnt": 0
+          },
           "stream": false,
           "stream_options": null,
           "cache_salt": null,

@@ -131,7 +131,8 @@ async fn a_response_has_the_shape_of_vllms() {
         }],
         "parallel_tool_calls": true, "temperature": 0.0, "tool_choice": "none", "tools": [], "top_p": 1.0,
         "background": false, "max_output_tokens": 4096 - response["usage"]["input_tokens"].as_u64().unwrap(),
-        "max_tool_calls": null, "previous_response_id": null, "prompt": null, "reasoning": null,
+        "max_tool_calls": null, "previous_response_id": null, "prompt": null, "prompt_cache_options": null,
+        "prompt_cache_key": null, "prompt_cache_retention": null, "reasoning": null, "safety_identifier": null,
         "service_tier": "auto", "status": "completed", "text": null, "top_logprobs": null, "truncation": "disabled",
         "usage": usage, "user": "u", "presence_penalty": 0.0, "frequency_penalty": 0.0, "kv_transfer_params": null,
         "ec_transfer_params": null, "input_messages": null, "output_messages": null,
@@ -146,6 +147,42 @@ async fn a_response_that_is_cut_off_says_so() {
     assert_eq!(response["status"], "incomplete");
     assert_eq!(response["incomplete_details"], json!({ "reason": "max_output_tokens" }));
     assert_eq!((&response["max_output_tokens"], &response["usage"]["output_tokens"]), (&json!(2), &json!(2)));
+    assert_eq!(response["output"][0]["status"], "incomplete");
+    let events = streamed(&app, &json!({ "input": "Hi", "max_output_tokens": 2 })).await;
+    let last = &events[events.len() - 1];
+    assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.incomplete"), &json!("incomplete")));
+    assert_eq!(masked(&last["response"]), masked(&response));
+    let item = events.iter().find(|event| event["type"] == "response.output_item.done").unwrap();
+    assert_eq!(item["item"]["status"], "incomplete");
+}
+
+#[tokio::test]
+async fn only_the_last_item_of_a_response_that_is_cut_off_is_incomplete() {
+    let text = format!("I think.</think>Let me see.{CALL}");
+    let app = reading();
+    let ids = app.ids(&text);
+    let body = json!({ "input": "Hi", "tools": tools(), "max_output_tokens": ids.len() });
+    let response = create(&app.script(ids), body).await;
+    let statuses: Vec<_> = response["output"].as_array().unwrap().iter().map(|item| item["status"].clone()).collect();
+    assert_eq!(statuses, [Value::Null, json!("completed"), json!("incomplete")]);
+}
+
+#[tokio::test]
+async fn what_a_request_says_of_caches_and_its_user_comes_back() {
+    let app = TestApp::new().says("Hello there");
+    let body = json!({
+        "input": "Hi", "prompt_cache_key": "k", "prompt_cache_options": { "prewarm": true },
+        "prompt_cache_retention": "in-memory", "safety_identifier": "s",
+    });
+    let response = create(&app, body).await;
+    let options = json!({ "mode": "implicit", "ttl": "30m", "comparison_response_id": null });
+    assert_eq!((&response["prompt_cache_key"], &response["prompt_cache_options"]), (&json!("k"), &options));
+    assert_eq!(response["prompt_cache_retention"], "in_memory");
+    assert_eq!(response["safety_identifier"], "s");
+    for (field, value) in [("prompt_cache_retention", json!("1h")), ("prompt_cache_options", json!({ "ttl": "1h" }))] {
+        let answer = app.post("/v1/responses", json!({ "input": "Hi", field: value })).await;
+        assert_eq!(answer.status, 400, "{field}");
+    }
 }
 
 #[tokio::test]

@@ -80,7 +80,8 @@ async fn a_call_stands_where_vllm_puts_it() {
           "finish_reason": "tool_calls",
           "stop_reason": null,
           "token_ids": null,
-          "routed_experts": null
+          "routed_experts": null,
+          "weight_versions": null
         }"#]]
     .assert_eq(&format!("{:#}", redacted(choice)));
 }

@@ -64,10 +64,11 @@ impl SamplingFields {
         }
         sampling.n = n;
         sampling.max_tokens = max_tokens;
-        sampling.text = Arc::new(self.text()?);
+        sampling.text = Arc::new(self.text(policy)?);
         sampling.prompt_logprobs = self.prompt_logprobs(policy, vocab_size)?;
         sampling.tokens_as_ids = self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids);
         sampling.return_token_ids = self.return_token_ids.unwrap_or(false);
+        sampling.return_weight_versions = self.return_weight_versions.unwrap_or(false);
         sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
         Ok(sampling)
     }
@@ -121,7 +122,7 @@ impl SamplingFields {
         Ok(usize::try_from(n).expect("n is between 1 and MAX_N"))
     }
 
-    fn text(&self) -> Result<TextOptions, ApiError> {
+    fn text(&self, policy: &SamplingPolicy) -> Result<TextOptions, ApiError> {
         let stop = match &self.stop {
             None => Vec::new(),
             Some(Stop::One(stop)) => vec![stop.clone()],
@@ -138,7 +139,7 @@ impl SamplingFields {
         Ok(TextOptions {
             stop,
             include_stop_str_in_output: self.include_stop_str_in_output.unwrap_or(false),
-            skip_special_tokens: self.skip_special_tokens.unwrap_or(true),
+            skip_special_tokens: self.skip_special_tokens.or(policy.defaults.skip_special_tokens).unwrap_or(true),
             spaces_between_special_tokens: self.spaces_between_special_tokens.unwrap_or(true),
             format: OutputFormat::default(),
         })

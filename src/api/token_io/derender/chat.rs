@@ -19,7 +19,10 @@ use crate::{
     },
     turn::Sampling,
     wire::{
-        answer::output::{DetailedUsage, Usage, created},
+        answer::{
+            output::{DetailedUsage, Usage, created},
+            weight_versions::WeightVersionSpan,
+        },
         chat_completions::types::{ChatCompletion, ChatCompletionRequest, ChunkToolCall},
         error::{ApiError, validation::missing_of},
         token_io::{
@@ -84,6 +87,11 @@ impl Derendering {
         Ok(Self { sampling: turn.turn.sampling, shown: turn.shown })
     }
 
+    /// Returns which weights sampled the tokens of a choice, as it says, where the request asks for that.
+    fn weight_versions(&self, given: &GivenChoice) -> Option<Vec<WeightVersionSpan>> {
+        given.weight_versions.clone().filter(|_| self.sampling.return_weight_versions)
+    }
+
     fn envelope(&self, api: &Arc<Api>, id: String, prompt: &[TokenId], choices: &[GivenChoice]) -> ChatEnvelope {
         let logprobs = choices.iter().any(GivenChoice::has_logprobs);
         ChatEnvelope::of_recording(Arc::clone(api), id, prompt.into(), &self.sampling, (logprobs, self.shown.clone()))
@@ -111,6 +119,7 @@ fn whole(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
         if !given.has_logprobs() {
             choice.logprobs = None;
         }
+        choice.weight_versions = how.weight_versions(given);
         choices.push(choice);
     }
     let known = prompt.filter(|_| how.sampling.return_token_ids).map(<[_]>::to_vec);
@@ -154,6 +163,7 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
         prompt_token_ids: None,
         prompt_text: None,
         metrics: None,
+        kv_transfer_params: None,
     };
     Ok(DerenderedChatChunk { chunk, stream_state: state })
 }
@@ -181,5 +191,6 @@ fn whole_choice(
     let content = (!completion.text.is_empty()).then_some(completion.text);
     let reasoning = completion.reasoning.filter(|reasoning| how.shown.reasoning && !reasoning.is_empty());
     let delta = WholeDelta { role, content, reasoning, tool_calls };
-    Ok(WholeChatChoice { index: given.index, delta, logprobs, finish_reason, stop_reason, token_ids })
+    let weight_versions = how.weight_versions(given);
+    Ok(WholeChatChoice { index: given.index, delta, logprobs, finish_reason, stop_reason, token_ids, weight_versions })
 }

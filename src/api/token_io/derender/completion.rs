@@ -118,6 +118,7 @@ fn whole(
     let shown = turn.logprobs.unwrap_or(ShownAlternatives(None));
     turn.logprobs =
         responses.iter().flat_map(|response| &response.choices).any(GivenChoice::has_logprobs).then_some(shown);
+    let tells_weights = turn.sampling.return_weight_versions;
     let echoed = std::mem::take(&mut turn.prompts);
     let (mut completions, mut sampled) = (Vec::new(), 0);
     for (index, response) in responses.iter().enumerate() {
@@ -127,19 +128,21 @@ fn whole(
         for given in &response.choices {
             let completion = script.play(api, given)?;
             sampled += completion.tokens.len();
-            completions.push((completion, given.has_logprobs(), prompt.is_some()));
+            let weights = given.weight_versions.clone().filter(|_| tells_weights);
+            completions.push((completion, given.has_logprobs(), prompt.is_some(), weights));
             let text = echoed.get(index).and_then(|prompt| prompt.text.clone()).filter(|_| turn.echo);
             turn.prompts.push(Prompt { token_ids: Arc::clone(&script.prompt_token_ids), text });
         }
     }
-    // Each choice has its own prompt in the list.
+    // Each choice has its own prompt in the list, and says itself which weights sampled it.
     turn.sampling.n = 1;
     let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::with_capacity(completions.len());
-    for (index, (completion, has_logprobs, knows_prompt)) in completions.iter().enumerate() {
-        let mut choice = envelope.choice(index, completion)?;
-        choice.logprobs = choice.logprobs.filter(|_| *has_logprobs);
-        choice.prompt_token_ids = choice.prompt_token_ids.filter(|_| *knows_prompt);
+    for (index, (completion, has_logprobs, knows_prompt, weights)) in completions.into_iter().enumerate() {
+        let mut choice = envelope.choice(index, &completion)?;
+        choice.logprobs = choice.logprobs.filter(|_| has_logprobs);
+        choice.prompt_token_ids = choice.prompt_token_ids.filter(|_| knows_prompt);
+        choice.weight_versions = weights;
         choices.push(choice);
     }
     let answer = envelope.answer(&[])?;
@@ -207,6 +210,7 @@ fn piece(
     let mut state = StreamState::of(request.stream_state, prompt)?;
     turn.logprobs = Some(turn.logprobs.unwrap_or(ShownAlternatives(None)));
     let (script, return_token_ids) = (state.script(&turn.sampling), turn.sampling.return_token_ids);
+    let tells_weights = turn.sampling.return_weight_versions;
     let envelope = CompletionEnvelope::new(Arc::clone(api), turn);
     let mut choices = Vec::new();
     for given in &chunk.choices {
@@ -223,6 +227,7 @@ fn piece(
             stop_reason,
             prompt_token_ids: None,
             token_ids: return_token_ids.then(|| completion.token_ids()),
+            weight_versions: given.weight_versions.clone().filter(|_| tells_weights),
             text: completion.text,
         });
     }
@@ -235,6 +240,7 @@ fn piece(
         usage: usage(chunk.usage, prompt_tokens),
         system_fingerprint: None,
         metrics: None,
+        kv_transfer_params: None,
     };
     Ok(DerenderedCompletionChunk { chunk, stream_state: state })
 }

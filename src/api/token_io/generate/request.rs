@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::derender::MessageReading;
 use crate::{
     TokenId,
     api::{
         Api, answer_id,
+        chat_completions::shown::ShownInChat,
         fields::delivery::{AnswerDelivery, delivery},
         http::caller::Caller,
     },
@@ -33,16 +35,15 @@ pub(super) struct GenerateTurn {
     pub(super) shown: Option<ShownAlternatives>,
     pub(super) return_token_ids: bool,
     pub(super) output_mode: OutputMode,
+    /// What is shown of the message, if one is reported.
+    pub(super) message: Option<ShownInChat>,
     pub(super) delivery: AnswerDelivery,
 }
 
 impl GenerateTurn {
     pub(super) fn new(request: GenerateRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let prompt_token_ids = prompt(&request.token_ids, api)?;
-        if request.output_mode == OutputMode::Text && !request.sampling_params.makes_text() {
-            let rule = "output_mode='text' requires sampling_params.detokenize to be true";
-            return Err(ApiError::malformed(Some("body".into()), format!("1 validation error:\n  {rule}")));
-        }
+        check_mode(&request)?;
         refuse_media(&request)?;
         api.models.check(request.model.as_deref())?;
         let stream = request.stream.unwrap_or(false);
@@ -52,7 +53,14 @@ impl GenerateTurn {
             request.stream_options.filter(|_| stream),
             api.turns.policies.requests.force_include_usage,
         )?;
+        let derenders = request.output_mode == OutputMode::Derender;
+        let message = derenders.then(|| MessageReading::new(&request, api)).transpose()?;
         let mut resolved = request.sampling_params.resolve(api)?;
+        resolved.sampling.return_token_ids = request.return_token_ids.unwrap_or(false);
+        let message = message.map(|reading| {
+            resolved.sampling.read(reading.format);
+            reading.shown
+        });
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
         }
@@ -64,9 +72,24 @@ impl GenerateTurn {
             shown: resolved.shown,
             return_token_ids: request.return_token_ids.unwrap_or(false),
             output_mode: request.output_mode,
+            message,
             delivery,
         })
     }
+}
+
+/// Checks that there is the text that a mode needs.
+fn check_mode(request: &GenerateRequest) -> Result<(), ApiError> {
+    let mode = match request.output_mode {
+        OutputMode::Tokens => return Ok(()),
+        OutputMode::Text => "text",
+        OutputMode::Derender => "derender",
+    };
+    if !request.sampling_params.makes_text() {
+        let rule = format!("output_mode='{mode}' requires sampling_params.detokenize to be true");
+        return Err(ApiError::malformed(Some("body".into()), format!("1 validation error:\n  {rule}")));
+    }
+    Ok(())
 }
 
 fn prompt(ids: &[i64], api: &Api) -> Result<Arc<[TokenId]>, ApiError> {

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use super::request::GenerateTurn;
 use crate::{
     TokenId,
-    api::{Api, http::sse},
+    api::{Api, chat_completions::response::ChatEnvelope, http::sse},
     engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, WeightSpans},
     sampling::TopLogprob,
     wire::{
-        answer::output::{
-            DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
-            finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
+        answer::{
+            output::{
+                DetailedUsage, PromptTokensDetails, ShownAlternatives, StreamedUsage, TokenSpelling, Usage, created,
+                finish_fields, prompt_logprobs, shown_alternatives, spelt_id,
+            },
+            weight_versions::weight_versions,
         },
         error::ApiError,
         token_io::generate::{
             ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
-            OutputMode, TextLogprob, TextLogprobs, WeightVersionSpan,
+            OutputMode, TextLogprob, TextLogprobs,
         },
     },
 };
@@ -27,11 +30,18 @@ pub(super) struct GenerateEnvelope {
     api: Arc<Api>,
     created: u64,
     turn: GenerateTurn,
+    /// Makes the message of a choice, if one is reported.
+    chat: Option<ChatEnvelope>,
 }
 
 impl GenerateEnvelope {
     pub(super) fn new(api: Arc<Api>, turn: GenerateTurn) -> Self {
-        Self { created: created(), turn, api }
+        let chat = turn.message.clone().map(|shown| {
+            let prompt = Arc::clone(&turn.prompt_token_ids);
+            let shown = (turn.shown.is_some(), shown);
+            ChatEnvelope::of_recording(Arc::clone(&api), turn.id.clone(), prompt, &turn.sampling, shown)
+        });
+        Self { created: created(), turn, api, chat }
     }
 
     fn usage(&self, sampled: usize) -> Usage {
@@ -77,7 +87,15 @@ impl GenerateEnvelope {
 
     fn choice(&self, index: usize, completion: &Completion) -> Result<GenerateChoice, ApiError> {
         let finish = completion.finish.as_ref().ok_or_else(|| ApiError::internal("a choice did not end"))?;
-        let (finish_reason, stop_reason) = finish_fields(finish);
+        let (mut finish_reason, stop_reason) = finish_fields(finish);
+        let (message, logprobs) = match &self.chat {
+            None => (None, self.logprobs(&completion.tokens)?),
+            Some(chat) => {
+                let choice = chat.choice(index, completion.clone())?;
+                finish_reason = choice.finish_reason;
+                (Some(choice.message), choice.logprobs.map(GenerateLogprobs::Chat))
+            }
+        };
         Ok(GenerateChoice {
             index,
             finish_reason: Some(finish_reason),
@@ -87,7 +105,8 @@ impl GenerateEnvelope {
             sampling_mask: None,
             weight_versions: Some(weight_versions(&completion.weights)),
             text: self.text(completion.text.clone()),
-            logprobs: self.logprobs(&completion.tokens)?,
+            message,
+            logprobs,
         })
     }
 
@@ -98,7 +117,7 @@ impl GenerateEnvelope {
                 let content = tokens.iter().map(|token| by_id(token, shown)).collect();
                 GenerateLogprobs::Tokens { content }
             }
-            OutputMode::Text => {
+            OutputMode::Text | OutputMode::Derender => {
                 let content = tokens.iter().map(|token| self.by_text(token, shown)).collect::<Result<_, _>>()?;
                 GenerateLogprobs::Text { content }
             }
@@ -127,12 +146,6 @@ impl GenerateEnvelope {
         let (request_id, output_mode) = (self.turn.id.clone(), self.turn.output_mode);
         GenerateChunk { request_id, usage, prompt_token_ids: None, output_mode, choices }
     }
-}
-
-/// Names the weights that sampled the tokens of a choice.
-fn weight_versions(weights: &WeightSpans) -> Vec<WeightVersionSpan> {
-    let spans = weights.spans().into_iter();
-    spans.map(|span| WeightVersionSpan { version: span.label.to_string(), start: span.start, end: span.end }).collect()
 }
 
 fn by_id(token: &SampledToken, shown: Option<usize>) -> IdLogprobs {
@@ -186,6 +199,7 @@ impl GenerateChunks {
             sampling_mask: None,
             weight_versions: ended.then(|| weight_versions(&self.weights[index])),
             text: self.envelope.text(delta.text),
+            message: None,
             logprobs: self.envelope.logprobs(&delta.tokens)?,
         };
         let usage = || ChunkUsage::SoFar(DetailedUsage::new(self.envelope.usage(sampled), None));

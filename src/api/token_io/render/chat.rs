@@ -17,10 +17,15 @@ use crate::{
         chat_completions::request::ChatTurn,
         http::{caller::Caller, json_body::JsonBody},
     },
+    chat::Message,
+    json::{Object, Value},
     turn::Turn,
     wire::{
-        answer::token_continuity::TokenContinuity, body::parse, chat_completions::types::ChatCompletionRequest,
-        error::ApiError, token_io::generate::RenderedRequest,
+        answer::token_continuity::TokenContinuity,
+        body::parse,
+        chat_completions::types::ChatCompletionRequest,
+        error::ApiError,
+        token_io::generate::{ParseContext, RenderedRequest},
     },
 };
 
@@ -48,7 +53,8 @@ async fn render_chat_completion(
     let request: ChatCompletionRequest = parse(body.get().as_bytes())?;
     let own: RenderFields = parse(body.get().as_bytes())?;
     own.check()?;
-    let rendering = Rendering {
+    let history_tool_call_cnt = calls(&request.messages);
+    let mut rendering = Rendering {
         caller,
         own,
         fields: request.sampling.clone(),
@@ -56,10 +62,13 @@ async fn render_chat_completion(
         model: request.model.clone(),
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
+        parse_context: None,
     };
     let ChatTurn { id, turn, .. } =
         ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
     let Turn { prompt, mut sampling, .. } = turn;
+    rendering.parse_context =
+        Some(rendering.own.parse_context(prompt.prompt.template_variables(), history_tool_call_cnt));
     let prompt = api.turns.prompt(prompt).await?;
     let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await?;
     if sampling.is_constrained() && rendering.own.structured_outputs().is_none() {
@@ -67,4 +76,28 @@ async fn render_chat_completion(
         return Err(ApiError::invalid("tools", message));
     }
     Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+}
+
+/// Counts the calls that a conversation makes.
+fn calls(messages: &[Message]) -> usize {
+    let made =
+        messages.iter().filter(|message| message.role.is_assistant()).filter_map(|message| message.tool_calls.as_ref());
+    made.map(Vec::len).sum()
+}
+
+impl RenderFields {
+    /// Returns what a server has to know of the chat to read its answer.
+    fn parse_context(&self, chat_template_kwargs: Object, history_tool_call_cnt: usize) -> ParseContext {
+        let default = if self.tools.is_some() { "auto" } else { "none" };
+        let choice = self.tool_choice.as_ref().and_then(|choice| choice.as_str());
+        ParseContext {
+            tools: self.tools.clone(),
+            // A choice that forces a call has been refused before, so it is a word.
+            tool_choice: Value::from(choice.unwrap_or(default)),
+            parallel_tool_calls: self.parallel_tool_calls.or(Some(true)),
+            include_reasoning: self.include_reasoning.unwrap_or(true),
+            chat_template_kwargs,
+            history_tool_call_cnt,
+        }
+    }
 }

@@ -46,7 +46,8 @@ async fn render_completion(
         fields.prompt_logprobs = fields.prompt_logprobs.or(logprobs);
     }
     let (model, stream) = (request.model.clone(), request.stream.unwrap_or(false));
-    let rendering = Rendering { caller, own, fields, logprobs, model, stream, stream_options: request.stream_options };
+    let stream_options = request.stream_options;
+    let rendering = Rendering { caller, own, fields, logprobs, model, stream, stream_options, parse_context: None };
     let mut turn = CompletionTurn::new(request, &rendering.caller, &api).await?;
     let only = turn.prompts.len() == 1;
     let mut rendered = Vec::with_capacity(turn.prompts.len());

@@ -16,7 +16,10 @@ use crate::{
     wire::{
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
-        token_io::{generate::RenderedRequest, render::RenderFields},
+        token_io::{
+            generate::{ParseContext, RenderedRequest},
+            render::RenderFields,
+        },
     },
 };
 
@@ -83,6 +86,8 @@ struct Rendering {
     model: Option<String>,
     stream: bool,
     stream_options: Option<StreamOptions>,
+    /// What to know of a chat to read its answer.
+    parse_context: Option<ParseContext>,
 }
 
 impl Rendering {
@@ -113,6 +118,8 @@ impl Rendering {
             model: self.model.clone(),
             stream: self.stream,
             stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
+            parse_context: self.parse_context.clone(),
+            return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),
             ..RenderedRequest::default()

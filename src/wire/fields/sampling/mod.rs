@@ -64,7 +64,7 @@ pub struct SamplingFields {
     pub ignore_eos: Option<bool>,
     /// Sample at least this many tokens before one ends the generation.
     pub min_tokens: Option<i64>,
-    /// Leave special tokens out of the text (default true).
+    /// Leave special tokens out of the text (by default as the model says, else true).
     pub skip_special_tokens: Option<bool>,
     /// False joins special tokens that follow each other directly, where they are in the text (default true).
     pub spaces_between_special_tokens: Option<bool>,
@@ -76,6 +76,8 @@ pub struct SamplingFields {
     pub return_tokens_as_token_ids: Option<bool>,
     /// Report prompt and sampled token ids.
     pub return_token_ids: Option<bool>,
+    /// Report which weights sampled which tokens, at the end of each answer. `/inference/v1/generate` always does.
+    pub return_weight_versions: Option<bool>,
     /// Share cached prefixes only with requests of the same salt: 1 to 128 characters without `@`, `/`, `\` and NUL.
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<Value>,

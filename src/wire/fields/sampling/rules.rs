@@ -45,19 +45,20 @@ pub(crate) const SAMPLER: [Field; 14] = [
     optional("include_stop_str_in_output", Bool),
     optional("ignore_eos", Bool),
     optional("min_tokens", Int),
-    optional("skip_special_tokens", Bool),
+    optional("skip_special_tokens", NULLABLE_BOOL),
     optional("spaces_between_special_tokens", Bool),
     optional("truncate_prompt_tokens", TRUNCATE_PROMPT_TOKENS),
     optional("truncation_side", TRUNCATION_SIDE),
 ];
 
 /// How a request is named, and what its answer shows of ids, as chats and completions have it.
-pub(crate) const REQUEST: [Field; 7] = [
+pub(crate) const REQUEST: [Field; 8] = [
     optional("priority", INT64),
     optional("request_id", Str),
     optional("session_id", NULLABLE_STR),
     optional("return_tokens_as_token_ids", NULLABLE_BOOL),
     optional("return_token_ids", NULLABLE_BOOL),
+    optional("return_weight_versions", Bool),
     optional("routed_experts_prompt_start", IntIn(0, None)),
     optional("return_token_offsets", NULLABLE_BOOL),
 ];

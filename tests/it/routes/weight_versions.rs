@@ -1,0 +1,165 @@
+//! `return_weight_versions`: which weights sampled which tokens of an answer, on every endpoint.
+
+use serde_json::{Value, json};
+
+use crate::it::app::{IM_END, MODEL, TestApp};
+
+/// A server whose weights change while each answer is sampled, the second time with older keys; its answers have three
+/// tokens.
+fn app() -> TestApp {
+    let app = TestApp::new();
+    let ids = app.ids("hello you");
+    assert_eq!(ids.len(), 2);
+    app.script(ids.into_iter().chain([IM_END])).weights(&[(0, "step-1", false), (2, "step-2", true)])
+}
+
+fn spans() -> Value {
+    json!([
+        { "version": "step-1", "start": 0, "end": 2 },
+        { "version": "step-2", "start": 2, "end": 3, "reuse_older_keys": true },
+    ])
+}
+
+fn chat() -> Value {
+    json!({ "model": MODEL, "messages": [{ "role": "user", "content": "hello" }], "temperature": 0 })
+}
+
+fn completion() -> Value {
+    json!({ "model": MODEL, "prompt": "hello world", "temperature": 0 })
+}
+
+fn with(mut body: Value, fields: &Value) -> Value {
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+fn asked(body: Value) -> Value {
+    with(body, &json!({ "return_weight_versions": true }))
+}
+
+fn streamed(body: Value) -> Value {
+    with(body, &json!({ "stream": true }))
+}
+
+#[tokio::test]
+async fn every_choice_says_which_weights_sampled_which_of_its_tokens() {
+    let app = app();
+    for (path, body) in [("/v1/chat/completions", chat()), ("/v1/completions", completion())] {
+        let told = app.post(path, asked(body.clone())).await.ok();
+        assert_eq!(told["choices"][0]["weight_versions"], spans(), "{path}");
+        let untold = app.post(path, body).await.ok();
+        assert_eq!(untold["choices"][0].get("weight_versions"), Some(&Value::Null), "{path}");
+    }
+    let params = json!({ "temperature": 0 });
+    let ids = json!({ "model": MODEL, "token_ids": app.ids("hello"), "sampling_params": params });
+    let always = app.post("/inference/v1/generate", ids).await.ok();
+    assert_eq!(always["choices"][0]["weight_versions"], spans());
+}
+
+#[tokio::test]
+async fn a_stream_says_it_in_the_last_chunk_of_each_choice_only() {
+    let app = app();
+    let two = |body| with(streamed(body), &json!({ "n": 2, "temperature": 1 }));
+    for (path, body) in [("/v1/chat/completions", two(chat())), ("/v1/completions", two(completion()))] {
+        let told = app.post(path, asked(body.clone())).await.events();
+        let mut ends = 0;
+        for choice in told.iter().flat_map(|event| event["choices"].as_array().unwrap()) {
+            let is_end = choice["finish_reason"] != Value::Null;
+            ends += usize::from(is_end);
+            assert_eq!(choice["weight_versions"], if is_end { spans() } else { Value::Null }, "{path}");
+        }
+        assert_eq!(ends, 2);
+        let untold = app.post(path, body).await.events();
+        let last = &untold.last().unwrap()["choices"][0];
+        assert_eq!(last.get("weight_versions"), Some(&Value::Null), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn messages_say_it_and_their_streams_at_the_end() {
+    let app = app();
+    let body = with(chat(), &json!({ "max_tokens": 9 }));
+    let told = app.post("/v1/messages", asked(body.clone())).await.ok();
+    assert_eq!(told["weight_versions"], spans());
+    assert_eq!(app.post("/v1/messages", body.clone()).await.ok().get("weight_versions"), None);
+    let text = app.post("/v1/messages", asked(streamed(body))).await.text;
+    let events: Vec<Value> = named_events(&text);
+    let telling: Vec<&Value> = events.iter().filter(|event| event.to_string().contains("weight_versions")).collect();
+    assert_eq!((telling.len(), &telling[0]["type"]), (1, &json!("message_delta")));
+    assert_eq!(telling[0]["delta"]["weight_versions"], spans());
+}
+
+#[tokio::test]
+async fn responses_say_it_and_their_streams_at_the_end() {
+    let app = app();
+    let body = json!({ "model": MODEL, "input": "hello", "temperature": 0 });
+    let told = app.post("/v1/responses", asked(body.clone())).await.ok();
+    assert_eq!(told["weight_versions"], spans());
+    let stored = app.get(&format!("/v1/responses/{}", told["id"].as_str().unwrap())).await.ok();
+    assert_eq!(stored["weight_versions"], spans());
+    assert_eq!(app.post("/v1/responses", body.clone()).await.ok().get("weight_versions"), None);
+    let text = app.post("/v1/responses", asked(streamed(body))).await.text;
+    let events: Vec<Value> = named_events(&text);
+    let telling: Vec<&Value> = events.iter().filter(|event| event.to_string().contains("weight_versions")).collect();
+    assert_eq!((telling.len(), &telling[0]["type"]), (1, &json!("response.completed")));
+    assert_eq!(telling[0]["response"]["weight_versions"], spans());
+}
+
+#[tokio::test]
+async fn the_next_turn_says_which_weights_sampled_the_ids_that_it_continues() {
+    let app = app();
+    let told = |answer: &Value| answer["token_continuity"]["weight_version"].clone();
+    let body = with(chat(), &json!({ "return_token_continuity": true }));
+    let first = app.post("/v1/chat/completions", body).await.ok();
+    assert_eq!(told(&first), Value::Null);
+    let said = first["choices"][0]["message"]["content"].clone();
+    let next = |said: &Value| {
+        let messages = json!([
+            { "role": "user", "content": "hello" }, { "role": "assistant", "content": said },
+            { "role": "user", "content": "the" },
+        ]);
+        with(chat(), &json!({ "messages": messages, "return_token_continuity": true }))
+    };
+    let second = app.post("/v1/chat/completions", next(&said)).await.ok();
+    assert_eq!((&second["token_continuity"]["outcome"], told(&second)), (&json!("exact"), json!("step-2")));
+    let unknown = app.post("/v1/chat/completions", next(&json!("other"))).await.ok();
+    assert_eq!(told(&unknown), Value::Null);
+}
+
+#[tokio::test]
+async fn an_engine_that_says_nothing_of_its_weights_has_those_that_it_was_loaded_with() {
+    let app = TestApp::new().says("you");
+    let told = app.post("/v1/chat/completions", asked(chat())).await.ok();
+    assert_eq!(told["choices"][0]["weight_versions"], json!([{ "version": "default", "start": 0, "end": 2 }]));
+}
+
+#[tokio::test]
+async fn a_derendered_answer_passes_on_what_it_was_given() {
+    let app = app();
+    let ids = json!({ "model": MODEL, "token_ids": app.ids("hello"), "sampling_params": { "temperature": 0 } });
+    let generated = app.post("/inference/v1/generate", ids).await.ok();
+    for (asks, shown) in [(true, spans()), (false, Value::Null)] {
+        let told = json!({ "return_weight_versions": asks });
+        let body = json!({ "generate_response": generated, "chat_request": with(chat(), &told) });
+        let answer = app.post("/v1/chat/completions/derender", body).await.ok();
+        assert_eq!(answer["choices"][0]["weight_versions"], shown);
+        let body = json!({ "generate_responses": [generated], "completion_request": with(completion(), &told) });
+        let answer = app.post("/v1/completions/derender", body).await.ok();
+        assert_eq!(answer["choices"][0]["weight_versions"], shown);
+    }
+}
+
+#[tokio::test]
+async fn the_flag_is_a_boolean_and_never_null() {
+    let app = app();
+    for (path, body) in [("/v1/chat/completions", chat()), ("/v1/completions", completion())] {
+        let answer = app.post(path, with(body, &json!({ "return_weight_versions": null }))).await;
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!("body.return_weight_versions")), "{path}");
+    }
+}
+
+/// The data of the events of a stream that names them.
+fn named_events(text: &str) -> Vec<Value> {
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
