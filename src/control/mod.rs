@@ -106,14 +106,25 @@ struct State {
     pulled: HashMap<PathBuf, (PathBuf, u64)>,
     /// Whether requests that run are awaited before the server falls asleep.
     draining: bool,
-    /// Counts the pauses and updates, so that whoever waited knows whether its own is still the current one.
+    /// Counts pauses and sleeps, so that one that waited knows whether another one came.
     calls: u64,
+    /// Counts updates in phases, so that one that is forgotten is told from its successor.
+    updates: u64,
 }
 
 impl Default for State {
     fn default() -> Self {
         let pulled = HashMap::new();
-        Self { paused: None, asleep: None, update: None, trained: Some(0), pulled, draining: false, calls: 0 }
+        Self {
+            paused: None,
+            asleep: None,
+            update: None,
+            trained: Some(0),
+            pulled,
+            draining: false,
+            calls: 0,
+            updates: 0,
+        }
     }
 }
 

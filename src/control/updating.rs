@@ -10,7 +10,7 @@ use crate::engine::{NewWeights, TensorInfo, UpdateError, WeightVersion, Written}
 /// An update in phases that was begun and is not finished.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Phase {
-    /// Its number among the calls.
+    /// Its number among the updates.
     call: u64,
     /// When the last call of it ended.
     last: Instant,
@@ -118,8 +118,8 @@ impl Control {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.idle().await?;
         engine.begin_update(self.policy.undo).await?;
-        state.calls += 1;
-        let call = state.calls;
+        state.updates += 1;
+        let call = state.updates;
         state.update = Some(Phase { call, last: Instant::now(), written: Written::default() });
         self.show_update(true);
         tokio::spawn(Arc::clone(self).watch(call));
