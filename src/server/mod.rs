@@ -165,7 +165,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
 }
 
 /// Paths that are the API's where the control plane is not open, or that routers ask for and take 404 for no.
-const API_PATHS: [&str; 2] = ["/abort_requests", "/get_server_info"];
+const API_PATHS: [&str; 3] = ["/abort_requests", "/server_info", "/get_server_info"];
 
 /// The control plane on the port of the API.
 pub enum ControlPlane {
