@@ -3,8 +3,8 @@
     pip install -r requirements.txt
     python grpo.py --tito path/to/tito
 
-32 requests are always under way, also while the weights change. What each step did is printed as a line, and every
-sampled token is scored again by the trainer's own model, under the weights that the answer says it was sampled with.
+32 requests are under way whenever the weights change. What each step did is printed as a line, and every sampled token is
+scored again by the trainer's own model, with the weights that its answer names.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import collections
 import concurrent.futures
 import itertools
 import json
+import os
 import pathlib
 import queue
 import random
@@ -26,16 +27,19 @@ import time
 import urllib.error
 import urllib.request
 
-import autograd
-import autograd.numpy as np
+# The matrices are small: threads would rather wait for each other, and take processors from the server.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import picture
-import policy
+import autograd  # noqa: E402
+import autograd.numpy as np  # noqa: E402
+
+import picture  # noqa: E402
+import policy  # noqa: E402
 
 TOKENIZER = pathlib.Path(__file__).parents[2] / "tests" / "fixtures" / "tiny-model"
 QUESTIONS = ["hello", "the weather", "you are the world", "is the system in the list", "assistant tool", "what is it"]
 # Answers to the same question that are compared with each other, and how many of such groups make a step.
-GROUP, GROUPS = 8, 4
+GROUP, GROUPS = 8, 8
 IN_FLIGHT = 32
 TOLERANCE = 1e-3
 Part = collections.namedtuple("Part", "version start end")
@@ -128,13 +132,13 @@ class Sample:
 
 
 class Rollouts:
-    """Keeps requests under way, and hands out groups of answers."""
+    """Has as many requests under way as were asked for, 32 at most, and hands out groups of answers."""
 
     def __init__(self, server, questions, seed):
         self.server, self.questions = server, questions
         self.random, self.lock = random.Random(seed), threading.Lock()
         self.tasks = self.all_tasks()
-        self.done = queue.Queue()
+        self.done, self.wanted = queue.Queue(), threading.Semaphore(0)
         self.ending = False
         self.pool = concurrent.futures.ThreadPoolExecutor(IN_FLIGHT)
         self.workers = [self.pool.submit(self.work) for _ in range(IN_FLIGHT)]
@@ -147,7 +151,10 @@ class Rollouts:
                 yield group, self.questions[group % len(self.questions)], self.random.randint(16, 40)
 
     def work(self):
-        while not self.ending:
+        while True:
+            self.wanted.acquire()
+            if self.ending:
+                return
             with self.lock:
                 group, question, tokens = next(self.tasks)
             try:
@@ -166,21 +173,24 @@ class Rollouts:
             sample.add(self.server.sample(body | rest))
         return sample
 
+    def ask_for(self, answers):
+        self.wanted.release(answers)
+
     def next_groups(self):
-        """The newest groups that are whole, as many as a step needs, and all answers that came meanwhile."""
-        whole, all_answers = collections.deque(maxlen=GROUPS), []
-        while len(whole) < GROUPS or not self.done.empty():
+        """As many groups as a step needs, those that are whole first."""
+        whole = []
+        while len(whole) < GROUPS:
             sample = self.done.get(timeout=300)
             if isinstance(sample, Exception):
                 raise sample
-            all_answers.append(sample)
             self.groups[sample.group].append(sample)
             if len(self.groups[sample.group]) == GROUP:
                 whole.append(self.groups.pop(sample.group))
-        return list(whole), all_answers
+        return whole
 
     def stop(self):
         self.ending = True
+        self.wanted.release(IN_FLIGHT)
         self.pool.shutdown()
 
 
@@ -202,17 +212,17 @@ def padded(samples):
 def check(samples, history):
     """Scores every sampled token again. Returns the largest difference, and how many tokens are not what they say."""
     worst, violations = 0.0, 0
-    ids, sampled = padded(samples)
     for version in {part.version for sample in samples for part in sample.parts}:
+        mine = [sample for sample in samples if version in {part.version for part in sample.parts}]
+        ids, sampled = padded(mine)
         scored = policy.log_probs(history[version], ids)
-        for row, sample in enumerate(samples):
-            expected = scored[row][sampled[row]]
+        for row, sample in enumerate(mine):
+            apart = np.abs(scored[row][sampled[row]] - np.array(sample.log_probs))
             for part in sample.parts:
                 if part.version == version:
-                    places = slice(part.start, part.end)
-                    apart = np.abs(expected[places] - np.array(sample.log_probs[places]))
-                    worst = max(worst, apart.max(initial=0.0))
-                    violations += int((apart > TOLERANCE).sum())
+                    places = apart[part.start : part.end]
+                    worst = max(worst, places.max(initial=0.0))
+                    violations += int((places > TOLERANCE).sum())
     return worst, violations
 
 
@@ -227,8 +237,8 @@ def learn(optimiser, groups, rewards, epochs):
     ids, sampled = padded(samples)
     rewards = rewards.reshape(len(groups), GROUP)
     better = (rewards - rewards.mean(axis=1, keepdims=True)) / (rewards.std(axis=1, keepdims=True) + 1e-4)
-    weight = sampled * better.reshape(-1, 1)
-    before = np.zeros(sampled.shape)
+    weight = (sampled * better.reshape(-1, 1)).astype("float32")
+    before = np.zeros(sampled.shape, dtype="float32")
     before[sampled] = np.concatenate([sample.log_probs for sample in samples])
 
     def loss(weights):
@@ -258,26 +268,30 @@ def run(arguments, work):
     first = json.loads(server.call("/weight_info"))["weight_version"]
     history = {first: dict(optimiser.weights)}
     rollouts = Rollouts(server, questions, arguments.seed)
+    rollouts.ask_for(GROUPS * GROUP + IN_FLIGHT)
     curve, checked, broken = [], 0, 0
-    print("step  reward  answers  mixed  worst    wrong  pause ms  read ms  server MiB")
+    print("step  reward  mixed  worst    wrong  pause ms  read ms  server MiB")
     try:
         for step in range(1, arguments.steps + 1):
-            groups, all_answers = rollouts.next_groups()
-            worst, violations = check(all_answers, history)
-            broken += violations
-            checked += sum(len(sample.ids) for sample in all_answers)
+            groups = rollouts.next_groups()
             samples = [sample for group in groups for sample in group]
+            worst, violations = check(samples, history)
+            broken += violations
+            checked += sum(len(sample.ids) for sample in samples)
             rewards = np.array([reward(sample, digits) for sample in samples])
             learn(optimiser, groups, rewards, arguments.epochs)
             version = f"step-{step}"
             history[version] = dict(optimiser.weights)
             policy.save(optimiser.weights, work / version)
+            # What is asked for now is in the middle when the weights change.
+            rollouts.ask_for(GROUPS * GROUP)
+            time.sleep(0.03)
             pause, read, _ = server.replace_weights(work / version, version, arguments.pause_mode)
             shutil.rmtree(work / version)
-            mixed = sum(len({part.version for part in sample.parts}) > 1 for sample in all_answers)
+            mixed = sum(len({part.version for part in sample.parts}) > 1 for sample in samples)
             curve.append(rewards.mean())
             print(
-                f"{step:4}  {rewards.mean():6.3f}  {len(all_answers):7}  {mixed:5}  {worst:.1e}  {violations:5}"
+                f"{step:4}  {rewards.mean():6.3f}  {mixed:5}  {worst:.1e}  {violations:5}"
                 f"  {pause * 1e3:8.1f}  {read * 1e3:7.1f}  {server.memory():10.1f}",
                 flush=True,
             )

@@ -94,9 +94,9 @@ def attention(weights, prefix, x):
     query, key, value = rotate(heads("q_proj")), rotate(heads("k_proj")), heads("v_proj")
     # Two query heads share a head of keys and values.
     key, value = np.repeat(key, groups, axis=1), np.repeat(value, groups, axis=1)
-    scores = query @ np.transpose(key, (0, 1, 3, 2)) / np.sqrt(width)
+    scores = query @ np.transpose(key, (0, 1, 3, 2)) / width**0.5
     # Nothing sees what comes after it.
-    scores = scores + np.triu(np.full((length, length), -1e30), 1)
+    scores = scores + np.triu(np.full((length, length), -1e30, dtype="float32"), 1)
     scores = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
     mixed = scores / np.sum(scores, axis=-1, keepdims=True) @ value
     return np.reshape(np.transpose(mixed, (0, 2, 1, 3)), (batch, length, -1)) @ weights[prefix + "o_proj.weight"].T
@@ -107,7 +107,7 @@ def rotate(x):
     frequencies = CONFIG["rope_theta"] ** (-np.arange(0, width, 2) / width)
     angles = np.tile(np.arange(length)[:, None] * frequencies, 2)
     turned = np.concatenate([-x[..., width // 2 :], x[..., : width // 2]], axis=-1)
-    return x * np.cos(angles) + turned * np.sin(angles)
+    return x * np.cos(angles).astype("float32") + turned * np.sin(angles).astype("float32")
 
 
 class Adam:
