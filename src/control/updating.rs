@@ -15,6 +15,8 @@ pub(super) struct Phase {
     /// When the last call of it ended.
     last: Instant,
     written: Written,
+    /// The number that the trainer gives to what was written last, where it says one.
+    trained: Option<u64>,
 }
 
 /// Weights to put in, in one call.
@@ -120,7 +122,9 @@ impl Control {
         engine.begin_update(self.policy.undo).await?;
         state.updates += 1;
         let call = state.updates;
-        state.update = Some(Phase { call, last: Instant::now(), written: Written::default() });
+        state.update = Some(Phase { call, last: Instant::now(), written: Written::default(), trained: None });
+        let patience = self.policy.update_timeout;
+        tracing::info!(?patience, "weights are being replaced: requests wait until the update is finished");
         self.show_update(true);
         tokio::spawn(Arc::clone(self).watch(call));
         Ok(())
@@ -165,18 +169,15 @@ impl Control {
         if state.update.is_none() {
             return Err(NOT_STARTED);
         }
-        let outcome = match weights {
-            NewWeights::Tensors(_) => engine.write_weights(weights).await,
+        let (outcome, trained) = match weights {
+            NewWeights::Tensors(_) => (engine.write_weights(weights).await, None),
             NewWeights::Path(path) => match self.source(&state, path).await {
-                Ok(source) => {
-                    state.trained = source.version();
-                    source.write(engine).await
-                }
-                Err(error) => Err(error),
+                Ok(source) => (source.write(engine).await, source.version()),
+                Err(error) => (Err(error), None),
             },
         };
         if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
-            phase.last = Instant::now();
+            (phase.last, phase.trained) = (Instant::now(), trained);
             phase.written.tensors += written.tensors;
             phase.written.bytes += written.bytes;
         } else {
@@ -198,8 +199,8 @@ impl Control {
         let Some(phase) = state.update.take() else { return Err(NOT_MATCHING) };
         self.show_update(false);
         let version = engine.finish_update(label, self.policy.on_weights_change).await?;
-        if let Ok(version) = version.label.parse() {
-            state.trained = Some(version);
+        if phase.written.tensors > 0 {
+            state.trained = phase.trained.or_else(|| version.label.parse().ok());
         }
         Ok(self.updated(version, phase.written, phase.last))
     }

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use super::arguments::Arguments;
 use super::bounds;
 use super::error::Error;
-use super::filters;
 use super::operators::{compare, contains, equal};
 use super::print;
 use super::value::{Value, ValueKind, as_float, as_integer, error, is_big, is_generator, is_view, type_name};
@@ -13,7 +12,11 @@ use super::value::{Value, ValueKind, as_float, as_integer, error, is_big, is_gen
 /// What answers whether a value passes a test.
 pub(super) type Predicate = fn(&Value, &Arguments<'_>) -> Result<bool, Error>;
 
-const PREDICATES: [(&str, Predicate); 39] = [
+/// The test whether a name is that of a filter, which is asked where the filters are: `filters::predicate` knows it besides
+/// those of this table.
+pub(super) const OF_FILTERS: &str = "filter";
+
+const PREDICATES: [(&str, Predicate); 38] = [
     ("defined", |value, given| plain(given, !value.is_undefined())),
     ("undefined", |value, given| plain(given, value.is_undefined())),
     ("none", |value, given| plain(given, value.is_none())),
@@ -43,8 +46,9 @@ const PREDICATES: [(&str, Predicate); 39] = [
     }),
     ("sameas", |value, given| same(value, &given.require(0, "other")?)),
     ("in", |value, given| contains(&given.require(0, "seq")?, value)),
-    ("filter", |value, given| plain(given, value.as_str().is_some_and(|name| filters::find(name).is_some()))),
-    ("test", |value, given| plain(given, value.as_str().is_some_and(|name| find(name).is_some()))),
+    ("test", |value, given| {
+        plain(given, value.as_str().is_some_and(|name| name == OF_FILTERS || find(name).is_some()))
+    }),
     ("eq", is_equal),
     ("equalto", is_equal),
     ("==", is_equal),
@@ -62,7 +66,7 @@ const PREDICATES: [(&str, Predicate); 39] = [
     (">=", |value, given| ordered(value, given, Ordering::is_ge)),
 ];
 
-/// Returns the test of a name.
+/// Returns the test of a name, but for that of filters.
 pub(super) fn find(name: &str) -> Option<&'static Predicate> {
     PREDICATES.iter().find(|(known, _)| *known == name).map(|(_, predicate)| predicate)
 }
@@ -83,7 +87,7 @@ pub(super) fn ask(
 }
 
 // The answer of a test without arguments.
-fn plain(given: &Arguments<'_>, answer: bool) -> Result<bool, Error> {
+pub(super) fn plain(given: &Arguments<'_>, answer: bool) -> Result<bool, Error> {
     given.end(0).map(|()| answer)
 }
 

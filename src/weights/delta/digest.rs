@@ -30,7 +30,7 @@ impl Algorithm {
     pub(super) fn hasher(self) -> Hasher {
         match self {
             Self::Xxh3 => Hasher::Xxh3(Box::new(XxHash3_128::new())),
-            Self::Blake3 => Hasher::Blake3(Box::new(blake3::Hasher::new())),
+            Self::Blake3 => Hasher::Blake3(Box::default()),
             Self::Adler32 => Hasher::Adler32(adler2::Adler32::new()),
         }
     }

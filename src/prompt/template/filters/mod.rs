@@ -10,6 +10,7 @@ mod text;
 use super::arguments::Arguments;
 use super::bounds;
 use super::error::Error;
+use super::predicates::{self, Predicate};
 use super::value::{Value, as_integer, error, items};
 use super::{lookups, print};
 use crate::json;
@@ -63,6 +64,13 @@ const FILTERS: [(&str, Filter); 40] = [
 /// Returns the filter of a name.
 pub(super) fn find(name: &str) -> Option<&'static Filter> {
     FILTERS.iter().find(|(known, _)| *known == name).map(|(_, filter)| filter)
+}
+
+/// Returns the test of a name.
+pub(super) fn predicate(name: &str) -> Option<&'static Predicate> {
+    const IS_FILTER: Predicate =
+        |value, given| predicates::plain(given, value.as_str().is_some_and(|name| find(name).is_some()));
+    if name == predicates::OF_FILTERS { Some(&IS_FILTER) } else { predicates::find(name) }
 }
 
 /// Applies a filter, and counts what there is to look through.

@@ -60,7 +60,7 @@ fn truthy_items(value: &Value) -> Result<Vec<Value>, Error> {
 fn filtered(value: &Value, arguments: &Arguments<'_>, attribute: Option<&Value>, keeps: bool) -> Result<Value, Error> {
     let test = arguments.positional().get(usize::from(attribute.is_some())..).and_then(<[Value]>::split_first);
     let test = test.map(|(name, given)| (name.as_str().unwrap_or_default(), given));
-    let predicate = test.and_then(|(name, _)| predicates::find(name));
+    let predicate = test.and_then(|(name, _)| super::predicate(name));
     let mut kept = Vec::new();
     for item in truthy_items(value)? {
         bounds::step()?;

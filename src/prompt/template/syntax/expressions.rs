@@ -4,7 +4,6 @@ use super::super::error::shown;
 use super::super::filters;
 use super::super::literal;
 use super::super::operators::Operator;
-use super::super::predicates;
 use super::super::tokens::{Kind, Token};
 use super::super::value::Value;
 use super::statements::{Parser, TokenResult};
@@ -357,7 +356,7 @@ impl<'s> Parser<'_, 's> {
         } else {
             Arguments::default()
         };
-        Ok(Step::Test(name.clone(), predicates::find(&name), arguments, is_negated))
+        Ok(Step::Test(name.clone(), filters::predicate(&name), arguments, is_negated))
     }
 
     pub(super) fn arguments(&mut self) -> TokenResult<Arguments> {
