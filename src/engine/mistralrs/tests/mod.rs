@@ -92,6 +92,7 @@ async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, Eng
         assert!(end.is_none(), "something follows the end");
         match output {
             Ok(EngineOutput::Token(token)) => ids.push(token.id),
+            Ok(EngineOutput::Weights(_)) => panic!("its weights never change"),
             Ok(EngineOutput::Prompt(prompt)) => ids.extend(prompt.logprobs.iter().map(|score| score.id)),
             Ok(EngineOutput::Finished(reason)) => end = Some(Ok(reason)),
             Err(error) => end = Some(Err(error)),
