@@ -131,6 +131,17 @@ def test_a_request_during_a_pause_is_refused_as_vllm_refuses_it(trained, path):
     assert requests.post(trained.url + path, json=body, timeout=60).status_code == 200
 
 
+@pytest.mark.parametrize("call", ["pause", "sleep"])
+def test_what_was_kept_is_finished_where_it_is_waited_for(trained, call):
+    """In vLLM, the last pause counts: `wait` lets what `keep` held run to its end."""
+    kept = Running(trained, prompt(0))
+    requests.post(f"{trained.url}/pause?mode=keep", timeout=60).raise_for_status()
+    assert not kept.future.done()
+    requests.post(f"{trained.url}/{call}?mode=wait", timeout=60).raise_for_status()
+    assert kept.rollout().finish_reason == "length"
+    requests.post(f"{trained.url}/wake_up", timeout=60).raise_for_status()
+
+
 def test_its_client_goes_through_an_update(trained):
     client = HTTPVLLMWeightSyncClient(trained.url)
     client.init_weight_transfer_engine({})
