@@ -30,6 +30,11 @@ pub(super) async fn replace(
     engine.finish_update(None, OnWeightsChange::Recompute).await
 }
 
+/// An engine whose sequences pause after a few tokens that nobody has read, so that none is at its end too early.
+fn patient() -> NativeEngine {
+    engine(&settings("llama")).with_backlog(BacklogBounds { sequence: 400, ..BacklogBounds::default() })
+}
+
 /// The bytes of all tensors.
 async fn all_bytes(engine: &NativeEngine) -> Vec<(String, Vec<u8>)> {
     let names = engine.tensors().iter().map(|tensor| tensor.name.clone()).collect();
@@ -188,7 +193,7 @@ async fn calls_in_the_wrong_order_change_nothing() {
 #[tokio::test]
 async fn every_token_says_which_weights_computed_it() {
     for (change, reuses) in [(OnWeightsChange::Recompute, false), (OnWeightsChange::Reuse, true)] {
-        let engine = engine(&settings("llama"));
+        let engine = patient();
         let mut stream = engine.generate(endless());
         let mut begun: Vec<_> = Vec::new();
         while begun.len() < 12 {
@@ -213,7 +218,7 @@ async fn every_token_says_which_weights_computed_it() {
 /// that was given the first ones as its prompt.
 #[tokio::test]
 async fn what_is_computed_anew_is_what_the_new_weights_alone_would_say() {
-    let engine = engine(&settings("llama"));
+    let engine = patient();
     let greedy = |prompt: &[u32], tokens| {
         let sampling = SamplingParams { temperature: 0.0, ignore_eos: true, ..params(tokens) };
         request(prompt, sampling)
@@ -261,7 +266,7 @@ async fn an_engine_that_is_held_computes_nothing_and_loses_nothing() {
 
 #[tokio::test]
 async fn memory_that_was_given_back_is_filled_again_and_sequences_go_on() {
-    let engine = engine(&settings("llama"));
+    let engine = patient();
     let expected = collected(engine.generate(endless())).await;
     let bytes = all_bytes(&engine).await;
     let mut stream = engine.generate(endless());
@@ -281,7 +286,7 @@ async fn memory_that_was_given_back_is_filled_again_and_sequences_go_on() {
 
 #[tokio::test]
 async fn weights_change_under_a_running_generation_without_losing_it() {
-    let engine = engine(&settings("llama"));
+    let engine = patient();
     let mut stream = engine.generate(endless());
     assert!(matches!(stream.next().await, Some(Ok(EngineOutput::Prompt(_)))));
     replace(&engine, norm(0.5)).await.unwrap();
