@@ -19,7 +19,7 @@ RANDOM_ID = re.compile(r"[0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{1
 # Fields of tito's own, which vLLM's clients do not see where they do not look for them.
 OWN = {"prompt_token_ids", "generation_token_ids", "generation_log_probs", "token_continuity"}
 # Fields that vLLM 0.33 added, and the label of the weights on a model's card, which only tito has there.
-LATER = {"weight_versions", "weight_version", "kv_transfer_params", "safety_identifier"}
+LATER = {"weight_versions", "weight_version", "kv_transfer_params", "safety_identifier", "parse_context"}
 LATER |= {"prompt_cache_options", "prompt_cache_key", "prompt_cache_retention"}
 # Parts of a stream that are put together; the last value of any other field is the one that holds.
 JOINED = {"content", "text", "arguments", "token_ids", "tokens", "token_logprobs", "top_logprobs", "text_offset"}
