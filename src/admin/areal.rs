@@ -1,15 +1,13 @@
 //! AReaL's paths.
 
-use std::sync::Arc;
-
 use axum::{extract::State, response::Response, routing::MethodRouter};
 use serde_json::json;
 
 use super::{
-    AdminError, Answered, Shared,
+    Answered, Shared,
     body::{RequiredFields, required_text},
     error::failed,
-    json as answer, posted, to_the_end, weights,
+    json as answer, posted, weights,
 };
 use crate::control::{Newcomers, PauseMode};
 
@@ -18,9 +16,9 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/areal_pause_generation", posted(pause)),
         ("/areal_continue_generation", posted(resume)),
         ("/areal_update_weights", posted(update_weights)),
-        ("/areal_set_update_weight_meta", posted(not_from_memory)),
-        ("/areal_update_weights_xccl", posted(not_from_memory)),
-        ("/areal_init_weights_update_group", posted(not_from_memory)),
+        ("/areal_set_update_weight_meta", posted(weights::not_from_memory)),
+        ("/areal_update_weights_xccl", posted(weights::not_from_memory)),
+        ("/areal_init_weights_update_group", posted(weights::not_from_memory)),
     ]
 }
 
@@ -30,14 +28,12 @@ fn done(message: &str) -> Response {
 
 /// Ends what runs; what comes waits, because AReaL's client takes no refusal.
 async fn pause(State(admin): State<Shared>) -> Answered {
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.pause(PauseMode::Abort, Newcomers::Queued).await }).await?;
+    admin.call(|control| async move { control.pause(PauseMode::Abort, Newcomers::Queued).await }).await?;
     Ok(done("Generation paused and all requests aborted"))
 }
 
 async fn resume(State(admin): State<Shared>) -> Answered {
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.resume().await }).await?;
+    admin.call(|control| async move { control.resume().await }).await?;
     Ok(done("Generation continued"))
 }
 
@@ -52,8 +48,4 @@ async fn update_weights(State(admin): State<Shared>, RequiredFields(fields): Req
             Ok(failed(&error, json!({ "success": false, "message": message })))
         }
     }
-}
-
-async fn not_from_memory() -> AdminError {
-    AdminError::not_here(weights::NOT_FROM_MEMORY)
 }

@@ -10,7 +10,7 @@ use axum::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use super::{AdminError, Answered, Shared, error::health, json as answer, query::Parameters};
+use super::{Answered, Shared, error::health, json as answer, query::Parameters};
 use crate::engine::{EngineOutput, SamplingParams, SequenceRequest};
 
 /// How long a token may take that shows that the engine is well.
@@ -88,16 +88,9 @@ fn config(admin: &Shared) -> Value {
 
 /// `GET /server_info`: what TRL reads of vLLM's answer, and what slime reads of SGLang's.
 pub(super) async fn server_info(State(admin): State<Shared>, query: Parameters) -> Answered {
-    let config = match query.get("config_format").unwrap_or("text") {
+    let config = match query.one_of("config_format", &["text", "json"], "text")? {
         "json" => config(&admin),
-        "text" => Value::String(config(&admin).to_string()),
-        other => {
-            let message = format!(
-                "1 validation error:\n  {{'type': 'literal_error', 'loc': 'query.config_format', 'msg': \"Input should be \
-                 'text' or 'json'\", 'input': '{other}', 'ctx': {{'expected': \"'text' or 'json'\"}}}}"
-            );
-            return Err(AdminError::field("query.config_format", message));
-        }
+        _ => Value::String(config(&admin).to_string()),
     };
     let mut said = arguments(&admin);
     said["vllm_config"] = config;

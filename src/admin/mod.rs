@@ -25,7 +25,7 @@ use axum::{
 
 use self::error::AdminError;
 pub use self::info::Served;
-use crate::control::Control;
+use crate::control::{Control, ControlError};
 
 /// Everything that the control plane works with.
 pub struct Admin {
@@ -33,6 +33,20 @@ pub struct Admin {
     pub control: Arc<Control>,
     /// What is served.
     pub served: Served,
+}
+
+impl Admin {
+    /// Does a call to its end, even if its client goes away.
+    async fn call<T, F>(&self, call: impl FnOnce(Arc<Control>) -> F) -> Result<T, AdminError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ControlError>> + Send + 'static,
+    {
+        match tokio::spawn(call(Arc::clone(&self.control))).await {
+            Ok(outcome) => Ok(outcome?),
+            Err(error) => Err(AdminError::internal(format!("the call failed: {error}"))),
+        }
+    }
 }
 
 type Shared = Arc<Admin>;
@@ -64,16 +78,6 @@ pub fn closed(but: &[&str]) -> Router {
     let refuse = || async { error::closed() };
     let paths = paths().into_iter().filter(|path| !but.contains(path));
     paths.fold(Router::new(), |router, path| router.route(path, get(refuse).post(refuse)))
-}
-
-/// Does a call to its end, even if its client goes away.
-async fn to_the_end<T: Send + 'static>(
-    call: impl Future<Output = Result<T, crate::control::ControlError>> + Send + 'static,
-) -> Result<T, AdminError> {
-    match tokio::spawn(call).await {
-        Ok(outcome) => Ok(outcome?),
-        Err(error) => Err(AdminError::internal(format!("the call failed: {error}"))),
-    }
 }
 
 fn json(value: serde_json::Value) -> Response {

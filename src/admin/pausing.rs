@@ -1,34 +1,31 @@
 //! Pausing and aborting, in vLLM's words.
 
-use std::sync::Arc;
-
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 
-use super::{AdminError, Answered, Shared, body::RequiredFields, json as answer, query::Parameters, to_the_end};
+use super::{AdminError, Answered, Shared, body::RequiredFields, json as answer, query::Parameters};
 use crate::control::{Newcomers, PauseMode};
 
 /// `POST /pause`.
 pub(super) async fn pause(State(admin): State<Shared>, query: Parameters) -> Answered {
-    let mode = query.mode(PauseMode::Abort)?;
+    let mode = query.mode()?;
     let clear_cache = query.truth("clear_cache", true)?;
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move {
-        control.pause(mode, Newcomers::Refused).await?;
-        // What is kept goes on with what it has, and who else comes finds the same cache.
-        if clear_cache && mode != PauseMode::Keep && control.engine().control().is_some() {
-            control.reset_prefix_cache(false).await?;
-        }
-        Ok(())
-    })
-    .await?;
+    admin
+        .call(|control| async move {
+            control.pause(mode, Newcomers::Refused).await?;
+            // What is kept goes on with what it has, and who else comes finds the same cache.
+            if clear_cache && mode != PauseMode::Keep && control.engine().control().is_some() {
+                control.reset_prefix_cache(false).await?;
+            }
+            Ok(())
+        })
+        .await?;
     Ok(answer(json!({ "status": "paused" })))
 }
 
 /// `POST /resume`.
 pub(super) async fn resume(State(admin): State<Shared>) -> Answered {
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.resume().await }).await?;
+    admin.call(|control| async move { control.resume().await }).await?;
     Ok(answer(json!({ "status": "resumed" })))
 }
 

@@ -61,18 +61,27 @@ impl Parameters {
         }
     }
 
-    pub(super) fn mode(&self, default: PauseMode) -> Result<PauseMode, AdminError> {
-        match self.get("mode") {
-            None => Ok(default),
-            Some("abort") => Ok(PauseMode::Abort),
-            Some("wait") => Ok(PauseMode::Wait),
-            Some("keep") => Ok(PauseMode::Keep),
-            Some(other) => {
-                let expected = "'abort', 'wait' or 'keep'";
-                let context = format!("'expected': \"{expected}\"");
-                Err(refused("mode", "literal_error", &format!("Input should be {expected}"), other, &context))
-            }
+    /// Returns one of some words.
+    pub(super) fn one_of<'a>(&self, name: &str, words: &[&'a str], default: &'a str) -> Result<&'a str, AdminError> {
+        let Some(value) = self.get(name) else { return Ok(default) };
+        if let Some(word) = words.iter().find(|word| **word == value) {
+            return Ok(word);
         }
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let expected = match &quoted[..] {
+            [words @ .., last] if !words.is_empty() => format!("{} or {last}", words.join(", ")),
+            words => words.concat(),
+        };
+        let context = format!("'expected': \"{expected}\"");
+        Err(refused(name, "literal_error", &format!("Input should be {expected}"), value, &context))
+    }
+
+    pub(super) fn mode(&self) -> Result<PauseMode, AdminError> {
+        Ok(match self.one_of("mode", &["abort", "wait", "keep"], "abort")? {
+            "wait" => PauseMode::Wait,
+            "keep" => PauseMode::Keep,
+            _ => PauseMode::Abort,
+        })
     }
 
     pub(super) fn level(&self) -> Result<(u8, SleepLevel), AdminError> {

@@ -1,7 +1,5 @@
 //! SGLang's paths, as slime and miles ask for them.
 
-use std::sync::Arc;
-
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -15,7 +13,7 @@ use super::{
     error::{self, failed},
     info, json as answer, posted,
     query::tags,
-    sleeping, to_the_end, weights,
+    sleeping, weights,
 };
 use crate::control::{Newcomers, PauseMode, SleepLevel};
 
@@ -25,9 +23,9 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/continue_generation", posted(resume)),
         ("/abort_request", posted(abort)),
         ("/update_weights_from_disk", posted(update_from_disk)),
-        ("/update_weights_from_tensor", posted(not_from_memory)),
-        ("/update_weights_from_distributed", posted(not_from_memory)),
-        ("/init_weights_update_group", posted(not_from_memory)),
+        ("/update_weights_from_tensor", posted(weights::not_from_memory)),
+        ("/update_weights_from_distributed", posted(weights::not_from_memory)),
+        ("/init_weights_update_group", posted(weights::not_from_memory)),
         ("/get_weight_version", get(get_weight_version)),
         ("/flush_cache", get(flush_cache).post(flush_cache)),
         ("/health_generate", get(info::health_generate)),
@@ -41,10 +39,6 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     ]
 }
 
-async fn not_from_memory() -> AdminError {
-    AdminError::not_here(weights::NOT_FROM_MEMORY)
-}
-
 /// `POST /pause_generation`. Requests that come wait, in every mode. `retract` gives back what the others hold.
 async fn pause(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let mode = text_of(&fields, "mode")?.unwrap_or_else(|| "abort".to_owned());
@@ -54,18 +48,17 @@ async fn pause(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
         "in_place" => (PauseMode::Keep, false),
         _ => return Err(AdminError::field("body.mode", "`mode` must be 'abort', 'retract' or 'in_place'")),
     };
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move {
-        control.pause(mode, Newcomers::Queued).await?;
-        if retract { control.reset_prefix_cache(true).await.map(|_| ()) } else { Ok(()) }
-    })
-    .await?;
+    admin
+        .call(|control| async move {
+            control.pause(mode, Newcomers::Queued).await?;
+            if retract { control.reset_prefix_cache(true).await.map(|_| ()) } else { Ok(()) }
+        })
+        .await?;
     Ok(answer(json!({ "message": "Generation paused successfully.", "status": "ok" })))
 }
 
 async fn resume(State(admin): State<Shared>) -> Answered {
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.resume().await }).await?;
+    admin.call(|control| async move { control.resume().await }).await?;
     Ok(answer(json!({ "message": "Generation continued successfully.", "status": "ok" })))
 }
 
@@ -106,8 +99,7 @@ async fn get_weight_version(State(admin): State<Shared>) -> Response {
 
 /// `/flush_cache`: 400 while requests hold some of it.
 async fn flush_cache(State(admin): State<Shared>) -> Answered {
-    let control = Arc::clone(&admin.control);
-    let flushed = to_the_end(async move { control.reset_prefix_cache(false).await }).await?;
+    let flushed = admin.call(|control| async move { control.reset_prefix_cache(false).await }).await?;
     let text = "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, \
                 the operation will not be performed.)\n";
     Ok(error::text(flushed, text))
@@ -127,8 +119,7 @@ async fn weights_checker(State(admin): State<Shared>, RequiredFields(fields): Re
 async fn release(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let named = tags_in(&fields)?;
     let level = if named.iter().any(|tag| tag == "weights") { SleepLevel::Weights } else { SleepLevel::KvCache };
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.sleep(level, PauseMode::Keep).await }).await?;
+    admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
     Ok(answer(Value::Null))
 }
 

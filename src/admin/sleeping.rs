@@ -1,23 +1,19 @@
 //! Sleeping and waking, in vLLM's words.
 
-use std::sync::Arc;
-
 use axum::{extract::State, response::Response};
 use serde_json::json;
 
 use super::{
     Answered, Shared, json as answer,
     query::{Parameters, tags},
-    to_the_end,
 };
 use crate::control::{Awakened, PauseMode, SleepLevel, SleepTag};
 
 /// `POST /sleep`.
 pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters) -> Answered {
     let (number, level) = query.level()?;
-    let mode = query.mode(PauseMode::Abort)?;
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.sleep(level, mode).await }).await?;
+    let mode = query.mode()?;
+    admin.call(|control| async move { control.sleep(level, mode).await }).await?;
     Ok(answer(json!({ "status": "sleeping", "level": number })))
 }
 
@@ -44,8 +40,7 @@ pub(super) fn needs(tensors: usize) -> String {
 }
 
 pub(super) async fn wake(admin: &Shared, tags: Option<Vec<SleepTag>>) -> Result<Awakened, super::AdminError> {
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.wake_up(tags.as_deref()).await }).await
+    admin.call(|control| async move { control.wake_up(tags.as_deref()).await }).await
 }
 
 /// `GET /is_sleeping`, which is true of a server that is merely paused too, as in vLLM.
@@ -61,7 +56,6 @@ pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>) -> Answ
                     pause first";
         return Err(super::AdminError::internal(text));
     }
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.sleep(SleepLevel::KvCache, PauseMode::Keep).await }).await?;
+    admin.call(|control| async move { control.sleep(SleepLevel::KvCache, PauseMode::Keep).await }).await?;
     Ok(answer(json!({ "status": "kv_cache_released" })))
 }

@@ -1,7 +1,5 @@
 //! vLLM's paths, but those of weights.
 
-use std::sync::Arc;
-
 use axum::{
     body::Body,
     extract::State,
@@ -15,7 +13,7 @@ use super::{
     body::{Fields, fields_or, truth_of},
     info, json as answer, pausing, posted,
     query::Parameters,
-    sleeping, to_the_end, weights,
+    sleeping, weights,
 };
 use crate::control::{PauseMode, SleepLevel};
 
@@ -51,8 +49,7 @@ async fn get_world_size() -> Response {
 /// `POST /reset_prefix_cache`, with vLLM's query or with SkyRL's body.
 async fn reset_prefix_cache(State(admin): State<Shared>, query: Parameters, Fields(fields): Fields) -> Answered {
     let running = query.truth("reset_running_requests", false)? || truth_of(&fields, "reset_running_requests", false)?;
-    let control = Arc::clone(&admin.control);
-    let success = to_the_end(async move { control.reset_prefix_cache(running).await }).await?;
+    let success = admin.call(|control| async move { control.reset_prefix_cache(running).await }).await?;
     Ok(answer(json!({ "success": success })))
 }
 
@@ -74,8 +71,7 @@ async fn collective_rpc(State(admin): State<Shared>, body: Body) -> Answered {
         "skyrl_sleep_for_weight_sync" => {
             let kv = truth_of(arguments, "offload_kv", true)?;
             let level = if kv { SleepLevel::KvCache } else { SleepLevel::Scheduling };
-            let control = Arc::clone(&admin.control);
-            to_the_end(async move { control.sleep(level, PauseMode::Keep).await }).await?;
+            admin.call(|control| async move { control.sleep(level, PauseMode::Keep).await }).await?;
         }
         "skyrl_wake_for_weight_sync" => {
             let named: Vec<&str> = arguments

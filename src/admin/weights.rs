@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::Arc,
 };
 
 use axum::{
@@ -21,7 +20,6 @@ use super::{
     error::failed,
     json as answer, posted,
     query::Parameters,
-    to_the_end,
 };
 use crate::{
     control::{Update, Updated},
@@ -30,7 +28,7 @@ use crate::{
 };
 
 /// What to use where a trainer wants to send its weights from memory to memory.
-pub(super) const NOT_FROM_MEMORY: &str = "weights come over no NCCL, IPC or RDMA here; write them as safetensors to a directory that the server can read, \
+const NOT_FROM_MEMORY: &str = "weights come over no NCCL, IPC or RDMA here; write them as safetensors to a directory that the server can read, \
      such as a tmpfs, and POST /update_weights with {\"weight_dir\": \"...\"}, or send a safetensors file as the body \
      of POST /update_weights with the media type application/octet-stream";
 
@@ -50,11 +48,15 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     ]
 }
 
+/// Answers a call by which weights would come from memory to memory.
+pub(super) async fn not_from_memory() -> AdminError {
+    AdminError::not_here(NOT_FROM_MEMORY)
+}
+
 /// Replaces weights by those of a directory or file.
 pub(super) async fn replace(admin: &Shared, path: &str, label: Option<String>) -> Result<Updated, AdminError> {
-    let control = Arc::clone(&admin.control);
     let update = Update { path: PathBuf::from(path), label: label.map(Into::into) };
-    to_the_end(async move { control.update(update).await }).await
+    admin.call(|control| async move { control.update(update).await }).await
 }
 
 /// The key under which a directory is named in an update in phases.
@@ -83,8 +85,7 @@ async fn shut_down(State(admin): State<Shared>) -> Answered {
 
 /// `POST /start_weight_update`. As in vLLM, whatever the body says is ignored.
 async fn start(State(admin): State<Shared>) -> Answered {
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.start_update().await }).await?;
+    admin.call(|control| async move { control.start_update().await }).await?;
     Ok(answer(json!({ "message": "Weight update started" })))
 }
 
@@ -118,9 +119,9 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
 }
 
 async fn update_from_body(admin: Shared, body: Body, label: Option<String>) -> Answered {
-    let control = Arc::clone(&admin.control);
     let pieces = body.into_data_stream();
-    let updated = to_the_end(async move { control.update_from_stream(pieces, label.map(Into::into)).await }).await?;
+    let updated =
+        admin.call(|control| async move { control.update_from_stream(pieces, label.map(Into::into)).await }).await?;
     Ok(answer(updated.map_or_else(|| json!({ "message": "Weights updated" }), |updated| told(&updated))))
 }
 
@@ -143,8 +144,7 @@ async fn fetch(State(admin): State<Shared>, RequiredFields(fields): RequiredFiel
     let Some((directory, version)) = published(&fields)? else {
         return Err(AdminError::field("body.target_version", "'target_version' is required"));
     };
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.pull(directory.clone(), directory, version).await }).await?;
+    admin.call(|control| async move { control.pull(directory.clone(), directory, version).await }).await?;
     let one = json!({ "status": "ok", "target_version": version, "stats": {} });
     Ok(answer(json!({ "status": "ok", "result": [one] })))
 }
@@ -156,8 +156,7 @@ async fn pull(State(admin): State<Shared>, RequiredFields(fields): RequiredField
     let version = required_text(&fields, "target_version")?;
     let version =
         version.parse().map_err(|_| AdminError::field("body.target_version", "`target_version` must be a number"))?;
-    let control = Arc::clone(&admin.control);
-    match to_the_end(async move { control.pull(local, source, version).await }).await {
+    match admin.call(|control| async move { control.pull(local, source, version).await }).await {
         Ok(()) => Ok(answer(json!({ "success": true, "message": "Success." }))),
         Err(error) => Ok(failed(&error, json!({ "success": false, "message": error.message() }))),
     }
@@ -186,28 +185,26 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
     if let [part] = &parts[..]
         && let Some((directory, version)) = published(part)?
     {
-        let control = Arc::clone(&admin.control);
-        to_the_end(async move { control.write_version(directory, version).await }).await?;
+        admin.call(|control| async move { control.write_version(directory, version).await }).await?;
         return Ok(answer(json!({ "message": "Weights updated" })));
     }
     let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
     let Some(paths) = paths else { return Err(AdminError::not_here(NOT_FROM_MEMORY)) };
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move {
-        for path in paths {
-            control.write_weights(NewWeights::Path(path)).await?;
-        }
-        Ok(())
-    })
-    .await?;
+    admin
+        .call(|control| async move {
+            for path in paths {
+                control.write_weights(NewWeights::Path(path)).await?;
+            }
+            Ok(())
+        })
+        .await?;
     Ok(answer(json!({ "message": "Weights updated" })))
 }
 
 /// `POST /finish_weight_update`.
 async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let label = text_of(&fields, "weight_version")?;
-    let control = Arc::clone(&admin.control);
-    to_the_end(async move { control.finish_update(label.map(Into::into)).await }).await?;
+    admin.call(|control| async move { control.finish_update(label.map(Into::into)).await }).await?;
     Ok(answer(json!({ "message": "Weight update finished" })))
 }
 
@@ -217,8 +214,8 @@ async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFi
     if super::body::truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }
-    let (control, label) = (Arc::clone(&admin.control), version.clone());
-    to_the_end(async move { control.relabel(label.into()).await }).await?;
+    let label = version.clone();
+    admin.call(|control| async move { control.relabel(label.into()).await }).await?;
     let message = format!("Weight version updated to {version}");
     Ok(answer(json!({ "success": true, "message": message, "new_version": version })))
 }
@@ -230,8 +227,7 @@ async fn weight_info(State(admin): State<Shared>) -> Response {
 
 /// The checksums of all tensors, by name, and that of the model.
 pub(super) async fn checksums(admin: &Shared) -> Result<(BTreeMap<String, String>, String), AdminError> {
-    let control = Arc::clone(&admin.control);
-    let checksums = to_the_end(async move { control.checksums().await }).await?;
+    let checksums = admin.call(|control| async move { control.checksums().await }).await?;
     let model = Checksum::of_model(&checksums).to_string();
     Ok((checksums.into_iter().map(|(name, checksum)| (name, checksum.to_string())).collect(), model))
 }

@@ -1,6 +1,6 @@
 //! `tito serve`.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{
     Args, ValueEnum,
@@ -17,7 +17,6 @@ use super::{
     structured_outputs::{self, StructuredOutputsConfig},
 };
 use crate::{
-    continuity::{ContinuityPolicy, MemoryBounds},
     json::{self, Object},
     parser::{ReasoningParser, ToolParser},
     prompt::{OnUnprovable, template::ContentFormat},
@@ -296,16 +295,6 @@ impl ServeArgs {
     /// What to serve; the parser wants one of the two.
     pub fn model(&self) -> &str {
         self.model_tag.as_deref().or(self.model_flag.as_deref()).unwrap_or_default()
-    }
-
-    /// What the flags say about continuity.
-    pub fn continuity(&self) -> ContinuityPolicy {
-        let ttl = Duration::from_secs(self.continuity_ttl);
-        ContinuityPolicy {
-            memory: Some(MemoryBounds { bytes: self.continuity_cache_size, ttl }),
-            strict: self.strict_continuity,
-            check_drift: self.check_drift,
-        }
     }
 
     /// Where models of the hub are kept: `hub` under `HF_HOME`, which is a directory of the user's cache by default.

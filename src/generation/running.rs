@@ -40,7 +40,8 @@ pub enum Door {
 #[derive(Debug, Default)]
 struct Shared {
     table: Mutex<Table>,
-    /// The door, for those that wait before it; the table has the one that decides.
+    /// It changes, and is asked by those that enter, with the table locked: who finds it open is in the table before it
+    /// closes.
     door: watch::Sender<Door>,
     /// How many prompts have generations that have not ended.
     present: watch::Sender<usize>,
@@ -49,7 +50,6 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Table {
-    door: Door,
     by_ticket: HashMap<u64, Entry>,
     /// A name may be in use more than once: clients choose ids, and one request may be several generations.
     by_name: HashMap<Name, Vec<Entry>>,
@@ -135,8 +135,7 @@ impl RunningRequests {
 
     /// Opens the door, or closes it. Generations that have begun go on.
     pub fn set_door(&self, door: Door) {
-        let mut table = self.shared.table.lock();
-        table.door = door;
+        let _table = self.shared.table.lock();
         self.shared.door.send_replace(door);
     }
 
@@ -160,8 +159,9 @@ impl RunningRequests {
         prompts: impl IntoIterator<Item = (Option<&'a Arc<str>>, &'a Ids, usize)>,
     ) -> Result<Vec<Arc<Registration>>, Door> {
         let mut table = self.shared.table.lock();
-        if table.door != Door::Open {
-            return Err(table.door);
+        let door = *self.shared.door.borrow();
+        if door != Door::Open {
+            return Err(door);
         }
         let prompts = prompts.into_iter();
         let entered =

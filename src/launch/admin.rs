@@ -1,26 +1,22 @@
-//! The control plane: who may use it, where it listens, and what the flags decide of it.
+//! The control plane: who may use it, where it listens, and what it works with.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use anyhow::ensure;
 
-use super::{listen, progress::Progress};
+use super::{listen, policy, progress::Progress};
 use crate::{
     admin::{Admin, Served},
-    config::{AdminArgs, ServeArgs, Undo, WeightsChange},
-    control::{Control, ControlPolicy},
-    engine::{Engine, OnWeightsChange, UndoPolicy},
+    config::{AdminArgs, ServeArgs},
+    control::Control,
+    engine::Engine,
     generation::RunningRequests,
     server::ApiKeys,
 };
 
-fn keys(keys: &[String]) -> ApiKeys {
-    ApiKeys::new(keys.iter().filter(|key| !key.is_empty()).cloned())
-}
-
 /// What opens the control plane on the port of the API; `None` where it is not served there.
 pub(super) fn main_port_keys(args: &ServeArgs, progress: &Progress) -> anyhow::Result<Option<ApiKeys>> {
-    let (admin, own) = (&args.admin, keys(&args.admin.admin_api_key));
+    let (admin, own) = (&args.admin, ApiKeys::new(&args.admin.admin_api_key));
     if !admin.on_main_port() {
         return Ok(None);
     }
@@ -28,7 +24,7 @@ pub(super) fn main_port_keys(args: &ServeArgs, progress: &Progress) -> anyhow::R
         progress.say("whoever reaches this server can pause it and replace its weights");
         return Ok(Some(ApiKeys::default()));
     }
-    let keys = if own.is_empty() { keys(&args.http.api_key) } else { own };
+    let keys = if own.is_empty() { ApiKeys::new(&args.http.api_key) } else { own };
     ensure!(
         !keys.is_empty(),
         "--admin-on-main-port lets whoever reaches the server replace its weights: pass --admin-api-key or --api-key, or \
@@ -47,7 +43,7 @@ pub(super) struct AdminPort {
 pub(super) fn bind(args: &AdminArgs) -> anyhow::Result<Option<AdminPort>> {
     let Some(port) = args.admin_port else { return Ok(None) };
     let bound = listen::bind_admin(&args.admin_host, port)?;
-    let keys = keys(&args.admin_api_key);
+    let keys = ApiKeys::new(&args.admin_api_key);
     ensure!(
         !keys.is_empty() || args.is_insecure() || bound.is_local(),
         "--admin-host {} lets other machines replace the weights: pass --admin-api-key, or --insecure-admin where that is \
@@ -74,19 +70,6 @@ impl AdminPort {
 
 /// The control plane of an engine.
 pub(super) fn control(args: &ServeArgs, name: &str, engine: &Arc<dyn Engine>, requests: RunningRequests) -> Arc<Admin> {
-    let AdminArgs { queue_while_paused, on_weights_change, weights_undo, weight_update_timeout, .. } = args.admin;
-    let policy = ControlPolicy {
-        queue_while_paused,
-        on_weights_change: match on_weights_change {
-            WeightsChange::Recompute => OnWeightsChange::Recompute,
-            WeightsChange::Reuse => OnWeightsChange::Reuse,
-        },
-        undo: match weights_undo {
-            Undo::Memory => UndoPolicy::Memory,
-            Undo::Nothing => UndoPolicy::Nothing,
-        },
-        update_timeout: Duration::from_secs(weight_update_timeout),
-    };
-    let control = Control::new(Arc::clone(engine), requests, policy);
+    let control = Control::new(Arc::clone(engine), requests, policy::control(&args.admin));
     Arc::new(Admin { control, served: Served { model: args.model().to_owned(), name: name.to_owned() } })
 }

@@ -57,7 +57,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     };
     let mut files = files(&args, &progress).await?;
     policy::take_generation_config(&args, &mut files)?;
-    let store = store::responses(&args, &progress)?;
+    let store = store::open(policy::store(&args), &progress)?;
     let reading = progress.step("reading the tokenizer");
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", args.model()))?;
     // Some models come with a tokenizer that knows more ids than they have; one that was chosen must fit.
@@ -95,7 +95,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         generator: Generator::new(Arc::clone(&engine), tokenizer)
             .logging(policy::request_log(&args))
             .with_patience(config.stream_stall_timeout),
-        continuity: Continuity::new(args.continuity(), engine.info().vocab_size),
+        continuity: Continuity::new(policy::continuity(&args), engine.info().vocab_size),
         structured,
         policies: Policies { sampling: policy, tools, requests: policy::requests(&args) },
         max_model_len,

@@ -1,4 +1,4 @@
-//! What the flags decide about requests and connections.
+//! From flags to settings: what each room of the server is told, but the engines, which have files of their own.
 
 use std::{path::Path, time::Duration};
 
@@ -7,7 +7,10 @@ use serde_json::Map;
 
 use super::memory;
 use crate::{
-    config::ServeArgs,
+    config::{AdminArgs, ServeArgs, Undo, WeightsChange},
+    continuity::{ContinuityPolicy, MemoryBounds},
+    control::ControlPolicy,
+    engine::{OnWeightsChange, UndoPolicy},
     generation::RequestLog,
     model::{EosTokens, GenerationConfig, ModelFiles},
     server::{AccessLog, ApiKeys, Cors, ServerConfig},
@@ -15,12 +18,16 @@ use crate::{
     turn::{RequestPolicy, SamplingPolicy},
 };
 
+/// Room for responses in memory, unless the flags say otherwise.
+const STORE_BYTES_IN_MEMORY: u64 = 512 << 20;
+/// Room for them on a disk, unless the flags say otherwise.
+const STORE_BYTES_ON_DISK: u64 = 4 << 30;
+
 /// What surrounds the API.
 pub(super) fn server(args: &ServeArgs) -> ServerConfig {
     let (http, logs) = (&args.http, &args.logs);
     ServerConfig {
-        api_keys: ApiKeys::new(http.api_key.iter().filter(|key| !key.is_empty()).cloned())
-            .shared(http.share_between_api_keys),
+        api_keys: ApiKeys::new(&http.api_key).shared(http.share_between_api_keys),
         cors: Cors {
             origins: http.allowed_origins.0.clone(),
             methods: http.allowed_methods.0.clone(),
@@ -58,6 +65,61 @@ pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
         exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,
         max_prompts: args.max_request_prompts,
         max_sequences: args.max_request_sequences,
+    }
+}
+
+/// What the server decides about the ids of earlier turns.
+pub(super) fn continuity(args: &ServeArgs) -> ContinuityPolicy {
+    let ttl = Duration::from_secs(args.continuity_ttl);
+    ContinuityPolicy {
+        memory: Some(MemoryBounds { bytes: args.continuity_cache_size, ttl }),
+        strict: args.strict_continuity,
+        check_drift: args.check_drift,
+    }
+}
+
+/// Where responses are kept, and how many bytes of them.
+pub(super) enum Store<'a> {
+    /// In memory, each for a time.
+    Memory {
+        /// The most bytes.
+        bytes: u64,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// On a disk.
+    Disk {
+        /// The file.
+        path: &'a Path,
+        /// The most bytes.
+        bytes: u64,
+    },
+}
+
+/// Where responses are to be kept.
+pub(super) fn store(args: &ServeArgs) -> Store<'_> {
+    match &args.response_store {
+        None => Store::Memory {
+            bytes: args.response_store_size.unwrap_or(STORE_BYTES_IN_MEMORY),
+            ttl: Duration::from_secs(args.response_store_ttl),
+        },
+        Some(path) => Store::Disk { path, bytes: args.response_store_size.unwrap_or(STORE_BYTES_ON_DISK) },
+    }
+}
+
+/// What the server decides about new weights, and about requests while they come.
+pub(super) fn control(args: &AdminArgs) -> ControlPolicy {
+    ControlPolicy {
+        queue_while_paused: args.queue_while_paused,
+        on_weights_change: match args.on_weights_change {
+            WeightsChange::Recompute => OnWeightsChange::Recompute,
+            WeightsChange::Reuse => OnWeightsChange::Reuse,
+        },
+        undo: match args.weights_undo {
+            Undo::Memory => UndoPolicy::Memory,
+            Undo::Nothing => UndoPolicy::Nothing,
+        },
+        update_timeout: Duration::from_secs(args.weight_update_timeout),
     }
 }
 

@@ -27,9 +27,10 @@ pub struct ApiKeys {
 }
 
 impl ApiKeys {
-    /// Any of `keys` opens the server.
-    pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
-        Self { hashes: keys.into_iter().map(|key| blake3::hash(key.as_bytes())).collect(), shared: false }
+    /// Any of `keys` opens the server, but an empty one, which is none.
+    pub fn new(keys: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let hash = |key: &str| (!key.is_empty()).then(|| blake3::hash(key.as_bytes()));
+        Self { hashes: keys.into_iter().filter_map(|key| hash(key.as_ref())).collect(), shared: false }
     }
 
     /// Whether all keys stand for one client, to whom everything belongs, or each for one of its own.

@@ -136,13 +136,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         ControlPlane::Open { admin, .. } => admin::router(admin),
         ControlPlane::Closed => admin::closed(&API_PATHS),
     };
-    // Weights are longer than any request, and take no place among requests.
-    let control = control
-        .method_not_allowed_fallback(api::method_not_allowed)
-        .layer(CatchPanicLayer::custom(answer_panic))
-        .layer(DefaultBodyLimit::disable())
-        .layer(from_fn(observe::measure));
-    app = control.fallback_service(app).layer(from_fn(scheme::mark));
+    app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
     if let Some(interval) = config.stream_comments {
         app = app.layer(from_fn_with_state(interval, keep_alive::apply));
     }
@@ -195,15 +189,20 @@ pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys) -> Router {
     let doors = Doors { api: keys, admin: None, admin_paths: [].into() };
     let alive = Arc::clone(admin);
     let health = move || std::future::ready(api::health(alive.control.engine().health().is_ok()));
-    admin::router(Arc::clone(admin))
-        .route("/health", get(health))
+    let routes = admin::router(Arc::clone(admin)).route("/health", get(health));
+    measured(routes.fallback(|| async { api::not_found() }))
+        .layer(from_fn_with_state(Arc::new(doors), auth::require_key))
+        .layer(from_fn_with_state(Arc::new(AccessLog { enabled: true, silent_paths: Vec::new() }), observe::log))
+}
+
+/// The control plane with what surrounds it on every port. Weights are longer than any request, and take no place among
+/// requests.
+fn measured(control: Router) -> Router {
+    control
         .method_not_allowed_fallback(api::method_not_allowed)
-        .fallback(|| async { api::not_found() })
         .layer(CatchPanicLayer::custom(answer_panic))
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(observe::measure))
-        .layer(from_fn_with_state(Arc::new(doors), auth::require_key))
-        .layer(from_fn_with_state(Arc::new(AccessLog { enabled: true, silent_paths: Vec::new() }), observe::log))
 }
 
 /// Serves the control plane on its own port until the process ends.

@@ -234,7 +234,7 @@ impl TestApp {
 
     /// Keys that open the API.
     pub(crate) fn keys(self, keys: &[&str]) -> Self {
-        self.server(|server| server.api_keys = ApiKeys::new(keys.iter().map(ToString::to_string)))
+        self.server(|server| server.api_keys = ApiKeys::new(keys))
     }
 
     /// How the process serves.

@@ -104,7 +104,7 @@ const MAY_USE: [(&str, &[&str]); 32] = [
         ],
     ),
     // The flags name types of these.
-    ("config", &["continuity", "json", "parser", "prompt", "sampling"]),
+    ("config", &["json", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
