@@ -131,6 +131,7 @@ impl Server {
             prompt_token_ids,
             sampling,
             prompt_logprobs: None,
+            candidates: None,
             cache_salt: None,
         });
         let mut tokens = Vec::new();

@@ -7,14 +7,15 @@ import signal
 import sys
 import time
 
-from . import attack, modes, report, selftest
+from . import attack, modes, report, score, selftest
 from .client import BenchError, Client
 from .load import Prompts, Target, probe
 from .process import Served
 
 MODES = ("throughput", "prefill", "multi-turn", "groups", "bandwidth")
-# Only where it is named: no server of others is attacked by chance.
+# Only where they are named: no server of others is attacked by chance, and few score candidates.
 ATTACK = "attack"
+SCORE = "score"
 
 
 def main():
@@ -62,7 +63,7 @@ def parse_options():
     """The command line, checked."""
     parser = argparse.ArgumentParser(prog="serve.py", description=__doc__)
     add = parser.add_argument
-    add("modes", nargs="*", metavar="MODE", help=f"of {', '.join(MODES)}; all by default; or {ATTACK}, with --serve")
+    add("modes", nargs="*", metavar="MODE", help=f"of {', '.join(MODES)}; all by default; or {SCORE}, or {ATTACK}, with --serve")
     add("--url", help="of a server that runs, for example http://127.0.0.1:8000")
     add("--serve", metavar="COMMAND", help="starts the server; {port} stands for a free port; no shell reads it")
     add("--serve-log", metavar="FILE", help="what the server writes")
@@ -83,6 +84,7 @@ def parse_options():
         ("tokens-in", 128, "throughput: of a prompt"),
         ("tokens-out", 128, "throughput and groups: of an answer"),
         ("requests", None, "throughput: in a closed loop; by default max(4, 2 * streams)"),
+        ("candidates", 8, "score: of a position"),
         ("turns", 8, "multi-turn"),
         ("turn-in", 64, "multi-turn: new tokens a turn"),
         ("turn-out", 64, "multi-turn: tokens of an answer"),
@@ -101,8 +103,8 @@ def parse_options():
     add("--attack-key", metavar="KEY", help="attack: the attacker's API key")
     add("--conversations", type=numbers, default=[1, 8], metavar="N,N", help="multi-turn: at a time")
     options = parser.parse_args()
-    if unknown := set(options.modes) - {*MODES, ATTACK}:
-        parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join((*MODES, ATTACK))}")
+    if unknown := set(options.modes) - {*MODES, ATTACK, SCORE}:
+        parser.error(f"no mode {', '.join(sorted(unknown))}; there are {', '.join((*MODES, ATTACK, SCORE))}")
     if ATTACK in options.modes and not options.serve:
         parser.error(f"{ATTACK} is for a server that is started with --serve")
     options.modes = options.modes or list(MODES)
@@ -168,6 +170,8 @@ async def drive(options, url, figures, served=None):
             if name in options.modes:
                 figures[name] = await mode(target, options)
                 sys.stdout.flush()
+        if SCORE in options.modes:
+            figures[SCORE] = await score.score(target, options)
         if ATTACK in options.modes:
             figures[ATTACK] = await attack.attack(target, options, served)
     finally:

@@ -36,7 +36,7 @@ pub use self::{
 };
 use crate::{TokenId, sampling::SampleError};
 pub use crate::{
-    sampling::{FinishReason, SampledToken, SamplingParams, ValidSamplingParams},
+    sampling::{Candidates, FinishReason, SampledToken, SamplingParams, ValidSamplingParams},
     weights::{WeightDtype, WeightTensor},
 };
 
@@ -49,6 +49,8 @@ pub struct SequenceRequest {
     pub sampling: Arc<ValidSamplingParams>,
     /// Report the log-probs of the prompt with this many alternatives a position, before the first sampled token.
     pub prompt_logprobs: Option<usize>,
+    /// Report, before the first sampled token, the log-probs of these tokens at positions of the prompt.
+    pub candidates: Option<Arc<Candidates>>,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
 }
@@ -60,6 +62,7 @@ impl SequenceRequest {
             prompt_token_ids: prompt_token_ids.into(),
             sampling: Arc::new(sampling),
             prompt_logprobs: None,
+            candidates: None,
             cache_salt: None,
         }
     }
@@ -73,6 +76,8 @@ pub struct PromptOutput {
     /// Log-probs of the prompt's tokens from the second one on (the first has none), where they were asked for:
     /// `prompt_token_ids.len() - 1` entries, else none.
     pub logprobs: Vec<SampledToken>,
+    /// Log-probs of candidates, position by position, where they were asked for.
+    pub candidates: Vec<f32>,
 }
 
 /// What a generation yields, in order: at most one `Prompt`, tokens, exactly one `Finished`.

@@ -30,7 +30,7 @@ pub use weights::WeightSpans;
 use crate::{
     TokenId,
     engine::{
-        Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams,
+        Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams,
         TokenStream, ValidSamplingParams, WeightsInUse,
     },
     parser::ToolCall,
@@ -51,6 +51,8 @@ pub struct GenerationRequest {
     pub sampling: Arc<ValidSamplingParams>,
     /// Report the log-probs of the prompt, with this many alternatives a position.
     pub prompt_logprobs: Option<usize>,
+    /// Report the log-probs of these tokens at positions of the prompt.
+    pub candidates: Option<Arc<Candidates>>,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
     /// How tokens become text.

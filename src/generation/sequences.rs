@@ -162,6 +162,7 @@ impl Generator {
                 prompt_token_ids: Arc::clone(&prompt),
                 sampling: Arc::clone(&sampling),
                 prompt_logprobs: request.prompt_logprobs,
+                candidates: request.candidates.clone(),
                 cache_salt: request.cache_salt.clone(),
             };
             engine.start(ticket, request)
@@ -310,6 +311,7 @@ mod tests {
             owner: None,
             sampling: sampling.valid(),
             prompt_logprobs: None,
+            candidates: None,
             cache_salt: None,
             text: Arc::new(TextOptions::default()),
             request_ids: Arc::default(),

@@ -79,6 +79,7 @@ pub(super) fn continuity(args: &ServeArgs) -> ContinuityPolicy {
 }
 
 /// Where responses are kept, and how many bytes of them.
+#[derive(Clone, Copy)]
 pub(super) enum Store<'a> {
     /// In memory, each for a time.
     Memory {

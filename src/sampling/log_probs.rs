@@ -56,6 +56,15 @@ impl<'a> Distribution<'a> {
         rounded.max(FLOOR)
     }
 
+    /// How many tokens there are.
+    pub(super) fn vocab_size(&self) -> usize {
+        self.logits.len()
+    }
+
+    pub(super) fn logit(&self, id: TokenId) -> Option<f32> {
+        self.logits.get(id as usize).copied()
+    }
+
     /// The number of tokens at least as probable, which is vLLM's `(logprobs >= logprob).sum()`.
     fn rank(&self, logit: f32) -> u32 {
         self.logits.iter().map(|&other| u32::from(other >= logit)).sum()
@@ -98,20 +107,46 @@ impl<'a> Distribution<'a> {
     }
 }
 
-/// The raw log-prob of a given token and of the `top` most probable ones: what `prompt_logprobs` and `echo` report.
+/// What is said of a position of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Score {
+    /// The token that follows in the prompt, where it was asked for.
+    pub token: Option<SampledToken>,
+    /// The log-probs of the candidates of this position.
+    pub candidates: Vec<f32>,
+}
+
+/// The raw log-prob of a given token and of the `top` most probable ones alone, see [`score`].
+///
+/// # Errors
+///
+/// If the token has no logit, or the logits are not finite.
+#[cfg(any(test, feature = "internals"))]
+pub fn score_token(logits: &[f32], id: TokenId, top: usize) -> Result<SampledToken, SampleError> {
+    let nothing = SampleError::OutOfVocabulary { id, vocab_size: logits.len() };
+    score(logits, Some((id, top)), &[])?.token.ok_or(nothing)
+}
+
+/// The raw log-probs of a position of a prompt: that of a given token with the `top` most probable ones, where they are
+/// asked for, and those of candidates. That is what `prompt_logprobs`, `echo` and `prompt_logprob_token_ids` report.
 ///
 /// The same arithmetic as [`SequenceSampler::step`](super::SequenceSampler::step) in [`LogprobsMode::Raw`], to the bit.
 ///
+/// # Errors
+///
+/// If a token has no logit, or the logits are not finite.
+///
 /// [`LogprobsMode::Raw`]: super::LogprobsMode::Raw
-pub fn score_token(logits: &[f32], id: TokenId, top: usize) -> Result<SampledToken, SampleError> {
-    if id as usize >= logits.len() {
+pub fn score(logits: &[f32], token: Option<(TokenId, usize)>, candidates: &[TokenId]) -> Result<Score, SampleError> {
+    if let Some((id, _)) = token.filter(|(id, _)| *id as usize >= logits.len()) {
         return Err(SampleError::OutOfVocabulary { id, vocab_size: logits.len() });
     }
     let scale = Scale::new(max_logit(logits)?, 1.0);
     let mut sums = BlockSums::default();
     sums.compute(logits, scale)?;
     let distribution = Distribution::new(logits, scale, sums.total());
-    Ok(distribution.describe(id, Some(&Logprobs::Top(top)), &mut BestTokens::default()))
+    let describe = |(id, top)| distribution.describe(id, Some(&Logprobs::Top(top)), &mut BestTokens::default());
+    Ok(Score { token: token.map(describe), candidates: distribution.of_candidates(candidates)? })
 }
 
 #[cfg(test)]

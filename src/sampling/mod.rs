@@ -29,6 +29,7 @@
 #![cfg_attr(test, expect(clippy::float_cmp, reason = "results are exact to the bit"))]
 
 mod best;
+mod candidates;
 mod constrained;
 mod constraint;
 mod draw;
@@ -47,9 +48,13 @@ mod tests;
 mod truncation;
 mod validation;
 
+pub use candidates::Candidates;
 pub use constraint::{ConstraintState, SharedConstraint, TokenConstraint, TokenMask};
 pub use error::{SampleError, SamplingError};
-pub use log_probs::{SampledToken, TopLogprob, score_token};
+use log_probs::Distribution;
+#[cfg(any(test, feature = "internals"))]
+pub use log_probs::score_token;
+pub use log_probs::{SampledToken, Score, TopLogprob, score};
 pub use params::{Logprobs, LogprobsMode, SamplingParams};
 pub use repetition::RepetitionDetection;
 pub use sampler::{SequenceSampler, Step};

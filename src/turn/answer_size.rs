@@ -20,7 +20,9 @@ impl Turns {
     ) -> Result<(), TurnError> {
         let vocabulary = self.vocab_size();
         let many = |alternatives: usize| Some(alternatives.min(vocabulary)).filter(|count| *count > FEW).unwrap_or(0);
-        let (of_token, of_prompt) = (many(sampling.alternatives()), many(sampling.prompt_logprobs.unwrap_or(0)));
+        let candidates = sampling.candidates.as_ref().map_or(0, |candidates| candidates.width());
+        let of_prompt = many(sampling.prompt_logprobs.unwrap_or(0)).max(many(candidates));
+        let of_token = many(sampling.alternatives());
         if of_token == 0 && of_prompt == 0 {
             return Ok(());
         }

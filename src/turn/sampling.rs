@@ -7,7 +7,7 @@ use crate::{
     TokenId,
     generation::TextOptions,
     parser::OutputFormat,
-    sampling::{Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
+    sampling::{Candidates, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
     structured::Constraint,
 };
 
@@ -27,6 +27,8 @@ pub struct Sampling {
     pub text: Arc<TextOptions>,
     /// The number of alternatives for each position of the prompt.
     pub prompt_logprobs: Option<usize>,
+    /// Tokens whose log-probs are reported at positions of the prompt.
+    pub candidates: Option<Arc<Candidates>>,
     /// Whether the answer names tokens `token_id:N` instead of by their texts.
     pub tokens_as_ids: bool,
     /// Whether the answer shows token ids.
@@ -48,6 +50,7 @@ impl Sampling {
             most_tokens: policy.most_tokens,
             text: Arc::default(),
             prompt_logprobs: None,
+            candidates: None,
             tokens_as_ids: policy.return_tokens_as_token_ids,
             return_token_ids: false,
             return_weight_versions: false,

@@ -131,6 +131,7 @@ impl Turns {
             party: party(owner.clone(), asker.session),
             sampling: sampling.params(room)?,
             prompt_logprobs: sampling.prompt_logprobs,
+            candidates: sampling.candidates.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
             text: Arc::clone(&sampling.text),
             owner,

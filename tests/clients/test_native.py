@@ -1,9 +1,12 @@
 """The native engine says what vLLM said, and the same whoever asks at the same time and whatever was cached."""
 
+import base64
 import concurrent.futures
+import io
 import json
 import random
 
+import numpy
 import pytest
 
 from conftest import Server, note
@@ -49,6 +52,29 @@ def test_what_vllm_sampled_is_scored_as_vllm_scored_it(exact, exchange):
         entries = scored["choices"][0]["prompt_logprobs"][len(prompt) :]
         log_probs = [entry[str(id)]["logprob"] for entry, id in zip(entries, ids, strict=True)]
         assert log_probs == pytest.approx(message["generation_log_probs"], abs=TOLERANCE, rel=0)
+
+
+def test_a_teacher_scores_what_a_student_recorded_to_the_bit(caching):
+    """The teacher is the student here, so that its scores are the student's own log-probs."""
+    prompt = caching.post("/tokenize", prompt=sentence(random.Random("teacher"), 40))["tokens"]
+    params = {"max_tokens": 24, "seed": 5, "logprobs": 4, "ignore_eos": True}
+    student = caching.post("/inference/v1/generate", token_ids=prompt, sampling_params=params)["choices"][0]
+    positions = student["logprobs"]["content"]
+    tops = [{top["token_id"]: top["logprob"] for top in [entry, *entry["top_logprobs"]]} for entry in positions]
+    scoring = {
+        "max_tokens": 1,
+        "prompt_logprob_token_ids": [list(top) for top in tops],
+        "prompt_logprob_start": len(prompt) - 1,
+    }
+    answer = caching.post("/inference/v1/generate", token_ids=prompt + student["token_ids"], sampling_params=scoring)
+    scores = numpy.load(io.BytesIO(base64.b64decode(answer["prompt_token_id_logprobs"])))
+    assert (scores.dtype, scores.shape) == (numpy.float32, (24, max(map(len, tops))))
+    for row, top in zip(scores, tops, strict=True):
+        assert list(row[: len(top)]) == [numpy.float32(logprob) for logprob in top.values()]
+        assert all(row[len(top) :] == -numpy.inf)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(prompt) - 1
+    [versions] = answer["choices"][0]["weight_versions"]
+    assert versions["version"] == "default"
 
 
 def sentence(random_numbers, words):

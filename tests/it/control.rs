@@ -63,6 +63,7 @@ fn request(control: &Served, tokens: usize) -> Events {
         party: None,
         sampling: Arc::new(sampling.validated(128).unwrap()),
         prompt_logprobs: None,
+        candidates: None,
         cache_salt: None,
         text: Arc::default(),
         owner: None,

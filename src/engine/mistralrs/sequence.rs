@@ -45,6 +45,11 @@ async fn generate(
     seed: u64,
     outputs: &Outputs,
 ) -> Result<FinishReason, EngineError> {
+    if request.candidates.is_some() {
+        let reason =
+            "the engine `mistralrs` cannot score `prompt_logprob_token_ids`; start the server with --engine native";
+        return Err(EngineError::Unsupported(reason.to_owned()));
+    }
     let prompt = submitted(&request.prompt_token_ids, request.prompt_logprobs).to_vec();
     let max_len = request.prompt_token_ids.len() - prompt.len() + request.sampling.max_tokens;
     let tap = Arc::new(Tap::new(request, seed, shared.alphabet, outputs.clone()));

@@ -20,7 +20,7 @@ use super::{alphabet::Alphabet, panic_text};
 use crate::{
     TokenId,
     engine::{EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, backlog},
-    sampling::{SampleError, SequenceSampler, score_token},
+    sampling::{SampleError, SequenceSampler, score},
 };
 
 /// Where a sequence's outputs go; sending never waits.
@@ -148,7 +148,8 @@ impl Sequence {
             Some(id) => {
                 self.given += 1;
                 if let Some((top, scores)) = &mut self.scores {
-                    scores.push(score_token(&self.logits, id, *top).map_err(failed)?);
+                    let score = score(&self.logits, Some((id, *top)), &[]).map_err(failed)?;
+                    scores.extend(score.token);
                 }
                 Ok(id)
             }
@@ -240,6 +241,7 @@ mod tests {
             prompt_token_ids: prompt.into(),
             sampling: sampling.valid(),
             prompt_logprobs,
+            candidates: None,
             cache_salt: None,
         }
     }

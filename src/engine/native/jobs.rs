@@ -9,27 +9,31 @@ use parking_lot::Mutex;
 use super::backend::Consumer;
 use crate::{
     TokenId,
-    sampling::{SampleError, SampledToken, SequenceSampler, Skim, Skimmed, Step, Summary, score_token},
+    sampling::{SampleError, Score, SequenceSampler, Skim, Skimmed, Step, Summary, score},
 };
 
 /// What is to be made of a row of logits.
 pub(super) enum Job<'a> {
     Sample(&'a Mutex<SequenceSampler>),
-    Score { id: TokenId, top: usize },
+    /// The token that follows, with the number of its alternatives, where it is asked for; and candidates.
+    Score {
+        token: Option<(TokenId, usize)>,
+        candidates: &'a [TokenId],
+    },
 }
 
 /// What was made of a row of logits.
 #[derive(Debug)]
 pub(super) enum Made {
     Step(Step),
-    Score(SampledToken),
+    Score(Score),
 }
 
 impl Job<'_> {
     fn run(&self, logits: &mut [f32]) -> Result<Made, SampleError> {
         match self {
             Self::Sample(sampler) => sampler.lock().step(logits).map(Made::Step),
-            Self::Score { id, top } => score_token(logits, *id, *top).map(Made::Score),
+            Self::Score { token, candidates } => score(logits, *token, candidates).map(Made::Score),
         }
     }
 

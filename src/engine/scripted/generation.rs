@@ -6,10 +6,10 @@ use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineOutput, FinishReason, PromptOutput, SampledToken, SequenceRequest, WeightsInUse,
+        Candidates, EngineError, EngineOutput, FinishReason, PromptOutput, SequenceRequest, WeightsInUse,
         admission::Place, meters::SamplingMeter,
     },
-    sampling::{SampleError, SequenceSampler, score_token},
+    sampling::{SampleError, SequenceSampler, score},
 };
 
 /// A sequence of a [`ScriptedEngine`](super::ScriptedEngine).
@@ -17,6 +17,7 @@ use crate::{
 pub(super) struct Generation {
     prompt: Arc<[TokenId]>,
     prompt_logprobs: Option<usize>,
+    candidates: Option<Arc<Candidates>>,
     /// What is said to be cached, if anything is said.
     cached_tokens: Option<usize>,
     /// Which weights are said to compute the tokens, each from a token on.
@@ -52,6 +53,7 @@ impl Generation {
             sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt), seed),
             prompt,
             prompt_logprobs: request.prompt_logprobs,
+            candidates: request.candidates,
             cached_tokens: None,
             weights: VecDeque::new(),
             sampled: 0,
@@ -110,8 +112,8 @@ impl Generation {
                     self.phase = Phase::Sampling(place);
                     if scores.is_some() || self.cached_tokens.is_some() {
                         let cached_tokens = self.cached_tokens.unwrap_or(0);
-                        let logprobs = scores.unwrap_or_default();
-                        return Some(Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, logprobs })));
+                        let output = PromptOutput { cached_tokens, ..scores.unwrap_or_default() };
+                        return Some(Ok(EngineOutput::Prompt(output)));
                     }
                 }
                 Phase::Sampling(mut place) => {
@@ -142,20 +144,22 @@ impl Generation {
         }
     }
 
-    async fn read_prompt(&mut self) -> Result<Option<Vec<SampledToken>>, SampleError> {
-        let prompt = Arc::clone(&self.prompt);
-        let mut scores = Vec::new();
+    async fn read_prompt(&mut self) -> Result<Option<PromptOutput>, SampleError> {
+        let (prompt, candidates) = (Arc::clone(&self.prompt), self.candidates.clone());
+        let scores = self.prompt_logprobs.is_some() || candidates.is_some();
+        let mut output = PromptOutput::default();
         for (position, &id) in prompt.iter().enumerate() {
-            if let Some(top) = self.prompt_logprobs
-                && position > 0
-            {
+            if scores && position > 0 {
                 self.source.write(&mut self.logits);
-                scores.push(score_token(&self.logits, id, top)?);
+                let candidates = candidates.as_ref().map_or(&[][..], |candidates| candidates.at(position - 1));
+                let score = score(&self.logits, self.prompt_logprobs.map(|top| (id, top)), candidates)?;
+                output.logprobs.extend(score.token);
+                output.candidates.extend(score.candidates);
                 tokio::task::yield_now().await;
             }
             self.source.push(id);
         }
-        Ok(self.prompt_logprobs.map(|_| scores))
+        Ok(scores.then_some(output))
     }
 
     /// Samples one token in `place`; `None` where the sequence ends without one.

@@ -217,6 +217,7 @@ mod tests {
             prompt_token_ids: prompt.into(),
             sampling: sampling.valid(),
             prompt_logprobs: None,
+            candidates: None,
             cache_salt: None,
         }
     }
@@ -292,7 +293,7 @@ mod tests {
         let engine = ScriptedEngine::hashed(info(), vec![EOS]);
         let asked = SequenceRequest { prompt_logprobs: Some(2), ..request(&[5, 6, 7], params(1)) };
         let outputs = outputs(engine.generate(asked)).await;
-        let Ok(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs: scores })) = &outputs[0] else {
+        let Ok(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs: scores, .. })) = &outputs[0] else {
             panic!("{outputs:?}")
         };
         assert_eq!(
@@ -307,7 +308,7 @@ mod tests {
         let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_cached_tokens(2);
         for (prompt, cached_tokens) in [(&[5, 6, 7][..], 2), (&[5, 6], 1), (&[5], 0)] {
             let outputs = outputs(engine.generate(request(prompt, params(1)))).await;
-            assert_eq!(outputs[0], Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, logprobs: Vec::new() })));
+            assert_eq!(outputs[0], Ok(EngineOutput::Prompt(PromptOutput { cached_tokens, ..PromptOutput::default() })));
             assert!(matches!(outputs[1..], [Ok(EngineOutput::Token(_)), Ok(EngineOutput::Finished(_))]));
         }
     }

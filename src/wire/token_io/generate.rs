@@ -131,7 +131,8 @@ pub(crate) struct GenerateAnswer {
     pub usage: DetailedUsage,
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
-    pub prompt_token_id_logprobs: Option<u8>,
+    /// With `prompt_logprob_token_ids`: a matrix with a row for each position, as an `.npy` file of float32 in base64.
+    pub prompt_token_id_logprobs: Option<String>,
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     pub mm_placeholders: Option<u8>,
@@ -330,9 +331,12 @@ pub(crate) struct SamplingParamsFields {
     /// Refused unless null.
     #[schema(value_type = Option<Vec<u32>>)]
     pub trace_decode_token_ids: Option<serde_json::Value>,
-    /// Refused unless null.
+    /// Tokens whose log-probs are reported at positions of the prompt: a list of ids for all positions, or one for each, in
+    /// which -1 is no token.
     #[schema(value_type = Option<Vec<Vec<i64>>>)]
     pub prompt_logprob_token_ids: Option<serde_json::Value>,
+    /// The first of these positions (default 0), whose log-probs are those of the token after it.
+    pub prompt_logprob_start: Option<i64>,
     /// The rest.
     #[serde(flatten)]
     pub sampling: SamplingFields,

@@ -4,4 +4,5 @@ pub(crate) mod abort;
 pub(crate) mod derender;
 pub(crate) mod generate;
 pub(crate) mod given;
+pub(crate) mod npy;
 pub(crate) mod render;

@@ -1,5 +1,6 @@
 //! `POST /inference/v1/generate`: ids in, ids out, with the engine's own parameters.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use expect_test::expect;
 use serde_json::{Value, json};
 use tito::TokenId;
@@ -218,6 +219,77 @@ async fn a_prompt_is_scored_on_demand() {
     let mut streamed = body(&ids, &json!({ "prompt_logprobs": 1 }));
     streamed["stream"] = json!(true);
     assert_eq!(app.post(PATH, streamed).await.status, 400);
+}
+
+/// The numbers of an `.npy` file in base64, and the shape that its header states.
+fn matrix(encoded: &Value) -> (String, Vec<f32>) {
+    let file = BASE64_STANDARD.decode(encoded.as_str().unwrap()).unwrap();
+    let start = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
+    let header = String::from_utf8(file[10..start].to_vec()).unwrap();
+    let shape = header.split_once("'shape': ").unwrap().1.split_once(", }").unwrap().0.to_owned();
+    let numbers = file[start..].as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    (shape, numbers)
+}
+
+#[tokio::test]
+async fn candidates_are_scored_at_positions_of_the_prompt() {
+    let app = TestApp::new().says("you");
+    let ids = app.ids("hello world, hello you");
+    let (hello, positions) = (ids[0], ids.len() - 1);
+    let asked = async |params: Value| app.post(PATH, body(&ids, &params)).await.ok();
+    let scored = asked(json!({ "max_tokens": 1, "prompt_logprobs": 0 })).await;
+    let logprob = |position: usize| {
+        let of_token = &scored["prompt_logprobs"][position + 1];
+        of_token.as_object().unwrap().values().next().unwrap()["logprob"].to_string().parse::<f32>()
+    };
+    let rows: Vec<Value> = ids[1..].iter().map(|id| json!([id])).collect();
+    let answer = asked(json!({ "max_tokens": 1, "prompt_logprob_token_ids": rows })).await;
+    let (shape, numbers) = matrix(&answer["prompt_token_id_logprobs"]);
+    assert_eq!(shape, format!("({positions}, 1)"));
+    assert!(numbers.iter().enumerate().all(|(position, number)| Ok(*number) == logprob(position)));
+    assert_eq!(answer["prompt_logprobs"], Value::Null);
+
+    let rows = json!([[hello, ids[positions]], [-1]]);
+    let from = positions - 2;
+    let params = json!({ "max_tokens": 1, "prompt_logprob_token_ids": rows, "prompt_logprob_start": from });
+    let (shape, numbers) = matrix(&asked(params).await["prompt_token_id_logprobs"]);
+    assert_eq!(shape, "(2, 2)");
+    assert!(numbers[0].is_finite() && numbers[1].is_finite());
+    assert_eq!(numbers[2..], [f32::NEG_INFINITY; 2]);
+
+    let params = json!({ "max_tokens": 1, "prompt_logprob_token_ids": [hello, 0], "prompt_logprob_start": 1 });
+    let (shape, numbers) = matrix(&asked(params).await["prompt_token_id_logprobs"]);
+    assert_eq!((shape, numbers.len()), (format!("({}, 2)", positions - 1), 2 * (positions - 1)));
+}
+
+#[tokio::test]
+async fn candidates_that_cannot_be_scored_are_refused_by_name() {
+    let app = TestApp::new().says("you");
+    let ids = app.ids("hello world");
+    assert_eq!(ids.len(), 2);
+    let refusals = [
+        (json!([]), json!(0), "ids must not be empty"),
+        (json!([[]]), json!(0), "ids must not be empty"),
+        (json!("a"), json!(0), "ids must be a list of integers, or a list of such lists"),
+        (json!([[1.5]]), json!(0), "ids must be a list of integers, or a list of such lists"),
+        (json!([-1]), json!(0), "token_id(s) [-1]"),
+        (json!([[VOCAB_SIZE]]), json!(0), "out-of-vocab token ids"),
+        (json!([[1], [2]]), json!(0), "has 2 rows, and a prompt of 2 tokens has 1 positions to score"),
+        (json!([vec![1; 21]]), json!(0), "of length 21, which is greater than max allowed: 20"),
+        (json!([1]), json!(1), "start leaves no position of a prompt of 2 tokens to score"),
+        (json!([1]), json!(-1), "start must be non-negative"),
+    ];
+    for (candidates, start, expected) in refusals {
+        let params = json!({ "prompt_logprob_token_ids": candidates, "prompt_logprob_start": start });
+        let error = app.post(PATH, body(&ids, &params)).await.error();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{message}");
+        assert!(error["param"].as_str().unwrap().starts_with("prompt_logprob_"), "{error}");
+    }
+    let mut streamed = body(&ids, &json!({ "prompt_logprob_token_ids": [1] }));
+    streamed["stream"] = json!(true);
+    let message = app.post(PATH, streamed).await.error()["message"].to_string();
+    assert!(message.contains("not available when `stream=True`"), "{message}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! the room in the context.
 
 mod abort;
+mod candidates;
 mod derender;
 mod request;
 mod response;

@@ -55,7 +55,7 @@ impl GenerateTurn {
         )?;
         let derenders = request.output_mode == OutputMode::Derender;
         let message = derenders.then(|| MessageReading::new(&request, api)).transpose()?;
-        let mut resolved = request.sampling_params.resolve(api)?;
+        let mut resolved = request.sampling_params.resolve(prompt_token_ids.len(), api)?;
         resolved.sampling.return_token_ids = request.return_token_ids.unwrap_or(false);
         let message = message.map(|reading| {
             resolved.sampling.read(reading.format);
@@ -63,6 +63,10 @@ impl GenerateTurn {
         });
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
+        }
+        if stream && resolved.sampling.candidates.is_some() {
+            let message = "`prompt_logprob_token_ids` are not available when `stream=True`.";
+            return Err(ApiError::invalid("prompt_logprob_token_ids", message));
         }
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
         Ok(Self {

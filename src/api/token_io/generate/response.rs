@@ -18,9 +18,12 @@ use crate::{
             weight_versions::weight_versions,
         },
         error::ApiError,
-        token_io::generate::{
-            ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
-            OutputMode, TextLogprob, TextLogprobs,
+        token_io::{
+            generate::{
+                ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
+                OutputMode, TextLogprob, TextLogprobs,
+            },
+            npy,
         },
     },
 };
@@ -74,7 +77,7 @@ impl GenerateEnvelope {
             created: self.created,
             usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)),
             prompt_logprobs: scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,
-            prompt_token_id_logprobs: None,
+            prompt_token_id_logprobs: self.candidate_logprobs(prompt)?,
             prompt_token_ids: self.prompt_token_ids(),
             mm_placeholders: None,
             metrics: None,
@@ -83,6 +86,16 @@ impl GenerateEnvelope {
             output_mode: self.turn.output_mode,
             choices: choices.collect::<Result<_, _>>()?,
         })
+    }
+
+    fn candidate_logprobs(&self, prompt: Option<&PromptOutput>) -> Result<Option<String>, ApiError> {
+        let Some(candidates) = &self.turn.sampling.candidates else { return Ok(None) };
+        let positions = self.turn.prompt_token_ids.len() - 1 - candidates.first();
+        let scores = prompt.map(|prompt| &prompt.candidates[..]).unwrap_or_default();
+        if scores.len() != positions * candidates.width() {
+            return Err(ApiError::internal("the engine left out log-probs of the prompt"));
+        }
+        Ok(Some(npy::encode(scores, candidates.width())))
     }
 
     fn choice(&self, index: usize, completion: &Completion) -> Result<GenerateChoice, ApiError> {

@@ -5,8 +5,11 @@
 //! defaults, in vLLM's order; `max_tokens` is always written, since leaving it out stands for all the room there is
 //! (vLLM leaves out 16).
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
+use super::candidates;
 use crate::{
     api::Api,
     model::GenerationConfig,
@@ -36,8 +39,11 @@ impl SamplingParamsFields {
     }
 
     /// Checks the parameters.
-    pub(super) fn resolve(mut self, api: &Api) -> Result<ResolvedParams, ApiError> {
+    pub(super) fn resolve(mut self, prompt_len: usize, api: &Api) -> Result<ResolvedParams, ApiError> {
         self.refuse_unserved()?;
+        let policy = &api.turns.policies.sampling;
+        let prompt = candidates::Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), policy };
+        let candidates = self.candidates(&prompt)?;
         // vLLM's engine takes any number of stop strings; four are the limit of the other endpoints.
         let stops = match self.sampling.stop.take() {
             None => Vec::new(),
@@ -62,17 +68,16 @@ impl SamplingParamsFields {
         };
         let tokenizer = api.turns.tokenizer();
         let mut sampling = self.sampling.resolve(max_tokens, logprobs, &policy, tokenizer)?;
-        std::sync::Arc::make_mut(&mut sampling.text).stop = stops;
+        Arc::make_mut(&mut sampling.text).stop = stops;
+        sampling.candidates = candidates.map(Arc::new);
         Ok(ResolvedParams { sampling, shown })
     }
 
     fn refuse_unserved(&self) -> Result<(), ApiError> {
-        let fields = [
-            ("trace_decode_token_ids", &self.trace_decode_token_ids),
-            ("prompt_logprob_token_ids", &self.prompt_logprob_token_ids),
-        ];
-        match fields.into_iter().find(|(_, value)| value.as_ref().is_some_and(|value| !value.is_null())) {
-            Some((name, _)) => Err(ApiError::invalid(name, format!("`{name}` is not supported by this server"))),
+        const NAME: &str = "trace_decode_token_ids";
+
+        match self.trace_decode_token_ids.as_ref().filter(|value| !value.is_null()) {
+            Some(_) => Err(ApiError::invalid(NAME, format!("`{NAME}` is not supported by this server"))),
             None => Ok(()),
         }
     }

@@ -76,6 +76,7 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> SequenceRequest {
         prompt_token_ids: prompt.into(),
         sampling: greedy(max_tokens).valid(),
         prompt_logprobs: None,
+        candidates: None,
         cache_salt: None,
     }
 }

@@ -182,7 +182,7 @@ mod tests {
     fn tokens(made: Vec<std::result::Result<Made, SampleError>>) -> Vec<SampledToken> {
         let token = |made| match made {
             Made::Step(step) => step.token,
-            Made::Score(score) => score,
+            Made::Score(score) => score.token.expect("it was asked for"),
         };
         made.into_iter().map(|made| token(made.unwrap())).collect()
     }
@@ -194,11 +194,12 @@ mod tests {
         let table = Tensor::new(numbers.clone(), &test_device()).unwrap();
         let sampler = |row| SequenceSampler::new(params(row).valid(), Arc::new([]), 0);
         let samplers: Vec<Mutex<SequenceSampler>> = (0..rows - 1).map(|row| Mutex::new(sampler(row))).collect();
+        let scored = |id, top| Job::Score { token: Some((id, top)), candidates: &[] };
         // The consumer has two rows before these, and the last one is of a prompt.
         let jobs = || {
-            let before = [0, 1].map(|id| Job::Score { id, top: 0 });
+            let before = [0, 1].map(|id| scored(id, 0));
             let drawn = samplers.iter().map(Job::Sample);
-            Jobs::new(before.into_iter().chain(drawn).chain([Job::Score { id: 5, top: 3 }]))
+            Jobs::new(before.into_iter().chain(drawn).chain([scored(5, 3)]))
         };
         for _ in 0..3 {
             let jobs = jobs();

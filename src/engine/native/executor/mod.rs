@@ -1,6 +1,7 @@
 //! The thread that owns the model: takes commands, plans, computes, samples, and hands tokens on.
 
 mod control;
+mod scoring;
 
 use std::{
     collections::HashMap,
@@ -13,7 +14,7 @@ use std::{
 };
 
 pub(super) use self::control::Controlled;
-use self::control::Standing;
+use self::{control::Standing, scoring::Scoring};
 use super::{
     aside::Aside,
     backend::{Backend, Batch, Span},
@@ -30,7 +31,7 @@ use crate::{
         meters::{EngineMeters, RequestTimes},
         turns::Claimant,
     },
-    sampling::{SampleError, SampledToken, SequenceSampler},
+    sampling::{SampleError, SequenceSampler},
 };
 use parking_lot::Mutex;
 
@@ -72,12 +73,10 @@ struct Active {
     preparing: bool,
     outputs: Outputs,
     prompt_tokens: usize,
-    prompt_logprobs: Option<usize>,
+    scoring: Option<Scoring>,
     /// The weights that its reader was told of last.
     told: Option<WeightsInUse>,
     times: Times,
-    /// The log-probs of the prompt's tokens from the second one on, as far as they are computed.
-    scores: Vec<Option<SampledToken>>,
 }
 
 /// When a sequence went on.
@@ -216,26 +215,24 @@ impl<B: Backend> Executor<B> {
 
     fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
         let Entry { id, claimant, arrived, seed } = entry;
-        let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, cache_salt } = request;
-        // In a prompt of one token there is nothing to score.
-        let prompt_logprobs = prompt_logprobs.filter(|_| prompt.len() > 1);
+        let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, candidates, cache_salt } = request;
+        let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {
             id,
             claimant,
             prompt_token_ids: prompt.to_vec(),
             max_tokens: sampling.max_tokens,
             salt: cache_salt,
-            scores_prompt: prompt_logprobs.is_some(),
+            scores_from: scoring.as_ref().map(Scoring::first),
         });
         self.active.insert(
             id,
             Active {
-                scores: if prompt_logprobs.is_some() { vec![None; prompt.len() - 1] } else { Vec::new() },
                 prompt_tokens: prompt.len(),
                 sampler: Arc::new(Mutex::new(SequenceSampler::new(sampling, prompt, seed))),
                 preparing: false,
                 outputs,
-                prompt_logprobs,
+                scoring,
                 told: None,
                 times: Times::new(arrived),
             },
@@ -269,9 +266,11 @@ impl<B: Backend> Executor<B> {
             let Some(active) = self.active.get_mut(id) else { continue };
             active.times.started();
             self.meters.prefix_cache(active.prompt_tokens, *cached_tokens);
-            if active.prompt_logprobs.is_none() {
+            let output = PromptOutput { cached_tokens: *cached_tokens, ..PromptOutput::default() };
+            match &mut active.scoring {
+                Some(scoring) => scoring.found(*cached_tokens),
                 // If nobody listens, that is noticed with the first token.
-                active.send(EngineOutput::Prompt(PromptOutput { cached_tokens: *cached_tokens, logprobs: Vec::new() }));
+                None => _ = active.send(EngineOutput::Prompt(output)),
             }
         }
     }
@@ -329,9 +328,9 @@ impl<B: Backend> Executor<B> {
         let Self { model, active, .. } = self;
         let jobs = places.iter().map(|(work, score)| {
             let active = &active[&plan.work[*work].id];
-            match score {
-                Some((_, token)) => Job::Score { id: *token, top: active.prompt_logprobs.unwrap_or(0) },
-                None => Job::Sample(&active.sampler),
+            match (score, &active.scoring) {
+                (Some((position, token)), Some(scoring)) => scoring.job(*position, *token),
+                _ => Job::Sample(&active.sampler),
             }
         });
         let jobs = Jobs::new(jobs);
@@ -348,15 +347,18 @@ impl<B: Backend> Executor<B> {
                 let _ = active.outputs.send(Err(error.into()));
                 false
             }
-            (Ok(Made::Score(score)), Some((index, _))) => {
-                active.scores[index] = Some(score);
-                // The last score comes last. Looking at all scores for each would take longer than the model.
-                let complete = active.scores.last().is_some_and(Option::is_some);
-                if complete && active.scores.iter().all(Option::is_some) { active.send_prompt() } else { true }
+            (Ok(Made::Score(score)), Some((position, _))) => {
+                if let Some(scoring) = &mut active.scoring {
+                    scoring.take(position, score);
+                }
+                true
             }
             (Ok(Made::Step(step)), _) => {
                 let token = step.token.id;
                 active.times.sampled();
+                if let Some(mut scoring) = active.scoring.take() {
+                    active.send(EngineOutput::Prompt(scoring.finish()));
+                }
                 if active.told.as_ref() != Some(&in_use) {
                     active.told = Some(in_use.clone());
                     // If nobody listens, that is noticed with the token.
@@ -383,16 +385,10 @@ impl Active {
     fn send(&self, output: EngineOutput) -> bool {
         self.outputs.send(Ok(output)).is_ok()
     }
-
-    fn send_prompt(&mut self) -> bool {
-        let scores = std::mem::take(&mut self.scores);
-        let logprobs = scores.into_iter().flatten().collect();
-        self.send(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs }))
-    }
 }
 
-/// What a row of logits is for: the index of its work and, where it scores a token of the prompt, the index among the
-/// log-probs and the token.
+/// What a row of logits is for: the index of its work and, where it scores the prompt, the position and the token that
+/// follows.
 type LogitsRow = (usize, Option<(usize, TokenId)>);
 
 /// A plan as a batch, and what each of its rows of logits is for.

@@ -137,7 +137,9 @@ impl Scheduler {
 
     /// Whether the next block of the sequence is being computed for another one.
     fn is_pending(&self, sequence: &Sequence, found: &Found, pending: &HashSet<BlockHash>) -> bool {
-        if sequence.scores_prompt || pending.is_empty() {
+        // What comes after the first position to score is computed here anyway.
+        let of_use = !sequence.is_scoring() || (found.blocks.len() + 1) * BLOCK_TOKENS <= sequence.reusable();
+        if pending.is_empty() || !of_use {
             return false;
         }
         match sequence.hashes.get(found.blocks.len() + 1) {
@@ -154,11 +156,7 @@ impl Scheduler {
     /// Looks for what is computed already.
     fn find(&self, sequence: &Sequence) -> Found {
         let mut found = Found::default();
-        if sequence.scores_prompt {
-            return found;
-        }
-        // The last token is computed in any case: its logits are wanted.
-        let reusable = sequence.token_ids.len() - 1;
+        let reusable = sequence.reusable();
         let whole = sequence.hashes[1..].iter().take(reusable / BLOCK_TOKENS);
         found.blocks = whole.map_while(|hash| self.cache.find(hash)).collect();
         let start = found.blocks.len() * BLOCK_TOKENS;

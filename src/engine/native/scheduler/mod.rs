@@ -151,7 +151,7 @@ impl Scheduler {
             let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) else { continue };
             let before = sequence.computed / BLOCK_TOKENS;
             sequence.computed = work.first + work.token_ids.len();
-            if sequence.scores_prompt {
+            if sequence.scores_from.is_some() {
                 sequence.scored = sequence.scored.max(sequence.computed.min(sequence.prompt_len - 1));
             }
             sequence.hash(self.weight_version);
@@ -205,8 +205,9 @@ impl Scheduler {
             self.give_back_blocks();
         }
         for sequence in self.running.iter_mut().chain(&mut self.paused) {
-            // The log-probs of a prompt must not come from two versions of the weights.
-            if sequence.blocks.is_empty() || sequence.is_scoring() {
+            // The log-probs of a prompt must not come from two versions of the weights, nor from others than the first
+            // token.
+            if sequence.blocks.is_empty() || sequence.owes_scores() {
                 release(&mut self.cache, sequence);
             }
             sequence.reuses_older_keys = !sequence.blocks.is_empty();
@@ -215,8 +216,8 @@ impl Scheduler {
             if !sequence.reuses_older_keys {
                 sequence.hashes.clear();
             }
-            if sequence.is_scoring() {
-                sequence.scored = 0;
+            if sequence.owes_scores() {
+                sequence.scored = sequence.scores_from.unwrap_or(0);
             }
         }
         for index in
@@ -268,7 +269,7 @@ fn work(sequence: &Sequence, tokens: usize) -> Work {
     let first = sequence.computed;
     let end = first + tokens;
     let token_ids = sequence.token_ids[first..end].to_vec();
-    let scores = if sequence.scores_prompt {
+    let scores = if sequence.scores_from.is_some() {
         let rows = first.max(sequence.scored)..end.min(sequence.prompt_len - 1);
         rows.map(|position| (position - first, sequence.token_ids[position + 1])).collect()
     } else {

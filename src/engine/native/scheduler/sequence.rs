@@ -29,8 +29,8 @@ pub(crate) struct NewSequence {
     pub(crate) max_tokens: usize,
     /// Sequences share blocks only with those of the same salt.
     pub(crate) salt: Option<Arc<str>>,
-    /// Whether logits of all the prompt's positions are wanted, so that cached blocks are of no use.
-    pub(crate) scores_prompt: bool,
+    /// The position from which on logits of the prompt are wanted, so that what is cached after it is of no use.
+    pub(crate) scores_from: Option<usize>,
 }
 
 /// A sequence in the scheduler.
@@ -44,7 +44,7 @@ pub(super) struct Sequence {
     pub(super) token_ids: Vec<TokenId>,
     pub(super) prompt_len: usize,
     pub(super) salt: Option<Arc<str>>,
-    pub(super) scores_prompt: bool,
+    pub(super) scores_from: Option<usize>,
     /// Tokens whose keys and values are in the blocks.
     pub(super) computed: usize,
     pub(super) blocks: Vec<BlockId>,
@@ -53,7 +53,7 @@ pub(super) struct Sequence {
     pub(super) reuses_older_keys: bool,
     /// Before the first block, then after each whole block of tokens; as far as it was needed.
     pub(super) hashes: Vec<BlockHash>,
-    /// Positions of the prompt whose logits were handed out.
+    /// The position of the prompt whose logits are to be handed out next, where any are.
     pub(super) scored: usize,
     /// Set when it was first admitted: tokens of the prompt that were found in the cache.
     pub(super) cached_tokens: Option<usize>,
@@ -69,12 +69,12 @@ impl Sequence {
             prompt_len: new.prompt_token_ids.len(),
             token_ids: new.prompt_token_ids,
             salt: new.salt,
-            scores_prompt: new.scores_prompt,
+            scores_from: new.scores_from,
             computed: 0,
             blocks: Vec::new(),
             reuses_older_keys: false,
             hashes: Vec::new(),
-            scored: 0,
+            scored: new.scores_from.unwrap_or(0),
             cached_tokens: None,
             preemptions: 0,
         }
@@ -87,7 +87,19 @@ impl Sequence {
 
     /// Whether log-probs of its prompt are wanted and not all handed out.
     pub(super) fn is_scoring(&self) -> bool {
-        self.scores_prompt && self.scored < self.prompt_len - 1
+        self.scores_from.is_some() && self.scored < self.prompt_len - 1
+    }
+
+    /// Whether log-probs of its prompt are wanted and none of them was seen yet: they are shown with its first token.
+    pub(super) fn owes_scores(&self) -> bool {
+        self.scores_from.is_some() && self.token_ids.len() == self.prompt_len
+    }
+
+    /// How many tokens may be found computed: the last one is computed in any case, because its logits are wanted, and
+    /// so are those whose logits are to be handed out.
+    pub(super) fn reusable(&self) -> usize {
+        let last = self.token_ids.len() - 1;
+        if self.is_scoring() { self.scored.min(last) } else { last }
     }
 
     /// Whether more than the newest token is to be computed.

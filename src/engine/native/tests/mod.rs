@@ -13,7 +13,7 @@ use rand_chacha::rand_core::RngCore;
 use super::*;
 use crate::{
     TokenId,
-    engine::{FinishReason, SamplingParams, WeightDtype, WeightTensor},
+    engine::{Candidates, EngineOutput, FinishReason, PromptOutput, SamplingParams, WeightDtype, WeightTensor},
     sampling::{Logprobs, SampledToken},
 };
 use weights::replace;
@@ -62,6 +62,7 @@ pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceR
         prompt_token_ids: prompt.into(),
         sampling: sampling.valid(),
         prompt_logprobs: None,
+        candidates: None,
         cache_salt: None,
     }
 }
@@ -194,6 +195,91 @@ async fn prompt_log_probs_are_those_of_the_generation_itself() {
     let (scores, ..) = collected(engine.generate(asked)).await;
     assert_eq!(scores.len(), 42);
     assert_eq!(scores[2..], tokens);
+}
+
+/// What an engine says of a prompt.
+async fn prompt_output(engine: &NativeEngine, request: SequenceRequest) -> PromptOutput {
+    let mut outputs = engine.generate(request);
+    match outputs.next().await {
+        Some(Ok(EngineOutput::Prompt(output))) => output,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn candidates_have_the_log_probs_that_they_would_have_in_the_prompt() {
+    let engine = engine(&NativeSettings { max_num_batched_tokens: 24, ..settings("qwen3") });
+    let prompt: Vec<TokenId> = (0..70).map(|id| id * 7 % 96).collect();
+    let whole = SequenceRequest { prompt_logprobs: Some(1_000), ..request(&prompt, params(1)) };
+    let whole = prompt_output(&engine, whole).await;
+    let logprob = |position: usize, id: TokenId| {
+        whole.logprobs[position].top_logprobs.iter().find(|top| top.id == id).unwrap().logprob.to_bits()
+    };
+    let asked = |candidates: Candidates| SequenceRequest {
+        candidates: Some(Arc::new(candidates)),
+        ..request(&prompt, params(1))
+    };
+    // From the first position on, from the middle of a block, and only the last one.
+    for first in [0, 37, 68] {
+        let rows = (first..69).map(|position| [Some(position), None, Some(95)].map(|id| id.map(|id: u32| id % 96)));
+        let own = asked(Candidates::of_rows(first as usize, 4, rows));
+        let same = asked(Candidates::same(first as usize, vec![3, 90]));
+        // Again, with the prompt in the cache as far as it is not scored.
+        for round in 0..2 {
+            let output = prompt_output(&engine, own.clone()).await;
+            let expected = (first..69).flat_map(|position| {
+                let score = |id| logprob(position as usize, id);
+                let nothing = f32::NEG_INFINITY.to_bits();
+                [score(position % 96), nothing, score(95), nothing]
+            });
+            let bits: Vec<u32> = output.candidates.iter().map(|score| score.to_bits()).collect();
+            assert_eq!(bits, expected.collect::<Vec<_>>(), "from {first}, round {round}");
+            let before = first as usize;
+            assert!(
+                (before / 32 * 32..=before).contains(&output.cached_tokens),
+                "{} from {first}",
+                output.cached_tokens
+            );
+            assert!(output.logprobs.is_empty());
+            let output = prompt_output(&engine, same.clone()).await;
+            let expected = (first..69).flat_map(|position| [3, 90].map(|id| logprob(position as usize, id)));
+            assert!(output.candidates.iter().map(|score| score.to_bits()).eq(expected), "from {first}");
+        }
+    }
+    // Both at once: the prompt's own tokens from the beginning, candidates from where they are asked for.
+    let both = SequenceRequest { prompt_logprobs: Some(1_000), ..asked(Candidates::same(60, vec![3])) };
+    let output = prompt_output(&engine, both).await;
+    assert_eq!((output.logprobs == whole.logprobs, output.candidates.len()), (true, 9));
+}
+
+#[tokio::test]
+async fn a_prompt_is_scored_with_the_weights_that_sample_its_first_token() {
+    let engine = engine(&NativeSettings { max_num_batched_tokens: 24, ..settings("llama") });
+    let prompt: Vec<TokenId> = (0..90).collect();
+    let asked = || SequenceRequest {
+        prompt_logprobs: Some(0),
+        candidates: Some(Arc::new(Candidates::same(0, vec![3, 90]))),
+        ..request(&prompt, params(1))
+    };
+    let old = prompt_output(&engine, asked()).await;
+    // Scores of some pieces are there already, or all of them, when the weights change.
+    let mut under_way: Vec<_> = (0..4).map(|_| engine.generate(asked())).collect();
+    replace(&engine, weights::norm(0.5)).await.unwrap();
+    let new = prompt_output(&engine, asked()).await;
+    assert_ne!(old, new);
+    for outputs in &mut under_way {
+        let (mut scores, mut version) = (None, None);
+        while let Some(output) = outputs.next().await {
+            match output.unwrap() {
+                EngineOutput::Prompt(output) => scores = Some(output),
+                EngineOutput::Weights(weights) => version = version.or(Some(weights.version.number)),
+                _ => {}
+            }
+        }
+        let expected = if version == Some(0) { &old } else { &new };
+        assert_eq!(scores.as_ref().map(|scores| &scores.candidates), Some(&expected.candidates));
+        assert_eq!(scores.map(|scores| scores.logprobs), Some(expected.logprobs.clone()));
+    }
 }
 
 /// The embeddings of `llama`, those of token 95 not numbers.

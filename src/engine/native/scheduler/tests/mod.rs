@@ -73,7 +73,7 @@ pub(super) fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewS
         prompt_token_ids: prompt.to_vec(),
         max_tokens,
         salt: None,
-        scores_prompt: false,
+        scores_from: None,
     }
 }
 
@@ -169,12 +169,27 @@ fn salts_and_scored_prompts_share_nothing() {
     scheduler.add(new(0, &prompt(64), 9));
     step(&mut scheduler);
     scheduler.add(NewSequence { salt: Some("a".into()), ..new(1, &prompt(64), 9) });
-    scheduler.add(NewSequence { scores_prompt: true, ..new(2, &prompt(64), 9) });
+    scheduler.add(NewSequence { scores_from: Some(0), ..new(2, &prompt(64), 9) });
     let plan = step(&mut scheduler);
     assert_eq!(plan.admitted, [(1, 0), (2, 0)]);
     let scores = &plan.work.iter().find(|work| work.id == 2).unwrap().scores;
     assert_eq!(scores.len(), 63);
     assert_eq!((scores[0], scores[62]), ((0, 1), (62, 63)));
+}
+
+#[test]
+fn a_prompt_that_is_scored_from_a_position_on_shares_what_comes_before() {
+    let mut scheduler = scheduler(20, 8, 512);
+    scheduler.add(new(0, &prompt(96), 9));
+    step(&mut scheduler);
+    for (id, from, cached) in [(1, 31, 31), (2, 32, 32), (3, 50, 50), (4, 94, 94)] {
+        scheduler.add(NewSequence { scores_from: Some(from), ..new(id, &prompt(96), 9) });
+        let plan = step(&mut scheduler);
+        assert_eq!(plan.admitted, [(id, cached)]);
+        let work = plan.work.iter().find(|work| work.id == id).unwrap();
+        assert_eq!((work.first, work.scores.len()), (cached, 95 - from));
+        assert_eq!(work.scores[0], (0, u32::try_from(from).unwrap() + 1));
+    }
 }
 
 #[test]
@@ -303,7 +318,7 @@ fn new_weights_and_a_reset_take_the_blocks_of_who_pauses() {
 
 #[derive(Debug, Clone)]
 enum Action {
-    Add { prompt: u32, length: usize, max_tokens: usize, scores: bool, party: Option<u8>, sequences: u64 },
+    Add { prompt: u32, length: usize, max_tokens: usize, scores: Option<usize>, party: Option<u8>, sequences: u64 },
     Remove(usize),
     ChangeWeights(OnWeightsChange),
     Reset,
@@ -314,7 +329,7 @@ enum Action {
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..3_u32, 1..150_usize, 1..60_usize, prop::bool::weighted(0.1), prop::option::of(0..3_u8), 1..4_u64)
+        4 => (0..3_u32, 1..150_usize, 1..60_usize, prop::option::weighted(0.1, 0..100_usize), prop::option::of(0..3_u8), 1..4_u64)
             .prop_map(|(prompt, length, max_tokens, scores, party, sequences)| {
                 Action::Add { prompt, length, max_tokens, scores, party, sequences }
             }),
@@ -336,9 +351,17 @@ struct Simulation {
     memory: Memory,
     tokens: BTreeMap<SequenceId, Vec<TokenId>>,
     lengths: BTreeMap<SequenceId, usize>,
+    scores: BTreeMap<SequenceId, Scores>,
     next: SequenceId,
     /// The oldest sequence that ran in the last step, unless it ended since.
     oldest: Option<SequenceId>,
+}
+
+/// A prompt that is scored.
+struct Scores {
+    from: usize,
+    /// For each position of the prompt but the last, the weights that scored it last.
+    computed_by: Vec<Option<u64>>,
 }
 
 impl Simulation {
@@ -351,11 +374,10 @@ impl Simulation {
                 let claimant = Claimant::new(party.map(|party| Party::Client(party.to_string().into())), self.next);
                 for id in self.next..self.next + sequences {
                     let claimant = claimant.clone();
-                    self.scheduler.add(NewSequence {
-                        claimant,
-                        scores_prompt: scores,
-                        ..new(id, &token_ids, max_tokens)
-                    });
+                    let scores_from = scores.filter(|from| from + 1 < length);
+                    self.scores
+                        .extend(scores_from.map(|from| (id, Scores { from, computed_by: vec![None; length - 1] })));
+                    self.scheduler.add(NewSequence { claimant, scores_from, ..new(id, &token_ids, max_tokens) });
                     self.lengths.insert(id, length + max_tokens);
                     self.tokens.insert(id, token_ids.clone());
                 }
@@ -403,7 +425,19 @@ impl Simulation {
         self.oldest = oldest;
         self.memory.run(&plan, &self.tokens, |id| self.scheduler.reuses_older_keys(id));
         self.scheduler.commit(&plan);
+        for work in &plan.work {
+            for (row, _) in &work.scores {
+                let scores = self.scores.get_mut(&work.id).unwrap();
+                scores.computed_by[work.first + row] = Some(self.memory.weight_version);
+            }
+        }
         for work in plan.work.iter().filter(|work| work.samples) {
+            // With its first token, a prompt is scored as far as it was asked for, and with the weights of that token.
+            if let Some(Scores { from, computed_by }) = self.scores.remove(&work.id) {
+                let (before, asked) = computed_by.split_at(from);
+                assert!(before.iter().all(Option::is_none), "nobody asked for these");
+                assert!(asked.iter().all(|version| *version == Some(self.memory.weight_version)));
+            }
             let tokens = self.tokens.get_mut(&work.id).unwrap();
             let token = (work.id % 3) as TokenId;
             tokens.push(token);
@@ -433,6 +467,7 @@ proptest! {
             memory: Memory::new(),
             tokens: BTreeMap::new(),
             lengths: BTreeMap::new(),
+            scores: BTreeMap::new(),
             next: 0,
             oldest: None,
         };
