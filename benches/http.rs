@@ -104,7 +104,7 @@ impl Server {
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn({
             let (app, engine) = (app.clone(), Arc::clone(&engine));
-            let work = Work { engine, settled: Box::pin(std::future::ready(())) };
+            let work = Work { engine, settled: Box::pin(std::future::ready(())), stands_still: Box::new(|| false) };
             async move {
                 let config = ServerConfig { shutdown_timeout: Duration::ZERO, ..ServerConfig::default() };
                 server::serve(Endpoint::Tcp(listener), app, work, &config, std::future::pending()).await

@@ -8,6 +8,7 @@ mod areal;
 mod body;
 mod error;
 mod info;
+mod meters;
 mod pausing;
 mod query;
 mod sglang;
@@ -23,8 +24,8 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 
-use self::error::AdminError;
 pub use self::info::Served;
+use self::{error::AdminError, meters::Operation};
 use crate::control::{Control, ControlError};
 
 /// Everything that the control plane works with.
@@ -46,6 +47,15 @@ impl Admin {
             Ok(outcome) => Ok(outcome?),
             Err(error) => Err(AdminError::internal(format!("the call failed: {error}"))),
         }
+    }
+
+    /// Does the same, and times it.
+    async fn timed<T, F>(&self, operation: Operation, call: impl FnOnce(Arc<Control>) -> F) -> Result<T, AdminError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ControlError>> + Send + 'static,
+    {
+        self.call(|control| operation.timed(call(control))).await
     }
 }
 

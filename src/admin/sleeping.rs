@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{
     Answered, Shared, json as answer,
+    meters::Operation,
     query::{Parameters, tags},
 };
 use crate::control::{Awakened, PauseMode, SleepLevel, SleepTag};
@@ -13,7 +14,7 @@ use crate::control::{Awakened, PauseMode, SleepLevel, SleepTag};
 pub(super) async fn sleep(State(admin): State<Shared>, query: Parameters) -> Answered {
     let (number, level) = query.level()?;
     let mode = query.mode()?;
-    admin.call(|control| async move { control.sleep(level, mode).await }).await?;
+    admin.timed(Operation::Sleep("sleep"), |control| async move { control.sleep(level, mode).await }).await?;
     Ok(answer(json!({ "status": "sleeping", "level": number })))
 }
 
@@ -40,7 +41,7 @@ pub(super) fn needs(tensors: usize) -> String {
 }
 
 pub(super) async fn wake(admin: &Shared, tags: Option<Vec<SleepTag>>) -> Result<Awakened, super::AdminError> {
-    admin.call(|control| async move { control.wake_up(tags.as_deref()).await }).await
+    admin.timed(Operation::Sleep("wake_up"), |control| async move { control.wake_up(tags.as_deref()).await }).await
 }
 
 /// `GET /is_sleeping`, which is true of a server that is merely paused too, as in vLLM.
@@ -56,6 +57,10 @@ pub(super) async fn release_kv_cache_memory(State(admin): State<Shared>) -> Answ
                     pause first";
         return Err(super::AdminError::internal(text));
     }
-    admin.call(|control| async move { control.sleep(SleepLevel::KvCache, PauseMode::Keep).await }).await?;
+    admin
+        .timed(Operation::Sleep("release_kv_cache_memory"), |control| async move {
+            control.sleep(SleepLevel::KvCache, PauseMode::Keep).await
+        })
+        .await?;
     Ok(answer(json!({ "status": "kv_cache_released" })))
 }

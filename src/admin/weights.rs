@@ -18,7 +18,9 @@ use super::{
     AdminError, Answered, Shared,
     body::{Fields, RequiredFields, missing, required_text, text_of},
     error::failed,
-    json as answer, posted,
+    json as answer,
+    meters::Operation,
+    posted,
     query::Parameters,
 };
 use crate::{
@@ -56,7 +58,7 @@ pub(super) async fn not_from_memory() -> AdminError {
 /// Replaces weights by those of a directory or file.
 pub(super) async fn replace(admin: &Shared, path: &str, label: Option<String>) -> Result<Updated, AdminError> {
     let update = Update { path: PathBuf::from(path), label: label.map(Into::into) };
-    admin.call(|control| async move { control.update(update).await }).await
+    admin.timed(Operation::Update("update_weights"), |control| async move { control.update(update).await }).await
 }
 
 /// The key under which a directory is named in an update in phases.
@@ -85,7 +87,9 @@ async fn shut_down(State(admin): State<Shared>) -> Answered {
 
 /// `POST /start_weight_update`. As in vLLM, whatever the body says is ignored.
 async fn start(State(admin): State<Shared>) -> Answered {
-    admin.call(|control| async move { control.start_update().await }).await?;
+    admin
+        .timed(Operation::Update("start_weight_update"), |control| async move { control.start_update().await })
+        .await?;
     Ok(answer(json!({ "message": "Weight update started" })))
 }
 
@@ -120,8 +124,11 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
 
 async fn update_from_body(admin: Shared, body: Body, label: Option<String>) -> Answered {
     let pieces = body.into_data_stream();
-    let updated =
-        admin.call(|control| async move { control.update_from_stream(pieces, label.map(Into::into)).await }).await?;
+    let updated = admin
+        .timed(Operation::Update("update_weights"), |control| async move {
+            control.update_from_stream(pieces, label.map(Into::into)).await
+        })
+        .await?;
     Ok(answer(updated.map_or_else(|| json!({ "message": "Weights updated" }), |updated| told(&updated))))
 }
 
@@ -185,13 +192,17 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
     if let [part] = &parts[..]
         && let Some((directory, version)) = published(part)?
     {
-        admin.call(|control| async move { control.write_version(directory, version).await }).await?;
+        admin
+            .timed(Operation::Update("update_weights"), |control| async move {
+                control.write_version(directory, version).await
+            })
+            .await?;
         return Ok(answer(json!({ "message": "Weights updated" })));
     }
     let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
     let Some(paths) = paths else { return Err(AdminError::not_here(NOT_FROM_MEMORY)) };
     admin
-        .call(|control| async move {
+        .timed(Operation::Update("update_weights"), |control| async move {
             for path in paths {
                 control.write_weights(NewWeights::Path(path)).await?;
             }
@@ -204,7 +215,11 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
 /// `POST /finish_weight_update`.
 async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
     let label = text_of(&fields, "weight_version")?;
-    admin.call(|control| async move { control.finish_update(label.map(Into::into)).await }).await?;
+    admin
+        .timed(Operation::Update("finish_weight_update"), |control| async move {
+            control.finish_update(label.map(Into::into)).await
+        })
+        .await?;
     Ok(answer(json!({ "message": "Weight update finished" })))
 }
 

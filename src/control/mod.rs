@@ -14,6 +14,7 @@
 
 mod checksums;
 mod deltas;
+mod meters;
 mod pausing;
 mod sleeping;
 mod streaming;
@@ -146,6 +147,15 @@ pub struct Shown {
     pub asleep: bool,
     /// Whether its weights are being replaced.
     pub updating: bool,
+    /// Whether nothing is computed because the server is paused or asleep.
+    pub held: bool,
+}
+
+impl Shown {
+    /// Whether nothing is computed until somebody says so.
+    pub fn stands_still(self) -> bool {
+        self.held || self.updating
+    }
 }
 
 impl Control {
@@ -200,9 +210,14 @@ impl Control {
     /// Has the engine and the door agree with a state.
     async fn settle(&self, state: &State) -> Result<(), ControlError> {
         self.requests.set_door(self.door(state));
-        *self.shown.lock() =
-            Shown { paused: state.paused.is_some(), asleep: state.asleep.is_some(), updating: state.update.is_some() };
         let held = !state.draining && (state.paused.is_some_and(Paused::holds) || state.asleep.is_some());
+        *self.shown.lock() = Shown {
+            paused: state.paused.is_some(),
+            asleep: state.asleep.is_some(),
+            updating: state.update.is_some(),
+            held,
+        };
+        meters::show(state.asleep);
         match self.engine.control() {
             Some(engine) if held => Ok(engine.hold().await?),
             Some(engine) => Ok(engine.release().await?),

@@ -34,6 +34,13 @@ pub(super) struct Asleep {
     kv_cache: bool,
 }
 
+impl Asleep {
+    /// The name of the state in vLLM's metrics.
+    pub(super) fn vllms_name(self) -> &'static str {
+        if self.weights { "discard_all" } else { "weights_offloaded" }
+    }
+}
+
 /// What became of a call to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Awakened {

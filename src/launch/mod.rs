@@ -111,7 +111,12 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         responses: Responses::new(store),
     });
     let admin = admin::control(&args, api.models.name(), &engine, api.turns.generator.running().clone());
-    let work = Work { engine, settled: Box::pin(api.responses.settled()) };
+    let control = Arc::clone(&admin.control);
+    let work = Work {
+        engine,
+        settled: Box::pin(api.responses.settled()),
+        stands_still: Box::new(move || control.shown().stands_still()),
+    };
     let control = match admin_keys {
         None => ControlPlane::Closed,
         Some(keys) => ControlPlane::Open { admin: Arc::clone(&admin), keys },

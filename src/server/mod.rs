@@ -41,7 +41,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::{
     admin::{self, Admin},
     api::{self, Api, ApiError, Docs},
-    engine::Engine,
+    engine::{Engine, EngineControl, WeightVersion},
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
 };
@@ -116,7 +116,9 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     let scrape = move || {
         let (metrics, api) = (metrics.clone(), Arc::clone(&engine_api));
         api.turns.continuity.measure();
-        let text = metrics.render(api.turns.generator.engine().load());
+        let engine = api.turns.generator.engine();
+        let version = engine.control().map_or_else(WeightVersion::first, EngineControl::weights);
+        let text = metrics.render(engine.load(), &version.label);
         async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
     let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };
@@ -233,6 +235,8 @@ pub struct Work {
     pub engine: Arc<dyn Engine>,
     /// Resolves when nothing is generated that no connection waits for.
     pub settled: BoxFuture<'static, ()>,
+    /// Says whether nothing is computed until somebody says so, so that waiting for requests would be in vain.
+    pub stands_still: Box<dyn Fn() -> bool + Send>,
 }
 
 /// Serves until `stop` resolves, then drains: running requests go on for the configured time, after which the engine
@@ -261,7 +265,7 @@ pub async fn serve(
 async fn drained<L>(
     listener: L,
     app: IntoMakeServiceWithConnectInfo<Router, Peer>,
-    Work { engine, settled }: Work,
+    Work { engine, settled, stands_still }: Work,
     shutdown_timeout: Duration,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()>
@@ -287,7 +291,8 @@ where
         _ = stopped.changed() => {}
     }
     tracing::info!(timeout_seconds = shutdown_timeout.as_secs(), "stopping: no new connections");
-    if let Ok(result) = tokio::time::timeout(shutdown_timeout, &mut drained).await {
+    let patience = if stands_still() { Duration::ZERO } else { shutdown_timeout };
+    if let Ok(result) = tokio::time::timeout(patience, &mut drained).await {
         engine.shutdown(GRACE).await;
         return result;
     }

@@ -23,6 +23,13 @@ pub(super) fn write_single(text: &mut String, name: &str, kind: &str, help: &str
     line(text, name, &[], None, value);
 }
 
+/// Writes what the weights are called. There is one series at a time, however often they are replaced.
+pub(super) fn write_weight_version(text: &mut String, version: &str) {
+    let name = "tito:weight_version_info";
+    head(text, name, "gauge", "What the weights are called that sample now.");
+    line(text, name, &[("version".to_owned(), version.to_owned())], None, 1.0);
+}
+
 fn write_family(text: &mut String, name: &str, family: Option<&Family>, series: &Series) {
     let Some(first) = series.values().next() else { return };
     let help = family.map_or("", |family| family.help);

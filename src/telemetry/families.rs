@@ -117,6 +117,8 @@ impl Family {
     }
 }
 
+/// Seconds of calls of the control plane.
+const OPERATION_SECONDS: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Seconds of a request and of its phases.
 const REQUEST_SECONDS: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
@@ -271,6 +273,20 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge("vllm:cache_config_info", "Information of the LLMEngine CacheConfig")
         .with_labels(Labels::Engine)
         .with_series(&[]),
+    times(
+        "vllm:rl_weight_update_operation_duration_seconds",
+        OPERATION_SECONDS,
+        "Histogram of the duration of weight update operations in seconds.",
+    )
+    .with_series(&[]),
+    gauge("vllm:rl_weight_update_operations_in_flight", "Number of weight update operations in flight.").with_series(&[]),
+    times(
+        "vllm:sleep_mode_operation_duration_seconds",
+        OPERATION_SECONDS,
+        "Histogram of the duration of sleep mode operations in seconds.",
+    )
+    .with_series(&[]),
+    gauge("vllm:sleep_mode_operations_in_flight", "Number of sleep mode operations in flight.").with_series(&[]),
     http("http_requests_total", Kind::Counter, "Total number of requests by method, status and handler."),
     http(
         "http_request_size_bytes",

@@ -33,7 +33,7 @@ pub struct Metrics {
 impl Metrics {
     /// Installs the process's recorder; once a process. The buckets that count tokens end at the longest sequence.
     pub fn install(model_name: &str, max_model_len: usize) -> anyhow::Result<Self> {
-        let metrics = Self { registry: Registry::new(model_name, max_model_len) };
+        let metrics = Self::new(model_name, max_model_len);
         metrics::set_global_recorder(metrics.registry.clone())?;
         Ok(metrics)
     }
@@ -41,16 +41,24 @@ impl Metrics {
     /// A recorder that records nothing, for tests that share a process.
     #[cfg(any(test, feature = "internals"))]
     pub fn detached(model_name: &str) -> Self {
-        Self { registry: Registry::new(model_name, 4096) }
+        Self::new(model_name, 4096)
     }
 
-    /// Prometheus text.
-    pub fn render(&self, load: EngineLoad) -> String {
+    /// Prometheus text; `weight_version` is what the weights are called that sample now.
+    pub fn render(&self, load: EngineLoad, weight_version: &str) -> String {
         self.measure(load);
         let mut text = String::new();
         process::write(&mut text);
         text.push_str(&exposition::write(&self.registry));
+        exposition::write_weight_version(&mut text, weight_version);
         text
+    }
+
+    fn new(model_name: &str, max_model_len: usize) -> Self {
+        let registry = Registry::new(model_name, max_model_len);
+        // Until it is told to sleep.
+        registry.set("vllm:engine_sleep_state", &[("sleep_state", "awake")], 1.0);
+        Self { registry }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "no engine has 2^52 sequences")]
@@ -61,7 +69,6 @@ impl Metrics {
         self.registry.set("tito:num_requests_paused", &[], load.paused as f64);
         // Nothing but seats is waited for.
         self.registry.set("vllm:num_requests_waiting_by_reason", &[("reason", "capacity")], waiting);
-        self.registry.set("vllm:engine_sleep_state", &[("sleep_state", "awake")], 1.0);
         self.registry.set("vllm:kv_cache_usage_perc", &[], load.kv_cache_usage);
     }
 }
@@ -90,7 +97,7 @@ mod tests {
             meters.finished(RequestTimes { queued: seconds(1), prefill: seconds(2), decode: seconds(3) }, 4);
             EngineMeters::cache_config(16, 10);
         });
-        let text = metrics.render(EngineLoad { running: 3, waiting: 2, paused: 1, kv_cache_usage: 0.25 });
+        let text = metrics.render(EngineLoad { running: 3, waiting: 2, paused: 1, kv_cache_usage: 0.25 }, "default");
         let labels = "engine=\"0\",model_name=\"tiny\"";
         for (name, value) in [
             ("prefix_cache_queries_total", "15.0"),
@@ -123,14 +130,14 @@ mod tests {
     fn a_counter_that_no_table_knows_is_shown_too() {
         let metrics = Metrics::detached("tiny");
         metrics::with_local_recorder(&metrics.registry, || metrics::counter!("other_total").increment(2));
-        let text = metrics.render(EngineLoad::default());
+        let text = metrics.render(EngineLoad::default(), "default");
         has(&text, "other_total{engine=\"0\",model_name=\"tiny\"} 2.0");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn the_process_is_measured() {
-        let text = Metrics::detached("tiny").render(EngineLoad::default());
+        let text = Metrics::detached("tiny").render(EngineLoad::default(), "default");
         let value = |name: &str| -> f64 {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
             line.parse().unwrap()

@@ -5,6 +5,7 @@ The client's wheel has 336 MB, so that its few lines are repeated here.
 """
 
 import json
+import time
 
 import pytest
 import requests
@@ -140,6 +141,47 @@ def test_what_was_kept_is_finished_where_it_is_waited_for(trained, call):
     requests.post(f"{trained.url}/{call}?mode=wait", timeout=60).raise_for_status()
     assert kept.rollout().finish_reason == "length"
     requests.post(f"{trained.url}/wake_up", timeout=60).raise_for_status()
+
+
+def test_metrics_say_what_sleeps_and_how_long_calls_took(trained):
+    def sample(name):
+        lines = [line for line in trained.server.get("/metrics").splitlines() if line.startswith(name)]
+        return {line.split(" ")[0].removeprefix(name): float(line.split(" ")[1]) for line in lines}
+
+    def sleeping():
+        states = sample("vllm:engine_sleep_state")
+        [state] = [labels.split('sleep_state="')[1].split('"')[0] for labels, on in states.items() if on]
+        return state
+
+    assert sleeping() == "awake"
+    for level, state in ((1, "weights_offloaded"), (2, "discard_all")):
+        requests.post(f"{trained.url}/sleep?level={level}", timeout=60).raise_for_status()
+        assert sleeping() == state
+    requests.post(f"{trained.url}/wake_up", timeout=60).raise_for_status()
+    assert sleeping() == "awake"
+    body = {"weight_dir": str(trained.checkpoints.write("measured", 5)), "weight_version": 'a "name"'}
+    requests.post(f"{trained.url}/update_weights", json=body, timeout=60).raise_for_status()
+    trained.has_now("measured")
+    # A label has quotes and a space in it.
+    assert 'tito:weight_version_info{version="a \\"name\\""} 1.0\n' in trained.server.get("/metrics")
+    counts = sample("vllm:rl_weight_update_operation_duration_seconds_count")
+    assert any('operation="update_weights"' in labels and count >= 1 for labels, count in counts.items())
+    slept = sample("vllm:sleep_mode_operation_duration_seconds_count")
+    assert sum(count for labels, count in slept.items() if 'operation="sleep"' in labels) >= 2
+    assert set(sample("vllm:rl_weight_update_operations_in_flight").values()) == {0.0}
+
+
+def test_a_server_that_stands_still_ends_at_once_when_it_is_told_to(tmp_path):
+    """Nothing would come of waiting: its requests end with what they have, which is said."""
+    trained = Trained(tmp_path)
+    running = [Running(trained, prompt(number)) for number in range(2)]
+    requests.post(f"{trained.url}/pause?mode=keep", timeout=60).raise_for_status()
+    begun = time.monotonic()
+    trained.stop()
+    assert time.monotonic() - begun < 10
+    rollouts = [kept.rollout() for kept in running]
+    assert [rollout.finish_reason for rollout in rollouts] == ["abort", "abort"]
+    assert all(0 < len(rollout.ids) < LONG for rollout in rollouts)
 
 
 def test_its_client_goes_through_an_update(trained):

@@ -230,7 +230,10 @@ async fn every_pair_of_calls_is_done_or_refused_and_leaves_a_server_that_can_be_
                 model = after;
             }
             let shown = control.shown();
-            let expected = Shown { paused: model.paused, asleep: model.asleep, updating: model.updating };
+            // No request runs that a pause would wait for.
+            let held = model.paused || model.asleep;
+            let expected = Shown { paused: model.paused, asleep: model.asleep, updating: model.updating, held };
+            assert_eq!(shown.stands_still(), held || model.updating);
             assert_eq!(shown, expected, "{first:?}, {second:?}");
             assert_eq!(control.lacking() > 0, model.lacks, "{first:?}, {second:?}");
             let outcome = request(&control, 2).next().now_or_never();
@@ -331,7 +334,7 @@ async fn a_sleep_that_waits_lets_what_a_pause_kept_go_on_to_its_end() {
     control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap();
     control.sleep(SleepLevel::Scheduling, PauseMode::Wait).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().1, Finish::Length);
-    assert_eq!(control.shown(), Shown { paused: true, asleep: true, updating: false });
+    assert_eq!(control.shown(), Shown { paused: true, asleep: true, updating: false, held: true });
     assert!(request(&control, 2).next().now_or_never().is_none());
 }
 

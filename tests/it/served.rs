@@ -31,7 +31,7 @@ impl Served {
         let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
         let ended = tokio::spawn(async move {
             let stopped = async move { stopped.await.unwrap() };
-            let work = Work { engine, settled: Box::pin(std::future::ready(())) };
+            let work = Work { engine, settled: Box::pin(std::future::ready(())), stands_still: Box::new(|| false) };
             server::serve(Endpoint::Tcp(listener), router, work, &config, stopped).await
         });
         Self { address, stop, ended }

@@ -1,0 +1,13 @@
+//! Whether the server sleeps, as metrics say it, under vLLM's name.
+
+use metrics::gauge;
+
+use super::sleeping::Asleep;
+
+/// Shows what sleeps.
+pub(super) fn show(asleep: Option<Asleep>) {
+    let state = asleep.map_or("awake", Asleep::vllms_name);
+    for one in ["awake", "weights_offloaded", "discard_all"] {
+        gauge!("vllm:engine_sleep_state", "sleep_state" => one).set(f64::from(u8::from(one == state)));
+    }
+}
