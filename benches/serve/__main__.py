@@ -77,6 +77,7 @@ def parse_options():
     add("--vocab", type=id_range, default=range(1000, 40000), metavar="FIRST:END", help="ids that prompts are made of")
     add("--prompt-text", action="store_true", help="send words instead of ids")
     add("--count-ids", action="store_true", help="ask for ids in every stream and count them, too")
+    add("--log-probs", action="store_true", help="ask for the log-prob of each sampled token (`logprobs: 0`)")
     add("--min-share", type=float, default=0.5, help="the fewest events with text for a token")
     add("--json", metavar="FILE", help="also writes every figure, in seconds")
     add("--self-test", action="store_true", help="test the parser, and nothing else")
@@ -191,6 +192,7 @@ async def connect(options, client):
     # llama.cpp's have 32 bits.
     seeds = options.seed * 1000 % 2**30
     target = Target(client, prompts, model, options.temperature, options.min_share, options.count_ids, seeds=seeds)
+    target.log_probs = options.log_probs
     for line in await probe(target):
         print(f"\n**{line}**")
     kind = "words" if prompts.as_text else "ids"

@@ -47,6 +47,7 @@ class Target:
     temperature: float
     min_share: float
     count_ids: bool = False  # every stream carries the ids, which are counted
+    log_probs: bool = False  # every stream carries the log-prob of each sampled token
     returns_ids: bool = False
     seeds: int = 0
     asked: int = 0
@@ -68,6 +69,8 @@ class Target:
         }
         if want_ids or self.count_ids:
             fields["return_token_ids"] = True
+        if self.log_probs:
+            fields["logprobs"] = 0
         return self.client.post(COMPLETIONS, fields)
 
     async def ask(self, ids, tokens, want_ids=False):
