@@ -26,6 +26,7 @@ mod response_chains;
 mod responses;
 mod server_load;
 mod structured;
+mod thinking_budget;
 mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
