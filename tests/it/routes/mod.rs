@@ -22,6 +22,7 @@ mod models;
 mod owners;
 mod reasoning;
 mod render;
+mod render_dialects;
 mod response_chains;
 mod responses;
 mod server_load;

@@ -1,7 +1,9 @@
-//! The parts that both render endpoints share: the fields that only they read, and the request that a prompt becomes.
+//! The parts that all render endpoints share: the fields that only they read, and the request that a prompt becomes.
 
 pub(super) mod chat;
 pub(super) mod completion;
+pub(super) mod message;
+pub(super) mod response;
 
 use std::sync::Arc;
 
@@ -75,7 +77,7 @@ impl RenderFields {
     }
 }
 
-/// A chat or text completion that is put into ids, without its prompts.
+/// A request that is put into ids, without its prompts.
 struct Rendering {
     caller: Caller,
     own: RenderFields,
@@ -101,13 +103,18 @@ impl Rendering {
     ) -> Result<RenderedRequest, ApiError> {
         let asker = Asker { client: self.caller.client, session: None };
         let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
+        let structured_outputs = self.own.structured_outputs();
+        if sampling.is_constrained() && structured_outputs.is_none() {
+            let message = "tools that are `strict` cannot be rendered: ask for the answer itself";
+            return Err(ApiError::invalid("tools", message));
+        }
         let params = Rendered {
             fields: &self.fields,
             sampling,
             max_tokens: prepared.params().max_tokens,
             logprobs: self.logprobs,
             stream: self.stream,
-            structured_outputs: self.own.structured_outputs(),
+            structured_outputs,
         };
         let shows_offsets = self.own.return_token_offsets == Some(true);
         Ok(RenderedRequest {
