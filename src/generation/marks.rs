@@ -2,7 +2,7 @@
 
 use crate::{
     TokenId,
-    parser::{OutputFormat, ReasoningMarks},
+    parser::{ReasoningFormat, ReasoningMarks},
     tokenizer::Tokenizer,
 };
 
@@ -16,8 +16,12 @@ pub struct OpenReasoning {
 }
 
 /// The reasoning that `prompt` leaves open; `None` where the answer begins at once, or in channels.
-pub fn open_reasoning(format: &OutputFormat, tokenizer: &Tokenizer, prompt: &[TokenId]) -> Option<OpenReasoning> {
-    let marks = MarkIds::new(format.reasoning?.marks()?, tokenizer);
+pub fn open_reasoning(
+    format: Option<ReasoningFormat>,
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+) -> Option<OpenReasoning> {
+    let marks = MarkIds::new(format?.marks()?, tokenizer);
     (!marks.closed(tokenizer, prompt)).then_some(OpenReasoning { end: marks.end, call: marks.call })
 }
 

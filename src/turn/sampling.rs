@@ -6,7 +6,7 @@ use super::SamplingPolicy;
 use crate::{
     TokenId,
     generation::TextOptions,
-    parser::OutputFormat,
+    parser::{OutputFormat, ReasoningFormat},
     sampling::{Candidates, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
     structured::{Constraint, ThinkingBudget},
 };
@@ -37,6 +37,8 @@ pub struct Sampling {
     pub return_weight_versions: bool,
     /// At most this many tokens of thoughts, if the request sets a bound.
     pub thinking_budget: Option<usize>,
+    /// How the thoughts of an answer are told that nobody reads.
+    pub thoughts: Option<ReasoningFormat>,
     /// Requests with the same salt share cached prefixes.
     pub cache_salt: Option<Arc<str>>,
 }
@@ -57,6 +59,7 @@ impl Sampling {
             return_token_ids: false,
             return_weight_versions: false,
             thinking_budget: None,
+            thoughts: None,
             cache_salt: None,
         }
     }
@@ -64,6 +67,11 @@ impl Sampling {
     /// Parses reasoning and tool calls out of the text, in the format that is given.
     pub fn read(&mut self, format: OutputFormat) {
         Arc::make_mut(&mut self.text).format = format;
+    }
+
+    /// Returns how thoughts are told from the answer, if they are.
+    pub fn reasoning(&self) -> Option<ReasoningFormat> {
+        self.text.format.reasoning.or(self.thoughts)
     }
 
     /// Sets the constraint on the output, instead of any earlier one.

@@ -58,7 +58,7 @@ impl Turns {
         if sampling.thinking_budget.is_none() {
             return Ok(None);
         }
-        let reader = sampling.text.format.reasoning;
+        let reader = sampling.reasoning();
         let refused = |reason| Err(TurnError::ThinkingBudget { reason });
         let Some(parser) = self.policies.tools.reasoning else { return refused(NO_PARSER) };
         let Some(marks) = parser.marks() else { return refused(NO_MARKS) };

@@ -202,3 +202,33 @@ async fn what_cannot_be_written_down_is_refused_in_the_words_of_the_dialect() {
     let unknown = json!({ "input": "hello", "previous_response_id": "resp_none" });
     assert_eq!(app.post(&render(RESPONSES), unknown).await.status, 404);
 }
+
+#[tokio::test]
+async fn a_structured_output_of_a_rendered_request_follows_its_thoughts_as_in_the_endpoint() {
+    let chosen = json!({ "choice": ["ab", "ba"] });
+    let chat = json!({ "messages": [{ "role": "user", "content": "hello" }] });
+    for (path, body) in
+        [("/v1/chat/completions", chat), (MESSAGES, message(&json!({}))), (RESPONSES, json!({ "input": "hello" }))]
+    {
+        let app = spelling("xyz</think>zzzzz");
+        let body = with(body, &json!({ "structured_outputs": chosen, "temperature": 0, "return_token_ids": true }));
+        let rendered = app.post(&render(path), body.clone()).await.ok();
+        assert_eq!(rendered["reasoning_ended"], false, "{path}");
+        assert_eq!(rendered["reasoning_parser_kwargs"], json!({ "chat_template_kwargs": {} }), "{path}");
+        let answer = app.post(path, body).await.ok();
+        let message = match path {
+            MESSAGES => &answer,
+            RESPONSES => answer["output"].as_array().unwrap().last().unwrap(),
+            _ => &answer["choices"][0]["message"],
+        };
+        let ids = generated(&app, rendered.clone()).await;
+        assert_eq!(ids, message["generation_token_ids"], "{path}");
+        assert_eq!(
+            ids.as_array().unwrap()[..4],
+            app.spelled("xyz</think>").iter().map(|id| json!(id)).collect::<Vec<_>>()
+        );
+        // Where the thoughts have ended, the output begins at once.
+        let at_once = generated(&app, with(rendered, &json!({ "reasoning_ended": true }))).await;
+        assert!([app.spelled("ab")[0], app.spelled("ba")[0]].map(|id| json!(id)).contains(&at_once[0]), "{at_once}");
+    }
+}

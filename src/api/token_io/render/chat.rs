@@ -63,12 +63,14 @@ async fn render_chat_completion(
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
         parse_context: None,
+        variables: None,
     };
     let ChatTurn { id, turn, .. } =
         ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
     let Turn { prompt, mut sampling, .. } = turn;
-    rendering.parse_context =
-        Some(rendering.own.parse_context(prompt.prompt.template_variables(), history_tool_call_cnt));
+    let variables = prompt.prompt.template_variables();
+    rendering.parse_context = Some(rendering.own.parse_context(variables.clone(), history_tool_call_cnt));
+    rendering.variables = Some(variables);
     let prompt = api.turns.prompt(prompt).await?;
     let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await?;
     Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))

@@ -66,12 +66,15 @@ async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Respo
         stream: request.stream.unwrap_or(false),
         stream_options: None,
         parse_context: None,
+        variables: None,
     };
     let MessagesTurn { id, turn, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
     let Turn { prompt, mut sampling, .. } = turn;
     rendering.own.tools = prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
     let history = chat::calls(&prompt.prompt.messages);
-    rendering.parse_context = Some(rendering.own.parse_context(prompt.prompt.template_variables(), history));
+    let variables = prompt.prompt.template_variables();
+    rendering.parse_context = Some(rendering.own.parse_context(variables.clone(), history));
+    rendering.variables = Some(variables);
     let prompt = api.turns.prompt(prompt).await?;
     let answer = rendering.request(api, id, &prompt.token_ids, &mut sampling).await?;
     Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))

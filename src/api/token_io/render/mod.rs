@@ -13,13 +13,15 @@ use super::generate::Rendered;
 use crate::{
     TokenId,
     api::{Api, http::caller::Caller},
+    generation::open_reasoning,
+    json::Object,
     tokenizer::Offsets,
     turn::{Asker, Sampling, in_flight},
     wire::{
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
-            generate::{ParseContext, RenderedRequest},
+            generate::{ParseContext, ReasoningParserKwargs, RenderedRequest},
             render::RenderFields,
         },
     },
@@ -90,6 +92,8 @@ struct Rendering {
     stream_options: Option<StreamOptions>,
     /// What to know of a chat to read its answer.
     parse_context: Option<ParseContext>,
+    /// The variables of the template; `None` for a text completion.
+    variables: Option<Object>,
 }
 
 impl Rendering {
@@ -126,11 +130,23 @@ impl Rendering {
             stream: self.stream,
             stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
             parse_context: self.parse_context.clone(),
+            reasoning_ended: sampling
+                .text
+                .format
+                .reasoning
+                .map(|format| open_reasoning(Some(format), api.turns.tokenizer(), token_ids).is_none()),
+            reasoning_parser_kwargs: self.reasoning_parser_kwargs(api),
             return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),
             ..RenderedRequest::default()
         })
+    }
+
+    /// Returns what decides whether the model thinks, on a server that reads thoughts.
+    fn reasoning_parser_kwargs(&self, api: &Api) -> Option<ReasoningParserKwargs> {
+        api.turns.policies.tools.reasoning?;
+        Some(ReasoningParserKwargs { chat_template_kwargs: self.variables.clone()? })
     }
 }
 

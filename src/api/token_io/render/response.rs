@@ -53,7 +53,7 @@ async fn render_response(
     let own = as_of_a_chat(parse(body.get().as_bytes())?, &request)?;
     own.check()?;
     let included = request.include.iter().flatten().any(|included| included == "message.output_text.logprobs");
-    let rendering = Rendering {
+    let mut rendering = Rendering {
         caller,
         own,
         fields: request.sampling.clone(),
@@ -62,10 +62,12 @@ async fn render_response(
         stream: request.stream.unwrap_or(false),
         stream_options: None,
         parse_context: None,
+        variables: None,
     };
     let turn = ResponseTurn::rendered(request, &rendering.caller, &api).await?;
     let (id, named_here) = (turn.id().to_owned(), turn.names_of_items());
     let Turn { prompt, mut sampling, .. } = turn.turn;
+    rendering.variables = Some(prompt.prompt.template_variables());
     let prompt = api.turns.prompt(prompt).await.map_err(|error| named_here(error.into()))?;
     let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await.map_err(named_here)?;
     Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
