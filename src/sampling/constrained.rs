@@ -293,6 +293,69 @@ mod tests {
         );
     }
 
+    /// Allows anything for so many tokens, and then one of them only.
+    #[derive(Debug, Clone)]
+    struct FreeUntil(usize, TokenId);
+
+    impl TokenConstraint for FreeUntil {
+        fn start(&self) -> Box<dyn ConstraintState> {
+            Box::new(self.clone())
+        }
+    }
+
+    impl ConstraintState for FreeUntil {
+        fn is_free(&self) -> bool {
+            self.0 > 0
+        }
+
+        fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
+            mask.clear();
+            mask.allow(self.1);
+            Ok(false)
+        }
+
+        fn accept(&mut self, _: TokenId) -> Result<(), SampleError> {
+            self.0 = self.0.saturating_sub(1);
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_position_that_is_free_has_the_bits_of_one_without_a_constraint(
+            logits in prop::collection::vec(prop::collection::vec(-9.0_f32..9.0, 40), 1..6),
+            seed in any::<u64>(),
+            temperature in prop_oneof![Just(0.0), 0.1..2.0],
+            (top_p, top_k) in (0.2..1.0, 0..9_usize),
+            (penalty, processed, min_tokens) in (0.5..1.5, any::<bool>(), 0..3_usize),
+        ) {
+            let forced = 11;
+            let plain = SamplingParams {
+                seed: Some(seed), temperature, top_p, top_k, repetition_penalty: penalty, min_tokens,
+                logprobs: Some(Logprobs::Top(3)), eos_token_id: Some(7), max_tokens: 9,
+                logprobs_mode: if processed { LogprobsMode::Processed } else { LogprobsMode::Raw },
+                allowed_token_ids: top_k.is_multiple_of(3).then(|| (5..30).collect()),
+                ..SamplingParams::default()
+            };
+            let constraint = Some(SharedConstraint::new(Arc::new(FreeUntil(logits.len() - 1, forced))));
+            let (mut free, mut bounded) = (sampler(plain.clone()), sampler(SamplingParams { constraint, ..plain }));
+            for (position, row) in logits.iter().enumerate() {
+                let step = bounded.step(&mut row.clone()).unwrap();
+                if position + 1 == logits.len() {
+                    prop_assert_eq!(step.token.id, forced);
+                } else {
+                    let expected = free.step(&mut row.clone()).unwrap();
+                    prop_assert_eq!(format!("{step:?}"), format!("{expected:?}"));
+                    if step.finish.is_some() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
