@@ -5,6 +5,7 @@
 
 mod collect;
 mod decode;
+mod marks;
 mod meters;
 mod parsed;
 mod replay;
@@ -21,8 +22,8 @@ use futures::{StreamExt, stream::BoxStream};
 pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
+pub use marks::{MarkIds, OpenReasoning, PromptReasoning, open_reasoning};
 use meters::Meters;
-pub use parsed::{OpenReasoning, open_reasoning};
 pub use replay::Recording;
 pub use running::{Door, RunningRequests};
 pub use weights::WeightSpans;

@@ -1,15 +1,13 @@
 //! Text to reasoning, content and tool calls; tokens travel along untouched.
-//!
-//! Where the prompt left the model is told by the prompt's ids, and so is how many tokens it thought.
 
 use std::sync::Arc;
 
 use futures::TryStreamExt;
 
-use super::{Delta, Event, EventStream, TextOptions};
+use super::{Delta, Event, EventStream, TextOptions, marks::MarkIds};
 use crate::{
     TokenId,
-    parser::{OutputFormat, OutputParser, Piece, ReasoningFormat, ReasoningMarks},
+    parser::{OutputFormat, OutputParser, Piece, ReasoningFormat},
     tokenizer::Tokenizer,
 };
 
@@ -28,21 +26,6 @@ pub(super) fn read(
         Event::Delta(delta) => Event::Delta(reader.read(delta)),
         prompt @ Event::Prompt(_) => prompt,
     }))
-}
-
-/// The tokens that end the reasoning that a prompt leaves open; a vocabulary may lack them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenReasoning {
-    /// What follows it is the answer.
-    pub end: Option<TokenId>,
-    /// A mark that ends reasoning too, and that belongs to the answer.
-    pub call: Option<TokenId>,
-}
-
-/// The reasoning that `prompt` leaves open; `None` where the answer begins at once, or in channels.
-pub fn open_reasoning(format: &OutputFormat, tokenizer: &Tokenizer, prompt: &[TokenId]) -> Option<OpenReasoning> {
-    let marks = MarkIds::new(format.reasoning?.marks()?, tokenizer);
-    (!marks.closed(tokenizer, prompt)).then_some(OpenReasoning { end: marks.end, call: marks.call })
 }
 
 struct Reader {
@@ -82,34 +65,6 @@ impl Reader {
             delta.reasoning_tokens = counter.count(ids, self.parser.is_reasoning());
         }
         delta
-    }
-}
-
-/// The ids of the marks of reasoning, of which a vocabulary may lack some.
-struct MarkIds {
-    start: Option<TokenId>,
-    end: Option<TokenId>,
-    call: Option<TokenId>,
-    reopens: bool,
-}
-
-impl MarkIds {
-    fn new(marks: ReasoningMarks, tokenizer: &Tokenizer) -> Self {
-        let id = |mark: &str| tokenizer.id_of(mark);
-        Self { start: id(marks.start), end: id(marks.end), call: marks.call.and_then(id), reopens: marks.reopens }
-    }
-
-    fn ends(&self, id: TokenId) -> bool {
-        Some(id) == self.end || Some(id) == self.call
-    }
-
-    /// Whether the prompt has ended the reasoning of the turn that is to be generated.
-    ///
-    /// Looks back to the last special token, after which that turn begins: what earlier turns thought says nothing.
-    fn closed(&self, tokenizer: &Tokenizer, prompt: &[TokenId]) -> bool {
-        let mut last = prompt.iter().rev().copied();
-        let told = last.find(|&id| self.ends(id) || Some(id) == self.start || tokenizer.is_special(id));
-        told.is_some_and(|id| self.ends(id))
     }
 }
 

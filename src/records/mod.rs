@@ -5,6 +5,7 @@
 //! it is asked for.
 
 mod context;
+mod ended;
 mod key;
 mod reservations;
 mod running;
@@ -18,6 +19,7 @@ pub(crate) use turns::{DIGEST_FIELD, ID_FIELDS, TurnIds};
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -28,6 +30,7 @@ use crate::{
         responses::types::{OutputItem, ResponseObject, Status},
     },
 };
+use ended::EndedStreams;
 use reservations::IdReservations;
 use turns::without_ids;
 
@@ -35,6 +38,7 @@ use turns::without_ids;
 pub struct Responses {
     store: Arc<dyn ResponseStore>,
     reservations: IdReservations,
+    ended: EndedStreams,
 }
 
 /// The record of a response, as it is kept.
@@ -92,7 +96,7 @@ impl Record {
 impl Responses {
     /// Keeps records in `store`.
     pub fn new(store: Arc<dyn ResponseStore>) -> Self {
-        Self { store, reservations: IdReservations::default() }
+        Self { store, reservations: IdReservations::default(), ended: EndedStreams::default() }
     }
 
     /// Resolves when no response is generated in the background.
@@ -119,6 +123,8 @@ impl Responses {
         if self.with_store(move |store| store.get(&stored)).await?.is_some() {
             return Err(taken());
         }
+        // The store may have let an earlier response with this id go.
+        self.ended.forget(reservation.key());
         Ok(reservation)
     }
 
@@ -148,6 +154,7 @@ impl Responses {
             running.cancel().await;
         }
         let stored = key.stored();
+        self.ended.forget(key);
         let deleted = self.with_store(move |store| store.delete(&stored)).await?;
         if deleted || running.is_some() { Ok(()) } else { Err(key.not_found()) }
     }
@@ -170,6 +177,19 @@ impl Responses {
             (RecordState::Done, Status::Cancelled) => refuse("was cancelled before it said anything"),
             (RecordState::Done, _) => refuse("failed"),
         }
+    }
+
+    /// Keeps the events of a response that is about to end for those who ask for them later, in memory and for a while.
+    pub fn keep_events(&self, of: &IdReservation, running: &Running) {
+        if let Some(frames) = running.frames_so_far() {
+            self.ended.keep(of.key().clone(), frames);
+        }
+    }
+
+    /// Returns the events of a response that was streamed from the background and has ended, as frames of a stream;
+    /// `None` if they are not kept, or not any more.
+    pub fn events(&self, key: &ResponseKey) -> Option<Arc<[Bytes]>> {
+        self.ended.get(key)
     }
 
     /// Returns a response that is being generated in the background.

@@ -69,6 +69,11 @@ impl Running {
         self.ended.send_modify(|_| {});
     }
 
+    /// Returns the events so far; `None` if the response was not made to be streamed.
+    pub fn frames_so_far(&self) -> Option<Vec<Bytes>> {
+        self.streams.then(|| self.frames.lock().clone())
+    }
+
     /// Returns the events after number `after`, as they come; `None` if the response was not made to be streamed.
     pub fn frames(self: &Arc<Self>, after: Option<usize>) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
         if !self.streams {

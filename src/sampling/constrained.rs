@@ -11,6 +11,15 @@ use crate::TokenId;
 /// So many positions in a row have to be quick before a sequence that was slow counts as quick again.
 const QUICK_AGAIN: u32 = 64;
 
+/// What a constraint leaves of a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Any token, just as if there were no constraint.
+    Anything,
+    /// The tokens of the mask, and the end tokens where the output `may_end`.
+    Masked { may_end: bool },
+}
+
 /// A constraint with room for what it leaves.
 #[derive(Debug)]
 pub(super) struct Constrained {
@@ -24,8 +33,8 @@ pub(super) struct Constrained {
     ended: bool,
     /// The last token, until the state has taken it in.
     last: Option<TokenId>,
-    /// Once the mask of this position is made: whether the output may end here, or why there is no mask.
-    ready: Option<Result<bool, SampleError>>,
+    /// What may come at this position, once that is known, or why there is no mask.
+    ready: Option<Result<Left, SampleError>>,
     mask: TokenMask,
     pace: Pace,
     ids: Vec<TokenId>,
@@ -53,8 +62,8 @@ impl Constrained {
         self.pace.is_slow()
     }
 
-    /// Works out which tokens may come next, unless that is known already, and returns whether the output may end here.
-    pub(super) fn prepare(&mut self) -> Result<bool, SampleError> {
+    /// Works out which tokens may come next, unless that is known already.
+    pub(super) fn prepare(&mut self) -> Result<Left, SampleError> {
         if let Some(ready) = self.ready {
             return ready;
         }
@@ -65,22 +74,25 @@ impl Constrained {
         ready
     }
 
-    /// Takes in the last token, writes the mask of those that may follow, and returns whether the output may end here.
-    fn advance(&mut self) -> Result<bool, SampleError> {
+    /// Takes in the last token, and writes the mask of those that may follow.
+    fn advance(&mut self) -> Result<Left, SampleError> {
         if self.ended {
             self.mask.clear();
-            return Ok(true);
+            return Ok(Left::Masked { may_end: true });
         }
         let state = self.state.get_or_insert_with(|| self.constraint.start());
         if let Some(last) = self.last.take() {
             state.accept(last)?;
         }
-        state.allow(&mut self.mask)
+        if state.is_free() {
+            return Ok(Left::Anything);
+        }
+        state.allow(&mut self.mask).map(|may_end| Left::Masked { may_end })
     }
 
-    /// The logits of the tokens that may come next; where there is a list `allowed`, only of those that are in it.
-    pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>) -> Result<Pool<'_>, SampleError> {
-        let may_end = self.prepare()?;
+    /// The logits of the tokens of the mask and, where the output `may_end`, of the end tokens; where there is a list
+    /// `allowed`, only of those that are in it.
+    pub(super) fn gather(&mut self, logits: &[f32], allowed: Option<&AllowedTokens>, may_end: bool) -> Pool<'_> {
         // Whether the token is the grammar's or ends the output is seen from what the grammar itself allowed.
         let grammar = &self.mask;
         self.ids.clear();
@@ -97,13 +109,13 @@ impl Constrained {
         self.ids.dedup();
         self.logits.clear();
         self.logits.extend(self.ids.iter().map(|&id| logits[id as usize]));
-        Ok(Pool::of(&self.logits, &self.ids))
+        Pool::of(&self.logits, &self.ids)
     }
 
-    /// Takes note of the token that was chosen from what [`gather`](Self::gather) gave.
+    /// Takes note of the token that was chosen from what was [left](Self::prepare).
     pub(super) fn choose(&mut self, id: TokenId) {
-        self.ready = None;
-        if self.mask.allows(id) {
+        let is_free = self.ready.take() == Some(Ok(Left::Anything));
+        if is_free || self.mask.allows(id) {
             self.last = Some(id);
         } else {
             self.ended = true;
@@ -279,6 +291,69 @@ mod tests {
                 .abs()
                 < 1e-6
         );
+    }
+
+    /// Allows anything for so many tokens, and then one of them only.
+    #[derive(Debug, Clone)]
+    struct FreeUntil(usize, TokenId);
+
+    impl TokenConstraint for FreeUntil {
+        fn start(&self) -> Box<dyn ConstraintState> {
+            Box::new(self.clone())
+        }
+    }
+
+    impl ConstraintState for FreeUntil {
+        fn is_free(&self) -> bool {
+            self.0 > 0
+        }
+
+        fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
+            mask.clear();
+            mask.allow(self.1);
+            Ok(false)
+        }
+
+        fn accept(&mut self, _: TokenId) -> Result<(), SampleError> {
+            self.0 = self.0.saturating_sub(1);
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_position_that_is_free_has_the_bits_of_one_without_a_constraint(
+            logits in prop::collection::vec(prop::collection::vec(-9.0_f32..9.0, 40), 1..6),
+            seed in any::<u64>(),
+            temperature in prop_oneof![Just(0.0), 0.1..2.0],
+            (top_p, top_k) in (0.2..1.0, 0..9_usize),
+            (penalty, processed, min_tokens) in (0.5..1.5, any::<bool>(), 0..3_usize),
+        ) {
+            let forced = 11;
+            let plain = SamplingParams {
+                seed: Some(seed), temperature, top_p, top_k, repetition_penalty: penalty, min_tokens,
+                logprobs: Some(Logprobs::Top(3)), eos_token_id: Some(7), max_tokens: 9,
+                logprobs_mode: if processed { LogprobsMode::Processed } else { LogprobsMode::Raw },
+                allowed_token_ids: top_k.is_multiple_of(3).then(|| (5..30).collect()),
+                ..SamplingParams::default()
+            };
+            let constraint = Some(SharedConstraint::new(Arc::new(FreeUntil(logits.len() - 1, forced))));
+            let (mut free, mut bounded) = (sampler(plain.clone()), sampler(SamplingParams { constraint, ..plain }));
+            for (position, row) in logits.iter().enumerate() {
+                let step = bounded.step(&mut row.clone()).unwrap();
+                if position + 1 == logits.len() {
+                    prop_assert_eq!(step.token.id, forced);
+                } else {
+                    let expected = free.step(&mut row.clone()).unwrap();
+                    prop_assert_eq!(format!("{step:?}"), format!("{expected:?}"));
+                    if step.finish.is_some() {
+                        break;
+                    }
+                }
+            }
+        }
     }
 
     proptest! {

@@ -16,10 +16,16 @@ pub trait TokenConstraint: fmt::Debug + Send + Sync {
 
 /// What one sequence must keep to from here on.
 pub trait ConstraintState: fmt::Debug + Send {
+    /// Whether any token may come next, the end included, just as if there were no constraint.
+    fn is_free(&self) -> bool {
+        false
+    }
+
     /// Writes the tokens that may come next, and returns whether the output may also end here.
     fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError>;
 
-    /// Takes in the next token, one of those that [`allow`](Self::allow) wrote.
+    /// Takes in the next token: one of those that [`allow`](Self::allow) wrote, or any where the constraint
+    /// [is free](Self::is_free).
     fn accept(&mut self, id: TokenId) -> Result<(), SampleError>;
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     FinishReason, LogprobsMode, SampleError, SampledToken, ValidSamplingParams,
     best::BestTokens,
-    constrained::Constrained,
+    constrained::{Constrained, Left},
     draw::UniformStream,
     edits::Edits,
     log_probs::Distribution,
@@ -146,9 +146,14 @@ impl SequenceSampler {
     fn choose(&mut self, logits: &[f32], raw_scale: Scale) -> Result<(TokenId, Scale), SampleError> {
         let Self { params, method, allowed, constrained, scratch, .. } = self;
         let Scratch { edits, raw, pool: sums, processed, .. } = scratch;
-        let untouched = allowed.is_none() && constrained.is_none() && edits.is_empty();
-        let pool = match (constrained, allowed) {
-            (Some(constrained), allowed) => constrained.gather(logits, allowed.as_ref())?,
+        let left = constrained.as_mut().map_or(Ok(Left::Anything), Constrained::prepare)?;
+        let untouched = allowed.is_none() && left == Left::Anything && edits.is_empty();
+        let mask = match (constrained, left) {
+            (Some(constrained), Left::Masked { may_end }) => Some((constrained, may_end)),
+            _ => None,
+        };
+        let pool = match (mask, allowed) {
+            (Some((constrained, may_end)), allowed) => constrained.gather(logits, allowed.as_ref(), may_end),
             (None, Some(allowed)) => allowed.gather(logits),
             (None, None) => Pool::whole(logits),
         };

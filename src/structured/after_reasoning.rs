@@ -46,6 +46,10 @@ impl TokenConstraint for AfterReasoning {
 }
 
 impl ConstraintState for State {
+    fn is_free(&self) -> bool {
+        self.open && (self.end.call.is_none() || self.calls == Some(true))
+    }
+
     fn allow(&mut self, mask: &mut TokenMask) -> Result<bool, SampleError> {
         if !self.open {
             return self.inner.allow(mask);

@@ -21,6 +21,7 @@ mod references;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod thinking_budget;
 mod vocabulary;
 mod watchdog;
 
@@ -30,6 +31,7 @@ pub use error::StructuredError;
 pub use format::{Format, Tag};
 pub use grammars::Grammars;
 pub use json_schema::{JsonOptions, MOST_WHITESPACE};
+pub use thinking_budget::{ThinkingBudget, Thoughts};
 
 use serde_json::Value;
 

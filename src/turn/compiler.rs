@@ -68,7 +68,7 @@ impl StructuredOutputCompiler {
         vocab_size: usize,
     ) -> Result<(), TurnError> {
         let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
-        sampling.set_compiled(match open_reasoning(&sampling.text.format, &self.tokenizer, prompt) {
+        sampling.set_compiled(match open_reasoning(sampling.reasoning(), &self.tokenizer, prompt) {
             None => compiled,
             Some(OpenReasoning { end: Some(end), call }) => {
                 after_reasoning(compiled, ReasoningEnd { end, call }, vocab_size)

@@ -95,6 +95,12 @@ pub enum TurnError {
     /// A constraint after reasoning would never begin.
     #[error("structured outputs after reasoning need a token that ends reasoning, and the vocabulary has none")]
     NoEndOfReasoning,
+    /// A budget for thoughts could not be kept.
+    #[error("thinking_token_budget (thinking.budget_tokens) is set but {reason}")]
+    ThinkingBudget {
+        /// What is missing, and what to do.
+        reason: &'static str,
+    },
     /// There is no room for the request besides those that are being read and put into ids.
     #[error(
         "the requests that are being read and put into ids take up the {most} bytes of --max-bytes-in-flight: try \

@@ -23,6 +23,7 @@ mod record;
 mod sampling;
 mod start;
 mod templates;
+mod thinking;
 mod truncation;
 
 use std::sync::Arc;

@@ -6,9 +6,9 @@ use super::SamplingPolicy;
 use crate::{
     TokenId,
     generation::TextOptions,
-    parser::OutputFormat,
+    parser::{OutputFormat, ReasoningFormat},
     sampling::{Candidates, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
-    structured::Constraint,
+    structured::{Constraint, ThinkingBudget},
 };
 
 /// Valid parameters, before it is known how much room there is for the output.
@@ -35,6 +35,10 @@ pub struct Sampling {
     pub return_token_ids: bool,
     /// Whether the answer shows which weights sampled its tokens.
     pub return_weight_versions: bool,
+    /// At most this many tokens of thoughts, if the request sets a bound.
+    pub thinking_budget: Option<usize>,
+    /// How the thoughts of an answer are told that nobody reads.
+    pub thoughts: Option<ReasoningFormat>,
     /// Requests with the same salt share cached prefixes.
     pub cache_salt: Option<Arc<str>>,
 }
@@ -54,6 +58,8 @@ impl Sampling {
             tokens_as_ids: policy.return_tokens_as_token_ids,
             return_token_ids: false,
             return_weight_versions: false,
+            thinking_budget: None,
+            thoughts: None,
             cache_salt: None,
         }
     }
@@ -61,6 +67,11 @@ impl Sampling {
     /// Parses reasoning and tool calls out of the text, in the format that is given.
     pub fn read(&mut self, format: OutputFormat) {
         Arc::make_mut(&mut self.text).format = format;
+    }
+
+    /// Returns how thoughts are told from the answer, if they are.
+    pub fn reasoning(&self) -> Option<ReasoningFormat> {
+        self.text.format.reasoning.or(self.thoughts)
     }
 
     /// Sets the constraint on the output, instead of any earlier one.
@@ -129,8 +140,24 @@ impl Sampling {
         [self.max_tokens, self.most_tokens].into_iter().flatten().fold(room, usize::min)
     }
 
-    /// Returns the parameters of the first sequence, with `room` tokens left in the context.
-    pub fn params(&self, room: usize) -> Result<Arc<ValidSamplingParams>, SamplingError> {
-        Ok(Arc::new(self.params.with_max_tokens(self.most_tokens(room))?))
+    /// Whether the request keeps `id` from being sampled, whatever came before it.
+    pub(super) fn forbids(&self, id: TokenId) -> bool {
+        let is_allowed = self.params.allowed_token_ids.as_ref().is_none_or(|allowed| allowed.contains(&id));
+        !is_allowed || self.params.bad_words.iter().any(|word| *word == [id])
+    }
+
+    /// Returns the parameters of the first sequence, with `room` tokens left in the context, and with the budget for
+    /// thoughts where there is one.
+    pub(super) fn params(
+        &self,
+        room: usize,
+        budget: Option<ThinkingBudget>,
+    ) -> Result<Arc<ValidSamplingParams>, SamplingError> {
+        let mut params = self.params.with_max_tokens(self.most_tokens(room))?;
+        if let Some(budget) = budget {
+            let constraint = params.constraint.clone();
+            params.constrain(budget.with(constraint));
+        }
+        Ok(Arc::new(params))
     }
 }

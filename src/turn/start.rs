@@ -115,6 +115,7 @@ impl Turns {
     ) -> Result<Prepared, TurnError> {
         in_flight::release();
         self.policies.requests.check_sequences(1, sampling.n)?;
+        let budget = self.thinking_budget(sampling, prompt)?;
         self.structured.constrain(sampling, prompt, self.vocab_size()).await?;
         if prompt.is_empty() {
             return Err(TurnError::EmptyPrompt);
@@ -129,7 +130,7 @@ impl Turns {
             prompt_token_ids: Arc::clone(prompt),
             sequences: sampling.n,
             party: party(owner.clone(), asker.session),
-            sampling: sampling.params(room)?,
+            sampling: sampling.params(room, budget)?,
             prompt_logprobs: sampling.prompt_logprobs,
             candidates: sampling.candidates.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),

@@ -80,6 +80,9 @@ def test_a_background_response_is_asked_for_until_it_is_there(playing):
     assert (response.status, response.output_text) == ("completed", "Hello there.")
     events = list(client.responses.create(model="smollm2", input="Hi", background=True, stream=True))
     assert events[-1].type == "response.completed"
+    streamed = events[-1].response.id
+    assert list(client.responses.retrieve(streamed, stream=True)) == events
+    assert list(client.responses.retrieve(streamed, stream=True, starting_after=2)) == events[3:]
 
 
 def test_a_structured_answer_is_parsed(playing):

@@ -287,6 +287,20 @@ impl TestApp {
         self.tokenizer.encode(text, false).unwrap()
     }
 
+    /// The ids of a text that a model writes in one token for each character, and one for each mark.
+    pub(crate) fn spelled(&self, text: &str) -> Vec<TokenId> {
+        let mut ids = Vec::new();
+        let mut rest = text;
+        while let Some(letter) = rest.chars().next() {
+            let marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
+            let mark = marks.iter().find(|mark| rest.starts_with(**mark));
+            let length = mark.map_or(letter.len_utf8(), |mark| mark.len());
+            ids.extend(self.ids(&rest[..length]));
+            rest = &rest[length..];
+        }
+        ids
+    }
+
     /// The engine.
     pub(crate) fn engine(&self) -> Arc<ScriptedEngine> {
         Arc::clone(&self.engine)

@@ -26,7 +26,7 @@ const ROOMS_OF_API: Rooms = &[
     ("messages", &["fields", "http"]),
     ("responses", &["fields", "http"]),
     ("tokenize", &["fields", "http"]),
-    ("token_io", &["chat_completions", "completions", "fields", "http"]),
+    ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses"]),
     ("invocations", &["chat_completions", "completions", "http"]),
 ];
 

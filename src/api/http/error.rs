@@ -175,6 +175,7 @@ impl From<TurnError> for ApiError {
                 "` leaves no room for",
             ),
             TurnError::NoEnd | TurnError::NoEndOfReasoning => Self::invalid_request(error.to_string()),
+            TurnError::ThinkingBudget { .. } => Self::invalid("thinking_token_budget", error.to_string()),
             TurnError::BytesInFlight { .. } => Self::new(Kind::Overloaded, None, error.to_string()),
             TurnError::Internal(cause) => Self::internal(cause),
         }

@@ -13,7 +13,7 @@ use crate::wire::error::ApiError;
 
 /// An error of the endpoints in Anthropic's dialect.
 #[derive(Debug)]
-pub(super) struct MessagesError(ApiError);
+pub(in crate::api) struct MessagesError(ApiError);
 
 impl From<ApiError> for MessagesError {
     fn from(error: ApiError) -> Self {
@@ -23,7 +23,7 @@ impl From<ApiError> for MessagesError {
 
 /// The body of an error, and the data of the event that ends a stream with one.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct MessagesErrorBody {
+pub(in crate::api) struct MessagesErrorBody {
     /// Always `error`.
     #[serde(rename = "type")]
     kind: &'static str,

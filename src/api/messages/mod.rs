@@ -4,9 +4,9 @@
 //! same ids; the continuity cache continues the conversations of clients that send no ids back.
 
 mod blocks;
-mod error;
+pub(super) mod error;
 mod input;
-mod request;
+pub(super) mod request;
 mod stream;
 mod template_wishes;
 mod tool_input;
@@ -103,6 +103,7 @@ async fn count_message_tokens(
 
 async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
     let Turn { prompt, mut sampling, .. } = counted_turn(request, caller, api)?;
+    api.turns.check_thinking_budget(&sampling)?;
     // All tokens of the prompt are counted, even if the context holds fewer.
     let prompt = api.turns.prompt(PromptRequest { must_fit: false, ..prompt }).await?;
     api.turns.structured.constrain(&mut sampling, &prompt.token_ids, api.turns.vocab_size()).await?;

@@ -20,15 +20,15 @@ use crate::{
     wire::{
         error::ApiError,
         fields::sampling::Stop,
-        messages::types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest},
+        messages::types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest, Thinking},
     },
 };
 
 /// A valid request.
 #[derive(Debug)]
-pub(super) struct MessagesTurn {
-    pub(super) id: String,
-    pub(super) turn: Turn,
+pub(in crate::api) struct MessagesTurn {
+    pub(in crate::api) id: String,
+    pub(in crate::api) turn: Turn,
     /// The choice that the model had about calling tools.
     pub(super) tool_choice: ToolChoice,
     /// The number of tokens in an event in the middle of a stream.
@@ -37,7 +37,7 @@ pub(super) struct MessagesTurn {
 }
 
 impl MessagesTurn {
-    pub(super) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
+    pub(in crate::api) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         check_model(&request, api)?;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
         let tools = chat_tools(&mut request);
@@ -183,6 +183,7 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
     }
     let tokenizer = api.turns.tokenizer();
     let mut sampling = request.sampling.resolve(request.max_tokens, None, &api.turns.policies.sampling, tokenizer)?;
+    keep_thinking_budget(request.thinking.as_ref(), &mut sampling)?;
     if sampling.n > 1 {
         return Err(ApiError::invalid("n", "`n` must be 1: an answer is one message"));
     }
@@ -198,6 +199,19 @@ fn sampling(request: &mut MessagesRequest, api: &Api) -> Result<Sampling, ApiErr
         sampling.demand(Constraint::Json(schema, JsonOptions::default()));
     }
     Ok(sampling)
+}
+
+/// Reads the budget for thoughts, which may stand in two fields.
+fn keep_thinking_budget(thinking: Option<&Thinking>, sampling: &mut Sampling) -> Result<(), ApiError> {
+    let Some(thinking) = thinking.filter(|thinking| thinking.kind == "enabled") else { return Ok(()) };
+    if sampling.thinking_budget.is_some() {
+        let message = "`thinking_token_budget` is `thinking.budget_tokens`: send one of them";
+        return Err(ApiError::invalid("thinking_token_budget", message));
+    }
+    // One that is no number of this size is one that no answer could use up.
+    let tokens = thinking.budget_tokens.as_ref().and_then(Value::as_i64);
+    sampling.thinking_budget = tokens.and_then(|tokens| usize::try_from(tokens).ok());
+    Ok(())
 }
 
 /// Returns the schema of the answer, which may stand in two fields.

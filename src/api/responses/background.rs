@@ -70,6 +70,7 @@ impl Task {
         if !refused {
             self.generate(steps).await;
         }
+        self.api.responses.keep_events(&self.reservation, &self.running);
         self.running.end();
     }
 

@@ -3,7 +3,7 @@
 mod background;
 mod input;
 mod output;
-mod request;
+pub(super) mod request;
 mod retrieve;
 mod stream;
 mod tools;
@@ -24,7 +24,6 @@ use super::{
 };
 use crate::{
     generation::Event,
-    json::{Path, Segment},
     records::{IdReservation, Record},
     store::RecordState,
     turn::PreparedTurn,
@@ -38,7 +37,7 @@ use crate::{
     },
 };
 use output::{Writer, Written};
-use request::{ResponseTurn, named_as_here};
+use request::ResponseTurn;
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(create_response)).merge(retrieve::router())
@@ -67,10 +66,10 @@ async fn create_response(
     JsonBody(request): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
     let turn = ResponseTurn::new(request, &caller, &api).await?;
-    let ResponseTurn { turn, shown, stream, background, record, repeated, places } = turn;
-    let prepared = api.turns.prepare(turn).await.map_err(ApiError::from);
-    let PreparedTurn { prepared, prompt, .. } =
-        prepared.map_err(|error| named_by_item(named_as_here(error), &places))?;
+    let named_here = turn.names_of_items();
+    let ResponseTurn { turn, shown, stream, background, record, repeated, .. } = turn;
+    let prepared = api.turns.prepare(turn).await.map_err(|error| named_here(error.into()));
+    let PreparedTurn { prepared, prompt, .. } = prepared?;
     let response = repeated.into_response(&api, &prompt, prepared.params(), &shown);
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
     if prompt.is_cut {
@@ -86,21 +85,6 @@ async fn create_response(
         (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),
     };
     Ok(TokenContinuity::from(&prompt.verdict).announce(response))
-}
-
-/// Rewrites an error that names a message, so that it names the item from which the message was made.
-fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
-    error.elsewhere(|path| match path.segments() {
-        [Segment::Name("messages"), Segment::Index(message), rest @ ..] => {
-            let item = match places.get(*message) {
-                Some(Some(item)) => Path::from("input").then(*item),
-                Some(None) => "previous_response_id".into(),
-                None => return path,
-            };
-            rest.iter().cloned().fold(item, Path::then)
-        }
-        _ => path,
-    })
 }
 
 /// Returns the events of a response. When it has ended, the first of the remaining events comes with the whole

@@ -17,7 +17,7 @@ use crate::{
         http::caller::Caller,
     },
     chat::Message,
-    json::{Segment, Value},
+    json::{Path, Segment, Value},
     records::{ConversationContext, IdReservation, Record, ResponseKey},
     sampling::{Logprobs, ValidSamplingParams},
     structured::{Constraint, JsonOptions},
@@ -35,8 +35,8 @@ use crate::{
 const REASONING_KEYS: [&str; 5] = ["context", "effort", "generate_summary", "mode", "summary"];
 
 /// A valid request.
-pub(super) struct ResponseTurn {
-    pub(super) turn: Turn,
+pub(in crate::api) struct ResponseTurn {
+    pub(in crate::api) turn: Turn,
     pub(super) shown: ShownInResponse,
     pub(super) stream: bool,
     pub(super) background: bool,
@@ -119,6 +119,42 @@ impl ResponseTurn {
         };
         Ok(Self { turn, shown, stream, background, record, repeated, places })
     }
+
+    /// Makes the turn of a response that is only put into ids: it is neither stored nor generated.
+    pub(in crate::api) async fn rendered(
+        request: ResponsesRequest,
+        caller: &Caller,
+        api: &Arc<Api>,
+    ) -> Result<Self, ApiError> {
+        let unstored = ResponsesRequest { store: Some(false), background: None, ..request };
+        Self::new(unstored, caller, api).await
+    }
+
+    /// Returns the id that the response would have.
+    pub(in crate::api) fn id(&self) -> &str {
+        &self.repeated.id
+    }
+
+    /// Returns how an error in the terms of a chat is put into those of this response.
+    pub(in crate::api) fn names_of_items(&self) -> impl Fn(ApiError) -> ApiError + use<> {
+        let places = self.places.clone();
+        move |error| named_by_item(named_as_here(error), &places)
+    }
+}
+
+/// Rewrites an error that names a message, so that it names the item from which the message was made.
+pub(super) fn named_by_item(error: ApiError, places: &[Option<usize>]) -> ApiError {
+    error.elsewhere(|path| match path.segments() {
+        [Segment::Name("messages"), Segment::Index(message), rest @ ..] => {
+            let item = match places.get(*message) {
+                Some(Some(item)) => Path::from("input").then(*item),
+                Some(None) => "previous_response_id".into(),
+                None => return path,
+            };
+            rest.iter().cloned().fold(item, Path::then)
+        }
+        _ => path,
+    })
 }
 
 /// Refuses fields that cannot be served, instead of ignoring them.
@@ -171,7 +207,7 @@ fn answer_id(asked: Option<String>) -> Result<String, ApiError> {
 }
 
 /// Rewrites an error in the terms of a chat to those of a response.
-pub(super) fn named_as_here(error: ApiError) -> ApiError {
+fn named_as_here(error: ApiError) -> ApiError {
     error.elsewhere(|path| match path.segments() {
         [Segment::Name("max_tokens" | "max_completion_tokens")] => "max_output_tokens".into(),
         [Segment::Name("truncate_prompt_tokens")] => "truncation".into(),

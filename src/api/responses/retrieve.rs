@@ -38,7 +38,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 /// How a response is asked for.
 #[derive(Debug, Deserialize, IntoParams)]
 struct Retrieval {
-    /// Answer with the events of a response that is generated in the background.
+    /// Answer with the events of a response that is or was generated in the background.
     stream: Option<bool>,
     /// The number of the last event that is known.
     starting_after: Option<usize>,
@@ -91,9 +91,12 @@ async fn retrieve_response(
         }
         if running.is_none() {
             api.responses.get(&key).await?;
+            if let Some(frames) = api.responses.events(&key) {
+                return Ok(stream::replay(&frames, how.starting_after));
+            }
         }
-        let message = "only a response that is being generated with `background` and `stream` can be streamed; without \
-                       `stream` this is the whole of one that has ended";
+        let message = "only a response that was asked for with `background` and `stream` can be streamed, and only for a \
+                       while after its end; without `stream` this is the whole of one that has ended";
         return Err(ApiError::invalid_response("stream", message));
     }
     if let Some(running) = running {

@@ -48,6 +48,13 @@ pub(super) fn respond(steps: impl Stream<Item = Result<StreamEvent, ApiError>> +
     sse::response(Body::from_stream(frames))
 }
 
+/// Answers with the events of a response that has ended, from the one after number `after` on.
+pub(super) fn replay(frames: &[Bytes], after: Option<usize>) -> Response {
+    let first = after.map_or(0, |after| after.saturating_add(1));
+    let rest: Vec<_> = frames.get(first..).unwrap_or_default().iter().cloned().map(Ok::<_, Infallible>).collect();
+    sse::response(Body::from_stream(futures::stream::iter(rest)))
+}
+
 /// Answers with the events of a response that is generated in the background, from the one after number `after` on;
 /// `None` if the response was not made to be streamed.
 pub(super) fn follow(running: &Arc<Running>, after: Option<usize>) -> Option<Response> {

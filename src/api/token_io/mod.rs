@@ -1,7 +1,7 @@
-//! Endpoints of ids. `render` puts a chat or a completion into ids, `generate` continues ids and aborts requests by
+//! Endpoints of ids. `render` puts what any dialect asks for into ids, `generate` continues ids and aborts requests by
 //! their names, and `derender` turns the sampled ids into the answer of a chat or a completion.
 //!
-//! This module uses the endpoints of chats and completions, which know nothing of it.
+//! This module uses the endpoints of the dialects, which know nothing of it.
 
 mod derender;
 mod generate;
@@ -16,6 +16,16 @@ use super::Api;
 /// Returns the routes of chats.
 pub(super) fn chats() -> OpenApiRouter<Arc<Api>> {
     render::chat::router().merge(derender::chat::router())
+}
+
+/// Returns the routes of messages.
+pub(super) fn messages() -> OpenApiRouter<Arc<Api>> {
+    render::message::router()
+}
+
+/// Returns the routes of responses.
+pub(super) fn responses() -> OpenApiRouter<Arc<Api>> {
+    render::response::router()
 }
 
 /// Returns the routes of text completions.

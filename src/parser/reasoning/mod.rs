@@ -141,6 +141,16 @@ impl ReasoningParser {
         }
     }
 
+    /// The marks by which ids tell reasoning; `None` where it is told by other means, or not told from the rest.
+    pub fn marks(self) -> Option<ReasoningMarks> {
+        match &self.0.style {
+            Style::Tags(Tags { start, end, call, reopens, .. }) => {
+                Some(ReasoningMarks { start, end, call: *call, reopens: *reopens })
+            }
+            Style::AppendThink | Style::Channels => None,
+        }
+    }
+
     /// How the answer to one request is read, of which the template's variables are known.
     pub fn format(self, variables: &Object) -> ReasoningFormat {
         let nemotron = self.0.name.starts_with("nemotron");
@@ -174,12 +184,7 @@ pub struct ReasoningMarks {
 impl ReasoningFormat {
     /// The marks of reasoning; `None` where there is none to be found, or other means find it.
     pub fn marks(self) -> Option<ReasoningMarks> {
-        match &self.parser.0.style {
-            Style::Tags(Tags { start, end, call, reopens, .. }) if self.thinks => {
-                Some(ReasoningMarks { start, end, call: *call, reopens: *reopens })
-            }
-            _ => None,
-        }
+        self.parser.marks().filter(|_| self.thinks)
     }
 
     /// The marks that have a text even if they are special tokens, where no other special token has one (vLLM's

@@ -1,4 +1,4 @@
-//! `thinking_token_budget`: this server keeps no budget, so it refuses them.
+//! `thinking_token_budget`: the most tokens that an answer may spend on thoughts.
 
 use serde_json::Value;
 
@@ -24,18 +24,16 @@ fn no_budget(value: String) -> ApiError {
     ApiError::refused(FIELD, message, Some(value))
 }
 
-/// Refuses every budget except -1, which stands for no budget. vLLM refuses them only without a reasoning parser, and
-/// says so.
-pub(crate) fn refuse_thinking_budget(budget: Option<&Value>) -> Result<(), ApiError> {
-    match budget.map(|budget| (budget, budget.as_i64())) {
-        None | Some((Value::Null, _) | (_, Some(-1))) => Ok(()),
-        Some((_, Some(0..))) => Err(ApiError::invalid(
-            FIELD,
-            "thinking_token_budget is set but this server keeps no budget for thinking: leave it out, or set it to -1",
-        )),
-        Some((budget, _)) => {
-            let value = budget.as_str().map_or_else(|| budget.to_string(), str::to_owned);
-            Err(no_budget(value))
-        }
+/// Returns the budget as it was sent; -1 and null stand for none. One that no answer could use up is as good as none.
+pub(crate) fn thinking_budget(asked: Option<&Value>) -> Result<Option<usize>, ApiError> {
+    /// Integers from here on are read as floats.
+    const BEYOND_INTEGERS: f64 = 9e18;
+
+    let Some(asked) = asked.filter(|asked| !asked.is_null()) else { return Ok(None) };
+    match asked.as_i64() {
+        Some(-1) => Ok(None),
+        Some(budget @ 0..) => Ok(usize::try_from(budget).ok()),
+        None if asked.as_f64().is_some_and(|budget| budget >= BEYOND_INTEGERS) => Ok(None),
+        _ => Err(no_budget(asked.as_str().map_or_else(|| asked.to_string(), str::to_owned))),
     }
 }

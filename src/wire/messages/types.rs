@@ -1,6 +1,6 @@
 //! The wire shape of requests to `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::rules;
@@ -150,10 +150,10 @@ pub(crate) struct Thinking {
     /// `enabled`, `adaptive` or `disabled`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// With `enabled`: at least 1024 and less than `max_tokens`. A wish: the model is not cut short at it.
-    #[serde(default, rename = "budget_tokens")]
+    /// With `enabled`: at least 1024 and less than `max_tokens`. After this many tokens of thoughts their end is forced.
+    /// Needs `--reasoning-parser`.
     #[schema(value_type = Option<i64>)]
-    _budget_tokens: Option<IgnoredAny>,
+    pub budget_tokens: Option<Value>,
 }
 
 /// What is wanted of the output.

@@ -37,6 +37,10 @@ pub(crate) struct GenerateRequest {
     /// What to know of the chat whose message is reported, as its render gave it; with `derender`, ignored otherwise.
     #[schema(value_type = Option<ParseContext>)]
     pub parse_context: Option<Value>,
+    /// Whether the prompt has ended the thoughts, so that a structured output begins at once.
+    pub reasoning_ended: Option<bool>,
+    /// What decides whether the model thinks, as a render gave it: a structured output begins after the thoughts.
+    pub reasoning_parser_kwargs: Option<ReasoningParserKwargs>,
     /// Answer with server-sent events.
     pub stream: Option<bool>,
     /// What the stream reports besides choices.
@@ -50,6 +54,15 @@ pub(crate) struct GenerateRequest {
     /// Refused unless null or empty: images, audio and video.
     #[schema(value_type = Option<Vec<Object>>)]
     pub content_parts: Option<serde_json::Value>,
+}
+
+/// What decides whether the model thinks. Fields are vLLM's.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+pub(crate) struct ReasoningParserKwargs {
+    /// The variables with which the prompt was rendered.
+    #[serde(default)]
+    #[schema(required = false, value_type = Object)]
+    pub chat_template_kwargs: Object,
 }
 
 impl Body for GenerateRequest {
@@ -259,8 +272,10 @@ pub(crate) struct RenderedRequest {
     #[schema(value_type = Object)]
     pub sampling_params: serde_json::Map<String, serde_json::Value>,
     pub model: Option<String>,
+    /// Whether the prompt has ended the thoughts; null where nobody reads them.
     pub reasoning_ended: Option<bool>,
-    pub reasoning_parser_kwargs: Option<u8>,
+    /// Null where nobody reads thoughts, and for a text completion.
+    pub reasoning_parser_kwargs: Option<ReasoningParserKwargs>,
     pub return_token_ids: Option<bool>,
     /// Always `tokens`.
     pub output_mode: &'static str,

@@ -1,5 +1,4 @@
-//! The wire shape of `POST /v1/chat/completions/render` and `/v1/completions/render`: what they take besides the body that
-//! they render.
+//! The wire shape of `POST /v1/chat/completions/render` and its like: what they take besides the body that they render.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -9,7 +8,7 @@ use crate::{
     wire::body::{self, Body, Rules},
 };
 
-/// Fields of a chat or text completion that only a render reads, or that it reads as they were sent.
+/// Fields that only a render reads, or that it reads as they were sent.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RenderFields {
     pub return_token_offsets: Option<bool>,

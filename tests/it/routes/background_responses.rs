@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tito::engine::scripted::Gate;
 
-use super::responses::{PATH, call, create, events, streamed};
+use super::responses::{PATH, call, create, events, events_from, streamed};
 use crate::it::app::TestApp;
 
 /// The response when it does not change any more.
@@ -29,6 +29,43 @@ async fn a_background_response_is_streamed_to_its_end() {
     assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.completed"), &json!("completed")));
     let path = format!("{PATH}/{}", last["response"]["id"].as_str().unwrap());
     assert_eq!(app.get(&path).await.ok(), last["response"]);
+}
+
+#[tokio::test]
+async fn a_background_response_that_has_ended_can_be_streamed_again_from_any_event_on() {
+    let app = TestApp::new().says("Hello there");
+    let first = streamed(&app, &json!({ "input": "Hi", "background": true })).await;
+    let path = path_of(&first[0]["response"]);
+    ended(&app, &path).await;
+    assert_eq!(events(&app.get(&format!("{path}?stream=true")).await), first);
+    for last in [0, first.len() - 2, first.len() - 1, 1_000_000, usize::MAX] {
+        let rest = app.get(&format!("{path}?stream=true&starting_after={last}")).await;
+        let expected = first.get(last.saturating_add(1)..).unwrap_or_default();
+        assert_eq!(events_from(&rest, last.saturating_add(1)), expected, "{last}");
+    }
+    // What is gone, or belongs to a new response of the same id, is not replayed.
+    assert_eq!(call(&app, "DELETE", &path).await.status, 200);
+    assert_eq!(app.get(&format!("{path}?stream=true")).await.status, 404);
+    let id = first[0]["response"]["id"].as_str().unwrap();
+    create(&app, with_id(&json!({ "input": "Hi" }), id)).await;
+    let refused = app.get(&format!("{path}?stream=true")).await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("stream")));
+}
+
+#[tokio::test]
+async fn background_responses_that_were_cancelled_failed_or_never_streamed_say_so_when_they_are_streamed() {
+    let app = TestApp::new().says("Hello there");
+    let whole = create(&app, json!({ "input": "Hi", "background": true })).await;
+    ended(&app, &path_of(&whole)).await;
+    let refused = app.get(&format!("{}?stream=true", path_of(&whole))).await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("stream")));
+
+    let app = TestApp::new().says("Hello there").gate(&Gate::failing_after(2));
+    let failed = streamed(&app, &json!({ "input": "Hi", "background": true })).await;
+    let path = path_of(&failed[0]["response"]);
+    ended(&app, &path).await;
+    let again = events(&app.get(&format!("{path}?stream=true")).await);
+    assert_eq!((again.last().unwrap()["type"].as_str(), &again), (Some("error"), &failed));
 }
 
 #[tokio::test]

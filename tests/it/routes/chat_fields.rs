@@ -269,7 +269,7 @@ async fn loops_that_make_no_sense_and_budgets_for_thinking_are_refused() {
         ),
         (
             json!({ "thinking_token_budget": 10 }),
-            "thinking_token_budget is set but this server keeps no budget for thinking",
+            "thinking_token_budget (thinking.budget_tokens) is set but no reasoning parser is",
         ),
         (json!({ "thinking_token_budget": -2 }), "`thinking_token_budget` must be a non-negative integer or -1"),
         (

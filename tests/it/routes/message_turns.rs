@@ -1,7 +1,12 @@
 //! `/v1/messages` over several turns: clients that send no ids back, and clients that do; what is refused, and how.
 
 use serde_json::{Value, json};
-use tito::{TokenId, engine::scripted::Gate, parser::ToolParser, turn::ToolPolicy};
+use tito::{
+    TokenId,
+    engine::scripted::Gate,
+    parser::{ReasoningParser, ToolParser},
+    turn::ToolPolicy,
+};
 
 use crate::it::app::{Answer, IM_END, MODEL, TestApp, posted};
 
@@ -346,7 +351,8 @@ async fn an_answer_cannot_have_two_forms() {
 
 #[tokio::test]
 async fn what_claude_code_sends_besides_is_taken() {
-    let app = TestApp::new().says("hello");
+    let policy = ToolPolicy { reasoning: ReasoningParser::named("qwen3"), ..ToolPolicy::default() };
+    let app = TestApp::new().tools(policy).says("</think>hello");
     let edits = json!([{ "type": "clear_thinking_20251015", "keep": "all" }]);
     let mut request = posted(
         "/v1/messages?beta=true",

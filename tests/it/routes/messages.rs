@@ -4,7 +4,6 @@ use axum::http::header;
 use expect_test::expect;
 use serde_json::{Value, json};
 use tito::{
-    TokenId,
     parser::{ReasoningParser, ToolParser},
     turn::ToolPolicy,
 };
@@ -50,15 +49,7 @@ fn spelled(texts: &[&str]) -> TestApp {
         reasoning: ReasoningParser::named("qwen3"),
     });
     texts.iter().fold(app, |app, text| {
-        let mut ids: Vec<TokenId> = Vec::new();
-        let mut rest = *text;
-        while let Some(letter) = rest.chars().next() {
-            let marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
-            let mark = marks.iter().find(|mark| rest.starts_with(**mark));
-            let length = mark.map_or(letter.len_utf8(), |mark| mark.len());
-            ids.extend(app.ids(&rest[..length]));
-            rest = &rest[length..];
-        }
+        let ids = app.spelled(text);
         app.script(ids.into_iter().chain([IM_END]))
     })
 }
@@ -277,7 +268,7 @@ async fn what_was_cached_is_left_out_where_it_is_not_known_or_not_to_be_told() {
 
 #[tokio::test]
 async fn what_is_refused_for_an_answer_is_refused_for_its_count_in_the_same_words() {
-    let app = TestApp::new().reads_tool_calls().says("hello");
+    let app = spelled(&["</think>hello"]);
     let forced = json!({ "tools": tools(), "tool_choice": { "type": "any" } });
     let format = |schema: Value| json!({ "type": "json_schema", "schema": schema });
     let refused = [

@@ -3,7 +3,6 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 use tito::{
-    TokenId,
     parser::{ReasoningParser, ToolParser},
     turn::ToolPolicy,
 };
@@ -38,14 +37,7 @@ fn spelled(reasoning: Option<&str>, tools: Option<&str>, text: &str) -> TestApp 
         reasoning: reasoning.map(|name| ReasoningParser::named(name).unwrap()),
     };
     let app = TestApp::new().tools(policy);
-    let mut ids: Vec<TokenId> = Vec::new();
-    let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
-        let marks = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
-        let length = marks.iter().find(|mark| rest.starts_with(**mark)).map_or(letter.len_utf8(), |mark| mark.len());
-        ids.extend(app.ids(&rest[..length]));
-        rest = &rest[length..];
-    }
+    let ids = app.spelled(text);
     app.script(ids.into_iter().chain([IM_END]))
 }
 

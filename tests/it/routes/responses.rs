@@ -31,8 +31,13 @@ pub(super) async fn call(app: &TestApp, method: &str, path: &str) -> Answer {
 
 /// The events of a stream, whose numbers and names are checked.
 pub(super) fn events(answer: &Answer) -> Vec<Value> {
+    events_from(answer, 0)
+}
+
+/// The events of a stream from number `first` on.
+pub(super) fn events_from(answer: &Answer, first: usize) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{}", answer.text);
-    let frames = answer.text.split_terminator("\n\n").enumerate().map(|(number, frame)| {
+    let frames = answer.text.split_terminator("\n\n").zip(first..).map(|(frame, number)| {
         let (name, data) = frame.split_once('\n').unwrap();
         let event: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
         assert_eq!(name.strip_prefix("event: ").unwrap(), event["type"]);

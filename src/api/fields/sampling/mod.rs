@@ -24,6 +24,7 @@ use crate::{
                 MAX_N, SamplingFields, Stop,
                 rules::{self, MOST_STOP_STRINGS},
             },
+            thinking_budget::thinking_budget,
         },
     },
 };
@@ -69,6 +70,7 @@ impl SamplingFields {
         sampling.tokens_as_ids = self.return_tokens_as_token_ids.unwrap_or(policy.return_tokens_as_token_ids);
         sampling.return_token_ids = self.return_token_ids.unwrap_or(false);
         sampling.return_weight_versions = self.return_weight_versions.unwrap_or(false);
+        sampling.thinking_budget = thinking_budget(self.thinking_token_budget.as_ref())?;
         sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
         Ok(sampling)
     }

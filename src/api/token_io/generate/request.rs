@@ -13,6 +13,7 @@ use crate::{
         fields::delivery::{AnswerDelivery, delivery},
         http::caller::Caller,
     },
+    parser::ReasoningFormat,
     turn::Sampling,
     wire::{
         answer::output::ShownAlternatives,
@@ -21,7 +22,7 @@ use crate::{
             validation::{broken_rule, empty_list},
         },
         fields::{cache_salt::cache_salt, sampling::rules::NO_PROMPT_LOGPROBS},
-        token_io::generate::{GenerateRequest, OutputMode},
+        token_io::generate::{GenerateRequest, OutputMode, ReasoningParserKwargs},
     },
 };
 
@@ -61,6 +62,7 @@ impl GenerateTurn {
             resolved.sampling.read(reading.format);
             reading.shown
         });
+        resolved.sampling.thoughts = thoughts(request.reasoning_ended, request.reasoning_parser_kwargs, api);
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
         }
@@ -80,6 +82,15 @@ impl GenerateTurn {
             delivery,
         })
     }
+}
+
+/// Returns how thoughts are told that come first, where the request says that they may.
+fn thoughts(ended: Option<bool>, kwargs: Option<ReasoningParserKwargs>, api: &Api) -> Option<ReasoningFormat> {
+    let variables = match (ended, kwargs) {
+        (Some(true), _) | (None, None) => return None,
+        (_, kwargs) => kwargs.unwrap_or_default().chat_template_kwargs,
+    };
+    Some(api.turns.policies.tools.reasoning?.format(&variables))
 }
 
 /// Checks that there is the text that a mode needs.

@@ -205,6 +205,9 @@ impl Rendered<'_> {
         // vLLM's numbers for the kinds of output: 1 reports each piece, and 2 the whole.
         params.insert("output_kind".to_owned(), json!(if self.stream { 1 } else { 2 }));
         params.insert("skip_clone".to_owned(), json!(true));
+        if let Some(budget) = self.sampling.thinking_budget {
+            params.insert("thinking_token_budget".to_owned(), json!(budget));
+        }
         let longest = text.stop.iter().map(|stop| stop.chars().count()).max().unwrap_or(0);
         if longest > 1 && !text.include_stop_str_in_output {
             params.insert("output_text_buffer_length".to_owned(), json!(longest - 1));

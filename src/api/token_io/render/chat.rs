@@ -17,7 +17,7 @@ use crate::{
         chat_completions::request::ChatTurn,
         http::{caller::Caller, json_body::JsonBody},
     },
-    chat::Message,
+    chat::{FunctionTool, Message},
     json::{Object, Value},
     turn::Turn,
     wire::{
@@ -63,31 +63,45 @@ async fn render_chat_completion(
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
         parse_context: None,
+        variables: None,
     };
     let ChatTurn { id, turn, .. } =
         ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
     let Turn { prompt, mut sampling, .. } = turn;
-    rendering.parse_context =
-        Some(rendering.own.parse_context(prompt.prompt.template_variables(), history_tool_call_cnt));
+    let variables = prompt.prompt.template_variables();
+    rendering.parse_context = Some(rendering.own.parse_context(variables.clone(), history_tool_call_cnt));
+    rendering.variables = Some(variables);
     let prompt = api.turns.prompt(prompt).await?;
     let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await?;
-    if sampling.is_constrained() && rendering.own.structured_outputs().is_none() {
-        let message = "tools that are `strict` cannot be rendered: ask for the chat completion itself";
-        return Err(ApiError::invalid("tools", message));
-    }
     Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
 }
 
 /// Counts the calls that a conversation makes.
-fn calls(messages: &[Message]) -> usize {
+pub(super) fn calls(messages: &[Message]) -> usize {
     let made =
         messages.iter().filter(|message| message.role.is_assistant()).filter_map(|message| message.tool_calls.as_ref());
     made.map(Vec::len).sum()
 }
 
+/// Returns tools as a chat would send them.
+pub(super) fn tools_as_sent(tools: &[FunctionTool]) -> Vec<Value> {
+    let tool = |tool: &FunctionTool| {
+        let optional = [
+            ("description", tool.description.clone().map(Value::from)),
+            ("parameters", tool.parameters.clone()),
+            ("strict", tool.strict.map(Value::Bool)),
+            ("defer_loading", tool.defer_loading.map(Value::Bool)),
+        ];
+        let optional = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let function: Value = std::iter::once(("name", Value::from(tool.name.as_str()))).chain(optional).collect();
+        [("type", Value::from("function")), ("function", function)].into_iter().collect()
+    };
+    tools.iter().map(tool).collect()
+}
+
 impl RenderFields {
     /// Returns what a server has to know of the chat to read its answer.
-    fn parse_context(&self, chat_template_kwargs: Object, history_tool_call_cnt: usize) -> ParseContext {
+    pub(super) fn parse_context(&self, chat_template_kwargs: Object, history_tool_call_cnt: usize) -> ParseContext {
         let default = if self.tools.is_some() { "auto" } else { "none" };
         let choice = self.tool_choice.as_ref().and_then(|choice| choice.as_str());
         ParseContext {

@@ -1,7 +1,9 @@
-//! The parts that both render endpoints share: the fields that only they read, and the request that a prompt becomes.
+//! The parts that all render endpoints share: the fields that only they read, and the request that a prompt becomes.
 
 pub(super) mod chat;
 pub(super) mod completion;
+pub(super) mod message;
+pub(super) mod response;
 
 use std::sync::Arc;
 
@@ -11,13 +13,15 @@ use super::generate::Rendered;
 use crate::{
     TokenId,
     api::{Api, http::caller::Caller},
+    generation::open_reasoning,
+    json::Object,
     tokenizer::Offsets,
     turn::{Asker, Sampling, in_flight},
     wire::{
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
-            generate::{ParseContext, RenderedRequest},
+            generate::{ParseContext, ReasoningParserKwargs, RenderedRequest},
             render::RenderFields,
         },
     },
@@ -75,7 +79,7 @@ impl RenderFields {
     }
 }
 
-/// A chat or text completion that is put into ids, without its prompts.
+/// A request that is put into ids, without its prompts.
 struct Rendering {
     caller: Caller,
     own: RenderFields,
@@ -88,6 +92,8 @@ struct Rendering {
     stream_options: Option<StreamOptions>,
     /// What to know of a chat to read its answer.
     parse_context: Option<ParseContext>,
+    /// The variables of the template; `None` for a text completion.
+    variables: Option<Object>,
 }
 
 impl Rendering {
@@ -101,13 +107,18 @@ impl Rendering {
     ) -> Result<RenderedRequest, ApiError> {
         let asker = Asker { client: self.caller.client, session: None };
         let prepared = api.turns.prepare_ids(asker, token_ids, sampling, Vec::new()).await?;
+        let structured_outputs = self.own.structured_outputs();
+        if sampling.is_constrained() && structured_outputs.is_none() {
+            let message = "tools that are `strict` cannot be rendered: ask for the answer itself";
+            return Err(ApiError::invalid("tools", message));
+        }
         let params = Rendered {
             fields: &self.fields,
             sampling,
             max_tokens: prepared.params().max_tokens,
             logprobs: self.logprobs,
             stream: self.stream,
-            structured_outputs: self.own.structured_outputs(),
+            structured_outputs,
         };
         let shows_offsets = self.own.return_token_offsets == Some(true);
         Ok(RenderedRequest {
@@ -119,11 +130,23 @@ impl Rendering {
             stream: self.stream,
             stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
             parse_context: self.parse_context.clone(),
+            reasoning_ended: sampling
+                .text
+                .format
+                .reasoning
+                .map(|format| open_reasoning(Some(format), api.turns.tokenizer(), token_ids).is_none()),
+            reasoning_parser_kwargs: self.reasoning_parser_kwargs(api),
             return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),
             ..RenderedRequest::default()
         })
+    }
+
+    /// Returns what decides whether the model thinks, on a server that reads thoughts.
+    fn reasoning_parser_kwargs(&self, api: &Api) -> Option<ReasoningParserKwargs> {
+        api.turns.policies.tools.reasoning?;
+        Some(ReasoningParserKwargs { chat_template_kwargs: self.variables.clone()? })
     }
 }
 

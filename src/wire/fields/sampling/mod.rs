@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{repetition::RepetitionFields, structured::StructuredFields, thinking_budget::refuse_thinking_budget};
+use super::{repetition::RepetitionFields, structured::StructuredFields};
 use crate::wire::error::ApiError;
 
 /// A request may have at most this many sequences (vLLM: `VLLM_MAX_N_SEQUENCES`).
@@ -85,6 +85,9 @@ pub struct SamplingFields {
     pub truncate_prompt_tokens: Option<i64>,
     /// Which end of the prompt is cut off: `left` (the default) or `right`.
     pub truncation_side: Option<TruncationSide>,
+    /// After this many tokens of thoughts their end is forced; -1 is the same as none. Needs `--reasoning-parser`.
+    #[schema(value_type = Option<i64>)]
+    pub thinking_token_budget: Option<Value>,
     /// End a generation that goes round in circles.
     pub repetition_detection: Option<RepetitionFields>,
     /// Tokens of a chunk in the middle of a stream; the server's `--stream-interval` is the least.
@@ -99,7 +102,6 @@ pub struct SamplingFields {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct RefusedFields {
     use_beam_search: Option<Value>,
-    thinking_token_budget: Option<Value>,
     logits_processors: Option<Value>,
 }
 
@@ -107,7 +109,6 @@ impl RefusedFields {
     /// Refuses the fields that are set.
     pub fn check(&self) -> Result<(), ApiError> {
         let fields = [("use_beam_search", &self.use_beam_search), ("logits_processors", &self.logits_processors)];
-        refuse_thinking_budget(self.thinking_token_budget.as_ref())?;
         let set = |value: &Option<Value>| !matches!(value, None | Some(Value::Null | Value::Bool(false)));
         match fields.into_iter().find(|(_, value)| set(value)) {
             Some((name, _)) => Err(refuse(name)),

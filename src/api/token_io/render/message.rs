@@ -1,0 +1,102 @@
+//! `POST /v1/messages/render`: turns a conversation in Anthropic's dialect into a request in token ids.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use serde_json::{json, value::RawValue};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{RenderFields, Rendering, chat};
+use crate::{
+    api::{
+        Api,
+        http::{caller::Caller, json_body::JsonBody},
+        messages::{
+            error::{MessagesError, MessagesErrorBody},
+            request::MessagesTurn,
+        },
+    },
+    turn::Turn,
+    wire::{
+        answer::token_continuity::TokenContinuity, body::parse, error::ApiError, messages::types::MessagesRequest,
+        token_io::generate::RenderedRequest,
+    },
+};
+
+pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(render_message))
+}
+
+/// Puts a conversation in Anthropic's dialect into ids.
+///
+/// The answer is what `/inference/v1/generate` takes. Ids on messages are continued as in `/v1/messages`.
+#[utoipa::path(
+    post,
+    path = "/v1/messages/render",
+    tag = "tokens",
+    request_body = MessagesRequest,
+    responses(
+        (status = 200, description = "The request in ids", body = RenderedRequest),
+        (status = 400, body = MessagesErrorBody),
+    )
+)]
+async fn render_message(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    body: Result<JsonBody<Box<RawValue>>, ApiError>,
+) -> Result<Response, MessagesError> {
+    let JsonBody(body) = body?;
+    Ok(render(&api, caller, &body).await?)
+}
+
+async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Response, ApiError> {
+    let request: MessagesRequest = parse(body.get().as_bytes())?;
+    let own = as_of_a_chat(parse(body.get().as_bytes())?, &request);
+    own.check()?;
+    let mut rendering = Rendering {
+        caller,
+        own,
+        fields: request.sampling.clone(),
+        logprobs: None,
+        model: Some(request.model.clone()),
+        stream: request.stream.unwrap_or(false),
+        stream_options: None,
+        parse_context: None,
+        variables: None,
+    };
+    let MessagesTurn { id, turn, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
+    let Turn { prompt, mut sampling, .. } = turn;
+    rendering.own.tools = prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
+    let history = chat::calls(&prompt.prompt.messages);
+    let variables = prompt.prompt.template_variables();
+    rendering.parse_context = Some(rendering.own.parse_context(variables.clone(), history));
+    rendering.variables = Some(variables);
+    let prompt = api.turns.prompt(prompt).await?;
+    let answer = rendering.request(api, id, &prompt.token_ids, &mut sampling).await?;
+    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+}
+
+/// Puts the fields that a chat has in another form into that form.
+fn as_of_a_chat(sent: RenderFields, request: &MessagesRequest) -> RenderFields {
+    let has_tools = request.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+    let choice = request.tool_choice.as_ref();
+    let format = request.output_config.as_ref().and_then(|config| config.format.as_ref());
+    let schema = format.or(request.output_format.as_ref()).and_then(|format| format.schema.as_ref());
+    RenderFields {
+        tool_choice: choice.and_then(|choice| match choice.kind.as_str() {
+            "any" | "tool" => Some(json!("required")),
+            kind => has_tools.then(|| json!(kind)),
+        }),
+        parallel_tool_calls: choice.and_then(|choice| choice.disable_parallel_tool_use).map(|disabled| !disabled),
+        tools: None,
+        include_reasoning: None,
+        response_format: schema
+            .map(|schema| json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
+            .or(sent.response_format),
+        ..sent
+    }
+}

@@ -1,0 +1,88 @@
+//! `POST /v1/responses/render`: turns a response that could be generated into a request in token ids.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json, value::RawValue};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{RenderFields, Rendering};
+use crate::{
+    api::{
+        Api,
+        http::{caller::Caller, json_body::JsonBody},
+        responses::request::ResponseTurn,
+    },
+    turn::Turn,
+    wire::{
+        answer::token_continuity::TokenContinuity,
+        body::parse,
+        error::ApiError,
+        responses::types::{ResponsesRequest, TextFormat},
+        token_io::generate::RenderedRequest,
+    },
+};
+
+pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
+    OpenApiRouter::new().routes(routes!(render_response))
+}
+
+/// Puts a response that could be generated into ids.
+///
+/// The answer is what `/inference/v1/generate` takes. Ids on items, and those of `previous_response_id`, are continued as
+/// in `/v1/responses`. Nothing is stored.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/render",
+    tag = "tokens",
+    request_body = ResponsesRequest,
+    responses(
+        (status = 200, description = "The request in ids", body = RenderedRequest),
+    )
+)]
+async fn render_response(
+    State(api): State<Arc<Api>>,
+    caller: Caller,
+    JsonBody(body): JsonBody<Box<RawValue>>,
+) -> Result<Response, ApiError> {
+    let request: ResponsesRequest = parse(body.get().as_bytes())?;
+    let own = as_of_a_chat(parse(body.get().as_bytes())?, &request)?;
+    own.check()?;
+    let included = request.include.iter().flatten().any(|included| included == "message.output_text.logprobs");
+    let mut rendering = Rendering {
+        caller,
+        own,
+        fields: request.sampling.clone(),
+        logprobs: included.then(|| request.top_logprobs.unwrap_or(0)),
+        model: request.model.clone(),
+        stream: request.stream.unwrap_or(false),
+        stream_options: None,
+        parse_context: None,
+        variables: None,
+    };
+    let turn = ResponseTurn::rendered(request, &rendering.caller, &api).await?;
+    let (id, named_here) = (turn.id().to_owned(), turn.names_of_items());
+    let Turn { prompt, mut sampling, .. } = turn.turn;
+    rendering.variables = Some(prompt.prompt.template_variables());
+    let prompt = api.turns.prompt(prompt).await.map_err(|error| named_here(error.into()))?;
+    let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await.map_err(named_here)?;
+    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+}
+
+/// Puts the fields that a chat has in another form into that form.
+fn as_of_a_chat(sent: RenderFields, request: &ResponsesRequest) -> Result<RenderFields, ApiError> {
+    let format = request.text.as_ref().and_then(|text| text.format.as_ref());
+    Ok(RenderFields { response_format: format.map(response_format).transpose()?, ..sent })
+}
+
+fn response_format(format: &TextFormat) -> Result<Value, ApiError> {
+    let schema = format.schema.as_ref().map(|schema| serde_json::from_str::<Value>(&schema.to_json_string()));
+    let schema = schema
+        .transpose()
+        .map_err(|error| ApiError::invalid("text.format.schema", format!("not a JSON schema: {error}")))?;
+    Ok(json!({ "type": format.kind, "json_schema": { "schema": schema } }))
+}
