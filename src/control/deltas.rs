@@ -19,8 +19,10 @@ use crate::{
 const PART_BYTES: usize = 256 << 20;
 
 /// Where an update gets its weights from.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum Source {
+    /// Tensors that are in memory.
+    Tensors(Vec<WeightTensor>),
     /// A file or directory of safetensors.
     Checkpoint(PathBuf),
     /// Deltas, which lead to a version.
@@ -55,28 +57,35 @@ impl Control {
     }
 
     /// Brings the directory `local` up to a version whose deltas are in `published`: it is enough to know that all of
-    /// them are there and whole. An update from `local` then applies them to the weights that are there.
+    /// them are there and whole. The next update from `local` then applies them to the weights that are there; those
+    /// after it take `local` for what is in it.
     ///
     /// # Errors
     ///
     /// If a delta is missing or damaged.
     pub async fn pull(&self, local: PathBuf, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let mut state = self.state.lock().await;
-        let (from, directory) = (state.trained, published.clone());
-        blocking(move || chain(&directory, from, version).map(|_| ())).await?;
+        versions(&state, published.clone(), version).await?;
         state.pulled.insert(local, (published, version));
         Ok(())
     }
 
-    /// Applies the deltas that lead to a version, within an update in phases.
+    /// Looks whether all deltas that lead to a version are there and whole.
     ///
     /// # Errors
     ///
-    /// If no update is active, or a delta is missing, damaged or made for other weights.
-    pub async fn write_version(&self, published: PathBuf, version: u64) -> Result<Written, ControlError> {
-        self.pull(published.clone(), published.clone(), version).await?;
-        self.write_weights(NewWeights::Path(published)).await
+    /// If a delta is missing or damaged.
+    pub async fn check_version(&self, published: PathBuf, version: u64) -> Result<(), ControlError> {
+        let state = self.state.lock().await;
+        versions(&state, published, version).await?;
+        Ok(())
     }
+}
+
+/// Finds the deltas that lead from the weights that are there to a version.
+pub(super) async fn versions(state: &State, published: PathBuf, version: u64) -> Result<Source, UpdateError> {
+    let from = state.trained;
+    blocking(move || chain(&published, from, version)).await
 }
 
 /// The directory and version of a path that is a delta.
@@ -110,6 +119,7 @@ impl Source {
     /// The number that a trainer gives to the weights, where it says one.
     pub(super) fn version(&self) -> Option<u64> {
         match self {
+            Self::Tensors(_) => None,
             Self::Checkpoint(path) => {
                 let name = path.file_name()?.to_str()?;
                 name.strip_prefix("weight_v").or_else(|| name.strip_prefix("step_"))?.parse().ok()
@@ -119,18 +129,19 @@ impl Source {
     }
 
     /// Writes the weights, in an update that was begun.
-    pub(super) async fn write(&self, engine: &dyn EngineControl) -> Result<Written, UpdateError> {
+    pub(super) async fn write(self, engine: &dyn EngineControl) -> Result<Written, UpdateError> {
         let chain = match self {
-            Self::Checkpoint(path) => return engine.write_weights(NewWeights::Path(path.clone())).await,
+            Self::Tensors(tensors) => return engine.write_weights(NewWeights::Tensors(tensors)).await,
+            Self::Checkpoint(path) => return engine.write_weights(NewWeights::Path(path)).await,
             Self::Deltas(chain, _) => chain,
         };
         let mut all = match chain.start() {
             Start::Current => Written::default(),
             Start::Checkpoint(path) => engine.write_weights(NewWeights::Path(path.clone())).await?,
         };
-        for names in parts(&engine.tensors(), chain)? {
+        for names in parts(&engine.tensors(), &chain)? {
             let held = read(engine, names).await?;
-            let chain = Arc::clone(chain);
+            let chain = Arc::clone(&chain);
             let changed = blocking(move || held.into_iter().map(|tensor| changed(&chain, &tensor)).collect()).await?;
             let written = engine.write_weights(NewWeights::Tensors(changed)).await?;
             all.tensors += written.tensors;
