@@ -72,10 +72,13 @@ impl<B: Backend> Executor<B> {
         *held || *without_cache || update.is_some() || self.model.lacking() > 0
     }
 
-    /// The weights that compute a sequence's next token.
-    pub(super) fn weights_of(&self, id: SequenceId) -> WeightsInUse {
+    /// The weights that compute a sequence's next token, unless its reader was told of them.
+    pub(super) fn untold_weights(&self, id: SequenceId) -> Option<WeightsInUse> {
         let Standing { weights, reuses, .. } = &self.standing;
-        WeightsInUse { version: Arc::clone(weights), reuse_older_keys: *reuses && self.scheduler.reuses_older_keys(id) }
+        let reuse_older_keys = *reuses && self.scheduler.reuses_older_keys(id);
+        let told = self.active.get(&id)?.told.as_ref();
+        let is_told = told.is_some_and(|told| told.reuse_older_keys == reuse_older_keys && told.version == *weights);
+        (!is_told).then(|| WeightsInUse { version: Arc::clone(weights), reuse_older_keys })
     }
 
     fn publish(&mut self, weights: WeightVersion) -> Arc<WeightVersion> {
