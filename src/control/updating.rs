@@ -172,7 +172,7 @@ impl Control {
     pub async fn write_weights(&self, weights: NewWeights) -> Result<Written, ControlError> {
         let mut state = self.updating().await?;
         let source = match weights {
-            NewWeights::Tensors(tensors) => Ok(Source::Tensors(tensors)),
+            NewWeights::Tensors(_) | NewWeights::Changes(_) => Ok(Source::Given(weights)),
             NewWeights::Path(path) => {
                 let source = self.source(&state, path.clone()).await;
                 // As in an update in one call, what was pulled counts for one part.
