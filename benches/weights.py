@@ -3,7 +3,8 @@
     python3 benches/weights.py --tito target/release/tito --model DIR [--rounds 5]
 
 DIR is a model in bf16 or f32 with one file of safetensors; it needs numpy and zstandard. Every row is the median of the rounds. What reading
-the same files takes alone, by the same number of threads, stands beside it, and so does a restart of the server.
+the same files takes alone, by the same number of threads, stands beside it, and so does a restart of the server. Beside the time
+stands what the server's threads took of the processor in a round: on a machine that does other things too, it says more.
 """
 
 import argparse
@@ -90,12 +91,18 @@ def timed(work):
     return time.perf_counter() - start
 
 
-def rounds(arguments, before, work):
-    times = []
+def processor_seconds(server):
+    """What all threads of a process took until now, in programs and in the system."""
+    fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rounds(arguments, server, work):
+    """The median of the time, and the mean of the processor's."""
+    times, before = [], processor_seconds(server)
     for number in range(arguments.rounds):
-        before(number)
         times.append(timed(lambda number=number: (work(number), first_token())))
-    return statistics.median(times)
+    return statistics.median(times), (processor_seconds(server) - before) / arguments.rounds
 
 
 def main():
@@ -111,12 +118,11 @@ def main():
     try:
         shutil.copy(source, root / "model.safetensors")
         file = root / "model.safetensors"
-        nothing = lambda number: None  # noqa: E731
         alone = statistics.median(timed(lambda: read_alone(file)) for _ in range(arguments.rounds))
-        full = rounds(arguments, nothing, lambda n: call("/update_weights", {"weight_dir": str(root)}))
+        full = rounds(arguments, server, lambda n: call("/update_weights", {"weight_dir": str(root)}))
         body = file.read_bytes()
         stream = rounds(
-            arguments, nothing, lambda n: call("/update_weights", body, "application/octet-stream")
+            arguments, server, lambda n: call("/update_weights", body, "application/octet-stream")
         )
         old, random, versions, sizes = tensors_of(file), np.random.default_rng(0), [], []
         call("/update_weights", {"weight_dir": str(root), "weight_version": "0"})
@@ -126,7 +132,7 @@ def main():
             versions.append(root / "deltas" / f"weight_v{number + 1:06d}")
             sizes.append(sum(part.stat().st_size for part in versions[-1].iterdir()))
             old = new
-        delta = rounds(arguments, nothing, lambda n: call("/update_weights", {"weight_dir": str(versions[n])}))
+        delta = rounds(arguments, server, lambda n: call("/update_weights", {"weight_dir": str(versions[n])}))
         token = statistics.median(timed(first_token) for _ in range(arguments.rounds))
         server.kill()
         server.wait()
@@ -139,12 +145,14 @@ def main():
             server.kill()
             server.wait()
         print(f"{megabytes:.0f} MB of weights; a token alone takes {token * 1e3:.0f} ms")
-        print("| | ms | MB/s | of reading alone |\n|---|---:|---:|---:|")
-        rows = [("reading the file alone", alone), ("a directory", full), ("a stream", stream)]
+        print("| | ms | MB/s | of reading alone | processor, ms |\n|---|---:|---:|---:|---:|")
+        rows = [("reading the file alone", (alone, None)), ("a directory", full), ("a stream", stream)]
         rows += [(f"a delta, 1 number in 100 ({statistics.median(sizes) / 1e6:.0f} MB)", delta)]
-        rows += [("a restart", statistics.median(restarts))]
-        for name, seconds in rows:
-            print(f"| {name} | {seconds * 1e3:.0f} | {megabytes / seconds:.0f} | {alone / seconds * 100:.0f} % |")
+        rows += [("a restart", (statistics.median(restarts), None))]
+        for name, (seconds, processor) in rows:
+            took = "" if processor is None else f"{processor * 1e3:.0f}"
+            speed, share = f"{megabytes / seconds:.0f}", f"{alone / seconds * 100:.0f} %"
+            print(f"| {name} | {seconds * 1e3:.0f} | {speed} | {share} | {took} |")
     finally:
         server.kill()
         shutil.rmtree(root)

@@ -151,7 +151,7 @@ async fn fetch(State(admin): State<Shared>, RequiredFields(fields): RequiredFiel
     let Some((directory, version)) = published(&fields)? else {
         return Err(AdminError::field("body.target_version", "'target_version' is required"));
     };
-    admin.call(|control| async move { control.pull(directory.clone(), directory, version).await }).await?;
+    admin.call(|control| async move { control.check_version(directory, version).await }).await?;
     let one = json!({ "status": "ok", "target_version": version, "stats": {} });
     Ok(answer(json!({ "status": "ok", "result": [one] })))
 }

@@ -1,14 +1,20 @@
 //! Checksums of the weights, by which a trainer and a server compare what they have.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
-
-use super::{Control, ControlError};
-use crate::{
-    engine::{TensorInfo, Visit},
-    weights::checksum::{Checksum, TensorHasher},
+use super::{
+    Control, ControlError,
+    reading::{blocking, on_all_cores, parts, read},
 };
+use crate::{
+    engine::{EngineError, WeightTensor},
+    weights::checksum::Checksum,
+};
+
+fn summed(tensor: WeightTensor) -> (String, Checksum) {
+    let sum = Checksum::of_tensor(&tensor);
+    (tensor.name, sum)
+}
 
 impl Control {
     /// Returns the checksum of every tensor, by name: of its name, type, shape and bytes as the engine holds them.
@@ -20,18 +26,15 @@ impl Control {
         let engine = self.of_engine("read its weights")?;
         if engine.lacking() > 0 {
             let missing = engine.lacking();
-            return Err(crate::engine::EngineError::WithoutWeights { missing }.into());
+            return Err(EngineError::WithoutWeights { missing }.into());
         }
-        let names = engine.tensors().iter().map(|tensor| tensor.name.clone()).collect();
-        let sums = Arc::new(Mutex::new(BTreeMap::new()));
-        let kept = Arc::clone(&sums);
-        let visit: Visit = Box::new(move |tensor: &TensorInfo, bytes: &[u8]| {
-            let mut hasher = TensorHasher::new(&tensor.name, tensor.dtype, &tensor.shape);
-            hasher.update(bytes);
-            kept.lock().insert(tensor.name.clone(), hasher.finish());
-        });
-        engine.read_weights(names, visit).await?;
-        let sums = std::mem::take(&mut *sums.lock());
+        let tensors = engine.tensors();
+        let names = tensors.iter().map(|tensor| tensor.name.as_str());
+        let mut sums = BTreeMap::new();
+        for names in parts(&tensors, names).map_err(|name| EngineError::Failed(format!("there is no tensor {name}")))? {
+            let held = read(engine, names).await?;
+            sums.extend(blocking(move || on_all_cores(held, |tensor| Ok(summed(tensor)))).await?);
+        }
         Ok(sums)
     }
 }

@@ -16,6 +16,7 @@ mod checksums;
 mod deltas;
 mod meters;
 mod pausing;
+mod reading;
 mod sleeping;
 mod streaming;
 mod updating;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Control, ControlError, State};
+use super::{Control, ControlError};
 
 /// What becomes of requests that run, as in vLLM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +88,8 @@ impl Control {
     /// If the engine has failed.
     pub async fn resume(&self) -> Result<(), ControlError> {
         let mut state = self.state.lock().await;
-        let state: &mut State = &mut state;
         state.paused = None;
         state.begin();
-        self.settle(state).await
+        self.settle(&state).await
     }
 }

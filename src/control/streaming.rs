@@ -7,9 +7,12 @@ use futures::{Stream, StreamExt};
 
 use super::{Control, ControlError, Updated};
 use crate::{
-    engine::{NewWeights, TensorInfo, UpdateError, Written},
+    engine::{NewWeights, TensorInfo, UpdateError, WeightTensor},
     weights::{Header, SafetensorsStream},
 };
+
+/// Tensors of about so many bytes are written at a time, while the next ones come.
+const BATCH_BYTES: usize = 32 << 20;
 
 fn refused(reason: impl Display) -> ControlError {
     UpdateError::Refused(format!("{reason}; the old weights were put back")).into()
@@ -26,7 +29,7 @@ fn promised(header: &Header) -> Result<Vec<TensorInfo>, String> {
 
 impl Control {
     /// Replaces weights by those of a file of safetensors that comes in pieces: names, shapes and types are checked
-    /// before the first tensor is written, and each tensor is written as soon as it is whole. Within an update in phases,
+    /// before the first tensor is written, and tensors are written while others come. Within an update in phases,
     /// this is a part of it, and nothing is answered; else it is an update of its own.
     ///
     /// # Errors
@@ -42,8 +45,8 @@ impl Control {
             self.start_update().await?;
         }
         match self.write_stream(pieces).await {
-            Ok(_) if is_part => Ok(None),
-            Ok(_) => self.finish_update(label).await.map(Some),
+            Ok(()) if is_part => Ok(None),
+            Ok(()) => self.finish_update(label).await.map(Some),
             Err(error) => {
                 self.cancel_update(None).await?;
                 Err(error)
@@ -51,28 +54,44 @@ impl Control {
         }
     }
 
+    /// Writes what has come while the next comes.
     async fn write_stream<E: Display>(
         &self,
-        mut pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
-    ) -> Result<Written, ControlError> {
-        let (mut stream, mut is_checked, mut all) = (SafetensorsStream::new(), false, Written::default());
-        loop {
+        pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    ) -> Result<(), ControlError> {
+        let (mut stream, mut pieces) = (SafetensorsStream::new(), pieces.fuse());
+        let mut batch = self.next_batch(&mut stream, &mut pieces).await?;
+        while !batch.is_empty() {
+            let write = self.write_weights(NewWeights::Tensors(batch));
+            // A write that fails ends this at once. One that is under way is awaited, whatever comes.
+            let receive = async { Ok(self.next_batch(&mut stream, &mut pieces).await) };
+            let (_, next) = futures::future::try_join(write, receive).await?;
+            batch = next?;
+        }
+        stream.finish().map_err(refused)
+    }
+
+    /// The next tensors: so many that it is worth to write them in one go, and none after the last ones. What the stream
+    /// is to bring is checked as soon as it is known.
+    async fn next_batch<E: Display>(
+        &self,
+        stream: &mut SafetensorsStream,
+        pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
+    ) -> Result<Vec<WeightTensor>, ControlError> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while bytes < BATCH_BYTES {
             let next = tokio::time::timeout(self.policy.update_timeout, pieces.next());
             let next = next.await.map_err(|_| refused("nothing more of the stream came for too long"))?;
             let Some(piece) = next else { break };
             let piece = piece.map_err(|error| refused(format_args!("the stream broke off: {error}")))?;
+            let is_checked = stream.header().is_some();
             let tensors = stream.push(piece).map_err(refused)?;
             if !is_checked && let Some(header) = stream.header() {
                 self.check_weights(promised(header).map_err(refused)?).await?;
-                is_checked = true;
             }
-            if !tensors.is_empty() {
-                let written = self.write_weights(NewWeights::Tensors(tensors)).await?;
-                all.tensors += written.tensors;
-                all.bytes += written.bytes;
-            }
+            bytes += tensors.iter().map(|tensor| tensor.bytes.len()).sum::<usize>();
+            batch.extend(tensors);
         }
-        stream.finish().map_err(refused)?;
-        Ok(all)
+        Ok(batch)
     }
 }

@@ -4,7 +4,10 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Control, ControlError, State};
+use super::{
+    Control, ControlError, State,
+    deltas::{Source, versions},
+};
 use crate::engine::{NewWeights, TensorInfo, UpdateError, WeightVersion, Written};
 
 /// An update in phases that was begun and is not finished.
@@ -62,9 +65,12 @@ impl Control {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.idle().await?;
         let begun = Instant::now();
-        let source = self.source(&state, path).await?;
-        let label = label.or_else(|| source.version().map(|version| version.to_string().into()));
+        let source = self.source(&state, path.clone()).await.inspect_err(|_| _ = state.pulled.remove(&path))?;
+        let trained = source.version();
+        let label = label.or_else(|| trained.map(|version| version.to_string().into()));
         engine.begin_update(self.policy.undo).await?;
+        // What was pulled counts for this update, also where it fails: whatever is in the directory afterwards is new.
+        state.pulled.remove(&path);
         self.show_update(true);
         let outcome: Result<_, UpdateError> = async {
             let written = source.write(engine).await?;
@@ -82,7 +88,7 @@ impl Control {
                 return Err(error.into());
             }
         };
-        state.trained = source.version().or_else(|| version.label.parse().ok());
+        state.trained = trained.or_else(|| version.label.parse().ok());
         Ok(self.updated(version, written, begun))
     }
 
@@ -164,17 +170,50 @@ impl Control {
     ///
     /// If no update is active, or the weights cannot be used.
     pub async fn write_weights(&self, weights: NewWeights) -> Result<Written, ControlError> {
+        let mut state = self.updating().await?;
+        let source = match weights {
+            NewWeights::Tensors(_) | NewWeights::Changes(_) => Ok(Source::Given(weights)),
+            NewWeights::Path(path) => {
+                let source = self.source(&state, path.clone()).await;
+                // As in an update in one call, what was pulled counts for one part.
+                state.pulled.remove(&path);
+                source
+            }
+        };
+        self.write_part(&mut state, source).await
+    }
+
+    /// Applies the deltas that lead to a version, within an update in phases. An error ends the update, with the old
+    /// weights put back.
+    ///
+    /// # Errors
+    ///
+    /// If no update is active, or a delta is missing, damaged or made for other weights.
+    pub async fn write_version(&self, published: PathBuf, version: u64) -> Result<Written, ControlError> {
+        let mut state = self.updating().await?;
+        let source = versions(&state, published, version).await;
+        self.write_part(&mut state, source).await
+    }
+
+    /// Waits for the calls before, and refuses while no update in phases is active.
+    async fn updating(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
+        self.of_engine(WHAT)?;
+        let state = self.state.lock().await;
+        if state.update.is_some() { Ok(state) } else { Err(NOT_STARTED) }
+    }
+
+    async fn write_part(
+        &self,
+        state: &mut State,
+        source: Result<Source, UpdateError>,
+    ) -> Result<Written, ControlError> {
         let engine = self.of_engine(WHAT)?;
-        let mut state = self.state.lock().await;
-        if state.update.is_none() {
-            return Err(NOT_STARTED);
-        }
-        let (outcome, trained) = match weights {
-            NewWeights::Tensors(_) => (engine.write_weights(weights).await, None),
-            NewWeights::Path(path) => match self.source(&state, path).await {
-                Ok(source) => (source.write(engine).await, source.version()),
-                Err(error) => (Err(error), None),
-            },
+        let (outcome, trained) = match source {
+            Ok(source) => {
+                let trained = source.version();
+                (source.write(engine).await, trained)
+            }
+            Err(error) => (Err(error), None),
         };
         if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
             (phase.last, phase.trained) = (Instant::now(), trained);

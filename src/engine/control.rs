@@ -6,7 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
 
-use super::{EngineError, WeightDtype, WeightTensor};
+use super::{EngineError, TensorChanges, WeightDtype, WeightTensor};
 
 /// The weights that computed a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub enum NewWeights {
     Path(PathBuf),
     /// In memory.
     Tensors(Vec<WeightTensor>),
+    /// In memory, some numbers of tensors in the types in which the engine holds them.
+    Changes(Vec<TensorChanges>),
 }
 
 /// What an update has written so far.
@@ -116,8 +118,8 @@ pub enum UpdateError {
     Engine(#[from] EngineError),
 }
 
-/// Looks at tensors, one after the other: what they are, and their bytes, little-endian and row-major.
-pub type Visit = Box<dyn FnMut(&TensorInfo, &[u8]) + Send>;
+/// Takes tensors, one after the other: what they are, and their bytes, little-endian and row-major.
+pub type Visit = Box<dyn FnMut(&TensorInfo, Vec<u8>) + Send>;
 
 /// The answer of an engine's thread.
 pub type Answer<'a, T, E = EngineError> = BoxFuture<'a, Result<T, E>>;

@@ -37,7 +37,7 @@ pub use self::{
 use crate::{TokenId, sampling::SampleError};
 pub use crate::{
     sampling::{Candidates, FinishReason, SampledToken, SamplingParams, ValidSamplingParams},
-    weights::{WeightDtype, WeightTensor},
+    weights::{TensorChanges, WeightDtype, WeightTensor},
 };
 
 /// One sequence to generate.

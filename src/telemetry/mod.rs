@@ -20,7 +20,10 @@ use registry::Registry;
 pub fn init_logging(filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)?;
     let terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal).init();
+    // A line that cannot be written, as on a disk that is full, is lost. Told of it on standard error, where it cannot be
+    // written either, whatever logged it would panic.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
+    log.with_ansi(terminal).init();
     Ok(())
 }
 

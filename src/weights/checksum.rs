@@ -26,9 +26,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::WeightDtype;
-#[cfg(test)]
-use super::WeightTensor;
+use super::{WeightDtype, WeightTensor};
 
 /// A checksum of a tensor or of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +34,6 @@ pub struct Checksum([u8; 32]);
 
 impl Checksum {
     /// Of a tensor that is in memory.
-    #[cfg(test)]
     pub fn of_tensor(tensor: &WeightTensor) -> Self {
         let mut hasher = TensorHasher::new(&tensor.name, tensor.dtype, &tensor.shape);
         hasher.update(&tensor.bytes);

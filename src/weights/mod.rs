@@ -16,5 +16,5 @@ pub use self::{
     file::{FileError, SafetensorsFile},
     header::{Header, HeaderTensor, MOST_HEADER_BYTES},
     stream::SafetensorsStream,
-    tensor::{Layout, WeightDtype, WeightTensor},
+    tensor::{Layout, TensorChanges, WeightDtype, WeightTensor},
 };

@@ -5,15 +5,20 @@ external.py and server_control.py, in the order of slime/ray/actor_group.py (com
 """
 
 import concurrent.futures
+import json
+import os
+import pathlib
 import time
 import types
 import urllib.parse
 
+import numpy as np
 import pytest
 import requests
 
 import deltas
 import frameworks
+from conftest import Server
 from control import LONG, Running, Trained, prompt
 
 PACKAGES = ["miles", "miles.backends", "miles.backends.sglang_utils", "miles.ray", "miles.utils"]
@@ -167,6 +172,36 @@ def test_a_delta_that_is_damaged_is_refused_and_leaves_the_old_weights(trained):
     # It is found when the files are looked at, or at the latest when they are applied.
     assert [answer.status_code for answer in answers] in ([200, 400], [400, 400])
     trained.check(trained.complete(prompt(1)), "base")
+
+
+def test_a_delta_of_a_few_numbers_leads_to_the_checkpoint_of_its_version(tmp_path):
+    """In bf16, and in f32, of the real model: tensors that share a matrix, embeddings that are the head too, and norms."""
+    model = pathlib.Path(os.environ["TITO_TEST_MODEL"])
+    data = np.fromfile(model / "model.safetensors", "u1")
+    begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    header = json.loads(data[8:begin].tobytes())
+    header.pop("__metadata__", None)
+    places = {name: slice(*(begin + offset for offset in entry["data_offsets"])) for name, entry in header.items()}
+    new, numbers = data.copy(), np.random.default_rng(0)
+    for place in places.values():
+        picks = numbers.choice((place.stop - place.start) // 2, (place.stop - place.start) // 400 + 1, replace=False)
+        new[place][2 * picks] ^= 1
+    (tmp_path / "new").mkdir()
+    new.tofile(tmp_path / "new" / "model.safetensors")
+    before, after = ({name: whole[place] for name, place in places.items()} for whole in (data, new))
+    deltas.publish_slime(tmp_path, 1, before, after)
+    for dtype in ("bfloat16", "float32"):
+        server = Server("--dtype", dtype, "--admin-on-main-port", "--insecure-admin")
+
+        def update(directory, server=server):
+            server.post("/update_weights", weight_dir=str(directory))
+            return server.post("/weight_checker", action="checksum")["checksums"]
+
+        by_delta = update(tmp_path / "weight_v000001")
+        by_checkpoint = update(tmp_path / "new")
+        assert by_delta == by_checkpoint
+        assert not set(by_delta.items()) & set(update(model).items())
+        server.stop()
 
 
 def test_slimes_pause_ends_what_runs_and_has_others_wait(trained):

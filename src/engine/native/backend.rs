@@ -143,12 +143,28 @@ pub(crate) trait Backend: Send + 'static {
     fn matrix_bytes(&self, matrix: &Self::Matrix) -> u64;
     /// Copies a matrix.
     fn save(&mut self, matrix: &Self::Matrix) -> Result<Self::Saved, NoRoom>;
+    /// Keeps what a matrix holds, all rows of which are about to be overwritten: it may hold anything afterwards.
+    fn set_aside(&mut self, matrix: &mut Self::Matrix) -> Result<Self::Saved, NoRoom> {
+        self.save(matrix)
+    }
     /// Overwrites a matrix with a copy of it.
     fn put_back(&mut self, matrix: &mut Self::Matrix, saved: Self::Saved) -> Result<(), NoRoom>;
-    /// Some rows of a matrix, one after the other, widened.
-    fn read_rows(&mut self, matrix: &Self::Matrix, rows: Range<usize>) -> Result<Vec<f32>, NoRoom>;
+    /// Reads some rows of a matrix, one after the other, little-endian in the [type](Self::dtype) of matrices.
+    fn read_rows(&mut self, matrix: &Self::Matrix, rows: Range<usize>, out: &mut [u8]) -> Result<(), NoRoom>;
+    /// Whether numbers of a matrix whose rows were [written](Self::write_rows) can be [exchanged](Self::exchange).
+    fn exchanges(&self) -> bool {
+        false
+    }
+    /// Exchanges numbers of a matrix, little-endian in the [type](Self::dtype) of matrices, with those that are given. The
+    /// places ascend, and are counted row by row from the beginning of row `first` on. `false` where this backend cannot
+    /// reach single numbers; nothing has changed then.
+    fn exchange(&mut self, _matrix: &mut Self::Matrix, _first: usize, _places: &[u32], _numbers: &mut [u8]) -> bool {
+        false
+    }
     /// The numbers of a vector.
     fn read_vector(&self, vector: &Self::Vector) -> Vec<f32>;
+    /// The bytes that a copy of a vector takes.
+    fn vector_bytes(&self, vector: &Self::Vector) -> u64;
     /// An operand without rows.
     fn operand(&self) -> Self::Operand;
     /// A cache with room for `blocks` blocks.

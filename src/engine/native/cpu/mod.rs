@@ -171,21 +171,51 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn set_aside(&mut self, matrix: &mut Matrix) -> Result<Packed, NoRoom> {
+        let empty = Packed::try_zeros(self.precision, matrix.outputs(), matrix.inputs())?;
+        match matrix {
+            Matrix::Packed(packed) => Ok(std::mem::replace(packed, empty)),
+            Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
+        }
+    }
+
     fn put_back(&mut self, matrix: &mut Matrix, saved: Packed) -> Result<(), NoRoom> {
         *matrix = Matrix::Packed(saved);
         Ok(())
     }
 
-    fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>) -> Result<Vec<f32>, NoRoom> {
-        let inputs = matrix.inputs();
-        let mut numbers = self.vector(rows.len() * inputs)?;
-        let mut parts: Vec<(usize, &mut [f32])> = rows.zip(numbers.chunks_exact_mut(inputs.max(1))).collect();
-        self.processor.pool.for_each_mut(&mut parts, &|_, (row, out)| matrix.read_row(*row, out));
-        Ok(numbers)
+    fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>, out: &mut [u8]) -> Result<(), NoRoom> {
+        if let Matrix::Packed(packed) = matrix {
+            packed.read_rows(&mut self.processor.pool, rows, out);
+            return Ok(());
+        }
+        let (inputs, dtype) = (matrix.inputs(), self.dtype());
+        let mut parts: Vec<(usize, &mut [u8])> =
+            rows.zip(out.chunks_exact_mut((inputs * dtype.size()).max(1))).collect();
+        self.processor.pool.for_each_mut(&mut parts, &|_, (row, out)| {
+            let mut numbers = vec![0.0; inputs];
+            matrix.read_row(*row, &mut numbers);
+            dtype.narrow(&numbers, out);
+        });
+        Ok(())
+    }
+
+    fn exchanges(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, matrix: &mut Matrix, first: usize, places: &[u32], numbers: &mut [u8]) -> bool {
+        let Matrix::Packed(packed) = matrix else { return false };
+        packed.exchange(&mut self.processor.pool, first, places, numbers);
+        true
     }
 
     fn read_vector(&self, vector: &Vec<f32>) -> Vec<f32> {
         vector.clone()
+    }
+
+    fn vector_bytes(&self, vector: &Vec<f32>) -> u64 {
+        size_of_val(&vector[..]) as u64
     }
 
     fn operand(&self) -> Operand {

@@ -295,14 +295,23 @@ impl Backend for DeviceBackend {
         Ok(())
     }
 
-    fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>) -> std::result::Result<Vec<f32>, NoRoom> {
-        let part = done(matrix.tensor().narrow(0, rows.start, rows.len()));
-        let part = with_room(part.to_dtype(DType::F32))?;
-        Ok(done(part.flatten_all().and_then(|numbers| numbers.to_vec1())))
+    fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>, out: &mut [u8]) -> std::result::Result<(), NoRoom> {
+        let numbers = done(matrix.tensor().narrow(0, rows.start, rows.len()).and_then(|part| part.flatten_all()));
+        if self.dtype == DType::BF16 {
+            let numbers = done(numbers.to_vec1::<bf16>());
+            out.as_chunks_mut::<2>().0.iter_mut().zip(numbers).for_each(|(two, number)| *two = number.to_le_bytes());
+        } else {
+            self.dtype().narrow(&done(numbers.to_vec1::<f32>()), out);
+        }
+        Ok(())
     }
 
     fn read_vector(&self, vector: &Tensor) -> Vec<f32> {
         done(vector.to_vec1())
+    }
+
+    fn vector_bytes(&self, vector: &Tensor) -> u64 {
+        (vector.elem_count() * DType::F32.size_in_bytes()) as u64
     }
 
     fn operand(&self) -> Buffer {

@@ -14,7 +14,7 @@ use crate::engine::{
         cpu::{CpuBackend, KernelSet, Precision},
         model::{
             Model,
-            tests::{MODELS, TOLERANCE, compare, directory, loaded, logits, model as on_cpu},
+            tests::{MODELS, TOLERANCE, compare, compare_changes, directory, loaded, logits, model as on_cpu},
         },
         tests::Random,
         weights::{Given, SafetensorsFiles, Weights},
@@ -233,6 +233,13 @@ fn a_copied_block_serves_another_sequence() {
     assert_close(&step(&mut model, &batch).0, &whole[32..], 1e-5, "the copy");
 }
 
+#[test]
+fn changed_numbers_are_those_of_whole_tensors() {
+    for (name, dtype) in [("llama", DType::BF16), ("qwen3_moe", DType::F32), ("llama_tied_bias", DType::BF16)] {
+        compare_changes(&mut loaded(name, backend(dtype)));
+    }
+}
+
 fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> Given {
     let bytes: Vec<u8> = (0..shape.iter().product()).flat_map(|place| number(place).to_le_bytes()).collect();
     let tensor =
@@ -242,7 +249,7 @@ fn given(name: &str, shape: &[usize], number: impl Fn(usize) -> f32) -> Given {
 
 fn replace<B: Backend>(model: &mut Model<B>, weights: &dyn Weights) {
     let checked = model.check(weights).unwrap();
-    model.replace(checked, None).unwrap();
+    model.replace(&checked, None).unwrap();
 }
 
 #[test]

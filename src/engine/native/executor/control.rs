@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Executor;
 use crate::{
     engine::{
-        Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError, Visit, WeightVersion, WeightsInUse,
-        Written,
+        Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy, UpdateError, Visit, WeightVersion,
+        WeightsInUse, Written,
         native::{
             backend::{Backend, NoRoom},
             model::Undo,
@@ -65,6 +65,12 @@ fn refused(error: &WeightsError) -> UpdateError {
     UpdateError::Refused(error.to_string())
 }
 
+/// Refuses to keep more than there is memory for.
+fn has_room(needed: u64) -> Result<(), UpdateError> {
+    let available = memory::available().unwrap_or(u64::MAX);
+    if needed > available { Err(UpdateError::NoRoomForUndo { needed, available }) } else { Ok(()) }
+}
+
 impl<B: Backend> Executor<B> {
     /// Whether no step may be computed now.
     pub(super) fn stands_still(&self) -> bool {
@@ -72,10 +78,13 @@ impl<B: Backend> Executor<B> {
         *held || *without_cache || update.is_some() || self.model.lacking() > 0
     }
 
-    /// The weights that compute a sequence's next token.
-    pub(super) fn weights_of(&self, id: SequenceId) -> WeightsInUse {
+    /// The weights that compute a sequence's next token, unless its reader was told of them.
+    pub(super) fn untold_weights(&self, id: SequenceId) -> Option<WeightsInUse> {
         let Standing { weights, reuses, .. } = &self.standing;
-        WeightsInUse { version: Arc::clone(weights), reuse_older_keys: *reuses && self.scheduler.reuses_older_keys(id) }
+        let reuse_older_keys = *reuses && self.scheduler.reuses_older_keys(id);
+        let told = self.active.get(&id)?.told.as_ref();
+        let is_told = told.is_some_and(|told| told.reuse_older_keys == reuse_older_keys && told.version == *weights);
+        (!is_told).then(|| WeightsInUse { version: Arc::clone(weights), reuse_older_keys })
     }
 
     fn publish(&mut self, weights: WeightVersion) -> Arc<WeightVersion> {
@@ -92,15 +101,22 @@ impl<B: Backend> Executor<B> {
         let Some(update) = &mut self.standing.update else { return Err(NOT_STARTED) };
         let checked = self.model.check(weights).map_err(|error| refused(&error))?;
         if let Some(undo) = &update.undo {
-            let needed = self.model.undo_bytes(&checked, undo);
-            let available = memory::available().unwrap_or(u64::MAX);
-            if needed > available {
-                return Err(UpdateError::NoRoomForUndo { needed, available });
-            }
+            has_room(self.model.undo_bytes(&checked, undo))?;
         }
-        let tensors = checked.names().count();
         update.touched = true;
-        let bytes = self.model.replace(checked, update.undo.as_mut()).map_err(|error| refused(&error))?;
+        let bytes = self.model.replace(&checked, update.undo.as_mut()).map_err(|error| refused(&error))?;
+        Ok(Written { tensors: checked.len(), bytes })
+    }
+
+    fn try_change(&mut self, changes: Vec<TensorChanges>) -> Result<Written, UpdateError> {
+        let Some(update) = &mut self.standing.update else { return Err(NOT_STARTED) };
+        self.model.check_changes(&changes).map_err(|error| refused(&error))?;
+        if let Some(undo) = &update.undo {
+            has_room(self.model.undo_bytes_of_changes(&changes, undo))?;
+        }
+        update.touched = true;
+        let tensors = changes.len();
+        let bytes = self.model.change(changes, update.undo.as_mut()).map_err(|error| refused(&error))?;
         Ok(Written { tensors, bytes })
     }
 
@@ -179,11 +195,17 @@ impl<B: Backend> Controlled for Executor<B> {
         if self.standing.update.is_none() {
             return Err(NOT_STARTED);
         }
-        let opened: Result<Box<dyn Weights>, WeightsError> = match weights {
-            NewWeights::Path(path) => SafetensorsFiles::open_any(&path).map(|files| Box::new(files) as _),
-            NewWeights::Tensors(tensors) => Given::new(tensors).map(|given| Box::new(given) as _),
+        let written = match weights {
+            NewWeights::Path(path) => match SafetensorsFiles::open_any(&path) {
+                Ok(files) => self.try_write(&files),
+                Err(error) => Err(refused(&error)),
+            },
+            NewWeights::Tensors(tensors) => match Given::new(tensors) {
+                Ok(given) => self.try_write(&given),
+                Err(error) => Err(refused(&error)),
+            },
+            NewWeights::Changes(changes) => self.try_change(changes),
         };
-        let written = opened.map_err(|error| refused(&error)).and_then(|weights| self.try_write(&*weights));
         self.publish_lacking();
         written.map_err(|reason| self.fail(reason))
     }

@@ -340,7 +340,7 @@ impl<B: Backend> Executor<B> {
 
     /// Hands on what a row gave; `false` if the sequence ends.
     fn hand_on(&mut self, id: SequenceId, score: Option<(usize, TokenId)>, made: Result<Made, SampleError>) -> bool {
-        let in_use = self.weights_of(id);
+        let untold = self.untold_weights(id);
         let Some(active) = self.active.get_mut(&id) else { return false };
         match (made, score) {
             (Err(error), _) => {
@@ -359,7 +359,7 @@ impl<B: Backend> Executor<B> {
                 if let Some(mut scoring) = active.scoring.take() {
                     active.send(EngineOutput::Prompt(scoring.finish()));
                 }
-                if active.told.as_ref() != Some(&in_use) {
+                if let Some(in_use) = untold {
                     active.told = Some(in_use.clone());
                     // If nobody listens, that is noticed with the token.
                     active.send(EngineOutput::Weights(in_use));

@@ -20,6 +20,7 @@ use super::{
     weights::{Weights, WeightsError},
 };
 use config::{LayerShape, MlpShape};
+use tensors::Tensors;
 
 /// How many rows have their logits in memory at a time.
 pub(super) const LOGIT_ROWS: usize = 256;
@@ -28,6 +29,7 @@ pub(super) const LOGIT_ROWS: usize = 256;
 pub(crate) struct Model<B: Backend> {
     shape: ModelShape,
     backend: B,
+    tensors: Tensors,
     /// `None` while their memory is given back.
     parameters: Option<Parameters<B>>,
     /// Tensors that are to be written before anything can be computed.
@@ -93,8 +95,10 @@ impl<B: Backend> Model<B> {
         weights: &dyn Weights,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, WeightsError> {
-        let checked = Checked::new(&shape, weights, true)?;
+        let tensors = Tensors::of(&shape);
+        let checked = Checked::new(&tensors, weights, true)?;
         let mut model = Self {
+            tensors,
             parameters: Some(Parameters::zeros(&backend, &shape)?),
             lacking: BTreeSet::new(),
             caches: Vec::new(),
@@ -103,13 +107,13 @@ impl<B: Backend> Model<B> {
             backend,
             shape,
         };
-        model.write(checked, progress)?;
+        model.write(&checked, progress)?;
         Ok(model)
     }
 
     /// Compares tensors with the model's, by name and shape.
     pub(crate) fn check<'a>(&self, weights: &'a dyn Weights) -> Result<Checked<'a>, WeightsError> {
-        Checked::new(&self.shape, weights, false)
+        Checked::new(&self.tensors, weights, false)
     }
 
     /// The arithmetic.

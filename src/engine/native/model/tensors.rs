@@ -1,6 +1,9 @@
 //! The tensors of a model under the names that checkpoints give them, and where each goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     Dense, Layer, Mlp, Model, Parameters,
@@ -8,7 +11,7 @@ use super::{
 };
 use crate::engine::native::{
     backend::Backend,
-    weights::{Weights, WeightsError},
+    weights::{Rows, Weights, WeightsError},
 };
 
 /// One of a model's tensors.
@@ -16,6 +19,22 @@ pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     pub(super) place: Destination,
+}
+
+impl Tensor {
+    /// The number of its numbers.
+    pub(super) fn numbers(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// The tensors of a model, by their order and by name.
+pub(super) struct Tensors {
+    all: Vec<Arc<Tensor>>,
+    numbers: HashMap<String, usize>,
+    /// How many tensors share a matrix or vector.
+    shares: BTreeMap<Destination, usize>,
+    tied: bool,
 }
 
 /// Where a tensor goes.
@@ -121,11 +140,12 @@ pub(super) enum Target<'a, B: Backend> {
 /// Weights whose names and shapes are a model's, and where each of them goes.
 pub(crate) struct Checked<'a> {
     weights: &'a dyn Weights,
-    places: Vec<(String, Destination)>,
+    /// In the order of the layers.
+    tensors: Vec<Arc<Tensor>>,
 }
 
 /// Every tensor of a model, in the order of its layers.
-pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
+fn expected(shape: &ModelShape) -> Vec<Tensor> {
     let mut tensors = Vec::new();
     let mut add = |name: &str, dims: &[usize], place: Destination| {
         tensors.push(Tensor { name: name.to_owned(), shape: dims.to_vec(), place });
@@ -196,46 +216,74 @@ fn expected_of_dense(shape: &ModelShape, intermediate: usize, add: &mut dyn FnMu
     }
 }
 
-/// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
-fn is_redundant(name: &str, shape: &ModelShape) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || (shape.tied && name == "lm_head.weight")
+impl Tensors {
+    /// Every tensor of a model.
+    pub(super) fn of(shape: &ModelShape) -> Self {
+        let all: Vec<Arc<Tensor>> = expected(shape).into_iter().map(Arc::new).collect();
+        let mut shares = BTreeMap::new();
+        for tensor in &all {
+            *shares.entry(tensor.place.whole()).or_default() += 1;
+        }
+        let numbers = all.iter().enumerate().map(|(number, tensor)| (tensor.name.clone(), number)).collect();
+        Self { all, numbers, shares, tied: shape.tied }
+    }
+
+    /// All of them, in the order of the layers.
+    pub(super) fn all(&self) -> &[Arc<Tensor>] {
+        &self.all
+    }
+
+    /// The tensor of this name.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Tensor>> {
+        self.all.get(*self.numbers.get(name)?)
+    }
+
+    /// How many tensors share this matrix or vector.
+    pub(super) fn sharing(&self, whole: Destination) -> usize {
+        self.shares.get(&whole).copied().unwrap_or_default()
+    }
+
+    /// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
+    fn is_redundant(&self, name: &str) -> bool {
+        name.ends_with("rotary_emb.inv_freq") || (self.tied && name == "lm_head.weight")
+    }
 }
 
 impl<'a> Checked<'a> {
-    /// The names of the tensors that the model has a place for.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.places.iter().map(|(name, _)| name.as_str())
+    /// The tensors that the model has a place for.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.iter().map(|tensor| &**tensor)
     }
 
-    /// Where they go.
-    pub(super) fn places(&self) -> impl Iterator<Item = Destination> {
-        self.places.iter().map(|(_, place)| *place)
+    /// The number of these tensors.
+    pub(crate) fn len(&self) -> usize {
+        self.tensors.len()
     }
 
     /// Compares what is there with what the model has. `complete` asks for all of it.
-    pub(super) fn new(shape: &ModelShape, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
-        let expected = expected(shape);
-        let found = weights.tensors();
-        let known: BTreeSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
-        let unknown: Vec<String> = found
-            .iter()
-            .filter(|(name, _)| !known.contains(name) && !is_redundant(name, shape))
-            .map(|(name, _)| (*name).to_owned())
-            .collect();
+    pub(super) fn new(tensors: &Tensors, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
+        let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
+        for (name, shape) in weights.tensors() {
+            match tensors.numbers.get(name) {
+                Some(number) => _ = found.insert(*number, shape),
+                None if tensors.is_redundant(name) => {}
+                None => unknown.push(name.to_owned()),
+            }
+        }
         if !unknown.is_empty() {
             return Err(WeightsError::Unknown(unknown));
         }
-        let found: BTreeMap<&str, &[usize]> = found.into_iter().collect();
-        let mut places = Vec::new();
-        let mut missing = Vec::new();
-        for Tensor { name, shape: expected, place } in expected {
-            match found.get(name.as_str()) {
-                None => missing.push(name),
-                Some(shape) if **shape == *expected => places.push((name, place)),
-                Some(shape) => return Err(WeightsError::Shape { name, found: shape.to_vec(), expected }),
-            }
+        let expected = |number: usize| &tensors.all[number];
+        let wrong = found.iter().find(|(number, shape)| expected(**number).shape != **shape);
+        if let Some((number, shape)) = wrong {
+            let Tensor { name, shape: expected, .. } = &**expected(*number);
+            return Err(WeightsError::Shape { name: name.clone(), found: shape.to_vec(), expected: expected.clone() });
         }
-        if complete && !missing.is_empty() { Err(WeightsError::Missing(missing)) } else { Ok(Self { weights, places }) }
+        if complete && found.len() < tensors.all.len() {
+            let missing = tensors.all.iter().enumerate().filter(|(number, _)| !found.contains_key(number));
+            return Err(WeightsError::Missing(missing.map(|(_, tensor)| tensor.name.clone()).collect()));
+        }
+        Ok(Self { weights, tensors: found.into_keys().map(|number| Arc::clone(expected(number))).collect() })
     }
 }
 
@@ -243,33 +291,40 @@ impl<B: Backend> Model<B> {
     /// Overwrites tensors; `progress` is called with those that are written and their number.
     pub(super) fn write(
         &mut self,
-        Checked { weights, places }: Checked<'_>,
+        Checked { weights, tensors }: &Checked<'_>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WeightsError> {
-        for (done, (name, place)) in places.iter().enumerate() {
-            progress(done, places.len());
-            let rows = weights.rows(name)?;
-            let parameters = self.parameters.as_mut().ok_or(WeightsError::NoRoom)?;
-            match parameters.target(*place).expect("a model has a place for every tensor of its shape") {
-                Target::Rows(matrix, first) => self.backend.write_rows(matrix, first, &*rows)?,
-                Target::Numbers(vector, first) => {
-                    let mut numbers = Vec::new();
-                    rows.read(0..rows.rows(), &mut numbers)?;
-                    self.backend.write_vector(vector, first, &numbers)?;
-                }
+        for (done, tensor) in tensors.iter().enumerate() {
+            progress(done, tensors.len());
+            self.write_tensor(tensor.place, &*weights.rows(&tensor.name)?)?;
+        }
+        progress(tensors.len(), tensors.len());
+        Ok(())
+    }
+
+    pub(super) fn write_tensor(&mut self, place: Destination, rows: &dyn Rows) -> Result<(), WeightsError> {
+        let parameters = self.parameters.as_mut().ok_or(WeightsError::NoRoom)?;
+        match parameters.target(place).expect(PLACED) {
+            Target::Rows(matrix, first) => self.backend.write_rows(matrix, first, rows)?,
+            Target::Numbers(vector, first) => {
+                let mut numbers = Vec::new();
+                rows.read(0..rows.rows(), &mut numbers)?;
+                self.backend.write_vector(vector, first, &numbers)?;
             }
         }
-        progress(places.len(), places.len());
         Ok(())
     }
 }
+
+/// Why every tensor has a target.
+pub(super) const PLACED: &str = "a model has a place for every tensor of its shape";
 
 impl<B: Backend> Parameters<B> {
     /// The bytes that a tensor, or a whole matrix, takes.
     pub(super) fn bytes(&mut self, backend: &B, place: Destination) -> u64 {
         match self.target(place) {
             Some(Target::Rows(matrix, _)) => backend.matrix_bytes(matrix),
-            Some(Target::Numbers(vector, _)) => 4 * backend.read_vector(vector).len() as u64,
+            Some(Target::Numbers(vector, _)) => backend.vector_bytes(vector),
             None => 0,
         }
     }

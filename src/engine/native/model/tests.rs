@@ -1,6 +1,9 @@
 //! The models of `tests/golden/native` against what numpy made of them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -9,7 +12,7 @@ use super::*;
 use crate::{
     TokenId,
     engine::{
-        WeightDtype, WeightTensor,
+        TensorChanges, TensorInfo, Visit, WeightDtype, WeightTensor,
         native::{
             backend::{BLOCK_TOKENS, Span},
             cpu::{CpuBackend, KernelSet, Pool, Precision, Processor},
@@ -183,7 +186,7 @@ fn replaced_weights_take_effect_and_what_does_not_fit_is_refused_before_anything
     assert_eq!(logits(&mut model, &[1, 2, 3], 0), before);
     let norm = given(&[("model.norm.weight", 64)]);
     let checked = model.check(&norm).unwrap();
-    model.replace(checked, None).unwrap();
+    model.replace(&checked, None).unwrap();
     assert_ne!(logits(&mut model, &[1, 2, 3], 0), before);
 }
 
@@ -194,4 +197,95 @@ fn weights_that_lack_tensors_or_hold_others_are_refused_by_name() {
     let backend = CpuBackend::new(Processor { set: KernelSet::PORTABLE, pool: Pool::new(1).unwrap() }, Precision::F32);
     let Err(error) = Model::load(backend, shape, &weights, &mut |_, _| ()) else { panic!("a Qwen2 is no Llama") };
     assert!(error.to_string().contains("`model.layers.0.self_attn.k_proj.bias`"), "{error}");
+}
+
+/// Every tensor as the model holds it.
+fn held<B: Backend>(model: &mut Model<B>) -> Vec<WeightTensor> {
+    let names: Vec<String> = model.tensors().into_iter().map(|tensor| tensor.name).collect();
+    let read = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&read);
+    let mut visit: Visit = Box::new(move |tensor: &TensorInfo, bytes: Vec<u8>| {
+        let TensorInfo { name, dtype, shape } = tensor.clone();
+        kept.lock().push(WeightTensor { name, dtype, shape, bytes: bytes.into() });
+    });
+    model.read_tensors(&names, &mut visit).unwrap();
+    std::mem::take(&mut *read.lock())
+}
+
+/// Another lowest bit in the first number, the last one and one in `step`; and the tensor that has them.
+fn changed(tensor: &WeightTensor, step: usize) -> (TensorChanges, WeightTensor) {
+    let size = tensor.dtype.size();
+    let (mut bytes, count) = (tensor.bytes.to_vec(), tensor.bytes.len() / size);
+    let places: Vec<usize> = (0..count).filter(|place| place % step == 0 || place + 1 == count).collect();
+    for place in &places {
+        bytes[place * size] ^= 1;
+    }
+    let numbers = places.iter().flat_map(|place| &bytes[place * size..(place + 1) * size]).copied().collect();
+    let changes = TensorChanges {
+        name: tensor.name.clone(),
+        dtype: tensor.dtype,
+        shape: tensor.shape.clone(),
+        places: places.into_iter().map(|place| u32::try_from(place).unwrap()).collect(),
+        numbers,
+    };
+    (changes, WeightTensor { bytes: bytes.into(), ..tensor.clone() })
+}
+
+/// Numbers that are changed in every tensor are those of whole tensors, whatever a backend does with them, and come back
+/// together with whole tensors that were written before them, between them and after them.
+pub(in crate::engine::native) fn compare_changes<B: Backend>(model: &mut Model<B>) {
+    let before = held(model);
+    let (changes, after): (Vec<TensorChanges>, Vec<WeightTensor>) =
+        before.iter().map(|tensor| changed(tensor, 37)).unzip();
+    let (again, last): (Vec<TensorChanges>, Vec<WeightTensor>) = after.iter().map(|tensor| changed(tensor, 11)).unzip();
+    model.check_changes(&changes).unwrap();
+    let mut undo = Undo::default();
+    assert!(model.undo_bytes_of_changes(&changes, &undo) > 0);
+    let written: usize = changes.iter().map(|changes| changes.numbers.len()).sum();
+    assert_eq!(model.change(changes.clone(), Some(&mut undo)).unwrap(), written as u64);
+    assert!(held(model) == after);
+    // Of those that share a matrix some, and some that have one alone.
+    let some: Vec<WeightTensor> = last.iter().step_by(3).cloned().collect();
+    let given = Given::new(some.clone()).unwrap();
+    let checked = model.check(&given).unwrap();
+    model.replace(&checked, Some(&mut undo)).unwrap();
+    let rest = again.iter().enumerate().filter(|(number, _)| number % 3 != 0).map(|(_, changes)| changes.clone());
+    model.change(rest.collect(), Some(&mut undo)).unwrap();
+    assert!(held(model) == last);
+    model.undo(undo).unwrap();
+    assert!(held(model) == before);
+    // Without a way back.
+    model.change(changes, None).unwrap();
+    assert!(held(model) == after);
+}
+
+#[test]
+fn changed_numbers_are_those_of_whole_tensors_in_every_family() {
+    for name in MODELS {
+        for precision in [Precision::F32, Precision::Bf16] {
+            compare_changes(&mut model(name, KernelSet::PORTABLE, 2, precision));
+        }
+    }
+}
+
+#[test]
+fn changes_of_what_a_model_does_not_hold_are_refused() {
+    let mut model = model("llama", KernelSet::PORTABLE, 1, Precision::Bf16);
+    let tensor = held(&mut model).into_iter().find(|tensor| tensor.shape.len() == 2).unwrap();
+    let (changes, _) = changed(&tensor, 5);
+    let count = u32::try_from(tensor.shape.iter().product::<usize>()).unwrap();
+    let wrong = [
+        TensorChanges { name: "model.norm.bias".to_owned(), ..changes.clone() },
+        TensorChanges { shape: vec![1, 2], ..changes.clone() },
+        TensorChanges { dtype: WeightDtype::F16, ..changes.clone() },
+        TensorChanges { places: vec![1, 1], numbers: vec![0; 4], ..changes.clone() },
+        TensorChanges { places: vec![2, 1], numbers: vec![0; 4], ..changes.clone() },
+        TensorChanges { places: vec![count], numbers: vec![0; 2], ..changes.clone() },
+        TensorChanges { numbers: vec![0; 2], ..changes.clone() },
+    ];
+    for wrong in wrong {
+        assert!(model.check_changes(&[wrong]).is_err());
+    }
+    assert!(model.check_changes(&[changes.clone(), changes.clone()]).is_err());
+    model.check_changes(&[changes]).unwrap();
 }

@@ -4,26 +4,39 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
+    sync::Arc,
 };
 
 use super::{
-    Model, Parameters,
-    tensors::{Checked, Destination, Target, expected},
+    Checked, Model, Parameters,
+    tensors::{Destination, PLACED, Target, Tensor},
 };
-use crate::engine::{
-    TensorInfo, Visit, WeightDtype,
-    native::{
-        backend::{Backend, NoRoom},
-        weights::WeightsError,
+use crate::{
+    engine::{
+        TensorChanges, TensorInfo, Visit, WeightDtype, WeightTensor,
+        native::{
+            backend::{Backend, NoRoom},
+            weights::{WeightsError, as_rows},
+        },
     },
+    files,
 };
 
 /// How many numbers of a tensor are read at a time.
 const READ_NUMBERS: usize = 1 << 20;
 
-/// What an update overwrote, matrix by matrix.
+/// What an update overwrote: whole matrices, and numbers of others.
 pub(crate) struct Undo<B: Backend> {
     saved: BTreeMap<Destination, Saved<B>>,
+    /// In the order in which they were overwritten, each before its matrix was saved as a whole, if it was.
+    exchanged: Vec<Exchanged>,
+}
+
+/// Numbers of a tensor that were overwritten, and what they were.
+struct Exchanged {
+    place: Destination,
+    places: Vec<u32>,
+    numbers: Vec<u8>,
 }
 
 enum Saved<B: Backend> {
@@ -33,19 +46,23 @@ enum Saved<B: Backend> {
 
 impl<B: Backend> Default for Undo<B> {
     fn default() -> Self {
-        Self { saved: BTreeMap::new() }
+        Self { saved: BTreeMap::new(), exchanged: Vec::new() }
     }
 }
 
 impl<B: Backend> Model<B> {
     /// Every tensor, in the order of the layers, as it is held.
     pub(crate) fn tensors(&self) -> Vec<TensorInfo> {
-        let info = |tensor: super::tensors::Tensor| TensorInfo {
-            dtype: if tensor.place.is_vector() { WeightDtype::F32 } else { self.backend.dtype() },
-            name: tensor.name,
-            shape: tensor.shape,
-        };
-        expected(&self.shape).into_iter().map(info).collect()
+        self.tensors.all().iter().map(|tensor| self.info(tensor)).collect()
+    }
+
+    fn info(&self, tensor: &Tensor) -> TensorInfo {
+        TensorInfo { dtype: self.dtype(tensor), name: tensor.name.clone(), shape: tensor.shape.clone() }
+    }
+
+    /// The type in which a tensor is held.
+    fn dtype(&self, tensor: &Tensor) -> WeightDtype {
+        if tensor.place.is_vector() { WeightDtype::F32 } else { self.backend.dtype() }
     }
 
     /// Tensors that are to be written before anything can be computed.
@@ -56,50 +73,136 @@ impl<B: Backend> Model<B> {
     /// The bytes of what these weights would overwrite and what is not kept yet.
     pub(crate) fn undo_bytes(&mut self, checked: &Checked<'_>, undo: &Undo<B>) -> u64 {
         let Some(parameters) = &mut self.parameters else { return 0 };
-        let wholes: BTreeSet<Destination> = checked.places().map(Destination::whole).collect();
+        let wholes: BTreeSet<Destination> = checked.tensors().map(|tensor| tensor.place.whole()).collect();
         let unkept = wholes.into_iter().filter(|whole| !undo.saved.contains_key(whole));
         unkept.map(|whole| parameters.bytes(&self.backend, whole)).sum()
     }
 
     /// Overwrites weights; `undo` keeps what they were, unless there is none. After an error nobody knows what the
     /// weights are.
-    pub(crate) fn replace(
-        &mut self,
-        checked: Checked<'_>,
-        mut undo: Option<&mut Undo<B>>,
-    ) -> Result<u64, WeightsError> {
-        if let Some(undo) = &mut undo {
-            for whole in checked.places().map(Destination::whole) {
-                self.keep(whole, undo)?;
+    pub(crate) fn replace(&mut self, checked: &Checked<'_>, undo: Option<&mut Undo<B>>) -> Result<u64, WeightsError> {
+        if let Some(undo) = undo {
+            let mut wholes: BTreeMap<Destination, usize> = BTreeMap::new();
+            for tensor in checked.tensors() {
+                *wholes.entry(tensor.place.whole()).or_default() += 1;
+            }
+            for (whole, tensors) in wholes {
+                self.keep(whole, tensors == self.tensors.sharing(whole), undo)?;
             }
         }
-        let names: Vec<String> = checked.names().map(str::to_owned).collect();
-        let bytes = self.bytes(&names);
         self.write(checked, &mut |_, _| ())?;
-        for name in names {
-            self.lacking.remove(&name);
+        for tensor in checked.tensors() {
+            self.lacking.remove(&tensor.name);
         }
-        Ok(bytes)
+        Ok(checked.tensors().map(|tensor| (tensor.numbers() * self.dtype(tensor).size()) as u64).sum())
     }
 
-    /// What tensors of these names take, as they are held.
-    fn bytes(&self, names: &[String]) -> u64 {
-        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        let wanted = self.tensors().into_iter().filter(|tensor| names.contains(tensor.name.as_str()));
-        wanted.map(|tensor| (tensor.shape.iter().product::<usize>() * tensor.dtype.size()) as u64).sum()
-    }
-
-    fn keep(&mut self, whole: Destination, undo: &mut Undo<B>) -> Result<(), NoRoom> {
+    /// Keeps a matrix or vector, unless it is kept already. Where all of it `is_replaced`, nothing has to be copied.
+    fn keep(&mut self, whole: Destination, is_replaced: bool, undo: &mut Undo<B>) -> Result<(), NoRoom> {
         if undo.saved.contains_key(&whole) {
             return Ok(());
         }
         let Some(parameters) = &mut self.parameters else { return Ok(()) };
-        let saved = match parameters.target(whole).expect("a model has a place for every tensor of its shape") {
+        let saved = match parameters.target(whole).expect(PLACED) {
+            Target::Rows(matrix, _) if is_replaced => Saved::Matrix(self.backend.set_aside(matrix)?),
             Target::Rows(matrix, _) => Saved::Matrix(self.backend.save(matrix)?),
             Target::Numbers(vector, _) => Saved::Vector(self.backend.read_vector(vector)),
         };
         undo.saved.insert(whole, saved);
         Ok(())
+    }
+
+    /// Compares numbers that are to be changed with the model's tensors.
+    pub(crate) fn check_changes(&self, all: &[TensorChanges]) -> Result<(), WeightsError> {
+        let mut seen = BTreeSet::new();
+        for TensorChanges { name, dtype, shape, places, numbers } in all {
+            let Some(tensor) = self.tensors.named(name) else { return Err(WeightsError::Unknown(vec![name.clone()])) };
+            if *shape != tensor.shape {
+                let (name, found, expected) = (name.clone(), shape.clone(), tensor.shape.clone());
+                return Err(WeightsError::Shape { name, found, expected });
+            }
+            let held = self.dtype(tensor);
+            if *dtype != held {
+                return Err(WeightsError::Held { name: name.clone(), found: dtype.name(), held: held.name() });
+            }
+            let ascend = places.is_sorted_by(|one, next| one < next);
+            if !ascend || places.last().is_some_and(|last| *last as usize >= tensor.numbers()) {
+                return Err(WeightsError::Places(name.clone()));
+            }
+            let expected = places.len() * dtype.size();
+            if numbers.len() != expected {
+                return Err(WeightsError::Length { name: name.clone(), found: numbers.len(), expected });
+            }
+            if !seen.insert(name) {
+                return Err(WeightsError::Repeated(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes that it takes to keep what [checked](Self::check_changes) changes would overwrite.
+    pub(crate) fn undo_bytes_of_changes(&mut self, all: &[TensorChanges], undo: &Undo<B>) -> u64 {
+        let Self { tensors, parameters: Some(parameters), backend, .. } = self else { return 0 };
+        let of_one = |changes: &TensorChanges| {
+            let whole = tensors.named(&changes.name).map(|tensor| tensor.place.whole());
+            let unkept = whole.filter(|whole| !undo.saved.contains_key(whole));
+            // Where numbers cannot be exchanged one by one, the whole is kept.
+            let is_exchanged = |whole: &Destination| !whole.is_vector() && backend.exchanges();
+            let of_whole = |whole: Destination| {
+                if is_exchanged(&whole) { changes.bytes() as u64 } else { parameters.bytes(backend, whole) }
+            };
+            unkept.map_or(0, of_whole)
+        };
+        all.iter().map(of_one).sum()
+    }
+
+    /// Overwrites numbers that were [checked](Self::check_changes); for the rest as [`replace`](Self::replace).
+    pub(crate) fn change(
+        &mut self,
+        all: Vec<TensorChanges>,
+        mut undo: Option<&mut Undo<B>>,
+    ) -> Result<u64, WeightsError> {
+        let mut written = 0;
+        for changes in all {
+            written += changes.numbers.len() as u64;
+            let tensor = Arc::clone(self.tensors.named(&changes.name).expect("a tensor that was checked"));
+            if let Some(changes) = self.exchange(tensor.place, changes, undo.as_deref_mut()) {
+                if let Some(undo) = &mut undo {
+                    self.keep(tensor.place.whole(), false, undo)?;
+                }
+                self.rewrite(&tensor, &changes)?;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Exchanges numbers in place, and gives the changes back where this tensor's numbers cannot be.
+    fn exchange(
+        &mut self,
+        place: Destination,
+        mut changes: TensorChanges,
+        undo: Option<&mut Undo<B>>,
+    ) -> Option<TensorChanges> {
+        let target = self.parameters.as_mut().and_then(|parameters| parameters.target(place));
+        let Some(Target::Rows(matrix, first)) = target else { return Some(changes) };
+        if !self.backend.exchange(matrix, first, &changes.places, &mut changes.numbers) {
+            return Some(changes);
+        }
+        if let Some(undo) = undo.filter(|undo| !undo.saved.contains_key(&place.whole())) {
+            let TensorChanges { places, numbers, .. } = changes;
+            undo.exchanged.push(Exchanged { place, places, numbers });
+        }
+        None
+    }
+
+    /// Changes numbers by writing the whole tensor.
+    fn rewrite(&mut self, tensor: &Tensor, changes: &TensorChanges) -> Result<(), WeightsError> {
+        let TensorInfo { name, dtype, shape } = self.info(tensor);
+        let mut bytes = self.read_tensor(tensor)?;
+        for (place, number) in changes.places.iter().zip(changes.numbers.chunks_exact(dtype.size())) {
+            bytes[*place as usize * dtype.size()..][..number.len()].copy_from_slice(number);
+        }
+        self.write_tensor(tensor.place, &&WeightTensor { name, dtype, shape, bytes: bytes.into() })
     }
 
     /// Puts back what an update overwrote.
@@ -114,12 +217,19 @@ impl<B: Backend> Model<B> {
                 _ => unreachable!("a place keeps what it holds"),
             }
         }
+        // They are older than what was saved as a whole, and the last of them is the youngest.
+        for Exchanged { place, places, mut numbers } in undo.exchanged.into_iter().rev() {
+            if let Some(Target::Rows(matrix, first)) = parameters.target(place) {
+                let done = self.backend.exchange(matrix, first, &places, &mut numbers);
+                assert!(done, "numbers that were exchanged are exchanged again");
+            }
+        }
         Ok(())
     }
 
     /// Takes note that nobody knows what the weights are.
     pub(crate) fn lose_weights(&mut self) {
-        self.lacking = expected(&self.shape).into_iter().map(|tensor| tensor.name).collect();
+        self.lacking = self.tensors.all().iter().map(|tensor| tensor.name.clone()).collect();
     }
 
     /// Gives the memory of the weights back.
@@ -154,44 +264,33 @@ impl<B: Backend> Model<B> {
     /// Reads tensors of these names, in the order of the layers.
     pub(crate) fn read_tensors(&mut self, names: &[String], visit: &mut Visit) -> Result<(), NoRoom> {
         let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        let infos = self.tensors();
-        for (tensor, info) in expected(&self.shape).into_iter().zip(infos) {
+        for tensor in self.tensors.all().to_vec() {
             if wanted.contains(tensor.name.as_str()) {
-                let bytes = self.read_tensor(tensor.place, &info)?;
-                visit(&info, &bytes);
+                let bytes = self.read_tensor(&tensor)?;
+                visit(&self.info(&tensor), bytes);
             }
         }
         Ok(())
     }
 
-    fn read_tensor(&mut self, place: Destination, info: &TensorInfo) -> Result<Vec<u8>, NoRoom> {
-        let (rows, columns) = crate::engine::native::weights::as_rows(&info.shape);
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(rows * columns * info.dtype.size()).map_err(|_| NoRoom)?;
+    fn read_tensor(&mut self, tensor: &Tensor) -> Result<Vec<u8>, NoRoom> {
+        let (rows, columns) = as_rows(&tensor.shape);
+        let dtype = self.dtype(tensor);
+        let row_bytes = columns * dtype.size();
+        let mut bytes: Vec<u8> = files::zeros(rows * row_bytes).map_err(|_| NoRoom)?;
         let Some(parameters) = &mut self.parameters else { return Ok(bytes) };
-        match parameters.target(place).expect("a model has a place for every tensor of its shape") {
+        match parameters.target(tensor.place).expect(PLACED) {
             Target::Numbers(vector, first) => {
-                append(info.dtype, &self.backend.read_vector(vector)[first..first + columns], &mut bytes);
+                dtype.narrow(&self.backend.read_vector(vector)[first..first + columns], &mut bytes);
             }
             Target::Rows(matrix, first) => {
                 let step = (READ_NUMBERS / columns.max(1)).max(1);
-                for start in (0..rows).step_by(step) {
+                for (start, part) in (0..rows).step_by(step).zip(bytes.chunks_mut((step * row_bytes).max(1))) {
                     let range: Range<usize> = first + start..first + rows.min(start + step);
-                    append(info.dtype, &self.backend.read_rows(matrix, range)?, &mut bytes);
+                    self.backend.read_rows(matrix, range, part)?;
                 }
             }
         }
         Ok(bytes)
-    }
-}
-
-/// Narrows numbers to the type in which they are held, which loses nothing.
-fn append(dtype: WeightDtype, numbers: &[f32], bytes: &mut Vec<u8>) {
-    match dtype {
-        WeightDtype::Bf16 => {
-            bytes.extend(numbers.iter().flat_map(|number| half::bf16::from_f32(*number).to_le_bytes()));
-        }
-        WeightDtype::F16 => bytes.extend(numbers.iter().flat_map(|number| half::f16::from_f32(*number).to_le_bytes())),
-        WeightDtype::F32 => bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes())),
     }
 }

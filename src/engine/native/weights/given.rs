@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 use half::bf16;
 
-use super::{Rows, Weights, WeightsError, as_bf16, as_rows, widen};
-use crate::engine::WeightTensor;
+use super::{Rows, StoredRows, Weights, WeightsError, as_bf16, as_rows};
+use crate::engine::{WeightDtype, WeightTensor};
 
 /// Tensors whose lengths were compared with their shapes.
 #[derive(Debug)]
@@ -57,22 +57,34 @@ impl Rows for &WeightTensor {
     }
 
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        let row = self.columns() * self.dtype.size();
-        widen(self.dtype, &self.bytes[rows.start * row..rows.end * row], out);
+        self.dtype.widen(self.bytes(rows, &mut Vec::new())?, out);
         Ok(())
     }
 
     fn read_bf16(&self, rows: Range<usize>, out: &mut Vec<bf16>) -> Result<(), WeightsError> {
-        let row = self.columns() * self.dtype.size();
-        as_bf16(self.dtype, &self.bytes[rows.start * row..rows.end * row], out);
+        as_bf16(self.dtype, self.bytes(rows, &mut Vec::new())?, out);
         Ok(())
+    }
+
+    fn stored(&self) -> Option<&dyn StoredRows> {
+        Some(self)
+    }
+}
+
+impl StoredRows for &WeightTensor {
+    fn dtype(&self) -> WeightDtype {
+        self.dtype
+    }
+
+    fn bytes<'a>(&'a self, rows: Range<usize>, _: &'a mut Vec<u8>) -> Result<&'a [u8], WeightsError> {
+        let row = self.columns() * self.dtype.size();
+        Ok(&self.bytes[rows.start * row..rows.end * row])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::WeightDtype;
 
     fn tensor(name: &str, shape: &[usize], bytes: usize) -> WeightTensor {
         WeightTensor {

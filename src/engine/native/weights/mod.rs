@@ -74,6 +74,19 @@ pub(crate) enum WeightsError {
         /// What its shape and type need.
         expected: usize,
     },
+    /// Numbers are to be changed, and are not of the type in which the tensor is held.
+    #[error("tensor {name} is held in {held}, and its numbers are to become {found}")]
+    Held {
+        /// The tensor.
+        name: String,
+        /// The type of the changes.
+        found: &'static str,
+        /// The type in which it is held.
+        held: &'static str,
+    },
+    /// Numbers are to be changed that a tensor does not have, or in another order than its own.
+    #[error("the places of the numbers of tensor {0} that change are not ascending places in it")]
+    Places(String),
     /// A tensor is given more than once.
     #[error("tensor {0} is given more than once")]
     Repeated(String),
@@ -92,19 +105,6 @@ fn names(all: &[String]) -> String {
     }
 }
 
-/// Widens little-endian numbers, exactly.
-pub(crate) fn widen(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<f32>) {
-    match dtype {
-        WeightDtype::Bf16 => {
-            out.extend(bytes.as_chunks::<2>().0.iter().map(|two| bf16::from_le_bytes(*two).to_f32()));
-        }
-        WeightDtype::F16 => {
-            out.extend(bytes.as_chunks::<2>().0.iter().map(|two| half::f16::from_le_bytes(*two).to_f32()));
-        }
-        WeightDtype::F32 => out.extend(bytes.as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four))),
-    }
-}
-
 /// The same numbers without a change, where they are stored in bf16.
 pub(crate) fn as_bf16(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<bf16>) {
     if dtype == WeightDtype::Bf16 {
@@ -112,7 +112,7 @@ pub(crate) fn as_bf16(dtype: WeightDtype, bytes: &[u8], out: &mut Vec<bf16>) {
         return;
     }
     let mut wide = Vec::new();
-    widen(dtype, bytes, &mut wide);
+    dtype.widen(bytes, &mut wide);
     out.extend(wide.into_iter().map(bf16::from_f32));
 }
 
@@ -135,10 +135,24 @@ pub(crate) trait Rows: Sync {
         Ok(())
     }
 
+    /// The same rows as they are stored, where they are stored as numbers.
+    fn stored(&self) -> Option<&dyn StoredRows> {
+        None
+    }
+
     /// The same rows as they are stored, where they are stored as blocks.
     fn blocks(&self) -> Option<&dyn BlockRows> {
         None
     }
+}
+
+/// Rows of numbers, little-endian, one row after the other.
+pub(crate) trait StoredRows: Sync {
+    /// The type of the numbers.
+    fn dtype(&self) -> WeightDtype;
+
+    /// The bytes of some rows; `buffer` is for those that are not in memory yet.
+    fn bytes<'a>(&'a self, rows: Range<usize>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], WeightsError>;
 }
 
 /// Rows of a GGUF file, each of whole blocks.

@@ -15,7 +15,7 @@ use half::bf16;
 use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 
-use super::{Rows, Weights, WeightsError, as_bf16, as_rows, widen};
+use super::{Rows, StoredRows, Weights, WeightsError, as_bf16, as_rows};
 use crate::{engine::WeightDtype, files};
 
 /// No header is longer.
@@ -177,12 +177,20 @@ struct FileRows<'a> {
     dtype: WeightDtype,
 }
 
-impl FileRows<'_> {
-    fn bytes(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {
+impl StoredRows for FileRows<'_> {
+    fn dtype(&self) -> WeightDtype {
+        self.dtype
+    }
+
+    fn bytes<'a>(&'a self, rows: Range<usize>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], WeightsError> {
         let row = self.columns * self.dtype.size();
-        let mut bytes = zeros(rows.len() * row)?;
+        let wanted = rows.len() * row;
+        if buffer.len() < wanted {
+            *buffer = zeros(wanted)?;
+        }
+        let bytes = &mut buffer[..wanted];
         let offset = self.offset + (rows.start * row) as u64;
-        self.file.read_exact_at(&mut bytes, offset).map_err(read_error(self.path))?;
+        self.file.read_exact_at(bytes, offset).map_err(read_error(self.path))?;
         Ok(bytes)
     }
 }
@@ -197,13 +205,17 @@ impl Rows for FileRows<'_> {
     }
 
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        widen(self.dtype, &self.bytes(rows)?, out);
+        self.dtype.widen(self.bytes(rows, &mut Vec::new())?, out);
         Ok(())
     }
 
     fn read_bf16(&self, rows: Range<usize>, out: &mut Vec<bf16>) -> Result<(), WeightsError> {
-        as_bf16(self.dtype, &self.bytes(rows)?, out);
+        as_bf16(self.dtype, self.bytes(rows, &mut Vec::new())?, out);
         Ok(())
+    }
+
+    fn stored(&self) -> Option<&dyn StoredRows> {
+        Some(self)
     }
 }
 

@@ -26,10 +26,12 @@ mod pool;
 mod precision;
 mod quantized;
 mod raw;
+mod rows;
 mod states;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod units;
 mod vector;
 
 pub(crate) use attention::{Attention, attend};

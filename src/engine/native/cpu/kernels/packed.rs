@@ -1,13 +1,9 @@
 //! Matrices as the kernels read them: weights in blocks of 16 columns, activations in rows.
 
 use half::bf16;
-use parking_lot::Mutex;
 
 use super::{KernelSet, LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts, precision::Precision};
-use crate::engine::native::{
-    backend::NoRoom,
-    weights::{Rows, WeightsError},
-};
+use crate::engine::native::backend::NoRoom;
 
 /// Numbers of either precision.
 #[derive(Debug, Clone)]
@@ -147,7 +143,7 @@ impl Packed {
         Self::try_zeros(precision, outputs, inputs).expect("room for a weight")
     }
 
-    /// A matrix of zeros to be filled by [`Packed::write_rows`], if the system has addresses for it.
+    /// A matrix of zeros to be filled by `write_rows`, if the system has addresses for it.
     pub(crate) fn try_zeros(precision: Precision, outputs: usize, inputs: usize) -> Result<Self, NoRoom> {
         let depth = inputs.checked_next_multiple_of(precision.step()).ok_or(NoRoom)?;
         let rows = outputs.checked_next_multiple_of(LANES).ok_or(NoRoom)?;
@@ -192,32 +188,6 @@ impl Packed {
         LANES * self.depth
     }
 
-    /// Overwrites rows of the unpacked matrix, from `first` on, with all of `rows`; rounds to the nearest even.
-    ///
-    /// # Panics
-    /// If the rows have another length, or go beyond the last one.
-    pub(crate) fn write_rows(&mut self, pool: &mut Pool, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
-        let (inputs, block_len, count) = (self.inputs, self.block_len(), rows.rows());
-        assert_eq!(rows.columns(), inputs, "rows of as many numbers");
-        assert!(first + count <= self.outputs, "{} rows", self.outputs);
-        let blocks = first / LANES..(first + count).div_ceil(LANES);
-        let failure = Mutex::new(None);
-        let numbers = NumbersOf::new(&mut self.numbers);
-        pool.for_each(blocks.len(), &|index| {
-            let block = blocks.start + index;
-            let range = (block * LANES).max(first)..((block + 1) * LANES).min(first + count);
-            let mut values = Vec::with_capacity(range.len() * inputs);
-            if let Err(error) = rows.read(range.start - first..range.end - first, &mut values) {
-                *failure.lock() = Some(error);
-                return;
-            }
-            let lanes = range.map(|row| row % LANES);
-            // SAFETY: a block is worked on once.
-            unsafe { numbers.pack(block * block_len, block_len, lanes.zip(values.chunks_exact(inputs))) };
-        });
-        failure.into_inner().map_or(Ok(()), Err)
-    }
-
     /// Reads one row of the unpacked matrix, as an embedding does.
     ///
     /// # Panics
@@ -248,48 +218,6 @@ fn copy_in_parts<T: Copy + Send + Sync>(pool: &mut Pool, to: &mut [T], from: &[T
     const PART: usize = 1 << 20;
     let mut parts: Vec<(&mut [T], &[T])> = to.chunks_mut(PART).zip(from.chunks(PART)).collect();
     pool.for_each_mut(&mut parts, &|_, (to, from)| to.copy_from_slice(from));
-}
-
-/// Packed numbers, of which several threads write different blocks.
-enum NumbersOf<'a> {
-    Bf16(Parts<'a, u16>),
-    F32(Parts<'a, f32>),
-}
-
-impl<'a> NumbersOf<'a> {
-    fn new(numbers: &'a mut Stored) -> Self {
-        match numbers {
-            Stored::Bf16(numbers) => Self::Bf16(Parts::new(numbers)),
-            Stored::F32(numbers) => Self::F32(Parts::new(numbers)),
-        }
-    }
-
-    /// # Safety
-    /// No two threads write the same block.
-    unsafe fn pack<'r>(&self, start: usize, len: usize, rows: impl Iterator<Item = (usize, &'r [f32])>) {
-        match self {
-            Self::Bf16(parts) => {
-                // SAFETY: the caller writes no block on two threads.
-                let packed = unsafe { parts.part(start, len) };
-                for (lane, values) in rows {
-                    for (lanes, pair) in packed.chunks_exact_mut(2 * LANES).zip(values.chunks(2)) {
-                        for (half, value) in pair.iter().enumerate() {
-                            lanes[2 * lane + half] = rounded(*value);
-                        }
-                    }
-                }
-            }
-            Self::F32(parts) => {
-                // SAFETY: as above.
-                let packed = unsafe { parts.part(start, len) };
-                for (lane, values) in rows {
-                    for (lanes, value) in packed.chunks_exact_mut(LANES).zip(values) {
-                        lanes[lane] = *value;
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Rounds to bf16, to the nearest even; what is not finite stays so.
@@ -338,40 +266,14 @@ impl Operand {
 }
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "what is written is read back as it was")]
 mod tests {
     use super::*;
-    use crate::engine::{WeightDtype, WeightTensor};
 
     #[test]
     fn rounding_agrees_with_the_half_crate() {
         for bits in (0..=u32::MAX).step_by(9_973) {
             let value = f32::from_bits(bits);
             assert_eq!(rounded(value), bf16::from_f32(value).to_bits(), "{bits:x}");
-        }
-    }
-
-    #[test]
-    fn rows_that_were_written_are_read_back() {
-        let mut pool = Pool::new(2).unwrap();
-        for precision in [Precision::Bf16, Precision::F32] {
-            for (outputs, inputs) in [(1, 1), (16, 32), (35, 7), (50, 33)] {
-                let mut packed = Packed::zeros(precision, outputs, inputs);
-                let value = |row: usize, column: usize| f32::from(u8::try_from((row * 7 + column) % 256).unwrap());
-                for (first, count) in [(0, outputs / 2), (outputs / 2, outputs - outputs / 2)] {
-                    let bytes = (first..first + count)
-                        .flat_map(|row| (0..inputs).flat_map(move |column| value(row, column).to_le_bytes()))
-                        .collect();
-                    let (name, shape) = ("rows".to_owned(), vec![count, inputs]);
-                    let rows = WeightTensor { name, shape, dtype: WeightDtype::F32, bytes };
-                    packed.write_rows(&mut pool, first, &&rows).unwrap();
-                }
-                let mut row = vec![0.0; inputs];
-                for index in 0..outputs {
-                    packed.read_row(index, &mut row);
-                    assert!(row.iter().enumerate().all(|(column, read)| *read == value(index, column)));
-                }
-            }
         }
     }
 

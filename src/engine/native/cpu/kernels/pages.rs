@@ -13,7 +13,7 @@ use bytemuck::Pod;
 use memmap2::Advice;
 use memmap2::{MmapMut, MmapOptions};
 
-use super::precision::Precision;
+use super::{precision::Precision, units::Unit};
 use crate::engine::native::backend::NoRoom;
 
 /// Numbers of one type; zero at first.
@@ -40,6 +40,22 @@ impl Stored {
         match precision {
             Precision::Bf16 => Pages::zeros(len).map(Self::Bf16),
             Precision::F32 => Pages::zeros(len).map(Self::F32),
+        }
+    }
+
+    /// The numbers four bytes by four, whatever they are.
+    pub(super) fn units(&self) -> &[Unit] {
+        match self {
+            Self::Bf16(numbers) => bytemuck::cast_slice(numbers),
+            Self::F32(numbers) => bytemuck::cast_slice(numbers),
+        }
+    }
+
+    /// The same, to be overwritten.
+    pub(super) fn units_mut(&mut self) -> &mut [Unit] {
+        match self {
+            Self::Bf16(numbers) => bytemuck::cast_slice_mut(numbers),
+            Self::F32(numbers) => bytemuck::cast_slice_mut(numbers),
         }
     }
 
