@@ -141,6 +141,7 @@ impl State {
 
 /// What is to be seen of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct Shown {
     /// Whether the server is paused, or about to be.
     pub paused: bool,

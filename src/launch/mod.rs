@@ -26,10 +26,11 @@ use anyhow::{Context, anyhow, bail};
 use time::UtcOffset;
 
 use crate::{
+    admin::Admin,
     api::{Api, ServedModels, ServerLoad, TokenizerInfo},
     config::{EngineKind, ModelLength, ServeArgs},
     continuity::Continuity,
-    engine::EngineInfo,
+    engine::{Engine, EngineInfo},
     files::without_panics,
     generation::Generator,
     gguf::{GgufFile, MOST_POSITIONS, convert},
@@ -111,12 +112,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         responses: Responses::new(store),
     });
     let admin = admin::control(&args, api.models.name(), &engine, api.turns.generator.running().clone());
-    let control = Arc::clone(&admin.control);
-    let work = Work {
-        engine,
-        settled: Box::pin(api.responses.settled()),
-        stands_still: Box::new(move || control.shown().stands_still()),
-    };
+    let work = work(engine, &api, &admin);
     let control = match admin_keys {
         None => ControlPlane::Closed,
         Some(keys) => ControlPlane::Open { admin: Arc::clone(&admin), keys },
@@ -130,6 +126,16 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
     server::serve(endpoint, app, work, &config, stop).await.context("the server failed")
+}
+
+/// What has to end before the process does.
+fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
+    let control = Arc::clone(&admin.control);
+    Work {
+        engine,
+        settled: Box::pin(api.responses.settled()),
+        stands_still: Box::new(move || control.shown().stands_still()),
+    }
 }
 
 /// The model's files, with the tokenizer that was asked for.
