@@ -160,7 +160,7 @@ impl Sequence {
     fn sample(&mut self) -> Result<TokenId, Ending> {
         if let Some((_, logprobs)) = self.scores.take() {
             // Every prompt is computed as a whole.
-            self.send(EngineOutput::Prompt(PromptOutput { cached_tokens: 0, logprobs }))?;
+            self.send(EngineOutput::Prompt(PromptOutput { logprobs, ..PromptOutput::default() }))?;
         }
         let step = self.sampler.step(&mut self.logits).map_err(|error| match EngineError::from(error) {
             EngineError::Unsampleable(error) => Ending::Unsampleable(error),
