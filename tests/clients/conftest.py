@@ -133,6 +133,17 @@ def tool_server():
     server.stop()
 
 
+@pytest.fixture
+def trained(tmp_path):
+    """A server of a tiny model whose control plane is open, with a trainer's checkpoints."""
+    # It needs what stands here.
+    from control import Trained
+
+    trained = Trained(tmp_path)
+    yield trained
+    trained.stop()
+
+
 def by_node(script, asked):
     """What a script of node/ prints, which is JSON."""
     if "TITO_TEST_NODE_MODULES" not in os.environ:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import frameworks
-from control import Rollout, Trained, prompt
+from control import Rollout, prompt
 
 PACKAGES = ["areal", "areal.engine", "areal.infra", "areal.infra.utils", "areal.utils"]
 # What the packages import on the way. Of AReaL itself: its executor of workflows, and its logs and clocks.
@@ -80,13 +80,6 @@ class Areal:
 def areal():
     with frameworks.importing(PACKAGES, ABSENT) as load:
         yield Areal(load)
-
-
-@pytest.fixture
-def trained(tmp_path):
-    trained = Trained(tmp_path)
-    yield trained
-    trained.stop()
 
 
 @pytest.fixture

@@ -9,14 +9,7 @@ import pytest
 
 from checkpoints import Checkpoints
 from conftest import Server
-from control import LONG, MODEL, Rollout, Running, Trained, prompt
-
-
-@pytest.fixture
-def trained(tmp_path):
-    trained = Trained(tmp_path)
-    yield trained
-    trained.stop()
+from control import LONG, MODEL, Rollout, Running, prompt
 
 
 @pytest.fixture

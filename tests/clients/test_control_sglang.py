@@ -19,7 +19,7 @@ import requests
 import deltas
 import frameworks
 from conftest import Server
-from control import LONG, Running, Trained, prompt
+from control import LONG, Running, prompt
 
 PACKAGES = ["miles", "miles.backends", "miles.backends.sglang_utils", "miles.ray", "miles.utils"]
 # What the package imports on the way; of miles itself, what starts servers and reports of machines.
@@ -33,13 +33,6 @@ ABSENT = [
 def engine_class():
     with frameworks.importing(PACKAGES, ABSENT) as load:
         yield load("miles.backends.sglang_utils.sglang_engine").SGLangEngine
-
-
-@pytest.fixture
-def trained(tmp_path):
-    trained = Trained(tmp_path)
-    yield trained
-    trained.stop()
 
 
 @pytest.fixture

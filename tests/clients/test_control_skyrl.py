@@ -27,13 +27,6 @@ def skyrl():
 
 
 @pytest.fixture
-def trained(tmp_path):
-    trained = Trained(tmp_path)
-    yield trained
-    trained.stop()
-
-
-@pytest.fixture
 def sync(skyrl, trained):
     client = skyrl[0].SkyrlWeightSyncClient([trained.url])
     yield client

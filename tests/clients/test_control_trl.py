@@ -8,7 +8,7 @@ import pytest
 import requests
 
 import frameworks
-from control import LONG, MODEL, Rollout, Running, Trained, prompt
+from control import LONG, MODEL, Rollout, Running, prompt
 
 # What the packages import on the way, and the classes in question never use.
 ABSENT = ["PIL", "accelerate", "torch", "transformers", "vllm"]
@@ -23,13 +23,6 @@ def classes():
             load("trl.experimental.async_grpo.vllm_client").VLLMClient,
             load("trl.generation.vllm_client").VLLMClient,
         ]
-
-
-@pytest.fixture
-def trained(tmp_path):
-    trained = Trained(tmp_path)
-    yield trained
-    trained.stop()
 
 
 @pytest.fixture

@@ -13,13 +13,6 @@ import requests
 from control import LONG, MODEL, Running, Trained, prompt
 
 
-@pytest.fixture
-def trained(tmp_path):
-    trained = Trained(tmp_path)
-    yield trained
-    trained.stop()
-
-
 class HTTPVLLMWeightSyncClient:
     """Of vllm/distributed/weight_transfer/clients.py."""
 
