@@ -221,6 +221,7 @@ fn generation() -> GenerationRequest {
         party: None,
         sampling: Arc::new(sampling.validated(usize::MAX).expect("valid parameters")),
         prompt_logprobs: None,
+        candidates: None,
         cache_salt: None,
         text: Arc::new(TextOptions::default()),
         owner: None,
