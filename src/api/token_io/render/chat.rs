@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::Response};
 use serde_json::value::RawValue;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -19,9 +15,7 @@ use crate::{
     },
     chat::{FunctionTool, Message},
     json::{Object, Value},
-    turn::Turn,
     wire::{
-        answer::token_continuity::TokenContinuity,
         body::parse,
         chat_completions::types::ChatCompletionRequest,
         error::ApiError,
@@ -54,7 +48,7 @@ async fn render_chat_completion(
     let own: RenderFields = parse(body.get().as_bytes())?;
     own.check()?;
     let history_tool_call_cnt = calls(&request.messages);
-    let mut rendering = Rendering {
+    let rendering = Rendering {
         caller,
         own,
         fields: request.sampling.clone(),
@@ -67,13 +61,7 @@ async fn render_chat_completion(
     };
     let ChatTurn { id, turn, .. } =
         ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;
-    let Turn { prompt, mut sampling, .. } = turn;
-    let variables = prompt.prompt.template_variables();
-    rendering.parse_context = Some(rendering.own.parse_context(variables.clone(), history_tool_call_cnt));
-    rendering.variables = Some(variables);
-    let prompt = api.turns.prompt(prompt).await?;
-    let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await?;
-    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+    rendering.answer(&api, id, turn, Some(history_tool_call_cnt)).await
 }
 
 /// Counts the calls that a conversation makes.

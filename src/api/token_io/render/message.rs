@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::Response};
 use serde_json::{json, value::RawValue};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -20,11 +16,7 @@ use crate::{
             request::MessagesTurn,
         },
     },
-    turn::Turn,
-    wire::{
-        answer::token_continuity::TokenContinuity, body::parse, error::ApiError, messages::types::MessagesRequest,
-        token_io::generate::RenderedRequest,
-    },
+    wire::{body::parse, error::ApiError, messages::types::MessagesRequest, token_io::generate::RenderedRequest},
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -69,15 +61,9 @@ async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Respo
         variables: None,
     };
     let MessagesTurn { id, turn, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
-    let Turn { prompt, mut sampling, .. } = turn;
-    rendering.own.tools = prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
-    let history = chat::calls(&prompt.prompt.messages);
-    let variables = prompt.prompt.template_variables();
-    rendering.parse_context = Some(rendering.own.parse_context(variables.clone(), history));
-    rendering.variables = Some(variables);
-    let prompt = api.turns.prompt(prompt).await?;
-    let answer = rendering.request(api, id, &prompt.token_ids, &mut sampling).await?;
-    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+    rendering.own.tools = turn.prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
+    let history = chat::calls(&turn.prompt.prompt.messages);
+    rendering.answer(api, id, turn, Some(history)).await
 }
 
 /// Puts the fields that a chat has in another form into that form.

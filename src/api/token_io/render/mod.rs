@@ -9,6 +9,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+
 use super::generate::Rendered;
 use crate::{
     TokenId,
@@ -16,8 +21,9 @@ use crate::{
     generation::open_reasoning,
     json::Object,
     tokenizer::Offsets,
-    turn::{Asker, Sampling, in_flight},
+    turn::{Asker, Sampling, Turn, in_flight},
     wire::{
+        answer::token_continuity::TokenContinuity,
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
@@ -97,6 +103,18 @@ struct Rendering {
 }
 
 impl Rendering {
+    /// Puts the prompt of a turn into ids, and answers with the request that it becomes; `history` is how many calls the
+    /// conversation of a chat has made, where its answer is to be read.
+    async fn answer(mut self, api: &Api, id: String, turn: Turn, history: Option<usize>) -> Result<Response, ApiError> {
+        let Turn { prompt, mut sampling, .. } = turn;
+        let variables = prompt.prompt.template_variables();
+        self.parse_context = history.map(|calls| self.own.parse_context(variables.clone(), calls));
+        self.variables = Some(variables);
+        let prompt = api.turns.prompt(prompt).await?;
+        let answer = self.request(api, id, &prompt.token_ids, &mut sampling).await?;
+        Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+    }
+
     /// Makes the request that a prompt becomes.
     async fn request(
         &self,

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::Response};
 use serde_json::{Value, json, value::RawValue};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -17,9 +13,7 @@ use crate::{
         http::{caller::Caller, json_body::JsonBody},
         responses::request::ResponseTurn,
     },
-    turn::Turn,
     wire::{
-        answer::token_continuity::TokenContinuity,
         body::parse,
         error::ApiError,
         responses::types::{ResponsesRequest, TextFormat},
@@ -53,7 +47,7 @@ async fn render_response(
     let own = as_of_a_chat(parse(body.get().as_bytes())?, &request)?;
     own.check()?;
     let included = request.include.iter().flatten().any(|included| included == "message.output_text.logprobs");
-    let mut rendering = Rendering {
+    let rendering = Rendering {
         caller,
         own,
         fields: request.sampling.clone(),
@@ -66,11 +60,7 @@ async fn render_response(
     };
     let turn = ResponseTurn::rendered(request, &rendering.caller, &api).await?;
     let (id, named_here) = (turn.id().to_owned(), turn.names_of_items());
-    let Turn { prompt, mut sampling, .. } = turn.turn;
-    rendering.variables = Some(prompt.prompt.template_variables());
-    let prompt = api.turns.prompt(prompt).await.map_err(|error| named_here(error.into()))?;
-    let answer = rendering.request(&api, id, &prompt.token_ids, &mut sampling).await.map_err(named_here)?;
-    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
+    rendering.answer(&api, id, turn.turn, None).await.map_err(named_here)
 }
 
 /// Puts the fields that a chat has in another form into that form.
