@@ -1,6 +1,7 @@
 """What breaks around an update: the trainer is killed, the server is killed, no byte can be written, or much goes on at once."""
 
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 import requests
@@ -188,6 +190,30 @@ def test_no_update_needs_room_on_a_disk(writing_nothing):
     trained.check(trained.complete(prompt(2)), "base")
 
 
+@contextlib.contextmanager
+def kept_busy(trained, clients):
+    """Clients that ask one after the other for long answers, each at least once more after the block; gives their rollouts."""
+    over = threading.Event()
+    rollouts = [[] for _ in range(clients)]
+
+    def ask_on(first, number):
+        rollouts[number].append(first.rollout())
+        last = False
+        while not last:
+            last = over.is_set()
+            rollouts[number].append(Running(trained, prompt(number)).rollout())
+
+    running = [Running(trained, prompt(number)) for number in range(clients)]
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        asking = [pool.submit(ask_on, first, number) for number, first in enumerate(running)]
+        try:
+            yield rollouts
+        finally:
+            over.set()
+        for client in asking:
+            client.result()
+
+
 def test_weights_change_whatever_the_server_is_in(tmp_path):
     trained = Trained(tmp_path)
     url = trained.url
@@ -217,20 +243,20 @@ def test_weights_change_whatever_the_server_is_in(tmp_path):
     assert post("/wake_up").status_code == 200
     replaced("woken", 4)
     trained.check(trained.complete(prompt(4)), "woken")
-    # Under load, two at once: they are done one after the other, and what runs goes through both.
-    running = [Running(trained, prompt(number)) for number in range(4)]
+    # Under load, two at once: they are done one after the other, and no token is of other weights than its label says.
     directories = {name: trained.checkpoints.write(name, seed) for seed, name in enumerate(("first", "second"), 5)}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        updates = [
-            pool.submit(post, "/update_weights", weight_dir=str(directory), weight_version=name)
-            for name, directory in directories.items()
-        ]
-        answers = [update.result() for update in updates]
-    assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
     trained.names |= {name: name for name in directories}
-    for kept in running:
-        named = trained.check(kept.rollout())
-        assert named[0] == "woken" and named[-1] in directories
+    with kept_busy(trained, 4) as clients:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            updates = [
+                pool.submit(post, "/update_weights", weight_dir=str(directory), weight_version=name)
+                for name, directory in directories.items()
+            ]
+            answers = [update.result() for update in updates]
+    assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+    for rollouts in clients:
+        named = [trained.check(rollout) for rollout in rollouts]
+        assert named[0][0] == "woken" and named[-1][-1] in directories
     # While an update in phases is under way, no other begins, and the first is not disturbed.
     assert post("/start_weight_update").status_code == 200
     part = trained.checkpoints.write("phased", 9)
