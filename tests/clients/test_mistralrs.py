@@ -15,7 +15,7 @@ from conftest import REPOSITORY, Server, note
 
 sys.path.append(str(REPOSITORY / "tests" / "reference"))
 
-from mistralrs_weights import write_model  # noqa: E402
+from drawn_weights import write_model  # noqa: E402
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "mistralrs"
 MEASURED = GOLDEN / "measured.json"

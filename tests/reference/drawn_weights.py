@@ -14,7 +14,11 @@ import sys
 
 
 # Families whose norms multiply by one more than their weights.
-ONE_MORE = ("gemma", "gemma2", "qwen3_next")
+ONE_MORE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+# Numbers that a checkpoint has and no training changes.
+CONSTANT = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}
+# Numbers that others are multiplied by, which are about one.
+SCALES = ("layer_scalar", "per_expert_scale", "scale")
 
 
 def drawn(seed, name, shape, family):
@@ -29,6 +33,12 @@ def drawn(seed, name, shape, family):
 
 def bounds(name, shape):
     part, kind = name.split(".")[-2:]
+    if f"{part}.{kind}" in CONSTANT:
+        return (CONSTANT[f"{part}.{kind}"],) * 2
+    if (part in ("q_norm", "k_norm") and kind == "weight") or kind in SCALES:
+        return 0.4, 1.4
+    if kind == "A_log":
+        return -0.5, 0.5
     if len(shape) == 1:
         if "norm" in part and kind == "weight":
             return 0.4, 1.4
