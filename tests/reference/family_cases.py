@@ -320,7 +320,6 @@ qwen2_moe("sparse_step", decoder_sparse_step=2, **FOUR)
 qwen2_moe("no_bias", qkv_bias=False)
 qwen2_moe("layer_types", use_sliding_window=True, sliding_window=WINDOW, layer_types=[FULL, SLIDING, FULL],
           without=[{"layer_types": [FULL] * 3}])
-qwen2_moe("tied", tie_word_embeddings=True)
 
 olmoe = family("olmoe", "OlmoeForCausalLM", "olmoe", {**RMS, "num_experts": 8, "num_experts_per_tok": 2})
 olmoe("plain", without=[{"norm_topk_prob": True}])
