@@ -7,6 +7,7 @@ numbers could not tell a right engine from a wrong one: see `check`. Nothing is 
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -53,7 +54,7 @@ def model_class(config):
     return getattr(transformers, config["architectures"][0])
 
 
-def tensors_of(config):
+def tensors_of(case, config):
     """The names and shapes that a checkpoint of the model has."""
     with tempfile.TemporaryDirectory() as directory:
         pathlib.Path(directory, "config.json").write_text(json.dumps(config))
@@ -61,7 +62,10 @@ def tensors_of(config):
         model = model_class(config)._from_config(loaded)
         model.save_pretrained(directory)
         with safe_open(pathlib.Path(directory, "model.safetensors"), "pt") as file:
-            return {name: list(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
+            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}
+    if case.published:
+        shapes = {re.sub(*case.published, name): shape for name, shape in shapes.items()}
+    return dict(sorted(shapes.items()))
 
 
 def load(config, tensors, seed):
@@ -121,7 +125,7 @@ def check(case, config, tensors, seed, found, lead, spread):
 
 
 def check_steady(config, tensors, seed, found):
-    """Raises ValueError where a little rounding changes much, as it does where two experts are almost equally chosen."""
+    """Raises ValueError where a little rounding changes much, as where two experts are almost equally chosen."""
     model = load(config, tensors, seed)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -163,7 +167,7 @@ def write(case, directory, config, tensors, seed, found):
 
 def record(case, directory, steady):
     config = config_of(case)
-    tensors = tensors_of(config)
+    tensors = tensors_of(case, config)
     refused = None
     for seed in range(1, SEEDS):
         model = load(config, tensors, seed)

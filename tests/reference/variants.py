@@ -27,6 +27,8 @@ class Case:
     # The longest sequence to serve, where a setting matters beyond it only.
     max_model_len: int | None = None
     lengths: tuple = LENGTHS
+    # Where published names of tensors differ from what `save_pretrained` writes: a pattern and what replaces it.
+    published: tuple | None = None
 
 
 def families(cases):
@@ -35,11 +37,12 @@ def families(cases):
     The case has the family's common settings, changed; a change to `...` leaves one out.
     """
 
-    def family(prefix, architecture, model_type, common, lengths=LENGTHS):
+    def family(prefix, architecture, model_type, common, lengths=LENGTHS, published=None):
         def case(name, style="given", without=(), max_model_len=None, lengths=lengths, **changes):
             settings = {key: value for key, value in {**common, **changes}.items() if value is not ...}
             named = f"{prefix}_{name}" if name else prefix
-            cases.append(Case(named, architecture, model_type, settings, style, list(without), max_model_len, lengths))
+            described = (named, architecture, model_type, settings, style, list(without), max_model_len, lengths)
+            cases.append(Case(*described, published))
 
         return case
 
