@@ -240,12 +240,12 @@ fn a_build_without_the_engine_for_a_model_says_how_to_get_it() {
     for file in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(std::path::Path::new(TINY_MODEL).join(file), directory.path().join(file)).unwrap();
     }
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mistralrs/gemma.json");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mistralrs/starcoder2.json");
     let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
     std::fs::write(directory.path().join("config.json"), golden["config"].to_string()).unwrap();
     let run = run(&["serve", directory.path().to_str().unwrap(), "--host", "127.0.0.1", "--port", "0"]);
     assert_eq!(run.code, Some(1));
-    assert!(run.err.contains("does not know the architecture GemmaForCausalLM"), "{}", run.err);
+    assert!(run.err.contains("does not know the architecture Starcoder2ForCausalLM"), "{}", run.err);
     assert!(run.err.contains("build it with the feature `mistralrs`"), "{}", run.err);
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct CacheShape {
 }
 
 /// Attention of one layer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct AttentionShape {
     /// Heads of queries.
     pub(crate) heads: usize,
@@ -53,9 +53,59 @@ pub(crate) struct AttentionShape {
     pub(crate) scale: f32,
     /// A query attends to this many tokens, itself included; `None` for all.
     pub(crate) window: Option<usize>,
+    /// A scaled score becomes `cap * tanh(score / cap)`; `None` for no cap.
+    pub(crate) cap: Option<f32>,
 }
 
-/// Cosines and sines: `head_dim / 2` of each for every row.
+/// A root-mean-square norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NormShape {
+    /// What is added to the mean of the squares.
+    pub(crate) epsilon: f32,
+    /// What is added to each weight: 1 where a checkpoint holds weights less one, and 0 elsewhere.
+    pub(crate) offset: f32,
+}
+
+/// Which numbers of a row are rotated, against which others, and by which angles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rotation {
+    /// The first of the heads that are rotated.
+    pub(crate) first: usize,
+    /// How many there are.
+    pub(crate) heads: usize,
+    /// Numbers of a head. It begins with those that are rotated, two for each angle; the others stay.
+    pub(crate) head_dim: usize,
+    /// Whether a pair are neighbours. Otherwise its second number is in the second half of what is rotated.
+    pub(crate) neighbours: bool,
+    /// Which of the step's angles.
+    pub(crate) angles: usize,
+}
+
+/// What a row of gates and ups becomes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Gate {
+    /// `silu(gate) * up`, of a row that holds all gates and then as many ups.
+    Silu,
+    /// `gelu(gate) * up` likewise, where gelu is approximated by tanh.
+    GeluTanh,
+    /// `gate * sigmoid(1.702 * gate) * (up + 1)`, of a row in which each gate has its up after it. Gates are at most the
+    /// limit, ups are between it and its negative.
+    Clamped {
+        /// The limit.
+        limit: f32,
+    },
+}
+
+/// What becomes of logits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LogitShape {
+    /// Their factor.
+    pub(crate) factor: f32,
+    /// A logit becomes `cap * tanh(logit / cap)` after that; `None` for no cap.
+    pub(crate) cap: Option<f32>,
+}
+
+/// Cosines and sines: one of each for every pair of numbers of a head that is rotated, row by row.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Angles {
     /// Cosines, row by row.
@@ -174,12 +224,18 @@ pub(crate) trait Backend: Send + 'static {
     /// Copies a block.
     fn copy_block(&mut self, cache: &mut Self::Cache, from: u32, to: u32);
 
-    /// Looks up one row of `table` for each id.
-    fn embed(&mut self, table: &Self::Matrix, token_ids: &[TokenId], out: &mut Self::States);
+    /// Looks up one row of `table` for each id, times `factor`.
+    fn embed(&mut self, table: &Self::Matrix, token_ids: &[TokenId], factor: f32, out: &mut Self::States);
     /// Root-mean-square norm of every row.
-    fn norm(&mut self, states: &Self::States, weight: &Self::Vector, epsilon: f32, out: &mut Self::Operand);
+    fn norm(&mut self, states: &Self::States, weight: &Self::Vector, norm: NormShape, out: &mut Self::Operand);
     /// Normalises each of some heads of every row in place; `heads` counts heads of the vector's length.
-    fn head_norm(&mut self, states: &mut Self::States, heads: Range<usize>, weight: &Self::Vector, epsilon: f32);
+    fn head_norm(&mut self, states: &mut Self::States, heads: Range<usize>, weight: &Self::Vector, norm: NormShape);
+    /// Every row as it is, in the precision of the matrices.
+    fn round(&mut self, states: &Self::States, out: &mut Self::Operand);
+    /// Makes as many rows of as many zeros.
+    fn zeros_like(&mut self, states: &Self::States, out: &mut Self::States);
+    /// Adds every row of `from`, times `factor`, to that of `to`.
+    fn add(&mut self, from: &Self::States, factor: f32, to: &mut Self::States);
     /// `matrix * row (+ bias)` for every row.
     fn linear(
         &mut self,
@@ -197,9 +253,9 @@ pub(crate) trait Backend: Send + 'static {
         out: &mut Self::States,
     );
     /// Prepares a step over a batch whose rows have these angles.
-    fn begin_step(&mut self, batch: &Batch, angles: Angles) -> Self::StepShared;
-    /// Rotates the first `heads` heads of every row.
-    fn rotate(&mut self, states: &mut Self::States, heads: usize, head_dim: usize, shared: &Self::StepShared);
+    fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> Self::StepShared;
+    /// Rotates heads of every row.
+    fn rotate(&mut self, states: &mut Self::States, rotation: Rotation, shared: &Self::StepShared);
     /// Writes the keys and values of all new tokens: those of a row begin at number `first`.
     fn write_cache(
         &mut self,
@@ -208,20 +264,22 @@ pub(crate) trait Backend: Send + 'static {
         cache: &mut Self::Cache,
         shared: &mut Self::StepShared,
     );
-    /// Has every row attend; its queries come first in it.
+    /// Has every row attend; its queries come first in it. `sinks` has a score for each head of queries, which takes
+    /// weight from the keys and adds no value.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn attend(
         &mut self,
         states: &Self::States,
         cache: &Self::Cache,
         shape: AttentionShape,
+        sinks: Option<&Self::Vector>,
         shared: &Self::StepShared,
         out: &mut Self::Operand,
     );
     /// For each span of the batch whether all keys and values that the step wrote of it are finite.
     fn finite(&mut self, shared: Self::StepShared) -> Vec<bool>;
-    /// `silu(gate) * up` of every row, which holds `width` gates and then as many ups.
-    fn gated_silu(&mut self, states: &Self::States, width: usize, out: &mut Self::Operand);
+    /// Makes `width` numbers of every row, which holds as many gates and ups.
+    fn gate(&mut self, states: &Self::States, gate: Gate, width: usize, out: &mut Self::Operand);
     /// Copies the rows that `picks` lists.
     fn gather(&mut self, input: &Self::Operand, picks: &[usize], out: &mut Self::Operand);
     /// Adds row `i` of `from`, times its weight, to the row of `to` that `picks[i]` names.
@@ -229,5 +287,13 @@ pub(crate) trait Backend: Send + 'static {
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
     /// Logits of some rows of `input`, of which the consumer's numbers are those of `input`.
-    fn logits(&mut self, input: &Self::Operand, rows: Range<usize>, matrix: &Self::Matrix, consumer: &dyn Consumer);
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn logits(
+        &mut self,
+        input: &Self::Operand,
+        rows: Range<usize>,
+        matrix: &Self::Matrix,
+        shape: LogitShape,
+        consumer: &dyn Consumer,
+    );
 }

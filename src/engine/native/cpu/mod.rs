@@ -10,12 +10,15 @@ pub(crate) use kernels::{Pool, Precision, Processor, compare_with_portable};
 use std::ops::Range;
 
 use kernels::{
-    Attention, KvLayout, KvStore, Operand, Packed, Quantized, States, add_scaled, attend, gated_silu, head_norm,
-    multiply, rms_norm, rotate,
+    Attention, KvLayout, KvStore, Operand, Packed, Quantized, States, add, add_scaled, attend, gate, head_norm,
+    multiply, rms_norm, rotate, round, scale, shape_logits,
 };
 
 use super::{
-    backend::{Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, NoRoom, Span},
+    backend::{
+        Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, LogitShape, NoRoom,
+        NormShape, Rotation, Span,
+    },
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype};
@@ -64,7 +67,7 @@ impl Matrix {
 /// What the layers of a step share: its sequences, the angles of its rows, and which sequences are finite so far.
 pub(crate) struct StepShared {
     spans: Vec<Span>,
-    angles: Angles,
+    angles: Vec<Angles>,
     finite: Vec<bool>,
 }
 
@@ -234,19 +237,33 @@ impl Backend for CpuBackend {
         cache.copy(from, to);
     }
 
-    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], out: &mut States) {
+    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut States) {
         out.reshape(token_ids.len(), table.inputs());
         for (row, id) in token_ids.iter().enumerate() {
             table.read_row(*id as usize, out.row_mut(row));
         }
+        scale(&mut self.processor, out, factor);
     }
 
-    fn norm(&mut self, states: &States, weight: &Vec<f32>, epsilon: f32, out: &mut Operand) {
-        rms_norm(&mut self.processor, states, weight, epsilon, out);
+    fn norm(&mut self, states: &States, weight: &Vec<f32>, norm: NormShape, out: &mut Operand) {
+        rms_norm(&mut self.processor, states, weight, norm, out);
     }
 
-    fn head_norm(&mut self, states: &mut States, heads: Range<usize>, weight: &Vec<f32>, epsilon: f32) {
-        head_norm(&mut self.processor, states, heads, weight, epsilon);
+    fn head_norm(&mut self, states: &mut States, heads: Range<usize>, weight: &Vec<f32>, norm: NormShape) {
+        head_norm(&mut self.processor, states, heads, weight, norm);
+    }
+
+    fn round(&mut self, states: &States, out: &mut Operand) {
+        round(&mut self.processor, states, out);
+    }
+
+    fn zeros_like(&mut self, states: &States, out: &mut States) {
+        out.reshape(states.rows(), states.columns());
+        out.rows_mut().into_iter().for_each(|row| row.fill(0.0));
+    }
+
+    fn add(&mut self, from: &States, factor: f32, to: &mut States) {
+        add(&mut self.processor, from, factor, to);
     }
 
     fn linear(&mut self, input: &Operand, matrix: &Matrix, bias: Option<&Vec<f32>>, out: &mut States) {
@@ -264,12 +281,12 @@ impl Backend for CpuBackend {
         matrix.multiply(&mut self.processor, input, out, true);
     }
 
-    fn begin_step(&mut self, batch: &Batch, angles: Angles) -> StepShared {
+    fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> StepShared {
         StepShared { spans: batch.spans.clone(), angles, finite: vec![true; batch.spans.len()] }
     }
 
-    fn rotate(&mut self, states: &mut States, heads: usize, head_dim: usize, StepShared { angles, .. }: &StepShared) {
-        rotate(&mut self.processor, states, heads, head_dim, angles);
+    fn rotate(&mut self, states: &mut States, rotation: Rotation, shared: &StepShared) {
+        rotate(&mut self.processor, states, rotation, &shared.angles[rotation.angles]);
     }
 
     fn write_cache(&mut self, states: &States, first: usize, cache: &mut KvStore, shared: &mut StepShared) {
@@ -293,11 +310,11 @@ impl Backend for CpuBackend {
         states: &States,
         cache: &KvStore,
         shape: AttentionShape,
+        sinks: Option<&Vec<f32>>,
         shared: &StepShared,
         out: &mut Operand,
     ) {
-        let AttentionShape { heads, scale, window } = shape;
-        let attention = Attention { states, heads, store: cache, scale, window };
+        let attention = Attention { states, store: cache, shape, sinks: sinks.map(|sinks| &sinks[..]) };
         attend(&mut self.processor, &attention, &shared.spans, out);
     }
 
@@ -305,8 +322,8 @@ impl Backend for CpuBackend {
         shared.finite
     }
 
-    fn gated_silu(&mut self, states: &States, width: usize, out: &mut Operand) {
-        gated_silu(&mut self.processor, states, width, out);
+    fn gate(&mut self, states: &States, kind: Gate, width: usize, out: &mut Operand) {
+        gate(&mut self.processor, states, kind, width, out);
     }
 
     fn gather(&mut self, input: &Operand, picks: &[usize], out: &mut Operand) {
@@ -321,14 +338,25 @@ impl Backend for CpuBackend {
         (0..states.rows()).flat_map(|row| &states.row(row)[..columns]).copied().collect()
     }
 
-    fn logits(&mut self, input: &Operand, rows: Range<usize>, matrix: &Matrix, consumer: &dyn Consumer) {
+    fn logits(
+        &mut self,
+        input: &Operand,
+        rows: Range<usize>,
+        matrix: &Matrix,
+        shape: LogitShape,
+        consumer: &dyn Consumer,
+    ) {
         let first = rows.start;
         let mut picked = self.operand();
         picked.gather(input, &rows.collect::<Vec<_>>());
         let mut logits = std::mem::take(&mut self.logits);
         logits.reshape(picked.rows(), matrix.outputs());
         matrix.multiply(&mut self.processor, &picked, &mut logits, false);
-        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| consumer.whole(first + row, logits));
+        let set = self.processor.set;
+        self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| {
+            shape_logits(set, logits, shape);
+            consumer.whole(first + row, logits);
+        });
         self.logits = logits;
     }
 }

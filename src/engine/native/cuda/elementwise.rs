@@ -6,58 +6,102 @@ use std::ops::Range;
 
 use candle_core::{D, Result, Tensor};
 
+use crate::engine::native::backend::{Gate, LogitShape, NormShape, Rotation};
+
 /// Root-mean-square norm of every row.
-pub(super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out: &Tensor) -> Result<()> {
+pub(super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
     if states.device().is_cuda() {
-        return super::kernels::norm(states, weight, epsilon, out);
+        return super::kernels::norm(states, weight, norm, out);
     }
-    out.slice_set(&normed(states, weight, epsilon)?.to_dtype(out.dtype())?, 0, 0)
+    out.slice_set(&normed(states, weight, norm)?.to_dtype(out.dtype())?, 0, 0)
 }
 
 /// Normalises some heads of every row in place; a head has the weight's length.
-pub(super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, epsilon: f32) -> Result<()> {
+pub(super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, norm: NormShape) -> Result<()> {
     #[cfg(feature = "cuda")]
     if states.device().is_cuda() {
-        return super::kernels::head_norm(states, heads, weight, epsilon);
+        return super::kernels::head_norm(states, heads, weight, norm);
     }
     let (rows, head_dim) = (states.dim(0)?, weight.dim(0)?);
     let (first, width) = (heads.start * head_dim, heads.len() * head_dim);
     let part = states.narrow(1, first, width)?.contiguous()?.reshape((rows * heads.len(), head_dim))?;
-    states.slice_set(&normed(&part, weight, epsilon)?.reshape((rows, width))?, 1, first)
+    states.slice_set(&normed(&part, weight, norm)?.reshape((rows, width))?, 1, first)
 }
 
-/// Rotates the first half of each of the first `heads` heads against its second half, in place; a row has `head_dim / 2`
-/// cosines and sines.
-pub(super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, sines: &Tensor) -> Result<()> {
+/// Rotates heads of every row, in place; a row has a cosine and a sine for each pair of numbers of a head.
+pub(super) fn rotate(states: &Tensor, rotation: Rotation, (cosines, sines): &(Tensor, Tensor)) -> Result<()> {
     #[cfg(feature = "cuda")]
     if states.device().is_cuda() {
-        return super::kernels::rotate(states, heads, cosines, sines);
+        return super::kernels::rotate(states, rotation, cosines, sines);
     }
-    let (rows, half) = cosines.dims2()?;
-    let part = states.narrow(1, 0, heads * 2 * half)?.contiguous()?.reshape((rows, heads, 2 * half))?;
-    let (first, second) = (part.narrow(2, 0, half)?, part.narrow(2, half, half)?);
+    let Rotation { first: first_head, heads, head_dim, neighbours, .. } = rotation;
+    let (rows, pairs) = cosines.dims2()?;
+    let part =
+        states.narrow(1, first_head * head_dim, heads * head_dim)?.contiguous()?.reshape((rows, heads, head_dim))?;
+    let turned = part.narrow(2, 0, 2 * pairs)?.contiguous()?;
+    // Pairs as the last dimension but one, or as the last.
+    let (turned, apart) = if neighbours {
+        (turned.reshape((rows, heads, pairs, 2))?, 3)
+    } else {
+        (turned.reshape((rows, heads, 2, pairs))?, 2)
+    };
+    let (first, second) = (turned.narrow(apart, 0, 1)?.squeeze(apart)?, turned.narrow(apart, 1, 1)?.squeeze(apart)?);
     let (cosines, sines) = (cosines.unsqueeze(1)?, sines.unsqueeze(1)?);
     let x = (first.broadcast_mul(&cosines)? - second.broadcast_mul(&sines)?)?;
     let y = (second.broadcast_mul(&cosines)? + first.broadcast_mul(&sines)?)?;
-    let rotated = Tensor::cat(&[x, y], 2)?;
-    states.slice_set(&rotated.reshape((rows, heads * 2 * half))?, 1, 0)
+    let rotated = Tensor::stack(&[x, y], apart)?.reshape((rows, heads, 2 * pairs))?;
+    let whole = match head_dim - 2 * pairs {
+        0 => rotated,
+        rest => Tensor::cat(&[rotated, part.narrow(2, 2 * pairs, rest)?], 2)?,
+    };
+    states.slice_set(&whole.reshape((rows, heads * head_dim))?, 1, first_head * head_dim)
 }
 
-/// `silu(gate) * up` of every row, which holds `width` gates and then as many ups.
-pub(super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) -> Result<()> {
+/// Makes `width` numbers of every row, which holds as many gates and ups.
+pub(super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
     if states.device().is_cuda() {
-        return super::kernels::gated_silu(states, width, out);
+        return super::kernels::gate(states, gate, width, out);
     }
-    let gated = (states.narrow(1, 0, width)?.silu()? * states.narrow(1, width, width)?)?;
-    out.slice_set(&gated.to_dtype(out.dtype())?, 0, 0)
+    let halves = || Ok((states.narrow(1, 0, width)?, states.narrow(1, width, width)?));
+    let gated = match gate {
+        Gate::Silu => halves().and_then(|(gates, ups): (Tensor, Tensor)| gates.silu()? * ups),
+        Gate::GeluTanh => halves().and_then(|(gates, ups)| gates.gelu()? * ups),
+        Gate::Clamped { limit } => clamped(states, width, f64::from(limit)),
+    };
+    out.slice_set(&gated?.to_dtype(out.dtype())?, 0, 0)
 }
 
-fn normed(rows: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
+/// As gpt-oss has it: each gate has its up after it.
+fn clamped(states: &Tensor, width: usize, limit: f64) -> Result<Tensor> {
+    let pairs = states.narrow(1, 0, 2 * width)?.contiguous()?.reshape((states.dim(0)?, width, 2))?;
+    let part = |place| pairs.narrow(2, place, 1)?.squeeze(2)?.contiguous();
+    let (gates, ups) = (part(0)?.minimum(limit)?, part(1)?.clamp(-limit, limit)?);
+    let sigmoid = ((&gates * -1.702)?.exp()? + 1.0)?.recip()?;
+    (ups + 1.0)? * (gates * sigmoid)?
+}
+
+/// Scales and caps rows of logits, in place.
+pub(super) fn shape_logits(logits: &Tensor, LogitShape { factor, cap }: LogitShape) -> Result<()> {
+    let shaped = match cap.map(f64::from) {
+        None if factor.to_bits() == 1.0_f32.to_bits() => return Ok(()),
+        None => (logits * f64::from(factor))?,
+        Some(cap) => (((logits * f64::from(factor))? / cap)?.tanh()? * cap)?,
+    };
+    logits.slice_set(&shaped, 0, 0)
+}
+
+/// A tensor times a factor.
+pub(super) fn scaled(tensor: Tensor, factor: f32) -> Result<Tensor> {
+    if factor.to_bits() == 1.0_f32.to_bits() { Ok(tensor) } else { tensor * f64::from(factor) }
+}
+
+fn normed(rows: &Tensor, weight: &Tensor, NormShape { epsilon, offset }: NormShape) -> Result<Tensor> {
     let mean = rows.sqr()?.mean_keepdim(D::Minus1)?;
     let scale = (mean + f64::from(epsilon))?.sqrt()?.recip()?;
-    rows.broadcast_mul(&scale)?.broadcast_mul(weight)
+    let weight = if offset == 0.0 { weight.clone() } else { (weight + f64::from(offset))? };
+    rows.broadcast_mul(&scale)?.broadcast_mul(&weight)
 }
 
 #[cfg(test)]
@@ -67,7 +111,8 @@ mod tests {
 
     use super::{super::tests::test_device, *};
 
-    const EPSILON: f32 = 1e-5;
+    const NORM: NormShape = NormShape { epsilon: 1e-5, offset: 0.0 };
+    const ONE_MORE: NormShape = NormShape { epsilon: 1e-5, offset: 1.0 };
 
     fn number(place: usize) -> f32 {
         ((place * 7919 + 13) % 10_007) as f32 / 2_500.0 - 2.0
@@ -97,10 +142,10 @@ mod tests {
         }
     }
 
-    fn normed_exactly(row: &[f64], weight: &[f64]) -> Vec<f64> {
+    fn normed_exactly(row: &[f64], weight: &[f64], NormShape { epsilon, offset }: NormShape) -> Vec<f64> {
         let mean = row.iter().map(|number| number * number).sum::<f64>() / row.len() as f64;
-        let scale = 1.0 / (mean + f64::from(EPSILON)).sqrt();
-        row.iter().zip(weight).map(|(number, weight)| number * scale * weight).collect()
+        let scale = 1.0 / (mean + f64::from(epsilon)).sqrt();
+        row.iter().zip(weight).map(|(number, weight)| number * scale * (f64::from(offset) + weight)).collect()
     }
 
     /// Rows to write to, filled with what has to be overwritten.
@@ -113,11 +158,11 @@ mod tests {
 
     #[test]
     fn norms_are_what_they_are_defined_as() {
-        for width in [31, 576, 1500] {
+        for (width, shape) in [(31, NORM), (576, ONE_MORE), (1500, NORM)] {
             let ((states, rows), (weight, factors)) = (table(5, width), vector(width));
-            let expected: Vec<_> = rows.iter().map(|row| normed_exactly(row, &factors)).collect();
+            let expected: Vec<_> = rows.iter().map(|row| normed_exactly(row, &factors, shape)).collect();
             for (out, tolerance) in results(5, width) {
-                norm(&states, &weight, EPSILON, &out).unwrap();
+                norm(&states, &weight, shape, &out).unwrap();
                 assert_close(&out, &expected, tolerance);
             }
         }
@@ -125,52 +170,85 @@ mod tests {
 
     #[test]
     fn norms_of_some_heads_leave_the_others_as_they_are() {
-        for head_dim in [16, 80, 128] {
+        for (head_dim, shape) in [(16, NORM), (80, ONE_MORE), (128, NORM)] {
             let ((states, mut rows), (weight, factors)) = (table(3, 7 * head_dim), vector(head_dim));
             for row in &mut rows {
                 for head in 2..6 {
                     let own = head * head_dim..(head + 1) * head_dim;
-                    let normed = normed_exactly(&row[own.clone()], &factors);
+                    let normed = normed_exactly(&row[own.clone()], &factors, shape);
                     row[own].copy_from_slice(&normed);
                 }
             }
-            head_norm(&states, 2..6, &weight, EPSILON).unwrap();
+            head_norm(&states, 2..6, &weight, shape).unwrap();
             assert_close(&states, &rows, 1e-5);
         }
     }
 
     #[test]
-    fn a_rotation_turns_the_first_heads_only() {
-        for pairs in [8, 40, 64] {
-            let (states, mut rows) = table(4, 5 * 2 * pairs);
+    fn a_rotation_turns_pairs_of_its_heads_only() {
+        for (pairs, head_dim, neighbours) in
+            [(8, 16, false), (40, 80, true), (64, 128, false), (16, 64, true), (5, 12, false)]
+        {
+            let (states, mut rows) = table(4, 5 * head_dim);
             let ((cosines, cosine_rows), (sines, sine_rows)) = (table(4, pairs), table(4, 2 * pairs));
             let sines = sines.narrow(1, pairs, pairs).unwrap().contiguous().unwrap();
             for (row, (cosines, sines)) in rows.iter_mut().zip(cosine_rows.iter().zip(&sine_rows)) {
-                for head in row.chunks_exact_mut(2 * pairs).take(3) {
+                for head in row.chunks_exact_mut(head_dim).skip(1).take(3) {
                     for pair in 0..pairs {
-                        let (x, y) = (head[pair], head[pair + pairs]);
-                        let (cosine, sine) = (cosines[pair], sines[pairs + pair]);
-                        (head[pair], head[pair + pairs]) = (x * cosine - y * sine, y * cosine + x * sine);
+                        let (first, second) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + pairs) };
+                        let (x, y, cosine, sine) = (head[first], head[second], cosines[pair], sines[pairs + pair]);
+                        (head[first], head[second]) = (x * cosine - y * sine, y * cosine + x * sine);
                     }
                 }
             }
-            rotate(&states, 3, &cosines, &sines).unwrap();
+            let rotation = Rotation { first: 1, heads: 3, head_dim, neighbours, angles: 0 };
+            rotate(&states, rotation, &(cosines, sines)).unwrap();
             assert_close(&states, &rows, 1e-5);
+        }
+    }
+
+    /// What a gate is defined as, for one place of a row.
+    fn gated_exactly(kind: Gate, row: &[f64], place: usize) -> f64 {
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let (gate, up) = (row[place], row[row.len() / 2 + place]);
+        match kind {
+            Gate::Silu => gate * sigmoid(gate) * up,
+            Gate::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044_715 * gate.powi(3));
+                0.5 * gate * (1.0 + inner.tanh()) * up
+            }
+            Gate::Clamped { limit } => {
+                let limit = f64::from(limit);
+                let (gate, up) = (row[2 * place].min(limit), row[2 * place + 1].clamp(-limit, limit));
+                gate * sigmoid(1.702 * gate) * (up + 1.0)
+            }
         }
     }
 
     #[test]
     fn gates_of_any_width_are_what_they_are_defined_as() {
-        for width in [48, 1024, 2500] {
+        for (width, kind) in [48, 1024, 2500]
+            .into_iter()
+            .flat_map(|width| [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 1.5 }].map(|kind| (width, kind)))
+        {
             let (states, rows) = table(3, 2 * width);
-            let gated = |row: &Vec<f64>| {
-                row[..width].iter().zip(&row[width..]).map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up).collect()
-            };
-            let expected: Vec<Vec<f64>> = rows.iter().map(gated).collect();
+            let expected: Vec<Vec<f64>> =
+                rows.iter().map(|row| (0..width).map(|place| gated_exactly(kind, row, place)).collect()).collect();
             for (out, tolerance) in results(3, width) {
-                gated_silu(&states, width, &out).unwrap();
+                gate(&states, kind, width, &out).unwrap();
                 assert_close(&out, &expected, tolerance);
             }
         }
+    }
+
+    #[test]
+    fn logits_are_scaled_and_then_capped() {
+        let (logits, rows) = table(3, 77);
+        shape_logits(&logits, LogitShape { factor: 1.0, cap: None }).unwrap();
+        assert_close(&logits, &rows, 1e-9);
+        shape_logits(&logits, LogitShape { factor: 3.0, cap: Some(2.0) }).unwrap();
+        let expected: Vec<Vec<f64>> =
+            rows.iter().map(|row| row.iter().map(|number| 2.0 * (number * 3.0 / 2.0).tanh()).collect()).collect();
+        assert_close(&logits, &expected, 1e-5);
     }
 }

@@ -44,7 +44,9 @@ use self::{
     shared::{Division, Policy, StepShared},
 };
 use super::{
-    backend::{Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, NoRoom},
+    backend::{
+        Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, LogitShape, NoRoom, NormShape, Rotation,
+    },
     cpu::Pool,
     weights::{Rows, WeightsError},
 };
@@ -89,11 +91,12 @@ impl DeviceBackend {
         TensorKind { device: &self.device, dtype: DType::F32 }
     }
 
-    fn policy(&self, cache: &Cache) -> Policy {
+    /// The kernel over blocks knows neither caps nor sinks as they are defined here.
+    fn policy(&self, cache: &Cache, is_plain: bool) -> Policy {
         #[cfg(feature = "cuda")]
-        let single = !self.device.is_cuda() || kernels::serve(cache);
+        let single = !self.device.is_cuda() || (is_plain && kernels::serve(cache));
         #[cfg(not(feature = "cuda"))]
-        let single = cache.keys.device().is_cpu();
+        let single = is_plain && cache.keys.device().is_cpu();
         Policy { single, invariant: self.tile.is_some() }
     }
 
@@ -129,16 +132,16 @@ impl DeviceBackend {
         &self,
         states: &Tensor,
         cache: &Cache,
-        shape: AttentionShape,
+        setting: Setting<'_>,
         shared: &StepShared,
         out: &Tensor,
     ) -> Result<()> {
-        let head_dim = cache.shape().head_dim;
+        let (shape, head_dim) = (setting.shape, cache.shape().head_dim);
         let (rows, width) = (states.dim(0)?, shape.heads * head_dim);
         let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;
         let queries = queries.reshape((rows, shape.heads, head_dim))?;
-        let division = shared.division(shape.window, self.policy(cache));
-        let setting = Setting { shape, tiles: self.tiles(shape.heads) };
+        let is_plain = shape.cap.is_none() && setting.sinks.is_none();
+        let division = shared.division(shape.window, self.policy(cache, is_plain));
         for span in &division.gathered {
             let span = &shared.spans[*span];
             let own = queries.narrow(0, span.first_row, span.tokens)?;
@@ -165,7 +168,7 @@ impl DeviceBackend {
         queries: &Tensor,
         division: &Division,
         cache: &Cache,
-        setting: Setting,
+        setting: Setting<'_>,
         shared: &StepShared,
     ) -> Result<Tensor> {
         let rows = division.single.as_ref().expect("there are single rows");
@@ -178,11 +181,20 @@ impl DeviceBackend {
     }
 
     /// Computes rows of logits and hands them to the consumer, whose first row is `first`.
-    fn hand_on_logits(&mut self, input: &Tensor, first: usize, matrix: &Matrix, consumer: &dyn Consumer) -> Result<()> {
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn hand_on_logits(
+        &mut self,
+        input: &Tensor,
+        first: usize,
+        matrix: &Matrix,
+        shape: LogitShape,
+        consumer: &dyn Consumer,
+    ) -> Result<()> {
         let (rows, outputs) = (input.dim(0)?, matrix.tensor().dim(0)?);
         let mut buffer = std::mem::take(&mut self.logits);
         let out = buffer.reshape(self.sums(), rows, outputs)?;
         self.multiply(input, matrix, None, out, false)?;
+        elementwise::shape_logits(out, shape)?;
         let outcome = logits::consume(out, first, &mut self.pool, consumer);
         self.logits = buffer;
         outcome
@@ -330,22 +342,41 @@ impl Backend for DeviceBackend {
         done(cache.copy_block(from, to));
     }
 
-    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], out: &mut Buffer) {
+    fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut Buffer) {
         let table = table.tensor();
         let rows =
             Tensor::new(token_ids, &self.device).and_then(|ids| table.index_select(&ids, 0)?.to_dtype(DType::F32));
+        let rows = rows.and_then(|rows| elementwise::scaled(rows, factor));
         let out = out.reshape(self.sums(), token_ids.len(), done(table.dim(1)));
         done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
     }
 
-    fn norm(&mut self, states: &Buffer, weight: &Tensor, epsilon: f32, out: &mut Buffer) {
+    fn norm(&mut self, states: &Buffer, weight: &Tensor, norm: NormShape, out: &mut Buffer) {
         let states = states.tensor();
         let out = done(states.dims2().and_then(|(rows, columns)| out.reshape(self.numbers(), rows, columns)));
-        done(elementwise::norm(states, weight, epsilon, out));
+        done(elementwise::norm(states, weight, norm, out));
     }
 
-    fn head_norm(&mut self, states: &mut Buffer, heads: Range<usize>, weight: &Tensor, epsilon: f32) {
-        done(elementwise::head_norm(states.tensor(), heads, weight, epsilon));
+    fn head_norm(&mut self, states: &mut Buffer, heads: Range<usize>, weight: &Tensor, norm: NormShape) {
+        done(elementwise::head_norm(states.tensor(), heads, weight, norm));
+    }
+
+    fn round(&mut self, states: &Buffer, out: &mut Buffer) {
+        let states = states.tensor();
+        let out = done(states.dims2().and_then(|(rows, columns)| out.reshape(self.numbers(), rows, columns)));
+        done(states.to_dtype(self.dtype).and_then(|rounded| out.slice_set(&rounded.contiguous()?, 0, 0)));
+    }
+
+    fn zeros_like(&mut self, states: &Buffer, out: &mut Buffer) {
+        let (rows, columns) = done(states.tensor().dims2());
+        let out = done(out.reshape(self.sums(), rows, columns));
+        done(out.zeros_like().and_then(|zeros| out.slice_set(&zeros, 0, 0)));
+    }
+
+    fn add(&mut self, from: &Buffer, factor: f32, to: &mut Buffer) {
+        let (from, to) = (from.tensor(), to.tensor());
+        let sum = elementwise::scaled(from.clone(), factor).and_then(|from| to + from);
+        done(sum.and_then(|sum| to.slice_set(&sum, 0, 0)));
     }
 
     fn linear(&mut self, input: &Buffer, matrix: &Matrix, bias: Option<&Tensor>, out: &mut Buffer) {
@@ -358,32 +389,41 @@ impl Backend for DeviceBackend {
         done(self.multiply(input.tensor(), matrix, bias, out.tensor(), true));
     }
 
-    fn begin_step(&mut self, batch: &Batch, angles: Angles) -> StepShared {
+    fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> StepShared {
         done(StepShared::new(&self.device, batch, angles))
     }
 
-    fn rotate(&mut self, states: &mut Buffer, heads: usize, _: usize, shared: &StepShared) {
-        done(elementwise::rotate(states.tensor(), heads, &shared.cosines, &shared.sines));
+    fn rotate(&mut self, states: &mut Buffer, rotation: Rotation, shared: &StepShared) {
+        done(elementwise::rotate(states.tensor(), rotation, &shared.angles[rotation.angles]));
     }
 
     fn write_cache(&mut self, states: &Buffer, first: usize, cache: &mut Cache, shared: &mut StepShared) {
         done(cache.write(states.tensor(), first, shared));
     }
 
-    fn attend(&mut self, states: &Buffer, cache: &Cache, shape: AttentionShape, shared: &StepShared, out: &mut Buffer) {
+    fn attend(
+        &mut self,
+        states: &Buffer,
+        cache: &Cache,
+        shape: AttentionShape,
+        sinks: Option<&Tensor>,
+        shared: &StepShared,
+        out: &mut Buffer,
+    ) {
+        let setting = Setting { shape, sinks, tiles: self.tiles(shape.heads) };
         let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
-        done(self.attend_all(states, cache, shape, shared, out));
+        done(self.attend_all(states, cache, setting, shared, out));
     }
 
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {
         done(shared.finite())
     }
 
-    fn gated_silu(&mut self, states: &Buffer, width: usize, out: &mut Buffer) {
+    fn gate(&mut self, states: &Buffer, gate: Gate, width: usize, out: &mut Buffer) {
         let states = states.tensor();
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
-        done(elementwise::gated_silu(states, width, out));
+        done(elementwise::gate(states, gate, width, out));
     }
 
     fn gather(&mut self, input: &Buffer, picks: &[usize], out: &mut Buffer) {
@@ -406,9 +446,16 @@ impl Backend for DeviceBackend {
         done(states.tensor().narrow(1, 0, columns).and_then(|part| part.flatten_all()?.to_vec1()))
     }
 
-    fn logits(&mut self, input: &Buffer, rows: Range<usize>, matrix: &Matrix, consumer: &dyn Consumer) {
+    fn logits(
+        &mut self,
+        input: &Buffer,
+        rows: Range<usize>,
+        matrix: &Matrix,
+        shape: LogitShape,
+        consumer: &dyn Consumer,
+    ) {
         let input = done(input.tensor().narrow(0, rows.start, rows.len()));
-        done(self.hand_on_logits(&input, rows.start, matrix, consumer));
+        done(self.hand_on_logits(&input, rows.start, matrix, shape, consumer));
     }
 }
 

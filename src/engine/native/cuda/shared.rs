@@ -58,7 +58,7 @@ pub(super) struct Tables {
 }
 
 /// How rows are divided.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Policy {
     /// Whether rows may attend straight from the cache.
     pub(super) single: bool,
@@ -66,19 +66,22 @@ pub(super) struct Policy {
     pub(super) invariant: bool,
 }
 
+/// Divisions by window and policy.
+type Divisions = HashMap<(Option<usize>, Policy), Rc<Division>>;
+
 /// What the layers of a step share.
 #[derive(Debug)]
 pub(crate) struct StepShared {
     device: Device,
     pub(super) spans: Vec<Span>,
-    pub(super) cosines: Tensor,
-    pub(super) sines: Tensor,
+    /// Cosines and sines, `[rows, pairs]` each.
+    pub(super) angles: Vec<(Tensor, Tensor)>,
     /// A number for each row, which is 0 while all its keys and values are finite, and NaN otherwise.
     pub(super) broken: Tensor,
     runs: Vec<Run>,
     /// The slot of each row in the cache, on the device.
     slots: OnceCell<Tensor>,
-    divisions: RefCell<HashMap<Option<usize>, Rc<Division>>>,
+    divisions: RefCell<Divisions>,
     masks: RefCell<HashMap<MaskShape, Tensor>>,
 }
 
@@ -97,13 +100,18 @@ pub(super) struct MaskShape {
 const MASKED: f32 = -1e30;
 
 impl StepShared {
-    pub(super) fn new(device: &Device, batch: &Batch, angles: Angles) -> Result<Self> {
+    pub(super) fn new(device: &Device, batch: &Batch, angles: Vec<Angles>) -> Result<Self> {
         let rows = batch.token_ids.len();
-        let half = angles.cosines.len() / rows;
+        let sent = |numbers: Vec<f32>| {
+            let pairs = numbers.len() / rows;
+            Tensor::from_vec(numbers, (rows, pairs), device)
+        };
         Ok(Self {
             spans: batch.spans.clone(),
-            cosines: Tensor::from_vec(angles.cosines, (rows, half), device)?,
-            sines: Tensor::from_vec(angles.sines, (rows, half), device)?,
+            angles: angles
+                .into_iter()
+                .map(|Angles { cosines, sines }| Ok((sent(cosines)?, sent(sines)?)))
+                .collect::<Result<_>>()?,
             broken: Tensor::zeros(rows, DType::F32, device)?,
             runs: runs(&batch.spans),
             slots: OnceCell::new(),
@@ -127,7 +135,8 @@ impl StepShared {
     /// How rows attend within a window.
     pub(super) fn division(&self, window: Option<usize>, policy: Policy) -> Rc<Division> {
         let mut divisions = self.divisions.borrow_mut();
-        Rc::clone(divisions.entry(window).or_insert_with(|| Rc::new(Division::new(&self.spans, window, policy))))
+        let division = || Rc::new(Division::new(&self.spans, window, policy));
+        Rc::clone(divisions.entry((window, policy)).or_insert_with(division))
     }
 
     /// What is added to scores, `[queries, keys]`; `None` where every key counts for every query.
@@ -308,8 +317,7 @@ mod tests {
     #[test]
     fn where_every_key_counts_there_is_no_mask() {
         let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
-        let angles = Angles { cosines: vec![1.0], sines: vec![0.0] };
-        let shared = StepShared::new(&test_device(), &batch, angles).unwrap();
+        let shared = StepShared::new(&test_device(), &batch, Vec::new()).unwrap();
         let is_masked = |keys, window| shared.mask(shape(keys, window)).unwrap().is_some();
         assert!(!is_masked(0..5, None));
         assert!(is_masked(0..6, None));

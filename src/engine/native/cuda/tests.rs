@@ -14,7 +14,11 @@ use crate::engine::{
         cpu::{CpuBackend, KernelSet, Precision},
         model::{
             Model,
-            tests::{MODELS, TOLERANCE, compare, compare_changes, directory, loaded, logits, model as on_cpu},
+            tests::{
+                MODELS, TOLERANCE, compare, compare_changes, directory,
+                families::{Golden, KINDS, in_order},
+                loaded, logits, model as on_cpu,
+            },
         },
         tests::Random,
         weights::{Given, SafetensorsFiles, Weights},
@@ -69,6 +73,33 @@ fn every_family_agrees_with_numpy() {
 fn every_family_agrees_with_numpy_in_equal_shapes() {
     for name in MODELS {
         compare(name, &mut loaded(name, backend(DType::F32).deterministic()), TOLERANCE);
+    }
+}
+
+#[test]
+fn every_kind_of_arithmetic_agrees_with_transformers() {
+    for name in KINDS {
+        let golden = Golden::named(name);
+        for backend in [backend(DType::F32), backend(DType::F32).deterministic()] {
+            let worst = golden.compare(&mut golden.model(backend).unwrap());
+            assert!(worst < TOLERANCE, "{name} is off by {worst:.1e}");
+        }
+    }
+}
+
+#[test]
+fn pieces_have_the_same_bits_in_equal_shapes_in_every_kind_of_arithmetic() {
+    for (name, dtype) in KINDS.into_iter().zip([DType::F32, DType::BF16].into_iter().cycle()) {
+        let golden = Golden::named(name);
+        let load = || golden.model(backend(dtype).deterministic()).unwrap();
+        let (token_ids, mut model) = (&golden.token_ids()[..72], load());
+        let whole = in_order(&mut load(), token_ids, 0);
+        let mut first = 0;
+        for length in [1, 15, 2, 33, 21] {
+            let piece = in_order(&mut model, &token_ids[first..first + length], first);
+            assert_same_bits(&piece, &whole[first..first + length], name);
+            first += length;
+        }
     }
 }
 

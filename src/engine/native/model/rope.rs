@@ -13,20 +13,42 @@ use crate::engine::native::backend::Angles;
 /// Frequencies, and the factor of cosines and sines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RopeConfig {
-    /// The `head_dim / 2` frequencies, in radians for a position.
+    /// One frequency for each pair of numbers that is rotated, in radians for a position.
     pub(crate) frequencies: Vec<f32>,
     /// The factor of cosines and sines, which is 1 for all but `yarn`.
     pub(crate) factor: f32,
+    /// What cosines and sines are multiplied with at positions far from the first; `None` for nothing.
+    pub(crate) far: Option<FarFactor>,
+}
+
+/// `1 + beta * ln(1 + floor(position / original))`, by which queries grow with their position.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct FarFactor {
+    /// How much.
+    pub(crate) beta: f32,
+    /// From which position on.
+    pub(crate) original: f32,
+}
+
+impl FarFactor {
+    #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
+    fn at(self, position: usize) -> f32 {
+        1.0 + self.beta * (1.0 + (position as f32 / self.original).floor()).ln()
+    }
+}
+
+/// What a family takes for granted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RopeDefaults {
+    /// The base of frequencies, unless it has to be said.
+    pub(super) theta: Option<f64>,
+    /// Which part of a head is rotated; `None` if it is the whole head and cannot be another.
+    pub(super) partial: Option<f64>,
 }
 
 /// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` in their place (transformers 5).
-pub(super) fn rope(
-    config: &Map<String, Value>,
-    head_dim: usize,
-    has_default_theta: bool,
-) -> Result<RopeConfig, ConfigError> {
-    let top = Settings(config);
-    let read = |scaling: &Map<String, Value>| of_settings(scaling, &top, head_dim, has_default_theta);
+pub(super) fn rope(top: &Settings<'_>, head_dim: usize, defaults: RopeDefaults) -> Result<RopeConfig, ConfigError> {
+    let read = |scaling: &Map<String, Value>| of_parameters(scaling, top, head_dim, defaults);
     let joined: Option<Map<String, Value>> = top.get("rope_parameters")?;
     let (joined, scaling) = match (joined, top.get::<Map<String, Value>>("rope_scaling")?) {
         (Some(joined), Some(scaling)) => (joined, scaling),
@@ -45,33 +67,31 @@ pub(super) fn rope(
     }
 }
 
-fn of_settings(
+/// Reads one set of parameters; what they do not say is taken from the top of config.json.
+pub(super) fn of_parameters(
     scaling: &Map<String, Value>,
     top: &Settings<'_>,
     head_dim: usize,
-    has_default_theta: bool,
+    defaults: RopeDefaults,
 ) -> Result<RopeConfig, ConfigError> {
     if scaling.values().any(Value::is_object) {
         return Err(ConfigError::setting("rope_parameters", "that differ between layers are not supported"));
     }
     let settings = Settings(scaling);
-    if settings.get("partial_rotary_factor")?.is_some_and(|factor: f64| (factor - 1.0).abs() > f64::EPSILON) {
-        return Err(ConfigError::setting("partial_rotary_factor", "is not supported"));
-    }
     let theta = match settings.get("rope_theta")?.map_or_else(|| top.get("rope_theta"), |theta| Ok(Some(theta)))? {
         Some(theta) => theta,
-        None if has_default_theta => 10_000.0,
-        None => return Err(ConfigError::setting("rope_theta", "is missing")),
+        None => defaults.theta.ok_or_else(|| ConfigError::setting("rope_theta", "is missing"))?,
     };
     if !(theta > 1.0 && f64::is_finite(theta)) {
         return Err(ConfigError::setting("rope_theta", "is not over 1"));
     }
-    let plain = frequencies(theta, head_dim);
+    let width = rotated_width(&settings, top, head_dim, defaults.partial)?;
+    let plain = frequencies(theta, width);
     let kind: Option<String> = match settings.get("rope_type")? {
         None => settings.get("type")?,
         kind => kind,
     };
-    let unscaled = |frequencies: Vec<f64>| RopeConfig { frequencies: rounded(&frequencies), factor: 1.0 };
+    let unscaled = |frequencies: Vec<f64>| RopeConfig::unscaled(&frequencies);
     match kind.as_deref() {
         None if settings.0.contains_key("factor") => {
             Err(ConfigError::setting("rope_scaling", "does not say of which type it is"))
@@ -82,12 +102,38 @@ fn of_settings(
             Ok(unscaled(plain.into_iter().map(|frequency| frequency / factor).collect()))
         }
         Some("llama3") => Ok(unscaled(llama3(&plain, &settings)?)),
-        Some("yarn") => yarn(&plain, theta, head_dim, &settings, top),
+        Some("yarn") => yarn(&plain, theta, width, &settings, top),
         Some(other) => Err(ConfigError::setting("rope_scaling", format!("of type {other} is not supported"))),
     }
 }
 
-fn positive(settings: &Settings<'_>, key: &str) -> Result<f64, ConfigError> {
+/// How many numbers of a head are rotated.
+fn rotated_width(
+    settings: &Settings<'_>,
+    top: &Settings<'_>,
+    head_dim: usize,
+    default: Option<f64>,
+) -> Result<usize, ConfigError> {
+    const KEY: &str = "partial_rotary_factor";
+    let given: Option<f64> = settings.get(KEY)?.map_or_else(|| top.get(KEY), |factor| Ok(Some(factor)))?;
+    let Some(default) = default else {
+        let is_whole = given.is_none_or(|factor| (factor - 1.0).abs() < f64::EPSILON);
+        return if is_whole { Ok(head_dim) } else { Err(ConfigError::setting(KEY, "is not supported")) };
+    };
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "heads are small, and transformers cuts the fraction off"
+    )]
+    let width = (head_dim as f64 * given.unwrap_or(default)) as usize;
+    if width == 0 || width > head_dim || !width.is_multiple_of(2) {
+        return Err(ConfigError::setting(KEY, format!("rotates {width} of {head_dim} numbers")));
+    }
+    Ok(width)
+}
+
+pub(super) fn positive(settings: &Settings<'_>, key: &str) -> Result<f64, ConfigError> {
     let value: f64 = settings.require(key)?;
     if value > 0.0 && value.is_finite() { Ok(value) } else { Err(ConfigError::setting(key, "is not over 0")) }
 }
@@ -97,9 +143,10 @@ fn rounded(frequencies: &[f64]) -> Vec<f32> {
     frequencies.iter().map(|frequency| *frequency as f32).collect()
 }
 
+/// `theta^(-2 * pair / width)` of each pair.
 #[expect(clippy::cast_precision_loss, reason = "heads are small")]
-fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
-    (0..head_dim / 2).map(|pair| theta.powf(-((2 * pair) as f64) / head_dim as f64)).collect()
+pub(super) fn frequencies(theta: f64, width: usize) -> Vec<f64> {
+    (0..width / 2).map(|pair| theta.powf(-((2 * pair) as f64) / width as f64)).collect()
 }
 
 /// Long waves are stretched, short ones are kept, and those between are blended.
@@ -160,7 +207,7 @@ fn yarn(
         frequency / factor * stretched + frequency * (1.0 - stretched)
     });
     let scaled: Vec<f64> = scaled.collect();
-    Ok(RopeConfig { frequencies: rounded(&scaled), factor: yarn_factor(factor, settings)? })
+    Ok(RopeConfig { frequencies: rounded(&scaled), factor: yarn_factor(factor, settings)?, far: None })
 }
 
 fn yarn_factor(factor: f64, settings: &Settings<'_>) -> Result<f32, ConfigError> {
@@ -178,18 +225,24 @@ fn yarn_factor(factor: f64, settings: &Settings<'_>) -> Result<f32, ConfigError>
 }
 
 impl RopeConfig {
+    /// Frequencies as they are.
+    pub(super) fn unscaled(frequencies: &[f64]) -> Self {
+        Self { frequencies: rounded(frequencies), factor: 1.0, far: None }
+    }
+
     /// The angles of some positions, in their order.
-    pub(crate) fn angles(&self, positions: impl ExactSizeIterator<Item = usize>) -> Angles {
+    pub(crate) fn angles(&self, positions: impl Iterator<Item = usize>) -> Angles {
         let mut angles = Angles::default();
         for position in positions {
+            let factor = self.far.map_or(self.factor, |far| self.factor * far.at(position));
             for frequency in &self.frequencies {
                 #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
                 let angle = position as f32 * frequency;
                 let (sine, cosine) = f64::from(angle).sin_cos();
                 #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a cosine")]
                 let (sine, cosine) = (sine as f32, cosine as f32);
-                angles.cosines.push(cosine * self.factor);
-                angles.sines.push(sine * self.factor);
+                angles.cosines.push(cosine * factor);
+                angles.sines.push(sine * factor);
             }
         }
         angles
@@ -203,7 +256,8 @@ mod tests {
     use super::*;
 
     fn read(config: &Value) -> Result<RopeConfig, ConfigError> {
-        rope(config.as_object().unwrap(), 8, false)
+        let defaults = RopeDefaults { theta: None, partial: None };
+        rope(&Settings(config.as_object().unwrap()), 8, defaults)
     }
 
     #[test]

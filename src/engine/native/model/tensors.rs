@@ -7,7 +7,10 @@ use std::{
 
 use super::{
     Dense, Layer, Mlp, Model, Parameters,
-    config::{LayerShape, MlpShape, ModelShape},
+    destinations::{Destination, InDense, InLayer},
+    expected::expected,
+    shape::ModelShape,
+    stacks::Slice,
 };
 use crate::engine::native::{
     backend::Backend,
@@ -18,13 +21,31 @@ use crate::engine::native::{
 pub(super) struct Tensor {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
-    pub(super) place: Destination,
+    /// Where it goes: to one place, or one slice of its first dimension to each of several.
+    pub(super) places: Vec<Destination>,
+    /// Whether these slices are inputs by outputs, other than matrices are.
+    pub(super) transposed: bool,
 }
 
 impl Tensor {
     /// The number of its numbers.
     pub(super) fn numbers(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// Its one place, unless it is a stack of tensors.
+    pub(super) fn place(&self) -> Option<Destination> {
+        if let [place] = self.places[..] { (!self.transposed).then_some(place) } else { None }
+    }
+
+    /// Whether it is numbers of vectors, which every backend holds in f32.
+    pub(super) fn is_vector(&self) -> bool {
+        self.places.iter().all(|place| place.is_vector())
+    }
+
+    /// The matrices and vectors that it is a part of.
+    pub(super) fn wholes(&self) -> impl Iterator<Item = Destination> {
+        self.places.iter().map(|place| place.whole())
     }
 }
 
@@ -35,99 +56,12 @@ pub(super) struct Tensors {
     /// How many tensors share a matrix or vector.
     shares: BTreeMap<Destination, usize>,
     tied: bool,
+    layers: usize,
+    unused: &'static [&'static str],
 }
 
-/// Where a tensor goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Destination {
-    Embedding,
-    Norm,
-    Head,
-    Layer(usize, InLayer),
-}
-
-/// Where a tensor of a layer goes. Where several share a matrix or vector, the number says from which row or number on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum InLayer {
-    AttentionNorm,
-    Qkv(usize),
-    QkvBias(usize),
-    QueryNorm,
-    KeyNorm,
-    Output,
-    OutputBias,
-    MlpNorm,
-    Router,
-    Dense(InDense),
-    Expert(usize, InDense),
-}
-
-/// Where a tensor of a feed-forward part goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum InDense {
-    GateUp(usize),
-    GateUpBias(usize),
-    Down,
-    DownBias,
-}
-
-impl Destination {
-    /// The whole matrix or vector that the tensor is a part of.
-    pub(super) fn whole(self) -> Self {
-        match self {
-            Self::Layer(layer, place) => Self::Layer(layer, place.whole()),
-            whole => whole,
-        }
-    }
-
-    /// Whether it is numbers of a vector, which every backend holds in f32.
-    pub(super) fn is_vector(self) -> bool {
-        match self {
-            Self::Norm => true,
-            Self::Embedding | Self::Head => false,
-            Self::Layer(_, place) => place.is_vector(),
-        }
-    }
-}
-
-impl InLayer {
-    fn whole(self) -> Self {
-        match self {
-            Self::Qkv(_) => Self::Qkv(0),
-            Self::QkvBias(_) => Self::QkvBias(0),
-            Self::Dense(place) => Self::Dense(place.whole()),
-            Self::Expert(expert, place) => Self::Expert(expert, place.whole()),
-            whole => whole,
-        }
-    }
-
-    fn is_vector(self) -> bool {
-        match self {
-            Self::Qkv(_) | Self::Output | Self::Router => false,
-            Self::Dense(place) | Self::Expert(_, place) => place.is_vector(),
-            Self::AttentionNorm
-            | Self::QkvBias(_)
-            | Self::QueryNorm
-            | Self::KeyNorm
-            | Self::OutputBias
-            | Self::MlpNorm => true,
-        }
-    }
-}
-
-impl InDense {
-    fn whole(self) -> Self {
-        match self {
-            Self::GateUp(_) => Self::GateUp(0),
-            Self::GateUpBias(_) => Self::GateUpBias(0),
-            whole => whole,
-        }
-    }
-
-    fn is_vector(self) -> bool {
-        matches!(self, Self::GateUpBias(_) | Self::DownBias)
-    }
-}
+/// How the names of the tensors of all layers begin.
+pub(super) const LAYERS: &str = "model.layers.";
 
 /// A tensor's place in a model.
 pub(super) enum Target<'a, B: Backend> {
@@ -144,76 +78,11 @@ pub(crate) struct Checked<'a> {
     tensors: Vec<Arc<Tensor>>,
 }
 
-/// Every tensor of a model, in the order of its layers.
-fn expected(shape: &ModelShape) -> Vec<Tensor> {
-    let mut tensors = Vec::new();
-    let mut add = |name: &str, dims: &[usize], place: Destination| {
-        tensors.push(Tensor { name: name.to_owned(), shape: dims.to_vec(), place });
-    };
-    add("model.embed_tokens.weight", &[shape.vocab_size, shape.hidden], Destination::Embedding);
-    for (index, layer) in shape.layers.iter().enumerate() {
-        expected_of_layer(shape, layer, &mut |name, dims, place| {
-            add(&format!("model.layers.{index}.{name}"), dims, Destination::Layer(index, place));
-        });
-    }
-    add("model.norm.weight", &[shape.hidden], Destination::Norm);
-    if !shape.tied {
-        add("lm_head.weight", &[shape.vocab_size, shape.hidden], Destination::Head);
-    }
-    tensors
-}
-
 /// The numbers of all tensors of a model.
 pub(crate) fn parameter_count(shape: &ModelShape) -> u64 {
     let of_tensor =
         |tensor: &Tensor| tensor.shape.iter().fold(1, |product: u64, len| product.saturating_mul(*len as u64));
     expected(shape).iter().map(of_tensor).fold(0, u64::saturating_add)
-}
-
-fn expected_of_layer(shape: &ModelShape, layer: &LayerShape, add: &mut dyn FnMut(&str, &[usize], InLayer)) {
-    let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
-    add("input_layernorm.weight", &[shape.hidden], InLayer::AttentionNorm);
-    add("post_attention_layernorm.weight", &[shape.hidden], InLayer::MlpNorm);
-    for (name, rows, first) in [("q", q, 0), ("k", kv, q), ("v", kv, q + kv)] {
-        add(&format!("self_attn.{name}_proj.weight"), &[rows, shape.hidden], InLayer::Qkv(first));
-        if shape.qkv_bias {
-            add(&format!("self_attn.{name}_proj.bias"), &[rows], InLayer::QkvBias(first));
-        }
-    }
-    add("self_attn.o_proj.weight", &[shape.hidden, q], InLayer::Output);
-    if shape.output_bias {
-        add("self_attn.o_proj.bias", &[shape.hidden], InLayer::OutputBias);
-    }
-    if shape.head_norms {
-        add("self_attn.q_norm.weight", &[shape.head_dim], InLayer::QueryNorm);
-        add("self_attn.k_norm.weight", &[shape.head_dim], InLayer::KeyNorm);
-    }
-    match layer.mlp {
-        MlpShape::Dense { intermediate } => expected_of_dense(shape, intermediate, &mut |name, dims, place| {
-            add(&format!("mlp.{name}"), dims, InLayer::Dense(place));
-        }),
-        MlpShape::Sparse { experts, intermediate, .. } => {
-            for expert in 0..experts {
-                expected_of_dense(shape, intermediate, &mut |name, dims, place| {
-                    add(&format!("mlp.experts.{expert}.{name}"), dims, InLayer::Expert(expert, place));
-                });
-            }
-            add("mlp.gate.weight", &[experts, shape.hidden], InLayer::Router);
-        }
-    }
-}
-
-fn expected_of_dense(shape: &ModelShape, intermediate: usize, add: &mut dyn FnMut(&str, &[usize], InDense)) {
-    for (name, dims, weight, bias) in [
-        ("gate", [intermediate, shape.hidden], InDense::GateUp(0), InDense::GateUpBias(0)),
-        ("up", [intermediate, shape.hidden], InDense::GateUp(intermediate), InDense::GateUpBias(intermediate)),
-        ("down", [shape.hidden, intermediate], InDense::Down, InDense::DownBias),
-    ] {
-        add(&format!("{name}_proj.weight"), &dims, weight);
-        if shape.mlp_bias {
-            add(&format!("{name}_proj.bias"), &dims[..1], bias);
-        }
-    }
 }
 
 impl Tensors {
@@ -222,10 +91,12 @@ impl Tensors {
         let all: Vec<Arc<Tensor>> = expected(shape).into_iter().map(Arc::new).collect();
         let mut shares = BTreeMap::new();
         for tensor in &all {
-            *shares.entry(tensor.place.whole()).or_default() += 1;
+            for whole in tensor.wholes() {
+                *shares.entry(whole).or_default() += 1;
+            }
         }
         let numbers = all.iter().enumerate().map(|(number, tensor)| (tensor.name.clone(), number)).collect();
-        Self { all, numbers, shares, tied: shape.tied }
+        Self { all, numbers, shares, tied: shape.tied, layers: shape.layers.len(), unused: shape.names.unused }
     }
 
     /// All of them, in the order of the layers.
@@ -245,7 +116,18 @@ impl Tensors {
 
     /// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
     fn is_redundant(&self, name: &str) -> bool {
-        name.ends_with("rotary_emb.inv_freq") || (self.tied && name == "lm_head.weight")
+        let computed = name.ends_with("rotary_emb.inv_freq") || (self.tied && name == "lm_head.weight");
+        let unused = |prefix: &&str| match *prefix {
+            LAYERS => name.strip_prefix(LAYERS).is_some_and(|rest| self.is_of_later_layer(rest)),
+            prefix => name.starts_with(prefix),
+        };
+        computed || self.unused.iter().any(unused)
+    }
+
+    /// Whether what follows the prefix of layers is of one that the model does not compute.
+    fn is_of_later_layer(&self, rest: &str) -> bool {
+        let number = rest.split('.').next().and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number >= self.layers)
     }
 }
 
@@ -296,13 +178,24 @@ impl<B: Backend> Model<B> {
     ) -> Result<(), WeightsError> {
         for (done, tensor) in tensors.iter().enumerate() {
             progress(done, tensors.len());
-            self.write_tensor(tensor.place, &*weights.rows(&tensor.name)?)?;
+            self.write_tensor(tensor, &*weights.rows(&tensor.name)?)?;
         }
         progress(tensors.len(), tensors.len());
         Ok(())
     }
 
-    pub(super) fn write_tensor(&mut self, place: Destination, rows: &dyn Rows) -> Result<(), WeightsError> {
+    pub(super) fn write_tensor(&mut self, tensor: &Tensor, rows: &dyn Rows) -> Result<(), WeightsError> {
+        if let Some(place) = tensor.place() {
+            return self.write_place(place, rows);
+        }
+        for (index, place) in tensor.places.iter().enumerate() {
+            let slice = Slice::read(tensor, index, rows)?;
+            self.write_place(*place, &slice)?;
+        }
+        Ok(())
+    }
+
+    fn write_place(&mut self, place: Destination, rows: &dyn Rows) -> Result<(), WeightsError> {
         let parameters = self.parameters.as_mut().ok_or(WeightsError::NoRoom)?;
         match parameters.target(place).expect(PLACED) {
             Target::Rows(matrix, first) => self.backend.write_rows(matrix, first, rows)?,
@@ -341,19 +234,37 @@ impl<B: Backend> Parameters<B> {
 
 impl<B: Backend> Layer<B> {
     fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
-        match (place, &mut self.mlp) {
-            (InLayer::AttentionNorm, _) => Some(Target::Numbers(&mut self.attention_norm, 0)),
-            (InLayer::Qkv(first), _) => Some(Target::Rows(&mut self.qkv, first)),
-            (InLayer::QkvBias(first), _) => numbers(&mut self.qkv_bias, first),
-            (InLayer::QueryNorm, _) => numbers(&mut self.query_norm, 0),
-            (InLayer::KeyNorm, _) => numbers(&mut self.key_norm, 0),
-            (InLayer::Output, _) => Some(Target::Rows(&mut self.output, 0)),
-            (InLayer::OutputBias, _) => numbers(&mut self.output_bias, 0),
-            (InLayer::MlpNorm, _) => Some(Target::Numbers(&mut self.mlp_norm, 0)),
-            (InLayer::Dense(place), Mlp::Dense(dense)) => dense.target(place),
-            (InLayer::Router, Mlp::Sparse { router, .. }) => Some(Target::Rows(router, 0)),
-            (InLayer::Expert(expert, place), Mlp::Sparse { experts, .. }) => experts.get_mut(expert)?.target(place),
-            (InLayer::Router | InLayer::Expert(..), Mlp::Dense(_)) | (InLayer::Dense(_), Mlp::Sparse { .. }) => None,
+        match place {
+            InLayer::AttentionNorm => numbers(&mut self.attention_norm, 0),
+            InLayer::AfterAttentionNorm => numbers(&mut self.after_attention_norm, 0),
+            InLayer::Qkv(first) => Some(Target::Rows(&mut self.qkv, first)),
+            InLayer::QkvBias(first) => numbers(&mut self.qkv_bias, first),
+            InLayer::QueryNorm => numbers(&mut self.query_norm, 0),
+            InLayer::KeyNorm => numbers(&mut self.key_norm, 0),
+            InLayer::Sinks => numbers(&mut self.sinks, 0),
+            InLayer::Output => Some(Target::Rows(&mut self.output, 0)),
+            InLayer::OutputBias => numbers(&mut self.output_bias, 0),
+            InLayer::MlpNorm => numbers(&mut self.mlp_norm, 0),
+            InLayer::AfterMlpNorm => numbers(&mut self.after_mlp_norm, 0),
+            place => self.mlp.target(place),
+        }
+    }
+}
+
+impl<B: Backend> Mlp<B> {
+    fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
+        match (place, self) {
+            (InLayer::Dense(place), Self::Dense(dense)) => dense.target(place),
+            (place, Self::Sparse(sparse)) => match place {
+                InLayer::Router => Some(Target::Rows(&mut sparse.router, 0)),
+                InLayer::RouterBias => numbers(&mut sparse.router_bias, 0),
+                InLayer::ChoiceBias => numbers(&mut sparse.choice_bias, 0),
+                InLayer::Expert(expert, place) => sparse.experts.get_mut(expert)?.target(place),
+                InLayer::Shared(place) => sparse.shared.as_mut()?.target(place),
+                InLayer::SharedGate => sparse.shared_gate.as_mut().map(|gate| Target::Rows(gate, 0)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 }

@@ -9,7 +9,9 @@ use std::{
 
 use super::{
     Checked, Model, Parameters,
-    tensors::{Destination, PLACED, Target, Tensor},
+    destinations::Destination,
+    stacks::{matrix_shape, narrowed},
+    tensors::{PLACED, Target, Tensor},
 };
 use crate::{
     engine::{
@@ -62,7 +64,7 @@ impl<B: Backend> Model<B> {
 
     /// The type in which a tensor is held.
     fn dtype(&self, tensor: &Tensor) -> WeightDtype {
-        if tensor.place.is_vector() { WeightDtype::F32 } else { self.backend.dtype() }
+        if tensor.is_vector() { WeightDtype::F32 } else { self.backend.dtype() }
     }
 
     /// Tensors that are to be written before anything can be computed.
@@ -73,7 +75,7 @@ impl<B: Backend> Model<B> {
     /// The bytes of what these weights would overwrite and what is not kept yet.
     pub(crate) fn undo_bytes(&mut self, checked: &Checked<'_>, undo: &Undo<B>) -> u64 {
         let Some(parameters) = &mut self.parameters else { return 0 };
-        let wholes: BTreeSet<Destination> = checked.tensors().map(|tensor| tensor.place.whole()).collect();
+        let wholes: BTreeSet<Destination> = checked.tensors().flat_map(Tensor::wholes).collect();
         let unkept = wholes.into_iter().filter(|whole| !undo.saved.contains_key(whole));
         unkept.map(|whole| parameters.bytes(&self.backend, whole)).sum()
     }
@@ -84,7 +86,9 @@ impl<B: Backend> Model<B> {
         if let Some(undo) = undo {
             let mut wholes: BTreeMap<Destination, usize> = BTreeMap::new();
             for tensor in checked.tensors() {
-                *wholes.entry(tensor.place.whole()).or_default() += 1;
+                for whole in tensor.wholes() {
+                    *wholes.entry(whole).or_default() += 1;
+                }
             }
             for (whole, tensors) in wholes {
                 self.keep(whole, tensors == self.tensors.sharing(whole), undo)?;
@@ -144,14 +148,14 @@ impl<B: Backend> Model<B> {
     pub(crate) fn undo_bytes_of_changes(&mut self, all: &[TensorChanges], undo: &Undo<B>) -> u64 {
         let Self { tensors, parameters: Some(parameters), backend, .. } = self else { return 0 };
         let of_one = |changes: &TensorChanges| {
-            let whole = tensors.named(&changes.name).map(|tensor| tensor.place.whole());
-            let unkept = whole.filter(|whole| !undo.saved.contains_key(whole));
+            let Some(tensor) = tensors.named(&changes.name) else { return 0 };
+            let unkept: Vec<Destination> = tensor.wholes().filter(|whole| !undo.saved.contains_key(whole)).collect();
             // Where numbers cannot be exchanged one by one, the whole is kept.
-            let is_exchanged = |whole: &Destination| !whole.is_vector() && backend.exchanges();
-            let of_whole = |whole: Destination| {
-                if is_exchanged(&whole) { changes.bytes() as u64 } else { parameters.bytes(backend, whole) }
-            };
-            unkept.map_or(0, of_whole)
+            let is_exchanged = tensor.place().is_some() && !tensor.is_vector() && backend.exchanges();
+            if is_exchanged && !unkept.is_empty() {
+                return changes.bytes() as u64;
+            }
+            unkept.into_iter().map(|whole| parameters.bytes(backend, whole)).sum()
         };
         all.iter().map(of_one).sum()
     }
@@ -166,9 +170,13 @@ impl<B: Backend> Model<B> {
         for changes in all {
             written += changes.numbers.len() as u64;
             let tensor = Arc::clone(self.tensors.named(&changes.name).expect("a tensor that was checked"));
-            if let Some(changes) = self.exchange(tensor.place, changes, undo.as_deref_mut()) {
+            let left = match tensor.place() {
+                Some(place) => self.exchange(place, changes, undo.as_deref_mut()),
+                None => Some(changes),
+            };
+            if let Some(changes) = left {
                 if let Some(undo) = &mut undo {
-                    self.keep(tensor.place.whole(), false, undo)?;
+                    tensor.wholes().try_for_each(|whole| self.keep(whole, false, undo))?;
                 }
                 self.rewrite(&tensor, &changes)?;
             }
@@ -202,7 +210,7 @@ impl<B: Backend> Model<B> {
         for (place, number) in changes.places.iter().zip(changes.numbers.chunks_exact(dtype.size())) {
             bytes[*place as usize * dtype.size()..][..number.len()].copy_from_slice(number);
         }
-        self.write_tensor(tensor.place, &&WeightTensor { name, dtype, shape, bytes: bytes.into() })
+        self.write_tensor(tensor, &&WeightTensor { name, dtype, shape, bytes: bytes.into() })
     }
 
     /// Puts back what an update overwrote.
@@ -274,23 +282,42 @@ impl<B: Backend> Model<B> {
     }
 
     fn read_tensor(&mut self, tensor: &Tensor) -> Result<Vec<u8>, NoRoom> {
-        let (rows, columns) = as_rows(&tensor.shape);
         let dtype = self.dtype(tensor);
-        let row_bytes = columns * dtype.size();
-        let mut bytes: Vec<u8> = files::zeros(rows * row_bytes).map_err(|_| NoRoom)?;
-        let Some(parameters) = &mut self.parameters else { return Ok(bytes) };
-        match parameters.target(tensor.place).expect(PLACED) {
+        let mut bytes: Vec<u8> = files::zeros(tensor.numbers() * dtype.size()).map_err(|_| NoRoom)?;
+        if let Some(place) = tensor.place() {
+            self.read_place(place, as_rows(&tensor.shape), dtype, &mut bytes)?;
+            return Ok(bytes);
+        }
+        let slice = bytes.len() / tensor.places.len();
+        let mut matrix = files::zeros(slice).map_err(|_| NoRoom)?;
+        for (place, out) in tensor.places.iter().zip(bytes.chunks_exact_mut(slice)) {
+            self.read_place(*place, matrix_shape(tensor), dtype, &mut matrix)?;
+            narrowed(tensor, dtype, &matrix, out);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads so many rows and columns of a matrix or vector.
+    fn read_place(
+        &mut self,
+        place: Destination,
+        (rows, columns): (usize, usize),
+        dtype: WeightDtype,
+        bytes: &mut [u8],
+    ) -> Result<(), NoRoom> {
+        let Some(parameters) = &mut self.parameters else { return Ok(()) };
+        match parameters.target(place).expect(PLACED) {
             Target::Numbers(vector, first) => {
-                dtype.narrow(&self.backend.read_vector(vector)[first..first + columns], &mut bytes);
+                dtype.narrow(&self.backend.read_vector(vector)[first..first + columns], bytes);
             }
             Target::Rows(matrix, first) => {
-                let step = (READ_NUMBERS / columns.max(1)).max(1);
+                let (row_bytes, step) = (columns * dtype.size(), (READ_NUMBERS / columns.max(1)).max(1));
                 for (start, part) in (0..rows).step_by(step).zip(bytes.chunks_mut((step * row_bytes).max(1))) {
                     let range: Range<usize> = first + start..first + rows.min(start + step);
                     self.backend.read_rows(matrix, range, part)?;
                 }
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 }

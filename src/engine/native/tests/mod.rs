@@ -398,8 +398,8 @@ async fn requests_without_a_seed_differ_and_a_second_engine_repeats_them() {
 fn what_cannot_be_loaded_says_why() {
     let refusal = |settings: NativeSettings| NativeEngine::load(&settings, &mut |_, _| ()).err().unwrap().to_string();
     let mut other = settings("llama");
-    other.config["architectures"] = serde_json::json!(["GemmaForCausalLM"]);
-    assert_eq!(refusal(other), "the native engine does not know the architecture GemmaForCausalLM");
+    other.config["architectures"] = serde_json::json!(["BertForMaskedLM"]);
+    assert_eq!(refusal(other), "the native engine does not know the architecture BertForMaskedLM");
     let small = NativeSettings { kv_cache_bytes: 100, ..settings("llama") };
     assert!(refusal(small).starts_with("a KV cache of 100 bytes is too small"));
     let threads = NativeSettings { threads: Some(usize::MAX), ..settings("llama") };

@@ -1,18 +1,17 @@
-//! What is done number by number: norms, rotations, gates.
+//! What is done row by row: norms, rotations, sums.
 
 use std::ops::Range;
 
 use super::{
-    KernelSet, LANES, Operand, Pool, Processor, States, exp::silu, instructions::Vectorized, packed::NumberParts,
-    parts::Parts,
+    KernelSet, LANES, Operand, Pool, Processor, States, instructions::Vectorized, packed::NumberParts, parts::Parts,
 };
-use crate::engine::native::backend::Angles;
+use crate::engine::native::backend::{Angles, NormShape, Rotation};
 
 /// Fewer rows than this are not worth a second thread.
 const ROWS_TO_SHARE: usize = 8;
 
 /// Calls `work` for every row, on several threads where that pays.
-fn for_each_row(pool: &mut Pool, rows: usize, work: &(dyn Fn(usize) + Sync)) {
+pub(super) fn for_each_row(pool: &mut Pool, rows: usize, work: &(dyn Fn(usize) + Sync)) {
     if rows < ROWS_TO_SHARE { (0..rows).for_each(work) } else { pool.for_each(rows, work) }
 }
 
@@ -32,11 +31,11 @@ fn sum_of_squares(values: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// `row / sqrt(mean(row^2) + epsilon) * weight`.
+/// `row / sqrt(mean(row^2) + epsilon) * (offset + weight)`.
 struct RmsNorm<'a> {
     row: &'a mut [f32],
     weight: &'a [f32],
-    epsilon: f32,
+    norm: NormShape,
 }
 
 impl Vectorized for RmsNorm<'_> {
@@ -46,9 +45,10 @@ impl Vectorized for RmsNorm<'_> {
     #[expect(clippy::cast_precision_loss, reason = "rows are short")]
     fn run(self) {
         let mean = sum_of_squares(self.row) / self.row.len() as f32;
-        let scale = 1.0 / (mean + self.epsilon).sqrt();
+        let NormShape { epsilon, offset } = self.norm;
+        let scale = 1.0 / (mean + epsilon).sqrt();
         for (value, weight) in self.row.iter_mut().zip(self.weight) {
-            *value = *value * scale * weight;
+            *value = *value * scale * (offset + weight);
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn rms_norm(
     Processor { set, pool }: &mut Processor,
     states: &States,
     weight: &[f32],
-    epsilon: f32,
+    norm: NormShape,
     out: &mut Operand,
 ) {
     assert_eq!(states.columns, weight.len(), "a weight for each number");
@@ -67,7 +67,7 @@ pub(crate) fn rms_norm(
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
         let mut row = states.row(index).to_vec();
-        set.vectorize(RmsNorm { row: &mut row, weight, epsilon });
+        set.vectorize(RmsNorm { row: &mut row, weight, norm });
         // SAFETY: a row is worked on once.
         unsafe { to.write(set, index * stride, &row) };
     });
@@ -79,7 +79,7 @@ pub(crate) fn head_norm(
     states: &mut States,
     heads: Range<usize>,
     weight: &[f32],
-    epsilon: f32,
+    norm: NormShape,
 ) {
     let (head_dim, stride) = (weight.len(), states.stride);
     assert!(heads.end * head_dim <= states.columns, "the heads are in the row");
@@ -88,16 +88,23 @@ pub(crate) fn head_norm(
         // SAFETY: a row is worked on once.
         let row = unsafe { parts.part(index * stride + heads.start * head_dim, heads.len() * head_dim) };
         for head in row.chunks_exact_mut(head_dim) {
-            set.vectorize(RmsNorm { row: head, weight, epsilon });
+            set.vectorize(RmsNorm { row: head, weight, norm });
         }
     });
 }
 
-/// Rotates the first half of a head against its second half.
+/// Rotates the pairs of each head, which begins with them.
 struct Rotate<'a> {
     heads: &'a mut [f32],
+    head_dim: usize,
+    neighbours: bool,
     cosines: &'a [f32],
     sines: &'a [f32],
+}
+
+#[inline(always)]
+fn rotated(x: f32, y: f32, cosine: f32, sine: f32) -> (f32, f32) {
+    (x * cosine - y * sine, y * cosine + x * sine)
 }
 
 impl Vectorized for Rotate<'_> {
@@ -105,66 +112,81 @@ impl Vectorized for Rotate<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let half = self.cosines.len();
-        for head in self.heads.chunks_exact_mut(2 * half) {
-            let (first, second) = head.split_at_mut(half);
-            for (((x, y), cosine), sine) in first.iter_mut().zip(second).zip(self.cosines).zip(self.sines) {
-                (*x, *y) = (*x * cosine - *y * sine, *y * cosine + *x * sine);
+        let Self { heads, head_dim, neighbours, cosines, sines } = self;
+        let half = cosines.len();
+        for head in heads.chunks_exact_mut(head_dim) {
+            if neighbours {
+                let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
+                for (([x, y], cosine), sine) in pairs.iter_mut().zip(cosines).zip(sines) {
+                    (*x, *y) = rotated(*x, *y, *cosine, *sine);
+                }
+            } else {
+                let (first, second) = head[..2 * half].split_at_mut(half);
+                for (((x, y), cosine), sine) in first.iter_mut().zip(second).zip(cosines).zip(sines) {
+                    (*x, *y) = rotated(*x, *y, *cosine, *sine);
+                }
             }
         }
     }
 }
 
-/// Rotates the first `heads` heads of every row by its angles: row `i` has the `head_dim / 2` cosines and sines from
-/// `i * head_dim / 2` on.
+/// Rotates heads of every row by its angles: each row has as many cosines and sines as a head has pairs.
 pub(crate) fn rotate(
     Processor { set, pool }: &mut Processor,
     states: &mut States,
-    heads: usize,
-    head_dim: usize,
+    Rotation { first, heads, head_dim, neighbours, .. }: Rotation,
     Angles { cosines, sines }: &Angles,
 ) {
-    let (half, stride) = (head_dim / 2, states.stride);
-    assert!(heads * head_dim <= states.columns, "the heads are in the row");
-    assert_eq!((cosines.len(), sines.len()), (states.rows * half, states.rows * half), "an angle for each pair");
+    let stride = states.stride;
+    let pairs = cosines.len() / states.rows.max(1);
+    assert!((first + heads) * head_dim <= states.columns, "the heads are in the row");
+    assert!(2 * pairs <= head_dim, "the pairs are in the head");
+    assert_eq!((cosines.len(), sines.len()), (states.rows * pairs, states.rows * pairs), "an angle for each pair");
     let parts = Parts::new(&mut states.numbers);
     for_each_row(pool, states.rows, &|index| {
         // SAFETY: a row is worked on once.
-        let heads = unsafe { parts.part(index * stride, heads * head_dim) };
-        let range = index * half..(index + 1) * half;
-        set.vectorize(Rotate { heads, cosines: &cosines[range.clone()], sines: &sines[range] });
+        let heads = unsafe { parts.part(index * stride + first * head_dim, heads * head_dim) };
+        let range = index * pairs..(index + 1) * pairs;
+        let (cosines, sines) = (&cosines[range.clone()], &sines[range]);
+        set.vectorize(Rotate { heads, head_dim, neighbours, cosines, sines });
     });
 }
 
-/// `silu(gate) * up`, into `gate`.
-struct GatedSilu<'a> {
-    gate: &'a [f32],
-    up: &'a [f32],
-    out: &'a mut [f32],
-}
-
-impl Vectorized for GatedSilu<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for ((out, gate), up) in self.out.iter_mut().zip(self.gate).zip(self.up) {
-            *out = silu(*gate) * up;
-        }
-    }
-}
-
-/// Writes `silu(gate) * up` of every row to `out`; a row holds `width` gates, then as many ups.
-pub(crate) fn gated_silu(Processor { set, pool }: &mut Processor, states: &States, width: usize, out: &mut Operand) {
-    out.reshape(states.rows, width);
+/// Writes every row to `out` as it is.
+pub(crate) fn round(Processor { set, pool }: &mut Processor, states: &States, out: &mut Operand) {
+    out.reshape(states.rows, states.columns);
     let (set, stride) = (*set, out.stride);
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
-        let (gate, up) = states.row(index)[..2 * width].split_at(width);
-        let mut row = vec![0.0; width];
-        set.vectorize(GatedSilu { gate, up, out: &mut row });
         // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index * stride, &row) };
+        unsafe { to.write(set, index * stride, states.row(index)) };
+    });
+}
+
+/// Multiplies every row by a factor.
+pub(crate) fn scale(Processor { pool, .. }: &mut Processor, states: &mut States, factor: f32) {
+    if factor.to_bits() == 1.0_f32.to_bits() {
+        return;
+    }
+    let (stride, columns) = (states.stride, states.columns);
+    let parts = Parts::new(&mut states.numbers);
+    for_each_row(pool, states.rows, &|index| {
+        // SAFETY: a row is worked on once.
+        for number in unsafe { parts.part(index * stride, columns) } {
+            *number *= factor;
+        }
+    });
+}
+
+/// Adds every row of `from`, times `factor`, to that of `to`.
+pub(crate) fn add(Processor { set, pool }: &mut Processor, from: &States, factor: f32, to: &mut States) {
+    assert_eq!((from.rows, from.columns), (to.rows, to.columns), "a row for each");
+    let (stride, columns, rows) = (to.stride, to.columns, to.rows);
+    let parts = Parts::new(&mut to.numbers);
+    for_each_row(pool, rows, &|index| {
+        // SAFETY: a row is worked on once.
+        let to = unsafe { parts.part(index * stride, columns) };
+        set.vectorize(AddScaled { to, from: from.row(index), weight: factor });
     });
 }
 

@@ -1,4 +1,4 @@
-//! The exponential function, and the gate that is made of it.
+//! The exponential function, and the activations that are made of it.
 //!
 //! Our own, for three reasons: it is vectorised, every instruction set gives the same bits, and so does every platform.
 
@@ -29,6 +29,28 @@ pub(super) fn silu(x: f32) -> f32 {
     let exponential = exp_nonpositive(-x.abs());
     let numerator = if x < 0.0 { x * exponential } else { x };
     numerator / (1.0 + exponential)
+}
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub(super) fn sigmoid(x: f32) -> f32 {
+    let exponential = exp_nonpositive(-x.abs());
+    let numerator = if x < 0.0 { exponential } else { 1.0 };
+    numerator / (1.0 + exponential)
+}
+
+/// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`, which is `x` times the sigmoid of twice what tanh is of.
+#[inline(always)]
+pub(super) fn gelu_tanh(x: f32) -> f32 {
+    const TWICE_ROOT: f32 = 1.595_769_2;
+    x * sigmoid(TWICE_ROOT * (x + 0.044_715 * x * x * x))
+}
+
+/// The hyperbolic tangent, within 2e-7; NaN for NaN.
+#[inline(always)]
+pub(super) fn tanh(x: f32) -> f32 {
+    let exponential = exp_nonpositive(-2.0 * x.abs());
+    ((1.0 - exponential) / (1.0 + exponential)).copysign(x)
 }
 
 #[cfg(test)]
@@ -68,5 +90,27 @@ mod tests {
             assert!(error <= 3e-7 * exact.abs() + 1e-35, "silu({x}) is off by {error:e}");
         }
         assert!(silu(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn other_activations_agree_with_f64() {
+        for step in -100_000..100_000_i32 {
+            #[expect(clippy::cast_possible_truncation, reason = "the argument as the functions have it")]
+            let rounded = (f64::from(step) * 2e-4) as f32;
+            let x = f64::from(rounded);
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            for (name, found, exact) in [
+                ("tanh", tanh(rounded), x.tanh()),
+                ("sigmoid", sigmoid(rounded), 1.0 / (1.0 + (-x).exp())),
+                ("gelu", gelu_tanh(rounded), 0.5 * x * (1.0 + inner.tanh())),
+            ] {
+                let error = (f64::from(found) - exact).abs();
+                assert!(error <= 2e-7 * exact.abs().max(1.0), "{name}({x}) is off by {error:e}");
+            }
+        }
+        for function in [tanh, sigmoid, gelu_tanh] {
+            assert!(function(f32::NAN).is_nan());
+        }
+        assert_eq!((tanh(f32::INFINITY), tanh(f32::NEG_INFINITY)), (1.0, -1.0));
     }
 }

@@ -16,6 +16,7 @@ mod amx;
 mod attention;
 mod elementwise;
 mod exp;
+mod gates;
 mod gemm;
 mod instructions;
 mod kv;
@@ -35,7 +36,8 @@ mod units;
 mod vector;
 
 pub(crate) use attention::{Attention, attend};
-pub(crate) use elementwise::{add_scaled, gated_silu, head_norm, rms_norm, rotate};
+pub(crate) use elementwise::{add, add_scaled, head_norm, rms_norm, rotate, round, scale};
+pub(crate) use gates::{gate, shape_logits};
 pub(crate) use gemm::multiply;
 pub use instructions::{KernelName, KernelSet};
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};

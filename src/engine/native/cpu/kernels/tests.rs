@@ -1,7 +1,7 @@
 //! Every kernel set against scalar arithmetic in f64, on shapes that fill no vector.
 
 use super::*;
-use crate::engine::native::backend::{Angles, Span};
+use crate::engine::native::backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span};
 use crate::engine::{WeightDtype, WeightTensor};
 
 const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];
@@ -162,7 +162,8 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
     let queries = states(tokens, heads * head_dim, 9);
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let attention = Attention { states: &queries, heads, store: &store, scale, window };
+    let shape = AttentionShape { heads, scale, window, cap: None };
+    let attention = Attention { states: &queries, store: &store, shape, sinks: None };
     let span = Span { first_row: 0, tokens, first_position: before, blocks };
     let mut out = Operand::new(precision);
     attend(&mut processor(set, 2), &attention, &[span], &mut out);
@@ -190,16 +191,16 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
 #[test]
 fn norms_agree_with_f64() {
     for set in KernelSet::tested() {
-        for (rows, columns) in [(1, 1), (3, 15), (2, 64), (20, 577)] {
+        for (rows, columns, offset) in [(1, 1, 0.0_f32), (3, 15, 1.0), (2, 64, 1.0), (20, 577, 0.0)] {
             let (input, weight) = (states(rows, columns, 1), numbers(columns, 2));
             let mut out = Operand::new(Precision::F32);
-            rms_norm(&mut processor(set, 2), &input, &weight, 1e-5, &mut out);
+            rms_norm(&mut processor(set, 2), &input, &weight, NormShape { epsilon: 1e-5, offset }, &mut out);
             for row in 0..rows {
                 #[expect(clippy::cast_precision_loss, reason = "rows are short")]
                 let mean = dot(input.row(row), input.row(row)) / columns as f64;
                 let found = out.read_row(row);
                 for ((found, value), weight) in found.iter().zip(input.row(row)).zip(&weight) {
-                    let expected = f64::from(*value) / (mean + 1e-5).sqrt() * f64::from(*weight);
+                    let expected = f64::from(*value) / (mean + 1e-5).sqrt() * f64::from(offset + *weight);
                     assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
                 }
             }
@@ -208,32 +209,93 @@ fn norms_agree_with_f64() {
 }
 
 #[test]
-fn rotations_and_gates_agree_with_f64() {
+fn rotations_agree_with_f64() {
     for set in KernelSet::tested() {
-        let (rows, heads, head_dim) = (11, 3, 10);
-        let before = states(rows, heads * head_dim + 7, 4);
-        let mut after = states(rows, heads * head_dim + 7, 4);
-        let angles: Vec<f32> = numbers(rows * head_dim / 2, 6);
-        let cosines = angles.iter().map(|angle| angle.cos()).collect();
-        let sines = angles.iter().map(|angle| angle.sin()).collect();
-        rotate(&mut processor(set, 2), &mut after, heads, head_dim, &Angles { cosines, sines });
-        let mut gated = Operand::new(Precision::F32);
-        gated_silu(&mut processor(set, 2), &before, 18, &mut gated);
-        for row in 0..rows {
-            let (before, after) = (before.row(row), after.row(row));
-            assert_eq!(before[heads * head_dim..], after[heads * head_dim..]);
-            for (index, found) in after[..heads * head_dim].iter().enumerate() {
-                let (start, place) = (index / head_dim * head_dim, index % head_dim);
-                let (pair, half) = (place % (head_dim / 2), head_dim / 2);
-                let (x, y) = (f64::from(before[start + pair]), f64::from(before[start + pair + half]));
-                let (sine, cosine) = f64::from(angles[row * half + pair]).sin_cos();
-                let expected = if place < half { x * cosine - y * sine } else { y * cosine + x * sine };
-                assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
+        for (neighbours, pairs) in [(false, 5), (true, 5), (false, 3), (true, 2)] {
+            let (rows, heads, head_dim) = (11, 3, 10);
+            let before = states(rows, heads * head_dim + 7, 4);
+            let mut after = states(rows, heads * head_dim + 7, 4);
+            let angles: Vec<f32> = numbers(rows * pairs, 6);
+            let cosines = angles.iter().map(|angle| angle.cos()).collect();
+            let sines = angles.iter().map(|angle| angle.sin()).collect();
+            let rotation = Rotation { first: 0, heads, head_dim, neighbours, angles: 0 };
+            rotate(&mut processor(set, 2), &mut after, rotation, &Angles { cosines, sines });
+            for row in 0..rows {
+                let mut expected: Vec<f64> = before.row(row).iter().map(|number| f64::from(*number)).collect();
+                for head in expected[..heads * head_dim].chunks_exact_mut(head_dim) {
+                    for pair in 0..pairs {
+                        let (first, second) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + pairs) };
+                        let (sine, cosine) = f64::from(angles[row * pairs + pair]).sin_cos();
+                        let (x, y) = (head[first], head[second]);
+                        (head[first], head[second]) = (x * cosine - y * sine, y * cosine + x * sine);
+                    }
+                }
+                for (found, expected) in after.row(row).iter().zip(expected) {
+                    assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
+                }
             }
-            let found = gated.read_row(row);
-            for (index, found) in found.iter().enumerate() {
-                let (gate, up) = (f64::from(before[index]), f64::from(before[18 + index]));
-                assert!((f64::from(*found) - gate / (1.0 + (-gate).exp()) * up).abs() < 1e-6, "{set}");
+        }
+    }
+}
+
+/// What a gate is defined as, of a row of gates and ups.
+fn gated(kind: Gate, row: &[f64], width: usize, index: usize) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match kind {
+        Gate::Silu => row[index] * sigmoid(row[index]) * row[width + index],
+        Gate::GeluTanh => {
+            let x = row[index];
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh()) * row[width + index]
+        }
+        Gate::Clamped { limit } => {
+            let limit = f64::from(limit);
+            let (gate, up) = (row[2 * index].min(limit), row[2 * index + 1].clamp(-limit, limit));
+            gate * sigmoid(1.702 * gate) * (up + 1.0)
+        }
+    }
+}
+
+#[test]
+fn gates_and_shaped_logits_agree_with_f64() {
+    for set in KernelSet::tested() {
+        let input = states(11, 37, 4);
+        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.7 }] {
+            let mut out = Operand::new(Precision::F32);
+            gate(&mut processor(set, 2), &input, kind, 18, &mut out);
+            for row in 0..11 {
+                let wide: Vec<f64> = input.row(row).iter().map(|number| f64::from(*number)).collect();
+                for (index, found) in out.read_row(row).iter().enumerate() {
+                    let error = (f64::from(*found) - gated(kind, &wide, 18, index)).abs();
+                    assert!(error < 1e-6, "{set}, {kind:?}: off by {error:e}");
+                }
+            }
+        }
+        let mut logits = numbers(37, 5);
+        let before = logits.clone();
+        shape_logits(set, &mut logits, LogitShape { factor: 0.5, cap: Some(0.3) });
+        for (found, before) in logits.iter().zip(before) {
+            let expected = 0.3 * (f64::from(before) * 0.5 / 0.3).tanh();
+            assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
+        }
+    }
+}
+
+#[test]
+fn rows_are_rounded_scaled_and_added() {
+    for set in KernelSet::tested() {
+        let mut processor = processor(set, 2);
+        let (from, mut to) = (states(20, 33, 4), states(20, 33, 5));
+        let before = states(20, 33, 5);
+        scale(&mut processor, &mut to, 3.0);
+        add(&mut processor, &from, -0.25, &mut to);
+        let mut rounded = Operand::new(Precision::F32);
+        round(&mut processor, &from, &mut rounded);
+        for row in 0..20 {
+            assert_eq!(rounded.read_row(row), from.row(row));
+            for ((found, to), from) in to.row(row).iter().zip(before.row(row)).zip(from.row(row)) {
+                let expected = 3.0 * f64::from(*to) - 0.25 * f64::from(*from);
+                assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
             }
         }
     }

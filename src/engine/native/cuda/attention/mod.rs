@@ -43,8 +43,10 @@ impl Tiles {
 
 /// How rows attend: the attention of their layer, and in which tiles it is computed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Setting {
+pub(super) struct Setting<'a> {
     pub(super) shape: AttentionShape,
+    /// For each head of queries a score that takes weight from the keys.
+    pub(super) sinks: Option<&'a Tensor>,
     pub(super) tiles: Tiles,
 }
 
@@ -60,7 +62,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(span: &Span, cache: &Cache, Setting { shape, tiles }: Setting) -> Result<Self> {
+    fn new(span: &Span, cache: &Cache, Setting { shape, tiles, .. }: Setting<'_>) -> Result<Self> {
         let end = span.first_position + span.tokens;
         let lowest = shape.window.map_or(0, |window| (span.first_position + 1).saturating_sub(window));
         let step = if tiles.equal { tiles.keys } else { BLOCK_TOKENS };
@@ -78,7 +80,7 @@ pub(super) fn attend_span(
     queries: &Tensor,
     span: &Span,
     cache: &Cache,
-    setting: Setting,
+    setting: Setting<'_>,
     shared: &StepShared,
 ) -> Result<Tensor> {
     let (tiles, gathered) = (setting.tiles, Gathered::new(span, cache, setting)?);
@@ -98,7 +100,7 @@ pub(super) fn attend_single_rows(
     queries: &Tensor,
     rows: &SingleRows,
     cache: &Cache,
-    setting: Setting,
+    setting: Setting<'_>,
     shared: &StepShared,
 ) -> Result<Tensor> {
     let mut attended = Vec::with_capacity(rows.lengths.len());
@@ -116,7 +118,7 @@ fn attend_tile(
     queries: &Tensor,
     position: usize,
     gathered: &Gathered,
-    Setting { shape: AttentionShape { scale, window, .. }, tiles }: Setting,
+    Setting { shape: AttentionShape { scale, window, cap, .. }, sinks, tiles }: Setting<'_>,
     shared: &StepShared,
 ) -> Result<Tensor> {
     let (tokens, heads, head_dim) = queries.dims3()?;
@@ -133,7 +135,7 @@ fn attend_tile(
             continue;
         }
         let scores = batched_transposed(&by_head, &gathered.keys.narrow(1, first, keys)?)?;
-        let scores = (scores * f64::from(scale))?;
+        let scores = capped((scores * f64::from(scale))?, cap)?;
         let scores = match shared.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, window })? {
             None => scores,
             Some(mask) => {
@@ -145,9 +147,23 @@ fn attend_tile(
         let values = gathered.values.narrow(1, first, keys)?;
         sums = Some(Sums::add(sums, &scores, &values)?);
     }
-    let Sums { total, weighted, .. } = sums.expect("a query attends to itself");
+    let Sums { max, total, weighted } = sums.expect("a query attends to itself");
+    let total = match sinks {
+        None => total,
+        Some(sinks) => {
+            let sinks = sinks.reshape((kv_heads, 1, group))?.broadcast_as((kv_heads, tokens, group))?;
+            let sinks = sinks.contiguous()?.reshape((kv_heads, tokens * group, 1))?;
+            (total + (sinks - max)?.exp()?)?
+        }
+    };
     let attended = weighted.broadcast_div(&total)?.reshape((kv_heads, tokens, group, head_dim))?;
     attended.transpose(0, 1)?.contiguous()?.reshape((tokens, heads * head_dim))
+}
+
+/// `cap * tanh(score / cap)` of each score.
+fn capped(scores: Tensor, cap: Option<f32>) -> Result<Tensor> {
+    let Some(cap) = cap.map(f64::from) else { return Ok(scores) };
+    (scores / cap)?.tanh()? * cap
 }
 
 /// A softmax over the tiles so far.

@@ -12,7 +12,7 @@ use super::{
     *,
 };
 use crate::engine::native::{
-    backend::{Angles, Batch, CacheShape},
+    backend::{Batch, CacheShape},
     cpu::Pool,
 };
 
@@ -21,6 +21,32 @@ const SCALE: f32 = 0.4;
 /// A number that bf16 has.
 fn number(seed: usize) -> f32 {
     bf16::from_f32(((seed * 7919 + 17) % 10_007) as f32 / 5_000.0 - 1.0).to_f32()
+}
+
+/// What not every layer has.
+#[derive(Debug, Clone, Copy)]
+struct Odd {
+    window: Option<usize>,
+    cap: Option<f32>,
+    sinks: bool,
+}
+
+impl Odd {
+    const PLAIN: Self = Self { window: None, cap: None, sinks: false };
+
+    fn shape(self, heads: usize) -> AttentionShape {
+        AttentionShape { heads, scale: SCALE, window: self.window, cap: self.cap }
+    }
+
+    fn sinks(self, heads: usize) -> Option<Tensor> {
+        let sinks: Vec<f32> = (0..heads).map(sink).collect();
+        self.sinks.then(|| Tensor::new(sinks, &test_device()).unwrap())
+    }
+}
+
+/// The score that a head of queries gives to nothing.
+fn sink(head: usize) -> f32 {
+    [0.5, -2.0, 3.0][head % 3]
 }
 
 /// Queries, keys and values of every position, and a cache that holds the latter in blocks out of order.
@@ -62,12 +88,11 @@ impl Sequence {
             batch.spans.push(Span { first_row, tokens, first_position: *first_position, blocks });
             batch.token_ids.resize(first_row + tokens, 0);
         }
-        let rows = batch.token_ids.len();
-        StepShared::new(&test_device(), &batch, Angles { cosines: vec![1.0; rows], sines: vec![0.0; rows] }).unwrap()
+        StepShared::new(&test_device(), &batch, Vec::new()).unwrap()
     }
 
     /// Attention of one head of one position.
-    fn expected(&self, position: usize, head: usize, window: Option<usize>) -> Vec<f64> {
+    fn expected(&self, position: usize, head: usize, Odd { window, cap, sinks }: Odd) -> Vec<f64> {
         let (dim, kv_head) = (self.kept.head_dim, head * self.kept.heads / self.heads);
         let part =
             |row: usize, head: usize| self.rows[row][head * dim..][..dim].iter().map(|number| f64::from(*number));
@@ -75,10 +100,12 @@ impl Sequence {
             (0..=position).filter(|other| window.is_none_or(|window| position - other < window)).collect();
         let score = |other: usize| -> f64 {
             let dot: f64 = part(position, head).zip(part(other, self.heads + kv_head)).map(|(a, b)| a * b).sum();
-            (dot * f64::from(SCALE)).exp()
+            let score = dot * f64::from(SCALE);
+            cap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh()).exp()
         };
         let weights: Vec<f64> = seen.iter().map(|other| score(*other)).collect();
-        let total: f64 = weights.iter().sum();
+        let sink = if sinks { f64::from(sink(head)).exp() } else { 0.0 };
+        let total: f64 = weights.iter().sum::<f64>() + sink;
         let mut out = vec![0.0; dim];
         for (other, weight) in seen.iter().zip(&weights) {
             for (sum, value) in out.iter_mut().zip(part(*other, self.heads + self.kept.heads + kv_head)) {
@@ -89,11 +116,11 @@ impl Sequence {
     }
 
     /// How far all heads of a position are from that.
-    fn error(&self, found: &[f32], position: usize, window: Option<usize>) -> f64 {
+    fn error(&self, found: &[f32], position: usize, odd: Odd) -> f64 {
         assert_eq!(found.len(), self.heads * self.kept.head_dim);
         assert!(found.iter().all(|number| number.is_finite()), "position {position}: {found:?}");
         let of_head = |(head, found): (usize, &[f32])| {
-            let expected = self.expected(position, head, window);
+            let expected = self.expected(position, head, odd);
             found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max)
         };
         found.chunks_exact(self.kept.head_dim).enumerate().map(of_head).fold(0.0, f64::max)
@@ -101,7 +128,7 @@ impl Sequence {
 
     /// The error over all rows of a batch, which a backend attends in the ways that it chooses. Among rows at the same
     /// position, which have the same bits, one counts.
-    fn error_of_batch(&self, spans: &[(usize, usize)], deterministic: bool) -> f64 {
+    fn error_of_batch(&self, spans: &[(usize, usize)], odd: Odd, deterministic: bool) -> f64 {
         let dtype = self.cache.keys.dtype();
         let backend = DeviceBackend::new(test_device(), dtype, Pool::new(1).unwrap());
         let backend = if deterministic { backend.deterministic() } else { backend };
@@ -110,14 +137,15 @@ impl Sequence {
         let states = self.states.index_select(&picks, 0).unwrap();
         let out = Tensor::full(f32::NAN, (positions.len(), self.heads * self.kept.head_dim), &test_device()).unwrap();
         let out = out.to_dtype(dtype).unwrap();
-        let shape = AttentionShape { heads: self.heads, scale: SCALE, window: None };
-        backend.attend_all(&states, &self.cache, shape, &self.begin_step(spans), &out).unwrap();
+        let (shape, sinks) = (odd.shape(self.heads), odd.sinks(self.heads));
+        let setting = Setting { shape, sinks: sinks.as_ref(), tiles: backend.tiles(self.heads) };
+        backend.attend_all(&states, &self.cache, setting, &self.begin_step(spans), &out).unwrap();
         let found = out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap();
         let mut rows: BTreeMap<usize, &[f32]> = BTreeMap::new();
         for (row, position) in found.iter().zip(positions) {
             assert_eq!(rows.entry(position).or_insert(row), row, "position {position}");
         }
-        rows.into_iter().map(|(position, row)| self.error(row, position, None)).fold(0.0, f64::max)
+        rows.into_iter().map(|(position, row)| self.error(row, position, odd)).fold(0.0, f64::max)
     }
 }
 
@@ -132,16 +160,17 @@ fn tiles_of_any_size_give_what_attention_is_defined_as() {
         .into_iter()
         .flat_map(|tiles| [None, Some(1), Some(33), Some(300)].map(|window| (tiles, window)))
     {
-        let shape = AttentionShape { heads, scale: SCALE, window };
+        let odd = Odd { window, cap: window.map(|_| 0.7), sinks: window != Some(33) };
+        let (shape, sinks) = (odd.shape(heads), odd.sinks(heads));
         for (first, tokens) in [(0, length), (511, 40), (650, 50), (699, 1)] {
             let shared = sequence.begin_step(&[(first, tokens)]);
             let own = queries.narrow(0, first, tokens).unwrap();
-            let found =
-                attend_span(&own, &shared.spans[0], &sequence.cache, Setting { shape, tiles }, &shared).unwrap();
+            let setting = Setting { shape, sinks: sinks.as_ref(), tiles };
+            let found = attend_span(&own, &shared.spans[0], &sequence.cache, setting, &shared).unwrap();
             let found = found.to_vec2::<f32>().unwrap();
             for token in (0..tokens).step_by(13) {
-                let error = sequence.error(&found[token], first + token, window);
-                assert!(error < 1e-5, "{tiles:?}, {window:?}, position {}: {error}", first + token);
+                let error = sequence.error(&found[token], first + token, odd);
+                assert!(error < 1e-5, "{tiles:?}, {odd:?}, position {}: {error}", first + token);
             }
         }
     }
@@ -156,8 +185,13 @@ fn rows_of_any_context_attend_to_all_of_it_and_to_nothing_else() {
         for (heads, kv_heads, head_dim) in [(4, 2, 64), (4, 1, 128), (3, 3, 80)] {
             let sequence = Sequence::new(heads, CacheShape { heads: kv_heads, head_dim }, 1100, dtype);
             for deterministic in [false, true] {
-                let error = sequence.error_of_batch(&MIXED, deterministic);
-                assert!(error < tolerance, "{dtype:?}, heads of {head_dim}, deterministic: {deterministic}: {error}");
+                for odd in [Odd::PLAIN, Odd { cap: Some(0.7), ..Odd::PLAIN }, Odd { sinks: true, ..Odd::PLAIN }] {
+                    let error = sequence.error_of_batch(&MIXED, odd, deterministic);
+                    assert!(
+                        error < tolerance,
+                        "{dtype:?}, heads of {head_dim}, {odd:?}, deterministic: {deterministic}: {error}"
+                    );
+                }
             }
         }
     }
@@ -167,7 +201,7 @@ fn rows_of_any_context_attend_to_all_of_it_and_to_nothing_else() {
 fn contexts_longer_than_a_multiprocessors_memory_count_to_their_end() {
     let sequence = Sequence::new(2, CacheShape { heads: 1, head_dim: 64 }, 33_000, DType::F32);
     for spans in [[(0, 1), (19_999, 1)], [(70, 1), (32_999, 1)]] {
-        let error = sequence.error_of_batch(&spans, false);
+        let error = sequence.error_of_batch(&spans, Odd::PLAIN, false);
         assert!(error < 2e-5, "{spans:?}: {error}");
     }
 }
@@ -179,7 +213,7 @@ fn many_rows_attend_as_few_do() {
     for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2)] {
         let sequence = Sequence::new(8, CacheShape { heads: 2, head_dim: 64 }, 12_500, dtype);
         let spans: Vec<_> = MIXED.into_iter().chain([(12_499, 1); 20]).cycle().take(81).collect();
-        let error = sequence.error_of_batch(&spans, false);
+        let error = sequence.error_of_batch(&spans, Odd::PLAIN, false);
         assert!(error < tolerance, "{dtype:?}: {error}");
     }
 }

@@ -33,24 +33,41 @@ __device__ float over_block(float sum) {
 
 // A block for each row.
 template <typename T>
-__device__ void norm(const float *states, const float *weight, T *out, unsigned width, float epsilon) {
+__device__ void norm(
+    const float *states, const float *weight, T *out, unsigned width, float epsilon, float offset) {
     const float *row = states + size_t(blockIdx.x) * width;
     float sum = 0.0f;
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
         sum += row[i] * row[i];
     const float scale = 1.0f / sqrtf(over_block(sum) / float(width) + epsilon);
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
-        out[size_t(blockIdx.x) * width + i] = narrow<T>(row[i] * scale * weight[i]);
+        out[size_t(blockIdx.x) * width + i] = narrow<T>(row[i] * scale * (offset + weight[i]));
+}
+
+__device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped.
+__device__ float gated(const float *row, unsigned width, unsigned i, unsigned kind, float limit) {
+    if (kind == 2) {
+        // What is not a number is neither above nor below a limit, and stays.
+        float gate = row[2 * i], up = row[2 * i + 1];
+        gate = gate > limit ? limit : gate;
+        up = up > limit ? limit : up < -limit ? -limit : up;
+        return (up + 1.0f) * (gate * sigmoid(1.702f * gate));
+    }
+    const float gate = row[i], up = row[width + i];
+    if (kind == 1)
+        return gate * sigmoid(1.5957692f * (gate + 0.044715f * gate * gate * gate)) * up;
+    return gate / (1.0f + expf(-gate)) * up;
 }
 
 // A block for each row and 1024 numbers.
-template <typename T> __device__ void gated_silu(const float *states, T *out, unsigned width) {
+template <typename T>
+__device__ void gate(const float *states, T *out, unsigned width, unsigned kind, float limit) {
     const float *row = states + size_t(blockIdx.x) * 2 * width;
     const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);
-    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x) {
-        const float gate = row[i];
-        out[size_t(blockIdx.x) * width + i] = narrow<T>(gate / (1.0f + expf(-gate)) * row[width + i]);
-    }
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x)
+        out[size_t(blockIdx.x) * width + i] = narrow<T>(gated(row, width, i, kind, limit));
 }
 
 // A block for each row: keys and values of `heads * head_dim` numbers each, from number `first` on, in the type of the
@@ -71,21 +88,22 @@ __device__ void new_keys(const float *states, T *out, float *broken, unsigned co
 } // namespace
 
 extern "C" __global__ void norm_bf16(
-    const float *states, const float *weight, __nv_bfloat16 *out, unsigned width, float epsilon) {
-    norm(states, weight, out, width, epsilon);
+    const float *states, const float *weight, __nv_bfloat16 *out, unsigned width, float epsilon, float offset) {
+    norm(states, weight, out, width, epsilon, offset);
 }
 
 extern "C" __global__ void norm_f32(
-    const float *states, const float *weight, float *out, unsigned width, float epsilon) {
-    norm(states, weight, out, width, epsilon);
+    const float *states, const float *weight, float *out, unsigned width, float epsilon, float offset) {
+    norm(states, weight, out, width, epsilon, offset);
 }
 
-extern "C" __global__ void gated_silu_bf16(const float *states, __nv_bfloat16 *out, unsigned width) {
-    gated_silu(states, out, width);
+extern "C" __global__ void gate_bf16(
+    const float *states, __nv_bfloat16 *out, unsigned width, unsigned kind, float limit) {
+    gate(states, out, width, kind, limit);
 }
 
-extern "C" __global__ void gated_silu_f32(const float *states, float *out, unsigned width) {
-    gated_silu(states, out, width);
+extern "C" __global__ void gate_f32(const float *states, float *out, unsigned width, unsigned kind, float limit) {
+    gate(states, out, width, kind, limit);
 }
 
 extern "C" __global__ void new_keys_bf16(
@@ -100,27 +118,44 @@ extern "C" __global__ void new_keys_f32(
 
 // A warp for each row and head, of `head_dim` numbers, the first of which is number `first` of a row of `columns`.
 extern "C" __global__ void head_norm(
-    float *states, const float *weight, unsigned columns, unsigned first, unsigned head_dim, float epsilon) {
+    float *states,
+    const float *weight,
+    unsigned columns,
+    unsigned first,
+    unsigned head_dim,
+    float epsilon,
+    float offset) {
     float *head = states + size_t(blockIdx.x) * columns + first + blockIdx.y * head_dim;
     float sum = 0.0f;
     for (unsigned i = threadIdx.x; i < head_dim; i += 32)
         sum += head[i] * head[i];
     const float scale = 1.0f / sqrtf(over_warp(sum) / float(head_dim) + epsilon);
     for (unsigned i = threadIdx.x; i < head_dim; i += 32)
-        head[i] = head[i] * scale * weight[i];
+        head[i] = head[i] * scale * (offset + weight[i]);
 }
 
-// A block for each row: the first `heads` heads of twice `pairs` numbers.
+// A block for each row: heads from number `first` on, each of which begins with twice `pairs` numbers. A pair are two
+// neighbours, or a number of the first half of these and one of the second.
 extern "C" __global__ void rotate(
-    float *states, const float *cosines, const float *sines, unsigned columns, unsigned heads, unsigned pairs) {
-    float *row = states + size_t(blockIdx.x) * columns;
+    float *states,
+    const float *cosines,
+    const float *sines,
+    unsigned columns,
+    unsigned first,
+    unsigned heads,
+    unsigned head_dim,
+    unsigned pairs,
+    unsigned neighbours) {
+    float *row = states + size_t(blockIdx.x) * columns + first;
     cosines += size_t(blockIdx.x) * pairs;
     sines += size_t(blockIdx.x) * pairs;
     for (unsigned i = threadIdx.x; i < heads * pairs; i += blockDim.x) {
         const unsigned pair = i % pairs;
-        float *head = row + (i / pairs) * 2 * pairs;
-        const float x = head[pair], y = head[pair + pairs];
-        head[pair] = x * cosines[pair] - y * sines[pair];
-        head[pair + pairs] = y * cosines[pair] + x * sines[pair];
+        float *head = row + (i / pairs) * head_dim;
+        float *one = head + (neighbours ? 2 * pair : pair);
+        float *other = neighbours ? one + 1 : one + pairs;
+        const float x = *one, y = *other;
+        *one = x * cosines[pair] - y * sines[pair];
+        *other = y * cosines[pair] + x * sines[pair];
     }
 }

@@ -9,11 +9,12 @@ use super::{
     launch::{Argument, Kernels, Launch},
     rows_of, sums_of,
 };
+use crate::engine::native::backend::{Gate, NormShape, Rotation};
 
 const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// How many numbers of a row one block of `gated_silu` computes.
+/// How many numbers of a row one block of `gate` computes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -34,7 +35,7 @@ fn weights_of(weight: &Tensor) -> Result<(u64, usize)> {
     Ok((address(weight)?, weight.dims1()?))
 }
 
-pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out: &Tensor) -> Result<()> {
+pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
     let (from, rows, width) = sums_of(states)?;
     let (weight, len) = weights_of(weight)?;
     let (to, out_rows, out_width) = rows_of(out)?;
@@ -46,7 +47,8 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out
         Argument::Address(weight),
         Argument::Address(to),
         Argument::count(width)?,
-        Argument::Number(epsilon),
+        Argument::Number(norm.epsilon),
+        Argument::Number(norm.offset),
     ];
     let kernel = for_type("norm", out.dtype())?;
     let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts: 1, threads: THREADS };
@@ -55,7 +57,12 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, epsilon: f32, out
     unsafe { launch.run(device(states)?, &arguments) }
 }
 
-pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, epsilon: f32) -> Result<()> {
+pub(in super::super) fn head_norm(
+    states: &Tensor,
+    heads: Range<usize>,
+    weight: &Tensor,
+    norm: NormShape,
+) -> Result<()> {
     let (at, rows, columns) = sums_of(states)?;
     let (weight, head_dim) = weights_of(weight)?;
     if heads.end * head_dim > columns {
@@ -63,36 +70,66 @@ pub(in super::super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: 
     }
     let first = Argument::count(heads.start * head_dim)?;
     let (at, weight) = (Argument::Address(at), Argument::Address(weight));
-    let arguments =
-        [at, weight, Argument::count(columns)?, first, Argument::count(head_dim)?, Argument::Number(epsilon)];
+    let arguments = [
+        at,
+        weight,
+        Argument::count(columns)?,
+        first,
+        Argument::count(head_dim)?,
+        Argument::Number(norm.epsilon),
+        Argument::Number(norm.offset),
+    ];
     let launch = Launch { file: &ROWS, kernel: "head_norm", rows, parts: heads.len(), threads: WARP };
     // SAFETY: the last of the heads ends within its row, and there are `head_dim` weights.
     unsafe { launch.run(device(states)?, &arguments) }
 }
 
-pub(in super::super) fn rotate(states: &Tensor, heads: usize, cosines: &Tensor, sines: &Tensor) -> Result<()> {
+pub(in super::super) fn rotate(
+    states: &Tensor,
+    Rotation { first, heads, head_dim, neighbours, .. }: Rotation,
+    cosines: &Tensor,
+    sines: &Tensor,
+) -> Result<()> {
     let (at, rows, columns) = sums_of(states)?;
     let (cosines, angle_rows, pairs) = sums_of(cosines)?;
     let (sines, sine_rows, sine_pairs) = sums_of(sines)?;
-    if (angle_rows, pairs) != (sine_rows, sine_pairs) || angle_rows != rows || heads * 2 * pairs > columns {
-        bail!("{heads} heads of {pairs} pairs in {rows} rows of {columns}");
+    let fits = (first + heads) * head_dim <= columns && 2 * pairs <= head_dim;
+    if (angle_rows, pairs) != (sine_rows, sine_pairs) || angle_rows != rows || !fits {
+        bail!("{pairs} pairs in {heads} heads of {head_dim} numbers in {rows} rows of {columns}");
     }
     let (at, cosines, sines) = (Argument::Address(at), Argument::Address(cosines), Argument::Address(sines));
-    let arguments = [at, cosines, sines, Argument::count(columns)?, Argument::count(heads)?, Argument::count(pairs)?];
+    let arguments = [
+        at,
+        cosines,
+        sines,
+        Argument::count(columns)?,
+        Argument::count(first * head_dim)?,
+        Argument::count(heads)?,
+        Argument::count(head_dim)?,
+        Argument::count(pairs)?,
+        Argument::count(usize::from(neighbours))?,
+    ];
     let launch = Launch { file: &ROWS, kernel: "rotate", rows, parts: 1, threads: THREADS };
-    // SAFETY: the heads end within their row, and each row has `pairs` cosines and sines.
+    // SAFETY: the heads end within their row, the pairs within their head, and each row has `pairs` cosines and sines.
     unsafe { launch.run(device(states)?, &arguments) }
 }
 
-pub(in super::super) fn gated_silu(states: &Tensor, width: usize, out: &Tensor) -> Result<()> {
+pub(in super::super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> Result<()> {
     let (from, rows, columns) = sums_of(states)?;
     let (to, out_rows, out_width) = rows_of(out)?;
     if columns != 2 * width || (rows, width) != (out_rows, out_width) {
         bail!("gates of {rows} rows of {columns} to {out_rows} of {out_width}");
     }
-    let arguments = [Argument::Address(from), Argument::Address(to), Argument::count(width)?];
+    // The numbers by which `rows.cu` tells gates apart.
+    let (kind, limit) = match gate {
+        Gate::Silu => (0, 0.0),
+        Gate::GeluTanh => (1, 0.0),
+        Gate::Clamped { limit } => (2, limit),
+    };
+    let (from, to) = (Argument::Address(from), Argument::Address(to));
+    let arguments = [from, to, Argument::count(width)?, Argument::count(kind)?, Argument::Number(limit)];
     let parts = width.div_ceil(GATES as usize);
-    let kernel = for_type("gated_silu", out.dtype())?;
+    let kernel = for_type("gate", out.dtype())?;
     let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts, threads: THREADS };
     // SAFETY: each row has `width` gates and as many ups, and room for `width` results in the type of `out`.
     unsafe { launch.run(device(states)?, &arguments) }

@@ -8,12 +8,13 @@ use std::ops::Range;
 use super::{
     KernelSet, KvStore, LANES, Operand, Processor, States,
     exp::exp_nonpositive,
+    gates::capped,
     gemm::Product,
     instructions::Vectorized,
     kv::BLOCK_TOKENS,
     packed::{NumberParts, Numbers},
 };
-use crate::engine::native::backend::Span;
+use crate::engine::native::backend::{AttentionShape, Span};
 
 /// How many keys there are between two looks at the running maximum.
 const STRIDE: usize = 4 * BLOCK_TOKENS;
@@ -25,20 +26,18 @@ const ROWS: usize = 32;
 pub(crate) struct Attention<'a> {
     /// Rows that begin with the rotated queries: `heads * head_dim` numbers.
     pub(crate) states: &'a States,
-    /// Heads of queries.
-    pub(crate) heads: usize,
     /// Keys and values, the new tokens' among them.
     pub(crate) store: &'a KvStore,
-    /// Factor of the scores.
-    pub(crate) scale: f32,
-    /// A query attends to this many tokens, itself included; `None` for all.
-    pub(crate) window: Option<usize>,
+    /// Heads of queries, and what becomes of scores.
+    pub(crate) shape: AttentionShape,
+    /// For each head of queries a score that takes weight from the keys and adds no value.
+    pub(crate) sinks: Option<&'a [f32]>,
 }
 
 impl Attention<'_> {
     /// The first key that a token attends to.
     fn first_key(&self, position: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+        self.shape.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 }
 
@@ -59,8 +58,8 @@ pub(crate) fn attend(
     out: &mut Operand,
 ) {
     let layout = attention.store.layout;
-    out.reshape(attention.states.rows, attention.heads * layout.head_dim);
-    let group = attention.heads / layout.heads;
+    out.reshape(attention.states.rows, attention.shape.heads * layout.head_dim);
+    let group = attention.shape.heads / layout.heads;
     let tokens_at_once = (ROWS / group).max(1);
     let mut shares = Vec::new();
     for (span, Span { tokens, first_position, blocks, .. }) in spans.iter().enumerate() {
@@ -117,11 +116,19 @@ struct Running {
     total: f32,
 }
 
+impl Running {
+    /// Before the first key: nothing, or the sink, whose weight relative to itself is 1.
+    fn new(sink: Option<f32>) -> Self {
+        sink.map_or(Self { max: f32::NEG_INFINITY, total: 0.0 }, |max| Self { max, total: 1.0 })
+    }
+}
+
 impl<'a> Tile<'a> {
     fn new(set: KernelSet, attention: &'a Attention<'a>, span: &'a Span, share: Share) -> Self {
         let layout = attention.store.layout;
-        let group = attention.heads / layout.heads;
+        let group = attention.shape.heads / layout.heads;
         let rows = share.tokens * group;
+        let sink = |row| attention.sinks.map(|sinks| sinks[share.head * group + row % group]);
         let mut tile = Self {
             set,
             attention,
@@ -133,7 +140,7 @@ impl<'a> Tile<'a> {
             scores: vec![0.0; rows * STRIDE],
             weights: Numbers::zeros(layout.precision, rows * STRIDE),
             sums: vec![0.0; rows * layout.value_width()],
-            running: vec![Running { max: f32::NEG_INFINITY, total: 0.0 }; rows],
+            running: (0..rows).map(|row| Running::new(sink(row))).collect(),
         };
         tile.read_queries();
         tile
@@ -219,7 +226,8 @@ impl<'a> Tile<'a> {
             self.set.vectorize(Weigh {
                 scores: &mut self.scores[row * STRIDE..][..keys],
                 seen: (first, end),
-                scale: self.attention.scale,
+                scale: self.attention.shape.scale,
+                cap: self.attention.shape.cap,
                 sums: &mut self.sums[row * width..][..width],
                 running: &mut self.running[row],
             });
@@ -273,6 +281,7 @@ struct Weigh<'a> {
     /// The keys that the row attends to, as indices of `scores`.
     seen: (usize, usize),
     scale: f32,
+    cap: Option<f32>,
     sums: &'a mut [f32],
     running: &'a mut Running,
 }
@@ -282,10 +291,17 @@ impl Vectorized for Weigh<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { scores, seen: (first, end), scale, sums, running } = self;
+        let Self { scores, seen: (first, end), scale, cap, sums, running } = self;
         if first >= end {
             scores.fill(0.0);
             return;
+        }
+        let mut scale = scale;
+        if let Some(cap) = cap {
+            for score in &mut *scores {
+                *score = capped(*score * scale, cap);
+            }
+            scale = 1.0;
         }
         scores[..first].fill(f32::NEG_INFINITY);
         scores[end..].fill(f32::NEG_INFINITY);

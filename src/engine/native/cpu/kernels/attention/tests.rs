@@ -14,12 +14,19 @@ struct Case {
     kv_heads: usize,
     head_dim: usize,
     window: Option<usize>,
+    cap: Option<f32>,
+    sinks: bool,
     precision: Precision,
 }
 
 /// Numbers between -1 and 1, in bf16 so that no precision rounds them.
 fn number(place: usize) -> f32 {
     bf16::from_f32(f32::sin(f32::from(u16::try_from(place * 7919 % 65_521).unwrap()))).to_f32()
+}
+
+/// The score that a head of queries gives to nothing.
+fn sink(head: usize) -> f32 {
+    [0.5, -2.0, 3.0][head % 3]
 }
 
 impl Case {
@@ -33,7 +40,8 @@ impl Case {
 
     /// All rows of the result, computed in pieces that end at `cuts`, in blocks that held something else before.
     fn attended(self, set: KernelSet, threads: usize, cuts: &[usize]) -> Vec<Vec<f32>> {
-        let Self { heads, kv_heads, head_dim, window, precision } = self;
+        let Self { heads, kv_heads, head_dim, window, cap, precision, .. } = self;
+        let sinks: Vec<f32> = (0..heads).map(sink).collect();
         let blocks: Vec<u32> = vec![3, 0, 4, 1, 2];
         let mut store = KvStore::new(KvLayout { heads: kv_heads, head_dim, precision }, blocks.len()).unwrap();
         let junk = vec![1e30; kv_heads * head_dim];
@@ -55,7 +63,9 @@ impl Case {
                 store.write(block, slot, keys, values);
                 states.row_mut(token - first).copy_from_slice(&row);
             }
-            let attention = Attention { states: &states, heads, store: &store, scale: 0.3, window };
+            let shape = AttentionShape { heads, scale: 0.3, window, cap };
+            let sinks = self.sinks.then_some(&sinks[..]);
+            let attention = Attention { states: &states, store: &store, shape, sinks };
             let span = Span { first_row: 0, tokens: cut - first, first_position: first, blocks: blocks.clone() };
             let mut out = Operand::new(precision);
             attend(&mut processor, &attention, &[span], &mut out);
@@ -72,7 +82,7 @@ impl Case {
     }
 
     fn exact(self, token: usize) -> Vec<f64> {
-        let Self { heads, kv_heads, head_dim, window, .. } = self;
+        let Self { heads, kv_heads, head_dim, window, cap, .. } = self;
         let rows: Vec<Vec<f32>> = (0..=token).map(|token| self.row(token)).collect();
         let mut out = Vec::new();
         for head in 0..heads {
@@ -82,10 +92,12 @@ impl Case {
                 row[head * head_dim..][..head_dim].iter().map(|number| f64::from(*number)).collect()
             };
             let wanted = part(&rows[token], head);
-            let (mut total, mut sums) = (0.0, vec![0.0; head_dim]);
+            let mut total = if self.sinks { f64::from(sink(head)).exp() } else { 0.0 };
+            let mut sums = vec![0.0; head_dim];
             for row in &rows[first..] {
                 let score: f64 = part(row, heads + kv_head).iter().zip(&wanted).map(|(key, query)| key * query).sum();
-                let weight = (score * f64::from(0.3_f32)).exp();
+                let score = score * f64::from(0.3_f32);
+                let weight = cap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh()).exp();
                 total += weight;
                 for (sum, value) in sums.iter_mut().zip(part(row, heads + kv_heads + kv_head)) {
                     *sum += weight * value;
@@ -103,7 +115,8 @@ fn awkward_shapes_agree_with_f64_and_pieces_with_the_whole() {
     let windows = [None, Some(1), Some(33), Some(128), Some(129)];
     for (index, (heads, kv_heads, head_dim)) in shapes.into_iter().enumerate() {
         let precision = if index % 2 == 0 { Precision::Bf16 } else { Precision::F32 };
-        let case = Case { heads, kv_heads, head_dim, window: windows[index % windows.len()], precision };
+        let (window, cap) = (windows[index % windows.len()], (index % 3 == 1).then_some(1.5));
+        let case = Case { heads, kv_heads, head_dim, window, cap, sinks: index % 3 == 2, precision };
         // The fastest, and what every machine has.
         for set in [KernelSet::available()[0], KernelSet::PORTABLE] {
             let whole = case.attended(set, 1, &[TOKENS]);

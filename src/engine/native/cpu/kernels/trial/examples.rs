@@ -2,13 +2,13 @@
 
 use super::{
     super::{
-        Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add_scaled, attend, gated_silu,
-        head_norm, kv::BLOCK_TOKENS, multiply, rms_norm, rotate,
+        Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend, gate,
+        head_norm, kv::BLOCK_TOKENS, multiply, rms_norm, rotate, shape_logits,
     },
     Example, Tolerance,
 };
 use crate::engine::native::{
-    backend::{Angles, Span},
+    backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span},
     weights::{Rows, WeightsError},
 };
 
@@ -44,9 +44,9 @@ pub(super) fn all() -> Vec<Example> {
             examples.extend(SPANS.map(|(before, tokens, window)| attention(layout, heads, before, tokens, window)));
         }
         examples.push(norm(precision));
-        examples.push(gate(precision));
+        examples.extend([Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.5 }].map(|kind| gated(precision, kind)));
     }
-    examples.extend([norm_of_heads(), rotation(), scaled_sum()]);
+    examples.extend([rotation(false), rotation(true), norm_of_heads(), scaled_sum(), sum(), shaped_logits()]);
     examples
 }
 
@@ -145,7 +145,9 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
         }
         let queries = states(tokens, heads * head_dim, 6);
         // Scores far apart: over many keys of like weight, what is right and what is wrong would differ by little.
-        let attention = Attention { states: &queries, heads, store: &store, scale: 1.0, window };
+        let shape = AttentionShape { heads, scale: 1.0, window, cap: window.map(|_| 20.0) };
+        let sinks = numbers(heads, 17);
+        let attention = Attention { states: &queries, store: &store, shape, sinks: window.map(|_| &sinks[..]) };
         let span = Span { first_row: 0, tokens, first_position: before, blocks };
         let mut out = Operand::new(precision);
         attend(processor, &attention, &[span], &mut out);
@@ -169,15 +171,15 @@ fn exact(operation: &str, compute: impl Fn(&mut Processor) -> Vec<f32> + 'static
 fn norm(precision: Precision) -> Example {
     exact(&format!("the norm of rows of 77 numbers, written in {precision:?}"), move |processor| {
         let mut out = Operand::new(precision);
-        rms_norm(processor, &states(11, 77, 7), &numbers(77, 8), 1e-5, &mut out);
+        rms_norm(processor, &states(11, 77, 7), &numbers(77, 8), NormShape { epsilon: 1e-5, offset: 1.0 }, &mut out);
         numbers_of_operand(&out)
     })
 }
 
-fn gate(precision: Precision) -> Example {
-    exact(&format!("the gates of rows of 37 numbers, written in {precision:?}"), move |processor| {
+fn gated(precision: Precision, kind: Gate) -> Example {
+    exact(&format!("{kind:?} gates of rows of 37 numbers, written in {precision:?}"), move |processor| {
         let mut out = Operand::new(precision);
-        gated_silu(processor, &states(9, 74, 9), 37, &mut out);
+        gate(processor, &states(9, 74, 9), kind, 37, &mut out);
         numbers_of_operand(&out)
     })
 }
@@ -185,17 +187,35 @@ fn gate(precision: Precision) -> Example {
 fn norm_of_heads() -> Example {
     exact("the norm of heads of 40 numbers", |processor| {
         let mut rows = states(9, 4 * 40, 10);
-        head_norm(processor, &mut rows, 1..3, &numbers(40, 11), 1e-6);
+        head_norm(processor, &mut rows, 1..3, &numbers(40, 11), NormShape { epsilon: 1e-6, offset: 0.0 });
         numbers_of_states(&rows)
     })
 }
 
-fn rotation() -> Example {
-    exact("the rotation of heads of 20 numbers", |processor| {
+fn rotation(neighbours: bool) -> Example {
+    let pairs = if neighbours { "neighbours" } else { "halves" };
+    exact(&format!("the rotation of 16 of 20 numbers of a head, in pairs of {pairs}"), move |processor| {
         let mut rows = states(9, 3 * 20, 12);
-        let angles = Angles { cosines: numbers(9 * 10, 13), sines: numbers(9 * 10, 14) };
-        rotate(processor, &mut rows, 2, 20, &angles);
+        let angles = Angles { cosines: numbers(9 * 8, 13), sines: numbers(9 * 8, 14) };
+        let rotation = Rotation { first: 1, heads: 2, head_dim: 20, neighbours, angles: 0 };
+        rotate(processor, &mut rows, rotation, &angles);
         numbers_of_states(&rows)
+    })
+}
+
+fn sum() -> Example {
+    exact("sums of rows of 50 numbers", |processor| {
+        let mut to = states(9, 50, 18);
+        add(processor, &states(9, 50, 19), 0.7, &mut to);
+        numbers_of_states(&to)
+    })
+}
+
+fn shaped_logits() -> Example {
+    exact("a row of 77 logits, scaled and capped", |processor| {
+        let mut row = numbers(77, 20);
+        shape_logits(processor.set, &mut row, LogitShape { factor: 40.0, cap: Some(30.0) });
+        row
     })
 }
 

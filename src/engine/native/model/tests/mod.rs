@@ -1,5 +1,8 @@
 //! The models of `tests/golden/native` against what numpy made of them.
 
+mod drawn;
+pub(in crate::engine::native) mod families;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -57,7 +60,11 @@ pub(in crate::engine::native) fn model(
     threads: usize,
     precision: Precision,
 ) -> Model<CpuBackend> {
-    loaded(name, CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision))
+    loaded(name, cpu(set, threads, precision))
+}
+
+fn cpu(set: KernelSet, threads: usize, precision: Precision) -> CpuBackend {
+    CpuBackend::new(Processor { set, pool: Pool::new(threads).unwrap() }, precision)
 }
 
 /// A model on any backend.
@@ -77,6 +84,10 @@ pub(in crate::engine::native) fn logits<B: Backend>(
     first: usize,
 ) -> Vec<Vec<f32>> {
     let blocks = (0..(first + token_ids.len()).div_ceil(BLOCK_TOKENS)).map(|block| [4, 1, 5, 0, 3, 2][block]).collect();
+    rows_of(model, token_ids, first, blocks)
+}
+
+fn rows_of<B: Backend>(model: &mut Model<B>, token_ids: &[TokenId], first: usize, blocks: Vec<u32>) -> Vec<Vec<f32>> {
     let batch = Batch {
         token_ids: token_ids.to_vec(),
         spans: vec![Span { first_row: 0, tokens: token_ids.len(), first_position: first, blocks }],

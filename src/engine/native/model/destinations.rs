@@ -1,0 +1,106 @@
+//! Where each tensor of a checkpoint goes in a model.
+
+/// Where a tensor goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Destination {
+    Embedding,
+    Norm,
+    Head,
+    Layer(usize, InLayer),
+}
+
+/// Where a tensor of a layer goes. Where several share a matrix or vector, the number says from which row or number on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InLayer {
+    AttentionNorm,
+    AfterAttentionNorm,
+    Qkv(usize),
+    QkvBias(usize),
+    QueryNorm,
+    KeyNorm,
+    Sinks,
+    Output,
+    OutputBias,
+    MlpNorm,
+    AfterMlpNorm,
+    Router,
+    RouterBias,
+    ChoiceBias,
+    Dense(InDense),
+    Expert(usize, InDense),
+    Shared(InDense),
+    SharedGate,
+}
+
+/// Where a tensor of a feed-forward part goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InDense {
+    GateUp(usize),
+    GateUpBias(usize),
+    Down,
+    DownBias,
+}
+
+impl Destination {
+    /// The whole matrix or vector that the tensor is a part of.
+    pub(super) fn whole(self) -> Self {
+        match self {
+            Self::Layer(layer, place) => Self::Layer(layer, place.whole()),
+            whole => whole,
+        }
+    }
+
+    /// Whether it is numbers of a vector, which every backend holds in f32.
+    pub(super) fn is_vector(self) -> bool {
+        match self {
+            Self::Norm => true,
+            Self::Embedding | Self::Head => false,
+            Self::Layer(_, place) => place.is_vector(),
+        }
+    }
+}
+
+impl InLayer {
+    fn whole(self) -> Self {
+        match self {
+            Self::Qkv(_) => Self::Qkv(0),
+            Self::QkvBias(_) => Self::QkvBias(0),
+            Self::Dense(place) => Self::Dense(place.whole()),
+            Self::Expert(expert, place) => Self::Expert(expert, place.whole()),
+            Self::Shared(place) => Self::Shared(place.whole()),
+            whole => whole,
+        }
+    }
+
+    fn is_vector(self) -> bool {
+        match self {
+            Self::Qkv(_) | Self::Output | Self::Router | Self::SharedGate => false,
+            Self::Dense(place) | Self::Expert(_, place) | Self::Shared(place) => place.is_vector(),
+            Self::AttentionNorm
+            | Self::AfterAttentionNorm
+            | Self::QkvBias(_)
+            | Self::QueryNorm
+            | Self::KeyNorm
+            | Self::Sinks
+            | Self::OutputBias
+            | Self::MlpNorm
+            | Self::AfterMlpNorm
+            | Self::RouterBias
+            | Self::ChoiceBias => true,
+        }
+    }
+}
+
+impl InDense {
+    fn whole(self) -> Self {
+        match self {
+            Self::GateUp(_) => Self::GateUp(0),
+            Self::GateUpBias(_) => Self::GateUpBias(0),
+            whole => whole,
+        }
+    }
+
+    fn is_vector(self) -> bool {
+        matches!(self, Self::GateUpBias(_) | Self::DownBias)
+    }
+}

@@ -1,0 +1,164 @@
+//! Every tensor that a checkpoint of a model has: its name, its shape, and where it goes.
+
+use super::{
+    destinations::{Destination, InDense, InLayer},
+    names::{DenseNames, ExpertNames, GateUpNames, StackedNames},
+    shape::{AttentionLayer, DenseShape, LayerShape, MlpShape, ModelShape, SparseShape},
+    tensors::{LAYERS, Tensor},
+};
+
+/// Every tensor of a model, in the order of its layers.
+pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
+    let mut all = Expected { shape, tensors: Vec::new(), prefix: String::new(), layer: 0 };
+    all.table("model.embed_tokens", shape.vocab_size, shape.hidden, Destination::Embedding);
+    for (index, layer) in shape.layers.iter().enumerate() {
+        (all.prefix, all.layer) = (format!("{LAYERS}{index}."), index);
+        all.layer(layer);
+    }
+    all.prefix.clear();
+    all.vector("model.norm", shape.hidden, Destination::Norm);
+    if !shape.tied {
+        all.table("lm_head", shape.vocab_size, shape.hidden, Destination::Head);
+    }
+    all.tensors
+}
+
+/// The tensors so far.
+struct Expected<'a> {
+    shape: &'a ModelShape,
+    tensors: Vec<Tensor>,
+    /// How the names of the present layer begin.
+    prefix: String,
+    /// Its number.
+    layer: usize,
+}
+
+impl Expected<'_> {
+    fn push(&mut self, name: &str, shape: &[usize], places: Vec<Destination>, transposed: bool) {
+        let name = format!("{}{name}", self.prefix);
+        self.tensors.push(Tensor { name, shape: shape.to_vec(), places, transposed });
+    }
+
+    /// A matrix, of which `name` lacks `.weight`.
+    fn table(&mut self, name: &str, rows: usize, columns: usize, place: Destination) {
+        self.push(&format!("{name}.weight"), &[rows, columns], vec![place], false);
+    }
+
+    /// A norm, of which `name` lacks `.weight`.
+    fn vector(&mut self, name: &str, len: usize, place: Destination) {
+        self.push(&format!("{name}.weight"), &[len], vec![place], false);
+    }
+
+    fn within(&self, place: InLayer) -> Destination {
+        Destination::Layer(self.layer, place)
+    }
+
+    fn layer(&mut self, layer: &LayerShape) {
+        let (names, hidden) = (self.shape.names.clone(), self.shape.hidden);
+        let norms = [
+            (layer.norms.before(), names.attention_norm, InLayer::AttentionNorm),
+            (layer.norms.after(), names.after_attention_norm, InLayer::AfterAttentionNorm),
+            (layer.norms.before(), names.mlp_norm, InLayer::MlpNorm),
+            (layer.norms.after(), names.after_mlp_norm, InLayer::AfterMlpNorm),
+        ];
+        for (_, name, place) in norms.into_iter().filter(|(is_there, ..)| *is_there) {
+            self.vector(name, hidden, self.within(place));
+        }
+        self.attention(&layer.attention);
+        match &layer.mlp {
+            MlpShape::Dense(dense) => self.dense("", names.dense, *dense, &InLayer::Dense),
+            MlpShape::Sparse(sparse) => self.sparse(sparse),
+        }
+    }
+
+    fn attention(&mut self, attention: &AttentionLayer) {
+        let (names, hidden) = (self.shape.names.clone(), self.shape.hidden);
+        let (q, kv) = (attention.query_width(), attention.key_width());
+        let apart = [("self_attn.q_proj", q, 0), ("self_attn.k_proj", kv, q), ("self_attn.v_proj", kv, q + kv)];
+        let joined = names.joined_qkv.map(|name| (name, q + 2 * kv, 0));
+        for (name, rows, first) in joined.map_or_else(|| apart.to_vec(), |joined| vec![joined]) {
+            self.table(name, rows, hidden, self.within(InLayer::Qkv(first)));
+            if attention.qkv_bias {
+                self.push(&format!("{name}.bias"), &[rows], vec![self.within(InLayer::QkvBias(first))], false);
+            }
+        }
+        self.table("self_attn.o_proj", hidden, q, self.within(InLayer::Output));
+        if attention.output_bias {
+            self.push("self_attn.o_proj.bias", &[hidden], vec![self.within(InLayer::OutputBias)], false);
+        }
+        if attention.sinks {
+            self.push("self_attn.sinks", &[attention.shape.heads], vec![self.within(InLayer::Sinks)], false);
+        }
+        if let Some(norms) = attention.head_norms {
+            let (queries, keys) = attention.norm_widths(norms);
+            let [query, key] = names.head_norms;
+            self.vector(query, queries, self.within(InLayer::QueryNorm));
+            self.vector(key, keys, self.within(InLayer::KeyNorm));
+        }
+    }
+
+    /// A feed-forward part, the names of which have `number` after their prefix.
+    fn dense(&mut self, number: &str, names: DenseNames, dense: DenseShape, of: &dyn Fn(InDense) -> InLayer) {
+        let (hidden, inner) = (self.shape.hidden, dense.intermediate);
+        let gate_up = match names.gate_up {
+            GateUpNames::Joined(name) => vec![(name, 2 * inner, 0)],
+            GateUpNames::Apart([gate, up]) => vec![(gate, inner, 0), (up, inner, inner)],
+        };
+        let of_gate_up =
+            |(name, rows, first)| (name, [rows, hidden], InDense::GateUp(first), InDense::GateUpBias(first));
+        let down = (names.down, [hidden, inner], InDense::Down, InDense::DownBias);
+        for (name, dims, weight, bias) in gate_up.into_iter().map(of_gate_up).chain([down]) {
+            let name = format!("{}{number}.{name}", names.prefix);
+            self.table(&name, dims[0], dims[1], self.within(of(weight)));
+            if dense.bias {
+                self.push(&format!("{name}.bias"), &dims[..1], vec![self.within(of(bias))], false);
+            }
+        }
+    }
+
+    fn sparse(&mut self, sparse: &SparseShape) {
+        let (names, hidden, experts) = (self.shape.names.clone(), self.shape.hidden, sparse.experts);
+        match names.experts {
+            ExpertNames::Stacked(stacked) => self.stacked(stacked, sparse),
+            ExpertNames::Each(each) => {
+                for expert in 0..experts {
+                    let of = |place| InLayer::Expert(expert, place);
+                    self.dense(&format!(".{expert}"), each, sparse.expert, &of);
+                }
+            }
+        }
+        self.table(names.router, experts, hidden, self.within(InLayer::Router));
+        if sparse.router.bias {
+            self.push(&format!("{}.bias", names.router), &[experts], vec![self.within(InLayer::RouterBias)], false);
+        }
+        if sparse.router.choice_bias {
+            let shape = if names.choice_bias.is_table { vec![1, experts] } else { vec![experts] };
+            self.push(names.choice_bias.name, &shape, vec![self.within(InLayer::ChoiceBias)], false);
+        }
+        if let Some(shared) = sparse.shared {
+            self.dense("", names.shared, shared.dense, &InLayer::Shared);
+            if shared.gated {
+                let name = format!("{}_gate", names.shared.prefix);
+                self.table(&name, 1, hidden, self.within(InLayer::SharedGate));
+            }
+        }
+    }
+
+    fn stacked(&mut self, names: StackedNames, sparse: &SparseShape) {
+        let (hidden, inner, experts) = (self.shape.hidden, sparse.expert.intermediate, sparse.experts);
+        for (name, dims, place) in
+            [(names.gate_up, [2 * inner, hidden], InDense::GateUp(0)), (names.down, [hidden, inner], InDense::Down)]
+        {
+            let [rows, columns] = dims;
+            let shape = if names.transposed { [experts, columns, rows] } else { [experts, rows, columns] };
+            let places = (0..experts).map(|expert| self.within(InLayer::Expert(expert, place))).collect();
+            self.push(name, &shape, places, names.transposed);
+        }
+        let biases =
+            [(names.gate_up_bias, 2 * inner, InDense::GateUpBias(0)), (names.down_bias, hidden, InDense::DownBias)];
+        for (name, len, place) in biases.into_iter().filter(|_| sparse.expert.bias) {
+            let places = (0..experts).map(|expert| self.within(InLayer::Expert(expert, place))).collect();
+            self.push(name, &[experts, len], places, false);
+        }
+    }
+}

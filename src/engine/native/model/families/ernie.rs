@@ -1,0 +1,82 @@
+//! Baidu's ERNIE 4.5, the text models.
+
+use serde_json::json;
+
+use super::{
+    super::{
+        names::{ChoiceBias, Names},
+        settings::{ConfigError, Settings},
+        shape::{DenseShape, MlpShape, ModelShape, RouterShape, SharedShape},
+        tensors::LAYERS,
+    },
+    decoder::{
+        Defaults, KeyHeads, MOST, MixtureKeys, NEIGHBOURS, SOFTMAX, activation, counted, decoder,
+        mixture as mixture_of, only, same_windows,
+    },
+};
+
+fn defaults() -> Defaults {
+    let common = Defaults::COMMON.theta(500_000.0);
+    Defaults { key_heads: KeyHeads::AsQueries, epsilon: 1e-5, tied: true, ..common }
+}
+
+/// ERNIE 4.5 0.3B.
+pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    rotated(settings, Defaults { head_dim: Some(128), ..defaults() })
+}
+
+/// The mixtures of ERNIE 4.5.
+pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = rotated(settings, defaults())?;
+    let keys = MixtureKeys {
+        experts: "moe_num_experts",
+        experts_too: None,
+        per_token: "moe_k",
+        intermediate: "moe_intermediate_size",
+    };
+    let least: f32 = settings.get("moe_norm_min")?.unwrap_or(1e-12);
+    let router = RouterShape { choice_bias: true, normalize: Some(least), ..SOFTMAX };
+    let mut sparse = mixture_of(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let shared: usize = settings.get("moe_num_shared_experts")?.unwrap_or(2);
+    let intermediate = shared.checked_mul(sparse.expert.intermediate).filter(|width| *width <= MOST);
+    let intermediate = intermediate.ok_or_else(|| ConfigError::too_large("moe_num_shared_experts", shared))?;
+    sparse.shared =
+        (shared > 0).then_some(SharedShape { dense: DenseShape { intermediate, ..sparse.expert }, gated: false });
+    let layers = sparse_layers(settings, shape.layers.len())?;
+    for layer in layers {
+        shape.layers[layer].mlp = MlpShape::Sparse(sparse.clone());
+    }
+    let choice_bias = ChoiceBias { name: "mlp.moe_statics.e_score_correction_bias", is_table: true };
+    shape.names = Names { choice_bias, unused: &[LAYERS, "model.mtp_"], ..Names::default() };
+    counted("moe_num_experts", shape)
+}
+
+/// Which layers are mixtures.
+fn sparse_layers(settings: &Settings<'_>, layers: usize) -> Result<Vec<usize>, ConfigError> {
+    let interval: usize = settings.get("moe_layer_interval")?.unwrap_or(1);
+    if interval == 0 {
+        return Err(ConfigError::setting("moe_layer_interval", "is 0"));
+    }
+    let first: usize = settings.get("moe_layer_start_index")?.unwrap_or(1);
+    let last: Option<usize> = match settings.get::<i64>("moe_layer_end_index")? {
+        None | Some(-1) => layers.checked_sub(1),
+        Some(last) => {
+            Some(usize::try_from(last).map_err(|_| ConfigError::setting("moe_layer_end_index", "is negative"))?)
+        }
+    };
+    let is_sparse = |layer: &usize| {
+        (layer + 1).is_multiple_of(interval) && *layer >= first && last.is_some_and(|last| *layer <= last)
+    };
+    Ok((0..layers).filter(is_sparse).collect())
+}
+
+/// Neighbours are rotated.
+fn rotated(settings: &Settings<'_>, defaults: Defaults) -> Result<ModelShape, ConfigError> {
+    only(settings, "use_bias", &json!(false))?;
+    let mut shape = decoder(settings, defaults)?;
+    for layer in &mut shape.layers {
+        layer.attention.rotation = NEIGHBOURS;
+    }
+    same_windows(settings, None, &mut shape)?;
+    Ok(shape)
+}

@@ -1,0 +1,142 @@
+//! Gemma 1 to 3, the text models.
+
+use serde_json::{Map, Value};
+
+use super::{
+    super::{
+        names::Names,
+        rope::{RopeDefaults, of_parameters},
+        settings::{ConfigError, Settings},
+        shape::{LayerRotation, ModelShape, NormPlaces},
+    },
+    decoder::{
+        Defaults, NORMS_OF_HEADS, attention_biases, decoder, decoder_with, heads, parameters_by_kind, same_windows,
+        sliding, windows_of,
+    },
+};
+
+/// The base of frequencies of Gemma 3's layers that have a window, and of those that have none.
+const THETAS: [f64; 2] = [10_000.0, 1e6];
+/// The window where config.json leaves it out.
+const DEFAULT_WINDOW: usize = 4096;
+
+fn defaults() -> Defaults {
+    let common = Defaults { head_dim: Some(256), tied: true, ..Defaults::COMMON.theta(10_000.0) };
+    Defaults { activation: "hidden_activation", ..common }
+}
+
+/// Gemma 1. Its `hidden_act` does not count unless it is what transformers makes of it.
+pub(super) fn gemma(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let own_name: Option<String> = settings.get("hidden_activation")?;
+    let activation = if own_name.is_some() { "hidden_activation" } else { "hidden_act" };
+    // Checkpoints say `gelu` in `hidden_act`; releases of transformers differ in which gelu they take it for.
+    let mut shape = decoder(settings, Defaults { activation, ..defaults() })?;
+    attention_biases(settings, false, &mut shape)?;
+    one_more(&mut shape);
+    same_windows(settings, None, &mut shape)?;
+    Ok(shape)
+}
+
+/// Gemma 2.
+pub(super) fn gemma2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, defaults())?;
+    common(settings, &mut shape)?;
+    let cap = cap(settings, "attn_logit_softcapping", Some(50.0))?;
+    for layer in &mut shape.layers {
+        layer.attention.shape.cap = cap;
+    }
+    shape.logits.cap = self::cap(settings, "final_logit_softcapping", Some(30.0))?;
+    let sliding = sliding(settings, shape.layers.len(), 2)?;
+    windows_of(&sliding, window(settings)?, &mut shape)?;
+    Ok(shape)
+}
+
+/// Gemma 3: layers with a window have another rotary embedding than those without.
+pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    if settings.get::<f64>("attn_logit_softcapping")?.is_some() {
+        return Err(ConfigError::setting("attn_logit_softcapping", "is not supported"));
+    }
+    let kept = heads(settings, defaults())?;
+    let ropes = parameters(settings)?.into_iter().zip(THETAS).map(|(parameters, theta)| {
+        let defaults = RopeDefaults { theta: Some(theta), partial: None };
+        // What both kinds of layers have in common is not at the top of config.json.
+        of_parameters(&parameters, &Settings(&Map::new()), kept.1.head_dim, defaults)
+    });
+    let mut shape = decoder_with(settings, defaults(), kept, ropes.collect::<Result<_, _>>()?)?;
+    common(settings, &mut shape)?;
+    shape.logits.cap = cap(settings, "final_logit_softcapping", None)?;
+    let period = settings.get("sliding_window_pattern")?.unwrap_or(6);
+    if period == 0 {
+        return Err(ConfigError::setting("sliding_window_pattern", "is 0"));
+    }
+    let sliding = sliding(settings, shape.layers.len(), period)?;
+    windows_of(&sliding, window(settings)?, &mut shape)?;
+    for (layer, slides) in shape.layers.iter_mut().zip(sliding) {
+        let rope = usize::from(!slides);
+        layer.attention.head_norms = NORMS_OF_HEADS;
+        layer.attention.rotation = Some(LayerRotation { queries: rope, keys: rope, neighbours: false });
+    }
+    Ok(shape)
+}
+
+/// What Gemma 2 and 3 have in common.
+fn common(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+    attention_biases(settings, false, shape)?;
+    one_more(shape);
+    let scalar: f64 = settings.get("query_pre_attn_scalar")?.unwrap_or(256.0);
+    if !(scalar > 0.0 && scalar.is_finite()) {
+        return Err(ConfigError::setting("query_pre_attn_scalar", "is not over 0"));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "the one rounding of the scale")]
+    let scale = scalar.powf(-0.5) as f32;
+    for layer in &mut shape.layers {
+        layer.norms = NormPlaces::Both;
+        layer.attention.shape.scale = scale;
+    }
+    shape.names = Names { mlp_norm: "pre_feedforward_layernorm", ..Names::default() };
+    Ok(())
+}
+
+/// Norms whose weights are kept less one, and embeddings as long as states are wide.
+fn one_more(shape: &mut ModelShape) {
+    shape.norm.offset = 1.0;
+    #[expect(clippy::cast_precision_loss, reason = "states are narrow")]
+    let width = shape.hidden as f32;
+    shape.embedding_factor = width.sqrt();
+}
+
+fn window(settings: &Settings<'_>) -> Result<Option<usize>, ConfigError> {
+    let left_out = !settings.0.contains_key("sliding_window");
+    if left_out { Ok(Some(DEFAULT_WINDOW)) } else { super::decoder::window(settings) }
+}
+
+/// A cap; `null` for none.
+fn cap(settings: &Settings<'_>, key: &str, default: Option<f32>) -> Result<Option<f32>, ConfigError> {
+    let left_out = !settings.0.contains_key(key);
+    let cap: Option<f32> = if left_out { default } else { settings.get(key)? };
+    match cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+        Some(_) => Err(ConfigError::setting(key, "is not over 0")),
+        None => Ok(cap),
+    }
+}
+
+/// The rotary embeddings of layers with a window and without. In the old spelling `rope_scaling` is of the latter only.
+fn parameters(settings: &Settings<'_>) -> Result<[Map<String, Value>; 2], ConfigError> {
+    if let Some(apart) = parameters_by_kind(settings)? {
+        if settings.get::<Value>("rope_scaling")?.is_some() {
+            return Err(ConfigError::setting("rope_scaling", "beside `rope_parameters` is not supported here"));
+        }
+        return Ok(apart);
+    }
+    if settings.get::<Value>("rope_parameters")?.is_some() {
+        return Err(ConfigError::setting("rope_parameters", "that do not differ between layers are not supported"));
+    }
+    let with_theta = |key: &str, mut parameters: Map<String, Value>| {
+        if let Some(theta) = settings.0.get(key) {
+            parameters.entry("rope_theta").or_insert_with(|| theta.clone());
+        }
+        parameters
+    };
+    let scaling = settings.get("rope_scaling")?.unwrap_or_default();
+    Ok([with_theta("rope_local_base_freq", Map::new()), with_theta("rope_theta", scaling)])
+}

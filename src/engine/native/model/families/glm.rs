@@ -1,0 +1,107 @@
+//! GLM-4 and the mixtures of GLM-4.5 to 4.7.
+
+use super::{
+    super::{
+        names::Names,
+        settings::{ConfigError, Settings},
+        shape::{DenseShape, Groups, MlpShape, ModelShape, NormPlaces, RouterShape, Scores, SharedShape, SparseShape},
+        tensors::LAYERS,
+    },
+    decoder::{
+        self, Defaults, MOST, MixtureKeys, NEIGHBOURS, NORMS_OF_HEADS, SOFTMAX, activation, counted, decoder,
+        same_windows,
+    },
+};
+
+/// A sum of weights counts as at least this much where it divides them.
+const LEAST_SUM: f32 = 1e-20;
+
+/// GLM-4-9B as transformers has it: neighbours are rotated, in the first half of a head.
+pub(super) fn glm(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let common = Defaults::COMMON.theta(10_000.0).partial(0.5);
+    let mut shape = decoder(settings, Defaults { head_dim: Some(128), epsilon: 1.5625e-7, ..common })?;
+    joined(settings, &mut shape)?;
+    Ok(shape)
+}
+
+/// GLM-4-0414: the same with norms after both parts of a layer, too.
+pub(super) fn glm4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = glm(settings)?;
+    for layer in &mut shape.layers {
+        layer.norms = NormPlaces::Both;
+    }
+    shape.names.after_attention_norm = "post_self_attn_layernorm";
+    shape.names.after_mlp_norm = "post_mlp_layernorm";
+    Ok(shape)
+}
+
+fn joined(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+    let bias = settings.get("attention_bias")?.unwrap_or(true);
+    for layer in &mut shape.layers {
+        layer.attention.qkv_bias = bias;
+        layer.attention.rotation = NEIGHBOURS;
+    }
+    let names = Names::default();
+    shape.names = Names { dense: names.dense.joined("gate_up_proj"), ..names };
+    same_windows(settings, None, shape)
+}
+
+/// The mixture of one layer.
+fn sparse(settings: &Settings<'_>) -> Result<SparseShape, ConfigError> {
+    let gate = activation(settings, "hidden_act")?;
+    let keys = MixtureKeys {
+        experts: "n_routed_experts",
+        experts_too: None,
+        per_token: "num_experts_per_tok",
+        intermediate: "moe_intermediate_size",
+    };
+    let mut sparse = decoder::mixture(settings, keys, SOFTMAX, gate)?;
+    sparse.router = RouterShape {
+        scores: Scores::Sigmoid,
+        choice_bias: true,
+        groups: groups(settings, sparse.experts, sparse.per_token)?,
+        normalize: settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM),
+        factor: settings.get("routed_scaling_factor")?.unwrap_or(1.0),
+        ..SOFTMAX
+    };
+    let shared: usize = settings.get("n_shared_experts")?.unwrap_or(1);
+    let intermediate = shared.checked_mul(sparse.expert.intermediate).filter(|width| *width <= MOST);
+    let intermediate = intermediate.ok_or_else(|| ConfigError::too_large("n_shared_experts", shared))?;
+    sparse.shared =
+        (shared > 0).then_some(SharedShape { dense: DenseShape { intermediate, ..sparse.expert }, gated: false });
+    Ok(sparse)
+}
+
+/// The groups from which experts are chosen, each by its two best.
+fn groups(settings: &Settings<'_>, experts: usize, per_token: usize) -> Result<Option<Groups>, ConfigError> {
+    let count: usize = settings.get("n_group")?.unwrap_or(1);
+    let chosen: usize = settings.get("topk_group")?.unwrap_or(1);
+    if count == 0 || !experts.is_multiple_of(count) {
+        return Err(ConfigError::setting("n_group", format!("does not divide {experts} experts")));
+    }
+    if chosen == 0 || chosen > count || chosen * (experts / count) < per_token {
+        return Err(ConfigError::setting("topk_group", format!("of {count} groups leaves too few experts")));
+    }
+    Ok((count > 1).then_some(Groups { count, chosen, best: 2 }))
+}
+
+/// GLM-4.5, 4.6 and 4.7, and Air.
+pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let common = Defaults::COMMON.theta(10_000.0).partial(0.5);
+    let mut shape = decoder(settings, Defaults { epsilon: 1e-5, ..common })?;
+    let bias = settings.get("attention_bias")?.unwrap_or(false);
+    let norms = settings.get("use_qk_norm")?.unwrap_or(false);
+    let sparse = sparse(settings)?;
+    let dense: usize = settings.get("first_k_dense_replace")?.unwrap_or(1);
+    for (index, layer) in shape.layers.iter_mut().enumerate() {
+        layer.attention.qkv_bias = bias;
+        layer.attention.head_norms = NORMS_OF_HEADS.filter(|_| norms);
+        if index >= dense {
+            layer.mlp = MlpShape::Sparse(sparse.clone());
+        }
+    }
+    // The layers after the last one predict further tokens.
+    shape.names = Names { unused: &[LAYERS], ..Names::default() };
+    same_windows(settings, None, &mut shape)?;
+    counted("n_routed_experts", shape)
+}

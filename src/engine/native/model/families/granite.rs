@@ -1,0 +1,86 @@
+//! IBM's Granite 3 and 4, the models of attention alone.
+
+use super::{
+    super::{
+        names::{DenseNames, ExpertNames, GateUpNames, Names, StackedNames},
+        settings::{ConfigError, Settings},
+        shape::{DenseShape, MlpShape, ModelShape, SharedShape},
+    },
+    decoder::{
+        Defaults, KeyHeads, MOST, MixtureKeys, SOFTMAX, activation, attention_biases, counted, decoder,
+        mixture as mixture_of, same_windows,
+    },
+    llama::mlp_biases,
+};
+
+const MIXTURE: MixtureKeys = MixtureKeys {
+    experts: "num_local_experts",
+    experts_too: Some("num_experts"),
+    per_token: "num_experts_per_tok",
+    intermediate: "intermediate_size",
+};
+
+/// A decoder with a factor for everything.
+fn scaled(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let defaults = Defaults { key_heads: KeyHeads::AsQueries, ..Defaults::COMMON.theta(10_000.0) };
+    let mut shape = decoder(settings, defaults)?;
+    attention_biases(settings, false, &mut shape)?;
+    let factor = |key: &str| settings.get::<f32>(key).map(|factor| factor.unwrap_or(1.0));
+    shape.embedding_factor = factor("embedding_multiplier")?;
+    shape.logits.factor = 1.0 / factor("logits_scaling")?;
+    if !shape.logits.factor.is_finite() {
+        return Err(ConfigError::setting("logits_scaling", "is 0"));
+    }
+    let (scale, residual) = (factor("attention_multiplier")?, factor("residual_multiplier")?);
+    for layer in &mut shape.layers {
+        layer.attention.shape.scale = scale;
+        layer.residual_factor = residual;
+    }
+    same_windows(settings, None, &mut shape)?;
+    Ok(shape)
+}
+
+/// Granite 3.
+pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = scaled(settings)?;
+    mlp_biases(settings, &mut shape)?;
+    Ok(shape)
+}
+
+/// The mixtures of Granite 3.
+pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    mixtures(settings, None)
+}
+
+/// The same with a feed-forward part that all tokens go through.
+pub(super) fn shared_mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let intermediate: usize = settings.get("shared_intermediate_size")?.unwrap_or(0);
+    if intermediate > MOST {
+        return Err(ConfigError::too_large("shared_intermediate_size", intermediate));
+    }
+    let gate = activation(settings, "hidden_act")?;
+    let dense = DenseShape { intermediate, bias: false, gate };
+    mixtures(settings, (intermediate > 0).then_some(SharedShape { dense, gated: false }))
+}
+
+fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>) -> Result<ModelShape, ConfigError> {
+    let mut shape = scaled(settings)?;
+    let mut sparse = mixture_of(settings, MIXTURE, SOFTMAX, activation(settings, "hidden_act")?)?;
+    sparse.shared = shared;
+    for layer in &mut shape.layers {
+        layer.mlp = MlpShape::Sparse(sparse.clone());
+    }
+    // No expert of this family has a bias.
+    let stacked = StackedNames {
+        gate_up: "block_sparse_moe.input_linear.weight",
+        gate_up_bias: "",
+        down: "block_sparse_moe.output_linear.weight",
+        down_bias: "",
+        transposed: false,
+    };
+    let shared =
+        DenseNames { prefix: "shared_mlp", gate_up: GateUpNames::Joined("input_linear"), down: "output_linear" };
+    let experts = ExpertNames::Stacked(stacked);
+    shape.names = Names { router: "block_sparse_moe.router.layer", experts, shared, ..Names::default() };
+    counted("num_local_experts", shape)
+}

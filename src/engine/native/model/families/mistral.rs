@@ -1,0 +1,93 @@
+//! Mistral, Mixtral and Ministral 3.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{
+        names::{DenseNames, ExpertNames, GateUpNames, Names},
+        rope::{FarFactor, RopeConfig, of_parameters, positive},
+        settings::{ConfigError, Settings},
+        shape::{LayerRotation, MlpShape, ModelShape},
+    },
+    decoder::{
+        Defaults, MixtureKeys, SOFTMAX, activation, counted, decoder, decoder_with, heads, mixture, same_windows,
+        window,
+    },
+};
+
+/// The window of a model whose config.json has no `sliding_window` at all, as transformers has it.
+pub(super) const DEFAULT_WINDOW: usize = 4096;
+
+/// Mistral 7B, and everything that was made to look like it.
+pub(super) fn mistral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, Defaults::COMMON)?;
+    // Leaving it out is not the same as `null`: in transformers this family has a window unless told otherwise.
+    let left_out = !settings.0.contains_key("sliding_window");
+    let window = if left_out { Some(DEFAULT_WINDOW) } else { window(settings)? };
+    same_windows(settings, window, &mut shape)?;
+    Ok(shape)
+}
+
+/// The names of experts that Mixtral was the first to have.
+pub(super) const EXPERTS_OF_MIXTRAL: DenseNames =
+    DenseNames { prefix: "block_sparse_moe.experts", gate_up: GateUpNames::Apart(["w1", "w3"]), down: "w2" };
+
+/// Mixtral 8x7B and 8x22B.
+pub(super) fn mixtral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, Defaults { epsilon: 1e-5, ..Defaults::COMMON.theta(1e6) })?;
+    same_windows(settings, window(settings)?, &mut shape)?;
+    let keys = MixtureKeys {
+        experts: "num_local_experts",
+        experts_too: Some("num_experts"),
+        per_token: "num_experts_per_tok",
+        intermediate: "intermediate_size",
+    };
+    let mixture = mixture(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
+    for layer in &mut shape.layers {
+        layer.mlp = MlpShape::Sparse(mixture.clone());
+    }
+    let experts = ExpertNames::Each(EXPERTS_OF_MIXTRAL);
+    shape.names = Names { router: "block_sparse_moe.gate", experts, ..Names::default() };
+    counted("num_local_experts", shape)
+}
+
+/// Ministral 3: queries grow with their position.
+pub(super) fn ministral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let defaults = Defaults { head_dim: Some(128), epsilon: 1e-5, ..Defaults::COMMON.theta(1e6) };
+    let kept = heads(settings, defaults)?;
+    let parameters = ministral3_parameters(settings)?;
+    let keys = of_parameters(&parameters, settings, kept.1.head_dim, defaults.rope)?;
+    let far = far_factor(&Settings(&parameters))?;
+    let queries = RopeConfig { far: Some(far), ..keys.clone() };
+    let mut shape = decoder_with(settings, defaults, kept, vec![keys, queries])?;
+    for layer in &mut shape.layers {
+        layer.attention.rotation = Some(LayerRotation { queries: 1, keys: 0, neighbours: false });
+    }
+    same_windows(settings, window(settings)?, &mut shape)?;
+    Ok(shape)
+}
+
+/// The one of both spellings that is there; transformers' default where there is none.
+fn ministral3_parameters(settings: &Settings<'_>) -> Result<Map<String, Value>, ConfigError> {
+    match (settings.get("rope_parameters")?, settings.get("rope_scaling")?) {
+        (Some(_), Some::<Map<String, Value>>(_)) => {
+            Err(ConfigError::setting("rope_scaling", "beside `rope_parameters` is not supported here"))
+        }
+        (Some(given), None) | (None, Some(given)) => Ok(given),
+        (None, None) => {
+            let default = json!({
+                "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16_384,
+                "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.1,
+            });
+            Ok(default.as_object().cloned().unwrap_or_default())
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the one rounding of these numbers")]
+fn far_factor(parameters: &Settings<'_>) -> Result<FarFactor, ConfigError> {
+    let beta: f64 = parameters.require("llama_4_scaling_beta")?;
+    let original = positive(parameters, "original_max_position_embeddings")?;
+    Ok(FarFactor { beta: beta as f32, original: original as f32 })
+}

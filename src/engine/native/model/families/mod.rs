@@ -1,0 +1,104 @@
+//! The families that are known: what each makes of its config.json.
+//!
+//! A family is a file here, which describes its layers in the words of [`shape`](super::shape). Most are a
+//! [`Decoder`](decoder::Decoder) with some things changed. Every setting that changes the result is read or refused;
+//! none is skipped. What each family computes was read in transformers 5.23 (`modeling_*.py`), and is compared with it
+//! (`tests/reference`).
+
+mod decoder;
+mod ernie;
+mod exaone;
+mod gemma;
+mod glm;
+mod gpt_oss;
+mod granite;
+mod hunyuan;
+mod llama;
+mod minimax;
+mod mistral;
+mod olmo;
+mod phi;
+mod qwen;
+mod smollm;
+
+use serde_json::{Map, Value};
+
+use super::{
+    settings::{ConfigError, Settings},
+    shape::ModelShape,
+};
+
+/// Makes a shape of config.json.
+type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
+
+/// Architectures by the names that config.json has for them.
+const FAMILIES: &[(&str, Read)] = &[
+    ("Ernie4_5ForCausalLM", ernie::dense),
+    ("Ernie4_5_MoeForCausalLM", ernie::mixture),
+    ("Exaone4ForCausalLM", exaone::exaone4),
+    ("Gemma2ForCausalLM", gemma::gemma2),
+    ("Gemma3ForCausalLM", gemma::gemma3),
+    ("GemmaForCausalLM", gemma::gemma),
+    ("Glm4ForCausalLM", glm::glm4),
+    ("Glm4MoeForCausalLM", glm::mixture),
+    ("GlmForCausalLM", glm::glm),
+    ("GptOssForCausalLM", gpt_oss::gpt_oss),
+    ("GraniteForCausalLM", granite::dense),
+    ("GraniteMoeForCausalLM", granite::mixture),
+    ("GraniteMoeSharedForCausalLM", granite::shared_mixture),
+    ("HunYuanDenseV1ForCausalLM", hunyuan::dense),
+    ("HunYuanMoEV1ForCausalLM", hunyuan::mixture),
+    ("LlamaForCausalLM", llama::llama),
+    ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
+    ("Ministral3ForCausalLM", mistral::ministral3),
+    ("MistralForCausalLM", mistral::mistral),
+    ("MixtralForCausalLM", mistral::mixtral),
+    ("Olmo2ForCausalLM", olmo::olmo2),
+    ("Olmo3ForCausalLM", olmo::olmo3),
+    ("OlmoeForCausalLM", olmo::olmoe),
+    ("Phi3ForCausalLM", phi::phi3),
+    ("Qwen2ForCausalLM", qwen::qwen2),
+    ("Qwen2MoeForCausalLM", qwen::qwen2_moe),
+    ("Qwen3ForCausalLM", qwen::qwen3),
+    ("Qwen3MoeForCausalLM", qwen::qwen3_moe),
+    ("SeedOssForCausalLM", llama::seed_oss),
+    ("SmolLM3ForCausalLM", smollm::smollm3),
+];
+
+impl ModelShape {
+    /// Reads the content of config.json.
+    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, ConfigError> {
+        let names = config.get("architectures").and_then(Value::as_array).map(Vec::as_slice);
+        let Some([Value::String(name)]) = names else {
+            return Err(ConfigError::setting("architectures", "does not name exactly one architecture"));
+        };
+        let known = FAMILIES.iter().find(|(known, _)| known == name);
+        let (_, read) = known.ok_or_else(|| ConfigError::Architecture(name.clone()))?;
+        refuse_what_no_family_computes(config)?;
+        read(&Settings(config))
+    }
+}
+
+/// Settings that some checkpoints have and that no family here computes.
+fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), ConfigError> {
+    let given = |key: &str| config.get(key).filter(|value| !value.is_null());
+    if given("quantization_config").is_some() {
+        return Err(ConfigError::setting(
+            "quantization_config",
+            "is not supported; pass the model in bf16, f16 or f32",
+        ));
+    }
+    if given("logit_scale").is_some_and(|factor| factor.as_f64() != Some(1.0)) {
+        return Err(ConfigError::setting("logit_scale", "is not supported"));
+    }
+    if given("is_causal").is_some_and(|causal| causal.as_bool() != Some(true)) {
+        return Err(ConfigError::setting("is_causal", "is not supported"));
+    }
+    if given("use_bidirectional_attention").is_some_and(|both| both.as_bool() != Some(false)) {
+        return Err(ConfigError::setting("use_bidirectional_attention", "is not supported"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Qwen 2 and 3.
+
+use super::{
+    super::{
+        names::{DenseNames, Names},
+        settings::{ConfigError, Settings},
+        shape::{DenseShape, MlpShape, ModelShape, RouterShape, SharedShape},
+    },
+    decoder::{
+        Defaults, MOST, MixtureKeys, NORMS_OF_HEADS, SOFTMAX, activation, attention_biases, counted, decoder, kinds,
+        mixture, same_windows, window, windows_of,
+    },
+    mistral::DEFAULT_WINDOW,
+};
+
+const MIXTURE: MixtureKeys = MixtureKeys {
+    experts: "num_experts",
+    experts_too: Some("num_local_experts"),
+    per_token: "num_experts_per_tok",
+    intermediate: "moe_intermediate_size",
+};
+
+/// Qwen 2 and 2.5.
+pub(super) fn qwen2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, Defaults::COMMON)?;
+    for layer in &mut shape.layers {
+        layer.attention.qkv_bias = true;
+    }
+    upper_windows(settings, &mut shape)?;
+    Ok(shape)
+}
+
+/// Qwen 3.
+pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, Defaults::COMMON)?;
+    attention_biases(settings, false, &mut shape)?;
+    for layer in &mut shape.layers {
+        layer.attention.head_norms = NORMS_OF_HEADS;
+    }
+    upper_windows(settings, &mut shape)?;
+    Ok(shape)
+}
+
+/// The mixtures of Qwen 3.
+pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, Defaults::COMMON)?;
+    attention_biases(settings, false, &mut shape)?;
+    for layer in &mut shape.layers {
+        layer.attention.head_norms = NORMS_OF_HEADS;
+    }
+    same_windows(settings, used_window(settings)?, &mut shape)?;
+    mixtures(settings, None, &mut shape)?;
+    counted("num_experts", shape)
+}
+
+/// The mixtures of Qwen 1.5 and 2: an expert that all tokens go through has a gate of its own.
+pub(super) fn qwen2_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let mut shape = decoder(settings, Defaults::COMMON.theta(10_000.0))?;
+    let bias = settings.get("qkv_bias")?.unwrap_or(true);
+    for layer in &mut shape.layers {
+        layer.attention.qkv_bias = bias;
+    }
+    let listed = kinds(settings, shape.layers.len())?;
+    match (used_window(settings)?, listed) {
+        // Releases of transformers differ in which layers have a window where none are listed.
+        (Some(_), None) => return Err(ConfigError::setting("layer_types", "is missing")),
+        (None, _) => same_windows(settings, None, &mut shape)?,
+        (window, Some(listed)) => windows_of(&listed, window, &mut shape)?,
+    }
+    let intermediate = settings.size("shared_expert_intermediate_size", MOST)?;
+    let gate = activation(settings, "hidden_act")?;
+    let shared = SharedShape { dense: DenseShape { intermediate, bias: false, gate }, gated: true };
+    mixtures(settings, Some(shared), &mut shape)?;
+    let names = Names::default();
+    shape.names = Names { shared: DenseNames { prefix: "mlp.shared_expert", ..names.shared }, ..names };
+    counted("num_experts", shape)
+}
+
+/// The window, if it is in use.
+fn used_window(settings: &Settings<'_>) -> Result<Option<usize>, ConfigError> {
+    if !settings.get("use_sliding_window")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    let left_out = !settings.0.contains_key("sliding_window");
+    if left_out { Ok(Some(DEFAULT_WINDOW)) } else { window(settings) }
+}
+
+/// Windows of the layers that are listed, or else of those from `max_window_layers` on.
+fn upper_windows(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+    let count = shape.layers.len();
+    let listed = kinds(settings, count)?;
+    let Some(window) = used_window(settings)? else { return Ok(()) };
+    let kinds = if let Some(listed) = listed {
+        listed
+    } else {
+        let first: usize = settings.require("max_window_layers")?;
+        (0..count).map(|layer| layer >= first).collect()
+    };
+    windows_of(&kinds, Some(window), shape)
+}
+
+/// Mixtures in every `decoder_sparse_step`th layer that is not said to be dense.
+fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+    let only_dense: Vec<usize> = settings.get("mlp_only_layers")?.unwrap_or_default();
+    let step: usize = settings.get("decoder_sparse_step")?.unwrap_or(1);
+    if step == 0 {
+        return Err(ConfigError::setting("decoder_sparse_step", "is 0"));
+    }
+    let normalize = settings.get("norm_topk_prob")?.unwrap_or(false).then_some(0.0);
+    let router = RouterShape { normalize, ..SOFTMAX };
+    let mut sparse = mixture(settings, MIXTURE, router, activation(settings, "hidden_act")?)?;
+    sparse.shared = shared;
+    for (index, layer) in shape.layers.iter_mut().enumerate() {
+        if !only_dense.contains(&index) && (index + 1).is_multiple_of(step) {
+            layer.mlp = MlpShape::Sparse(sparse.clone());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! What families read of config.json, and what they refuse.
+
+use serde_json::json;
+
+use super::*;
+use crate::engine::native::model::shape::LayerShape;
+
+fn read(architecture: &str, settings: &Value) -> Result<ModelShape, ConfigError> {
+    let mut config = json!({
+        "architectures": [architecture], "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 9, "intermediate_size": 16, "rope_theta": 10000.0,
+    });
+    config.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    ModelShape::read(config.as_object().unwrap())
+}
+
+fn window(layer: &LayerShape) -> Option<usize> {
+    layer.attention.shape.window
+}
+
+fn is_rotated(layer: &LayerShape) -> bool {
+    layer.attention.rotation.is_some()
+}
+
+fn windows_of(architecture: &str, settings: &Value) -> Vec<Option<usize>> {
+    read(architecture, settings).unwrap().layers.iter().map(window).collect()
+}
+
+#[test]
+fn windows_are_used_where_transformers_uses_them() {
+    assert_eq!(windows_of("LlamaForCausalLM", &json!({"sliding_window": 3})), [None; 4]);
+    assert_eq!(windows_of("MistralForCausalLM", &json!({"sliding_window": 3})), [Some(3); 4]);
+    assert_eq!(windows_of("MistralForCausalLM", &json!({"sliding_window": null})), [None; 4]);
+    let unused = json!({"sliding_window": 3, "use_sliding_window": false, "max_window_layers": 0});
+    assert_eq!(windows_of("Qwen2ForCausalLM", &unused), [None; 4]);
+    let used = json!({"sliding_window": 3, "use_sliding_window": true, "max_window_layers": 3});
+    assert_eq!(windows_of("Qwen2ForCausalLM", &used), [None, None, None, Some(3)]);
+    let all = json!({"sliding_window": 3, "use_sliding_window": true, "max_window_layers": 0});
+    assert_eq!(windows_of("Qwen3ForCausalLM", &all), [Some(3); 4]);
+}
+
+#[test]
+fn a_window_that_is_left_out_is_that_of_transformers() {
+    assert_eq!(windows_of("MistralForCausalLM", &json!({})), [Some(4096); 4]);
+    let used = json!({"use_sliding_window": true, "max_window_layers": 2});
+    assert_eq!(windows_of("Qwen2ForCausalLM", &used), [None, None, Some(4096), Some(4096)]);
+    assert_eq!(windows_of("Qwen2ForCausalLM", &json!({})), [None; 4]);
+    assert_eq!(windows_of("SmolLM3ForCausalLM", &json!({"use_sliding_window": true})), [None; 4]);
+}
+
+#[test]
+fn kinds_of_layers_that_not_everyone_heeds_are_refused() {
+    let mixed = json!(["full_attention", "sliding_attention", "full_attention", "full_attention"]);
+    for (architecture, more) in [
+        ("LlamaForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
+        ("MistralForCausalLM", json!({"sliding_window": 3, "layer_types": mixed})),
+        ("Qwen3ForCausalLM", json!({"layer_types": ["linear_attention", "", "", ""]})),
+        ("Qwen3ForCausalLM", json!({"layer_types": ["full_attention"]})),
+    ] {
+        let error = read(architecture, &more).unwrap_err().to_string();
+        assert!(error.contains("`layer_types`"), "{error}");
+    }
+    let full = json!({"layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]});
+    assert_eq!(windows_of("LlamaForCausalLM", &full), [None; 4]);
+    let unused = json!({"layer_types": mixed, "sliding_window": 3, "use_sliding_window": false});
+    assert_eq!(windows_of("Qwen3ForCausalLM", &unused), [None; 4]);
+}
+
+#[test]
+fn smollm3_leaves_every_fourth_layer_unrotated_unless_listed() {
+    let rotary = |settings| -> Vec<bool> {
+        read("SmolLM3ForCausalLM", &settings).unwrap().layers.iter().map(is_rotated).collect()
+    };
+    assert_eq!(rotary(json!({})), [true, true, true, false]);
+    assert_eq!(rotary(json!({"no_rope_layers": [0, 1, 1, 1]})), [false, true, true, true]);
+}
+
+#[test]
+fn what_would_change_the_result_is_refused_by_name() {
+    for (key, value) in [
+        ("quantization_config", json!({"bits": 4})),
+        ("hidden_act", json!("gelu")),
+        ("partial_rotary_factor", json!(0.5)),
+        ("logit_scale", json!(0.5)),
+        ("is_causal", json!(false)),
+        ("head_dim", json!(3)),
+        ("num_key_value_heads", json!(3)),
+        ("hidden_size", json!("wide")),
+        ("vocab_size", json!(0)),
+    ] {
+        let error = read("LlamaForCausalLM", &json!({key: value})).unwrap_err();
+        assert!(matches!(&error, ConfigError::Setting { key: named, .. } if named == key), "{error}");
+    }
+    assert_eq!(
+        read("BertForMaskedLM", &json!({})).unwrap_err(),
+        ConfigError::Architecture("BertForMaskedLM".to_owned())
+    );
+}
+#[test]
+fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
+    for (key, value) in [
+        ("num_hidden_layers", 1_u64 << 60),
+        ("num_hidden_layers", 10_000),
+        ("num_attention_heads", 1 << 62),
+        ("head_dim", 1 << 62),
+        ("hidden_size", 1 << 62),
+        ("vocab_size", 1 << 62),
+        ("intermediate_size", u64::MAX),
+    ] {
+        let error = read("LlamaForCausalLM", &json!({key: value})).unwrap_err().to_string();
+        assert_eq!(error, format!("config.json: `{key}` is {value}, more than any model has"));
+    }
+    for (experts, layers) in [(1_u64 << 60, 4_u64), (1 << 16, 1 << 12)] {
+        let sparse = json!({
+            "num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "num_hidden_layers": layers,
+        });
+        let error = read("Qwen3MoeForCausalLM", &sparse).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("config.json: `num_experts` is {experts}, more than")), "{error}");
+    }
+}

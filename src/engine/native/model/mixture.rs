@@ -1,0 +1,189 @@
+//! Mixtures of experts: which experts a token goes through, and with what weight.
+
+use super::{
+    layer::{Dense, Workspace},
+    shape::{Groups, RouterShape, Scores, SparseShape},
+};
+use crate::engine::native::backend::{Backend, NoRoom};
+
+/// What a mixture has learnt.
+pub(super) struct Sparse<B: Backend> {
+    shape: SparseShape,
+    pub(super) router: B::Matrix,
+    pub(super) router_bias: Option<B::Vector>,
+    pub(super) choice_bias: Option<B::Vector>,
+    pub(super) experts: Vec<Dense<B>>,
+    pub(super) shared: Option<Dense<B>>,
+    pub(super) shared_gate: Option<B::Matrix>,
+}
+
+impl<B: Backend> Sparse<B> {
+    pub(super) fn zeros(backend: &B, hidden: usize, shape: &SparseShape) -> Result<Self, NoRoom> {
+        let SparseShape { experts, expert, router, shared, .. } = shape;
+        let vector = |given: bool| given.then(|| backend.vector(*experts)).transpose();
+        let is_gated = shared.is_some_and(|shared| shared.gated);
+        Ok(Self {
+            shape: shape.clone(),
+            router: backend.matrix(*experts, hidden)?,
+            router_bias: vector(router.bias)?,
+            choice_bias: vector(router.choice_bias)?,
+            experts: (0..*experts).map(|_| Dense::zeros(backend, hidden, *expert)).collect::<Result<_, _>>()?,
+            shared: shared.map(|shared| Dense::zeros(backend, hidden, shared.dense)).transpose()?,
+            shared_gate: is_gated.then(|| backend.matrix(1, hidden)).transpose()?,
+        })
+    }
+
+    /// Adds what the experts make of the input, times `factor`, to `sum`.
+    ///
+    /// The experts are added in their order, so that the sum of a token's experts does not depend on other tokens.
+    pub(super) fn add(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
+        let Workspace { wide, out, input, picked, gated, .. } = workspace;
+        backend.linear(input, &self.router, self.router_bias.as_ref(), wide);
+        let scores = backend.read(wide, self.experts.len());
+        let bias = self.choice_bias.as_ref().map(|bias| backend.read_vector(bias));
+        let picks = route(&scores, bias.as_deref(), &self.shape);
+        for (expert, mut picks) in self.experts.iter().zip(picks) {
+            if picks.is_empty() {
+                continue;
+            }
+            let rows: Vec<usize> = picks.iter().map(|(row, _)| *row).collect();
+            for (_, weight) in &mut picks {
+                *weight *= factor;
+            }
+            backend.gather(input, &rows, picked);
+            expert.gate(backend, picked, wide, gated);
+            backend.linear(gated, &expert.down, expert.down_bias.as_ref(), out);
+            backend.add_scaled(out, &picks, sum);
+        }
+        let Some(shared) = &self.shared else { return };
+        let gates = self.shared_gate.as_ref().map(|gate| {
+            backend.linear(input, gate, None, wide);
+            backend.read(wide, 1)
+        });
+        shared.gate(backend, input, wide, gated);
+        backend.linear(gated, &shared.down, shared.down_bias.as_ref(), out);
+        match gates {
+            None => backend.add(out, factor, sum),
+            Some(gates) => {
+                let weights = gates.into_iter().map(|gate| factor * sigmoid(gate));
+                backend.add_scaled(out, &weights.enumerate().collect::<Vec<_>>(), sum);
+            }
+        }
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Lists for each expert the rows that go through it, with the expert's weight.
+fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<Vec<(usize, f32)>> {
+    let mut picks = vec![Vec::new(); shape.experts];
+    for (row, scores) in scores.chunks_exact(shape.experts).enumerate() {
+        for (expert, weight) in choose(scores, bias, shape) {
+            picks[expert].push((row, weight));
+        }
+    }
+    picks
+}
+
+/// The experts of one token, with their weights. Among equal ones the first are chosen.
+fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<(usize, f32)> {
+    let RouterShape { scores: kind, groups, normalize, factor, .. } = shape.router;
+    let (weights, total) = weights(scores, kind);
+    let chances: Vec<f32> = match bias {
+        None => weights.clone(),
+        // The bias is added to what the weights are once they are divided.
+        Some(bias) => weights.iter().zip(bias).map(|(weight, bias)| weight / total + bias).collect(),
+    };
+    let mut order = groups.map_or_else(|| (0..shape.experts).collect(), |groups| experts_of_best(groups, &chances));
+    order.sort_by(|left, right| chances[*right].total_cmp(&chances[*left]).then(left.cmp(right)));
+    order.truncate(shape.per_token);
+    let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
+    let divisor = normalize.map_or(total, |least| chosen.max(least * total));
+    order.into_iter().map(|expert| (expert, weights[expert] / divisor * factor)).collect()
+}
+
+/// Weights of all experts, and what they are to be divided by.
+fn weights(scores: &[f32], kind: Scores) -> (Vec<f32>, f32) {
+    match kind {
+        Scores::Sigmoid => (scores.iter().map(|score| sigmoid(*score)).collect(), 1.0),
+        Scores::Softmax => {
+            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let weights: Vec<f32> = scores.iter().map(|score| (score - max).exp()).collect();
+            let total = weights.iter().sum();
+            (weights, total)
+        }
+    }
+}
+
+/// The experts of the best groups.
+fn experts_of_best(Groups { count, chosen, best }: Groups, chances: &[f32]) -> Vec<usize> {
+    let size = chances.len() / count;
+    let worth = |group: &[f32]| {
+        let mut group = group.to_vec();
+        group.sort_by(|left, right| right.total_cmp(left));
+        group.iter().take(best).sum::<f32>()
+    };
+    let worths: Vec<f32> = chances.chunks_exact(size).map(worth).collect();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|left, right| worths[*right].total_cmp(&worths[*left]).then(left.cmp(right)));
+    order.truncate(chosen);
+    order.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::native::{backend::Gate, model::shape::DenseShape};
+
+    const PLAIN: RouterShape = RouterShape {
+        scores: Scores::Sigmoid,
+        bias: false,
+        choice_bias: false,
+        groups: None,
+        normalize: None,
+        factor: 1.0,
+    };
+
+    fn sparse(experts: usize, per_token: usize, router: RouterShape) -> SparseShape {
+        let expert = DenseShape { intermediate: 1, bias: false, gate: Gate::Silu };
+        SparseShape { experts, per_token, expert, router, shared: None }
+    }
+
+    fn chosen(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<usize> {
+        choose(scores, bias, shape).into_iter().map(|(expert, _)| expert).collect()
+    }
+
+    #[test]
+    fn among_equal_experts_the_first_are_chosen() {
+        assert_eq!(chosen(&[0.0, 1.0, 1.0, 1.0], None, &sparse(4, 2, PLAIN)), [1, 2]);
+    }
+
+    #[test]
+    fn a_bias_changes_the_choice_and_not_the_weights() {
+        let shape = sparse(3, 1, PLAIN);
+        let [(expert, weight)] = choose(&[0.0, 1.0, 2.0], Some(&[1.0, 0.0, 0.0]), &shape)[..] else { panic!("one") };
+        assert_eq!((expert, weight), (0, 0.5));
+    }
+
+    #[test]
+    fn groups_are_chosen_by_their_best_experts() {
+        let groups = |best| sparse(4, 1, RouterShape { groups: Some(Groups { count: 2, chosen: 1, best }), ..PLAIN });
+        let scores = [2.0, -9.0, 1.0, 1.0];
+        assert_eq!(chosen(&scores, None, &groups(1)), [0]);
+        assert_eq!(chosen(&scores, None, &groups(2)), [2]);
+    }
+
+    #[test]
+    fn weights_are_normalised_and_multiplied_as_they_are_told() {
+        let weights = |router| -> Vec<f32> {
+            choose(&[0.0, 0.0, -99.0], None, &sparse(3, 2, router)).into_iter().map(|(_, weight)| weight).collect()
+        };
+        assert_eq!(weights(PLAIN), [0.5, 0.5]);
+        assert_eq!(weights(RouterShape { factor: 3.0, ..PLAIN }), [1.5, 1.5]);
+        assert_eq!(weights(RouterShape { normalize: Some(0.0), factor: 3.0, ..PLAIN }), [1.5, 1.5]);
+        assert_eq!(weights(RouterShape { normalize: Some(4.0), ..PLAIN }), [0.125, 0.125]);
+        assert_eq!(weights(RouterShape { scores: Scores::Softmax, ..PLAIN }), [0.5, 0.5]);
+    }
+}

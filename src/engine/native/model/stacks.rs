@@ -1,0 +1,95 @@
+//! Tensors whose first dimension is the expert: each slice of it is a matrix or vector of its own.
+
+use std::ops::Range;
+
+use super::tensors::Tensor;
+use crate::engine::{
+    WeightDtype,
+    native::weights::{Rows, WeightsError},
+};
+
+/// One slice, as rows of outputs by inputs.
+pub(super) struct Slice {
+    columns: usize,
+    numbers: Vec<f32>,
+}
+
+impl Slice {
+    /// Reads slice number `index` of a stack.
+    pub(super) fn read(tensor: &Tensor, index: usize, rows: &dyn Rows) -> Result<Self, WeightsError> {
+        let mut numbers = Vec::new();
+        rows.read(index..index + 1, &mut numbers)?;
+        let (inner, columns) = slice_shape(tensor);
+        if tensor.transposed {
+            numbers = transposed(&numbers, columns, |number| *number);
+            return Ok(Self { columns: inner, numbers });
+        }
+        Ok(Self { columns, numbers })
+    }
+}
+
+/// Rows and columns of a slice as the checkpoint has it. A slice of a table is one row.
+fn slice_shape(tensor: &Tensor) -> (usize, usize) {
+    match tensor.shape[..] {
+        [_, columns] => (1, columns),
+        [_, rows, columns] => (rows, columns),
+        _ => unreachable!("a stack has two or three dimensions"),
+    }
+}
+
+impl Rows for Slice {
+    fn rows(&self) -> usize {
+        self.numbers.len() / self.columns
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        out.extend_from_slice(&self.numbers[rows.start * self.columns..rows.end * self.columns]);
+        Ok(())
+    }
+}
+
+/// Rows and columns of a slice as a matrix has them.
+pub(super) fn matrix_shape(tensor: &Tensor) -> (usize, usize) {
+    let (rows, columns) = slice_shape(tensor);
+    if tensor.transposed { (columns, rows) } else { (rows, columns) }
+}
+
+/// Writes a slice that was read from its matrix to where the checkpoint has it; all numbers are of this type.
+pub(super) fn narrowed(tensor: &Tensor, dtype: WeightDtype, matrix: &[u8], out: &mut [u8]) {
+    if !tensor.transposed {
+        out.copy_from_slice(matrix);
+        return;
+    }
+    let (_, columns) = matrix_shape(tensor);
+    let numbers: Vec<&[u8]> = matrix.chunks_exact(dtype.size()).collect();
+    let ordered = transposed(&numbers, columns, |number| *number);
+    for (out, number) in out.chunks_exact_mut(dtype.size()).zip(ordered) {
+        out.copy_from_slice(number);
+    }
+}
+
+/// A table of so many columns, column by column.
+fn transposed<T, U>(table: &[T], columns: usize, of: impl Fn(&T) -> U) -> Vec<U> {
+    let rows = table.len() / columns;
+    (0..columns)
+        .flat_map(|column| (0..rows).map(move |row| row * columns + column))
+        .map(|place| of(&table[place]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_turned_and_turned_back() {
+        let table = [1, 2, 3, 4, 5, 6];
+        let turned = transposed(&table, 3, |number| *number);
+        assert_eq!(turned, [1, 4, 2, 5, 3, 6]);
+        assert_eq!(transposed(&turned, 2, |number| *number), table);
+    }
+}

@@ -1,0 +1,170 @@
+//! Models of every family, in variants, against what transformers makes of them.
+//!
+//! The models are those of `tests/golden/families` and `tests/golden/mistralrs`, whose weights are drawn from a seed. A
+//! variant agrees, or it is refused: which of both is written down in `families.txt`.
+
+use std::fmt::Write as _;
+
+use expect_test::expect_file;
+
+use super::{drawn::drawn, *};
+use crate::sampling::score_token;
+
+/// How far a log-prob may be from that of transformers, both in f32.
+const FAR: f64 = 1e-4;
+
+/// One model of every kind of arithmetic.
+pub(in crate::engine::native) const KINDS: [&str; 18] = [
+    "families/ernie4_5_moe_plain",
+    "families/exaone4_plain",
+    "families/gemma3_published",
+    "families/granitemoeshared_plain",
+    "families/hunyuan_v1_moe_plain",
+    "families/minimax_m2_plain",
+    "families/ministral3_plain",
+    "families/olmo2_plain",
+    "families/olmo3_plain",
+    "families/olmoe_plain",
+    "families/qwen2_moe_plain",
+    "families/seed_oss_plain",
+    "mistralrs/gemma2_published",
+    "mistralrs/glm4",
+    "mistralrs/glm4_moe_qk_norm",
+    "mistralrs/gpt_oss",
+    "mistralrs/mixtral_window",
+    "mistralrs/phi3_partial_rotary",
+];
+
+/// A model, and what transformers makes of it.
+pub(in crate::engine::native) struct Golden {
+    /// The file, without its ending.
+    pub(in crate::engine::native) name: String,
+    content: Map<String, Value>,
+}
+
+impl Golden {
+    /// All of them, by name.
+    pub(in crate::engine::native) fn all() -> Vec<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let files = ["families", "mistralrs"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+        let mut paths: Vec<PathBuf> = files.into_iter().flatten().map(|file| file.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        paths.retain(|path| !path.ends_with("mistralrs/measured.json"));
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    fn read(path: &Path) -> Self {
+        let folder = path.parent().and_then(Path::file_name).unwrap().to_string_lossy();
+        let name = format!("{folder}/{}", path.file_stem().unwrap().to_string_lossy());
+        Self { name, content: object(path) }
+    }
+
+    /// The one of this name.
+    pub(in crate::engine::native) fn named(name: &str) -> Self {
+        Self::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json")))
+    }
+
+    fn config(&self) -> &Map<String, Value> {
+        self.content["config"].as_object().unwrap()
+    }
+
+    fn weights(&self) -> Given {
+        let (seed, family) = (self.content["seed"].as_u64().unwrap(), self.config()["model_type"].as_str().unwrap());
+        let tensor = |(name, shape): (&String, &Value)| {
+            let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+            let bytes: Vec<u8> = drawn(seed, name, &shape, family).into_iter().flat_map(f32::to_le_bytes).collect();
+            WeightTensor { name: name.clone(), dtype: WeightDtype::F32, shape, bytes: bytes.into() }
+        };
+        Given::new(self.content["tensors"].as_object().unwrap().iter().map(tensor).collect()).unwrap()
+    }
+
+    /// The model with room for its longest sequence, or why it is refused.
+    pub(in crate::engine::native) fn model<B: Backend>(&self, backend: B) -> Result<Model<B>, ConfigError> {
+        let shape = ModelShape::read(self.config())?;
+        let mut model = Model::load(backend, shape, &self.weights(), &mut |_, _| ())
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        model.allocate_cache((self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS)).unwrap();
+        Ok(model)
+    }
+
+    /// The ids of its longest prompt.
+    pub(in crate::engine::native) fn token_ids(&self) -> Vec<TokenId> {
+        ids(&self.content["token_ids"])
+    }
+
+    /// The greatest difference of a log-prob; all greedy tokens are the same.
+    ///
+    /// The longest prompt is computed once, and shorter ones go on from what is cached of it.
+    pub(in crate::engine::native) fn compare<B: Backend>(&self, model: &mut Model<B>) -> f64 {
+        let all = self.token_ids();
+        let expected = floats(&self.content["next_log_probs"]);
+        let whole = in_order(model, &all, 0);
+        let scored = whole.iter().zip(&all[1..]).zip(&expected);
+        let mut worst = scored.map(|((row, next), expected)| off(row, *next, *expected)).fold(0.0, f64::max);
+        for prompt in self.content["prompts"].as_array().unwrap().iter().rev() {
+            let length = usize::try_from(prompt["length"].as_u64().unwrap()).unwrap();
+            let mut row = whole[length - 1].clone();
+            let greedy = ids(&prompt["greedy"]).into_iter().zip(floats(&prompt["log_probs"]));
+            for (position, (token, expected)) in (length..).zip(greedy) {
+                let best = score_token(&row, 0, 1).unwrap().top_logprobs[0].id;
+                assert_eq!(best, token, "{}: the token at {position} after {length}", self.name);
+                worst = worst.max(off(&row, token, expected));
+                row = in_order(model, &[token], position).remove(0);
+            }
+        }
+        worst
+    }
+}
+
+fn off(row: &[f32], token: TokenId, expected: f64) -> f64 {
+    (f64::from(score_token(row, token, 0).unwrap().logprob) - expected).abs()
+}
+
+/// Logits of all rows of one span, in blocks from the first on.
+pub(in crate::engine::native) fn in_order<B: Backend>(
+    model: &mut Model<B>,
+    token_ids: &[TokenId],
+    first: usize,
+) -> Vec<Vec<f32>> {
+    let blocks = (0..).take((first + token_ids.len()).div_ceil(BLOCK_TOKENS)).collect();
+    rows_of(model, token_ids, first, blocks)
+}
+
+#[test]
+fn every_family_agrees_with_transformers_or_is_refused() {
+    let mut found = String::new();
+    for golden in Golden::all() {
+        let outcome = match golden.model(cpu(KernelSet::available()[0], 2, Precision::F32)) {
+            Err(error) => format!("refused: {error}"),
+            Ok(mut model) => {
+                let worst = golden.compare(&mut model);
+                if worst < FAR { "agrees".to_owned() } else { format!("IS OFF BY {worst:.1e}") }
+            }
+        };
+        writeln!(found, "{}: {outcome}", golden.name).unwrap();
+    }
+    expect_file!["families.txt"].assert_eq(&found);
+    assert!(!found.contains("IS OFF BY"), "{found}");
+}
+
+#[test]
+fn a_prompt_in_pieces_gives_the_same_bits_in_every_kind_of_arithmetic() {
+    for (name, set) in KINDS.into_iter().zip(KernelSet::tested().into_iter().cycle()) {
+        for precision in [Precision::F32, Precision::Bf16] {
+            let golden = Golden::named(name);
+            let token_ids = &golden.token_ids()[..72];
+            let whole = in_order(&mut golden.model(cpu(set, 1, precision)).unwrap(), token_ids, 0);
+            let mut model = golden.model(cpu(set, 3, precision)).unwrap();
+            let mut first = 0;
+            for length in [1, 15, 2, 33, 21] {
+                let piece = in_order(&mut model, &token_ids[first..first + length], first);
+                for (row, (piece, whole)) in piece.iter().zip(&whole[first..]).enumerate() {
+                    let same = piece.iter().zip(whole).all(|(piece, whole)| piece.to_bits() == whole.to_bits());
+                    assert!(same, "{name}, {set}, {precision:?}: position {}", first + row);
+                }
+                first += length;
+            }
+        }
+    }
+}
