@@ -230,10 +230,14 @@ pub(crate) trait Backend: Send + 'static {
     fn norm(&mut self, states: &Self::States, weight: &Self::Vector, norm: NormShape, out: &mut Self::Operand);
     /// Normalises each of some heads of every row in place; `heads` counts heads of the vector's length.
     fn head_norm(&mut self, states: &mut Self::States, heads: Range<usize>, weight: &Self::Vector, norm: NormShape);
-    /// Every row as it is, in the precision of the matrices.
-    fn round(&mut self, states: &Self::States, out: &mut Self::Operand);
-    /// Makes as many rows of as many zeros.
-    fn zeros_like(&mut self, states: &Self::States, out: &mut Self::States);
+    /// Some columns of every row as they are, in the precision of the matrices.
+    fn round(&mut self, states: &Self::States, columns: Range<usize>, out: &mut Self::Operand);
+    /// Makes as many rows of so many zeros.
+    fn zeros(&mut self, like: &Self::States, columns: usize, out: &mut Self::States);
+    /// Writes some columns of every row of `from` over those of `to` from `first` on.
+    fn place(&mut self, from: &Self::States, columns: Range<usize>, to: &mut Self::States, first: usize);
+    /// Copies some columns of every row.
+    fn pick(&mut self, input: &Self::Operand, columns: Range<usize>, out: &mut Self::Operand);
     /// Adds every row of `from`, times `factor`, to that of `to`.
     fn add(&mut self, from: &Self::States, factor: f32, to: &mut Self::States);
     /// `matrix * row (+ bias)` for every row.

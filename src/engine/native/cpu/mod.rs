@@ -253,12 +253,22 @@ impl Backend for CpuBackend {
         head_norm(&mut self.processor, states, heads, weight, norm);
     }
 
-    fn round(&mut self, states: &States, out: &mut Operand) {
-        round(&mut self.processor, states, out);
+    fn round(&mut self, states: &States, columns: Range<usize>, out: &mut Operand) {
+        round(&mut self.processor, states, columns, out);
     }
 
-    fn zeros_like(&mut self, states: &States, out: &mut States) {
-        out.reshape(states.rows(), states.columns());
+    fn place(&mut self, from: &States, columns: Range<usize>, to: &mut States, first: usize) {
+        for row in 0..from.rows() {
+            to.row_mut(row)[first..first + columns.len()].copy_from_slice(&from.row(row)[columns.clone()]);
+        }
+    }
+
+    fn pick(&mut self, input: &Operand, columns: Range<usize>, out: &mut Operand) {
+        out.pick(input, columns);
+    }
+
+    fn zeros(&mut self, like: &States, columns: usize, out: &mut States) {
+        out.reshape(like.rows(), columns);
         out.rows_mut().into_iter().for_each(|row| row.fill(0.0));
     }
 

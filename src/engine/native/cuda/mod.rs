@@ -361,14 +361,25 @@ impl Backend for DeviceBackend {
         done(elementwise::head_norm(states.tensor(), heads, weight, norm));
     }
 
-    fn round(&mut self, states: &Buffer, out: &mut Buffer) {
-        let states = states.tensor();
-        let out = done(states.dims2().and_then(|(rows, columns)| out.reshape(self.numbers(), rows, columns)));
-        done(states.to_dtype(self.dtype).and_then(|rounded| out.slice_set(&rounded.contiguous()?, 0, 0)));
+    fn round(&mut self, states: &Buffer, columns: Range<usize>, out: &mut Buffer) {
+        let part = done(states.tensor().narrow(1, columns.start, columns.len()));
+        let out = done(part.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, columns.len())));
+        done(part.to_dtype(self.dtype).and_then(|rounded| out.slice_set(&rounded.contiguous()?, 0, 0)));
     }
 
-    fn zeros_like(&mut self, states: &Buffer, out: &mut Buffer) {
-        let (rows, columns) = done(states.tensor().dims2());
+    fn place(&mut self, from: &Buffer, columns: Range<usize>, to: &mut Buffer, first: usize) {
+        let part = from.tensor().narrow(1, columns.start, columns.len()).and_then(|part| part.contiguous());
+        done(part.and_then(|part| to.tensor().slice_set(&part, 1, first)));
+    }
+
+    fn pick(&mut self, input: &Buffer, columns: Range<usize>, out: &mut Buffer) {
+        let part = done(input.tensor().narrow(1, columns.start, columns.len()).and_then(|part| part.contiguous()));
+        let out = done(part.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, columns.len())));
+        done(out.slice_set(&part, 0, 0));
+    }
+
+    fn zeros(&mut self, like: &Buffer, columns: usize, out: &mut Buffer) {
+        let rows = done(like.tensor().dim(0));
         let out = done(out.reshape(self.sums(), rows, columns));
         done(out.zeros_like().and_then(|zeros| out.slice_set(&zeros, 0, 0)));
     }

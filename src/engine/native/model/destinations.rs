@@ -18,6 +18,7 @@ pub(super) enum InLayer {
     QkvBias(usize),
     QueryNorm,
     KeyNorm,
+    Latent(InLatent),
     Sinks,
     Output,
     OutputBias,
@@ -30,6 +31,20 @@ pub(super) enum InLayer {
     Expert(usize, InDense),
     Shared(InDense),
     SharedGate,
+}
+
+/// Where a tensor of compressed attention goes; the number is that of the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InLatent {
+    QueryDown,
+    QueryDownBias,
+    QueryNorm,
+    Query,
+    Down,
+    DownBias,
+    Norm,
+    Key(usize),
+    Value(usize),
 }
 
 /// Where a tensor of a feed-forward part goes.
@@ -76,6 +91,9 @@ impl InLayer {
         match self {
             Self::Qkv(_) | Self::Output | Self::Router | Self::SharedGate => false,
             Self::Dense(place) | Self::Expert(_, place) | Self::Shared(place) => place.is_vector(),
+            Self::Latent(place) => {
+                matches!(place, InLatent::QueryDownBias | InLatent::QueryNorm | InLatent::DownBias | InLatent::Norm)
+            }
             Self::AttentionNorm
             | Self::AfterAttentionNorm
             | Self::QkvBias(_)

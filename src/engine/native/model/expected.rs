@@ -1,10 +1,10 @@
 //! Every tensor that a checkpoint of a model has: its name, its shape, and where it goes.
 
 use super::{
-    destinations::{Destination, InDense, InLayer},
+    destinations::{Destination, InDense, InLatent, InLayer},
     names::{DenseNames, ExpertNames, GateUpNames, StackedNames},
-    shape::{AttentionLayer, DenseShape, LayerShape, MlpShape, ModelShape, SparseShape},
-    tensors::{LAYERS, Tensor},
+    shape::{AttentionLayer, DenseShape, LatentShape, LayerShape, MlpShape, ModelShape, SparseShape},
+    tensor::{LAYERS, Part, Tensor},
 };
 
 /// Every tensor of a model, in the order of its layers.
@@ -34,19 +34,32 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    fn push(&mut self, name: &str, shape: &[usize], places: Vec<Destination>, transposed: bool) {
+    fn push(&mut self, name: &str, shape: &[usize], parts: Vec<Part>) {
         let name = format!("{}{name}", self.prefix);
-        self.tensors.push(Tensor { name, shape: shape.to_vec(), places, transposed });
+        self.tensors.push(Tensor { name, shape: shape.to_vec(), parts });
+    }
+
+    /// A tensor that goes to one place.
+    fn one(&mut self, name: &str, shape: &[usize], place: Destination) {
+        self.push(name, shape, vec![Part { place, rows: 0..shape[0], transposed: false }]);
+    }
+
+    /// A tensor whose first dimension is the expert.
+    fn stack(&mut self, name: &str, shape: &[usize], place: InDense, transposed: bool) {
+        let part =
+            |expert| Part { place: self.within(InLayer::Expert(expert, place)), rows: expert..expert + 1, transposed };
+        let parts = (0..shape[0]).map(part).collect();
+        self.push(name, shape, parts);
     }
 
     /// A matrix, of which `name` lacks `.weight`.
     fn table(&mut self, name: &str, rows: usize, columns: usize, place: Destination) {
-        self.push(&format!("{name}.weight"), &[rows, columns], vec![place], false);
+        self.one(&format!("{name}.weight"), &[rows, columns], place);
     }
 
     /// A norm, of which `name` lacks `.weight`.
     fn vector(&mut self, name: &str, len: usize, place: Destination) {
-        self.push(&format!("{name}.weight"), &[len], vec![place], false);
+        self.one(&format!("{name}.weight"), &[len], place);
     }
 
     fn within(&self, place: InLayer) -> Destination {
@@ -72,6 +85,54 @@ impl Expected<'_> {
     }
 
     fn attention(&mut self, attention: &AttentionLayer) {
+        let hidden = self.shape.hidden;
+        match attention.latent {
+            Some(latent) => self.latent(latent, attention.shape.heads),
+            None => self.heads(attention),
+        }
+        self.table("self_attn.o_proj", hidden, attention.output_width(), self.within(InLayer::Output));
+        if attention.output_bias {
+            self.one("self_attn.o_proj.bias", &[hidden], self.within(InLayer::OutputBias));
+        }
+        if attention.sinks {
+            self.one("self_attn.sinks", &[attention.shape.heads], self.within(InLayer::Sinks));
+        }
+    }
+
+    /// Compressed queries, keys and values.
+    fn latent(&mut self, latent: LatentShape, heads: usize) {
+        let LatentShape { query_rank, rank, apart, rotated, value, bias, .. } = latent;
+        let hidden = self.shape.hidden;
+        let within = |place| Destination::Layer(self.layer, InLayer::Latent(place));
+        let [down, down_bias, norm, query] =
+            [InLatent::QueryDown, InLatent::QueryDownBias, InLatent::QueryNorm, InLatent::Query].map(within);
+        let [kv_down, kv_down_bias, kv_norm] = [InLatent::Down, InLatent::DownBias, InLatent::Norm].map(within);
+        let of_head = |head: usize| {
+            let first = head * (apart + value);
+            let key = Part { place: within(InLatent::Key(head)), rows: first..first + apart, transposed: true };
+            let rows = first + apart..first + apart + value;
+            [key, Part { place: within(InLatent::Value(head)), rows, transposed: false }]
+        };
+        let parts = (0..heads).flat_map(of_head).collect();
+        if let Some(rank) = query_rank {
+            self.table("self_attn.q_a_proj", rank, hidden, down);
+            if bias {
+                self.one("self_attn.q_a_proj.bias", &[rank], down_bias);
+            }
+            self.vector("self_attn.q_a_layernorm", rank, norm);
+            self.table("self_attn.q_b_proj", heads * (apart + rotated), rank, query);
+        } else {
+            self.table("self_attn.q_proj", heads * (apart + rotated), hidden, query);
+        }
+        self.table("self_attn.kv_a_proj_with_mqa", rank + rotated, hidden, kv_down);
+        if bias {
+            self.one("self_attn.kv_a_proj_with_mqa.bias", &[rank + rotated], kv_down_bias);
+        }
+        self.vector("self_attn.kv_a_layernorm", rank, kv_norm);
+        self.push("self_attn.kv_b_proj.weight", &[heads * (apart + value), rank], parts);
+    }
+
+    fn heads(&mut self, attention: &AttentionLayer) {
         let (names, hidden) = (self.shape.names.clone(), self.shape.hidden);
         let (q, kv) = (attention.query_width(), attention.key_width());
         let apart = [("self_attn.q_proj", q, 0), ("self_attn.k_proj", kv, q), ("self_attn.v_proj", kv, q + kv)];
@@ -79,15 +140,8 @@ impl Expected<'_> {
         for (name, rows, first) in joined.map_or_else(|| apart.to_vec(), |joined| vec![joined]) {
             self.table(name, rows, hidden, self.within(InLayer::Qkv(first)));
             if attention.qkv_bias {
-                self.push(&format!("{name}.bias"), &[rows], vec![self.within(InLayer::QkvBias(first))], false);
+                self.one(&format!("{name}.bias"), &[rows], self.within(InLayer::QkvBias(first)));
             }
-        }
-        self.table("self_attn.o_proj", hidden, q, self.within(InLayer::Output));
-        if attention.output_bias {
-            self.push("self_attn.o_proj.bias", &[hidden], vec![self.within(InLayer::OutputBias)], false);
-        }
-        if attention.sinks {
-            self.push("self_attn.sinks", &[attention.shape.heads], vec![self.within(InLayer::Sinks)], false);
         }
         if let Some(norms) = attention.head_norms {
             let (queries, keys) = attention.norm_widths(norms);
@@ -111,7 +165,7 @@ impl Expected<'_> {
             let name = format!("{}{number}.{name}", names.prefix);
             self.table(&name, dims[0], dims[1], self.within(of(weight)));
             if dense.bias {
-                self.push(&format!("{name}.bias"), &dims[..1], vec![self.within(of(bias))], false);
+                self.one(&format!("{name}.bias"), &dims[..1], self.within(of(bias)));
             }
         }
     }
@@ -129,11 +183,11 @@ impl Expected<'_> {
         }
         self.table(names.router, experts, hidden, self.within(InLayer::Router));
         if sparse.router.bias {
-            self.push(&format!("{}.bias", names.router), &[experts], vec![self.within(InLayer::RouterBias)], false);
+            self.one(&format!("{}.bias", names.router), &[experts], self.within(InLayer::RouterBias));
         }
         if sparse.router.choice_bias {
             let shape = if names.choice_bias.is_table { vec![1, experts] } else { vec![experts] };
-            self.push(names.choice_bias.name, &shape, vec![self.within(InLayer::ChoiceBias)], false);
+            self.one(names.choice_bias.name, &shape, self.within(InLayer::ChoiceBias));
         }
         if let Some(shared) = sparse.shared {
             self.dense("", names.shared, shared.dense, &InLayer::Shared);
@@ -151,14 +205,12 @@ impl Expected<'_> {
         {
             let [rows, columns] = dims;
             let shape = if names.transposed { [experts, columns, rows] } else { [experts, rows, columns] };
-            let places = (0..experts).map(|expert| self.within(InLayer::Expert(expert, place))).collect();
-            self.push(name, &shape, places, names.transposed);
+            self.stack(name, &shape, place, names.transposed);
         }
         let biases =
             [(names.gate_up_bias, 2 * inner, InDense::GateUpBias(0)), (names.down_bias, hidden, InDense::DownBias)];
         for (name, len, place) in biases.into_iter().filter(|_| sparse.expert.bias) {
-            let places = (0..experts).map(|expert| self.within(InLayer::Expert(expert, place))).collect();
-            self.push(name, &[experts, len], places, false);
+            self.stack(name, &[experts, len], place, false);
         }
     }
 }

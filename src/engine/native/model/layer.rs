@@ -1,22 +1,23 @@
 //! One layer: its parameters, and the order of its operations.
 
 use super::{
+    dense::Dense,
+    latent::Latent,
     mixture::Sparse,
-    shape::{DenseShape, LayerRotation, LayerShape, MlpShape, ModelShape},
+    shape::{AttentionLayer, LayerRotation, LayerShape, MlpShape, ModelShape},
+    workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, Gate, NoRoom, NormShape, Rotation};
+use crate::engine::native::backend::{Backend, NoRoom, NormShape, Rotation};
 
 /// What a layer has learnt. What not every layer has is `None` where it is not there.
 pub(super) struct Layer<B: Backend> {
     shape: LayerShape,
     norm: NormShape,
+    /// Numbers of a state.
+    hidden: usize,
     pub(super) attention_norm: Option<B::Vector>,
     pub(super) after_attention_norm: Option<B::Vector>,
-    /// Queries, keys and values.
-    pub(super) qkv: B::Matrix,
-    pub(super) qkv_bias: Option<B::Vector>,
-    pub(super) query_norm: Option<B::Vector>,
-    pub(super) key_norm: Option<B::Vector>,
+    pub(super) projection: Projection<B>,
     pub(super) sinks: Option<B::Vector>,
     pub(super) output: B::Matrix,
     pub(super) output_bias: Option<B::Vector>,
@@ -25,20 +26,24 @@ pub(super) struct Layer<B: Backend> {
     pub(super) mlp: Mlp<B>,
 }
 
+/// What makes queries, keys and values.
+pub(super) enum Projection<B: Backend> {
+    Heads(Heads<B>),
+    Latent(Latent<B>),
+}
+
+/// Queries, keys and values by one matrix.
+pub(super) struct Heads<B: Backend> {
+    pub(super) qkv: B::Matrix,
+    pub(super) qkv_bias: Option<B::Vector>,
+    pub(super) query_norm: Option<B::Vector>,
+    pub(super) key_norm: Option<B::Vector>,
+}
+
 /// A feed-forward part.
 pub(super) enum Mlp<B: Backend> {
     Dense(Dense<B>),
     Sparse(Sparse<B>),
-}
-
-/// A gated feed-forward part, or one expert.
-pub(super) struct Dense<B: Backend> {
-    intermediate: usize,
-    gate: Gate,
-    pub(super) gate_up: B::Matrix,
-    pub(super) gate_up_bias: Option<B::Vector>,
-    pub(super) down: B::Matrix,
-    pub(super) down_bias: Option<B::Vector>,
 }
 
 /// `matrix * input (+ bias)`.
@@ -48,56 +53,23 @@ struct Product<'a, B: Backend> {
     bias: Option<&'a B::Vector>,
 }
 
-/// Buffers of a step.
-pub(super) struct Workspace<B: Backend> {
-    /// The residual stream.
-    pub(super) hidden: B::States,
-    /// What is wider or narrower: queries, keys and values; gates and ups; scores of experts.
-    pub(super) wide: B::States,
-    /// What a part or an expert gives.
-    pub(super) out: B::States,
-    /// The sum of experts where it is not added to the residual stream at once.
-    pub(super) sum: B::States,
-    pub(super) input: B::Operand,
-    pub(super) picked: B::Operand,
-    pub(super) attended: B::Operand,
-    pub(super) gated: B::Operand,
-}
-
-impl<B: Backend> Workspace<B> {
-    pub(super) fn new(backend: &B) -> Self {
-        Self {
-            hidden: B::States::default(),
-            wide: B::States::default(),
-            out: B::States::default(),
-            sum: B::States::default(),
-            input: backend.operand(),
-            picked: backend.operand(),
-            attended: backend.operand(),
-            gated: backend.operand(),
-        }
-    }
-}
-
 impl<B: Backend> Layer<B> {
     pub(super) fn zeros(backend: &B, model: &ModelShape, shape: &LayerShape) -> Result<Self, NoRoom> {
         let hidden = model.hidden;
         let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
         let (attention, norms) = (&shape.attention, shape.norms);
-        let head_norms = attention.head_norms.is_some();
-        let widths = attention.head_norms.map(|norms| attention.norm_widths(norms));
-        let (query_width, key_width) = widths.unwrap_or_default();
         Ok(Self {
             shape: shape.clone(),
             norm: model.norm,
+            hidden,
             attention_norm: vector(norms.before(), hidden)?,
             after_attention_norm: vector(norms.after(), hidden)?,
-            qkv: backend.matrix(attention.qkv_width(), hidden)?,
-            qkv_bias: vector(attention.qkv_bias, attention.qkv_width())?,
-            query_norm: vector(head_norms, query_width)?,
-            key_norm: vector(head_norms, key_width)?,
+            projection: match attention.latent {
+                Some(latent) => Projection::Latent(Latent::zeros(backend, hidden, latent, attention.shape.heads)?),
+                None => Projection::Heads(Heads::zeros(backend, hidden, attention)?),
+            },
             sinks: vector(attention.sinks, attention.shape.heads)?,
-            output: backend.matrix(hidden, attention.query_width())?,
+            output: backend.matrix(hidden, attention.output_width())?,
             output_bias: vector(attention.output_bias, hidden)?,
             mlp_norm: vector(norms.before(), hidden)?,
             after_mlp_norm: vector(norms.after(), hidden)?,
@@ -116,10 +88,15 @@ impl<B: Backend> Layer<B> {
         cache: &mut B::Cache,
         shared: &mut B::StepShared,
     ) {
-        let Workspace { hidden, wide, out, input, attended, .. } = workspace;
-        let (attention, norm) = (&self.shape.attention, self.norm);
-        enter(backend, hidden, self.attention_norm.as_ref(), norm, input);
-        backend.linear(input, &self.qkv, self.qkv_bias.as_ref(), wide);
+        let attention = &self.shape.attention;
+        self.enter(backend, self.attention_norm.as_ref(), workspace);
+        match &self.projection {
+            Projection::Heads(heads) => {
+                backend.linear(&workspace.input, &heads.qkv, heads.qkv_bias.as_ref(), &mut workspace.wide);
+            }
+            Projection::Latent(latent) => latent.project(backend, workspace),
+        }
+        let wide = &mut workspace.wide;
         let after_rotation = attention.head_norms.is_some_and(|norms| norms.after_rotation);
         if !after_rotation {
             self.norm_heads(backend, wide);
@@ -131,7 +108,11 @@ impl<B: Backend> Layer<B> {
             self.norm_heads(backend, wide);
         }
         backend.write_cache(wide, attention.query_width(), cache, shared);
-        backend.attend(wide, cache, attention.shape, self.sinks.as_ref(), shared, attended);
+        backend.attend(wide, cache, attention.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
+        if let Projection::Latent(latent) = &self.projection {
+            latent.widen(backend, workspace);
+        }
+        let Workspace { hidden, out, attended, .. } = workspace;
         let output = Product { input: attended, matrix: &self.output, bias: self.output_bias.as_ref() };
         self.leave(backend, output, self.after_attention_norm.as_ref(), out, hidden);
     }
@@ -139,7 +120,7 @@ impl<B: Backend> Layer<B> {
     /// Adds the feed-forward part to the residual stream.
     pub(super) fn feed_forward(&self, backend: &mut B, workspace: &mut Workspace<B>) {
         let norm = self.norm;
-        enter(backend, &workspace.hidden, self.mlp_norm.as_ref(), norm, &mut workspace.input);
+        self.enter(backend, self.mlp_norm.as_ref(), workspace);
         let factor = self.shape.residual_factor;
         match (&self.mlp, self.after_mlp_norm.as_ref()) {
             (Mlp::Dense(dense), after) => {
@@ -155,12 +136,21 @@ impl<B: Backend> Layer<B> {
             }
             (Mlp::Sparse(sparse), Some(weight)) => {
                 let mut sum = std::mem::take(&mut workspace.sum);
-                backend.zeros_like(&workspace.hidden, &mut sum);
+                backend.zeros(&workspace.hidden, self.hidden, &mut sum);
                 sparse.add(backend, 1.0, workspace, &mut sum);
                 backend.head_norm(&mut sum, 0..1, weight, norm);
                 backend.add(&sum, factor, &mut workspace.hidden);
                 workspace.sum = sum;
             }
+        }
+    }
+
+    /// What a part of the layer reads of the residual stream.
+    fn enter(&self, backend: &mut B, weight: Option<&B::Vector>, workspace: &mut Workspace<B>) {
+        let Workspace { hidden, input, .. } = workspace;
+        match weight {
+            Some(weight) => backend.norm(hidden, weight, self.norm, input),
+            None => backend.round(hidden, 0..self.hidden, input),
         }
     }
 
@@ -187,9 +177,10 @@ impl<B: Backend> Layer<B> {
 
     fn norm_heads(&self, backend: &mut B, wide: &mut B::States) {
         let (attention, norm) = (&self.shape.attention, self.norm);
-        let (Some(query), Some(key), Some(norms)) = (&self.query_norm, &self.key_norm, attention.head_norms) else {
+        let Projection::Heads(Heads { query_norm: Some(query), key_norm: Some(key), .. }) = &self.projection else {
             return;
         };
+        let Some(norms) = attention.head_norms else { return };
         let (heads, kv_heads) = (attention.shape.heads, attention.kept.heads);
         if norms.whole {
             // Keys begin after as many vectors of their length as there are queries to a key.
@@ -218,37 +209,16 @@ impl<B: Backend> Layer<B> {
     }
 }
 
-/// What a part of a layer reads of the residual stream.
-fn enter<B: Backend>(
-    backend: &mut B,
-    hidden: &B::States,
-    weight: Option<&B::Vector>,
-    norm: NormShape,
-    input: &mut B::Operand,
-) {
-    match weight {
-        Some(weight) => backend.norm(hidden, weight, norm, input),
-        None => backend.round(hidden, input),
-    }
-}
-
-impl<B: Backend> Dense<B> {
-    pub(super) fn zeros(backend: &B, hidden: usize, shape: DenseShape) -> Result<Self, NoRoom> {
-        let DenseShape { intermediate, bias, gate } = shape;
-        let vector = |len| bias.then(|| backend.vector(len)).transpose();
+impl<B: Backend> Heads<B> {
+    fn zeros(backend: &B, hidden: usize, attention: &AttentionLayer) -> Result<Self, NoRoom> {
+        let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
+        let widths = attention.head_norms.map(|norms| attention.norm_widths(norms));
+        let (query_width, key_width) = widths.unwrap_or_default();
         Ok(Self {
-            intermediate,
-            gate,
-            gate_up: backend.matrix(2 * intermediate, hidden)?,
-            gate_up_bias: vector(2 * intermediate)?,
-            down: backend.matrix(hidden, intermediate)?,
-            down_bias: vector(hidden)?,
+            qkv: backend.matrix(attention.qkv_width(), hidden)?,
+            qkv_bias: vector(attention.qkv_bias, attention.qkv_width())?,
+            query_norm: vector(widths.is_some(), query_width)?,
+            key_norm: vector(widths.is_some(), key_width)?,
         })
-    }
-
-    /// The part before the way back, into `gated`.
-    pub(super) fn gate(&self, backend: &mut B, input: &B::Operand, wide: &mut B::States, gated: &mut B::Operand) {
-        backend.linear(input, &self.gate_up, self.gate_up_bias.as_ref(), wide);
-        backend.gate(wide, self.gate, self.intermediate, gated);
     }
 }

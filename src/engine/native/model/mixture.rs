@@ -1,8 +1,9 @@
 //! Mixtures of experts: which experts a token goes through, and with what weight.
 
 use super::{
-    layer::{Dense, Workspace},
+    dense::Dense,
     shape::{Groups, RouterShape, Scores, SparseShape},
+    workspace::Workspace,
 };
 use crate::engine::native::backend::{Backend, NoRoom};
 

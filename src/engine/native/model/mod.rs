@@ -4,9 +4,11 @@
 //!
 //! A family is data: a file of `families` makes a [`ModelShape`] of its config.json, and everything else follows from it.
 
+mod dense;
 mod destinations;
 mod expected;
 mod families;
+mod latent;
 mod layer;
 mod mixture;
 mod names;
@@ -14,8 +16,10 @@ mod rope;
 mod settings;
 mod shape;
 mod stacks;
+mod tensor;
 mod tensors;
 mod update;
+mod workspace;
 
 pub(crate) use settings::ConfigError;
 pub(crate) use shape::ModelShape;
@@ -28,8 +32,9 @@ use super::{
     backend::{Backend, Batch, Consumer, NoRoom},
     weights::{Weights, WeightsError},
 };
-use layer::{Dense, Layer, Mlp, Workspace};
+use layer::Layer;
 use tensors::Tensors;
+use workspace::Workspace;
 
 /// How many rows have their logits in memory at a time.
 pub(super) const LOGIT_ROWS: usize = 256;

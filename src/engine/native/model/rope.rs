@@ -210,8 +210,13 @@ fn yarn(
     Ok(RopeConfig { frequencies: rounded(&scaled), factor: yarn_factor(factor, settings)?, far: None })
 }
 
+/// `0.1 * mscale * ln(factor) + 1`, by which what was stretched is made up for.
+pub(super) fn frequency_scale(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
+}
+
 fn yarn_factor(factor: f64, settings: &Settings<'_>) -> Result<f32, ConfigError> {
-    let scale = |mscale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
+    let scale = |mscale: f64| frequency_scale(factor, mscale);
     let (mscale, all): (Option<f64>, Option<f64>) = (settings.get("mscale")?, settings.get("mscale_all_dim")?);
     let given: Option<f64> = settings.get("attention_factor")?;
     let factor = match (given, mscale.filter(|scale| *scale != 0.0), all.filter(|scale| *scale != 0.0)) {

@@ -81,6 +81,30 @@ pub(crate) struct AttentionLayer {
     pub(crate) head_norms: Option<HeadNorms>,
     /// How queries and keys are rotated; `None` if they are not.
     pub(crate) rotation: Option<LayerRotation>,
+    /// How keys and values are compressed; `None` if they are not.
+    pub(crate) latent: Option<LatentShape>,
+}
+
+/// Keys and values that are compressed to one vector for all heads (multi-head latent attention).
+///
+/// What is kept of a token is that vector, after the part of the key that is rotated: one head, whose key and whose value
+/// are the same numbers. Heads of queries are brought into its space instead of keys out of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LatentShape {
+    /// Numbers of a compressed query; `None` where queries are not compressed.
+    pub(crate) query_rank: Option<usize>,
+    /// Numbers of the compressed key and value.
+    pub(crate) rank: usize,
+    /// Numbers of a head of queries that are not rotated.
+    pub(crate) apart: usize,
+    /// Numbers of a head of queries that are.
+    pub(crate) rotated: usize,
+    /// Numbers of a head of values.
+    pub(crate) value: usize,
+    /// The epsilon of the norms of what is compressed.
+    pub(crate) epsilon: f32,
+    /// Whether what compresses has biases.
+    pub(crate) bias: bool,
 }
 
 /// Norms of queries and keys.
@@ -205,7 +229,12 @@ impl MlpShape {
 }
 
 impl AttentionLayer {
-    /// Numbers of all queries of a token.
+    /// Numbers of what all heads give.
+    pub(crate) fn output_width(&self) -> usize {
+        self.latent.map_or(self.query_width(), |latent| self.shape.heads * latent.value)
+    }
+
+    /// Numbers of all queries of a token, as they attend.
     pub(crate) fn query_width(&self) -> usize {
         self.shape.heads * self.kept.head_dim
     }

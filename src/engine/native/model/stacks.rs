@@ -1,8 +1,8 @@
-//! Tensors whose first dimension is the expert: each slice of it is a matrix or vector of its own.
+//! Tensors in slices of their first dimension: one for each expert, or two for each head.
 
 use std::ops::Range;
 
-use super::tensors::Tensor;
+use super::tensor::{Part, Tensor};
 use crate::engine::{
     WeightDtype,
     native::weights::{Rows, WeightsError},
@@ -15,12 +15,12 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Reads slice number `index` of a stack.
-    pub(super) fn read(tensor: &Tensor, index: usize, rows: &dyn Rows) -> Result<Self, WeightsError> {
+    /// Reads a slice of a tensor.
+    pub(super) fn read(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Result<Self, WeightsError> {
         let mut numbers = Vec::new();
-        rows.read(index..index + 1, &mut numbers)?;
-        let (inner, columns) = slice_shape(tensor);
-        if tensor.transposed {
+        rows.read(part.rows.clone(), &mut numbers)?;
+        let (inner, columns) = slice_shape(tensor, part);
+        if part.transposed {
             numbers = transposed(&numbers, columns, |number| *number);
             return Ok(Self { columns: inner, numbers });
         }
@@ -28,12 +28,12 @@ impl Slice {
     }
 }
 
-/// Rows and columns of a slice as the checkpoint has it. A slice of a table is one row.
-fn slice_shape(tensor: &Tensor) -> (usize, usize) {
+/// Rows and columns of a slice as the checkpoint has it: some rows of a table, or one of several tables.
+fn slice_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
     match tensor.shape[..] {
-        [_, columns] => (1, columns),
+        [_, columns] => (part.rows.len(), columns),
         [_, rows, columns] => (rows, columns),
-        _ => unreachable!("a stack has two or three dimensions"),
+        _ => unreachable!("a tensor in slices has two or three dimensions"),
     }
 }
 
@@ -53,21 +53,20 @@ impl Rows for Slice {
 }
 
 /// Rows and columns of a slice as a matrix has them.
-pub(super) fn matrix_shape(tensor: &Tensor) -> (usize, usize) {
-    let (rows, columns) = slice_shape(tensor);
-    if tensor.transposed { (columns, rows) } else { (rows, columns) }
+pub(super) fn matrix_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
+    let (rows, columns) = slice_shape(tensor, part);
+    if part.transposed { (columns, rows) } else { (rows, columns) }
 }
 
-/// Writes a slice that was read from its matrix to where the checkpoint has it; all numbers are of this type.
-pub(super) fn narrowed(tensor: &Tensor, dtype: WeightDtype, matrix: &[u8], out: &mut [u8]) {
-    if !tensor.transposed {
+/// Turns a slice that was read from its matrix to how the checkpoint has it; all numbers are of this type.
+pub(super) fn turned_back(tensor: &Tensor, part: &Part, dtype: WeightDtype, matrix: &[u8], out: &mut [u8]) {
+    if !part.transposed {
         out.copy_from_slice(matrix);
         return;
     }
-    let (_, columns) = matrix_shape(tensor);
+    let (_, columns) = matrix_shape(tensor, part);
     let numbers: Vec<&[u8]> = matrix.chunks_exact(dtype.size()).collect();
-    let ordered = transposed(&numbers, columns, |number| *number);
-    for (out, number) in out.chunks_exact_mut(dtype.size()).zip(ordered) {
+    for (out, number) in out.chunks_exact_mut(dtype.size()).zip(transposed(&numbers, columns, |number| *number)) {
         out.copy_from_slice(number);
     }
 }

@@ -6,48 +6,20 @@ use std::{
 };
 
 use super::{
-    Dense, Layer, Mlp, Model, Parameters,
-    destinations::{Destination, InDense, InLayer},
+    Model, Parameters,
+    dense::Dense,
+    destinations::{Destination, InDense, InLatent, InLayer},
     expected::expected,
+    latent::Latent,
+    layer::{Layer, Mlp, Projection},
     shape::ModelShape,
     stacks::Slice,
+    tensor::{LAYERS, Tensor},
 };
 use crate::engine::native::{
     backend::Backend,
     weights::{Rows, Weights, WeightsError},
 };
-
-/// One of a model's tensors.
-pub(super) struct Tensor {
-    pub(super) name: String,
-    pub(super) shape: Vec<usize>,
-    /// Where it goes: to one place, or one slice of its first dimension to each of several.
-    pub(super) places: Vec<Destination>,
-    /// Whether these slices are inputs by outputs, other than matrices are.
-    pub(super) transposed: bool,
-}
-
-impl Tensor {
-    /// The number of its numbers.
-    pub(super) fn numbers(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// Its one place, unless it is a stack of tensors.
-    pub(super) fn place(&self) -> Option<Destination> {
-        if let [place] = self.places[..] { (!self.transposed).then_some(place) } else { None }
-    }
-
-    /// Whether it is numbers of vectors, which every backend holds in f32.
-    pub(super) fn is_vector(&self) -> bool {
-        self.places.iter().all(|place| place.is_vector())
-    }
-
-    /// The matrices and vectors that it is a part of.
-    pub(super) fn wholes(&self) -> impl Iterator<Item = Destination> {
-        self.places.iter().map(|place| place.whole())
-    }
-}
 
 /// The tensors of a model, by their order and by name.
 pub(super) struct Tensors {
@@ -59,9 +31,6 @@ pub(super) struct Tensors {
     layers: usize,
     unused: &'static [&'static str],
 }
-
-/// How the names of the tensors of all layers begin.
-pub(super) const LAYERS: &str = "model.layers.";
 
 /// A tensor's place in a model.
 pub(super) enum Target<'a, B: Backend> {
@@ -188,9 +157,8 @@ impl<B: Backend> Model<B> {
         if let Some(place) = tensor.place() {
             return self.write_place(place, rows);
         }
-        for (index, place) in tensor.places.iter().enumerate() {
-            let slice = Slice::read(tensor, index, rows)?;
-            self.write_place(*place, &slice)?;
+        for part in &tensor.parts {
+            self.write_place(part.place, &Slice::read(tensor, part, rows)?)?;
         }
         Ok(())
     }
@@ -237,16 +205,44 @@ impl<B: Backend> Layer<B> {
         match place {
             InLayer::AttentionNorm => numbers(&mut self.attention_norm, 0),
             InLayer::AfterAttentionNorm => numbers(&mut self.after_attention_norm, 0),
-            InLayer::Qkv(first) => Some(Target::Rows(&mut self.qkv, first)),
-            InLayer::QkvBias(first) => numbers(&mut self.qkv_bias, first),
-            InLayer::QueryNorm => numbers(&mut self.query_norm, 0),
-            InLayer::KeyNorm => numbers(&mut self.key_norm, 0),
+            InLayer::Qkv(_) | InLayer::QkvBias(_) | InLayer::QueryNorm | InLayer::KeyNorm | InLayer::Latent(_) => {
+                self.projection.target(place)
+            }
             InLayer::Sinks => numbers(&mut self.sinks, 0),
             InLayer::Output => Some(Target::Rows(&mut self.output, 0)),
             InLayer::OutputBias => numbers(&mut self.output_bias, 0),
             InLayer::MlpNorm => numbers(&mut self.mlp_norm, 0),
             InLayer::AfterMlpNorm => numbers(&mut self.after_mlp_norm, 0),
             place => self.mlp.target(place),
+        }
+    }
+}
+
+impl<B: Backend> Projection<B> {
+    fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
+        match (place, self) {
+            (InLayer::Qkv(first), Self::Heads(heads)) => Some(Target::Rows(&mut heads.qkv, first)),
+            (InLayer::QkvBias(first), Self::Heads(heads)) => numbers(&mut heads.qkv_bias, first),
+            (InLayer::QueryNorm, Self::Heads(heads)) => numbers(&mut heads.query_norm, 0),
+            (InLayer::KeyNorm, Self::Heads(heads)) => numbers(&mut heads.key_norm, 0),
+            (InLayer::Latent(place), Self::Latent(latent)) => latent.target(place),
+            _ => None,
+        }
+    }
+}
+
+impl<B: Backend> Latent<B> {
+    fn target(&mut self, place: InLatent) -> Option<Target<'_, B>> {
+        match place {
+            InLatent::QueryDown => self.query_down.as_mut().map(|down| Target::Rows(down, 0)),
+            InLatent::QueryDownBias => numbers(&mut self.query_down_bias, 0),
+            InLatent::QueryNorm => numbers(&mut self.query_norm, 0),
+            InLatent::Query => Some(Target::Rows(&mut self.query, 0)),
+            InLatent::Down => Some(Target::Rows(&mut self.down, 0)),
+            InLatent::DownBias => numbers(&mut self.down_bias, 0),
+            InLatent::Norm => Some(Target::Numbers(&mut self.norm, 0)),
+            InLatent::Key(head) => self.keys.get_mut(head).map(|matrix| Target::Rows(matrix, 0)),
+            InLatent::Value(head) => self.values.get_mut(head).map(|matrix| Target::Rows(matrix, 0)),
         }
     }
 }

@@ -10,8 +10,9 @@ use std::{
 use super::{
     Checked, Model, Parameters,
     destinations::Destination,
-    stacks::{matrix_shape, narrowed},
-    tensors::{PLACED, Target, Tensor},
+    stacks::{matrix_shape, turned_back},
+    tensor::Tensor,
+    tensors::{PLACED, Target},
 };
 use crate::{
     engine::{
@@ -288,11 +289,12 @@ impl<B: Backend> Model<B> {
             self.read_place(place, as_rows(&tensor.shape), dtype, &mut bytes)?;
             return Ok(bytes);
         }
-        let slice = bytes.len() / tensor.places.len();
-        let mut matrix = files::zeros(slice).map_err(|_| NoRoom)?;
-        for (place, out) in tensor.places.iter().zip(bytes.chunks_exact_mut(slice)) {
-            self.read_place(*place, matrix_shape(tensor), dtype, &mut matrix)?;
-            narrowed(tensor, dtype, &matrix, out);
+        let row = bytes.len() / tensor.shape[0].max(1);
+        for part in &tensor.parts {
+            let out = &mut bytes[part.rows.start * row..part.rows.end * row];
+            let mut matrix = files::zeros(out.len()).map_err(|_| NoRoom)?;
+            self.read_place(part.place, matrix_shape(tensor, part), dtype, &mut matrix)?;
+            turned_back(tensor, part, dtype, &matrix, out);
         }
         Ok(bytes)
     }

@@ -152,14 +152,19 @@ pub(crate) fn rotate(
     });
 }
 
-/// Writes every row to `out` as it is.
-pub(crate) fn round(Processor { set, pool }: &mut Processor, states: &States, out: &mut Operand) {
-    out.reshape(states.rows, states.columns);
+/// Writes some columns of every row to `out` as they are.
+pub(crate) fn round(
+    Processor { set, pool }: &mut Processor,
+    states: &States,
+    columns: Range<usize>,
+    out: &mut Operand,
+) {
+    out.reshape(states.rows, columns.len());
     let (set, stride) = (*set, out.stride);
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
         // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index * stride, states.row(index)) };
+        unsafe { to.write(set, index * stride, &states.row(index)[columns.clone()]) };
     });
 }
 

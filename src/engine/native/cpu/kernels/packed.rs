@@ -1,5 +1,7 @@
 //! Matrices as the kernels read them: weights in blocks of 16 columns, activations in rows.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use super::{KernelSet, LANES, Pool, instructions::Vectorized, pages::Stored, parts::Parts, precision::Precision};
@@ -115,6 +117,24 @@ impl Operand {
             (Numbers::F32(to), Numbers::F32(from)) => copy_rows(to, from, stride, picks),
             _ => panic!("both operands have the backend's precision"),
         }
+    }
+
+    /// Copies some columns of every row of `source`.
+    pub(crate) fn pick(&mut self, source: &Self, columns: Range<usize>) {
+        assert!(columns.end <= source.columns, "the columns are there");
+        self.reshape(source.rows, columns.len());
+        let (stride, width) = (self.stride, source.stride);
+        match (&mut self.numbers, &source.numbers) {
+            (Numbers::Bf16(to), Numbers::Bf16(from)) => copy_columns((to, stride), (from, width), &columns),
+            (Numbers::F32(to), Numbers::F32(from)) => copy_columns((to, stride), (from, width), &columns),
+            _ => panic!("both operands have the backend's precision"),
+        }
+    }
+}
+
+fn copy_columns<T: Copy>((to, stride): (&mut [T], usize), (from, width): (&[T], usize), columns: &Range<usize>) {
+    for (to, from) in to.chunks_exact_mut(stride).zip(from.chunks_exact(width)) {
+        to[..columns.len()].copy_from_slice(&from[columns.clone()]);
     }
 }
 

@@ -290,9 +290,12 @@ fn rows_are_rounded_scaled_and_added() {
         scale(&mut processor, &mut to, 3.0);
         add(&mut processor, &from, -0.25, &mut to);
         let mut rounded = Operand::new(Precision::F32);
-        round(&mut processor, &from, &mut rounded);
+        round(&mut processor, &from, 3..29, &mut rounded);
+        let mut picked = Operand::new(Precision::F32);
+        picked.pick(&rounded, 2..9);
         for row in 0..20 {
-            assert_eq!(rounded.read_row(row), from.row(row));
+            assert_eq!(rounded.read_row(row), from.row(row)[3..29]);
+            assert_eq!(picked.read_row(row), from.row(row)[5..12]);
             for ((found, to), from) in to.row(row).iter().zip(before.row(row)).zip(from.row(row)) {
                 let expected = 3.0 * f64::from(*to) - 0.25 * f64::from(*from);
                 assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");

@@ -181,11 +181,12 @@ const MIXED: [(usize, usize); 7] = [(0, 1), (32, 1), (31, 3), (511, 1), (512, 1)
 
 #[test]
 fn rows_of_any_context_attend_to_all_of_it_and_to_nothing_else() {
+    let (capped, sinks) = (Odd { cap: Some(0.7), ..Odd::PLAIN }, Odd { sinks: true, ..Odd::PLAIN });
     for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::BF16, 2e-2)] {
         for (heads, kv_heads, head_dim) in [(4, 2, 64), (4, 1, 128), (3, 3, 80)] {
             let sequence = Sequence::new(heads, CacheShape { heads: kv_heads, head_dim }, 1100, dtype);
             for deterministic in [false, true] {
-                for odd in [Odd::PLAIN, Odd { cap: Some(0.7), ..Odd::PLAIN }, Odd { sinks: true, ..Odd::PLAIN }] {
+                for odd in [Odd::PLAIN, capped, sinks].into_iter().take(if head_dim == 80 { 3 } else { 1 }) {
                     let error = sequence.error_of_batch(&MIXED, odd, deterministic);
                     assert!(
                         error < tolerance,

@@ -7,8 +7,8 @@ use super::super::{
     rope::{RopeConfig, RopeDefaults, rope},
     settings::{ConfigError, Settings},
     shape::{
-        AttentionLayer, DenseShape, HeadNorms, LayerRotation, LayerShape, MlpShape, ModelShape, NormPlaces,
-        RouterShape, Scores, SparseShape,
+        AttentionLayer, DenseShape, Groups, HeadNorms, LayerRotation, LayerShape, MlpShape, ModelShape, NormPlaces,
+        RouterShape, Scores, SharedShape, SparseShape,
     },
 };
 use crate::engine::native::backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape};
@@ -29,6 +29,9 @@ pub(super) const NORMS_OF_ALL: Option<HeadNorms> = Some(HeadNorms { whole: true,
 
 /// The rotation of neighbours rather than halves, by the first rotary embedding.
 pub(super) const NEIGHBOURS: Option<LayerRotation> = Some(LayerRotation { queries: 0, keys: 0, neighbours: true });
+
+/// A sum of weights counts as at least this much where it divides them.
+const LEAST_SUM: f32 = 1e-20;
 
 /// Experts with the greatest softmax, whose weights sum to 1.
 pub(super) const SOFTMAX: RouterShape = RouterShape {
@@ -115,6 +118,7 @@ pub(super) fn decoder_with(
             sinks: false,
             head_norms: None,
             rotation: Some(LayerRotation { queries: 0, keys: 0, neighbours: false }),
+            latent: None,
         },
         norms: NormPlaces::Before,
         residual_factor: 1.0,
@@ -277,6 +281,55 @@ pub(super) fn mixture(
     }
     let expert = DenseShape { intermediate: settings.size(keys.intermediate, MOST)?, bias: false, gate };
     Ok(SparseShape { experts, per_token, expert, router, shared: None })
+}
+
+/// Experts that all tokens go through: one feed-forward part, as wide as so many experts.
+pub(super) fn shared_experts(
+    settings: &Settings<'_>,
+    key: &str,
+    default: usize,
+    expert: DenseShape,
+) -> Result<Option<SharedShape>, ConfigError> {
+    let shared: usize = settings.get(key)?.unwrap_or(default);
+    let intermediate = shared.checked_mul(expert.intermediate).filter(|width| *width <= MOST);
+    let intermediate = intermediate.ok_or_else(|| ConfigError::too_large(key, shared))?;
+    Ok((shared > 0).then_some(SharedShape { dense: DenseShape { intermediate, ..expert }, gated: false }))
+}
+
+/// The router of DeepSeek V3 and those that took it over: sigmoids, a bias of the choice, and groups. The defaults are
+/// those of groups and how many of them are chosen, and the factor of weights.
+pub(super) fn sigmoid_router(
+    settings: &Settings<'_>,
+    sparse: &SparseShape,
+    default_groups: (usize, usize),
+    default_factor: f32,
+) -> Result<RouterShape, ConfigError> {
+    Ok(RouterShape {
+        scores: Scores::Sigmoid,
+        choice_bias: true,
+        groups: groups(settings, default_groups, sparse.experts, sparse.per_token)?,
+        normalize: settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM),
+        factor: settings.get("routed_scaling_factor")?.unwrap_or(default_factor),
+        ..SOFTMAX
+    })
+}
+
+/// The groups from which experts are chosen, each by its two best.
+pub(super) fn groups(
+    settings: &Settings<'_>,
+    (count, chosen): (usize, usize),
+    experts: usize,
+    per_token: usize,
+) -> Result<Option<Groups>, ConfigError> {
+    let count: usize = settings.get("n_group")?.unwrap_or(count);
+    let chosen: usize = settings.get("topk_group")?.unwrap_or(chosen);
+    if count == 0 || !experts.is_multiple_of(count) {
+        return Err(ConfigError::setting("n_group", format!("does not divide {experts} experts")));
+    }
+    if chosen == 0 || chosen > count || chosen * (experts / count) < per_token {
+        return Err(ConfigError::setting("topk_group", format!("of {count} groups leaves too few experts")));
+    }
+    Ok((count > 1).then_some(Groups { count, chosen, best: 2 }))
 }
 
 /// How many experts there are, in either spelling.

@@ -6,12 +6,12 @@ use super::{
     super::{
         names::{ChoiceBias, Names},
         settings::{ConfigError, Settings},
-        shape::{DenseShape, MlpShape, ModelShape, RouterShape, SharedShape},
-        tensors::LAYERS,
+        shape::{MlpShape, ModelShape, RouterShape},
+        tensor::LAYERS,
     },
     decoder::{
-        Defaults, KeyHeads, MOST, MixtureKeys, NEIGHBOURS, SOFTMAX, activation, counted, decoder,
-        mixture as mixture_of, only, same_windows,
+        Defaults, KeyHeads, MixtureKeys, NEIGHBOURS, SOFTMAX, activation, counted, decoder, mixture as mixture_of,
+        only, same_windows, shared_experts,
     },
 };
 
@@ -37,11 +37,7 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     let least: f32 = settings.get("moe_norm_min")?.unwrap_or(1e-12);
     let router = RouterShape { choice_bias: true, normalize: Some(least), ..SOFTMAX };
     let mut sparse = mixture_of(settings, keys, router, activation(settings, "hidden_act")?)?;
-    let shared: usize = settings.get("moe_num_shared_experts")?.unwrap_or(2);
-    let intermediate = shared.checked_mul(sparse.expert.intermediate).filter(|width| *width <= MOST);
-    let intermediate = intermediate.ok_or_else(|| ConfigError::too_large("moe_num_shared_experts", shared))?;
-    sparse.shared =
-        (shared > 0).then_some(SharedShape { dense: DenseShape { intermediate, ..sparse.expert }, gated: false });
+    sparse.shared = shared_experts(settings, "moe_num_shared_experts", 2, sparse.expert)?;
     let layers = sparse_layers(settings, shape.layers.len())?;
     for layer in layers {
         shape.layers[layer].mlp = MlpShape::Sparse(sparse.clone());

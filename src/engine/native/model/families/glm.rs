@@ -4,17 +4,14 @@ use super::{
     super::{
         names::Names,
         settings::{ConfigError, Settings},
-        shape::{DenseShape, Groups, MlpShape, ModelShape, NormPlaces, RouterShape, Scores, SharedShape, SparseShape},
-        tensors::LAYERS,
+        shape::{MlpShape, ModelShape, NormPlaces, SparseShape},
+        tensor::LAYERS,
     },
     decoder::{
-        self, Defaults, MOST, MixtureKeys, NEIGHBOURS, NORMS_OF_HEADS, SOFTMAX, activation, counted, decoder,
-        same_windows,
+        self, Defaults, MixtureKeys, NEIGHBOURS, NORMS_OF_HEADS, SOFTMAX, activation, counted, decoder, same_windows,
+        shared_experts, sigmoid_router,
     },
 };
-
-/// A sum of weights counts as at least this much where it divides them.
-const LEAST_SUM: f32 = 1e-20;
 
 /// GLM-4-9B as transformers has it: neighbours are rotated, in the first half of a head.
 pub(super) fn glm(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
@@ -56,33 +53,9 @@ fn sparse(settings: &Settings<'_>) -> Result<SparseShape, ConfigError> {
         intermediate: "moe_intermediate_size",
     };
     let mut sparse = decoder::mixture(settings, keys, SOFTMAX, gate)?;
-    sparse.router = RouterShape {
-        scores: Scores::Sigmoid,
-        choice_bias: true,
-        groups: groups(settings, sparse.experts, sparse.per_token)?,
-        normalize: settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM),
-        factor: settings.get("routed_scaling_factor")?.unwrap_or(1.0),
-        ..SOFTMAX
-    };
-    let shared: usize = settings.get("n_shared_experts")?.unwrap_or(1);
-    let intermediate = shared.checked_mul(sparse.expert.intermediate).filter(|width| *width <= MOST);
-    let intermediate = intermediate.ok_or_else(|| ConfigError::too_large("n_shared_experts", shared))?;
-    sparse.shared =
-        (shared > 0).then_some(SharedShape { dense: DenseShape { intermediate, ..sparse.expert }, gated: false });
+    sparse.router = sigmoid_router(settings, &sparse, (1, 1), 1.0)?;
+    sparse.shared = shared_experts(settings, "n_shared_experts", 1, sparse.expert)?;
     Ok(sparse)
-}
-
-/// The groups from which experts are chosen, each by its two best.
-fn groups(settings: &Settings<'_>, experts: usize, per_token: usize) -> Result<Option<Groups>, ConfigError> {
-    let count: usize = settings.get("n_group")?.unwrap_or(1);
-    let chosen: usize = settings.get("topk_group")?.unwrap_or(1);
-    if count == 0 || !experts.is_multiple_of(count) {
-        return Err(ConfigError::setting("n_group", format!("does not divide {experts} experts")));
-    }
-    if chosen == 0 || chosen > count || chosen * (experts / count) < per_token {
-        return Err(ConfigError::setting("topk_group", format!("of {count} groups leaves too few experts")));
-    }
-    Ok((count > 1).then_some(Groups { count, chosen, best: 2 }))
 }
 
 /// GLM-4.5, 4.6 and 4.7, and Air.

@@ -8,7 +8,7 @@ use super::{
         rope::{RopeDefaults, rope},
         settings::{ConfigError, Settings},
         shape::{MlpShape, ModelShape, RouterShape, Scores},
-        tensors::LAYERS,
+        tensor::LAYERS,
     },
     decoder::{
         Defaults, MixtureKeys, NORMS_OF_ALL, SOFTMAX, activation, counted, decoder_with, heads, mixture, only,

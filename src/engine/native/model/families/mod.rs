@@ -6,6 +6,7 @@
 //! (`tests/reference`).
 
 mod decoder;
+mod deepseek;
 mod ernie;
 mod exaone;
 mod gemma;
@@ -33,6 +34,8 @@ type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
 
 /// Architectures by the names that config.json has for them.
 const FAMILIES: &[(&str, Read)] = &[
+    ("DeepseekV2ForCausalLM", deepseek::v2),
+    ("DeepseekV3ForCausalLM", deepseek::v3),
     ("Ernie4_5ForCausalLM", ernie::dense),
     ("Ernie4_5_MoeForCausalLM", ernie::mixture),
     ("Exaone4ForCausalLM", exaone::exaone4),
@@ -41,6 +44,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("GemmaForCausalLM", gemma::gemma),
     ("Glm4ForCausalLM", glm::glm4),
     ("Glm4MoeForCausalLM", glm::mixture),
+    ("Glm4MoeLiteForCausalLM", deepseek::glm4_moe_lite),
     ("GlmForCausalLM", glm::glm),
     ("GptOssForCausalLM", gpt_oss::gpt_oss),
     ("GraniteForCausalLM", granite::dense),

@@ -1,9 +1,12 @@
 //! Models of every family, in variants, against what transformers makes of them.
 //!
 //! The models are those of `tests/golden/families` and `tests/golden/mistralrs`, whose weights are drawn from a seed. A
-//! variant agrees, or it is refused: which of both is written down in `families.txt`.
+//! variant agrees, or it is refused: which of both is written down in `docs/models.md`.
 
-use std::fmt::Write as _;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use expect_test::expect_file;
 
@@ -13,8 +16,13 @@ use crate::sampling::score_token;
 /// How far a log-prob may be from that of transformers, both in f32.
 const FAR: f64 = 1e-4;
 
+/// Between these lines of docs/models.md is the table.
+const BEGIN: &str = "<!-- native -->\n";
+const END: &str = "<!-- end of native -->";
+
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 18] = [
+pub(in crate::engine::native) const KINDS: [&str; 20] = [
+    "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",
     "families/exaone4_plain",
     "families/gemma3_published",
@@ -27,6 +35,7 @@ pub(in crate::engine::native) const KINDS: [&str; 18] = [
     "families/olmoe_plain",
     "families/qwen2_moe_plain",
     "families/seed_oss_plain",
+    "mistralrs/deepseek_v2_q_lora",
     "mistralrs/gemma2_published",
     "mistralrs/glm4",
     "mistralrs/glm4_moe_qk_norm",
@@ -63,6 +72,18 @@ impl Golden {
     /// The one of this name.
     pub(in crate::engine::native) fn named(name: &str) -> Self {
         Self::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json")))
+    }
+
+    fn architecture(&self) -> String {
+        self.config()["architectures"][0].as_str().unwrap().to_owned()
+    }
+
+    /// What is special about it: its name without what is said by the architecture.
+    fn variant(&self) -> String {
+        let name = self.name.rsplit('/').next().unwrap();
+        let family = self.config()["model_type"].as_str().unwrap().trim_end_matches("_text");
+        let rest = name.strip_prefix(family).unwrap_or(name).trim_start_matches('_');
+        if rest.is_empty() { "plain".to_owned() } else { rest.replace('_', " ") }
     }
 
     fn config(&self) -> &Map<String, Value> {
@@ -131,21 +152,51 @@ pub(in crate::engine::native) fn in_order<B: Backend>(
     rows_of(model, token_ids, first, blocks)
 }
 
+/// What became of the variants of one architecture.
+#[derive(Default)]
+struct Outcomes {
+    agree: BTreeSet<String>,
+    refused: BTreeSet<String>,
+}
+
+/// The table of docs/models.md.
+fn table(outcomes: &BTreeMap<String, Outcomes>) -> String {
+    let listed = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let mut table = "| architecture | as transformers computes it | refused |\n|---|---|---|\n".to_owned();
+    for (architecture, Outcomes { agree, refused }) in outcomes {
+        let refused = if refused.is_empty() { "nothing".to_owned() } else { listed(refused) };
+        writeln!(table, "| `{architecture}` | {} | {refused} |", listed(agree)).unwrap();
+    }
+    table
+}
+
 #[test]
 fn every_family_agrees_with_transformers_or_is_refused() {
-    let mut found = String::new();
+    let mut outcomes: BTreeMap<String, Outcomes> = BTreeMap::new();
     for golden in Golden::all() {
-        let outcome = match golden.model(cpu(KernelSet::available()[0], 2, Precision::F32)) {
-            Err(error) => format!("refused: {error}"),
+        let found = golden.model(cpu(KernelSet::available()[0], 2, Precision::F32));
+        if matches!(found, Err(ConfigError::Architecture(_))) {
+            continue;
+        }
+        let of_architecture = outcomes.entry(golden.architecture()).or_default();
+        match found {
+            Err(ConfigError::Setting { key, .. }) => {
+                of_architecture.refused.insert(format!("{} (`{key}`)", golden.variant()))
+            }
+            Err(error) => panic!("{}: {error}", golden.name),
             Ok(mut model) => {
                 let worst = golden.compare(&mut model);
-                if worst < FAR { "agrees".to_owned() } else { format!("IS OFF BY {worst:.1e}") }
+                assert!(worst < FAR, "{} is off by {worst:.1e}", golden.name);
+                of_architecture.agree.insert(golden.variant())
             }
         };
-        writeln!(found, "{}: {outcome}", golden.name).unwrap();
     }
-    expect_file!["families.txt"].assert_eq(&found);
-    assert!(!found.contains("IS OFF BY"), "{found}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let wanted = format!("{before}{BEGIN}{}{END}{after}", table(&outcomes));
+    expect_file![path].assert_eq(&wanted);
 }
 
 #[test]
