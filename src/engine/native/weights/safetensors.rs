@@ -23,6 +23,9 @@ const MOST_HEADER_BYTES: u64 = 100_000_000;
 /// No index is longer.
 const MOST_INDEX_BYTES: u64 = 64 << 20;
 
+/// Bytes of a tensor that are read at a time where all of them are looked at.
+const READ_BYTES: usize = 1 << 20;
+
 /// The tensors of a directory.
 #[derive(Debug)]
 pub(crate) struct SafetensorsFiles {
@@ -167,6 +170,16 @@ impl RawTensor<'_> {
         let offset = self.offset + bytes.start as u64;
         self.file.read_exact_at(&mut buffer, offset).map_err(read_error(self.path))?;
         Ok(buffer)
+    }
+
+    /// Whether all of its bytes are zero.
+    pub(super) fn is_zero(&self) -> Result<bool, WeightsError> {
+        for start in (0..self.length).step_by(READ_BYTES) {
+            if self.read(start..self.length.min(start + READ_BYTES))?.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

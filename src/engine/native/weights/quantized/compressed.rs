@@ -8,14 +8,24 @@ use safetensors::Dtype;
 
 use super::{
     Format, Role, Widened, fp8,
+    ints::{self, Ints},
     module::Module,
+    nvfp4::{self, Global},
     scales::{Blocks, Rounding, Scales},
     section::Section,
 };
 use crate::engine::native::weights::WeightsError;
 
 /// The formats that are read. Those of a whole model may differ between its groups.
-const FORMATS: [&str; 4] = ["float-quantized", "naive-quantized", "mixed-precision", "dense"];
+const FORMATS: [&str; 7] = [
+    "float-quantized",
+    "int-quantized",
+    "naive-quantized",
+    "pack-quantized",
+    "nvfp4-pack-quantized",
+    "mixed-precision",
+    "dense",
+];
 
 /// How many numbers share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +110,7 @@ impl Args {
         }
         let is_float = weights.get::<String>("type")?.is_some_and(|kind| kind.eq_ignore_ascii_case("float"));
         let bits = weights.get("num_bits")?.unwrap_or(8);
-        if !(is_float && bits == 8) {
+        if !(if is_float { bits == 8 || bits == 4 } else { ints::BITS.contains(&bits) }) {
             return Err(weights.refusal("num_bits", "is not read for such a type"));
         }
         let symmetric = weights.get("symmetric")?.unwrap_or(true);
@@ -154,52 +164,133 @@ impl CompressedTensors {
         Ok(Self { groups: all })
     }
 
-    /// The blocks of a matrix, by the one group that fits its tensors.
-    fn blocks(
+    /// What the one group that fits a module's tensors says, and the blocks of its matrix.
+    fn group_of(
         &self,
         module: &Module<'_>,
         matrix: [usize; 2],
         fits: impl Fn(&Args) -> bool,
-    ) -> Result<Blocks, WeightsError> {
+    ) -> Result<(Args, Blocks), WeightsError> {
         let scale = module.tensor("weight_scale")?;
-        let mut found = None;
+        let mut found: Vec<(Args, Blocks)> = Vec::new();
         for args in self.groups.iter().filter(|args| fits(args)) {
             let blocks = args.strategy.blocks(matrix);
-            if blocks.fit(scale.shape) && found.is_none_or(|found| found == blocks) {
-                found = Some(blocks);
-            } else if blocks.fit(scale.shape) {
-                return Err(module.refusal("several groups of `config_groups` fit it"));
+            let same = |(other, of): &(Args, Blocks)| {
+                (other.bits, other.symmetric, *of) == (args.bits, args.symmetric, blocks)
+            };
+            if blocks.fit(scale.shape) && !found.iter().any(same) {
+                found.push((*args, blocks));
             }
         }
-        found.ok_or_else(|| {
-            module.refusal(&format!(
+        match found[..] {
+            [one] => Ok(one),
+            [] => Err(module.refusal(&format!(
                 "no group of `config_groups` fits a matrix of {matrix:?} with scales of {:?}",
                 scale.shape
-            ))
-        })
+            ))),
+            _ => Err(module.refusal("several groups of `config_groups` fit it")),
+        }
+    }
+}
+
+/// How a weight is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `weight` in E4M3.
+    Fp8,
+    /// `weight` in integers of a byte.
+    Int,
+    /// `weight_packed` in words of integers.
+    PackedInt,
+    /// `weight_packed` in bytes of two floats.
+    Fp4,
+}
+
+impl Kind {
+    /// That of a module, if its weight is quantised.
+    fn of(module: &Module<'_>) -> Option<Self> {
+        let dtype = |leaf| module.find(leaf).map(|raw| raw.dtype);
+        match (dtype("weight_packed"), dtype("weight")) {
+            (Some(Dtype::I32), _) => Some(Self::PackedInt),
+            (Some(Dtype::U8), _) => Some(Self::Fp4),
+            (None, Some(Dtype::F8_E4M3)) => Some(Self::Fp8),
+            (None, Some(Dtype::I8)) => Some(Self::Int),
+            _ => None,
+        }
+    }
+
+    /// The last part of the name of its numbers.
+    fn leaf(self) -> &'static str {
+        match self {
+            Self::Fp8 | Self::Int => "weight",
+            Self::PackedInt | Self::Fp4 => "weight_packed",
+        }
+    }
+
+    /// Whether a tensor belongs to the numbers.
+    fn owns(self, leaf: &str) -> bool {
+        let integers = ["weight_shape", "weight_zero_point", "weight_g_idx"];
+        leaf == "weight_scale"
+            || match self {
+                Self::Fp8 => false,
+                Self::Int => leaf == "weight_zero_point",
+                Self::PackedInt => integers.contains(&leaf),
+                Self::Fp4 => leaf == "weight_global_scale",
+            }
+    }
+}
+
+impl CompressedTensors {
+    /// Rows and columns of a module's matrix.
+    fn matrix(&self, module: &Module<'_>, kind: Kind) -> Result<[usize; 2], WeightsError> {
+        match kind {
+            Kind::Fp8 | Kind::Int => module.matrix("weight"),
+            Kind::Fp4 => nvfp4::matrix(module, "weight_packed"),
+            Kind::PackedInt => ints::packed_matrix(module, |[_, columns], words| {
+                self.groups.iter().any(|args| !args.is_float && ints::fills(*columns, args.bits, words))
+            }),
+        }
     }
 }
 
 impl Format for CompressedTensors {
     fn role(&self, module: &Module<'_>, leaf: &str) -> Result<Role, WeightsError> {
-        let is_packed = || module.find("weight").is_some_and(|weight| weight.dtype == Dtype::F8_E4M3);
-        match leaf {
-            "weight" if is_packed() => {
+        let kind = Kind::of(module);
+        match kind {
+            Some(kind) if kind.leaf() == leaf => {
                 module.tensor("weight_scale")?;
-                Ok(Role::Packed { name: module.named("weight"), shape: module.matrix("weight")?.to_vec() })
+                Ok(Role::Packed { name: module.named("weight"), shape: self.matrix(module, kind)?.to_vec() })
             }
-            "weight_scale" if is_packed() => Ok(Role::Companion),
-            leaf if OF_ACTIVATIONS.contains(&leaf) => Ok(Role::Companion),
+            Some(kind) if kind.owns(leaf) => Ok(Role::Companion),
+            _ if OF_ACTIVATIONS.contains(&leaf) => Ok(Role::Companion),
             _ => Ok(Role::Stored),
         }
     }
 
-    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Widened<'a>, WeightsError> {
-        let matrix = module.matrix("weight")?;
-        let blocks = self.blocks(module, matrix, |args| args.is_float && args.bits == 8)?;
-        let rounding = rounding(module)?;
-        let scales = Scales::read(module, "weight_scale", blocks)?;
-        Ok(fp8::rows(module.tensor("weight")?, matrix, scales, rounding))
+    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Widened<'a>, WeightsError> {
+        let missing = || WeightsError::Missing(vec![module.named(leaf)]);
+        let kind = Kind::of(module).ok_or_else(missing)?;
+        let matrix = self.matrix(module, kind)?;
+        let words = module.matrix(kind.leaf())?[1];
+        let (args, blocks) = self.group_of(module, matrix, |args| match kind {
+            Kind::Fp8 => args.is_float && args.bits == 8,
+            Kind::Fp4 => args.is_float && args.bits == 4,
+            Kind::Int => !args.is_float,
+            Kind::PackedInt => !args.is_float && ints::fills(matrix[1], args.bits, words),
+        })?;
+        let ints = |is_packed| {
+            let Args { bits, symmetric, .. } = args;
+            Ints { bits, is_packed, symmetric, rounding: rounding(module)? }.rows(module, blocks)
+        };
+        match kind {
+            Kind::Fp8 => {
+                let scales = Scales::read(module, "weight_scale", blocks)?;
+                Ok(fp8::rows(module.tensor("weight")?, matrix, scales, rounding(module)?))
+            }
+            Kind::Fp4 => nvfp4::rows(module, "weight_packed", Global::Divides("weight_global_scale"), Rounding::Bf16),
+            Kind::Int => ints(false),
+            Kind::PackedInt => ints(true),
+        }
     }
 }
 

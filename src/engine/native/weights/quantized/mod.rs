@@ -5,10 +5,17 @@
 //! rows of it one part after the other; the packed bytes are never in memory as a whole. Refuses to compute with packed
 //! numbers, and what a setting asks for that would have to be guessed.
 
+mod awq;
 mod compressed;
 mod fp8;
+mod gptq;
+mod groups;
+mod ints;
+mod modelopt;
 mod module;
+mod mxfp4;
 mod numbers;
+mod nvfp4;
 mod scales;
 mod section;
 
@@ -16,7 +23,10 @@ use std::{collections::BTreeMap, ops::Range, path::Path};
 
 use serde_json::{Map, Value};
 
-use self::{compressed::CompressedTensors, fp8::Fp8, module::Module, section::Section};
+use self::{
+    awq::Awq, compressed::CompressedTensors, fp8::Fp8, gptq::Gptq, modelopt::ModelOpt, module::Module, mxfp4::Mxfp4,
+    section::Section,
+};
 use super::{Rows, SafetensorsFiles, Weights, WeightsError, safetensors::RawTensor};
 use crate::files;
 
@@ -107,6 +117,10 @@ impl Quantization {
                 unheeded.extend(section.value("activation_scheme").map(|_| "activations"));
                 Box::new(Fp8::read(&section)?)
             }
+            "mxfp4" => Box::new(Mxfp4::read(&section)?),
+            "gptq" => Box::new(Gptq::read(&section)?),
+            "awq" => Box::new(Awq::read(&section)?),
+            "modelopt" => Box::new(ModelOpt::read(&section, &mut unheeded)?),
             "compressed-tensors" => Box::new(CompressedTensors::read(&section, &mut unheeded)?),
             _ => return Err(section.refusal("quant_method", "is not read; pass the model in bf16, f16 or f32")),
         };

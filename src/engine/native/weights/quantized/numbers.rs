@@ -37,6 +37,10 @@ pub(super) fn e8m0(byte: u8) -> f32 {
     }
 }
 
+/// The numbers that half a byte can be in E2M1, as the OCP Microscaling Formats (MX) specification defines it.
+pub(super) const E2M1: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+
 /// All numbers of a tensor of a module, in f32.
 pub(super) fn numbers_of(module: &Module<'_>, leaf: &str) -> Result<Vec<f32>, WeightsError> {
     let raw = module.tensor(leaf)?;
@@ -50,6 +54,16 @@ pub(super) fn numbers_of(module: &Module<'_>, leaf: &str) -> Result<Vec<f32>, We
         Dtype::F8_E8M0 => bytes.iter().map(|byte| e8m0(*byte)).collect(),
         other => return Err(module.refusal(&format!("{leaf} is of type {other:?}"))),
     })
+}
+
+/// All 32-bit words of a tensor of a module.
+pub(super) fn words_of(module: &Module<'_>, leaf: &str) -> Result<Vec<u32>, WeightsError> {
+    let raw = module.tensor(leaf)?;
+    if raw.dtype != Dtype::I32 {
+        return Err(module.refusal(&format!("{leaf} is of type {:?}, not I32", raw.dtype)));
+    }
+    let bytes = raw.read(0..raw.length)?;
+    Ok(bytes.as_chunks::<4>().0.iter().map(|four| u32::from_le_bytes(*four)).collect())
 }
 
 #[cfg(test)]

@@ -84,6 +84,11 @@ impl Scales {
         Ok(Self { numbers: numbers_of(module, leaf)?, blocks })
     }
 
+    /// Those that somebody computed: one for each block, row by row.
+    pub(super) fn of(numbers: Vec<f32>, blocks: Blocks) -> Self {
+        Self { numbers, blocks }
+    }
+
     /// The columns of a block.
     pub(super) fn width(&self) -> usize {
         self.blocks.block[1]

@@ -23,7 +23,7 @@ fn cases() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap());
     let mut cases: Vec<_> = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path())).collect();
     cases.sort();
-    assert!(cases.len() >= 6, "{cases:?}");
+    assert!(cases.len() >= 20, "{cases:?}");
     cases
 }
 
@@ -39,6 +39,16 @@ fn widened(directory: &Path) -> SafetensorsFiles {
 /// The bits of numbers, those of any NaN the same.
 fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|number| if number.is_nan() { u32::MAX } else { number.to_bits() }).collect()
+}
+
+/// Compares numbers to the bit.
+fn assert_same(found: &[f32], expected: &[f32], what: &str) {
+    let (found, expected) = (bits(found), bits(expected));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let differing = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+    if let Some(place) = differing {
+        panic!("{what}: number {place} is {:#x}, not {:#x}", found[place], expected[place]);
+    }
 }
 
 fn all_of(weights: &dyn Weights, name: &str) -> Vec<f32> {
@@ -57,18 +67,18 @@ fn numbers_are_those_of_the_references_to_the_bit() {
         for (name, _) in expected.tensors() {
             let wide = all_of(&expected, name);
             let rows = weights.rows(name).unwrap();
-            assert_eq!(bits(&all_of(&*weights, name)), bits(&wide), "{case}: {name}");
+            assert_same(&all_of(&*weights, name), &wide, &format!("{case}: {name}"));
             let (mut parts, mut rounded) = (Vec::new(), Vec::new());
             for row in (0..rows.rows()).rev() {
                 let first = parts.len();
                 rows.read(row..row + 1, &mut parts).unwrap();
                 let expected = &wide[row * rows.columns()..][..rows.columns()];
-                assert_eq!(bits(&parts[first..]), bits(expected), "{case}: {name}, row {row}");
+                assert_same(&parts[first..], expected, &format!("{case}: {name}, row {row}"));
             }
             rows.read_bf16(0..rows.rows(), &mut rounded).unwrap();
             let rounded: Vec<f32> = rounded.into_iter().map(bf16::to_f32).collect();
             let wide: Vec<f32> = wide.into_iter().map(|number| bf16::from_f32(number).to_f32()).collect();
-            assert_eq!(bits(&rounded), bits(&wide), "{case}: {name} in bf16");
+            assert_same(&rounded, &wide, &format!("{case}: {name} in bf16"));
         }
     }
 }
@@ -97,7 +107,7 @@ fn models_compute_what_their_widened_checkpoints_compute_to_the_bit() {
         }
         compared += 1;
     }
-    assert!(compared >= 5, "{compared} models");
+    assert!(compared >= 16, "{compared} models");
 }
 
 fn refusal(config: &Value) -> String {
@@ -130,6 +140,26 @@ fn what_cannot_be_honoured_is_refused_by_its_name_and_value() {
             json!({"quant_method": "compressed-tensors", "transform_config": {"config_groups": {"a": 1}}}),
             "has `transform_config` {\"config_groups\":{\"a\":1}}",
         ),
+        (json!({"quant_method": "gptq", "bits": 3}), "has `bits` 3, which is not supported; 2, 4 and 8 are"),
+        (json!({"quant_method": "gptq"}), "lacks `bits`"),
+        (
+            json!({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*up.*": {}}}),
+            "has `dynamic` {\"-:.*up.*\":{}}, which is not understood",
+        ),
+        (
+            json!({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}),
+            "has `checkpoint_format` \"marlin\"",
+        ),
+        (json!({"quant_method": "gptq", "bits": 4, "group_size": 0}), "has `group_size` 0"),
+        (json!({"quant_method": "awq", "version": "gemv"}), "has `version` \"gemv\", which is not supported; gemm is"),
+        (json!({"quant_method": "awq", "zero_point": false}), "has `zero_point` false"),
+        (json!({"quant_method": "modelopt"}), "lacks `quant_algo`"),
+        (json!({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}), "has `quant_algo` \"W4A8_AWQ\""),
+        (
+            json!({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4", "group_size": 32}}),
+            "has `quantization.group_size` 32",
+        ),
+        (json!({"quant_method": "mxfp4", "group_size": 16}), "has `group_size` 16, which is not understood"),
         (
             json!({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 7}}}}),
             "has `config_groups.group_0.weights.num_bits` 7",
@@ -139,4 +169,95 @@ fn what_cannot_be_honoured_is_refused_by_its_name_and_value() {
         assert!(found.starts_with(expected), "{found}");
     }
     assert!(Quantization::read(&Map::new()).unwrap().is_none());
+}
+
+/// A fixed stream of numbers.
+fn random(state: &mut u64, below: usize) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    usize::try_from(*state % below.max(1) as u64).unwrap()
+}
+
+/// Opens a directory and reads all of it, whether or not a model has such tensors; why not.
+fn read_all(directory: &Path) -> Result<(), String> {
+    let config: Map<String, Value> =
+        serde_json::from_slice(&fs::read(directory.join("config.json")).unwrap()).map_err(|error| error.to_string())?;
+    let weights = open_directory(directory, &config).map_err(|error| error.to_string())?;
+    for (name, shape) in weights.tensors() {
+        let rows = weights.rows(name).map_err(|error| error.to_string())?;
+        assert_eq!((rows.rows(), rows.columns()), crate::engine::native::weights::as_rows(shape), "{name}");
+        let mut numbers = Vec::new();
+        for row in 0..rows.rows().min(100) {
+            rows.read(row..row + 1, &mut numbers).map_err(|error| error.to_string())?;
+        }
+        assert_eq!(numbers.len(), rows.rows().min(100) * rows.columns(), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn damaged_checkpoints_are_read_or_refused() {
+    const NUMBERS: [&str; 8] = ["0", "-1", "1", "7", "33", "4294967296", "18446744073709551615", "null"];
+    let directory = tempfile::tempdir().unwrap();
+    let (mut read, mut refused, mut state) = (0, 0, 0x9e37_79b9_7f4a_7c15);
+    for (_, case) in cases() {
+        for number in 0..24 {
+            for name in ["config.json", "model.safetensors"] {
+                let mut file = fs::read(case.join(name)).unwrap();
+                let is_damaged = (name == "config.json") == (number % 3 == 0);
+                let header = file.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
+                let end = usize::try_from(header).map_or(file.len(), |header| file.len().min(header));
+                let at = random(&mut state, end);
+                if is_damaged && number % 2 == 0 {
+                    // Another number, within a header of the same length.
+                    let digits = file[at..].iter().position(u8::is_ascii_digit).map(|start| at + start);
+                    let digits = digits.map(|start| {
+                        start..start + file[start..].iter().take_while(|byte| byte.is_ascii_digit()).count()
+                    });
+                    if let Some(digits) = digits {
+                        let by = NUMBERS[random(&mut state, NUMBERS.len())];
+                        let longer = by.len().cast_signed() - digits.len().cast_signed();
+                        file.splice(digits, by.bytes());
+                        if name == "model.safetensors" {
+                            let header = header.wrapping_add_signed(i64::try_from(longer).unwrap());
+                            file[..8].copy_from_slice(&header.to_le_bytes());
+                        }
+                    }
+                } else if is_damaged {
+                    file[at] ^= 1 << random(&mut state, 8);
+                }
+                fs::write(directory.path().join(name), file).unwrap();
+            }
+            match read_all(directory.path()) {
+                Ok(()) => read += 1,
+                Err(reason) => {
+                    assert!(!reason.is_empty());
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(read > 40 && refused > 100, "{read} were read, {refused} refused");
+}
+
+#[test]
+fn weights_that_are_brought_are_widened_by_the_config_beside_them_alone() {
+    let directory = golden().join("fp8_blocks");
+    let name = "model.layers.0.mlp.up_proj.weight";
+    for path in [directory.clone(), directory.join("model.safetensors")] {
+        let brought = open_any(&path).unwrap();
+        assert_same(&all_of(&*brought, name), &all_of(&widened(&directory), name), name);
+    }
+    let alone = tempfile::tempdir().unwrap();
+    let copied = alone.path().join("model.safetensors");
+    fs::copy(directory.join("model.safetensors"), &copied).unwrap();
+    for path in [alone.path(), &copied] {
+        let names: Vec<String> = open_any(path).unwrap().tensors().iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert!(names.iter().any(|name| name.ends_with(".weight_scale_inv")), "{names:?}");
+    }
+    let config = json!({"quantization_config": {"quant_method": "gguf"}});
+    fs::write(alone.path().join("config.json"), config.to_string()).unwrap();
+    let refusal = open_any(alone.path()).err().unwrap().to_string();
+    assert!(refusal.starts_with("config.json: `quantization_config` has `quant_method` \"gguf\", which"), "{refusal}");
 }
