@@ -19,10 +19,12 @@ pub(super) fn check(asked: Option<&str>, files: &ModelFiles) -> anyhow::Result<(
     let Some(asked) = asked else { return Ok(()) };
     let own = match &files.source {
         ModelSource::Gguf { .. } => Some("gguf"),
-        ModelSource::Directory { .. } => {
+        ModelSource::Directory { path } => {
             let config = &files.config.raw;
             let settings = ["quantization_config", "compression_config"].iter().find_map(|key| config.get(*key));
-            settings.and_then(|settings| settings.get("quant_method")).and_then(Value::as_str)
+            let method = settings.and_then(|settings| settings.get("quant_method")).and_then(Value::as_str);
+            // What modelopt used to write instead.
+            method.or_else(|| path.join("hf_quant_config.json").exists().then_some("modelopt"))
         }
     };
     let lower = asked.to_lowercase();

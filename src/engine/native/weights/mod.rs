@@ -36,7 +36,7 @@ pub(crate) enum WeightsError {
         source: std::io::Error,
     },
     /// A file is not what its name says.
-    #[error("{} is not a usable safetensors file: {reason}", path.display())]
+    #[error("{} is not a usable {}: {reason}", path.display(), kind(path))]
     Format {
         /// The file.
         path: PathBuf,
@@ -110,6 +110,11 @@ pub(crate) enum WeightsError {
     /// The weights do not fit into the device's memory.
     #[error("the device has no room for the model's weights")]
     NoRoom,
+}
+
+/// What a file is to be, by its name.
+fn kind(path: &std::path::Path) -> &'static str {
+    if path.ends_with("hf_quant_config.json") { "description of weights" } else { "safetensors file" }
 }
 
 /// The first few names, and how many there are.

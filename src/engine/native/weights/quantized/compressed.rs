@@ -142,7 +142,8 @@ impl CompressedTensors {
             "ignore",
         ])?;
         config.is_one_of("format", &FORMATS)?;
-        config.is_one_of("quantization_status", &["compressed"])?;
+        // Older releases wrote "frozen" of compressed weights too; scales beside others are tensors that no model has.
+        config.is_one_of("quantization_status", &["compressed", "frozen"])?;
         if let Some(sparsity) = config.section("sparsity_config")? {
             sparsity.is_one_of("format", &["dense"])?;
         }

@@ -88,7 +88,7 @@ impl Format for Fp8 {
                 Ok(Role::Packed { name: module.named("weight"), shape: module.matrix("weight")?.to_vec() })
             }
             leaf if SCALES.contains(&leaf) && is_packed() && leaf == scales_of(module) => Ok(Role::Companion),
-            "input_scale" | "activation_scale" => Ok(Role::Companion),
+            "input_scale" | "activation_scale" | "kv_scale" | "k_scale" | "v_scale" => Ok(Role::Companion),
             _ => Ok(Role::Stored),
         }
     }

@@ -32,6 +32,8 @@ use crate::files;
 
 /// No config.json is longer.
 const MOST_CONFIG_BYTES: u64 = 64 << 20;
+/// Where modelopt says how weights are quantised, if config.json does not.
+const OF_MODELOPT: &str = "hf_quant_config.json";
 
 /// A format of quantised weights, with the settings of a checkpoint.
 trait Format: Send + Sync {
@@ -114,7 +116,7 @@ impl Quantization {
         let mut unheeded = Vec::new();
         let format: Box<dyn Format> = match method.as_str() {
             "fp8" => {
-                unheeded.extend(section.value("activation_scheme").map(|_| "activations"));
+                unheeded.push("activations");
                 Box::new(Fp8::read(&section)?)
             }
             "mxfp4" => Box::new(Mxfp4::read(&section)?),
@@ -130,27 +132,48 @@ impl Quantization {
 
 /// A directory as it is loaded: widened, where its config.json says that it is quantised.
 pub(crate) fn open_directory(directory: &Path, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
-    widened(SafetensorsFiles::open(directory)?, config)
+    widened(SafetensorsFiles::open(directory)?, directory, config)
 }
 
 /// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
 /// beside them says that they are quantised.
 pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
-    let beside = if path.is_file() { path.with_file_name("config.json") } else { path.join("config.json") };
+    let directory = if path.is_file() { path.parent().unwrap_or(path) } else { path };
     let files = SafetensorsFiles::open_any(path)?;
-    if !beside.exists() {
-        return Ok(Box::new(files));
-    }
-    let error = |source| WeightsError::Read { path: beside.clone(), source };
-    let text = files::read_text(&beside, MOST_CONFIG_BYTES).map_err(error)?;
-    let config = serde_json::from_str(&text).map_err(|fault| error(fault.into()))?;
-    widened(files, &config)
+    let config = object_in(directory, "config.json")?;
+    widened(files, directory, &config.unwrap_or_default())
 }
 
-fn widened(files: SafetensorsFiles, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
-    let Some(quantization) = Quantization::read(config).map_err(WeightsError::Quantization)? else {
-        return Ok(Box::new(files));
-    };
+/// A file of a directory that is a JSON object, if there is one.
+fn object_in(directory: &Path, name: &str) -> Result<Option<Map<String, Value>>, WeightsError> {
+    let path = directory.join(name);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let error = |source| WeightsError::Read { path: path.clone(), source };
+    let text = files::read_text(&path, MOST_CONFIG_BYTES).map_err(error)?;
+    serde_json::from_str(&text).map(Some).map_err(|fault| error(fault.into()))
+}
+
+/// How a directory is quantised: what config.json says, else the file of modelopt.
+fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Quantization>, WeightsError> {
+    let described = Quantization::read(config).map_err(WeightsError::Quantization)?;
+    if described.is_some() {
+        return Ok(described);
+    }
+    let Some(mut settings) = object_in(directory, OF_MODELOPT)? else { return Ok(None) };
+    settings.insert("quant_method".to_owned(), "modelopt".into());
+    let config = Map::from_iter([("quantization_config".to_owned(), settings.into())]);
+    let refused = |reason| WeightsError::Format { path: directory.join(OF_MODELOPT), reason };
+    Quantization::read(&config).map_err(|reason| refused(format!("it {reason}")))
+}
+
+fn widened(
+    files: SafetensorsFiles,
+    directory: &Path,
+    config: &Map<String, Value>,
+) -> Result<Box<dyn Weights>, WeightsError> {
+    let Some(quantization) = described(directory, config)? else { return Ok(Box::new(files)) };
     let Quantization { method, unheeded, format } = quantization;
     let weights = QuantizedFiles::new(files, format)?;
     tracing::info!("the checkpoint is quantised ({method}): its weights are widened as they are loaded");

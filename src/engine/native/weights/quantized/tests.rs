@@ -256,6 +256,21 @@ fn weights_that_are_brought_are_widened_by_the_config_beside_them_alone() {
         let names: Vec<String> = open_any(path).unwrap().tensors().iter().map(|(name, _)| (*name).to_owned()).collect();
         assert!(names.iter().any(|name| name.ends_with(".weight_scale_inv")), "{names:?}");
     }
+    let described = golden().join("modelopt_nvfp4");
+    fs::copy(described.join("model.safetensors"), &copied).unwrap();
+    let config = json!({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16}});
+    fs::write(alone.path().join(OF_MODELOPT), config.to_string()).unwrap();
+    let brought = open_any(alone.path()).unwrap();
+    assert_same(&all_of(&*brought, name), &all_of(&widened(&described), name), name);
+    fs::write(alone.path().join(OF_MODELOPT), json!({"quantization": {"quant_algo": "INT4"}}).to_string()).unwrap();
+    let refusal = open_any(alone.path()).err().unwrap().to_string();
+    assert!(
+        refusal.ends_with(
+            "usable description of weights: it has `quantization.quant_algo` \"INT4\", which is not \
+                               supported; fp8 or nvfp4 is"
+        ),
+        "{refusal}"
+    );
     let config = json!({"quantization_config": {"quant_method": "gguf"}});
     fs::write(alone.path().join("config.json"), config.to_string()).unwrap();
     let refusal = open_any(alone.path()).err().unwrap().to_string();
