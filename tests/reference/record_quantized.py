@@ -349,6 +349,69 @@ def fp4():
     write("mxfp4", quantization, packed, widened, {})
 
 
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "max_position_embeddings": 256,
+    "model_type": "gpt_oss",
+    "num_attention_heads": 2,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 1,
+    "num_local_experts": 3,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "rope_type": "yarn",
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+    },
+    "rope_theta": 10000.0,
+    "sliding_window": 16,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 96,
+}
+
+
+def gpt_oss():
+    """A whole model with experts in MXFP4. Reference: convert_moe_packed_tensors of transformers."""
+    layer, attention = "model.layers.0.", "model.layers.0.self_attn."
+    experts = layer + "mlp.experts."
+    shapes = {
+        "lm_head.weight": (96, 32),
+        "model.embed_tokens.weight": (96, 32),
+        "model.norm.weight": (32,),
+        layer + "input_layernorm.weight": (32,),
+        layer + "post_attention_layernorm.weight": (32,),
+        layer + "mlp.router.weight": (3, 32),
+        layer + "mlp.router.bias": (3,),
+        experts + "gate_up_proj_bias": (3, 64),
+        experts + "down_proj_bias": (3, 32),
+        attention + "sinks": (2,),
+    }
+    for name, (out, into) in {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32)}.items():
+        shapes |= {f"{attention}{name}_proj.weight": (out, into), f"{attention}{name}_proj.bias": (out,)}
+    draw = record.Draw(17)
+    plain = {
+        name: torch.tensor(draw.uniform(shape, 0.2, 1.0 if "norm" in name else 0.0)).bfloat16()
+        for name, shape in shapes.items()
+    }
+    packed, widened = dict(plain), dict(plain)
+    for name, outputs in {"gate_up_proj": 64, "down_proj": 32}.items():
+        blocks = torch.tensor(draw.ids(3 * outputs * 16, 256), dtype=torch.uint8).reshape(3, outputs, 1, 16)
+        scales = torch.tensor(draw.ids(3 * outputs, 4), dtype=torch.uint8).reshape(3, outputs, 1) + 121
+        packed |= {f"{experts}{name}_blocks": blocks, f"{experts}{name}_scales": scales}
+        widened[experts + name] = convert_moe_packed_tensors(blocks, scales)
+    quantization = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    write("gpt_oss", quantization, packed, widened, GPT_OSS)
+
+
 # --- GPTQ and AWQ ----------------------------------------------------------------------------------------------------
 
 
@@ -430,4 +493,5 @@ if __name__ == "__main__":
     compressed_fp8()
     compressed_ints()
     fp4()
+    gpt_oss()
     gptq_and_awq()
