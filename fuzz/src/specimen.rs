@@ -12,6 +12,8 @@ use tempfile::TempDir;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/");
 /// The weights of a model, and its config.json.
 const MODEL: &str = "tests/golden/native/llama";
+/// Those of a quantised one.
+const QUANTIZED: &str = "tests/golden/quantized/compressed_int4_zero_points";
 /// The tokenizer that goes with it.
 const TOKENIZER: &str = "tests/fixtures/tiny-model";
 
@@ -20,6 +22,7 @@ const TOKENIZER: &str = "tests/fixtures/tiny-model";
 pub(crate) enum Kind {
     Gguf,
     Safetensors,
+    Quantized,
     Index,
     Tokenizer,
     TokenizerConfig,
@@ -37,9 +40,10 @@ fn root() -> PathBuf {
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Gguf,
         Self::Safetensors,
+        Self::Quantized,
         Self::Index,
         Self::Tokenizer,
         Self::TokenizerConfig,
@@ -50,14 +54,14 @@ impl Kind {
 
     /// Whether the file is JSON.
     pub(crate) fn is_text(self) -> bool {
-        !matches!(self, Self::Gguf | Self::Safetensors | Self::Store)
+        !matches!(self, Self::Gguf | Self::Safetensors | Self::Quantized | Self::Store)
     }
 
     /// The file's name in a model directory.
     fn name(self) -> &'static str {
         match self {
             Self::Gguf => "model.gguf",
-            Self::Safetensors => "model.safetensors",
+            Self::Safetensors | Self::Quantized => "model.safetensors",
             Self::Index => "model.safetensors.index.json",
             Self::Tokenizer => "tokenizer.json",
             Self::TokenizerConfig => "tokenizer_config.json",
@@ -86,7 +90,7 @@ impl Specimen {
                 copy(TOKENIZER, name);
             }
             for name in ["config.json", "model.safetensors"] {
-                copy(MODEL, name);
+                copy(if kind == Kind::Quantized { QUANTIZED } else { MODEL }, name);
             }
         }
         if kind == Kind::Index {

@@ -97,6 +97,10 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub gguf_weights: GgufWeights,
 
+    /// How the checkpoint is quantised, such as `fp8` or `gptq`: what it says itself. tito quantises nothing.
+    #[arg(long, value_name = "METHOD")]
+    pub quantization: Option<String>,
+
     /// Base of the seeds of requests that bring none.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 #[cfg(feature = "mistralrs")]
 use super::mistralrs::load as load_mistralrs;
-use super::{compared, native, progress::Progress, script, wanted::Wanted};
+use super::{compared, native, progress::Progress, quantization, script, wanted::Wanted};
 use crate::{
     config::EngineKind,
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
@@ -21,6 +21,7 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
     let Wanted { args, device, files, max_model_len, .. } = wanted;
     // Whatever a thread that loads says when it panics is the reason of the one error that follows.
     let _silence = Silence::begin();
+    quantization::check(args.quantization.as_deref(), files)?;
     if args.script.is_some() && args.engine != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
     }

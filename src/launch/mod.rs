@@ -15,6 +15,7 @@ mod native;
 mod parsers;
 mod policy;
 mod progress;
+mod quantization;
 mod script;
 mod store;
 mod wanted;

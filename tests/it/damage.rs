@@ -83,6 +83,7 @@ fn damaged_gguf_files_are_loaded_or_refused_with_one_line() {
 #[test]
 fn damaged_weights_are_loaded_or_refused_with_one_line() {
     println!("{}", reads_all(Kind::Safetensors));
+    println!("{}", reads_all(Kind::Quantized));
     println!("{}", reads_all(Kind::Index));
 }
 

@@ -41,13 +41,13 @@ fn what_mistralrs_has_not_been_shown_to_compute_is_refused_before_weights_are_lo
     let quantised = json!({"quantization_config": {"quant_method": "awq"}});
     let quantised = refusal(&with(quantised), &["--engine", "mistralrs"]);
     assert!(quantised.contains("with `quantization_config` {\"quant_method\":\"awq\"}"), "{quantised}");
-    let unknown = refusal(&with(json!({"architectures": ["Olmo2ForCausalLM"]})), &[]);
+    let unknown = refusal(&with(json!({"architectures": ["BambaForCausalLM"]})), &[]);
     assert_eq!(
         unknown,
-        "error: the native engine does not know the architecture Olmo2ForCausalLM, and mistral.rs does not know the \
-         architecture Olmo2ForCausalLM; docs/models.md lists what is served"
+        "error: the native engine does not know the architecture BambaForCausalLM, and mistral.rs does not know the \
+         architecture BambaForCausalLM; docs/models.md lists what is served"
     );
-    let failing = refusal(&with(json!({"architectures": ["DeepseekV3ForCausalLM"]})), &[]);
+    let failing = refusal(&with(json!({"architectures": ["Qwen3NextForCausalLM"]})), &[]);
     assert!(failing.ends_with("--engine mistralrs --unproven-models serves this all the same"), "{failing}");
     let scripted = refusal(&llama, &["--engine", "scripted", "--unproven-models"]);
     assert_eq!(scripted, "error: --unproven-models is for --engine mistralrs");

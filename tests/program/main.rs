@@ -18,6 +18,8 @@ mod damaged;
 mod idle_clients;
 /// The binary; every other module starts here.
 mod program;
+/// Quantised checkpoints.
+mod quantized;
 #[path = "../../fuzz/src/specimen.rs"]
 mod specimen;
 /// Stores that cannot be used.

@@ -44,7 +44,7 @@ use self::{
     model::{ConfigError, Model, ModelShape},
     scheduler::{Bounds, Scheduler},
     status::Status,
-    weights::{GgufWeights, Rounded, SafetensorsFiles, Weights, WeightsError},
+    weights::{GgufWeights, Rounded, Weights, WeightsError},
 };
 use super::{
     Engine, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, SequenceRequest,
@@ -154,7 +154,7 @@ impl NativeEngine {
     /// Takes seconds and blocks: not for an async thread.
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
         let shape = ModelShape::read(&settings.config)?;
-        let weights = open(&settings.source)?;
+        let weights = open(settings)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
         let loading = Loading { settings, shape, weights: &*weights, pool, progress };
@@ -290,9 +290,9 @@ fn gone() -> EngineError {
     EngineError::Failed("the engine's thread is gone".to_owned())
 }
 
-fn open(source: &WeightsSource) -> Result<Box<dyn Weights>, LoadError> {
-    match source {
-        WeightsSource::Directory(path) => Ok(Box::new(SafetensorsFiles::open(path)?)),
+fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
+    match &settings.source {
+        WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
         WeightsSource::Gguf { path, keep_blocks } => {
             let file = GgufFile::open(path).map_err(WeightsError::from)?;
             let weights = GgufWeights::open(&file)?;

@@ -11,7 +11,7 @@ use crate::{
             backend::{Backend, NoRoom},
             model::Undo,
             scheduler::SequenceId,
-            weights::{Given, SafetensorsFiles, Shapes, Weights, WeightsError},
+            weights::{Given, Shapes, Weights, WeightsError, open_any},
         },
     },
     memory,
@@ -196,8 +196,8 @@ impl<B: Backend> Controlled for Executor<B> {
             return Err(NOT_STARTED);
         }
         let written = match weights {
-            NewWeights::Path(path) => match SafetensorsFiles::open_any(&path) {
-                Ok(files) => self.try_write(&files),
+            NewWeights::Path(path) => match open_any(&path) {
+                Ok(files) => self.try_write(&*files),
                 Err(error) => Err(refused(&error)),
             },
             NewWeights::Tensors(tensors) => match Given::new(tensors) {

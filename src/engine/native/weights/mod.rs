@@ -4,6 +4,7 @@
 
 mod gguf;
 mod given;
+mod quantized;
 mod rounded;
 mod safetensors;
 mod shapes;
@@ -14,7 +15,12 @@ use candle_core::quantized::GgmlDType;
 use half::bf16;
 
 pub(crate) use self::{
-    gguf::GgufWeights, given::Given, rounded::Rounded, safetensors::SafetensorsFiles, shapes::Shapes,
+    gguf::GgufWeights,
+    given::Given,
+    quantized::{Quantization, open_any, open_directory},
+    rounded::Rounded,
+    safetensors::SafetensorsFiles,
+    shapes::Shapes,
 };
 use crate::{engine::WeightDtype, gguf::GgufError};
 
@@ -30,7 +36,7 @@ pub(crate) enum WeightsError {
         source: std::io::Error,
     },
     /// A file is not what its name says.
-    #[error("{} is not a usable safetensors file: {reason}", path.display())]
+    #[error("{} is not a usable {}: {reason}", path.display(), kind(path))]
     Format {
         /// The file.
         path: PathBuf,
@@ -64,6 +70,17 @@ pub(crate) enum WeightsError {
         /// Its type.
         dtype: String,
     },
+    /// A packed tensor whose numbers cannot be told.
+    #[error("tensor {name} cannot be widened: {reason}")]
+    Packed {
+        /// The tensor.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Weights are quantised in a way that is not read.
+    #[error("config.json: `quantization_config` {0}")]
+    Quantization(String),
     /// A tensor has more or fewer bytes than its shape and type need.
     #[error("tensor {name} has {found} bytes, not {expected}")]
     Length {
@@ -93,6 +110,11 @@ pub(crate) enum WeightsError {
     /// The weights do not fit into the device's memory.
     #[error("the device has no room for the model's weights")]
     NoRoom,
+}
+
+/// What a file is to be, by its name.
+fn kind(path: &std::path::Path) -> &'static str {
+    if path.ends_with("hf_quant_config.json") { "description of weights" } else { "safetensors file" }
 }
 
 /// The first few names, and how many there are.

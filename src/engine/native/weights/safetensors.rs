@@ -23,6 +23,9 @@ const MOST_HEADER_BYTES: u64 = 100_000_000;
 /// No index is longer.
 const MOST_INDEX_BYTES: u64 = 64 << 20;
 
+/// Bytes of a tensor that are read at a time where all of them are looked at.
+const READ_BYTES: usize = 1 << 20;
+
 /// The tensors of a directory.
 #[derive(Debug)]
 pub(crate) struct SafetensorsFiles {
@@ -35,6 +38,8 @@ struct Entry {
     file: usize,
     /// Where its first byte is in the file.
     offset: u64,
+    /// How many bytes it has.
+    length: usize,
     dtype: Dtype,
     shape: Vec<usize>,
 }
@@ -92,6 +97,13 @@ impl SafetensorsFiles {
         Ok(files)
     }
 
+    /// A tensor as its file has it.
+    pub(super) fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
+        let Entry { file, offset, length, dtype, shape } = self.tensors.get(name)?;
+        let (path, file) = &self.files[*file];
+        Some(RawTensor { path, file, offset: *offset, length: *length, dtype: *dtype, shape })
+    }
+
     fn add(&mut self, path: PathBuf) -> Result<(), WeightsError> {
         let file = files::open(&path).map_err(read_error(&path))?;
         let size = file.metadata().map_err(read_error(&path))?.len();
@@ -121,6 +133,7 @@ impl SafetensorsFiles {
             let entry = Entry {
                 file: self.files.len(),
                 offset: data + start as u64,
+                length: info.data_offsets.1 - start,
                 dtype: info.dtype,
                 shape: info.shape.clone(),
             };
@@ -133,6 +146,40 @@ impl SafetensorsFiles {
         }
         self.files.push((path, file));
         Ok(())
+    }
+}
+
+/// A tensor as its file has it, of whatever type.
+#[derive(Clone, Copy)]
+pub(super) struct RawTensor<'a> {
+    path: &'a Path,
+    file: &'a File,
+    offset: u64,
+    /// How many bytes it has: as many as its shape and its type need.
+    pub(super) length: usize,
+    /// The type of its numbers.
+    pub(super) dtype: Dtype,
+    /// Its shape.
+    pub(super) shape: &'a [usize],
+}
+
+impl RawTensor<'_> {
+    /// Reads some of its bytes.
+    pub(super) fn read(&self, bytes: Range<usize>) -> Result<Vec<u8>, WeightsError> {
+        let mut buffer = zeros(bytes.len())?;
+        let offset = self.offset + bytes.start as u64;
+        self.file.read_exact_at(&mut buffer, offset).map_err(read_error(self.path))?;
+        Ok(buffer)
+    }
+
+    /// Whether all of its bytes are zero.
+    pub(super) fn is_zero(&self) -> Result<bool, WeightsError> {
+        for start in (0..self.length).step_by(READ_BYTES) {
+            if self.read(start..self.length.min(start + READ_BYTES))?.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

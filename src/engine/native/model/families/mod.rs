@@ -28,6 +28,7 @@ use super::{
     settings::{ConfigError, Settings},
     shape::ModelShape,
 };
+use crate::engine::native::weights::Quantization;
 
 /// Makes a shape of config.json.
 type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
@@ -86,12 +87,7 @@ impl ModelShape {
 /// Settings that some checkpoints have and that no family here computes.
 fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), ConfigError> {
     let given = |key: &str| config.get(key).filter(|value| !value.is_null());
-    if given("quantization_config").is_some() {
-        return Err(ConfigError::setting(
-            "quantization_config",
-            "is not supported; pass the model in bf16, f16 or f32",
-        ));
-    }
+    Quantization::read(config).map_err(|reason| ConfigError::setting("quantization_config", reason))?;
     if given("logit_scale").is_some_and(|factor| factor.as_f64() != Some(1.0)) {
         return Err(ConfigError::setting("logit_scale", "is not supported"));
     }

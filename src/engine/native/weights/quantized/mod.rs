@@ -1,0 +1,232 @@
+//! Directories of quantised weights, widened while they are read.
+//!
+//! Owns what `quantization_config` means, and each format: from packed bytes to the numbers that the format's own reference
+//! makes of them. Whoever reads sees an ordinary checkpoint, its tensors under their plain names (`X.weight`), and gets
+//! rows of it one part after the other; the packed bytes are never in memory as a whole. Refuses to compute with packed
+//! numbers, and what a setting asks for that would have to be guessed.
+
+mod awq;
+mod compressed;
+mod fp8;
+mod gptq;
+mod groups;
+mod ints;
+mod modelopt;
+mod module;
+mod mxfp4;
+mod numbers;
+mod nvfp4;
+mod scales;
+mod section;
+
+use std::{collections::BTreeMap, ops::Range, path::Path};
+
+use serde_json::{Map, Value};
+
+use self::{
+    awq::Awq, compressed::CompressedTensors, fp8::Fp8, gptq::Gptq, modelopt::ModelOpt, module::Module, mxfp4::Mxfp4,
+    section::Section,
+};
+use super::{Rows, SafetensorsFiles, Weights, WeightsError, safetensors::RawTensor};
+use crate::files;
+
+/// No config.json is longer.
+const MOST_CONFIG_BYTES: u64 = 64 << 20;
+/// Where modelopt says how weights are quantised, if config.json does not.
+const OF_MODELOPT: &str = "hf_quant_config.json";
+
+/// A format of quantised weights, with the settings of a checkpoint.
+trait Format: Send + Sync {
+    /// What a tensor is, by the last part of its name.
+    fn role(&self, module: &Module<'_>, leaf: &str) -> Result<Role, WeightsError>;
+
+    /// The rows of a packed tensor, by the last part of its plain name.
+    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Widened<'a>, WeightsError>;
+}
+
+/// What a tensor of a quantised checkpoint is.
+enum Role {
+    /// A tensor as in any other checkpoint.
+    Stored,
+    /// The bytes of a packed one: its plain name, and the shape that it has once it is widened.
+    Packed { name: String, shape: Vec<usize> },
+    /// It belongs to a packed one, or is about activations, which are not quantised here.
+    Companion,
+}
+
+/// What makes numbers of a packed row.
+trait Unpack: Sync {
+    /// Appends the numbers of a row.
+    fn row(&self, row: usize, packed: &[u8], out: &mut Vec<f32>);
+}
+
+/// Rows that are packed.
+struct Widened<'a> {
+    /// The bytes, row by row; `None` where the format does not keep a row together, and they are in `unpack`.
+    packed: Option<RawTensor<'a>>,
+    rows: usize,
+    columns: usize,
+    /// The bytes of a row.
+    row_bytes: usize,
+    unpack: Box<dyn Unpack + 'a>,
+}
+
+impl Rows for Widened<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        out.try_reserve(rows.len().saturating_mul(self.columns)).map_err(|_| WeightsError::NoRoom)?;
+        let bytes = match &self.packed {
+            Some(packed) => packed.read(rows.start * self.row_bytes..rows.end * self.row_bytes)?,
+            None => Vec::new(),
+        };
+        for (place, row) in rows.enumerate() {
+            let packed = bytes.get(place * self.row_bytes..(place + 1) * self.row_bytes).unwrap_or_default();
+            self.unpack.row(row, packed, out);
+        }
+        Ok(())
+    }
+}
+
+/// How the weights of a checkpoint are quantised.
+pub(crate) struct Quantization {
+    method: String,
+    /// What is asked of activations, or of keys and values.
+    unheeded: Vec<&'static str>,
+    format: Box<dyn Format>,
+}
+
+impl Quantization {
+    /// Reads `quantization_config` of a config.json, if there is one; what it says that cannot be honoured is the error.
+    pub(crate) fn read(config: &Map<String, Value>) -> Result<Option<Self>, String> {
+        let given = ["quantization_config", "compression_config"].iter().find_map(|key| config.get(*key));
+        let settings = match given {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(settings)) => settings,
+            Some(_) => return Err("is not an object".to_owned()),
+        };
+        let section = Section::new(settings);
+        let method: String = section.require("quant_method")?;
+        let mut unheeded = Vec::new();
+        let format: Box<dyn Format> = match method.as_str() {
+            "fp8" => {
+                unheeded.push("activations");
+                Box::new(Fp8::read(&section)?)
+            }
+            "mxfp4" => Box::new(Mxfp4::read(&section)?),
+            "gptq" => Box::new(Gptq::read(&section)?),
+            "awq" => Box::new(Awq::read(&section)?),
+            "modelopt" => Box::new(ModelOpt::read(&section, &mut unheeded)?),
+            "compressed-tensors" => Box::new(CompressedTensors::read(&section, &mut unheeded)?),
+            _ => return Err(section.refusal("quant_method", "is not read; pass the model in bf16, f16 or f32")),
+        };
+        Ok(Some(Self { method, unheeded, format }))
+    }
+}
+
+/// A directory as it is loaded: widened, where its config.json says that it is quantised.
+pub(crate) fn open_directory(directory: &Path, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
+    widened(SafetensorsFiles::open(directory)?, directory, config)
+}
+
+/// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
+/// beside them says that they are quantised.
+pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
+    let directory = if path.is_file() { path.parent().unwrap_or(path) } else { path };
+    let files = SafetensorsFiles::open_any(path)?;
+    let config = object_in(directory, "config.json")?;
+    widened(files, directory, &config.unwrap_or_default())
+}
+
+/// A file of a directory that is a JSON object, if there is one.
+fn object_in(directory: &Path, name: &str) -> Result<Option<Map<String, Value>>, WeightsError> {
+    let path = directory.join(name);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let error = |source| WeightsError::Read { path: path.clone(), source };
+    let text = files::read_text(&path, MOST_CONFIG_BYTES).map_err(error)?;
+    serde_json::from_str(&text).map(Some).map_err(|fault| error(fault.into()))
+}
+
+/// How a directory is quantised: what config.json says, else the file of modelopt.
+fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Quantization>, WeightsError> {
+    let described = Quantization::read(config).map_err(WeightsError::Quantization)?;
+    if described.is_some() {
+        return Ok(described);
+    }
+    let Some(mut settings) = object_in(directory, OF_MODELOPT)? else { return Ok(None) };
+    settings.insert("quant_method".to_owned(), "modelopt".into());
+    let config = Map::from_iter([("quantization_config".to_owned(), settings.into())]);
+    let refused = |reason| WeightsError::Format { path: directory.join(OF_MODELOPT), reason };
+    Quantization::read(&config).map_err(|reason| refused(format!("it {reason}")))
+}
+
+fn widened(
+    files: SafetensorsFiles,
+    directory: &Path,
+    config: &Map<String, Value>,
+) -> Result<Box<dyn Weights>, WeightsError> {
+    let Some(quantization) = described(directory, config)? else { return Ok(Box::new(files)) };
+    let Quantization { method, unheeded, format } = quantization;
+    let weights = QuantizedFiles::new(files, format)?;
+    tracing::info!("the checkpoint is quantised ({method}): its weights are widened as they are loaded");
+    if !unheeded.is_empty() {
+        tracing::warn!(
+            "the checkpoint asks for quantised {} too; they stay in the type of the engine",
+            unheeded.join(", and for quantised ")
+        );
+    }
+    Ok(Box::new(weights))
+}
+
+/// A directory of quantised weights under their plain names.
+struct QuantizedFiles {
+    files: SafetensorsFiles,
+    format: Box<dyn Format>,
+    /// The shapes by name, and whether a tensor is packed.
+    tensors: BTreeMap<String, (Vec<usize>, bool)>,
+}
+
+impl QuantizedFiles {
+    fn new(files: SafetensorsFiles, format: Box<dyn Format>) -> Result<Self, WeightsError> {
+        let mut tensors = BTreeMap::new();
+        for (full, shape) in files.tensors() {
+            let (module, leaf) = full.rsplit_once('.').unwrap_or(("", full));
+            let (name, tensor) = match format.role(&Module::new(&files, module), leaf)? {
+                Role::Stored => (full.to_owned(), (shape.to_vec(), false)),
+                Role::Packed { name, shape } => (name, (shape, true)),
+                Role::Companion => continue,
+            };
+            if tensors.insert(name.clone(), tensor).is_some() {
+                return Err(WeightsError::Repeated(name));
+            }
+        }
+        Ok(Self { files, format, tensors })
+    }
+}
+
+impl Weights for QuantizedFiles {
+    fn tensors(&self) -> Vec<(&str, &[usize])> {
+        self.tensors.iter().map(|(name, (shape, _))| (name.as_str(), &shape[..])).collect()
+    }
+
+    fn rows(&self, name: &str) -> Result<Box<dyn Rows + '_>, WeightsError> {
+        let missing = || WeightsError::Missing(vec![name.to_owned()]);
+        let (name, (_, is_packed)) = self.tensors.get_key_value(name).ok_or_else(missing)?;
+        if !is_packed {
+            return self.files.rows(name);
+        }
+        let (module, leaf) = name.rsplit_once('.').unwrap_or(("", name));
+        Ok(Box::new(self.format.open(&Module::new(&self.files, module), leaf)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;
