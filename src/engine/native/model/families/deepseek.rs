@@ -21,6 +21,9 @@ use crate::engine::native::backend::CacheShape;
 /// The epsilon of norms of compressed vectors, whatever `rms_norm_eps` says.
 const EPSILON: f32 = 1e-6;
 
+/// No model has more heads, those of all layers counted: each has matrices of its own.
+const MOST_MATRICES: usize = 1 << 17;
+
 /// What differs between the families.
 #[derive(Debug, Clone, Copy)]
 struct Variant {
@@ -114,6 +117,9 @@ fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, C
     let rope = rope(settings, latent.rotated, common.rope)?;
     let scale = scale(settings, latent)?;
     let mut shape = decoder_with(settings, common, (heads, kept), vec![rope])?;
+    if heads * shape.layers.len() > MOST_MATRICES {
+        return Err(ConfigError::too_large("num_attention_heads", heads));
+    }
     let halves = variant.halves_too && settings.get("rope_interleave")? == Some(false);
     for layer in &mut shape.layers {
         let attention = &mut layer.attention;

@@ -110,6 +110,12 @@ fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
         let error = read("LlamaForCausalLM", &json!({key: value})).unwrap_err().to_string();
         assert_eq!(error, format!("config.json: `{key}` is {value}, more than any model has"));
     }
+    let many = json!({
+        "num_attention_heads": 65_536, "num_key_value_heads": 65_536, "num_hidden_layers": 4_000, "kv_lora_rank": 8,
+        "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+    });
+    let error = read("DeepseekV3ForCausalLM", &many).unwrap_err().to_string();
+    assert!(error.starts_with("config.json: `num_attention_heads` is 65536, more than"), "{error}");
     for (experts, layers) in [(1_u64 << 60, 4_u64), (1 << 16, 1 << 12)] {
         let sparse = json!({
             "num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "num_hidden_layers": layers,
