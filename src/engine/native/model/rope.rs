@@ -254,6 +254,20 @@ impl RopeConfig {
     }
 }
 
+/// The parameters of the rotary embeddings of windowed and of other layers, where config.json has them apart.
+pub(super) fn parameters_by_kind(settings: &Settings<'_>) -> Result<Option<[Map<String, Value>; 2]>, ConfigError> {
+    const KEY: &str = "rope_parameters";
+    let Some(all) = settings.get::<Map<String, Value>>(KEY)? else { return Ok(None) };
+    if !all.values().any(Value::is_object) {
+        return Ok(None);
+    }
+    let of = |kind: &str| match all.get(kind) {
+        Some(Value::Object(parameters)) => Ok(parameters.clone()),
+        _ => Err(ConfigError::setting(KEY, format!("has nothing for {kind}"))),
+    };
+    Ok(Some([of("sliding_attention")?, of("full_attention")?]))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

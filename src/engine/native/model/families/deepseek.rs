@@ -10,11 +10,9 @@ use super::{
         shape::{Groups, LatentShape, LayerRotation, MlpShape, ModelShape, RouterShape, SparseShape},
         tensor::LAYERS,
     },
-    decoder::{
-        Defaults, MOST, MOST_HEADS, MixtureKeys, SOFTMAX, activation, counted, decoder_with, mixture, only,
-        same_windows, shared_experts, sigmoid_router,
-    },
-    llama::mlp_biases,
+    decoder::{Defaults, MOST, MOST_HEADS, activation, decoder_with, mlp_biases, only},
+    mixtures::{MixtureKeys, SOFTMAX, counted, groups, routed, shared_experts, sigmoid_router},
+    windows::same_windows,
 };
 use crate::engine::native::backend::CacheShape;
 
@@ -172,13 +170,13 @@ fn experts(settings: &Settings<'_>, router: RouterShape, shared: usize) -> Resul
         per_token: "num_experts_per_tok",
         intermediate: "moe_intermediate_size",
     };
-    let mut sparse = mixture(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
     sparse.shared = shared_experts(settings, "n_shared_experts", shared, sparse.expert)?;
     Ok(sparse)
 }
 
 /// Groups that count as much as their best expert.
 fn groups_by_one(settings: &Settings<'_>, experts: usize, per_token: usize) -> Result<Option<Groups>, ConfigError> {
-    let groups = super::decoder::groups(settings, (1, 1), experts, per_token)?;
+    let groups = groups(settings, (1, 1), experts, per_token)?;
     Ok(groups.map(|groups| Groups { best: 1, ..groups }))
 }

@@ -9,10 +9,9 @@ use super::{
         shape::{MlpShape, ModelShape, RouterShape},
         tensor::LAYERS,
     },
-    decoder::{
-        Defaults, KeyHeads, MixtureKeys, NEIGHBOURS, SOFTMAX, activation, counted, decoder, mixture as mixture_of,
-        only, same_windows, shared_experts,
-    },
+    decoder::{Defaults, KeyHeads, NEIGHBOURS, activation, decoder, only},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed, shared_experts},
+    windows::same_windows,
 };
 
 fn defaults() -> Defaults {
@@ -36,7 +35,7 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     };
     let least: f32 = settings.get("moe_norm_min")?.unwrap_or(1e-12);
     let router = RouterShape { choice_bias: true, normalize: Some(least), ..SOFTMAX };
-    let mut sparse = mixture_of(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
     sparse.shared = shared_experts(settings, "moe_num_shared_experts", 2, sparse.expert)?;
     let layers = sparse_layers(settings, shape.layers.len())?;
     for layer in layers {

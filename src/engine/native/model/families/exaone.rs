@@ -5,7 +5,8 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{ModelShape, NormPlaces},
     },
-    decoder::{Defaults, NORMS_OF_HEADS, decoder, kinds, sliding, window, windows_of},
+    decoder::{Defaults, NORMS_OF_HEADS, decoder},
+    windows::{kinds, sliding, window, windows_of},
 };
 
 /// EXAONE 4: norms after both parts of a layer only; where some layers have a window, the others are not rotated.

@@ -5,14 +5,12 @@ use serde_json::{Map, Value};
 use super::{
     super::{
         names::Names,
-        rope::{RopeDefaults, of_parameters},
+        rope::{RopeDefaults, of_parameters, parameters_by_kind},
         settings::{ConfigError, Settings},
         shape::{LayerRotation, ModelShape, NormPlaces},
     },
-    decoder::{
-        Defaults, NORMS_OF_HEADS, attention_biases, decoder, decoder_with, heads, parameters_by_kind, same_windows,
-        sliding, windows_of,
-    },
+    decoder::{Defaults, NORMS_OF_HEADS, attention_biases, decoder, decoder_with, heads},
+    windows::{same_windows, sliding, windows_of},
 };
 
 /// The base of frequencies of Gemma 3's layers that have a window, and of those that have none.
@@ -107,7 +105,7 @@ fn one_more(shape: &mut ModelShape) {
 
 fn window(settings: &Settings<'_>) -> Result<Option<usize>, ConfigError> {
     let left_out = !settings.0.contains_key("sliding_window");
-    if left_out { Ok(Some(DEFAULT_WINDOW)) } else { super::decoder::window(settings) }
+    if left_out { Ok(Some(DEFAULT_WINDOW)) } else { super::windows::window(settings) }
 }
 
 /// A cap; `null` for none.

@@ -7,10 +7,9 @@ use super::{
         shape::{MlpShape, ModelShape, NormPlaces, SparseShape},
         tensor::LAYERS,
     },
-    decoder::{
-        self, Defaults, MixtureKeys, NEIGHBOURS, NORMS_OF_HEADS, SOFTMAX, activation, counted, decoder, same_windows,
-        shared_experts, sigmoid_router,
-    },
+    decoder::{Defaults, NEIGHBOURS, NORMS_OF_HEADS, activation, decoder},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed, shared_experts, sigmoid_router},
+    windows::same_windows,
 };
 
 /// GLM-4-9B as transformers has it: neighbours are rotated, in the first half of a head.
@@ -52,7 +51,7 @@ fn sparse(settings: &Settings<'_>) -> Result<SparseShape, ConfigError> {
         per_token: "num_experts_per_tok",
         intermediate: "moe_intermediate_size",
     };
-    let mut sparse = decoder::mixture(settings, keys, SOFTMAX, gate)?;
+    let mut sparse = routed(settings, keys, SOFTMAX, gate)?;
     sparse.router = sigmoid_router(settings, &sparse, (1, 1), 1.0)?;
     sparse.shared = shared_experts(settings, "n_shared_experts", 1, sparse.expert)?;
     Ok(sparse)

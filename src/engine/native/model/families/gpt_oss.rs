@@ -9,10 +9,9 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{MlpShape, ModelShape, RouterShape},
     },
-    decoder::{
-        Defaults, MixtureKeys, SOFTMAX, attention_biases, counted, decoder_with, heads, mixture, only, sliding, window,
-        windows_of,
-    },
+    decoder::{Defaults, attention_biases, decoder_with, heads, only},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::{sliding, window, windows_of},
 };
 use crate::engine::native::backend::Gate;
 
@@ -38,7 +37,7 @@ pub(super) fn gpt_oss(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     if !(limit > 0.0 && limit.is_finite()) {
         return Err(ConfigError::setting("swiglu_limit", "is not over 0"));
     }
-    let mut mixture = mixture(settings, MIXTURE, RouterShape { bias: true, ..SOFTMAX }, Gate::Clamped { limit })?;
+    let mut mixture = routed(settings, MIXTURE, RouterShape { bias: true, ..SOFTMAX }, Gate::Clamped { limit })?;
     mixture.expert.bias = true;
     for layer in &mut shape.layers {
         layer.attention.sinks = true;

@@ -6,11 +6,9 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{DenseShape, MlpShape, ModelShape, SharedShape},
     },
-    decoder::{
-        Defaults, KeyHeads, MOST, MixtureKeys, SOFTMAX, activation, attention_biases, counted, decoder,
-        mixture as mixture_of, same_windows,
-    },
-    llama::mlp_biases,
+    decoder::{Defaults, KeyHeads, MOST, activation, attention_biases, decoder, mlp_biases},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::same_windows,
 };
 
 const MIXTURE: MixtureKeys = MixtureKeys {
@@ -65,7 +63,7 @@ pub(super) fn shared_mixture(settings: &Settings<'_>) -> Result<ModelShape, Conf
 
 fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>) -> Result<ModelShape, ConfigError> {
     let mut shape = scaled(settings)?;
-    let mut sparse = mixture_of(settings, MIXTURE, SOFTMAX, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, MIXTURE, SOFTMAX, activation(settings, "hidden_act")?)?;
     sparse.shared = shared;
     for layer in &mut shape.layers {
         layer.mlp = MlpShape::Sparse(sparse.clone());

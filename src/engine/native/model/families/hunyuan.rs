@@ -9,10 +9,9 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{HeadNorms, MlpShape, ModelShape, SharedShape},
     },
-    decoder::{
-        Defaults, KeyHeads, MixtureKeys, SOFTMAX, activation, attention_biases, counted, decoder_with, heads,
-        mixture as mixture_of, only, same_windows,
-    },
+    decoder::{Defaults, KeyHeads, activation, attention_biases, decoder_with, heads, only},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::same_windows,
 };
 
 /// The base of frequencies where config.json leaves it out.
@@ -47,7 +46,7 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         per_token: "moe_topk",
         intermediate: "intermediate_size",
     };
-    let mut sparse = mixture_of(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
     sparse.shared = Some(SharedShape { dense: sparse.expert, gated: false });
     for layer in &mut shape.layers {
         layer.mlp = MlpShape::Sparse(sparse.clone());

@@ -3,9 +3,10 @@
 use super::{
     super::{
         settings::{ConfigError, Settings},
-        shape::{MlpShape, ModelShape},
+        shape::ModelShape,
     },
-    decoder::{Defaults, KeyHeads, attention_biases, decoder, same_windows},
+    decoder::{Defaults, KeyHeads, attention_biases, decoder, mlp_biases},
+    windows::same_windows,
 };
 
 /// Llama 2 and 3, and everything that was made to look like them.
@@ -31,15 +32,4 @@ pub(super) fn seed_oss(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     mlp_biases(settings, &mut shape)?;
     same_windows(settings, None, &mut shape)?;
     Ok(shape)
-}
-
-/// Biases in the feed-forward parts, as `mlp_bias` says.
-pub(super) fn mlp_biases(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
-    let bias = settings.get("mlp_bias")?.unwrap_or(false);
-    for layer in &mut shape.layers {
-        if let MlpShape::Dense(dense) = &mut layer.mlp {
-            dense.bias = bias;
-        }
-    }
-    Ok(())
 }

@@ -10,11 +10,10 @@ use super::{
         shape::{MlpShape, ModelShape, RouterShape, Scores},
         tensor::LAYERS,
     },
-    decoder::{
-        Defaults, MixtureKeys, NORMS_OF_ALL, SOFTMAX, activation, counted, decoder_with, heads, mixture, only,
-        same_windows,
-    },
+    decoder::{Defaults, NORMS_OF_ALL, activation, decoder_with, heads, only},
     mistral::EXPERTS_OF_MIXTRAL,
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::same_windows,
 };
 
 /// MiniMax-M2 and 2.1.
@@ -40,7 +39,7 @@ pub(super) fn minimax_m2(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
         intermediate: "intermediate_size",
     };
     let router = RouterShape { scores: Scores::Sigmoid, choice_bias: true, ..SOFTMAX };
-    let mixture = mixture(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let mixture = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
     for layer in &mut shape.layers {
         layer.attention.head_norms = NORMS_OF_ALL;
         layer.mlp = MlpShape::Sparse(mixture.clone());

@@ -9,14 +9,10 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{LayerRotation, MlpShape, ModelShape},
     },
-    decoder::{
-        Defaults, MixtureKeys, SOFTMAX, activation, counted, decoder, decoder_with, heads, mixture, same_windows,
-        window,
-    },
+    decoder::{Defaults, activation, decoder, decoder_with, heads},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::{DEFAULT_WINDOW, same_windows, window},
 };
-
-/// The window of a model whose config.json has no `sliding_window` at all, as transformers has it.
-pub(super) const DEFAULT_WINDOW: usize = 4096;
 
 /// Mistral 7B, and everything that was made to look like it.
 pub(super) fn mistral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
@@ -42,7 +38,7 @@ pub(super) fn mixtral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         per_token: "num_experts_per_tok",
         intermediate: "intermediate_size",
     };
-    let mixture = mixture(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
+    let mixture = routed(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
     for layer in &mut shape.layers {
         layer.mlp = MlpShape::Sparse(mixture.clone());
     }

@@ -1,7 +1,7 @@
 //! The families that are known: what each makes of its config.json.
 //!
 //! A family is a file here, which describes its layers in the words of [`shape`](super::shape). Most are a
-//! [`Decoder`](decoder::Decoder) with some things changed. Every setting that changes the result is read or refused;
+//! [decoder](decoder::decoder) with some things changed. Every setting that changes the result is read or refused;
 //! none is skipped. What each family computes was read in transformers 5.23 (`modeling_*.py`), and is compared with it
 //! (`tests/reference`).
 
@@ -17,10 +17,12 @@ mod hunyuan;
 mod llama;
 mod minimax;
 mod mistral;
+mod mixtures;
 mod olmo;
 mod phi;
 mod qwen;
 mod smollm;
+mod windows;
 
 use serde_json::{Map, Value};
 

@@ -4,14 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        rope::{RopeConfig, RopeDefaults, of_parameters},
+        rope::{RopeConfig, RopeDefaults, of_parameters, parameters_by_kind},
         settings::{ConfigError, Settings},
         shape::{LayerRotation, MlpShape, ModelShape, NormPlaces, RouterShape},
     },
-    decoder::{
-        Defaults, KeyHeads, MixtureKeys, NORMS_OF_ALL, SOFTMAX, activation, attention_biases, counted, decoder,
-        decoder_with, heads, mixture, only, parameters_by_kind, same_windows, sliding, window, windows_of,
-    },
+    decoder::{Defaults, KeyHeads, NORMS_OF_ALL, activation, attention_biases, decoder, decoder_with, heads, only},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::{same_windows, sliding, window, windows_of},
 };
 
 /// The base of frequencies of OLMo 3 where config.json leaves it out.
@@ -58,7 +57,7 @@ pub(super) fn olmoe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     };
     let normalize = settings.get("norm_topk_prob")?.unwrap_or(false).then_some(0.0);
     let router = RouterShape { normalize, ..SOFTMAX };
-    let mixture = mixture(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let mixture = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
     for layer in &mut shape.layers {
         layer.attention.head_norms = NORMS_OF_ALL;
         layer.mlp = MlpShape::Sparse(mixture.clone());

@@ -9,7 +9,8 @@ use super::{
         settings::{ConfigError, Settings},
         shape::ModelShape,
     },
-    decoder::{Defaults, KeyHeads, decoder_with, heads, same_windows, window},
+    decoder::{Defaults, KeyHeads, decoder_with, heads},
+    windows::{same_windows, window},
 };
 
 /// Phi-3, Phi-3.5 and Phi-4: one matrix makes queries, keys and values, and one gates and ups.

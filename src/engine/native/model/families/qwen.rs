@@ -6,11 +6,9 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{DenseShape, MlpShape, ModelShape, RouterShape, SharedShape},
     },
-    decoder::{
-        Defaults, MOST, MixtureKeys, NORMS_OF_HEADS, SOFTMAX, activation, attention_biases, counted, decoder, kinds,
-        mixture, same_windows, window, windows_of,
-    },
-    mistral::DEFAULT_WINDOW,
+    decoder::{Defaults, MOST, NORMS_OF_HEADS, activation, attention_biases, decoder},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    windows::{DEFAULT_WINDOW, kinds, same_windows, window, windows_of},
 };
 
 const MIXTURE: MixtureKeys = MixtureKeys {
@@ -108,7 +106,7 @@ fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>, shape: &mut Mo
     }
     let normalize = settings.get("norm_topk_prob")?.unwrap_or(false).then_some(0.0);
     let router = RouterShape { normalize, ..SOFTMAX };
-    let mut sparse = mixture(settings, MIXTURE, router, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, MIXTURE, router, activation(settings, "hidden_act")?)?;
     sparse.shared = shared;
     for (index, layer) in shape.layers.iter_mut().enumerate() {
         if !only_dense.contains(&index) && (index + 1).is_multiple_of(step) {

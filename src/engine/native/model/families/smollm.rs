@@ -5,8 +5,8 @@ use super::{
         settings::{ConfigError, Settings},
         shape::ModelShape,
     },
-    decoder::{Defaults, attention_biases, decoder, kinds, window, windows_of},
-    llama::mlp_biases,
+    decoder::{Defaults, attention_biases, decoder, mlp_biases},
+    windows::{kinds, window, windows_of},
 };
 
 /// SmolLM3: some layers are not rotated.

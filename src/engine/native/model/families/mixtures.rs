@@ -1,0 +1,126 @@
+//! What families read of mixtures of experts.
+
+use super::{
+    super::{
+        settings::{ConfigError, Settings},
+        shape::{DenseShape, Groups, ModelShape, RouterShape, Scores, SharedShape, SparseShape},
+    },
+    decoder::MOST,
+};
+use crate::engine::native::backend::Gate;
+
+/// No model has more experts, those of all layers counted.
+const MOST_EXPERTS: usize = 1 << 17;
+
+/// A sum of weights counts as at least this much where it divides them.
+const LEAST_SUM: f32 = 1e-20;
+
+/// Experts with the greatest softmax, whose weights sum to 1.
+pub(super) const SOFTMAX: RouterShape = RouterShape {
+    scores: Scores::Softmax,
+    bias: false,
+    choice_bias: false,
+    groups: None,
+    normalize: Some(0.0),
+    factor: 1.0,
+};
+
+/// The keys by which a family says how its mixtures are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MixtureKeys {
+    /// How many experts there are.
+    pub(super) experts: &'static str,
+    /// The same in the other of both spellings, where there are two.
+    pub(super) experts_too: Option<&'static str>,
+    /// How many a token goes through.
+    pub(super) per_token: &'static str,
+    /// The width of each.
+    pub(super) intermediate: &'static str,
+}
+
+/// Reads a mixture of experts that are chosen, without any that all tokens go through.
+pub(super) fn routed(
+    settings: &Settings<'_>,
+    keys: MixtureKeys,
+    router: RouterShape,
+    gate: Gate,
+) -> Result<SparseShape, ConfigError> {
+    let experts = experts(settings, keys)?;
+    let per_token = settings.size(keys.per_token, MOST_EXPERTS)?;
+    if per_token > experts {
+        return Err(ConfigError::setting(keys.per_token, format!("is more than {experts} experts")));
+    }
+    let expert = DenseShape { intermediate: settings.size(keys.intermediate, MOST)?, bias: false, gate };
+    Ok(SparseShape { experts, per_token, expert, router, shared: None })
+}
+
+/// Experts that all tokens go through: one feed-forward part, as wide as so many experts.
+pub(super) fn shared_experts(
+    settings: &Settings<'_>,
+    key: &str,
+    default: usize,
+    expert: DenseShape,
+) -> Result<Option<SharedShape>, ConfigError> {
+    let shared: usize = settings.get(key)?.unwrap_or(default);
+    let intermediate = shared.checked_mul(expert.intermediate).filter(|width| *width <= MOST);
+    let intermediate = intermediate.ok_or_else(|| ConfigError::too_large(key, shared))?;
+    Ok((shared > 0).then_some(SharedShape { dense: DenseShape { intermediate, ..expert }, gated: false }))
+}
+
+/// The router of DeepSeek V3 and those that took it over: sigmoids, a bias of the choice, and groups. The defaults are
+/// those of groups and how many of them are chosen, and the factor of weights.
+pub(super) fn sigmoid_router(
+    settings: &Settings<'_>,
+    sparse: &SparseShape,
+    default_groups: (usize, usize),
+    default_factor: f32,
+) -> Result<RouterShape, ConfigError> {
+    Ok(RouterShape {
+        scores: Scores::Sigmoid,
+        choice_bias: true,
+        groups: groups(settings, default_groups, sparse.experts, sparse.per_token)?,
+        normalize: settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM),
+        factor: settings.get("routed_scaling_factor")?.unwrap_or(default_factor),
+        ..SOFTMAX
+    })
+}
+
+/// The groups from which experts are chosen, each by its two best.
+pub(super) fn groups(
+    settings: &Settings<'_>,
+    (count, chosen): (usize, usize),
+    experts: usize,
+    per_token: usize,
+) -> Result<Option<Groups>, ConfigError> {
+    let count: usize = settings.get("n_group")?.unwrap_or(count);
+    let chosen: usize = settings.get("topk_group")?.unwrap_or(chosen);
+    if count == 0 || !experts.is_multiple_of(count) {
+        return Err(ConfigError::setting("n_group", format!("does not divide {experts} experts")));
+    }
+    if chosen == 0 || chosen > count || chosen * (experts / count) < per_token {
+        return Err(ConfigError::setting("topk_group", format!("of {count} groups leaves too few experts")));
+    }
+    Ok((count > 1).then_some(Groups { count, chosen, best: 2 }))
+}
+
+/// How many experts there are, in either spelling.
+fn experts(settings: &Settings<'_>, keys: MixtureKeys) -> Result<usize, ConfigError> {
+    let said = |key: &str| settings.0.get(key).is_some_and(|value| !value.is_null());
+    match keys.experts_too.filter(|other| said(other)) {
+        None => settings.size(keys.experts, MOST_EXPERTS),
+        Some(other) => {
+            let experts = settings.size(other, MOST_EXPERTS)?;
+            if said(keys.experts) && settings.size(keys.experts, MOST_EXPERTS)? != experts {
+                return Err(ConfigError::setting(other, format!("is another number than `{}`", keys.experts)));
+            }
+            Ok(experts)
+        }
+    }
+}
+
+/// Refuses more experts than any model has.
+pub(super) fn counted(key: &str, shape: ModelShape) -> Result<ModelShape, ConfigError> {
+    let experts = shape.layers.iter().map(|layer| layer.mlp.experts());
+    let (all, most) = (experts.clone().fold(0, usize::saturating_add), experts.max().unwrap_or(0));
+    if all > MOST_EXPERTS { Err(ConfigError::too_large(key, most)) } else { Ok(shape) }
+}
