@@ -25,7 +25,7 @@ pub(super) use self::{
     attention::{attend, serve, write_cache},
     blas::{batched, multiply},
     logits::{blocks_of, count_at_least, summarize},
-    rows::{gated_silu, head_norm, norm, rotate},
+    rows::{gate, head_norm, norm, rotate},
 };
 
 /// Opens a GPU, with a stream of its own.
