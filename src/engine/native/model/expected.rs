@@ -67,7 +67,8 @@ impl Expected<'_> {
     }
 
     fn layer(&mut self, layer: &LayerShape) {
-        let (names, hidden) = (self.shape.names.clone(), self.shape.hidden);
+        let shape = self.shape;
+        let (names, hidden) = (&shape.names, shape.hidden);
         let norms = [
             (layer.norms.before(), names.attention_norm, InLayer::AttentionNorm),
             (layer.norms.after(), names.after_attention_norm, InLayer::AfterAttentionNorm),
@@ -133,7 +134,8 @@ impl Expected<'_> {
     }
 
     fn heads(&mut self, attention: &AttentionLayer) {
-        let (names, hidden) = (self.shape.names.clone(), self.shape.hidden);
+        let shape = self.shape;
+        let (names, hidden) = (&shape.names, shape.hidden);
         let (q, kv) = (attention.query_width(), attention.key_width());
         let apart = [("self_attn.q_proj", q, 0), ("self_attn.k_proj", kv, q), ("self_attn.v_proj", kv, q + kv)];
         let joined = names.joined_qkv.map(|name| (name, q + 2 * kv, 0));
@@ -171,7 +173,8 @@ impl Expected<'_> {
     }
 
     fn sparse(&mut self, sparse: &SparseShape) {
-        let (names, hidden, experts) = (self.shape.names.clone(), self.shape.hidden, sparse.experts);
+        let shape = self.shape;
+        let (names, hidden, experts) = (&shape.names, shape.hidden, sparse.experts);
         match names.experts {
             ExpertNames::Stacked(stacked) => self.stacked(stacked, sparse),
             ExpertNames::Each(each) => {

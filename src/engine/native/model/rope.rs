@@ -254,6 +254,16 @@ impl RopeConfig {
     }
 }
 
+/// The parameters where only one of both spellings is to be there.
+pub(super) fn in_one_spelling(settings: &Settings<'_>) -> Result<Option<Map<String, Value>>, ConfigError> {
+    match (settings.get("rope_parameters")?, settings.get("rope_scaling")?) {
+        (Some(_), Some::<Map<String, Value>>(_)) => {
+            Err(ConfigError::setting("rope_scaling", "beside `rope_parameters` is not supported here"))
+        }
+        (given, None) | (None, given) => Ok(given),
+    }
+}
+
 /// The parameters of the rotary embeddings of windowed and of other layers, where config.json has them apart.
 pub(super) fn parameters_by_kind(settings: &Settings<'_>) -> Result<Option<[Map<String, Value>; 2]>, ConfigError> {
     const KEY: &str = "rope_parameters";

@@ -42,6 +42,15 @@ impl Settings<'_> {
             .transpose()
     }
 
+    /// What is said, where `null` says that there is nothing; `default` where the key is left out.
+    pub(super) fn or_left_out<T: DeserializeOwned>(
+        &self,
+        key: &str,
+        default: Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        if self.0.contains_key(key) { self.get(key) } else { Ok(default) }
+    }
+
     pub(super) fn require<T: DeserializeOwned>(&self, key: &str) -> Result<T, ConfigError> {
         self.get(key)?.ok_or_else(|| ConfigError::setting(key, "is missing"))
     }

@@ -125,14 +125,14 @@ impl Operand {
         self.reshape(source.rows, columns.len());
         let (stride, width) = (self.stride, source.stride);
         match (&mut self.numbers, &source.numbers) {
-            (Numbers::Bf16(to), Numbers::Bf16(from)) => copy_columns((to, stride), (from, width), &columns),
-            (Numbers::F32(to), Numbers::F32(from)) => copy_columns((to, stride), (from, width), &columns),
+            (Numbers::Bf16(to), Numbers::Bf16(from)) => copy_columns(to, stride, from, width, &columns),
+            (Numbers::F32(to), Numbers::F32(from)) => copy_columns(to, stride, from, width, &columns),
             _ => panic!("both operands have the backend's precision"),
         }
     }
 }
 
-fn copy_columns<T: Copy>((to, stride): (&mut [T], usize), (from, width): (&[T], usize), columns: &Range<usize>) {
+fn copy_columns<T: Copy>(to: &mut [T], stride: usize, from: &[T], width: usize, columns: &Range<usize>) {
     for (to, from) in to.chunks_exact_mut(stride).zip(from.chunks_exact(width)) {
         to[..columns.len()].copy_from_slice(&from[columns.clone()]);
     }

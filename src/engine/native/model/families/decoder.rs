@@ -75,16 +75,16 @@ impl Defaults {
 /// Reads a decoder: norms before both parts of a layer, heads rotated as halves, no biases, dense feed-forward parts, no
 /// window.
 pub(super) fn decoder(settings: &Settings<'_>, defaults: Defaults) -> Result<ModelShape, ConfigError> {
-    let kept = heads(settings, defaults)?;
-    let rope = rope(settings, kept.1.head_dim, defaults.rope)?;
-    decoder_with(settings, defaults, kept, vec![rope])
+    let heads = heads(settings, defaults)?;
+    let rope = rope(settings, heads.kept.head_dim, defaults.rope)?;
+    decoder_with(settings, defaults, heads, vec![rope])
 }
 
 /// The same with other rotary embeddings; layers have the first of them.
 pub(super) fn decoder_with(
     settings: &Settings<'_>,
     defaults: Defaults,
-    (heads, kept): (usize, CacheShape),
+    Heads { queries: heads, kept }: Heads,
     ropes: Vec<RopeConfig>,
 ) -> Result<ModelShape, ConfigError> {
     let count = settings.size("num_hidden_layers", MOST_LAYERS)?;
@@ -122,8 +122,17 @@ pub(super) fn decoder_with(
     })
 }
 
-/// Heads of queries, and the shape of keys and values.
-pub(super) fn heads(settings: &Settings<'_>, defaults: Defaults) -> Result<(usize, CacheShape), ConfigError> {
+/// Heads of queries, and what is kept of keys and values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heads {
+    /// How many heads of queries there are.
+    pub(super) queries: usize,
+    /// Keys and values.
+    pub(super) kept: CacheShape,
+}
+
+/// Reads the heads.
+pub(super) fn heads(settings: &Settings<'_>, defaults: Defaults) -> Result<Heads, ConfigError> {
     let hidden = settings.size("hidden_size", MOST)?;
     let heads = settings.size("num_attention_heads", MOST_HEADS)?;
     let kv_heads = match (settings.get("num_key_value_heads")?, defaults.key_heads) {
@@ -131,8 +140,7 @@ pub(super) fn heads(settings: &Settings<'_>, defaults: Defaults) -> Result<(usiz
         (None, KeyHeads::AsQueries) => heads,
         (None, KeyHeads::Said) => return Err(ConfigError::setting("num_key_value_heads", "is missing")),
     };
-    let left_out = if settings.0.contains_key("head_dim") { None } else { defaults.head_dim };
-    let head_dim = settings.get("head_dim")?.or(left_out).unwrap_or(hidden / heads);
+    let head_dim = settings.or_left_out("head_dim", defaults.head_dim)?.unwrap_or(hidden / heads);
     if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
         return Err(ConfigError::setting("num_key_value_heads", format!("does not divide {heads} heads")));
     }
@@ -142,7 +150,7 @@ pub(super) fn heads(settings: &Settings<'_>, defaults: Defaults) -> Result<(usiz
     if head_dim > MOST_HEADS {
         return Err(ConfigError::too_large("head_dim", head_dim));
     }
-    Ok((heads, CacheShape { heads: kv_heads, head_dim }))
+    Ok(Heads { queries: heads, kept: CacheShape { heads: kv_heads, head_dim } })
 }
 
 /// The gate of an activation.

@@ -1,17 +1,17 @@
 //! DeepSeek V2 and V3 and what was made like them (R1, Kimi K2, Moonlight), and GLM-4.7-Flash.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::{
     super::{
         names::Names,
-        rope::{frequency_scale, rope},
+        rope::{frequency_scale, in_one_spelling, rope},
         settings::{ConfigError, Settings},
         shape::{Groups, LatentShape, LayerRotation, MlpShape, ModelShape, RouterShape, SparseShape},
         tensor::LAYERS,
     },
-    decoder::{Defaults, MOST, MOST_HEADS, activation, decoder_with, mlp_biases, only},
-    mixtures::{MixtureKeys, SOFTMAX, counted, groups, routed, shared_experts, sigmoid_router},
+    decoder::{Defaults, Heads, MOST, MOST_HEADS, activation, decoder_with, mlp_biases, only},
+    mixtures::{ROUTED_EXPERTS, SOFTMAX, counted, groups, routed, shared_experts, sigmoid_router, sparse_from},
     windows::same_windows,
 };
 use crate::engine::native::backend::CacheShape;
@@ -92,12 +92,6 @@ pub(super) fn glm4_moe_lite(settings: &Settings<'_>) -> Result<ModelShape, Confi
     counted("n_routed_experts", shape)
 }
 
-fn sparse_from(first: usize, sparse: &SparseShape, shape: &mut ModelShape) {
-    for layer in shape.layers.iter_mut().skip(first) {
-        layer.mlp = MlpShape::Sparse(sparse.clone());
-    }
-}
-
 /// A decoder whose keys and values are compressed, without its mixtures.
 fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, ConfigError> {
     let heads = settings.size("num_attention_heads", MOST_HEADS)?;
@@ -114,7 +108,7 @@ fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, C
     let kept = CacheShape { heads: 1, head_dim: latent.rotated + latent.rank };
     let rope = rope(settings, latent.rotated, common.rope)?;
     let scale = scale(settings, latent)?;
-    let mut shape = decoder_with(settings, common, (heads, kept), vec![rope])?;
+    let mut shape = decoder_with(settings, common, Heads { queries: heads, kept }, vec![rope])?;
     if heads * shape.layers.len() > MOST_MATRICES {
         return Err(ConfigError::too_large("num_attention_heads", heads));
     }
@@ -132,8 +126,7 @@ fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, C
 }
 
 fn latent(settings: &Settings<'_>, variant: Variant, bias: bool) -> Result<LatentShape, ConfigError> {
-    let left_out = !settings.0.contains_key("q_lora_rank");
-    let query_rank: Option<usize> = if left_out { variant.query_rank } else { settings.get("q_lora_rank")? };
+    let query_rank = settings.or_left_out("q_lora_rank", variant.query_rank)?;
     if query_rank.is_some_and(|rank| rank == 0 || rank > MOST) {
         return Err(ConfigError::setting("q_lora_rank", "is 0, or more than any model has"));
     }
@@ -152,8 +145,7 @@ fn latent(settings: &Settings<'_>, variant: Variant, bias: bool) -> Result<Laten
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "the one rounding of the scale")]
 fn scale(settings: &Settings<'_>, latent: LatentShape) -> Result<f32, ConfigError> {
     let plain = ((latent.apart + latent.rotated) as f64).powf(-0.5);
-    let given: Option<Map<String, Value>> = settings.get("rope_parameters")?;
-    let given = given.map_or_else(|| settings.get("rope_scaling"), |given| Ok(Some(given)))?.unwrap_or_default();
+    let given = in_one_spelling(settings)?.unwrap_or_default();
     let parameters = Settings(&given);
     let kind: Option<String> = parameters.get("rope_type")?.or(parameters.get("type")?);
     let all: Option<f64> = parameters.get("mscale_all_dim")?.filter(|all| *all != 0.0);
@@ -164,13 +156,7 @@ fn scale(settings: &Settings<'_>, latent: LatentShape) -> Result<f32, ConfigErro
 
 /// The mixture of one layer, with so many shared experts by default.
 fn experts(settings: &Settings<'_>, router: RouterShape, shared: usize) -> Result<SparseShape, ConfigError> {
-    let keys = MixtureKeys {
-        experts: "n_routed_experts",
-        experts_too: None,
-        per_token: "num_experts_per_tok",
-        intermediate: "moe_intermediate_size",
-    };
-    let mut sparse = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, ROUTED_EXPERTS, router, activation(settings, "hidden_act")?)?;
     sparse.shared = shared_experts(settings, "n_shared_experts", shared, sparse.expert)?;
     Ok(sparse)
 }

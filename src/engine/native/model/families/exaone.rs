@@ -6,15 +6,14 @@ use super::{
         shape::{ModelShape, NormPlaces},
     },
     decoder::{Defaults, NORMS_OF_HEADS, decoder},
-    windows::{kinds, sliding, window, windows_of},
+    windows::{DEFAULT_WINDOW, kinds, sliding, window_or, windows_of},
 };
 
 /// EXAONE 4: norms after both parts of a layer only; where some layers have a window, the others are not rotated.
 pub(super) fn exaone4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults { epsilon: 1e-5, ..Defaults::COMMON.theta(10_000.0) })?;
     let count = shape.layers.len();
-    let left_out = !settings.0.contains_key("sliding_window");
-    let window = if left_out { Some(4096) } else { window(settings)? };
+    let window = window_or(settings, DEFAULT_WINDOW)?;
     let kinds = match (window, kinds(settings, count)?) {
         (_, Some(listed)) => listed,
         (None, None) => vec![false; count],

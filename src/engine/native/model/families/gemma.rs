@@ -10,13 +10,11 @@ use super::{
         shape::{LayerRotation, ModelShape, NormPlaces},
     },
     decoder::{Defaults, NORMS_OF_HEADS, attention_biases, decoder, decoder_with, heads},
-    windows::{same_windows, sliding, windows_of},
+    windows::{DEFAULT_WINDOW, same_windows, sliding, window_or, windows_of},
 };
 
 /// The base of frequencies of Gemma 3's layers that have a window, and of those that have none.
 const THETAS: [f64; 2] = [10_000.0, 1e6];
-/// The window where config.json leaves it out.
-const DEFAULT_WINDOW: usize = 4096;
 
 fn defaults() -> Defaults {
     let common = Defaults { head_dim: Some(256), tied: true, ..Defaults::COMMON.theta(10_000.0) };
@@ -45,7 +43,7 @@ pub(super) fn gemma2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     }
     shape.logits.cap = self::cap(settings, "final_logit_softcapping", Some(30.0))?;
     let sliding = sliding(settings, shape.layers.len(), 2)?;
-    windows_of(&sliding, window(settings)?, &mut shape)?;
+    windows_of(&sliding, window_or(settings, DEFAULT_WINDOW)?, &mut shape)?;
     Ok(shape)
 }
 
@@ -54,13 +52,13 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     if settings.get::<f64>("attn_logit_softcapping")?.is_some() {
         return Err(ConfigError::setting("attn_logit_softcapping", "is not supported"));
     }
-    let kept = heads(settings, defaults())?;
+    let heads = heads(settings, defaults())?;
     let ropes = parameters(settings)?.into_iter().zip(THETAS).map(|(parameters, theta)| {
         let defaults = RopeDefaults { theta: Some(theta), partial: None };
         // What both kinds of layers have in common is not at the top of config.json.
-        of_parameters(&parameters, &Settings(&Map::new()), kept.1.head_dim, defaults)
+        of_parameters(&parameters, &Settings(&Map::new()), heads.kept.head_dim, defaults)
     });
-    let mut shape = decoder_with(settings, defaults(), kept, ropes.collect::<Result<_, _>>()?)?;
+    let mut shape = decoder_with(settings, defaults(), heads, ropes.collect::<Result<_, _>>()?)?;
     common(settings, &mut shape)?;
     shape.logits.cap = cap(settings, "final_logit_softcapping", None)?;
     let period = settings.get("sliding_window_pattern")?.unwrap_or(6);
@@ -68,7 +66,7 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
         return Err(ConfigError::setting("sliding_window_pattern", "is 0"));
     }
     let sliding = sliding(settings, shape.layers.len(), period)?;
-    windows_of(&sliding, window(settings)?, &mut shape)?;
+    windows_of(&sliding, window_or(settings, DEFAULT_WINDOW)?, &mut shape)?;
     for (layer, slides) in shape.layers.iter_mut().zip(sliding) {
         let rope = usize::from(!slides);
         layer.attention.head_norms = NORMS_OF_HEADS;
@@ -103,15 +101,9 @@ fn one_more(shape: &mut ModelShape) {
     shape.embedding_factor = width.sqrt();
 }
 
-fn window(settings: &Settings<'_>) -> Result<Option<usize>, ConfigError> {
-    let left_out = !settings.0.contains_key("sliding_window");
-    if left_out { Ok(Some(DEFAULT_WINDOW)) } else { super::windows::window(settings) }
-}
-
 /// A cap; `null` for none.
 fn cap(settings: &Settings<'_>, key: &str, default: Option<f32>) -> Result<Option<f32>, ConfigError> {
-    let left_out = !settings.0.contains_key(key);
-    let cap: Option<f32> = if left_out { default } else { settings.get(key)? };
+    let cap = settings.or_left_out(key, default)?;
     match cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
         Some(_) => Err(ConfigError::setting(key, "is not over 0")),
         None => Ok(cap),

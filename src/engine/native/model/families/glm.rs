@@ -4,11 +4,11 @@ use super::{
     super::{
         names::Names,
         settings::{ConfigError, Settings},
-        shape::{MlpShape, ModelShape, NormPlaces, SparseShape},
+        shape::{ModelShape, NormPlaces, SparseShape},
         tensor::LAYERS,
     },
     decoder::{Defaults, NEIGHBOURS, NORMS_OF_HEADS, activation, decoder},
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed, shared_experts, sigmoid_router},
+    mixtures::{ROUTED_EXPERTS, SOFTMAX, counted, routed, shared_experts, sigmoid_router, sparse_from},
     windows::same_windows,
 };
 
@@ -45,13 +45,7 @@ fn joined(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigE
 /// The mixture of one layer.
 fn sparse(settings: &Settings<'_>) -> Result<SparseShape, ConfigError> {
     let gate = activation(settings, "hidden_act")?;
-    let keys = MixtureKeys {
-        experts: "n_routed_experts",
-        experts_too: None,
-        per_token: "num_experts_per_tok",
-        intermediate: "moe_intermediate_size",
-    };
-    let mut sparse = routed(settings, keys, SOFTMAX, gate)?;
+    let mut sparse = routed(settings, ROUTED_EXPERTS, SOFTMAX, gate)?;
     sparse.router = sigmoid_router(settings, &sparse, (1, 1), 1.0)?;
     sparse.shared = shared_experts(settings, "n_shared_experts", 1, sparse.expert)?;
     Ok(sparse)
@@ -65,13 +59,11 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     let norms = settings.get("use_qk_norm")?.unwrap_or(false);
     let sparse = sparse(settings)?;
     let dense: usize = settings.get("first_k_dense_replace")?.unwrap_or(1);
-    for (index, layer) in shape.layers.iter_mut().enumerate() {
+    for layer in &mut shape.layers {
         layer.attention.qkv_bias = bias;
         layer.attention.head_norms = NORMS_OF_HEADS.filter(|_| norms);
-        if index >= dense {
-            layer.mlp = MlpShape::Sparse(sparse.clone());
-        }
     }
+    sparse_from(dense, &sparse, &mut shape);
     // The layers after the last one predict further tokens.
     shape.names = Names { unused: &[LAYERS], ..Names::default() };
     same_windows(settings, None, &mut shape)?;

@@ -7,11 +7,11 @@ use super::{
         names::{ExpertNames, Names, StackedNames},
         rope::{RopeConfig, of_parameters, rope},
         settings::{ConfigError, Settings},
-        shape::{MlpShape, ModelShape, RouterShape},
+        shape::{ModelShape, RouterShape},
     },
     decoder::{Defaults, attention_biases, decoder_with, heads, only},
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
-    windows::{sliding, window, windows_of},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed, sparse_from},
+    windows::{sliding, window_or, windows_of},
 };
 use crate::engine::native::backend::Gate;
 
@@ -26,12 +26,11 @@ const MIXTURE: MixtureKeys = MixtureKeys {
 pub(super) fn gpt_oss(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let common = Defaults::COMMON.theta(150_000.0);
     let defaults = Defaults { head_dim: Some(64), epsilon: 1e-5, activation: "", ..common };
-    let kept = heads(settings, defaults)?;
-    let mut shape = decoder_with(settings, defaults, kept, vec![rope_of(settings, kept.1.head_dim, defaults)?])?;
+    let heads = heads(settings, defaults)?;
+    let mut shape = decoder_with(settings, defaults, heads, vec![rope_of(settings, heads.kept.head_dim, defaults)?])?;
     attention_biases(settings, true, &mut shape)?;
     let kinds = sliding(settings, shape.layers.len(), 2)?;
-    let left_out = !settings.0.contains_key("sliding_window");
-    windows_of(&kinds, if left_out { Some(128) } else { window(settings)? }, &mut shape)?;
+    windows_of(&kinds, window_or(settings, 128)?, &mut shape)?;
     only(settings, "swiglu_alpha", &json!(1.702))?;
     let limit: f32 = settings.get("swiglu_limit")?.unwrap_or(7.0);
     if !(limit > 0.0 && limit.is_finite()) {
@@ -41,8 +40,8 @@ pub(super) fn gpt_oss(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     mixture.expert.bias = true;
     for layer in &mut shape.layers {
         layer.attention.sinks = true;
-        layer.mlp = MlpShape::Sparse(mixture.clone());
     }
+    sparse_from(0, &mixture, &mut shape);
     let stacked = StackedNames {
         gate_up: "mlp.experts.gate_up_proj",
         gate_up_bias: "mlp.experts.gate_up_proj_bias",

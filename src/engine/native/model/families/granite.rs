@@ -4,18 +4,11 @@ use super::{
     super::{
         names::{DenseNames, ExpertNames, GateUpNames, Names, StackedNames},
         settings::{ConfigError, Settings},
-        shape::{DenseShape, MlpShape, ModelShape, SharedShape},
+        shape::{DenseShape, ModelShape, SharedShape},
     },
     decoder::{Defaults, KeyHeads, MOST, activation, attention_biases, decoder, mlp_biases},
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    mixtures::{LOCAL_EXPERTS, SOFTMAX, counted, routed, sparse_from},
     windows::same_windows,
-};
-
-const MIXTURE: MixtureKeys = MixtureKeys {
-    experts: "num_local_experts",
-    experts_too: Some("num_experts"),
-    per_token: "num_experts_per_tok",
-    intermediate: "intermediate_size",
 };
 
 /// A decoder with a factor for everything.
@@ -63,11 +56,9 @@ pub(super) fn shared_mixture(settings: &Settings<'_>) -> Result<ModelShape, Conf
 
 fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>) -> Result<ModelShape, ConfigError> {
     let mut shape = scaled(settings)?;
-    let mut sparse = routed(settings, MIXTURE, SOFTMAX, activation(settings, "hidden_act")?)?;
+    let mut sparse = routed(settings, LOCAL_EXPERTS, SOFTMAX, activation(settings, "hidden_act")?)?;
     sparse.shared = shared;
-    for layer in &mut shape.layers {
-        layer.mlp = MlpShape::Sparse(sparse.clone());
-    }
+    sparse_from(0, &sparse, &mut shape);
     // No expert of this family has a bias.
     let stacked = StackedNames {
         gate_up: "block_sparse_moe.input_linear.weight",

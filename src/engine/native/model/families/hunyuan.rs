@@ -7,10 +7,10 @@ use super::{
         names::Names,
         rope::{RopeConfig, frequencies, rope},
         settings::{ConfigError, Settings},
-        shape::{HeadNorms, MlpShape, ModelShape, SharedShape},
+        shape::{HeadNorms, ModelShape, SharedShape},
     },
     decoder::{Defaults, KeyHeads, activation, attention_biases, decoder_with, heads, only},
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed, sparse_from},
     windows::same_windows,
 };
 
@@ -21,8 +21,8 @@ const THETA: f64 = 10_000.0;
 pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let common = Defaults::COMMON.theta(THETA);
     let defaults = Defaults { key_heads: KeyHeads::AsQueries, epsilon: 1e-5, ..common };
-    let kept = heads(settings, defaults)?;
-    let mut shape = decoder_with(settings, defaults, kept, vec![rope_of(settings, kept.1.head_dim, defaults)?])?;
+    let heads = heads(settings, defaults)?;
+    let mut shape = decoder_with(settings, defaults, heads, vec![rope_of(settings, heads.kept.head_dim, defaults)?])?;
     attention_biases(settings, false, &mut shape)?;
     only(settings, "use_qk_norm", &json!(true))?;
     only(settings, "use_cla", &json!(false))?;
@@ -48,9 +48,7 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     };
     let mut sparse = routed(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
     sparse.shared = Some(SharedShape { dense: sparse.expert, gated: false });
-    for layer in &mut shape.layers {
-        layer.mlp = MlpShape::Sparse(sparse.clone());
-    }
+    sparse_from(0, &sparse, &mut shape);
     shape.names.router = "mlp.gate.wg";
     shape.names.shared = shape.names.shared.under("mlp.shared_mlp");
     counted("num_experts", shape)

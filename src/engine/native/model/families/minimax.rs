@@ -7,12 +7,12 @@ use super::{
         names::{ChoiceBias, ExpertNames, Names},
         rope::{RopeDefaults, rope},
         settings::{ConfigError, Settings},
-        shape::{MlpShape, ModelShape, RouterShape, Scores},
+        shape::{ModelShape, RouterShape, Scores},
         tensor::LAYERS,
     },
     decoder::{Defaults, NORMS_OF_ALL, activation, decoder_with, heads, only},
     mistral::EXPERTS_OF_MIXTRAL,
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
+    mixtures::{LOCAL_EXPERTS, SOFTMAX, counted, routed, sparse_from},
     windows::same_windows,
 };
 
@@ -28,22 +28,16 @@ pub(super) fn minimax_m2(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
         return Err(ConfigError::setting("attn_type_list", "names other attention than 1"));
     }
     let defaults = Defaults { head_dim: Some(128), ..Defaults::COMMON.theta(5e6) };
-    let kept = heads(settings, defaults)?;
-    let partial = rotated_share(settings, kept.1.head_dim)?;
-    let rope = rope(settings, kept.1.head_dim, RopeDefaults { partial: Some(partial), ..defaults.rope })?;
-    let mut shape = decoder_with(settings, defaults, kept, vec![rope])?;
-    let keys = MixtureKeys {
-        experts: "num_local_experts",
-        experts_too: Some("num_experts"),
-        per_token: "num_experts_per_tok",
-        intermediate: "intermediate_size",
-    };
+    let heads = heads(settings, defaults)?;
+    let partial = rotated_share(settings, heads.kept.head_dim)?;
+    let rope = rope(settings, heads.kept.head_dim, RopeDefaults { partial: Some(partial), ..defaults.rope })?;
+    let mut shape = decoder_with(settings, defaults, heads, vec![rope])?;
     let router = RouterShape { scores: Scores::Sigmoid, choice_bias: true, ..SOFTMAX };
-    let mixture = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
+    let mixture = routed(settings, LOCAL_EXPERTS, router, activation(settings, "hidden_act")?)?;
     for layer in &mut shape.layers {
         layer.attention.head_norms = NORMS_OF_ALL;
-        layer.mlp = MlpShape::Sparse(mixture.clone());
     }
+    sparse_from(0, &mixture, &mut shape);
     shape.names = Names {
         router: "block_sparse_moe.gate",
         choice_bias: ChoiceBias { name: "block_sparse_moe.e_score_correction_bias", is_table: false },

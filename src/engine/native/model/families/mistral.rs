@@ -5,22 +5,19 @@ use serde_json::{Map, Value, json};
 use super::{
     super::{
         names::{DenseNames, ExpertNames, GateUpNames, Names},
-        rope::{FarFactor, RopeConfig, of_parameters, positive},
+        rope::{FarFactor, RopeConfig, in_one_spelling, of_parameters, positive},
         settings::{ConfigError, Settings},
-        shape::{LayerRotation, MlpShape, ModelShape},
+        shape::{LayerRotation, ModelShape},
     },
     decoder::{Defaults, activation, decoder, decoder_with, heads},
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
-    windows::{DEFAULT_WINDOW, same_windows, window},
+    mixtures::{LOCAL_EXPERTS, SOFTMAX, counted, routed, sparse_from},
+    windows::{DEFAULT_WINDOW, same_windows, window, window_or},
 };
 
 /// Mistral 7B, and everything that was made to look like it.
 pub(super) fn mistral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON)?;
-    // Leaving it out is not the same as `null`: in transformers this family has a window unless told otherwise.
-    let left_out = !settings.0.contains_key("sliding_window");
-    let window = if left_out { Some(DEFAULT_WINDOW) } else { window(settings)? };
-    same_windows(settings, window, &mut shape)?;
+    same_windows(settings, window_or(settings, DEFAULT_WINDOW)?, &mut shape)?;
     Ok(shape)
 }
 
@@ -32,16 +29,8 @@ pub(super) const EXPERTS_OF_MIXTRAL: DenseNames =
 pub(super) fn mixtral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults { epsilon: 1e-5, ..Defaults::COMMON.theta(1e6) })?;
     same_windows(settings, window(settings)?, &mut shape)?;
-    let keys = MixtureKeys {
-        experts: "num_local_experts",
-        experts_too: Some("num_experts"),
-        per_token: "num_experts_per_tok",
-        intermediate: "intermediate_size",
-    };
-    let mixture = routed(settings, keys, SOFTMAX, activation(settings, "hidden_act")?)?;
-    for layer in &mut shape.layers {
-        layer.mlp = MlpShape::Sparse(mixture.clone());
-    }
+    let mixture = routed(settings, LOCAL_EXPERTS, SOFTMAX, activation(settings, "hidden_act")?)?;
+    sparse_from(0, &mixture, &mut shape);
     let experts = ExpertNames::Each(EXPERTS_OF_MIXTRAL);
     shape.names = Names { router: "block_sparse_moe.gate", experts, ..Names::default() };
     counted("num_local_experts", shape)
@@ -50,12 +39,12 @@ pub(super) fn mixtral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
 /// Ministral 3: queries grow with their position.
 pub(super) fn ministral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let defaults = Defaults { head_dim: Some(128), epsilon: 1e-5, ..Defaults::COMMON.theta(1e6) };
-    let kept = heads(settings, defaults)?;
+    let heads = heads(settings, defaults)?;
     let parameters = ministral3_parameters(settings)?;
-    let keys = of_parameters(&parameters, settings, kept.1.head_dim, defaults.rope)?;
+    let keys = of_parameters(&parameters, settings, heads.kept.head_dim, defaults.rope)?;
     let far = far_factor(&Settings(&parameters))?;
     let queries = RopeConfig { far: Some(far), ..keys.clone() };
-    let mut shape = decoder_with(settings, defaults, kept, vec![keys, queries])?;
+    let mut shape = decoder_with(settings, defaults, heads, vec![keys, queries])?;
     for layer in &mut shape.layers {
         layer.attention.rotation = Some(LayerRotation { queries: 1, keys: 0, neighbours: false });
     }
@@ -65,20 +54,11 @@ pub(super) fn ministral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
 
 /// The one of both spellings that is there; transformers' default where there is none.
 fn ministral3_parameters(settings: &Settings<'_>) -> Result<Map<String, Value>, ConfigError> {
-    match (settings.get("rope_parameters")?, settings.get("rope_scaling")?) {
-        (Some(_), Some::<Map<String, Value>>(_)) => {
-            Err(ConfigError::setting("rope_scaling", "beside `rope_parameters` is not supported here"))
-        }
-        (Some(given), None) | (None, Some(given)) => Ok(given),
-        (None, None) => {
-            let default = json!({
-                "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16_384,
-                "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
-                "llama_4_scaling_beta": 0.1,
-            });
-            Ok(default.as_object().cloned().unwrap_or_default())
-        }
-    }
+    let default = json!({
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16_384,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+    });
+    Ok(in_one_spelling(settings)?.unwrap_or_else(|| default.as_object().cloned().unwrap_or_default()))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the one rounding of these numbers")]

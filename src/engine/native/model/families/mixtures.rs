@@ -3,7 +3,7 @@
 use super::{
     super::{
         settings::{ConfigError, Settings},
-        shape::{DenseShape, Groups, ModelShape, RouterShape, Scores, SharedShape, SparseShape},
+        shape::{DenseShape, Groups, MlpShape, ModelShape, RouterShape, Scores, SharedShape, SparseShape},
     },
     decoder::MOST,
 };
@@ -36,6 +36,29 @@ pub(super) struct MixtureKeys {
     pub(super) per_token: &'static str,
     /// The width of each.
     pub(super) intermediate: &'static str,
+}
+
+/// The keys of Mixtral, in both spellings.
+pub(super) const LOCAL_EXPERTS: MixtureKeys = MixtureKeys {
+    experts: "num_local_experts",
+    experts_too: Some("num_experts"),
+    per_token: "num_experts_per_tok",
+    intermediate: "intermediate_size",
+};
+
+/// The keys of DeepSeek.
+pub(super) const ROUTED_EXPERTS: MixtureKeys = MixtureKeys {
+    experts: "n_routed_experts",
+    experts_too: None,
+    per_token: "num_experts_per_tok",
+    intermediate: "moe_intermediate_size",
+};
+
+/// Gives all layers from `first` on a mixture.
+pub(super) fn sparse_from(first: usize, sparse: &SparseShape, shape: &mut ModelShape) {
+    for layer in shape.layers.iter_mut().skip(first) {
+        layer.mlp = MlpShape::Sparse(sparse.clone());
+    }
 }
 
 /// Reads a mixture of experts that are chosen, without any that all tokens go through.

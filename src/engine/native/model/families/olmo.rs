@@ -6,11 +6,11 @@ use super::{
     super::{
         rope::{RopeConfig, RopeDefaults, of_parameters, parameters_by_kind},
         settings::{ConfigError, Settings},
-        shape::{LayerRotation, MlpShape, ModelShape, NormPlaces, RouterShape},
+        shape::{LayerRotation, ModelShape, NormPlaces, RouterShape},
     },
     decoder::{Defaults, KeyHeads, NORMS_OF_ALL, activation, attention_biases, decoder, decoder_with, heads, only},
-    mixtures::{MixtureKeys, SOFTMAX, counted, routed},
-    windows::{same_windows, sliding, window, windows_of},
+    mixtures::{MixtureKeys, SOFTMAX, counted, routed, sparse_from},
+    windows::{DEFAULT_WINDOW, same_windows, sliding, window_or, windows_of},
 };
 
 /// The base of frequencies of OLMo 3 where config.json leaves it out.
@@ -30,11 +30,10 @@ pub(super) fn olmo2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 
 /// OLMo 3: the same, and most layers have a window. Scaled frequencies are those of the others.
 pub(super) fn olmo3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    let kept = heads(settings, defaults(THETA))?;
-    let mut shape = decoder_with(settings, defaults(THETA), kept, ropes(settings, kept.1.head_dim)?)?;
+    let heads = heads(settings, defaults(THETA))?;
+    let mut shape = decoder_with(settings, defaults(THETA), heads, ropes(settings, heads.kept.head_dim)?)?;
     norms_after(settings, &mut shape)?;
-    let left_out = !settings.0.contains_key("sliding_window");
-    let window = if left_out { Some(4096) } else { window(settings)? };
+    let window = window_or(settings, DEFAULT_WINDOW)?;
     let kinds = sliding(settings, shape.layers.len(), 4)?;
     windows_of(&kinds, window, &mut shape)?;
     for (layer, slides) in shape.layers.iter_mut().zip(kinds) {
@@ -60,8 +59,8 @@ pub(super) fn olmoe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     let mixture = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
     for layer in &mut shape.layers {
         layer.attention.head_norms = NORMS_OF_ALL;
-        layer.mlp = MlpShape::Sparse(mixture.clone());
     }
+    sparse_from(0, &mixture, &mut shape);
     same_windows(settings, None, &mut shape)?;
     counted("num_experts", shape)
 }
@@ -79,10 +78,8 @@ fn norms_after(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), Co
 fn ropes(settings: &Settings<'_>, head_dim: usize) -> Result<Vec<RopeConfig>, ConfigError> {
     let defaults = RopeDefaults { theta: Some(THETA), partial: None };
     if let Some(apart) = parameters_by_kind(settings)? {
-        let none = Map::new();
         let top: Map<String, Value> =
             settings.0.iter().filter(|(key, _)| *key == "max_position_embeddings").map(owned).collect();
-        let top = if top.is_empty() { none } else { top };
         return apart
             .iter()
             .map(|parameters| {

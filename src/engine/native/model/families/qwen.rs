@@ -8,7 +8,7 @@ use super::{
     },
     decoder::{Defaults, MOST, NORMS_OF_HEADS, activation, attention_biases, decoder},
     mixtures::{MixtureKeys, SOFTMAX, counted, routed},
-    windows::{DEFAULT_WINDOW, kinds, same_windows, window, windows_of},
+    windows::{DEFAULT_WINDOW, kinds, same_windows, window_or, windows_of},
 };
 
 const MIXTURE: MixtureKeys = MixtureKeys {
@@ -79,8 +79,7 @@ fn used_window(settings: &Settings<'_>) -> Result<Option<usize>, ConfigError> {
     if !settings.get("use_sliding_window")?.unwrap_or(false) {
         return Ok(None);
     }
-    let left_out = !settings.0.contains_key("sliding_window");
-    if left_out { Ok(Some(DEFAULT_WINDOW)) } else { window(settings) }
+    window_or(settings, DEFAULT_WINDOW)
 }
 
 /// Windows of the layers that are listed, or else of those from `max_window_layers` on.

@@ -30,7 +30,16 @@ pub(super) fn sliding(settings: &Settings<'_>, layers: usize, period: usize) -> 
 
 /// The window; one of no tokens is refused.
 pub(super) fn window(settings: &Settings<'_>) -> Result<Option<usize>, ConfigError> {
-    match settings.get("sliding_window")? {
+    checked(settings.get("sliding_window")?)
+}
+
+/// The window of a family that has one unless it is told otherwise: leaving it out is not the same as `null`.
+pub(super) fn window_or(settings: &Settings<'_>, default: usize) -> Result<Option<usize>, ConfigError> {
+    checked(settings.or_left_out("sliding_window", Some(default))?)
+}
+
+fn checked(window: Option<usize>) -> Result<Option<usize>, ConfigError> {
+    match window {
         Some(0) => Err(ConfigError::setting("sliding_window", "is 0")),
         window => Ok(window),
     }
