@@ -5,7 +5,10 @@
 
 use std::ops::Range;
 
-use super::weights::{Rows, WeightsError};
+use super::{
+    recurrence::{RecurrentShape, SlotId},
+    weights::{Rows, WeightsError},
+};
 use crate::{TokenId, engine::WeightDtype, sampling::Summary};
 
 /// Tokens of a block of keys and values.
@@ -22,6 +25,10 @@ pub(crate) struct Span {
     pub(crate) first_position: usize,
     /// The blocks of the sequence, from its first position to at least its last new one.
     pub(crate) blocks: Vec<u32>,
+    /// The slot of its recurrent state, which counts as zero at its first position; 0 in a model without such states.
+    pub(crate) slot: SlotId,
+    /// Slots that the state is to be copied to once so many tokens of the sequence are computed, ascending; all are new ones.
+    pub(crate) snapshots: Vec<(usize, SlotId)>,
 }
 
 /// What a step computes: one row for each new token of any sequence.
@@ -176,6 +183,8 @@ pub(crate) trait Backend: Send + 'static {
     type Operand: Send;
     /// Keys and values of one layer.
     type Cache: Send;
+    /// Recurrent states of one layer, in slots.
+    type Recurrent: Send;
     /// What all layers of a step share.
     type StepShared;
 
@@ -223,6 +232,10 @@ pub(crate) trait Backend: Send + 'static {
     fn block_bytes(&self, shape: CacheShape) -> usize;
     /// Copies a block.
     fn copy_block(&mut self, cache: &mut Self::Cache, from: u32, to: u32);
+    /// Room for recurrent states in so many slots.
+    fn recurrent(&self, shape: RecurrentShape, slots: usize) -> Result<Self::Recurrent, NoRoom>;
+    /// Copies a slot.
+    fn copy_slot(&mut self, recurrent: &mut Self::Recurrent, from: SlotId, to: SlotId);
 
     /// Looks up one row of `table` for each id, times `factor`.
     fn embed(&mut self, table: &Self::Matrix, token_ids: &[TokenId], factor: f32, out: &mut Self::States);

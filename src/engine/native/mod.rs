@@ -13,6 +13,7 @@ mod jobs;
 mod kv_cache;
 mod model;
 mod processor;
+mod recurrence;
 mod scheduler;
 mod settings;
 mod status;
@@ -41,7 +42,7 @@ use self::{
     cpu::{CpuBackend, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
-    model::{ConfigError, Model, ModelShape},
+    model::{ConfigError, Model, ModelShape, Room},
     scheduler::{Bounds, Scheduler},
     status::Status,
     weights::{GgufWeights, Rounded, Weights, WeightsError},
@@ -214,7 +215,7 @@ impl NativeEngine {
         bytes: u64,
         blocks: usize,
     ) -> Result<Self, LoadError> {
-        model.allocate_cache(blocks).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
+        model.allocate_cache(Room { blocks, slots: 0 }).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
         EngineMeters::cache_config(backend::BLOCK_TOKENS, blocks);
         let quantised = if settings.source.keeps_blocks() { ", quantised weights" } else { "" };
         let info = EngineInfo {
@@ -227,7 +228,7 @@ impl NativeEngine {
         };
         let tensors = model.tensors().into();
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
-        let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.blocks());
+        let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks);
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();

@@ -5,7 +5,7 @@ mod kernels;
 #[cfg(target_os = "linux")]
 pub(crate) use kernels::try_under_signals;
 pub use kernels::{KernelName, KernelSet, Mismatch};
-pub(crate) use kernels::{Pool, Precision, Processor, compare_with_portable};
+pub(crate) use kernels::{Pool, Precision, Processor, RecurrentStore, compare_with_portable};
 
 use std::ops::Range;
 
@@ -19,6 +19,7 @@ use super::{
         Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, LogitShape, NoRoom,
         NormShape, Rotation, Span,
     },
+    recurrence::{RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype};
@@ -118,6 +119,7 @@ impl Backend for CpuBackend {
     type States = States;
     type Operand = Operand;
     type Cache = KvStore;
+    type Recurrent = RecurrentStore;
     type StepShared = StepShared;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
@@ -235,6 +237,14 @@ impl Backend for CpuBackend {
 
     fn copy_block(&mut self, cache: &mut KvStore, from: u32, to: u32) {
         cache.copy(from, to);
+    }
+
+    fn recurrent(&self, shape: RecurrentShape, slots: usize) -> Result<RecurrentStore, NoRoom> {
+        RecurrentStore::new(shape, slots)
+    }
+
+    fn copy_slot(&mut self, recurrent: &mut RecurrentStore, from: SlotId, to: SlotId) {
+        recurrent.copy(from, to);
     }
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut States) {

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{
     engine::native::{
-        model::{Model, ModelShape},
+        model::{Model, ModelShape, Room},
         weights::{GgufWeights, Weights},
     },
     gguf::{GgufFile, tests::fixture::HuggingFace},
@@ -29,7 +29,7 @@ fn opened(class: &str, dtype: GgmlDType, other: GgmlDType) -> (tempfile::TempDir
 fn load(file: &GgufFile, backend: CpuBackend) -> Model<CpuBackend> {
     let shape = ModelShape::read(&file.model_config().unwrap()).unwrap();
     let mut model = Model::load(backend, shape, &GgufWeights::open(file).unwrap(), &mut |_, _| ()).unwrap();
-    model.allocate_cache(2).unwrap();
+    model.allocate_cache(Room { blocks: 2, slots: 0 }).unwrap();
     model
 }
 
@@ -38,7 +38,14 @@ fn logits(model: &mut Model<CpuBackend>, tokens: Range<TokenId>) -> Vec<f32> {
     let (first, count) = (tokens.start as usize, tokens.len());
     let batch = Batch {
         token_ids: tokens.map(|index| (index * 7 + 3) % TOKENS).collect(),
-        spans: vec![Span { first_row: 0, tokens: count, first_position: first, blocks: vec![1, 0] }],
+        spans: vec![Span {
+            first_row: 0,
+            tokens: count,
+            first_position: first,
+            blocks: vec![1, 0],
+            slot: 0,
+            snapshots: Vec::new(),
+        }],
         logit_rows: (0..count).collect(),
     };
     let rows = Mutex::new(vec![Vec::new(); count]);

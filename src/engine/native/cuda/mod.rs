@@ -47,7 +47,8 @@ use super::{
     backend::{
         Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, LogitShape, NoRoom, NormShape, Rotation,
     },
-    cpu::Pool,
+    cpu::{Pool, RecurrentStore},
+    recurrence::{RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype};
@@ -252,6 +253,7 @@ impl Backend for DeviceBackend {
     type States = Buffer;
     type Operand = Buffer;
     type Cache = Cache;
+    type Recurrent = RecurrentStore;
     type StepShared = StepShared;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> std::result::Result<Matrix, NoRoom> {
@@ -340,6 +342,14 @@ impl Backend for DeviceBackend {
 
     fn copy_block(&mut self, cache: &mut Cache, from: u32, to: u32) {
         done(cache.copy_block(from, to));
+    }
+
+    fn recurrent(&self, shape: RecurrentShape, slots: usize) -> std::result::Result<RecurrentStore, NoRoom> {
+        RecurrentStore::new(shape, slots)
+    }
+
+    fn copy_slot(&mut self, recurrent: &mut RecurrentStore, from: SlotId, to: SlotId) {
+        recurrent.copy(from, to);
     }
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut Buffer) {

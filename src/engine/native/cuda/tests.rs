@@ -13,7 +13,7 @@ use crate::engine::{
         backend::{BLOCK_TOKENS, Span},
         cpu::{CpuBackend, KernelSet, Precision},
         model::{
-            Model,
+            Model, Room,
             tests::{
                 MODELS, TOLERANCE, compare, compare_changes, directory,
                 families::{Golden, KINDS, in_order},
@@ -180,7 +180,14 @@ impl Company {
             let rows = sequence.computed..sequence.computed + tokens;
             batch.token_ids.extend(&sequence.tokens[rows.clone()]);
             let blocks = sequence.blocks[..rows.end.div_ceil(BLOCK_TOKENS)].to_vec();
-            batch.spans.push(Span { first_row, tokens, first_position: sequence.computed, blocks });
+            batch.spans.push(Span {
+                first_row,
+                tokens,
+                first_position: sequence.computed,
+                blocks,
+                slot: 0,
+                snapshots: Vec::new(),
+            });
             batch.logit_rows.extend(first_row..first_row + tokens);
             places.extend(rows.map(|position| (index, position)));
             sequence.computed += tokens;
@@ -195,7 +202,7 @@ fn in_company(name: &str, dtype: DType, deterministic: bool) -> (Vec<Vec<f32>>, 
     let of = |count: usize| {
         let backend = backend(dtype);
         let mut model = loaded(name, if deterministic { backend.deterministic() } else { backend });
-        model.allocate_cache(count).unwrap();
+        model.allocate_cache(Room { blocks: count, slots: 0 }).unwrap();
         model
     };
     let mut company = Company::new(12);
@@ -207,6 +214,8 @@ fn in_company(name: &str, dtype: DType, deterministic: bool) -> (Vec<Vec<f32>>, 
                 tokens: sequence.tokens.len(),
                 first_position: 0,
                 blocks: vec![3, 0, 2, 1],
+                slot: 0,
+                snapshots: Vec::new(),
             }],
             logit_rows: (0..sequence.tokens.len()).collect(),
         };
@@ -258,7 +267,14 @@ fn a_copied_block_serves_another_sequence() {
     model.copy_blocks(&[(4, 2)]);
     let batch = Batch {
         token_ids: token_ids[32..].to_vec(),
-        spans: vec![Span { first_row: 0, tokens: 8, first_position: 32, blocks: vec![2, 5] }],
+        spans: vec![Span {
+            first_row: 0,
+            tokens: 8,
+            first_position: 32,
+            blocks: vec![2, 5],
+            slot: 0,
+            snapshots: Vec::new(),
+        }],
         logit_rows: (0..8).collect(),
     };
     assert_close(&step(&mut model, &batch).0, &whole[32..], 1e-5, "the copy");
@@ -292,8 +308,14 @@ fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
         let table = given("model.embed_tokens.weight", &[96, hidden], number);
         let mut model = loaded(name, backend(dtype));
         replace(&mut model, &table);
-        let span =
-            |first_row, blocks: &[u32]| Span { first_row, tokens: 20, first_position: 0, blocks: blocks.to_vec() };
+        let span = |first_row, blocks: &[u32]| Span {
+            first_row,
+            tokens: 20,
+            first_position: 0,
+            blocks: blocks.to_vec(),
+            slot: 0,
+            snapshots: Vec::new(),
+        };
         let mut batch = Batch {
             token_ids: (0..40).collect(),
             spans: vec![span(0, &[1]), span(20, &[2])],

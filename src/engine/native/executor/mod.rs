@@ -411,6 +411,8 @@ fn batch(plan: &Plan) -> (Batch, Vec<LogitsRow>) {
             tokens: work.token_ids.len(),
             first_position: work.first,
             blocks: work.blocks.clone(),
+            slot: 0,
+            snapshots: Vec::new(),
         });
     }
     (batch, places)

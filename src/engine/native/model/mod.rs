@@ -30,9 +30,11 @@ use std::{collections::BTreeSet, ops::Range};
 
 use super::{
     backend::{Backend, Batch, Consumer, NoRoom},
+    recurrence::SlotId,
     weights::{Weights, WeightsError},
 };
 use layer::Layer;
+use shape::LayerShape;
 use tensors::Tensors;
 use workspace::Workspace;
 
@@ -49,9 +51,19 @@ pub(crate) struct Model<B: Backend> {
     /// Tensors that are to be written before anything can be computed.
     lacking: BTreeSet<String>,
     caches: Vec<B::Cache>,
-    /// The number of blocks of each cache.
-    blocks: usize,
+    /// The recurrent states of each layer that has some.
+    recurrents: Vec<Option<B::Recurrent>>,
+    room: Room,
     workspace: Workspace<B>,
+}
+
+/// How much of the past there is room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Room {
+    /// Blocks of keys and values, of each layer.
+    pub(crate) blocks: usize,
+    /// Slots of recurrent states, of each layer that has some; 0 in a model without them.
+    pub(crate) slots: usize,
 }
 
 /// All that was learnt.
@@ -78,7 +90,8 @@ impl<B: Backend> Model<B> {
             parameters: Some(Parameters::zeros(&backend, &shape)?),
             lacking: BTreeSet::new(),
             caches: Vec::new(),
-            blocks: 0,
+            recurrents: Vec::new(),
+            room: Room::default(),
             workspace: Workspace::new(&backend),
             backend,
             shape,
@@ -102,17 +115,35 @@ impl<B: Backend> Model<B> {
         shape.layers.iter().map(|layer| backend.block_bytes(layer.attention.kept)).sum()
     }
 
-    /// Makes room for `blocks` blocks of keys and values; whatever was cached is gone.
-    pub(crate) fn allocate_cache(&mut self, blocks: usize) -> Result<(), NoRoom> {
-        let layers = self.shape.layers.iter();
-        self.caches = layers.map(|layer| self.backend.cache(layer.attention.kept, blocks)).collect::<Result<_, _>>()?;
-        self.blocks = blocks;
+    /// The memory of one slot of all layers that have a recurrent state, in bytes; 0 where none has.
+    pub(crate) fn slot_bytes(shape: &ModelShape) -> usize {
+        shape.layers.iter().filter_map(|layer| layer.recurrent).map(|state| state.numbers() * size_of::<f32>()).sum()
+    }
+
+    /// Makes room for blocks of keys and values and for recurrent states; whatever was cached is gone.
+    pub(crate) fn allocate_cache(&mut self, room: Room) -> Result<(), NoRoom> {
+        let Self { shape, backend, .. } = self;
+        let cache = |layer: &LayerShape| backend.cache(layer.attention.kept, room.blocks);
+        let recurrent =
+            |layer: &LayerShape| layer.recurrent.map(|state| backend.recurrent(state, room.slots)).transpose();
+        self.caches = shape.layers.iter().map(cache).collect::<Result<_, _>>()?;
+        self.recurrents = shape.layers.iter().map(recurrent).collect::<Result<_, _>>()?;
+        self.room = room;
         Ok(())
     }
 
-    /// The number of blocks that there is room for.
-    pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+    /// What there is room for.
+    pub(crate) fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Copies recurrent states from slot to slot, `(from, to)`, in this order.
+    pub(crate) fn copy_slots(&mut self, copies: &[(SlotId, SlotId)]) {
+        for (from, to) in copies {
+            for recurrent in self.recurrents.iter_mut().flatten() {
+                self.backend.copy_slot(recurrent, *from, *to);
+            }
+        }
     }
 
     /// Copies blocks, `(from, to)`.

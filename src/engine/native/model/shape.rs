@@ -3,7 +3,10 @@
 //! Owns the vocabulary in which families are described. Refuses config.json, which each family reads for itself.
 
 use super::{names::Names, rope::RopeConfig};
-use crate::engine::native::backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape};
+use crate::engine::native::{
+    backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape},
+    recurrence::RecurrentShape,
+};
 
 /// The arithmetic of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +40,8 @@ pub(crate) struct LayerShape {
     pub(crate) norms: NormPlaces,
     /// The factor of what attention and the feed-forward part add to a state.
     pub(crate) residual_factor: f32,
+    /// The recurrent state; `None` where the layer has none.
+    pub(crate) recurrent: Option<RecurrentShape>,
     /// The feed-forward part.
     pub(crate) mlp: MlpShape,
 }

@@ -260,14 +260,15 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    /// Gives the memory of keys and values back, and says how many blocks there were.
+    /// Gives the memory of keys and values, and of recurrent states, back.
     pub(crate) fn discard_cache(&mut self) {
         self.caches.clear();
+        self.recurrents.clear();
     }
 
-    /// Takes memory for as many blocks as before.
+    /// Takes memory for as many blocks and slots as before.
     pub(crate) fn restore_cache(&mut self) -> Result<(), NoRoom> {
-        if self.caches.is_empty() { self.allocate_cache(self.blocks) } else { Ok(()) }
+        if self.caches.is_empty() { self.allocate_cache(self.room) } else { Ok(()) }
     }
 
     /// Reads tensors of these names, in the order of the layers.

@@ -27,6 +27,7 @@ mod pool;
 mod precision;
 mod quantized;
 mod raw;
+mod recurrent;
 mod rows;
 mod states;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub(crate) use packed::{Operand, Packed};
 pub(crate) use pool::Pool;
 pub(crate) use precision::Precision;
 pub(crate) use quantized::Quantized;
+pub(crate) use recurrent::RecurrentStore;
 pub(crate) use states::{Processor, States};
 pub use trial::Mismatch;
 pub(crate) use trial::compare_with_portable;

@@ -164,7 +164,7 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
     let scale = 1.0 / (head_dim as f32).sqrt();
     let shape = AttentionShape { heads, scale, window, cap: None };
     let attention = Attention { states: &queries, store: &store, shape, sinks: None };
-    let span = Span { first_row: 0, tokens, first_position: before, blocks };
+    let span = Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, snapshots: Vec::new() };
     let mut out = Operand::new(precision);
     attend(&mut processor(set, 2), &attention, &[span], &mut out);
     // Weights and results are rounded to bf16, one part in 256 each.

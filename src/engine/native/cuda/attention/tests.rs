@@ -85,7 +85,14 @@ impl Sequence {
         for (first_position, tokens) in spans {
             let (first_row, tokens) = (batch.token_ids.len(), *tokens);
             let blocks = self.blocks[..(first_position + tokens).div_ceil(BLOCK_TOKENS)].to_vec();
-            batch.spans.push(Span { first_row, tokens, first_position: *first_position, blocks });
+            batch.spans.push(Span {
+                first_row,
+                tokens,
+                first_position: *first_position,
+                blocks,
+                slot: 0,
+                snapshots: Vec::new(),
+            });
             batch.token_ids.resize(first_row + tokens, 0);
         }
         StepShared::new(&test_device(), &batch, Vec::new()).unwrap()

@@ -103,6 +103,7 @@ pub(super) fn decoder_with(
         },
         norms: NormPlaces::Before,
         residual_factor: 1.0,
+        recurrent: None,
         mlp: MlpShape::Dense(DenseShape {
             intermediate: settings.size("intermediate_size", MOST)?,
             bias: false,

@@ -105,7 +105,7 @@ impl Golden {
         let shape = ModelShape::read(self.config())?;
         let mut model = Model::load(backend, shape, &self.weights(), &mut |_, _| ())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        model.allocate_cache((self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS)).unwrap();
+        model.allocate_cache(Room { blocks: (self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS), slots: 0 }).unwrap();
         Ok(model)
     }
 

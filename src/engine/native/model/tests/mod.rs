@@ -73,7 +73,7 @@ pub(in crate::engine::native) fn loaded<B: Backend>(name: &str, backend: B) -> M
     let shape = ModelShape::read(&object(&directory.join("config.json"))).unwrap();
     let weights = SafetensorsFiles::open(&directory).unwrap();
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
-    model.allocate_cache(BLOCKS).unwrap();
+    model.allocate_cache(Room { blocks: BLOCKS, slots: 0 }).unwrap();
     model
 }
 
@@ -90,7 +90,14 @@ pub(in crate::engine::native) fn logits<B: Backend>(
 fn rows_of<B: Backend>(model: &mut Model<B>, token_ids: &[TokenId], first: usize, blocks: Vec<u32>) -> Vec<Vec<f32>> {
     let batch = Batch {
         token_ids: token_ids.to_vec(),
-        spans: vec![Span { first_row: 0, tokens: token_ids.len(), first_position: first, blocks }],
+        spans: vec![Span {
+            first_row: 0,
+            tokens: token_ids.len(),
+            first_position: first,
+            blocks,
+            slot: 0,
+            snapshots: Vec::new(),
+        }],
         logit_rows: (0..token_ids.len()).collect(),
     };
     let rows = Mutex::new(vec![Vec::new(); token_ids.len()]);

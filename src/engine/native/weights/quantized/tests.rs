@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::engine::native::{
     cpu::{CpuBackend, KernelSet, Pool, Precision, Processor},
-    model::{Model, ModelShape, tests::logits as logits_of},
+    model::{Model, ModelShape, Room, tests::logits as logits_of},
 };
 
 fn golden() -> PathBuf {
@@ -97,7 +97,7 @@ fn models_compute_what_their_widened_checkpoints_compute_to_the_bit() {
                 let shape = ModelShape::read(&config).unwrap();
                 let backend = CpuBackend::new(processor, precision);
                 let mut model = Model::load(backend, shape, weights, &mut |_, _| ()).unwrap();
-                model.allocate_cache(6).unwrap();
+                model.allocate_cache(Room { blocks: 6, slots: 0 }).unwrap();
                 let rows = logits_of(&mut model, &[1, 5, 9, 33, 7, 7, 2, 30, 11, 39], 0);
                 rows.iter().map(|row| bits(row)).collect::<Vec<_>>()
             };

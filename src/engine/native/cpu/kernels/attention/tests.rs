@@ -66,7 +66,14 @@ impl Case {
             let shape = AttentionShape { heads, scale: 0.3, window, cap };
             let sinks = self.sinks.then_some(&sinks[..]);
             let attention = Attention { states: &states, store: &store, shape, sinks };
-            let span = Span { first_row: 0, tokens: cut - first, first_position: first, blocks: blocks.clone() };
+            let span = Span {
+                first_row: 0,
+                tokens: cut - first,
+                first_position: first,
+                blocks: blocks.clone(),
+                slot: 0,
+                snapshots: Vec::new(),
+            };
             let mut out = Operand::new(precision);
             attend(&mut processor, &attention, &[span], &mut out);
             for row in 0..cut - first {
