@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{
-    recurrence::{RecurrentShape, SlotId},
+    recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype, sampling::Summary};
@@ -88,7 +88,7 @@ pub(crate) struct Rotation {
     pub(crate) angles: usize,
 }
 
-/// What a row of gates and ups becomes.
+/// What a row of gates and ups becomes, or of numbers without gates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Gate {
     /// `silu(gate) * up`, of a row that holds all gates and then as many ups.
@@ -101,6 +101,15 @@ pub(crate) enum Gate {
         /// The limit.
         limit: f32,
     },
+    /// The square of a number that is over 0, and 0 for others, of a row that holds nothing else.
+    SquaredRelu,
+}
+
+impl Gate {
+    /// How many numbers it reads for so many results.
+    pub(crate) fn inputs(self, width: usize) -> usize {
+        if self == Self::SquaredRelu { width } else { 2 * width }
+    }
 }
 
 /// What becomes of logits.
@@ -110,6 +119,16 @@ pub(crate) struct LogitShape {
     pub(crate) factor: f32,
     /// A logit becomes `cap * tanh(logit / cap)` after that; `None` for no cap.
     pub(crate) cap: Option<f32>,
+}
+
+/// What a recurrence has learnt, in vectors of the backend.
+pub(crate) struct Learnt<'a, V> {
+    /// For each head the logarithm of how fast it decays.
+    pub(crate) decay: &'a V,
+    /// What is added to each step.
+    pub(crate) bias: &'a V,
+    /// For each head how much of a value goes straight to the output.
+    pub(crate) skip: Option<&'a V>,
 }
 
 /// Cosines and sines: one of each for every pair of numbers of a head that is rotated, row by row.
@@ -293,9 +312,46 @@ pub(crate) trait Backend: Send + 'static {
         shared: &Self::StepShared,
         out: &mut Self::Operand,
     );
-    /// For each span of the batch whether all keys and values that the step wrote of it are finite.
+    /// Convolves columns of every row with those of the tokens before, which a recurrent state keeps, in place. The weight
+    /// has for each channel the factors of its tokens, the present one's last.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn convolve(
+        &mut self,
+        states: &mut Self::States,
+        weight: &Self::Vector,
+        bias: Option<&Self::Vector>,
+        shape: ConvolutionShape,
+        recurrent: &mut Self::Recurrent,
+        shared: &mut Self::StepShared,
+    );
+    /// Has every token change its sequence's recurrent state, and writes what all heads read of it to `out`.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn recur(
+        &mut self,
+        states: &Self::States,
+        learnt: Learnt<'_, Self::Vector>,
+        shape: &RecurrenceShape,
+        recurrent: &mut Self::Recurrent,
+        shared: &mut Self::StepShared,
+        out: &mut Self::States,
+    );
+    /// Normalises groups of every row and multiplies them by gates, which are columns of `gates`. A weight is for as many
+    /// numbers as it has, and then for the next ones; without it there is no norm.
+    fn gated_norm(
+        &mut self,
+        states: &Self::States,
+        gates: &Self::States,
+        weight: Option<&Self::Vector>,
+        shape: GatedNormShape,
+        out: &mut Self::Operand,
+    );
+    /// Multiplies every number by the sigmoid of its gate.
+    fn open(&mut self, gates: &Self::States, out: &mut Self::Operand);
+    /// Multiplies columns of every row, from `first` on, by others of them.
+    fn multiply_columns(&mut self, states: &mut Self::States, by: Range<usize>, first: usize);
+    /// For each span of the batch whether all keys and values that the step wrote of it are finite, and its recurrent state.
     fn finite(&mut self, shared: Self::StepShared) -> Vec<bool>;
-    /// Makes `width` numbers of every row, which holds as many gates and ups.
+    /// Makes `width` numbers of every row, which holds as many gates and ups, or just as many numbers.
     fn gate(&mut self, states: &Self::States, gate: Gate, width: usize, out: &mut Self::Operand);
     /// Copies the rows that `picks` lists.
     fn gather(&mut self, input: &Self::Operand, picks: &[usize], out: &mut Self::Operand);

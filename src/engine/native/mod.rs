@@ -193,7 +193,7 @@ impl NativeEngine {
             ));
         }
         let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
-        let backend = gpu.backend(settings.dtype, pool);
+        let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
         let backend = if deterministic { backend.deterministic() } else { backend };
         let block_bytes = Model::block_bytes(&backend, &shape);
         if memory_share.is_none() {

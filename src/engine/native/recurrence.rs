@@ -41,3 +41,83 @@ impl RecurrentShape {
         self.window() + self.heads * self.table()
     }
 }
+
+/// A causal convolution of each of some channels of a row with the tokens before it; zero stands before the first token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConvolutionShape {
+    /// The column of the first channel.
+    pub(crate) first: usize,
+    /// How many channels there are.
+    pub(crate) channels: usize,
+    /// Tokens that a sum is over, the present one among them.
+    pub(crate) taps: usize,
+    /// Whether `silu` of the sum is taken.
+    pub(crate) activated: bool,
+}
+
+/// How a token changes tables, and what it reads of them. Each head has a table `S` of `key` rows and `value` columns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Rule {
+    /// The gated delta rule, with the query and the key divided by their lengths, the query by the root of its numbers too:
+    /// `S *= exp(-exp(decay) * softplus(step + bias))`, then `S += key (sigmoid(strength) * (value - key S))`, and
+    /// the output is `query S`.
+    Delta {
+        /// Whether every number of a key has a step of its own, which decays its row; otherwise a head has one.
+        by_key: bool,
+    },
+    /// Mamba 2: with `t = softplus(step + bias)`, no less than `least` and no more than `most`, `S *= exp(-exp(decay) * t)`,
+    /// then `S += key (t * value)`, and the output is `query S + skip * value`.
+    Scan {
+        /// The least step.
+        least: f32,
+        /// The greatest step.
+        most: f32,
+    },
+}
+
+/// A recurrence over the tokens of a sequence, and where a row has what goes into it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RecurrenceShape {
+    /// What is computed.
+    pub(crate) rule: Rule,
+    /// Tables, and heads of values.
+    pub(crate) heads: usize,
+    /// Heads of queries and of keys; so many consecutive tables share one as there are heads to one of these.
+    pub(crate) groups: usize,
+    /// Numbers of a query and of a key.
+    pub(crate) key: usize,
+    /// Numbers of a value.
+    pub(crate) value: usize,
+    /// The column of the first query.
+    pub(crate) queries: usize,
+    /// The column of the first key.
+    pub(crate) keys: usize,
+    /// The column of the first value.
+    pub(crate) values: usize,
+    /// The column of the first step: one for each head, or for each number of each head's key.
+    pub(crate) steps: usize,
+    /// The column of the first strength, one for each head; of no meaning for a scan.
+    pub(crate) strengths: usize,
+}
+
+impl RecurrenceShape {
+    /// Steps of a row.
+    pub(crate) fn step_count(&self) -> usize {
+        self.heads * if self.rule == (Rule::Delta { by_key: true }) { self.key } else { 1 }
+    }
+}
+
+/// A root-mean-square norm of groups of numbers, and a gate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct GatedNormShape {
+    /// Numbers that are normalised together.
+    pub(crate) group: usize,
+    /// What is added to the mean of the squares.
+    pub(crate) epsilon: f32,
+    /// Whether numbers are multiplied by the gate before they are normalised; otherwise after it.
+    pub(crate) gate_first: bool,
+    /// Whether the gate is `silu` of its number; otherwise it is the sigmoid.
+    pub(crate) silu: bool,
+    /// The column of the first gate.
+    pub(crate) gates: usize,
+}

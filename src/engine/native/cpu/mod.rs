@@ -5,21 +5,23 @@ mod kernels;
 #[cfg(target_os = "linux")]
 pub(crate) use kernels::try_under_signals;
 pub use kernels::{KernelName, KernelSet, Mismatch};
-pub(crate) use kernels::{Pool, Precision, Processor, RecurrentStore, compare_with_portable};
+pub(crate) use kernels::{
+    Pool, Precision, Processor, RecurrentStore, States, Taps, compare_with_portable, convolve, recur,
+};
 
 use std::ops::Range;
 
 use kernels::{
-    Attention, KvLayout, KvStore, Operand, Packed, Quantized, States, add, add_scaled, attend, gate, head_norm,
-    multiply, rms_norm, rotate, round, scale, shape_logits,
+    Attention, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate, gated_norm, head_norm,
+    multiply, multiply_columns, open, rms_norm, rotate, round, scale, shape_logits,
 };
 
 use super::{
     backend::{
-        Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, LogitShape, NoRoom,
+        Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, Learnt, LogitShape, NoRoom,
         NormShape, Rotation, Span,
     },
-    recurrence::{RecurrentShape, SlotId},
+    recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype};
@@ -336,6 +338,50 @@ impl Backend for CpuBackend {
     ) {
         let attention = Attention { states, store: cache, shape, sinks: sinks.map(|sinks| &sinks[..]) };
         attend(&mut self.processor, &attention, &shared.spans, out);
+    }
+
+    fn convolve(
+        &mut self,
+        states: &mut States,
+        weight: &Vec<f32>,
+        bias: Option<&Vec<f32>>,
+        shape: ConvolutionShape,
+        recurrent: &mut RecurrentStore,
+        StepShared { spans, finite, .. }: &mut StepShared,
+    ) {
+        let taps = Taps { weight, bias: bias.map(|bias| &bias[..]) };
+        convolve(&mut self.processor, states, taps, shape, recurrent, (spans, finite));
+    }
+
+    fn recur(
+        &mut self,
+        states: &States,
+        learnt: Learnt<'_, Vec<f32>>,
+        shape: &RecurrenceShape,
+        recurrent: &mut RecurrentStore,
+        StepShared { spans, finite, .. }: &mut StepShared,
+        out: &mut States,
+    ) {
+        recur(&mut self.processor, states, learnt, shape, recurrent, (spans, finite), out);
+    }
+
+    fn gated_norm(
+        &mut self,
+        states: &States,
+        gates: &States,
+        weight: Option<&Vec<f32>>,
+        shape: GatedNormShape,
+        out: &mut Operand,
+    ) {
+        gated_norm(&mut self.processor, states, gates, weight.map(|weight| &weight[..]), shape, out);
+    }
+
+    fn open(&mut self, gates: &States, out: &mut Operand) {
+        open(&mut self.processor, gates, out);
+    }
+
+    fn multiply_columns(&mut self, states: &mut States, by: Range<usize>, first: usize) {
+        multiply_columns(&mut self.processor, states, by, first);
     }
 
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {

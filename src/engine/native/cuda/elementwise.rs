@@ -69,6 +69,7 @@ pub(super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> R
         Gate::Silu => halves().and_then(|(gates, ups): (Tensor, Tensor)| gates.silu()? * ups),
         Gate::GeluTanh => halves().and_then(|(gates, ups)| gates.gelu()? * ups),
         Gate::Clamped { limit } => clamped(states, width, f64::from(limit)),
+        Gate::SquaredRelu => states.narrow(1, 0, width).and_then(|numbers| numbers.relu()?.sqr()),
     };
     out.slice_set(&gated?.to_dtype(out.dtype())?, 0, 0)
 }
@@ -112,6 +113,7 @@ mod tests {
     use super::{super::tests::test_device, *};
 
     const NORM: NormShape = NormShape { epsilon: 1e-5, offset: 0.0 };
+    const GATES: [Gate; 4] = [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 1.5 }, Gate::SquaredRelu];
     const ONE_MORE: NormShape = NormShape { epsilon: 1e-5, offset: 1.0 };
 
     fn number(place: usize) -> f32 {
@@ -210,13 +212,14 @@ mod tests {
     /// What a gate is defined as, for one place of a row.
     fn gated_exactly(kind: Gate, row: &[f64], place: usize) -> f64 {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-        let (gate, up) = (row[place], row[row.len() / 2 + place]);
+        let (gate, up) = (row[place], row[(row.len() / 2 + place) % row.len()]);
         match kind {
             Gate::Silu => gate * sigmoid(gate) * up,
             Gate::GeluTanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044_715 * gate.powi(3));
                 0.5 * gate * (1.0 + inner.tanh()) * up
             }
+            Gate::SquaredRelu => row[place].max(0.0).powi(2),
             Gate::Clamped { limit } => {
                 let limit = f64::from(limit);
                 let (gate, up) = (row[2 * place].min(limit), row[2 * place + 1].clamp(-limit, limit));
@@ -227,11 +230,8 @@ mod tests {
 
     #[test]
     fn gates_of_any_width_are_what_they_are_defined_as() {
-        for (width, kind) in [48, 1024, 2500]
-            .into_iter()
-            .flat_map(|width| [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 1.5 }].map(|kind| (width, kind)))
-        {
-            let (states, rows) = table(3, 2 * width);
+        for (width, kind) in [48, 1024, 2500].into_iter().flat_map(|width| GATES.map(|kind| (width, kind))) {
+            let (states, rows) = table(3, kind.inputs(width));
             let expected: Vec<Vec<f64>> =
                 rows.iter().map(|row| (0..width).map(|place| gated_exactly(kind, row, place)).collect()).collect();
             for (out, tolerance) in results(3, width) {

@@ -5,7 +5,7 @@ use candle_core::{DType, Device};
 use super::{DeviceBackend, attention::MOST_SCORES};
 use crate::engine::native::{
     LoadError,
-    cpu::Pool,
+    cpu::Processor,
     model::{LOGIT_ROWS, ModelShape},
     settings::Dtype,
 };
@@ -52,12 +52,12 @@ impl Gpu {
     }
 
     /// A backend on it.
-    pub(crate) fn backend(&self, dtype: Dtype, pool: Pool) -> DeviceBackend {
+    pub(crate) fn backend(&self, dtype: Dtype, processor: Processor) -> DeviceBackend {
         let dtype = match dtype {
             Dtype::Bf16 => DType::BF16,
             Dtype::F32 => DType::F32,
         };
-        DeviceBackend::new(self.device.clone(), dtype, pool)
+        DeviceBackend::new(self.device.clone(), dtype, processor)
     }
 
     /// The bytes that keys and values may have: a share of the memory, less what is taken and what a step takes.

@@ -5,9 +5,9 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::{Pool, summaries::Summaries};
+use super::summaries::Summaries;
 use crate::{
-    engine::native::backend::Consumer,
+    engine::native::{backend::Consumer, cpu::Pool},
     sampling::{OwnedSummary, SKIM_BLOCK, Summary},
 };
 

@@ -21,6 +21,7 @@ mod gpu;
 mod kernels;
 mod logits;
 mod products;
+mod recurrent;
 mod shared;
 mod summaries;
 #[cfg(test)]
@@ -38,17 +39,18 @@ use half::bf16;
 #[cfg(feature = "cuda")]
 use self::kernels::is_out_of_memory;
 use self::{
-    attention::{Setting, Tiles, attend_single_rows, attend_span},
+    attention::Setting,
     buffer::{Buffer, Matrix, TensorKind},
     cache::Cache,
-    shared::{Division, Policy, StepShared},
+    shared::StepShared,
 };
 use super::{
     backend::{
-        Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, LogitShape, NoRoom, NormShape, Rotation,
+        Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, Learnt, LogitShape, NoRoom, NormShape,
+        Rotation,
     },
-    cpu::{Pool, RecurrentStore},
-    recurrence::{RecurrentShape, SlotId},
+    cpu::{Processor, RecurrentStore, States, Taps, convolve, recur},
+    recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
 };
 use crate::{TokenId, engine::WeightDtype};
@@ -67,16 +69,16 @@ pub(crate) struct DeviceBackend {
     device: Device,
     /// The type of weights and caches.
     dtype: DType,
-    /// The threads that read weights and make tokens of logits.
-    pool: Pool,
+    /// What reads weights, computes recurrent states and makes tokens of logits.
+    processor: Processor,
     tile: Option<usize>,
     logits: Buffer,
 }
 
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
-    pub(crate) fn new(device: Device, dtype: DType, pool: Pool) -> Self {
-        Self { device, dtype, pool, tile: None, logits: Buffer::default() }
+    pub(crate) fn new(device: Device, dtype: DType, processor: Processor) -> Self {
+        Self { device, dtype, processor, tile: None, logits: Buffer::default() }
     }
 
     /// Gives every row the bits that it has alone.
@@ -90,19 +92,6 @@ impl DeviceBackend {
 
     fn sums(&self) -> TensorKind<'_> {
         TensorKind { device: &self.device, dtype: DType::F32 }
-    }
-
-    /// The kernel over blocks knows neither caps nor sinks as they are defined here.
-    fn policy(&self, cache: &Cache, is_plain: bool) -> Policy {
-        #[cfg(feature = "cuda")]
-        let single = !self.device.is_cuda() || (is_plain && kernels::serve(cache));
-        #[cfg(not(feature = "cuda"))]
-        let single = is_plain && cache.keys.device().is_cpu();
-        Policy { single, invariant: self.tile.is_some() }
-    }
-
-    fn tiles(&self, heads: usize) -> Tiles {
-        if self.tile.is_some() { Tiles::equal() } else { Tiles::large(heads) }
     }
 
     /// `matrix * row (+ bias)` of every row, written to `out` or added to it.
@@ -127,60 +116,6 @@ impl DeviceBackend {
         out.slice_set(&product, 0, 0)
     }
 
-    /// Attention of every row, written to `out`.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn attend_all(
-        &self,
-        states: &Tensor,
-        cache: &Cache,
-        setting: Setting<'_>,
-        shared: &StepShared,
-        out: &Tensor,
-    ) -> Result<()> {
-        let (shape, head_dim) = (setting.shape, cache.shape().head_dim);
-        let (rows, width) = (states.dim(0)?, shape.heads * head_dim);
-        let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;
-        let queries = queries.reshape((rows, shape.heads, head_dim))?;
-        let is_plain = shape.cap.is_none() && setting.sinks.is_none();
-        let division = shared.division(shape.window, self.policy(cache, is_plain));
-        for span in &division.gathered {
-            let span = &shared.spans[*span];
-            let own = queries.narrow(0, span.first_row, span.tokens)?;
-            let attended = attend_span(&own, span, cache, setting, shared)?;
-            out.slice_set(&attended.to_dtype(self.dtype)?, 0, span.first_row)?;
-        }
-        let Some(single) = &division.single else { return Ok(()) };
-        let own: Vec<Tensor> =
-            single.stretches.iter().map(|(first, count)| queries.narrow(0, *first, *count)).collect::<Result<_>>()?;
-        let own = if let [own] = &own[..] { own.clone() } else { Tensor::cat(&own, 0)? };
-        let attended = self.attend_single_rows(&own, &division, cache, setting, shared)?;
-        let mut done = 0;
-        for (first, count) in &single.stretches {
-            out.slice_set(&attended.narrow(0, done, *count)?, 0, *first)?;
-            done += count;
-        }
-        Ok(())
-    }
-
-    /// Attention of rows that go straight to the cache, in the order of their queries.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn attend_single_rows(
-        &self,
-        queries: &Tensor,
-        division: &Division,
-        cache: &Cache,
-        setting: Setting<'_>,
-        shared: &StepShared,
-    ) -> Result<Tensor> {
-        let rows = division.single.as_ref().expect("there are single rows");
-        #[cfg(feature = "cuda")]
-        if kernels::serve(cache) {
-            let tables = division.tables(&shared.spans, &self.device)?;
-            return kernels::attend(queries, &tables, cache, setting.shape.scale, self.tile.is_some());
-        }
-        attend_single_rows(queries, rows, cache, setting, shared)?.to_dtype(self.dtype)
-    }
-
     /// Computes rows of logits and hands them to the consumer, whose first row is `first`.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn hand_on_logits(
@@ -196,7 +131,7 @@ impl DeviceBackend {
         let out = buffer.reshape(self.sums(), rows, outputs)?;
         self.multiply(input, matrix, None, out, false)?;
         elementwise::shape_logits(out, shape)?;
-        let outcome = logits::consume(out, first, &mut self.pool, consumer);
+        let outcome = logits::consume(out, first, &mut self.processor.pool, consumer);
         self.logits = buffer;
         outcome
     }
@@ -212,9 +147,11 @@ impl DeviceBackend {
         let (count, columns) = (rows.rows(), rows.columns());
         let part = (READ_NUMBERS / columns.max(1)).max(1);
         let parts: Vec<Range<usize>> = (0..count).step_by(part).map(|start| start..count.min(start + part)).collect();
-        for parts in parts.chunks(self.pool.threads()) {
+        for parts in parts.chunks(self.processor.pool.threads()) {
             let mut sent: Vec<_> = parts.iter().map(|part| (part.clone(), Vec::new(), Ok(()))).collect();
-            self.pool.for_each_mut(&mut sent, &|_, (part, numbers, outcome)| *outcome = read(part.clone(), numbers));
+            self.processor
+                .pool
+                .for_each_mut(&mut sent, &|_, (part, numbers, outcome)| *outcome = read(part.clone(), numbers));
             for (part, numbers, outcome) in sent {
                 outcome?;
                 let numbers = with_room(Tensor::from_vec(numbers, (part.len(), columns), &self.device))?;
@@ -435,6 +372,66 @@ impl Backend for DeviceBackend {
         let (states, width) = (states.tensor(), shape.heads * cache.shape().head_dim);
         let out = done(states.dim(0).and_then(|rows| out.reshape(self.numbers(), rows, width)));
         done(self.attend_all(states, cache, setting, shared, out));
+    }
+
+    fn convolve(
+        &mut self,
+        states: &mut Buffer,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        shape: ConvolutionShape,
+        recurrent: &mut RecurrentStore,
+        StepShared { spans, finite, .. }: &mut StepShared,
+    ) {
+        let mut rows = done(recurrent::fetched(states.tensor()));
+        let (weight, bias) = (self.read_vector(weight), bias.map(|bias| self.read_vector(bias)));
+        let taps = Taps { weight: &weight, bias: bias.as_deref() };
+        convolve(&mut self.processor, &mut rows, taps, shape, recurrent, (spans, finite));
+        done(recurrent::send(&rows, self.sums(), states));
+    }
+
+    fn recur(
+        &mut self,
+        states: &Buffer,
+        learnt: Learnt<'_, Tensor>,
+        shape: &RecurrenceShape,
+        recurrent: &mut RecurrentStore,
+        StepShared { spans, finite, .. }: &mut StepShared,
+        out: &mut Buffer,
+    ) {
+        let (rows, mut read) = (done(recurrent::fetched(states.tensor())), States::default());
+        let [decay, bias] = [learnt.decay, learnt.bias].map(|vector| self.read_vector(vector));
+        let skip = learnt.skip.map(|skip| self.read_vector(skip));
+        let learnt = Learnt { decay: &decay, bias: &bias, skip: skip.as_ref() };
+        recur(&mut self.processor, &rows, learnt, shape, recurrent, (spans, finite), &mut read);
+        done(recurrent::send(&read, self.sums(), out));
+    }
+
+    fn gated_norm(
+        &mut self,
+        states: &Buffer,
+        gates: &Buffer,
+        weight: Option<&Tensor>,
+        shape: GatedNormShape,
+        out: &mut Buffer,
+    ) {
+        let numbers = done(recurrent::gated_norm(states.tensor(), gates.tensor(), weight, shape));
+        let out = done(numbers.dims2().and_then(|(rows, columns)| out.reshape(self.numbers(), rows, columns)));
+        done(numbers.to_dtype(self.dtype).and_then(|numbers| out.slice_set(&numbers, 0, 0)));
+    }
+
+    fn open(&mut self, gates: &Buffer, out: &mut Buffer) {
+        let out = out.tensor();
+        let gates = recurrent::sigmoid(gates.tensor());
+        let opened = gates.and_then(|gates| (out.to_dtype(DType::F32)? * gates)?.to_dtype(self.dtype));
+        done(opened.and_then(|opened| out.slice_set(&opened, 0, 0)));
+    }
+
+    fn multiply_columns(&mut self, states: &mut Buffer, by: Range<usize>, first: usize) {
+        let states = states.tensor();
+        let product =
+            states.narrow(1, by.start, by.len()).and_then(|by_them| states.narrow(1, first, by.len())? * by_them);
+        done(product.and_then(|product| states.slice_set(&product.contiguous()?, 1, first)));
     }
 
     fn finite(&mut self, shared: StepShared) -> Vec<bool> {

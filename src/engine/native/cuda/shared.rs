@@ -78,6 +78,8 @@ pub(crate) struct StepShared {
     pub(super) angles: Vec<(Tensor, Tensor)>,
     /// A number for each row, which is 0 while all its keys and values are finite, and NaN otherwise.
     pub(super) broken: Tensor,
+    /// For each span whether its recurrent states are finite.
+    pub(super) finite: Vec<bool>,
     runs: Vec<Run>,
     /// The slot of each row in the cache, on the device.
     slots: OnceCell<Tensor>,
@@ -113,6 +115,7 @@ impl StepShared {
                 .map(|Angles { cosines, sines }| Ok((sent(cosines)?, sent(sines)?)))
                 .collect::<Result<_>>()?,
             broken: Tensor::zeros(rows, DType::F32, device)?,
+            finite: vec![true; batch.spans.len()],
             runs: runs(&batch.spans),
             slots: OnceCell::new(),
             divisions: RefCell::default(),
@@ -158,7 +161,7 @@ impl StepShared {
     pub(super) fn finite(&self) -> Result<Vec<bool>> {
         let rows: Vec<f32> = self.broken.to_vec1()?;
         let of = |span: &Span| rows[span.first_row..][..span.tokens].iter().all(|flag| *flag == 0.0);
-        Ok(self.spans.iter().map(of).collect())
+        Ok(self.spans.iter().zip(&self.finite).map(|(span, finite)| *finite && of(span)).collect())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::engine::{
     WeightDtype, WeightTensor,
     native::{
         backend::{BLOCK_TOKENS, Span},
-        cpu::{CpuBackend, KernelSet, Precision},
+        cpu::{CpuBackend, KernelSet, Pool, Precision},
         model::{
             Model, Room,
             tests::{
@@ -35,8 +35,13 @@ pub(super) fn test_device() -> Device {
     DEVICE.get_or_init(open).clone()
 }
 
+/// Threads, and instructions that every machine has.
+pub(super) fn processor(threads: usize) -> Processor {
+    Processor { set: KernelSet::PORTABLE, pool: Pool::new(threads).unwrap() }
+}
+
 fn backend(dtype: DType) -> DeviceBackend {
-    DeviceBackend::new(test_device(), dtype, Pool::new(2).unwrap())
+    DeviceBackend::new(test_device(), dtype, processor(2))
 }
 
 /// A row of logits for each that was asked for, and for each span whether it is finite.
@@ -202,7 +207,7 @@ fn in_company(name: &str, dtype: DType, deterministic: bool) -> (Vec<Vec<f32>>, 
     let of = |count: usize| {
         let backend = backend(dtype);
         let mut model = loaded(name, if deterministic { backend.deterministic() } else { backend });
-        model.allocate_cache(Room { blocks: count, slots: 0 }).unwrap();
+        model.allocate_cache(Room { blocks: count, slots: 2 }).unwrap();
         model
     };
     let mut company = Company::new(12);

@@ -1,9 +1,9 @@
-//! A gated feed-forward part, which an expert is too.
+//! A feed-forward part, which an expert is too.
 
 use super::shape::DenseShape;
 use crate::engine::native::backend::{Backend, Gate, NoRoom};
 
-/// A gated feed-forward part, or one expert.
+/// A feed-forward part, or one expert.
 pub(super) struct Dense<B: Backend> {
     intermediate: usize,
     gate: Gate,
@@ -16,12 +16,13 @@ pub(super) struct Dense<B: Backend> {
 impl<B: Backend> Dense<B> {
     pub(super) fn zeros(backend: &B, hidden: usize, shape: DenseShape) -> Result<Self, NoRoom> {
         let DenseShape { intermediate, bias, gate } = shape;
+        let inner = shape.inner_width();
         let vector = |len| bias.then(|| backend.vector(len)).transpose();
         Ok(Self {
             intermediate,
             gate,
-            gate_up: backend.matrix(2 * intermediate, hidden)?,
-            gate_up_bias: vector(2 * intermediate)?,
+            gate_up: backend.matrix(inner, hidden)?,
+            gate_up_bias: vector(inner)?,
             down: backend.matrix(hidden, intermediate)?,
             down_bias: vector(hidden)?,
         })

@@ -19,6 +19,10 @@ pub(super) enum InLayer {
     QueryNorm,
     KeyNorm,
     Latent(InLatent),
+    /// Gates of what heads give.
+    Gate(usize),
+    GateBias(usize),
+    Recurrent(InRecurrent),
     Sinks,
     Output,
     OutputBias,
@@ -45,6 +49,23 @@ pub(super) enum InLatent {
     Norm,
     Key(usize),
     Value(usize),
+}
+
+/// Where a tensor of a part with a recurrent state goes. The number of a pair of matrices is 0 for steps and 1 for gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InRecurrent {
+    Input(usize),
+    InputBias(usize),
+    Down(usize),
+    Up(usize),
+    Convolution(usize),
+    ConvolutionBias(usize),
+    Decay,
+    StepBias,
+    Skip,
+    Norm,
+    Output,
+    OutputBias,
 }
 
 /// Where a tensor of a feed-forward part goes.
@@ -80,6 +101,9 @@ impl InLayer {
         match self {
             Self::Qkv(_) => Self::Qkv(0),
             Self::QkvBias(_) => Self::QkvBias(0),
+            Self::Gate(_) => Self::Gate(0),
+            Self::GateBias(_) => Self::GateBias(0),
+            Self::Recurrent(place) => Self::Recurrent(place.whole()),
             Self::Dense(place) => Self::Dense(place.whole()),
             Self::Expert(expert, place) => Self::Expert(expert, place.whole()),
             Self::Shared(place) => Self::Shared(place.whole()),
@@ -89,7 +113,8 @@ impl InLayer {
 
     fn is_vector(self) -> bool {
         match self {
-            Self::Qkv(_) | Self::Output | Self::Router | Self::SharedGate => false,
+            Self::Qkv(_) | Self::Gate(_) | Self::Output | Self::Router | Self::SharedGate => false,
+            Self::Recurrent(place) => place.is_vector(),
             Self::Dense(place) | Self::Expert(_, place) | Self::Shared(place) => place.is_vector(),
             Self::Latent(place) => {
                 matches!(place, InLatent::QueryDownBias | InLatent::QueryNorm | InLatent::DownBias | InLatent::Norm)
@@ -97,6 +122,7 @@ impl InLayer {
             Self::AttentionNorm
             | Self::AfterAttentionNorm
             | Self::QkvBias(_)
+            | Self::GateBias(_)
             | Self::QueryNorm
             | Self::KeyNorm
             | Self::Sinks
@@ -106,6 +132,22 @@ impl InLayer {
             | Self::RouterBias
             | Self::ChoiceBias => true,
         }
+    }
+}
+
+impl InRecurrent {
+    fn whole(self) -> Self {
+        match self {
+            Self::Input(_) => Self::Input(0),
+            Self::InputBias(_) => Self::InputBias(0),
+            Self::Convolution(_) => Self::Convolution(0),
+            Self::ConvolutionBias(_) => Self::ConvolutionBias(0),
+            whole => whole,
+        }
+    }
+
+    fn is_vector(self) -> bool {
+        !matches!(self, Self::Input(_) | Self::Down(_) | Self::Up(_) | Self::Output)
     }
 }
 

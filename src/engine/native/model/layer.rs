@@ -1,49 +1,41 @@
-//! One layer: its parameters, and the order of its operations.
+//! One layer: its parameters, and the order of its parts.
 
 use super::{
+    attention::Attention,
     dense::Dense,
-    latent::Latent,
     mixture::Sparse,
-    shape::{AttentionLayer, LayerRotation, LayerShape, MlpShape, ModelShape},
+    recurrent::Recurrent,
+    shape::{LayerShape, MlpShape, ModelShape},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, NoRoom, NormShape, Rotation};
+use crate::engine::native::backend::{Backend, NoRoom, NormShape};
 
 /// What a layer has learnt. What not every layer has is `None` where it is not there.
 pub(super) struct Layer<B: Backend> {
-    shape: LayerShape,
+    /// The factor of what the parts add to a state.
+    residual_factor: f32,
     norm: NormShape,
     /// Numbers of a state.
     hidden: usize,
     pub(super) attention_norm: Option<B::Vector>,
     pub(super) after_attention_norm: Option<B::Vector>,
-    pub(super) projection: Projection<B>,
-    pub(super) sinks: Option<B::Vector>,
-    pub(super) output: B::Matrix,
-    pub(super) output_bias: Option<B::Vector>,
+    pub(super) attention: Option<Attention<B>>,
+    pub(super) recurrent: Option<Recurrent<B>>,
     pub(super) mlp_norm: Option<B::Vector>,
     pub(super) after_mlp_norm: Option<B::Vector>,
-    pub(super) mlp: Mlp<B>,
-}
-
-/// What makes queries, keys and values.
-pub(super) enum Projection<B: Backend> {
-    Heads(Heads<B>),
-    Latent(Latent<B>),
-}
-
-/// Queries, keys and values by one matrix.
-pub(super) struct Heads<B: Backend> {
-    pub(super) qkv: B::Matrix,
-    pub(super) qkv_bias: Option<B::Vector>,
-    pub(super) query_norm: Option<B::Vector>,
-    pub(super) key_norm: Option<B::Vector>,
+    pub(super) mlp: Option<Mlp<B>>,
 }
 
 /// A feed-forward part.
 pub(super) enum Mlp<B: Backend> {
     Dense(Dense<B>),
     Sparse(Sparse<B>),
+}
+
+/// What a layer keeps of the sequences: keys and values, and recurrent states, where it has them.
+pub(super) struct Past<'a, B: Backend> {
+    pub(super) cache: Option<&'a mut B::Cache>,
+    pub(super) state: Option<&'a mut B::Recurrent>,
 }
 
 /// `matrix * input (+ bias)`.
@@ -56,73 +48,57 @@ struct Product<'a, B: Backend> {
 impl<B: Backend> Layer<B> {
     pub(super) fn zeros(backend: &B, model: &ModelShape, shape: &LayerShape) -> Result<Self, NoRoom> {
         let hidden = model.hidden;
-        let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
-        let (attention, norms) = (&shape.attention, shape.norms);
+        let vector = |given: bool| given.then(|| backend.vector(hidden)).transpose();
+        let (before, after) = (shape.norms.before(), shape.norms.after());
+        let (mixes, has_mlp) = (shape.mixes(), shape.mlp.is_some());
+        let attention = |attention| Attention::zeros(backend, hidden, model.norm, attention);
         Ok(Self {
-            shape: shape.clone(),
+            residual_factor: shape.residual_factor,
             norm: model.norm,
             hidden,
-            attention_norm: vector(norms.before(), hidden)?,
-            after_attention_norm: vector(norms.after(), hidden)?,
-            projection: match attention.latent {
-                Some(latent) => Projection::Latent(Latent::zeros(backend, hidden, latent, attention.shape.heads)?),
-                None => Projection::Heads(Heads::zeros(backend, hidden, attention)?),
-            },
-            sinks: vector(attention.sinks, attention.shape.heads)?,
-            output: backend.matrix(hidden, attention.output_width())?,
-            output_bias: vector(attention.output_bias, hidden)?,
-            mlp_norm: vector(norms.before(), hidden)?,
-            after_mlp_norm: vector(norms.after(), hidden)?,
-            mlp: match &shape.mlp {
-                MlpShape::Dense(dense) => Mlp::Dense(Dense::zeros(backend, hidden, *dense)?),
-                MlpShape::Sparse(sparse) => Mlp::Sparse(Sparse::zeros(backend, hidden, sparse)?),
-            },
+            attention_norm: vector(mixes && before)?,
+            after_attention_norm: vector(mixes && after)?,
+            attention: shape.attention.as_ref().map(attention).transpose()?,
+            recurrent: shape.recurrent.as_ref().map(|part| Recurrent::zeros(backend, hidden, part)).transpose()?,
+            mlp_norm: vector(has_mlp && before)?,
+            after_mlp_norm: vector(has_mlp && after)?,
+            mlp: shape.mlp.as_ref().map(|mlp| Mlp::zeros(backend, hidden, mlp)).transpose()?,
         })
     }
 
-    /// Adds attention to the residual stream.
-    pub(super) fn attend(
+    /// Adds what attention and the part with a recurrent state give to the residual stream; both read the same of it.
+    pub(super) fn mix(
         &self,
         backend: &mut B,
         workspace: &mut Workspace<B>,
-        cache: &mut B::Cache,
+        past: Past<'_, B>,
         shared: &mut B::StepShared,
     ) {
-        let attention = &self.shape.attention;
-        self.enter(backend, self.attention_norm.as_ref(), workspace);
-        match &self.projection {
-            Projection::Heads(heads) => {
-                backend.linear(&workspace.input, &heads.qkv, heads.qkv_bias.as_ref(), &mut workspace.wide);
-            }
-            Projection::Latent(latent) => latent.project(backend, workspace),
+        if self.attention.is_some() || self.recurrent.is_some() {
+            self.enter(backend, self.attention_norm.as_ref(), workspace);
         }
-        let wide = &mut workspace.wide;
-        let after_rotation = attention.head_norms.is_some_and(|norms| norms.after_rotation);
-        if !after_rotation {
-            self.norm_heads(backend, wide);
+        let norm = self.after_attention_norm.as_ref();
+        if let (Some(attention), Some(cache)) = (&self.attention, past.cache) {
+            attention.attend(backend, workspace, cache, shared);
+            let Workspace { hidden, out, attended, .. } = workspace;
+            let bias = attention.output_bias.as_ref();
+            self.leave(backend, Product { input: attended, matrix: &attention.output, bias }, norm, out, hidden);
         }
-        if let Some(rotation) = attention.rotation {
-            self.rotate(backend, rotation, wide, shared);
+        if let (Some(recurrent), Some(state)) = (&self.recurrent, past.state) {
+            recurrent.mix(backend, workspace, state, shared);
+            let Workspace { hidden, out, attended, .. } = workspace;
+            let bias = recurrent.output_bias.as_ref();
+            self.leave(backend, Product { input: attended, matrix: &recurrent.output, bias }, norm, out, hidden);
         }
-        if after_rotation {
-            self.norm_heads(backend, wide);
-        }
-        backend.write_cache(wide, attention.query_width(), cache, shared);
-        backend.attend(wide, cache, attention.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
-        if let Projection::Latent(latent) = &self.projection {
-            latent.widen(backend, workspace);
-        }
-        let Workspace { hidden, out, attended, .. } = workspace;
-        let output = Product { input: attended, matrix: &self.output, bias: self.output_bias.as_ref() };
-        self.leave(backend, output, self.after_attention_norm.as_ref(), out, hidden);
     }
 
     /// Adds the feed-forward part to the residual stream.
     pub(super) fn feed_forward(&self, backend: &mut B, workspace: &mut Workspace<B>) {
+        let Some(mlp) = &self.mlp else { return };
         let norm = self.norm;
         self.enter(backend, self.mlp_norm.as_ref(), workspace);
-        let factor = self.shape.residual_factor;
-        match (&self.mlp, self.after_mlp_norm.as_ref()) {
+        let factor = self.residual_factor;
+        match (mlp, self.after_mlp_norm.as_ref()) {
             (Mlp::Dense(dense), after) => {
                 let Workspace { hidden, wide, out, input, gated, .. } = workspace;
                 dense.gate(backend, input, wide, gated);
@@ -164,7 +140,7 @@ impl<B: Backend> Layer<B> {
         out: &mut B::States,
         hidden: &mut B::States,
     ) {
-        let factor = self.shape.residual_factor;
+        let factor = self.residual_factor;
         if norm.is_none() && factor.to_bits() == 1.0_f32.to_bits() {
             return backend.add_linear(input, matrix, bias, hidden);
         }
@@ -174,51 +150,13 @@ impl<B: Backend> Layer<B> {
         }
         backend.add(out, factor, hidden);
     }
-
-    fn norm_heads(&self, backend: &mut B, wide: &mut B::States) {
-        let (attention, norm) = (&self.shape.attention, self.norm);
-        let Projection::Heads(Heads { query_norm: Some(query), key_norm: Some(key), .. }) = &self.projection else {
-            return;
-        };
-        let Some(norms) = attention.head_norms else { return };
-        let (heads, kv_heads) = (attention.shape.heads, attention.kept.heads);
-        if norms.whole {
-            // Keys begin after as many vectors of their length as there are queries to a key.
-            let first = heads / kv_heads;
-            backend.head_norm(wide, 0..1, query, norm);
-            backend.head_norm(wide, first..first + 1, key, norm);
-        } else {
-            backend.head_norm(wide, 0..heads, query, norm);
-            backend.head_norm(wide, heads..heads + kv_heads, key, norm);
-        }
-    }
-
-    fn rotate(&self, backend: &mut B, rotation: LayerRotation, wide: &mut B::States, shared: &B::StepShared) {
-        let attention = &self.shape.attention;
-        let (heads, kv_heads, head_dim) = (attention.shape.heads, attention.kept.heads, attention.kept.head_dim);
-        let LayerRotation { queries, keys, neighbours } = rotation;
-        let mut turn = |first, heads, angles| {
-            backend.rotate(wide, Rotation { first, heads, head_dim, neighbours, angles }, shared);
-        };
-        if queries == keys {
-            turn(0, heads + kv_heads, queries);
-        } else {
-            turn(0, heads, queries);
-            turn(heads, kv_heads, keys);
-        }
-    }
 }
 
-impl<B: Backend> Heads<B> {
-    fn zeros(backend: &B, hidden: usize, attention: &AttentionLayer) -> Result<Self, NoRoom> {
-        let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
-        let widths = attention.head_norms.map(|norms| attention.norm_widths(norms));
-        let (query_width, key_width) = widths.unwrap_or_default();
-        Ok(Self {
-            qkv: backend.matrix(attention.qkv_width(), hidden)?,
-            qkv_bias: vector(attention.qkv_bias, attention.qkv_width())?,
-            query_norm: vector(widths.is_some(), query_width)?,
-            key_norm: vector(widths.is_some(), key_width)?,
-        })
+impl<B: Backend> Mlp<B> {
+    fn zeros(backend: &B, hidden: usize, shape: &MlpShape) -> Result<Self, NoRoom> {
+        match shape {
+            MlpShape::Dense(dense) => Dense::zeros(backend, hidden, *dense).map(Self::Dense),
+            MlpShape::Sparse(sparse) => Sparse::zeros(backend, hidden, sparse).map(Self::Sparse),
+        }
     }
 }

@@ -90,7 +90,7 @@ fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<Vec<(
 
 /// The experts of one token, with their weights. Among equal ones the first are chosen.
 fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<(usize, f32)> {
-    let RouterShape { scores: kind, groups, normalize, factor, .. } = shape.router;
+    let RouterShape { scores: kind, groups, normalize, added, factor, .. } = shape.router;
     let (weights, total) = weights(scores, kind);
     let chances: Vec<f32> = match bias {
         None => weights.clone(),
@@ -101,7 +101,7 @@ fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<(usi
     order.sort_by(|left, right| chances[*right].total_cmp(&chances[*left]).then(left.cmp(right)));
     order.truncate(shape.per_token);
     let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
-    let divisor = normalize.map_or(total, |least| chosen.max(least * total));
+    let divisor = normalize.map_or(total, |least| chosen.max(least * total) + added * total);
     order.into_iter().map(|expert| (expert, weights[expert] / divisor * factor)).collect()
 }
 
@@ -144,6 +144,7 @@ mod tests {
         choice_bias: false,
         groups: None,
         normalize: None,
+        added: 0.0,
         factor: 1.0,
     };
 

@@ -1,9 +1,10 @@
-//! One definition of all models: decoders with rotary embeddings, root-mean-square norms and gated feed-forward parts.
+//! One definition of all models: decoders of layers that attend, that have recurrent states, and feed-forward parts.
 //!
 //! Owns the order of operations. Refuses tensors, which are the backend's, and sequences, which are the scheduler's.
 //!
 //! A family is data: a file of `families` makes a [`ModelShape`] of its config.json, and everything else follows from it.
 
+mod attention;
 mod dense;
 mod destinations;
 mod expected;
@@ -12,6 +13,7 @@ mod latent;
 mod layer;
 mod mixture;
 mod names;
+mod recurrent;
 mod rope;
 mod settings;
 mod shape;
@@ -33,7 +35,7 @@ use super::{
     recurrence::SlotId,
     weights::{Weights, WeightsError},
 };
-use layer::Layer;
+use layer::{Layer, Past};
 use shape::LayerShape;
 use tensors::Tensors;
 use workspace::Workspace;
@@ -50,7 +52,8 @@ pub(crate) struct Model<B: Backend> {
     parameters: Option<Parameters<B>>,
     /// Tensors that are to be written before anything can be computed.
     lacking: BTreeSet<String>,
-    caches: Vec<B::Cache>,
+    /// Keys and values of each layer that attends.
+    caches: Vec<Option<B::Cache>>,
     /// The recurrent states of each layer that has some.
     recurrents: Vec<Option<B::Recurrent>>,
     room: Room,
@@ -112,20 +115,25 @@ impl<B: Backend> Model<B> {
 
     /// The memory of one block of all layers, in bytes.
     pub(crate) fn block_bytes(backend: &B, shape: &ModelShape) -> usize {
-        shape.layers.iter().map(|layer| backend.block_bytes(layer.attention.kept)).sum()
+        let attentions = shape.layers.iter().filter_map(|layer| layer.attention.as_ref());
+        attentions.map(|attention| backend.block_bytes(attention.kept)).sum()
     }
 
     /// The memory of one slot of all layers that have a recurrent state, in bytes; 0 where none has.
     pub(crate) fn slot_bytes(shape: &ModelShape) -> usize {
-        shape.layers.iter().filter_map(|layer| layer.recurrent).map(|state| state.numbers() * size_of::<f32>()).sum()
+        let recurrents = shape.layers.iter().filter_map(|layer| layer.recurrent.as_ref());
+        recurrents.map(|recurrent| recurrent.state().numbers() * size_of::<f32>()).sum()
     }
 
     /// Makes room for blocks of keys and values and for recurrent states; whatever was cached is gone.
     pub(crate) fn allocate_cache(&mut self, room: Room) -> Result<(), NoRoom> {
         let Self { shape, backend, .. } = self;
-        let cache = |layer: &LayerShape| backend.cache(layer.attention.kept, room.blocks);
-        let recurrent =
-            |layer: &LayerShape| layer.recurrent.map(|state| backend.recurrent(state, room.slots)).transpose();
+        let cache = |layer: &LayerShape| {
+            layer.attention.as_ref().map(|attention| backend.cache(attention.kept, room.blocks)).transpose()
+        };
+        let recurrent = |layer: &LayerShape| {
+            layer.recurrent.as_ref().map(|recurrent| backend.recurrent(recurrent.state(), room.slots)).transpose()
+        };
         self.caches = shape.layers.iter().map(cache).collect::<Result<_, _>>()?;
         self.recurrents = shape.layers.iter().map(recurrent).collect::<Result<_, _>>()?;
         self.room = room;
@@ -149,7 +157,7 @@ impl<B: Backend> Model<B> {
     /// Copies blocks, `(from, to)`.
     pub(crate) fn copy_blocks(&mut self, copies: &[(u32, u32)]) {
         for (from, to) in copies {
-            for cache in &mut self.caches {
+            for cache in self.caches.iter_mut().flatten() {
                 self.backend.copy_block(cache, *from, *to);
             }
         }
@@ -160,7 +168,7 @@ impl<B: Backend> Model<B> {
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
     pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
-        let Self { shape, backend, parameters, caches, workspace, .. } = self;
+        let Self { shape, backend, parameters, caches, recurrents, workspace, .. } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
         let Parameters { embedding, layers, norm, head } = parameters;
         let positions: Vec<usize> =
@@ -168,8 +176,8 @@ impl<B: Backend> Model<B> {
         let angles = shape.ropes.iter().map(|rope| rope.angles(positions.iter().copied())).collect();
         let mut shared = backend.begin_step(batch, angles);
         backend.embed(embedding, &batch.token_ids, shape.embedding_factor, &mut workspace.hidden);
-        for (layer, cache) in layers.iter().zip(caches) {
-            layer.attend(backend, workspace, cache, &mut shared);
+        for ((layer, cache), state) in layers.iter().zip(caches).zip(recurrents) {
+            layer.mix(backend, workspace, Past { cache: cache.as_mut(), state: state.as_mut() }, &mut shared);
             layer.feed_forward(backend, workspace);
         }
         if batch.logit_rows.is_empty() {

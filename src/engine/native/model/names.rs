@@ -1,8 +1,16 @@
 //! What checkpoints call the tensors of a model.
 
-/// The names of a family; those of a layer begin after `model.layers.<number>.`.
+use super::tensor::LAYERS;
+
+/// The names of a family; those of a layer begin after the layer's number and a dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names {
+    /// The embeddings.
+    pub(crate) embedding: &'static str,
+    /// How the names of the tensors of all layers begin, up to their numbers.
+    pub(crate) layers: &'static str,
+    /// The norm after the last layer.
+    pub(crate) norm: &'static str,
     /// The norm before attention.
     pub(crate) attention_norm: &'static str,
     /// The norm after attention.
@@ -11,8 +19,14 @@ pub(crate) struct Names {
     pub(crate) mlp_norm: &'static str,
     /// The norm after the feed-forward part.
     pub(crate) after_mlp_norm: &'static str,
+    /// Queries, keys and values, where each has its own matrix.
+    pub(crate) qkv: [&'static str; 3],
     /// Queries, keys and values in one matrix; `None` where each has its own.
     pub(crate) joined_qkv: Option<&'static str>,
+    /// The way back from attention.
+    pub(crate) attention_output: &'static str,
+    /// A part with a recurrent state.
+    pub(crate) recurrent: RecurrentNames,
     /// The norms of queries and of keys.
     pub(crate) head_norms: [&'static str; 2],
     /// A feed-forward part that is the only one of its layer.
@@ -41,12 +55,38 @@ pub(crate) struct DenseNames {
     pub(crate) down: &'static str,
 }
 
+/// The names of a part with a recurrent state; all but the prefix begin after it and a dot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecurrentNames {
+    /// How all of them begin.
+    pub(crate) prefix: &'static str,
+    /// What makes rows of states.
+    pub(crate) inputs: InputNames,
+    /// The convolution, or the convolutions of as many equal parts of its channels.
+    pub(crate) convolution: &'static [&'static str],
+    /// The norm of what is read.
+    pub(crate) norm: &'static str,
+    /// The way back.
+    pub(crate) output: &'static str,
+    /// Whether the decays have four dimensions, of which all but the third are 1.
+    pub(crate) decay_is_deep: bool,
+}
+
+/// The names of what makes rows of states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputNames {
+    /// The tensors one after the other.
+    Each(&'static [&'static str]),
+    /// Queries, keys, values and gates; and strengths and steps: each head of keys with all that belongs to it.
+    ByKeyHead(&'static [&'static str]),
+}
+
 /// The names of gates and ups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GateUpNames {
     /// Each has its matrix: that of the gates, and that of the ups.
     Apart([&'static str; 2]),
-    /// One matrix, the gates first.
+    /// One matrix, the gates first, or one without gates.
     Joined(&'static str),
 }
 
@@ -92,11 +132,24 @@ impl Default for Names {
     /// Those of Llama, and of the mixtures that were named after it.
     fn default() -> Self {
         Self {
+            embedding: "model.embed_tokens",
+            layers: LAYERS,
+            norm: "model.norm",
             attention_norm: "input_layernorm",
             after_attention_norm: "post_attention_layernorm",
             mlp_norm: "post_attention_layernorm",
             after_mlp_norm: "post_feedforward_layernorm",
+            qkv: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
             joined_qkv: None,
+            attention_output: "self_attn.o_proj",
+            recurrent: RecurrentNames {
+                prefix: "linear_attn",
+                inputs: InputNames::Each(&["in_proj"]),
+                convolution: &["conv1d"],
+                norm: "norm",
+                output: "out_proj",
+                decay_is_deep: false,
+            },
             head_norms: ["self_attn.q_norm", "self_attn.k_norm"],
             dense: dense("mlp"),
             router: "mlp.gate",

@@ -5,7 +5,7 @@
 use super::{names::Names, rope::RopeConfig};
 use crate::engine::native::{
     backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape},
-    recurrence::RecurrentShape,
+    recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape},
 };
 
 /// The arithmetic of a model.
@@ -34,16 +34,23 @@ pub(crate) struct ModelShape {
 /// What a layer is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayerShape {
-    /// Attention.
-    pub(crate) attention: AttentionLayer,
+    /// Attention; `None` where the layer has none.
+    pub(crate) attention: Option<AttentionLayer>,
+    /// A part with a recurrent state, which reads what attention reads; `None` where the layer has none.
+    pub(crate) recurrent: Option<RecurrentLayer>,
     /// Where states are normalised.
     pub(crate) norms: NormPlaces,
-    /// The factor of what attention and the feed-forward part add to a state.
+    /// The factor of what the parts add to a state.
     pub(crate) residual_factor: f32,
-    /// The recurrent state; `None` where the layer has none.
-    pub(crate) recurrent: Option<RecurrentShape>,
-    /// The feed-forward part.
-    pub(crate) mlp: MlpShape,
+    /// The feed-forward part; `None` where the layer has none.
+    pub(crate) mlp: Option<MlpShape>,
+}
+
+impl LayerShape {
+    /// Whether it has a part that looks at other tokens.
+    pub(crate) fn mixes(&self) -> bool {
+        self.attention.is_some() || self.recurrent.is_some()
+    }
 }
 
 /// Where the norms of a layer are.
@@ -88,6 +95,84 @@ pub(crate) struct AttentionLayer {
     pub(crate) rotation: Option<LayerRotation>,
     /// How keys and values are compressed; `None` if they are not.
     pub(crate) latent: Option<LatentShape>,
+    /// Whether each number of what heads give is multiplied by the sigmoid of a gate of its own. A checkpoint has the
+    /// rows of a head's gates after those of its query.
+    pub(crate) gated: bool,
+}
+
+/// A part with a recurrent state.
+///
+/// A row is made of a state by one matrix: what is convolved, and all else that the recurrence reads. What it gives is
+/// normalised, gated and brought back by another matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RecurrentLayer {
+    /// Rows of each tensor that makes numbers of a state, one after the other.
+    pub(crate) inputs: Vec<usize>,
+    /// Whether these have a bias.
+    pub(crate) input_bias: bool,
+    /// The rank of the matrices that make the steps, and of those that make the gates, two each; these numbers stand
+    /// after all others of a row. `None` where steps and gates are among the inputs.
+    pub(crate) rank: Option<usize>,
+    /// The convolution.
+    pub(crate) convolution: ConvolutionShape,
+    /// Whether it has a bias.
+    pub(crate) convolution_bias: bool,
+    /// What is made of it.
+    pub(crate) mixing: Mixing,
+    /// Whether the way back has a bias.
+    pub(crate) output_bias: bool,
+}
+
+/// What a part with a recurrent state makes of what is convolved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Mixing {
+    /// Tables that every token writes to and reads.
+    Tables {
+        /// The recurrence.
+        recurrence: RecurrenceShape,
+        /// Whether a part of each value goes straight to the output.
+        skip: bool,
+        /// Norm and gates of the output.
+        norm: GatedNormShape,
+        /// How many weights the norm has; `None` where there are only gates.
+        norm_weights: Option<usize>,
+    },
+    /// The last third of a row is multiplied by the first one, convolved, and multiplied by the second one.
+    Gates,
+}
+
+impl RecurrentLayer {
+    /// What is kept of a sequence.
+    pub(crate) fn state(&self) -> RecurrentShape {
+        let ConvolutionShape { channels, taps, .. } = self.convolution;
+        let (heads, key, value) = match self.mixing {
+            Mixing::Tables { recurrence: RecurrenceShape { heads, key, value, .. }, .. } => (heads, key, value),
+            Mixing::Gates => (0, 0, 0),
+        };
+        RecurrentShape { channels, before: taps - 1, heads, key, value }
+    }
+
+    /// Numbers of a row that one matrix makes of a state.
+    pub(crate) fn input_width(&self) -> usize {
+        self.inputs.iter().sum()
+    }
+
+    /// Numbers of a whole row.
+    pub(crate) fn row_width(&self) -> usize {
+        let more = match self.mixing {
+            Mixing::Tables { recurrence, .. } if self.rank.is_some() => recurrence.step_count() + self.output_width(),
+            _ => 0,
+        };
+        self.input_width() + more
+    }
+
+    /// Numbers of what is brought back.
+    pub(crate) fn output_width(&self) -> usize {
+        match self.mixing {
+            Mixing::Tables { recurrence, .. } => recurrence.heads * recurrence.value,
+            Mixing::Gates => self.convolution.channels,
+        }
+    }
 }
 
 /// Keys and values that are compressed to one vector for all heads (multi-head latent attention).
@@ -141,7 +226,7 @@ pub(crate) enum MlpShape {
     Sparse(SparseShape),
 }
 
-/// A gated feed-forward part.
+/// A feed-forward part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DenseShape {
     /// Its inner width.
@@ -180,6 +265,8 @@ pub(crate) struct RouterShape {
     pub(crate) groups: Option<Groups>,
     /// Whether the weights of the chosen are divided by their sum, which counts as at least this much.
     pub(crate) normalize: Option<f32>,
+    /// What is added to that sum.
+    pub(crate) added: f32,
     /// The factor of all weights.
     pub(crate) factor: f32,
 }
@@ -213,6 +300,13 @@ pub(crate) struct SharedShape {
     pub(crate) gated: bool,
 }
 
+impl DenseShape {
+    /// Numbers that the gate reads.
+    pub(crate) fn inner_width(&self) -> usize {
+        self.gate.inputs(self.intermediate)
+    }
+}
+
 impl MlpShape {
     /// How many experts there are.
     pub(crate) fn experts(&self) -> usize {
@@ -224,10 +318,10 @@ impl MlpShape {
 
     fn widest_row(&self) -> usize {
         match self {
-            Self::Dense(dense) => 2 * dense.intermediate,
+            Self::Dense(dense) => dense.inner_width(),
             Self::Sparse(sparse) => {
-                let shared = sparse.shared.map_or(0, |shared| shared.dense.intermediate);
-                2 * sparse.expert.intermediate.max(shared)
+                let shared = sparse.shared.map_or(0, |shared| shared.dense.inner_width());
+                sparse.expert.inner_width().max(shared)
             }
         }
     }
@@ -264,7 +358,16 @@ impl AttentionLayer {
 impl ModelShape {
     /// Numbers of the widest rows between two layers.
     pub(crate) fn widest_row(&self) -> usize {
-        let widest = |layer: &LayerShape| layer.mlp.widest_row().max(layer.attention.qkv_width());
+        let widest = |layer: &LayerShape| {
+            let mlp = layer.mlp.as_ref().map_or(0, MlpShape::widest_row);
+            let attention = layer.attention.as_ref().map_or(0, AttentionLayer::qkv_width);
+            mlp.max(attention).max(layer.recurrent.as_ref().map_or(0, RecurrentLayer::row_width))
+        };
         self.layers.iter().map(widest).max().unwrap_or(0)
+    }
+
+    /// The attention of each layer that has some.
+    pub(crate) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionLayer> {
+        self.layers.iter_mut().filter_map(|layer| layer.attention.as_mut())
     }
 }

@@ -18,6 +18,10 @@ impl Slice {
     /// Reads a slice of a tensor.
     pub(super) fn read(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Result<Self, WeightsError> {
         let mut numbers = Vec::new();
+        if tensor.shape.len() == 1 {
+            rows.read(0..1, &mut numbers)?;
+            return Ok(Self { columns: part.rows.len(), numbers: numbers[part.rows.clone()].to_vec() });
+        }
         rows.read(part.rows.clone(), &mut numbers)?;
         let (inner, columns) = slice_shape(tensor, part);
         if part.transposed {
@@ -28,12 +32,14 @@ impl Slice {
     }
 }
 
-/// Rows and columns of a slice as the checkpoint has it: some rows of a table, or one of several tables.
+/// Rows and columns of a slice as the checkpoint has it: some numbers of a vector, some rows of a table, or one
+/// of several tables.
 fn slice_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
     match tensor.shape[..] {
+        [_] => (1, part.rows.len()),
         [_, columns] => (part.rows.len(), columns),
         [_, rows, columns] => (rows, columns),
-        _ => unreachable!("a tensor in slices has two or three dimensions"),
+        _ => unreachable!("a tensor in slices has up to three dimensions"),
     }
 }
 

@@ -7,11 +7,13 @@ use std::{
 
 use super::{
     Model, Parameters,
+    attention::{Attention, Projection},
     dense::Dense,
-    destinations::{Destination, InDense, InLatent, InLayer},
+    destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
     expected::expected,
     latent::Latent,
-    layer::{Layer, Mlp, Projection},
+    layer::{Layer, Mlp},
+    recurrent::Recurrent,
     shape::ModelShape,
     stacks::Slice,
     tensor::{LAYERS, Tensor},
@@ -205,15 +207,49 @@ impl<B: Backend> Layer<B> {
         match place {
             InLayer::AttentionNorm => numbers(&mut self.attention_norm, 0),
             InLayer::AfterAttentionNorm => numbers(&mut self.after_attention_norm, 0),
-            InLayer::Qkv(_) | InLayer::QkvBias(_) | InLayer::QueryNorm | InLayer::KeyNorm | InLayer::Latent(_) => {
-                self.projection.target(place)
-            }
+            InLayer::MlpNorm => numbers(&mut self.mlp_norm, 0),
+            InLayer::AfterMlpNorm => numbers(&mut self.after_mlp_norm, 0),
+            InLayer::Recurrent(place) => self.recurrent.as_mut()?.target(place),
+            InLayer::Router
+            | InLayer::RouterBias
+            | InLayer::ChoiceBias
+            | InLayer::Dense(_)
+            | InLayer::Expert(..)
+            | InLayer::Shared(_)
+            | InLayer::SharedGate => self.mlp.as_mut()?.target(place),
+            place => self.attention.as_mut()?.target(place),
+        }
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
+        match place {
+            InLayer::Gate(first) => self.gate.as_mut().map(|gate| Target::Rows(gate, first)),
+            InLayer::GateBias(first) => numbers(&mut self.gate_bias, first),
             InLayer::Sinks => numbers(&mut self.sinks, 0),
             InLayer::Output => Some(Target::Rows(&mut self.output, 0)),
             InLayer::OutputBias => numbers(&mut self.output_bias, 0),
-            InLayer::MlpNorm => numbers(&mut self.mlp_norm, 0),
-            InLayer::AfterMlpNorm => numbers(&mut self.after_mlp_norm, 0),
-            place => self.mlp.target(place),
+            place => self.projection.target(place),
+        }
+    }
+}
+
+impl<B: Backend> Recurrent<B> {
+    fn target(&mut self, place: InRecurrent) -> Option<Target<'_, B>> {
+        match place {
+            InRecurrent::Input(first) => Some(Target::Rows(&mut self.input, first)),
+            InRecurrent::InputBias(first) => numbers(&mut self.input_bias, first),
+            InRecurrent::Down(index) => Some(Target::Rows(&mut self.low_rank.as_mut()?.get_mut(index)?.down, 0)),
+            InRecurrent::Up(index) => Some(Target::Rows(&mut self.low_rank.as_mut()?.get_mut(index)?.up, 0)),
+            InRecurrent::Convolution(first) => Some(Target::Numbers(&mut self.convolution, first)),
+            InRecurrent::ConvolutionBias(first) => numbers(&mut self.convolution_bias, first),
+            InRecurrent::Decay => Some(Target::Numbers(&mut self.tables.as_mut()?.decay, 0)),
+            InRecurrent::StepBias => Some(Target::Numbers(&mut self.tables.as_mut()?.step_bias, 0)),
+            InRecurrent::Skip => numbers(&mut self.tables.as_mut()?.skip, 0),
+            InRecurrent::Norm => numbers(&mut self.tables.as_mut()?.norm, 0),
+            InRecurrent::Output => Some(Target::Rows(&mut self.output, 0)),
+            InRecurrent::OutputBias => numbers(&mut self.output_bias, 0),
         }
     }
 }

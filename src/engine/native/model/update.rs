@@ -311,7 +311,7 @@ impl<B: Backend> Model<B> {
         let Some(parameters) = &mut self.parameters else { return Ok(()) };
         match parameters.target(place).expect(PLACED) {
             Target::Numbers(vector, first) => {
-                dtype.narrow(&self.backend.read_vector(vector)[first..first + columns], bytes);
+                dtype.narrow(&self.backend.read_vector(vector)[first..][..rows * columns], bytes);
             }
             Target::Rows(matrix, first) => {
                 let (row_bytes, step) = (columns * dtype.size(), (READ_NUMBERS / columns.max(1)).max(1));

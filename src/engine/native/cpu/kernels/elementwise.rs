@@ -17,7 +17,7 @@ pub(super) fn for_each_row(pool: &mut Pool, rows: usize, work: &(dyn Fn(usize) +
 
 /// Sums in 16 lanes, then over the lanes: one order, whatever the vectors.
 #[inline(always)]
-fn sum_of_squares(values: &[f32]) -> f32 {
+pub(super) fn sum_of_squares(values: &[f32]) -> f32 {
     let (groups, rest) = values.as_chunks::<LANES>();
     let mut lanes = [0.0_f32; LANES];
     for group in groups {

@@ -25,9 +25,16 @@ impl Vectorized for Gated<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { row, kind, out } = self;
+        if kind == Gate::SquaredRelu {
+            for (out, number) in out.iter_mut().zip(row) {
+                *out = squared_relu(*number);
+            }
+            return;
+        }
         let (gates, ups) = row.split_at(out.len());
         let apart = out.iter_mut().zip(gates.iter().zip(ups));
         match kind {
+            Gate::SquaredRelu => unreachable!("it has no ups"),
             Gate::Silu => apart.for_each(|(out, (gate, up))| *out = silu(*gate) * up),
             Gate::GeluTanh => apart.for_each(|(out, (gate, up))| *out = gelu_tanh(*gate) * up),
             Gate::Clamped { limit } => {
@@ -48,7 +55,14 @@ fn clamped(gate: f32, up: f32, limit: f32) -> f32 {
     (up + 1.0) * (gate * sigmoid(CLAMPED_SLOPE * gate))
 }
 
-/// Writes what a gate makes of every row to `out`; a row holds `width` gates and as many ups.
+/// What is not a number stays so.
+#[inline(always)]
+fn squared_relu(number: f32) -> f32 {
+    let number = if number < 0.0 { 0.0 } else { number };
+    number * number
+}
+
+/// Writes what a gate makes of every row to `out`; a row holds what that reads.
 pub(crate) fn gate(
     Processor { set, pool }: &mut Processor,
     states: &States,
@@ -61,7 +75,7 @@ pub(crate) fn gate(
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
         let mut row = vec![0.0; width];
-        set.vectorize(Gated { row: &states.row(index)[..2 * width], kind, out: &mut row });
+        set.vectorize(Gated { row: &states.row(index)[..kind.inputs(width)], kind, out: &mut row });
         // SAFETY: a row is worked on once.
         unsafe { to.write(set, index * stride, &row) };
     });

@@ -46,7 +46,7 @@ pub(crate) use packed::{Operand, Packed};
 pub(crate) use pool::Pool;
 pub(crate) use precision::Precision;
 pub(crate) use quantized::Quantized;
-pub(crate) use recurrent::RecurrentStore;
+pub(crate) use recurrent::{RecurrentStore, Taps, convolve, gated_norm, multiply_columns, open, recur};
 pub(crate) use states::{Processor, States};
 pub use trial::Mismatch;
 pub(crate) use trial::compare_with_portable;

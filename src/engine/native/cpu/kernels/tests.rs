@@ -248,6 +248,7 @@ fn gated(kind: Gate, row: &[f64], width: usize, index: usize) -> f64 {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
             0.5 * x * (1.0 + inner.tanh()) * row[width + index]
         }
+        Gate::SquaredRelu => row[index].max(0.0).powi(2),
         Gate::Clamped { limit } => {
             let limit = f64::from(limit);
             let (gate, up) = (row[2 * index].min(limit), row[2 * index + 1].clamp(-limit, limit));
@@ -260,7 +261,7 @@ fn gated(kind: Gate, row: &[f64], width: usize, index: usize) -> f64 {
 fn gates_and_shaped_logits_agree_with_f64() {
     for set in KernelSet::tested() {
         let input = states(11, 37, 4);
-        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.7 }] {
+        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.7 }, Gate::SquaredRelu] {
             let mut out = Operand::new(Precision::F32);
             gate(&mut processor(set, 2), &input, kind, 18, &mut out);
             for row in 0..11 {

@@ -3,6 +3,8 @@
 //! Scores and their softmax are in f32; keys are read in tiles, so that a long prompt over a long prefix takes no more
 //! memory than a tile of scores. A tile that counts for no query of a row leaves the row's bits as they were.
 
+mod dispatch;
+
 use candle_core::{D, Result, Tensor};
 
 use super::{

@@ -8,13 +8,14 @@ use candle_core::DType;
 use half::bf16;
 
 use super::{
-    super::{DeviceBackend, buffer::TensorKind, tests::test_device},
+    super::{
+        DeviceBackend,
+        buffer::TensorKind,
+        tests::{processor, test_device},
+    },
     *,
 };
-use crate::engine::native::{
-    backend::{Batch, CacheShape},
-    cpu::Pool,
-};
+use crate::engine::native::backend::{Batch, CacheShape};
 
 const SCALE: f32 = 0.4;
 
@@ -133,11 +134,11 @@ impl Sequence {
         found.chunks_exact(self.kept.head_dim).enumerate().map(of_head).fold(0.0, f64::max)
     }
 
-    /// The error over all rows of a batch, which a backend attends in the ways that it chooses. Among rows at the same
-    /// position, which have the same bits, one counts.
+    /// The error over all rows of a batch, which a backend attends in the ways that it chooses. Rows at the same position
+    /// have the same bits, and one of them counts; unless a GPU gathers their keys, in shapes that spans decide.
     fn error_of_batch(&self, spans: &[(usize, usize)], odd: Odd, deterministic: bool) -> f64 {
         let dtype = self.cache.keys.dtype();
-        let backend = DeviceBackend::new(test_device(), dtype, Pool::new(1).unwrap());
+        let backend = DeviceBackend::new(test_device(), dtype, processor(1));
         let backend = if deterministic { backend.deterministic() } else { backend };
         let positions: Vec<usize> = spans.iter().flat_map(|(first, tokens)| *first..first + tokens).collect();
         let picks = Tensor::new(positions.iter().map(|row| *row as u32).collect::<Vec<_>>(), &test_device()).unwrap();
@@ -148,11 +149,19 @@ impl Sequence {
         let setting = Setting { shape, sinks: sinks.as_ref(), tiles: backend.tiles(self.heads) };
         backend.attend_all(&states, &self.cache, setting, &self.begin_step(spans), &out).unwrap();
         let found = out.to_dtype(DType::F32).unwrap().to_vec2::<f32>().unwrap();
+        let have_same_bits = deterministic || (odd.cap.is_none() && !odd.sinks) || test_device().is_cpu();
         let mut rows: BTreeMap<usize, &[f32]> = BTreeMap::new();
+        let mut worst = 0.0_f64;
         for (row, position) in found.iter().zip(positions) {
-            assert_eq!(rows.entry(position).or_insert(row), row, "position {position}");
+            let first = *rows.entry(position).or_insert(row);
+            if have_same_bits {
+                assert_eq!(first, row, "position {position}");
+            }
+            if !have_same_bits || std::ptr::eq(first, &raw const **row) {
+                worst = worst.max(self.error(row, position, odd));
+            }
         }
-        rows.into_iter().map(|(position, row)| self.error(row, position, odd)).fold(0.0, f64::max)
+        worst
     }
 }
 

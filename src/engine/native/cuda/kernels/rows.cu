@@ -46,7 +46,7 @@ __device__ void norm(
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped.
+// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped, 3 is SquaredRelu.
 __device__ float gated(const float *row, unsigned width, unsigned i, unsigned kind, float limit) {
     if (kind == 2) {
         // What is not a number is neither above nor below a limit, and stays.
@@ -54,6 +54,10 @@ __device__ float gated(const float *row, unsigned width, unsigned i, unsigned ki
         gate = gate > limit ? limit : gate;
         up = up > limit ? limit : up < -limit ? -limit : up;
         return (up + 1.0f) * (gate * sigmoid(1.702f * gate));
+    }
+    if (kind == 3) {
+        const float number = row[i] < 0.0f ? 0.0f : row[i];
+        return number * number;
     }
     const float gate = row[i], up = row[width + i];
     if (kind == 1)
@@ -63,8 +67,8 @@ __device__ float gated(const float *row, unsigned width, unsigned i, unsigned ki
 
 // A block for each row and 1024 numbers.
 template <typename T>
-__device__ void gate(const float *states, T *out, unsigned width, unsigned kind, float limit) {
-    const float *row = states + size_t(blockIdx.x) * 2 * width;
+__device__ void gate(const float *states, T *out, unsigned columns, unsigned width, unsigned kind, float limit) {
+    const float *row = states + size_t(blockIdx.x) * columns;
     const unsigned first = blockIdx.y * 1024, last = min(first + 1024, width);
     for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x)
         out[size_t(blockIdx.x) * width + i] = narrow<T>(gated(row, width, i, kind, limit));
@@ -98,12 +102,13 @@ extern "C" __global__ void norm_f32(
 }
 
 extern "C" __global__ void gate_bf16(
-    const float *states, __nv_bfloat16 *out, unsigned width, unsigned kind, float limit) {
-    gate(states, out, width, kind, limit);
+    const float *states, __nv_bfloat16 *out, unsigned columns, unsigned width, unsigned kind, float limit) {
+    gate(states, out, columns, width, kind, limit);
 }
 
-extern "C" __global__ void gate_f32(const float *states, float *out, unsigned width, unsigned kind, float limit) {
-    gate(states, out, width, kind, limit);
+extern "C" __global__ void gate_f32(
+    const float *states, float *out, unsigned columns, unsigned width, unsigned kind, float limit) {
+    gate(states, out, columns, width, kind, limit);
 }
 
 extern "C" __global__ void new_keys_bf16(

@@ -117,7 +117,7 @@ pub(in super::super) fn rotate(
 pub(in super::super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> Result<()> {
     let (from, rows, columns) = sums_of(states)?;
     let (to, out_rows, out_width) = rows_of(out)?;
-    if columns != 2 * width || (rows, width) != (out_rows, out_width) {
+    if columns != gate.inputs(width) || (rows, width) != (out_rows, out_width) {
         bail!("gates of {rows} rows of {columns} to {out_rows} of {out_width}");
     }
     // The numbers by which `rows.cu` tells gates apart.
@@ -125,13 +125,15 @@ pub(in super::super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Te
         Gate::Silu => (0, 0.0),
         Gate::GeluTanh => (1, 0.0),
         Gate::Clamped { limit } => (2, limit),
+        Gate::SquaredRelu => (3, 0.0),
     };
     let (from, to) = (Argument::Address(from), Argument::Address(to));
-    let arguments = [from, to, Argument::count(width)?, Argument::count(kind)?, Argument::Number(limit)];
+    let (columns, kind) = (Argument::count(columns)?, Argument::count(kind)?);
+    let arguments = [from, to, columns, Argument::count(width)?, kind, Argument::Number(limit)];
     let parts = width.div_ceil(GATES as usize);
     let kernel = for_type("gate", out.dtype())?;
     let launch = Launch { file: &ROWS, kernel: &kernel, rows, parts, threads: THREADS };
-    // SAFETY: each row has `width` gates and as many ups, and room for `width` results in the type of `out`.
+    // SAFETY: each row has what the gate reads, and room for `width` results in the type of `out`.
     unsafe { launch.run(device(states)?, &arguments) }
 }
 

@@ -91,7 +91,7 @@ pub(super) fn decoder_with(
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
     let scale = 1.0 / (kept.head_dim as f32).sqrt();
     let layer = LayerShape {
-        attention: AttentionLayer {
+        attention: Some(AttentionLayer {
             shape: AttentionShape { heads, scale, window: None, cap: None },
             kept,
             qkv_bias: false,
@@ -100,15 +100,16 @@ pub(super) fn decoder_with(
             head_norms: None,
             rotation: Some(LayerRotation { queries: 0, keys: 0, neighbours: false }),
             latent: None,
-        },
+            gated: false,
+        }),
         norms: NormPlaces::Before,
         residual_factor: 1.0,
         recurrent: None,
-        mlp: MlpShape::Dense(DenseShape {
+        mlp: Some(MlpShape::Dense(DenseShape {
             intermediate: settings.size("intermediate_size", MOST)?,
             bias: false,
             gate: activation(settings, defaults.activation)?,
-        }),
+        })),
     };
     Ok(ModelShape {
         hidden: settings.size("hidden_size", MOST)?,
@@ -182,8 +183,8 @@ pub(super) fn attention_biases(
     shape: &mut ModelShape,
 ) -> Result<(), ConfigError> {
     let bias = settings.get("attention_bias")?.unwrap_or(default);
-    for layer in &mut shape.layers {
-        (layer.attention.qkv_bias, layer.attention.output_bias) = (bias, bias);
+    for attention in shape.attentions() {
+        (attention.qkv_bias, attention.output_bias) = (bias, bias);
     }
     Ok(())
 }
@@ -192,7 +193,7 @@ pub(super) fn attention_biases(
 pub(super) fn mlp_biases(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
     let bias = settings.get("mlp_bias")?.unwrap_or(false);
     for layer in &mut shape.layers {
-        if let MlpShape::Dense(dense) = &mut layer.mlp {
+        if let Some(MlpShape::Dense(dense)) = &mut layer.mlp {
             dense.bias = bias;
         }
     }

@@ -24,12 +24,13 @@ const MOST_MATRICES: usize = 1 << 17;
 
 /// What differs between the families.
 #[derive(Debug, Clone, Copy)]
-struct Variant {
-    epsilon: f32,
+pub(super) struct Variant {
+    /// The epsilon of all other norms, unless config.json says it.
+    pub(super) epsilon: f32,
     /// The rank of queries where config.json leaves it out.
-    query_rank: Option<usize>,
+    pub(super) query_rank: Option<usize>,
     /// Whether `rope_interleave` is read; neighbours are rotated otherwise.
-    halves_too: bool,
+    pub(super) halves_too: bool,
 }
 
 /// DeepSeek V2 and V2 Lite.
@@ -85,7 +86,7 @@ pub(super) fn glm4_moe_lite(settings: &Settings<'_>) -> Result<ModelShape, Confi
     for (layer, kind) in shape.layers.iter_mut().zip(listed) {
         match kind.as_str() {
             "dense" => {}
-            "sparse" => layer.mlp = MlpShape::Sparse(sparse.clone()),
+            "sparse" => layer.mlp = Some(MlpShape::Sparse(sparse.clone())),
             other => return Err(ConfigError::setting("mlp_layer_types", format!("names {other}"))),
         }
     }
@@ -93,7 +94,7 @@ pub(super) fn glm4_moe_lite(settings: &Settings<'_>) -> Result<ModelShape, Confi
 }
 
 /// A decoder whose keys and values are compressed, without its mixtures.
-fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, ConfigError> {
+pub(super) fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, ConfigError> {
     let heads = settings.size("num_attention_heads", MOST_HEADS)?;
     if settings.get("num_key_value_heads")?.is_some_and(|keys: usize| keys != heads) {
         return Err(ConfigError::setting("num_key_value_heads", format!("is not {heads}, the heads of queries")));
@@ -113,8 +114,7 @@ fn compressed(settings: &Settings<'_>, variant: Variant) -> Result<ModelShape, C
         return Err(ConfigError::too_large("num_attention_heads", heads));
     }
     let halves = variant.halves_too && settings.get("rope_interleave")? == Some(false);
-    for layer in &mut shape.layers {
-        let attention = &mut layer.attention;
+    for attention in shape.attentions() {
         attention.shape.scale = scale;
         attention.output_bias = bias;
         attention.rotation = Some(LayerRotation { queries: 0, keys: 0, neighbours: !halves });

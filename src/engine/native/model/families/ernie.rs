@@ -39,7 +39,7 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     sparse.shared = shared_experts(settings, "moe_num_shared_experts", 2, sparse.expert)?;
     let layers = sparse_layers(settings, shape.layers.len())?;
     for layer in layers {
-        shape.layers[layer].mlp = MlpShape::Sparse(sparse.clone());
+        shape.layers[layer].mlp = Some(MlpShape::Sparse(sparse.clone()));
     }
     let choice_bias = ChoiceBias { name: "mlp.moe_statics.e_score_correction_bias", is_table: true };
     shape.names = Names { choice_bias, unused: &[LAYERS, "model.mtp_"], ..Names::default() };
@@ -69,8 +69,8 @@ fn sparse_layers(settings: &Settings<'_>, layers: usize) -> Result<Vec<usize>, C
 fn rotated(settings: &Settings<'_>, defaults: Defaults) -> Result<ModelShape, ConfigError> {
     only(settings, "use_bias", &json!(false))?;
     let mut shape = decoder(settings, defaults)?;
-    for layer in &mut shape.layers {
-        layer.attention.rotation = NEIGHBOURS;
+    for attention in shape.attentions() {
+        attention.rotation = NEIGHBOURS;
     }
     same_windows(settings, None, &mut shape)?;
     Ok(shape)

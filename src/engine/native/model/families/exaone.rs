@@ -20,10 +20,12 @@ pub(super) fn exaone4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         (Some(_), None) => sliding(settings, count, period(settings)?)?,
     };
     windows_of(&kinds, window, &mut shape)?;
-    for (layer, slides) in shape.layers.iter_mut().zip(kinds) {
+    for (attention, slides) in shape.attentions().zip(kinds) {
+        attention.head_norms = NORMS_OF_HEADS;
+        attention.rotation = attention.rotation.filter(|_| slides || window.is_none());
+    }
+    for layer in &mut shape.layers {
         layer.norms = NormPlaces::After;
-        layer.attention.head_norms = NORMS_OF_HEADS;
-        layer.attention.rotation = layer.attention.rotation.filter(|_| slides || window.is_none());
     }
     Ok(shape)
 }

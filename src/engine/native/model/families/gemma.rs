@@ -38,8 +38,8 @@ pub(super) fn gemma2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     let mut shape = decoder(settings, defaults())?;
     common(settings, &mut shape)?;
     let cap = cap(settings, "attn_logit_softcapping", Some(50.0))?;
-    for layer in &mut shape.layers {
-        layer.attention.shape.cap = cap;
+    for attention in shape.attentions() {
+        attention.shape.cap = cap;
     }
     shape.logits.cap = self::cap(settings, "final_logit_softcapping", Some(30.0))?;
     let sliding = sliding(settings, shape.layers.len(), 2)?;
@@ -67,10 +67,10 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
     }
     let sliding = sliding(settings, shape.layers.len(), period)?;
     windows_of(&sliding, window_or(settings, DEFAULT_WINDOW)?, &mut shape)?;
-    for (layer, slides) in shape.layers.iter_mut().zip(sliding) {
+    for (attention, slides) in shape.attentions().zip(sliding) {
         let rope = usize::from(!slides);
-        layer.attention.head_norms = NORMS_OF_HEADS;
-        layer.attention.rotation = Some(LayerRotation { queries: rope, keys: rope, neighbours: false });
+        attention.head_norms = NORMS_OF_HEADS;
+        attention.rotation = Some(LayerRotation { queries: rope, keys: rope, neighbours: false });
     }
     Ok(shape)
 }
@@ -85,9 +85,11 @@ fn common(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigE
     }
     #[expect(clippy::cast_possible_truncation, reason = "the one rounding of the scale")]
     let scale = scalar.powf(-0.5) as f32;
+    for attention in shape.attentions() {
+        attention.shape.scale = scale;
+    }
     for layer in &mut shape.layers {
         layer.norms = NormPlaces::Both;
-        layer.attention.shape.scale = scale;
     }
     shape.names = Names { mlp_norm: "pre_feedforward_layernorm", ..Names::default() };
     Ok(())

@@ -33,9 +33,9 @@ pub(super) fn glm4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
 
 fn joined(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
     let bias = settings.get("attention_bias")?.unwrap_or(true);
-    for layer in &mut shape.layers {
-        layer.attention.qkv_bias = bias;
-        layer.attention.rotation = NEIGHBOURS;
+    for attention in shape.attentions() {
+        attention.qkv_bias = bias;
+        attention.rotation = NEIGHBOURS;
     }
     let names = Names::default();
     shape.names = Names { dense: names.dense.joined("gate_up_proj"), ..names };
@@ -59,9 +59,9 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     let norms = settings.get("use_qk_norm")?.unwrap_or(false);
     let sparse = sparse(settings)?;
     let dense: usize = settings.get("first_k_dense_replace")?.unwrap_or(1);
-    for layer in &mut shape.layers {
-        layer.attention.qkv_bias = bias;
-        layer.attention.head_norms = NORMS_OF_HEADS.filter(|_| norms);
+    for attention in shape.attentions() {
+        attention.qkv_bias = bias;
+        attention.head_norms = NORMS_OF_HEADS.filter(|_| norms);
     }
     sparse_from(dense, &sparse, &mut shape);
     // The layers after the last one predict further tokens.

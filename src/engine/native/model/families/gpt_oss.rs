@@ -38,8 +38,8 @@ pub(super) fn gpt_oss(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     }
     let mut mixture = routed(settings, MIXTURE, RouterShape { bias: true, ..SOFTMAX }, Gate::Clamped { limit })?;
     mixture.expert.bias = true;
-    for layer in &mut shape.layers {
-        layer.attention.sinks = true;
+    for attention in shape.attentions() {
+        attention.sinks = true;
     }
     sparse_from(0, &mixture, &mut shape);
     let stacked = StackedNames {

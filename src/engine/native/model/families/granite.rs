@@ -1,4 +1,4 @@
-//! IBM's Granite 3 and 4, the models of attention alone.
+//! IBM's Granite 3 and 4, the models of attention alone, and what the hybrids have in common with them.
 
 use super::{
     super::{
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A decoder with a factor for everything.
-fn scaled(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+pub(super) fn scaled(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let defaults = Defaults { key_heads: KeyHeads::AsQueries, ..Defaults::COMMON.theta(10_000.0) };
     let mut shape = decoder(settings, defaults)?;
     attention_biases(settings, false, &mut shape)?;
@@ -23,8 +23,10 @@ fn scaled(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
         return Err(ConfigError::setting("logits_scaling", "is 0"));
     }
     let (scale, residual) = (factor("attention_multiplier")?, factor("residual_multiplier")?);
+    for attention in shape.attentions() {
+        attention.shape.scale = scale;
+    }
     for layer in &mut shape.layers {
-        layer.attention.shape.scale = scale;
         layer.residual_factor = residual;
     }
     same_windows(settings, None, &mut shape)?;
@@ -45,20 +47,29 @@ pub(super) fn mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
 
 /// The same with a feed-forward part that all tokens go through.
 pub(super) fn shared_mixture(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    let intermediate: usize = settings.get("shared_intermediate_size")?.unwrap_or(0);
-    if intermediate > MOST {
-        return Err(ConfigError::too_large("shared_intermediate_size", intermediate));
-    }
-    let gate = activation(settings, "hidden_act")?;
-    let dense = DenseShape { intermediate, bias: false, gate };
-    mixtures(settings, (intermediate > 0).then_some(SharedShape { dense, gated: false }))
+    let none = settings.get("shared_intermediate_size")?.unwrap_or(0_usize) == 0;
+    mixtures(settings, if none { None } else { Some(shared_part(settings)?) })
 }
 
-fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>) -> Result<ModelShape, ConfigError> {
+/// The part that all tokens go through.
+pub(super) fn shared_part(settings: &Settings<'_>) -> Result<SharedShape, ConfigError> {
+    let intermediate = settings.size("shared_intermediate_size", MOST)?;
+    let gate = activation(settings, "hidden_act")?;
+    Ok(SharedShape { dense: DenseShape { intermediate, bias: false, gate }, gated: false })
+}
+
+/// The mixtures of all layers.
+pub(super) fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>) -> Result<ModelShape, ConfigError> {
     let mut shape = scaled(settings)?;
     let mut sparse = routed(settings, LOCAL_EXPERTS, SOFTMAX, activation(settings, "hidden_act")?)?;
     sparse.shared = shared;
     sparse_from(0, &sparse, &mut shape);
+    shape.names = mixture_names();
+    counted("num_local_experts", shape)
+}
+
+/// The names of the mixtures and of what all tokens go through.
+pub(super) fn mixture_names() -> Names {
     // No expert of this family has a bias.
     let stacked = StackedNames {
         gate_up: "block_sparse_moe.input_linear.weight",
@@ -70,6 +81,5 @@ fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>) -> Result<Mode
     let shared =
         DenseNames { prefix: "shared_mlp", gate_up: GateUpNames::Joined("input_linear"), down: "output_linear" };
     let experts = ExpertNames::Stacked(stacked);
-    shape.names = Names { router: "block_sparse_moe.router.layer", experts, shared, ..Names::default() };
-    counted("num_local_experts", shape)
+    Names { router: "block_sparse_moe.router.layer", experts, shared, ..Names::default() }
 }

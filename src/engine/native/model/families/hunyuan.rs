@@ -26,8 +26,8 @@ pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     attention_biases(settings, false, &mut shape)?;
     only(settings, "use_qk_norm", &json!(true))?;
     only(settings, "use_cla", &json!(false))?;
-    for layer in &mut shape.layers {
-        layer.attention.head_norms = Some(HeadNorms { whole: false, after_rotation: true });
+    for attention in shape.attentions() {
+        attention.head_norms = Some(HeadNorms { whole: false, after_rotation: true });
     }
     let head_norms = ["self_attn.query_layernorm", "self_attn.key_layernorm"];
     shape.names = Names { head_norms, ..Names::default() };

@@ -26,8 +26,8 @@ pub(super) fn seed_oss(settings: &Settings<'_>) -> Result<ModelShape, ConfigErro
     let mut shape = decoder(settings, defaults)?;
     attention_biases(settings, true, &mut shape)?;
     let output = settings.get("attention_out_bias")?.unwrap_or(false);
-    for layer in &mut shape.layers {
-        layer.attention.output_bias = output;
+    for attention in shape.attentions() {
+        attention.output_bias = output;
     }
     mlp_biases(settings, &mut shape)?;
     same_windows(settings, None, &mut shape)?;

@@ -34,8 +34,8 @@ pub(super) fn minimax_m2(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
     let mut shape = decoder_with(settings, defaults, heads, vec![rope])?;
     let router = RouterShape { scores: Scores::Sigmoid, choice_bias: true, ..SOFTMAX };
     let mixture = routed(settings, LOCAL_EXPERTS, router, activation(settings, "hidden_act")?)?;
-    for layer in &mut shape.layers {
-        layer.attention.head_norms = NORMS_OF_ALL;
+    for attention in shape.attentions() {
+        attention.head_norms = NORMS_OF_ALL;
     }
     sparse_from(0, &mixture, &mut shape);
     shape.names = Names {

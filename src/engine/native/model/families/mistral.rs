@@ -45,8 +45,8 @@ pub(super) fn ministral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigEr
     let far = far_factor(&Settings(&parameters))?;
     let queries = RopeConfig { far: Some(far), ..keys.clone() };
     let mut shape = decoder_with(settings, defaults, heads, vec![keys, queries])?;
-    for layer in &mut shape.layers {
-        layer.attention.rotation = Some(LayerRotation { queries: 1, keys: 0, neighbours: false });
+    for attention in shape.attentions() {
+        attention.rotation = Some(LayerRotation { queries: 1, keys: 0, neighbours: false });
     }
     same_windows(settings, window(settings)?, &mut shape)?;
     Ok(shape)

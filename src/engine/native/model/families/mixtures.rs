@@ -22,6 +22,7 @@ pub(super) const SOFTMAX: RouterShape = RouterShape {
     choice_bias: false,
     groups: None,
     normalize: Some(0.0),
+    added: 0.0,
     factor: 1.0,
 };
 
@@ -57,7 +58,7 @@ pub(super) const ROUTED_EXPERTS: MixtureKeys = MixtureKeys {
 /// Gives all layers from `first` on a mixture.
 pub(super) fn sparse_from(first: usize, sparse: &SparseShape, shape: &mut ModelShape) {
     for layer in shape.layers.iter_mut().skip(first) {
-        layer.mlp = MlpShape::Sparse(sparse.clone());
+        layer.mlp = Some(MlpShape::Sparse(sparse.clone()));
     }
 }
 
@@ -143,7 +144,7 @@ fn experts(settings: &Settings<'_>, keys: MixtureKeys) -> Result<usize, ConfigEr
 
 /// Refuses more experts than any model has.
 pub(super) fn counted(key: &str, shape: ModelShape) -> Result<ModelShape, ConfigError> {
-    let experts = shape.layers.iter().map(|layer| layer.mlp.experts());
+    let experts = shape.layers.iter().map(|layer| layer.mlp.as_ref().map_or(0, MlpShape::experts));
     let (all, most) = (experts.clone().fold(0, usize::saturating_add), experts.max().unwrap_or(0));
     if all > MOST_EXPERTS { Err(ConfigError::too_large(key, most)) } else { Ok(shape) }
 }

@@ -5,6 +5,7 @@
 //! none is skipped. What each family computes was read in transformers 5.23 (`modeling_*.py`), and is compared with it
 //! (`tests/reference`).
 
+mod bamba;
 mod decoder;
 mod deepseek;
 mod ernie;
@@ -14,13 +15,18 @@ mod glm;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
+mod kimi;
+mod lfm;
 mod llama;
+mod mamba;
 mod minimax;
 mod mistral;
 mod mixtures;
+mod nemotron;
 mod olmo;
 mod phi;
 mod qwen;
+mod qwen_hybrid;
 mod smollm;
 mod windows;
 
@@ -37,6 +43,7 @@ type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
 
 /// Architectures by the names that config.json has for them.
 const FAMILIES: &[(&str, Read)] = &[
+    ("BambaForCausalLM", bamba::bamba),
     ("DeepseekV2ForCausalLM", deepseek::v2),
     ("DeepseekV3ForCausalLM", deepseek::v3),
     ("Ernie4_5ForCausalLM", ernie::dense),
@@ -52,14 +59,19 @@ const FAMILIES: &[(&str, Read)] = &[
     ("GptOssForCausalLM", gpt_oss::gpt_oss),
     ("GraniteForCausalLM", granite::dense),
     ("GraniteMoeForCausalLM", granite::mixture),
+    ("GraniteMoeHybridForCausalLM", bamba::granite),
     ("GraniteMoeSharedForCausalLM", granite::shared_mixture),
     ("HunYuanDenseV1ForCausalLM", hunyuan::dense),
     ("HunYuanMoEV1ForCausalLM", hunyuan::mixture),
+    ("KimiLinearForCausalLM", kimi::kimi_linear),
+    ("Lfm2ForCausalLM", lfm::lfm2),
+    ("Lfm2MoeForCausalLM", lfm::lfm2_moe),
     ("LlamaForCausalLM", llama::llama),
     ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
     ("Ministral3ForCausalLM", mistral::ministral3),
     ("MistralForCausalLM", mistral::mistral),
     ("MixtralForCausalLM", mistral::mixtral),
+    ("NemotronHForCausalLM", nemotron::nemotron_h),
     ("Olmo2ForCausalLM", olmo::olmo2),
     ("Olmo3ForCausalLM", olmo::olmo3),
     ("OlmoeForCausalLM", olmo::olmoe),
@@ -68,6 +80,9 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Qwen2MoeForCausalLM", qwen::qwen2_moe),
     ("Qwen3ForCausalLM", qwen::qwen3),
     ("Qwen3MoeForCausalLM", qwen::qwen3_moe),
+    ("Qwen3NextForCausalLM", qwen_hybrid::qwen3_next),
+    ("Qwen3_5ForCausalLM", qwen_hybrid::qwen3_5),
+    ("Qwen3_5MoeForCausalLM", qwen_hybrid::qwen3_5_moe),
     ("SeedOssForCausalLM", llama::seed_oss),
     ("SmolLM3ForCausalLM", smollm::smollm3),
 ];

@@ -36,9 +36,9 @@ pub(super) fn olmo3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     let window = window_or(settings, DEFAULT_WINDOW)?;
     let kinds = sliding(settings, shape.layers.len(), 4)?;
     windows_of(&kinds, window, &mut shape)?;
-    for (layer, slides) in shape.layers.iter_mut().zip(kinds) {
+    for (attention, slides) in shape.attentions().zip(kinds) {
         let rope = usize::from(!slides);
-        layer.attention.rotation = Some(LayerRotation { queries: rope, keys: rope, neighbours: false });
+        attention.rotation = Some(LayerRotation { queries: rope, keys: rope, neighbours: false });
     }
     Ok(shape)
 }
@@ -57,8 +57,8 @@ pub(super) fn olmoe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     let normalize = settings.get("norm_topk_prob")?.unwrap_or(false).then_some(0.0);
     let router = RouterShape { normalize, ..SOFTMAX };
     let mixture = routed(settings, keys, router, activation(settings, "hidden_act")?)?;
-    for layer in &mut shape.layers {
-        layer.attention.head_norms = NORMS_OF_ALL;
+    for attention in shape.attentions() {
+        attention.head_norms = NORMS_OF_ALL;
     }
     sparse_from(0, &mixture, &mut shape);
     same_windows(settings, None, &mut shape)?;
@@ -67,9 +67,11 @@ pub(super) fn olmoe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 
 fn norms_after(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), ConfigError> {
     attention_biases(settings, false, shape)?;
+    for attention in shape.attentions() {
+        attention.head_norms = NORMS_OF_ALL;
+    }
     for layer in &mut shape.layers {
         layer.norms = NormPlaces::After;
-        layer.attention.head_norms = NORMS_OF_ALL;
     }
     Ok(())
 }

@@ -11,7 +11,8 @@ use super::{
     windows::{DEFAULT_WINDOW, kinds, same_windows, window_or, windows_of},
 };
 
-const MIXTURE: MixtureKeys = MixtureKeys {
+/// The keys of its mixtures.
+pub(super) const MIXTURE: MixtureKeys = MixtureKeys {
     experts: "num_experts",
     experts_too: Some("num_local_experts"),
     per_token: "num_experts_per_tok",
@@ -21,8 +22,8 @@ const MIXTURE: MixtureKeys = MixtureKeys {
 /// Qwen 2 and 2.5.
 pub(super) fn qwen2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON)?;
-    for layer in &mut shape.layers {
-        layer.attention.qkv_bias = true;
+    for attention in shape.attentions() {
+        attention.qkv_bias = true;
     }
     upper_windows(settings, &mut shape)?;
     Ok(shape)
@@ -32,8 +33,8 @@ pub(super) fn qwen2(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON)?;
     attention_biases(settings, false, &mut shape)?;
-    for layer in &mut shape.layers {
-        layer.attention.head_norms = NORMS_OF_HEADS;
+    for attention in shape.attentions() {
+        attention.head_norms = NORMS_OF_HEADS;
     }
     upper_windows(settings, &mut shape)?;
     Ok(shape)
@@ -43,11 +44,12 @@ pub(super) fn qwen3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON)?;
     attention_biases(settings, false, &mut shape)?;
-    for layer in &mut shape.layers {
-        layer.attention.head_norms = NORMS_OF_HEADS;
+    for attention in shape.attentions() {
+        attention.head_norms = NORMS_OF_HEADS;
     }
     same_windows(settings, used_window(settings)?, &mut shape)?;
-    mixtures(settings, None, &mut shape)?;
+    let normalize = settings.get("norm_topk_prob")?.unwrap_or(false);
+    mixtures(settings, None, normalize, &mut shape)?;
     counted("num_experts", shape)
 }
 
@@ -55,8 +57,8 @@ pub(super) fn qwen3_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigErr
 pub(super) fn qwen2_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON.theta(10_000.0))?;
     let bias = settings.get("qkv_bias")?.unwrap_or(true);
-    for layer in &mut shape.layers {
-        layer.attention.qkv_bias = bias;
+    for attention in shape.attentions() {
+        attention.qkv_bias = bias;
     }
     let listed = kinds(settings, shape.layers.len())?;
     match (used_window(settings)?, listed) {
@@ -65,13 +67,18 @@ pub(super) fn qwen2_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigErr
         (None, _) => same_windows(settings, None, &mut shape)?,
         (window, Some(listed)) => windows_of(&listed, window, &mut shape)?,
     }
-    let intermediate = settings.size("shared_expert_intermediate_size", MOST)?;
-    let gate = activation(settings, "hidden_act")?;
-    let shared = SharedShape { dense: DenseShape { intermediate, bias: false, gate }, gated: true };
-    mixtures(settings, Some(shared), &mut shape)?;
+    let normalize = settings.get("norm_topk_prob")?.unwrap_or(false);
+    mixtures(settings, Some(shared_expert(settings)?), normalize, &mut shape)?;
     let names = Names::default();
     shape.names = Names { shared: DenseNames { prefix: "mlp.shared_expert", ..names.shared }, ..names };
     counted("num_experts", shape)
+}
+
+/// An expert that all tokens go through, with a gate of its own.
+pub(super) fn shared_expert(settings: &Settings<'_>) -> Result<SharedShape, ConfigError> {
+    let intermediate = settings.size("shared_expert_intermediate_size", MOST)?;
+    let gate = activation(settings, "hidden_act")?;
+    Ok(SharedShape { dense: DenseShape { intermediate, bias: false, gate }, gated: true })
 }
 
 /// The window, if it is in use.
@@ -97,19 +104,23 @@ fn upper_windows(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), 
 }
 
 /// Mixtures in every `decoder_sparse_step`th layer that is not said to be dense.
-fn mixtures(settings: &Settings<'_>, shared: Option<SharedShape>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+pub(super) fn mixtures(
+    settings: &Settings<'_>,
+    shared: Option<SharedShape>,
+    normalize: bool,
+    shape: &mut ModelShape,
+) -> Result<(), ConfigError> {
     let only_dense: Vec<usize> = settings.get("mlp_only_layers")?.unwrap_or_default();
     let step: usize = settings.get("decoder_sparse_step")?.unwrap_or(1);
     if step == 0 {
         return Err(ConfigError::setting("decoder_sparse_step", "is 0"));
     }
-    let normalize = settings.get("norm_topk_prob")?.unwrap_or(false).then_some(0.0);
-    let router = RouterShape { normalize, ..SOFTMAX };
+    let router = RouterShape { normalize: normalize.then_some(0.0), ..SOFTMAX };
     let mut sparse = routed(settings, MIXTURE, router, activation(settings, "hidden_act")?)?;
     sparse.shared = shared;
     for (index, layer) in shape.layers.iter_mut().enumerate() {
         if !only_dense.contains(&index) && (index + 1).is_multiple_of(step) {
-            layer.mlp = MlpShape::Sparse(sparse.clone());
+            layer.mlp = Some(MlpShape::Sparse(sparse.clone()));
         }
     }
     Ok(())

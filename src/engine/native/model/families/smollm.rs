@@ -21,8 +21,8 @@ pub(super) fn smollm3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
         let kinds = listed.ok_or_else(|| ConfigError::setting("layer_types", "is missing"))?;
         windows_of(&kinds, Some(window), &mut shape)?;
     }
-    for (layer, rotated) in shape.layers.iter_mut().zip(rotated(settings, count)?) {
-        layer.attention.rotation = layer.attention.rotation.filter(|_| rotated);
+    for (attention, rotated) in shape.attentions().zip(rotated(settings, count)?) {
+        attention.rotation = attention.rotation.filter(|_| rotated);
     }
     Ok(shape)
 }

@@ -15,11 +15,11 @@ fn read(architecture: &str, settings: &Value) -> Result<ModelShape, ConfigError>
 }
 
 fn window(layer: &LayerShape) -> Option<usize> {
-    layer.attention.shape.window
+    layer.attention.as_ref().unwrap().shape.window
 }
 
 fn is_rotated(layer: &LayerShape) -> bool {
-    layer.attention.rotation.is_some()
+    layer.attention.as_ref().unwrap().rotation.is_some()
 }
 
 fn windows_of(architecture: &str, settings: &Value) -> Vec<Option<usize>> {

@@ -56,8 +56,8 @@ pub(super) fn same_windows(
     if kinds.contains(&window.is_none()) {
         return Err(ConfigError::setting("layer_types", format!("names {other}, which is not supported here")));
     }
-    for layer in &mut shape.layers {
-        layer.attention.shape.window = window;
+    for attention in shape.attentions() {
+        attention.shape.window = window;
     }
     Ok(())
 }
@@ -67,8 +67,8 @@ pub(super) fn windows_of(kinds: &[bool], window: Option<usize>, shape: &mut Mode
     if window.is_none() && kinds.contains(&true) {
         return Err(ConfigError::setting("sliding_window", "is missing"));
     }
-    for (layer, slides) in shape.layers.iter_mut().zip(kinds) {
-        layer.attention.shape.window = window.filter(|_| *slides);
+    for (attention, slides) in shape.attentions().zip(kinds) {
+        attention.shape.window = window.filter(|_| *slides);
     }
     Ok(())
 }

@@ -105,8 +105,14 @@ impl Golden {
         let shape = ModelShape::read(self.config())?;
         let mut model = Model::load(backend, shape, &self.weights(), &mut |_, _| ())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        model.allocate_cache(Room { blocks: (self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS), slots: 0 }).unwrap();
+        model.allocate_cache(self.room()).unwrap();
         Ok(model)
+    }
+
+    /// Blocks for its longest sequence, and slots for a state at the end of each prompt besides the one in use.
+    fn room(&self) -> Room {
+        let slots = 1 + self.content["prompts"].as_array().unwrap().len();
+        Room { blocks: (self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS), slots }
     }
 
     /// The ids of its longest prompt.
@@ -120,11 +126,14 @@ impl Golden {
     pub(in crate::engine::native) fn compare<B: Backend>(&self, model: &mut Model<B>) -> f64 {
         let all = self.token_ids();
         let expected = floats(&self.content["next_log_probs"]);
-        let whole = in_order(model, &all, 0);
+        let prompts = self.content["prompts"].as_array().unwrap();
+        let length = |prompt: &Value| usize::try_from(prompt["length"].as_u64().unwrap()).unwrap();
+        let snapshots: Vec<(usize, SlotId)> = prompts.iter().map(length).zip(1..).collect();
+        let whole = rows_of(model, Span { snapshots: snapshots.clone(), ..span(all.len(), 0) }, &all);
         let scored = whole.iter().zip(&all[1..]).zip(&expected);
         let mut worst = scored.map(|((row, next), expected)| off(row, *next, *expected)).fold(0.0, f64::max);
-        for prompt in self.content["prompts"].as_array().unwrap().iter().rev() {
-            let length = usize::try_from(prompt["length"].as_u64().unwrap()).unwrap();
+        for (prompt, (length, slot)) in prompts.iter().zip(snapshots).rev() {
+            model.copy_slots(&[(slot, 0)]);
             let mut row = whole[length - 1].clone();
             let greedy = ids(&prompt["greedy"]).into_iter().zip(floats(&prompt["log_probs"]));
             for (position, (token, expected)) in (length..).zip(greedy) {
@@ -148,8 +157,13 @@ pub(in crate::engine::native) fn in_order<B: Backend>(
     token_ids: &[TokenId],
     first: usize,
 ) -> Vec<Vec<f32>> {
-    let blocks = (0..).take((first + token_ids.len()).div_ceil(BLOCK_TOKENS)).collect();
-    rows_of(model, token_ids, first, blocks)
+    rows_of(model, span(token_ids.len(), first), token_ids)
+}
+
+/// A span of so many tokens from a position on, in blocks from the first on.
+fn span(tokens: usize, first_position: usize) -> Span {
+    let blocks = (0..).take((first_position + tokens).div_ceil(BLOCK_TOKENS)).collect();
+    Span { first_row: 0, tokens, first_position, blocks, slot: 0, snapshots: Vec::new() }
 }
 
 /// What became of the variants of one architecture.

@@ -73,7 +73,7 @@ pub(in crate::engine::native) fn loaded<B: Backend>(name: &str, backend: B) -> M
     let shape = ModelShape::read(&object(&directory.join("config.json"))).unwrap();
     let weights = SafetensorsFiles::open(&directory).unwrap();
     let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).unwrap();
-    model.allocate_cache(Room { blocks: BLOCKS, slots: 0 }).unwrap();
+    model.allocate_cache(Room { blocks: BLOCKS, slots: 2 }).unwrap();
     model
 }
 
@@ -84,22 +84,13 @@ pub(in crate::engine::native) fn logits<B: Backend>(
     first: usize,
 ) -> Vec<Vec<f32>> {
     let blocks = (0..(first + token_ids.len()).div_ceil(BLOCK_TOKENS)).map(|block| [4, 1, 5, 0, 3, 2][block]).collect();
-    rows_of(model, token_ids, first, blocks)
+    let span =
+        Span { first_row: 0, tokens: token_ids.len(), first_position: first, blocks, slot: 0, snapshots: Vec::new() };
+    rows_of(model, span, token_ids)
 }
 
-fn rows_of<B: Backend>(model: &mut Model<B>, token_ids: &[TokenId], first: usize, blocks: Vec<u32>) -> Vec<Vec<f32>> {
-    let batch = Batch {
-        token_ids: token_ids.to_vec(),
-        spans: vec![Span {
-            first_row: 0,
-            tokens: token_ids.len(),
-            first_position: first,
-            blocks,
-            slot: 0,
-            snapshots: Vec::new(),
-        }],
-        logit_rows: (0..token_ids.len()).collect(),
-    };
+fn rows_of<B: Backend>(model: &mut Model<B>, span: Span, token_ids: &[TokenId]) -> Vec<Vec<f32>> {
+    let batch = Batch { token_ids: token_ids.to_vec(), spans: vec![span], logit_rows: (0..token_ids.len()).collect() };
     let rows = Mutex::new(vec![Vec::new(); token_ids.len()]);
     model.forward(&batch, &|row: usize, logits: &mut [f32]| rows.lock()[row] = logits.to_vec());
     rows.into_inner()

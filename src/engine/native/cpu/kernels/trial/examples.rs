@@ -32,6 +32,8 @@ const HEADS: [(usize, usize, usize); 3] = [(4, 1, 64), (2, 2, 128), (3, 3, 40)];
 /// Tokens that are there, tokens that are new, and the window.
 const SPANS: [(usize, usize, Option<usize>); 3] = [(150, 1, None), (0, 40, None), (130, 3, Some(33))];
 
+const GATES: [Gate; 4] = [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.5 }, Gate::SquaredRelu];
+
 /// All of them.
 pub(super) fn all() -> Vec<Example> {
     let mut examples = Vec::new();
@@ -44,7 +46,7 @@ pub(super) fn all() -> Vec<Example> {
             examples.extend(SPANS.map(|(before, tokens, window)| attention(layout, heads, before, tokens, window)));
         }
         examples.push(norm(precision));
-        examples.extend([Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.5 }].map(|kind| gated(precision, kind)));
+        examples.extend(GATES.map(|kind| gated(precision, kind)));
     }
     examples.extend([rotation(false), rotation(true), norm_of_heads(), scaled_sum(), sum(), shaped_logits()]);
     examples

@@ -1,22 +1,25 @@
 //! Every tensor that a checkpoint of a model has: its name, its shape, and where it goes.
 
+mod recurrent;
+
 use super::{
     destinations::{Destination, InDense, InLatent, InLayer},
     names::{DenseNames, ExpertNames, GateUpNames, StackedNames},
     shape::{AttentionLayer, DenseShape, LatentShape, LayerShape, MlpShape, ModelShape, SparseShape},
-    tensor::{LAYERS, Part, Tensor},
+    tensor::{Part, Tensor},
 };
 
 /// Every tensor of a model, in the order of its layers.
 pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
     let mut all = Expected { shape, tensors: Vec::new(), prefix: String::new(), layer: 0 };
-    all.table("model.embed_tokens", shape.vocab_size, shape.hidden, Destination::Embedding);
+    let names = &shape.names;
+    all.table(names.embedding, shape.vocab_size, shape.hidden, Destination::Embedding);
     for (index, layer) in shape.layers.iter().enumerate() {
-        (all.prefix, all.layer) = (format!("{LAYERS}{index}."), index);
+        (all.prefix, all.layer) = (format!("{}{index}.", names.layers), index);
         all.layer(layer);
     }
     all.prefix.clear();
-    all.vector("model.norm", shape.hidden, Destination::Norm);
+    all.vector(names.norm, shape.hidden, Destination::Norm);
     if !shape.tied {
         all.table("lm_head", shape.vocab_size, shape.hidden, Destination::Head);
     }
@@ -52,6 +55,17 @@ impl Expected<'_> {
         self.push(name, shape, parts);
     }
 
+    /// The same in slices of its first dimension: so many rows to each place.
+    fn slices(&mut self, name: &str, shape: &[usize], places: impl IntoIterator<Item = (usize, Destination)>) {
+        let mut done = 0;
+        let part = |(rows, place)| {
+            done += rows;
+            Part { place, rows: done - rows..done, transposed: false }
+        };
+        let parts = places.into_iter().map(part).collect();
+        self.push(name, shape, parts);
+    }
+
     /// A matrix, of which `name` lacks `.weight`.
     fn table(&mut self, name: &str, rows: usize, columns: usize, place: Destination) {
         self.one(&format!("{name}.weight"), &[rows, columns], place);
@@ -69,19 +83,27 @@ impl Expected<'_> {
     fn layer(&mut self, layer: &LayerShape) {
         let shape = self.shape;
         let (names, hidden) = (&shape.names, shape.hidden);
+        let (before, after) = (layer.norms.before(), layer.norms.after());
+        let (mixes, has_mlp) = (layer.mixes(), layer.mlp.is_some());
         let norms = [
-            (layer.norms.before(), names.attention_norm, InLayer::AttentionNorm),
-            (layer.norms.after(), names.after_attention_norm, InLayer::AfterAttentionNorm),
-            (layer.norms.before(), names.mlp_norm, InLayer::MlpNorm),
-            (layer.norms.after(), names.after_mlp_norm, InLayer::AfterMlpNorm),
+            (mixes && before, names.attention_norm, InLayer::AttentionNorm),
+            (mixes && after, names.after_attention_norm, InLayer::AfterAttentionNorm),
+            (has_mlp && before, names.mlp_norm, InLayer::MlpNorm),
+            (has_mlp && after, names.after_mlp_norm, InLayer::AfterMlpNorm),
         ];
         for (_, name, place) in norms.into_iter().filter(|(is_there, ..)| *is_there) {
             self.vector(name, hidden, self.within(place));
         }
-        self.attention(&layer.attention);
+        if let Some(attention) = &layer.attention {
+            self.attention(attention);
+        }
+        if let Some(recurrent) = &layer.recurrent {
+            self.recurrent(recurrent);
+        }
         match &layer.mlp {
-            MlpShape::Dense(dense) => self.dense("", names.dense, *dense, &InLayer::Dense),
-            MlpShape::Sparse(sparse) => self.sparse(sparse),
+            Some(MlpShape::Dense(dense)) => self.dense("", names.dense, *dense, &InLayer::Dense),
+            Some(MlpShape::Sparse(sparse)) => self.sparse(sparse),
+            None => {}
         }
     }
 
@@ -91,9 +113,10 @@ impl Expected<'_> {
             Some(latent) => self.latent(latent, attention.shape.heads),
             None => self.heads(attention),
         }
-        self.table("self_attn.o_proj", hidden, attention.output_width(), self.within(InLayer::Output));
+        let output = self.shape.names.attention_output;
+        self.table(output, hidden, attention.output_width(), self.within(InLayer::Output));
         if attention.output_bias {
-            self.one("self_attn.o_proj.bias", &[hidden], self.within(InLayer::OutputBias));
+            self.one(&format!("{output}.bias"), &[hidden], self.within(InLayer::OutputBias));
         }
         if attention.sinks {
             self.one("self_attn.sinks", &[attention.shape.heads], self.within(InLayer::Sinks));
@@ -137,9 +160,14 @@ impl Expected<'_> {
         let shape = self.shape;
         let (names, hidden) = (&shape.names, shape.hidden);
         let (q, kv) = (attention.query_width(), attention.key_width());
-        let apart = [("self_attn.q_proj", q, 0), ("self_attn.k_proj", kv, q), ("self_attn.v_proj", kv, q + kv)];
+        let [query, key, value] = names.qkv;
+        let apart = [(query, q, 0), (key, kv, q), (value, kv, q + kv)];
         let joined = names.joined_qkv.map(|name| (name, q + 2 * kv, 0));
         for (name, rows, first) in joined.map_or_else(|| apart.to_vec(), |joined| vec![joined]) {
+            if attention.gated && first == 0 {
+                self.queries_with_gates(name, attention);
+                continue;
+            }
             self.table(name, rows, hidden, self.within(InLayer::Qkv(first)));
             if attention.qkv_bias {
                 self.one(&format!("{name}.bias"), &[rows], self.within(InLayer::QkvBias(first)));
@@ -153,11 +181,25 @@ impl Expected<'_> {
         }
     }
 
+    /// Queries, each with its gates after it.
+    fn queries_with_gates(&mut self, name: &str, attention: &AttentionLayer) {
+        let (heads, width, layer) = (attention.shape.heads, attention.kept.head_dim, self.layer);
+        let parts = |query: fn(usize) -> InLayer, gate: fn(usize) -> InLayer| {
+            let of_head = move |head: usize| [query(head * width), gate(head * width)];
+            (0..heads).flat_map(of_head).map(move |place| (width, Destination::Layer(layer, place)))
+        };
+        let rows = 2 * heads * width;
+        self.slices(&format!("{name}.weight"), &[rows, self.shape.hidden], parts(InLayer::Qkv, InLayer::Gate));
+        if attention.qkv_bias {
+            self.slices(&format!("{name}.bias"), &[rows], parts(InLayer::QkvBias, InLayer::GateBias));
+        }
+    }
+
     /// A feed-forward part, the names of which have `number` after their prefix.
     fn dense(&mut self, number: &str, names: DenseNames, dense: DenseShape, of: &dyn Fn(InDense) -> InLayer) {
         let (hidden, inner) = (self.shape.hidden, dense.intermediate);
         let gate_up = match names.gate_up {
-            GateUpNames::Joined(name) => vec![(name, 2 * inner, 0)],
+            GateUpNames::Joined(name) => vec![(name, dense.inner_width(), 0)],
             GateUpNames::Apart([gate, up]) => vec![(gate, inner, 0), (up, inner, inner)],
         };
         let of_gate_up =

@@ -1,0 +1,54 @@
+//! Recurrent states, which stay in the system's memory: the processor computes them, with the same kernels as everywhere.
+//!
+//! Rows come from the device and go back to it. That is exact and takes time; a kernel of the device would keep them there.
+
+use candle_core::{Result, Tensor};
+
+use super::buffer::{Buffer, TensorKind};
+use crate::engine::native::{cpu::States, recurrence::GatedNormShape};
+
+/// Rows of the device, in the system's memory.
+pub(super) fn fetched(rows: &Tensor) -> Result<States> {
+    let (count, columns) = rows.dims2()?;
+    let mut states = States::default();
+    states.reshape(count, columns);
+    let numbers: Vec<f32> = rows.flatten_all()?.to_vec1()?;
+    for (row, numbers) in numbers.chunks_exact(columns).enumerate() {
+        states.row_mut(row).copy_from_slice(numbers);
+    }
+    Ok(states)
+}
+
+/// Sends rows to the device.
+pub(super) fn send(states: &States, kind: TensorKind<'_>, out: &mut Buffer) -> Result<()> {
+    let (rows, columns) = (states.rows(), states.columns());
+    let numbers: Vec<f32> = (0..rows).flat_map(|row| states.row(row)).copied().collect();
+    let sent = Tensor::from_vec(numbers, (rows, columns), kind.device)?;
+    out.reshape(kind, rows, columns)?.slice_set(&sent, 0, 0)
+}
+
+/// Normalises groups of every row and multiplies them by gates.
+pub(super) fn gated_norm(
+    states: &Tensor,
+    gates: &Tensor,
+    weight: Option<&Tensor>,
+    shape: GatedNormShape,
+) -> Result<Tensor> {
+    let (rows, columns) = states.dims2()?;
+    let gates = gates.narrow(1, shape.gates, columns)?.contiguous()?;
+    let gates = if shape.silu { gates.silu()? } else { sigmoid(&gates)? };
+    let mut numbers = if shape.gate_first { (states * &gates)? } else { states.clone() };
+    if let Some(weight) = weight {
+        let groups = numbers.reshape((rows, columns / shape.group, shape.group))?;
+        let mean = groups.sqr()?.mean_keepdim(2)?;
+        let normed = groups.broadcast_div(&(mean + f64::from(shape.epsilon))?.sqrt()?)?;
+        let weight = weight.reshape((1, 1, weight.dim(0)?))?;
+        let repeated = normed.reshape((rows, columns / weight.dim(2)?, weight.dim(2)?))?;
+        numbers = repeated.broadcast_mul(&weight)?.reshape((rows, columns))?;
+    }
+    if shape.gate_first { Ok(numbers) } else { numbers * gates }
+}
+
+pub(super) fn sigmoid(numbers: &Tensor) -> Result<Tensor> {
+    (numbers.neg()?.exp()? + 1.0)?.recip()
+}

@@ -1,0 +1,139 @@
+//! Attention: its parameters, and the order of its operations.
+
+use super::{
+    latent::Latent,
+    shape::{AttentionLayer, LayerRotation},
+    workspace::Workspace,
+};
+use crate::engine::native::backend::{Backend, NoRoom, NormShape, Rotation};
+
+/// What attention has learnt.
+pub(super) struct Attention<B: Backend> {
+    shape: AttentionLayer,
+    norm: NormShape,
+    pub(super) projection: Projection<B>,
+    /// What makes the gates of what the heads give.
+    pub(super) gate: Option<B::Matrix>,
+    pub(super) gate_bias: Option<B::Vector>,
+    pub(super) sinks: Option<B::Vector>,
+    pub(super) output: B::Matrix,
+    pub(super) output_bias: Option<B::Vector>,
+}
+
+/// What makes queries, keys and values.
+pub(super) enum Projection<B: Backend> {
+    Heads(Heads<B>),
+    Latent(Latent<B>),
+}
+
+/// Queries, keys and values by one matrix.
+pub(super) struct Heads<B: Backend> {
+    pub(super) qkv: B::Matrix,
+    pub(super) qkv_bias: Option<B::Vector>,
+    pub(super) query_norm: Option<B::Vector>,
+    pub(super) key_norm: Option<B::Vector>,
+}
+
+impl<B: Backend> Attention<B> {
+    pub(super) fn zeros(backend: &B, hidden: usize, norm: NormShape, shape: &AttentionLayer) -> Result<Self, NoRoom> {
+        let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
+        let width = shape.output_width();
+        Ok(Self {
+            shape: shape.clone(),
+            norm,
+            projection: match shape.latent {
+                Some(latent) => Projection::Latent(Latent::zeros(backend, hidden, latent, shape.shape.heads)?),
+                None => Projection::Heads(Heads::zeros(backend, hidden, shape)?),
+            },
+            gate: shape.gated.then(|| backend.matrix(width, hidden)).transpose()?,
+            gate_bias: vector(shape.gated && shape.qkv_bias, width)?,
+            sinks: vector(shape.sinks, shape.shape.heads)?,
+            output: backend.matrix(hidden, width)?,
+            output_bias: vector(shape.output_bias, hidden)?,
+        })
+    }
+
+    /// Has every row of the input attend to its sequence; what the heads give is in `attended` then.
+    pub(super) fn attend(
+        &self,
+        backend: &mut B,
+        workspace: &mut Workspace<B>,
+        cache: &mut B::Cache,
+        shared: &mut B::StepShared,
+    ) {
+        let shape = &self.shape;
+        match &self.projection {
+            Projection::Heads(heads) => {
+                backend.linear(&workspace.input, &heads.qkv, heads.qkv_bias.as_ref(), &mut workspace.wide);
+            }
+            Projection::Latent(latent) => latent.project(backend, workspace),
+        }
+        let wide = &mut workspace.wide;
+        let after_rotation = shape.head_norms.is_some_and(|norms| norms.after_rotation);
+        if !after_rotation {
+            self.norm_heads(backend, wide);
+        }
+        if let Some(rotation) = shape.rotation {
+            self.rotate(backend, rotation, wide, shared);
+        }
+        if after_rotation {
+            self.norm_heads(backend, wide);
+        }
+        backend.write_cache(wide, shape.query_width(), cache, shared);
+        backend.attend(wide, cache, shape.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
+        if let Projection::Latent(latent) = &self.projection {
+            latent.widen(backend, workspace);
+        }
+        if let Some(gate) = &self.gate {
+            let Workspace { input, sum: gates, attended, .. } = workspace;
+            backend.linear(input, gate, self.gate_bias.as_ref(), gates);
+            backend.open(gates, attended);
+        }
+    }
+
+    fn norm_heads(&self, backend: &mut B, wide: &mut B::States) {
+        let norm = self.norm;
+        let Projection::Heads(Heads { query_norm: Some(query), key_norm: Some(key), .. }) = &self.projection else {
+            return;
+        };
+        let Some(norms) = self.shape.head_norms else { return };
+        let (heads, kv_heads) = (self.shape.shape.heads, self.shape.kept.heads);
+        if norms.whole {
+            // Keys begin after as many vectors of their length as there are queries to a key.
+            let first = heads / kv_heads;
+            backend.head_norm(wide, 0..1, query, norm);
+            backend.head_norm(wide, first..first + 1, key, norm);
+        } else {
+            backend.head_norm(wide, 0..heads, query, norm);
+            backend.head_norm(wide, heads..heads + kv_heads, key, norm);
+        }
+    }
+
+    fn rotate(&self, backend: &mut B, rotation: LayerRotation, wide: &mut B::States, shared: &B::StepShared) {
+        let (heads, kept) = (self.shape.shape.heads, self.shape.kept);
+        let LayerRotation { queries, keys, neighbours } = rotation;
+        let mut turn = |first, heads, angles| {
+            backend.rotate(wide, Rotation { first, heads, head_dim: kept.head_dim, neighbours, angles }, shared);
+        };
+        if queries == keys {
+            turn(0, heads + kept.heads, queries);
+        } else {
+            turn(0, heads, queries);
+            turn(heads, kept.heads, keys);
+        }
+    }
+}
+
+impl<B: Backend> Heads<B> {
+    fn zeros(backend: &B, hidden: usize, attention: &AttentionLayer) -> Result<Self, NoRoom> {
+        let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
+        let widths = attention.head_norms.map(|norms| attention.norm_widths(norms));
+        let (query_width, key_width) = widths.unwrap_or_default();
+        Ok(Self {
+            qkv: backend.matrix(attention.qkv_width(), hidden)?,
+            qkv_bias: vector(attention.qkv_bias, attention.qkv_width())?,
+            query_norm: vector(widths.is_some(), query_width)?,
+            key_norm: vector(widths.is_some(), key_width)?,
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! IBM's Bamba and Granite 4 hybrids: Mamba 2 beside attention, each with a feed-forward part.
+
+use serde_json::json;
+
+use super::{
+    super::{
+        names::{Names, RecurrentNames},
+        settings::{ConfigError, Settings},
+        shape::{DenseShape, MlpShape, ModelShape, RecurrentLayer},
+    },
+    decoder::{Defaults, MOST, activation, attention_biases, decoder, mlp_biases, only},
+    granite::{mixture_names, mixtures, scaled, shared_part},
+    mamba::{MAMBA, check_expansion, listed, mamba, only_silu},
+    mixtures::counted,
+};
+
+/// Bamba.
+pub(super) fn bamba(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    // Half of a head is rotated, whatever is said.
+    only(settings, "partial_rotary_factor", &json!(0.5))?;
+    let mut shape = decoder(settings, Defaults::COMMON.theta(10_000.0).partial(0.5))?;
+    attention_biases(settings, false, &mut shape)?;
+    mlp_biases(settings, &mut shape)?;
+    let attending: Vec<usize> = settings.get("attn_layer_indices")?.unwrap_or_default();
+    let is_recurrent = (0..shape.layers.len()).map(|layer| !attending.contains(&layer)).collect();
+    give_states(settings, is_recurrent, &mut shape)?;
+    let names = Names::default();
+    let recurrent = RecurrentNames { prefix: "mamba", ..names.recurrent };
+    let dense = names.dense.under("feed_forward");
+    shape.names = Names { norm: "model.final_layernorm", mlp_norm: "pre_ff_layernorm", recurrent, dense, ..names };
+    Ok(shape)
+}
+
+/// The hybrids of Granite 4.
+pub(super) fn granite(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let experts: usize = settings.get("num_local_experts")?.unwrap_or(0);
+    let mut shape = if experts > 0 {
+        mixtures(settings, Some(shared_part(settings)?))?
+    } else {
+        let mut shape = scaled(settings)?;
+        let DenseShape { intermediate, bias, .. } = shared_part(settings)?.dense;
+        let gate = activation(settings, "hidden_act")?;
+        for layer in &mut shape.layers {
+            layer.mlp = Some(MlpShape::Dense(DenseShape { intermediate, bias, gate }));
+        }
+        shape
+    };
+    if settings.get::<String>("position_embedding_type")?.as_deref() != Some("rope") {
+        for attention in shape.attentions() {
+            attention.rotation = None;
+        }
+    }
+    let count = shape.layers.len();
+    let kinds = listed(settings, count, &["mamba", "linear_attention"], &["attention", "full_attention"])?;
+    give_states(settings, kinds.unwrap_or_else(|| vec![true; count]), &mut shape)?;
+    let names = mixture_names();
+    let recurrent = RecurrentNames { prefix: "mamba", ..names.recurrent };
+    shape.names = Names { recurrent, dense: names.shared, ..names };
+    counted("num_local_experts", shape)
+}
+
+/// Gives layers a Mamba 2 part in place of attention.
+fn give_states(settings: &Settings<'_>, is_recurrent: Vec<bool>, shape: &mut ModelShape) -> Result<(), ConfigError> {
+    let part = part(settings, shape.norm.epsilon)?;
+    for (layer, is_recurrent) in shape.layers.iter_mut().zip(is_recurrent) {
+        if is_recurrent {
+            (layer.attention, layer.recurrent) = (None, Some(part.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn part(settings: &Settings<'_>, epsilon: f32) -> Result<RecurrentLayer, ConfigError> {
+    only_silu(settings, "hidden_act")?;
+    let mut config = settings.0.clone();
+    if config.get("mamba_d_head").is_none_or(|said| said == "auto") {
+        let inner = settings.size("hidden_size", MOST)?.saturating_mul(settings.get("mamba_expand")?.unwrap_or(2));
+        config.insert("mamba_d_head".to_owned(), json!(inner / settings.size("mamba_n_heads", MOST)?));
+    }
+    let settings = Settings(&config);
+    let part = mamba(&settings, MAMBA, epsilon)?;
+    check_expansion(&settings, &part)?;
+    Ok(part)
+}
