@@ -14,6 +14,10 @@ use super::{
     mixtures::counted,
 };
 
+/// What is taken for granted where config.json leaves it out.
+const DEFAULTS: [(&str, usize); 4] =
+    [("mamba_n_heads", 128), ("mamba_d_state", 256), ("mamba_n_groups", 1), ("mamba_d_conv", 4)];
+
 /// Bamba.
 pub(super) fn bamba(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     // Half of a head is rotated, whatever is said.
@@ -34,10 +38,13 @@ pub(super) fn bamba(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
 /// The hybrids of Granite 4.
 pub(super) fn granite(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let experts: usize = settings.get("num_local_experts")?.unwrap_or(0);
+    let mut attending = settings.0.clone();
+    attending.remove("layer_types");
+    let attending = Settings(&attending);
     let mut shape = if experts > 0 {
-        mixtures(settings, Some(shared_part(settings)?))?
+        mixtures(&attending, Some(shared_part(settings)?))?
     } else {
-        let mut shape = scaled(settings)?;
+        let mut shape = scaled(&attending)?;
         let DenseShape { intermediate, bias, .. } = shared_part(settings)?.dense;
         let gate = activation(settings, "hidden_act")?;
         for layer in &mut shape.layers {
@@ -73,9 +80,12 @@ fn give_states(settings: &Settings<'_>, is_recurrent: Vec<bool>, shape: &mut Mod
 fn part(settings: &Settings<'_>, epsilon: f32) -> Result<RecurrentLayer, ConfigError> {
     only_silu(settings, "hidden_act")?;
     let mut config = settings.0.clone();
+    for (key, default) in DEFAULTS {
+        config.entry(key).or_insert_with(|| json!(default));
+    }
     if config.get("mamba_d_head").is_none_or(|said| said == "auto") {
         let inner = settings.size("hidden_size", MOST)?.saturating_mul(settings.get("mamba_expand")?.unwrap_or(2));
-        config.insert("mamba_d_head".to_owned(), json!(inner / settings.size("mamba_n_heads", MOST)?));
+        config.insert("mamba_d_head".to_owned(), json!(inner / Settings(&config).size("mamba_n_heads", MOST)?));
     }
     let settings = Settings(&config);
     let part = mamba(&settings, MAMBA, epsilon)?;

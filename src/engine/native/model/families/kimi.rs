@@ -29,7 +29,9 @@ pub(super) fn kimi_linear(settings: &Settings<'_>) -> Result<ModelShape, ConfigE
     only(settings, "mla_use_nope", &json!(true))?;
     only(settings, "moe_router_activation_func", &json!("sigmoid"))?;
     let variant = Variant { epsilon: 1e-5, query_rank: None, halves_too: false };
-    let mut shape = compressed(settings, variant)?;
+    let mut attending = settings.0.clone();
+    attending.remove("layer_types");
+    let mut shape = compressed(&Settings(&attending), variant)?;
     for attention in shape.attentions() {
         attention.rotation = None;
     }
@@ -79,8 +81,16 @@ fn mixtures(settings: &Settings<'_>, shape: &mut ModelShape) -> Result<(), Confi
     sparse.router = sigmoid_router(&renamed, &sparse, (1, 1), 2.446)?;
     sparse.shared = shared_experts(settings, "num_shared_experts", 1, sparse.expert)?;
     only(settings, "moe_layer_freq", &json!(1))?;
-    sparse_from(settings.get("first_k_dense_replace")?.unwrap_or(1), &sparse, shape);
-    Ok(())
+    let dense: usize = settings.get("first_k_dense_replace")?.unwrap_or(1);
+    sparse_from(dense, &sparse, shape);
+    let listed: Option<Vec<String>> = settings.get("mlp_layer_types")?;
+    let said = |(layer, kind): (usize, &String)| kind == if layer < dense { "dense" } else { "sparse" };
+    match listed {
+        Some(kinds) if kinds.len() != shape.layers.len() || !kinds.iter().enumerate().all(said) => {
+            Err(ConfigError::setting("mlp_layer_types", "names other layers than `first_k_dense_replace`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is said of the layers with recurrent states, in one of both spellings.

@@ -98,7 +98,7 @@ pub(super) fn check_expansion(settings: &Settings<'_>, layer: &RecurrentLayer) -
 }
 
 /// The least and the greatest step.
-fn limits(settings: &Settings<'_>) -> Result<(f32, f32), ConfigError> {
+pub(super) fn limits(settings: &Settings<'_>) -> Result<(f32, f32), ConfigError> {
     let Some(limits) = settings.get::<Vec<Value>>("time_step_limit")? else { return Ok((0.0, f32::INFINITY)) };
     match &limits[..] {
         [least, most] if float(least).is_some() && float(most).is_some() => {

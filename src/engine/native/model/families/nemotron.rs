@@ -9,7 +9,7 @@ use super::{
         shape::{DenseShape, LayerShape, MlpShape, ModelShape, SharedShape, SparseShape},
     },
     decoder::{Defaults, MOST, decoder_with, heads, only},
-    mamba::{MambaKeys, mamba, only_silu},
+    mamba::{MambaKeys, limits, mamba, only_silu},
     mixtures::{ROUTED_EXPERTS, SOFTMAX, counted, routed, sigmoid_router},
 };
 use crate::engine::native::backend::Gate;
@@ -98,12 +98,13 @@ fn refuse_what_is_not_read(settings: &Settings<'_>) -> Result<(), ConfigError> {
     only(settings, "sliding_window", &Value::Null)?;
     only_silu(settings, "mamba_hidden_act")?;
     only(settings, "mlp_hidden_act", &json!("relu2"))?;
-    let Some(limits) = settings.get::<Value>("time_step_limit")? else { return Ok(()) };
-    let plain = [json!([0.0, {"__float__": "Infinity"}]), json!([0.0, "inf"]), json!([0.0, "Infinity"])];
-    if plain.contains(&limits) {
-        Ok(())
-    } else {
-        Err(ConfigError::setting("time_step_limit", format!("is {limits}, and only [0.0, Infinity] is supported")))
+    // No step is that large.
+    match limits(settings)? {
+        (least, most) if least <= 0.0 && most >= 1e30 => Ok(()),
+        (least, most) => Err(ConfigError::setting(
+            "time_step_limit",
+            format!("is {least} to {most}, and only 0 to Infinity is supported"),
+        )),
     }
 }
 

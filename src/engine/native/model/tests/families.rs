@@ -21,19 +21,24 @@ const BEGIN: &str = "<!-- native -->\n";
 const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 20] = [
+pub(in crate::engine::native) const KINDS: [&str; 25] = [
     "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",
     "families/exaone4_plain",
     "families/gemma3_published",
     "families/granitemoeshared_plain",
+    "families/granitemoehybrid_experts",
     "families/hunyuan_v1_moe_plain",
+    "families/kimi_linear_plain",
+    "families/lfm2_plain",
     "families/minimax_m2_plain",
     "families/ministral3_plain",
+    "families/nemotron_h_experts",
     "families/olmo2_plain",
     "families/olmo3_plain",
     "families/olmoe_plain",
     "families/qwen2_moe_plain",
+    "families/qwen3_next_plain",
     "families/seed_oss_plain",
     "mistralrs/deepseek_v2_q_lora",
     "mistralrs/gemma2_published",
