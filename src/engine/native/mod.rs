@@ -228,7 +228,8 @@ impl NativeEngine {
         };
         let tensors = model.tensors().into();
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
-        let scheduler = Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks);
+        let scheduler =
+            Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots);
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();

@@ -286,6 +286,7 @@ impl<B: Backend> Executor<B> {
 
     fn compute(&mut self, plan: &Plan) {
         self.model.copy_blocks(&plan.copies);
+        self.model.copy_slots(&plan.restores);
         let (batch, places) = batch(plan);
         let (made, finite) = self.forward(plan, &batch, &places);
         let mut ended = self.end_broken(plan, &finite);
@@ -303,8 +304,8 @@ impl<B: Backend> Executor<B> {
         }
     }
 
-    /// Ends sequences whose keys or values are not finite, before their blocks are shared; their logits, soon or late,
-    /// would not be numbers.
+    /// Ends sequences whose keys or values are not finite, before their blocks and states are shared; their logits, soon
+    /// or late, would not be numbers.
     fn end_broken(&mut self, plan: &Plan, finite: &[bool]) -> Vec<SequenceId> {
         let broken = plan.work.iter().zip(finite).filter(|(_, finite)| !**finite);
         let broken: Vec<SequenceId> = broken.map(|(work, _)| work.id).collect();
@@ -411,8 +412,8 @@ fn batch(plan: &Plan) -> (Batch, Vec<LogitsRow>) {
             tokens: work.token_ids.len(),
             first_position: work.first,
             blocks: work.blocks.clone(),
-            slot: 0,
-            snapshots: Vec::new(),
+            slot: work.slot,
+            snapshots: work.snapshots.clone(),
         });
     }
     (batch, places)

@@ -1,8 +1,9 @@
-//! Which blocks of keys and values are whose, and which can be used again.
+//! Which places of what is known of the past are whose, and which can be used again.
 //!
-//! Pure bookkeeping: block numbers and hashes, no tensors. A block is *held* by any number of sequences, *kept* when
-//! nobody holds it but its content is known by a hash, or *free*. Kept blocks give way to new ones, the one that was
-//! let go of first before all others.
+//! Pure bookkeeping: numbers of places and hashes, no tensors. A place holds a block of keys and values, or a copy of a
+//! recurrent state: each of these has a pool of its own. A place is *held* by any number of sequences, *kept* when nobody
+//! holds it but its content is known by a hash, or *free*. Kept places give way to new content, the one that was let go of
+//! first before all others.
 
 mod hash;
 
@@ -10,38 +11,41 @@ use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use hash::BlockHash;
 
-/// The number of a block.
-pub(crate) type BlockId = u32;
+/// The number of a place in its pool.
+pub(crate) type PlaceId = u32;
 
-/// All blocks.
+/// The number of a block of keys and values.
+pub(crate) type BlockId = PlaceId;
+
+/// All places of one kind.
 #[derive(Debug)]
-pub(crate) struct KvCache {
+pub(crate) struct Places {
     /// How many there are.
-    count: BlockId,
-    /// The blocks that were ever taken. The others take no memory, neither here nor where keys and values are.
-    blocks: Vec<Block>,
-    /// The blocks among them that are neither held nor kept; the last one is taken first.
-    free: Vec<BlockId>,
-    /// The kept blocks, in the order in which sequences let go of them.
-    kept: BTreeMap<u64, BlockId>,
-    by_hash: HashMap<BlockHash, BlockId>,
+    count: PlaceId,
+    /// The places that were ever taken. The others take no memory, neither here nor where their content is.
+    touched: Vec<Place>,
+    /// The places among them that are neither held nor kept; the last one is taken first.
+    free: Vec<PlaceId>,
+    /// The kept places, in the order in which sequences let go of them.
+    kept: BTreeMap<u64, PlaceId>,
+    by_hash: HashMap<BlockHash, PlaceId>,
     clock: u64,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Block {
+struct Place {
     holders: u32,
     hash: Option<BlockHash>,
     /// When the last holder let go of it.
     released: u64,
 }
 
-impl KvCache {
-    /// `blocks` free blocks.
-    pub(crate) fn new(blocks: usize) -> Self {
+impl Places {
+    /// `count` free places.
+    pub(crate) fn new(count: usize) -> Self {
         Self {
-            count: BlockId::try_from(blocks).expect("fewer than 2^32 blocks"),
-            blocks: Vec::new(),
+            count: PlaceId::try_from(count).expect("fewer than 2^32 places"),
+            touched: Vec::new(),
             free: Vec::new(),
             kept: BTreeMap::new(),
             by_hash: HashMap::new(),
@@ -49,100 +53,114 @@ impl KvCache {
         }
     }
 
-    /// The number of all blocks.
+    /// The number of all places.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
     }
 
     fn untouched(&self) -> usize {
-        self.len() - self.blocks.len()
+        self.len() - self.touched.len()
     }
 
-    /// The number of blocks that can be had: free or kept.
+    /// The number of places that can be had: free or kept.
     pub(crate) fn available(&self) -> usize {
         self.untouched() + self.free.len() + self.kept.len()
     }
 
-    /// The number of blocks that sequences hold.
+    /// The number of places that sequences hold.
     pub(crate) fn held(&self) -> usize {
         self.len() - self.available()
     }
 
-    /// The block with this content, if there is one. Finding it does not hold it.
-    pub(crate) fn find(&self, hash: &BlockHash) -> Option<BlockId> {
+    /// The place with this content, if there is one. Finding it does not hold it.
+    pub(crate) fn find(&self, hash: &BlockHash) -> Option<PlaceId> {
         self.by_hash.get(hash).copied()
     }
 
-    /// Whether nobody holds the block.
-    pub(crate) fn is_kept(&self, block: BlockId) -> bool {
-        self.blocks[block as usize].holders == 0
+    /// Whether nobody holds the place.
+    pub(crate) fn is_kept(&self, place: PlaceId) -> bool {
+        self.touched[place as usize].holders == 0
     }
 
-    /// Holds a block that [`KvCache::find`] gave.
-    pub(crate) fn hold(&mut self, block: BlockId) {
-        let entry = &mut self.blocks[block as usize];
+    /// Holds a place that [`Places::find`] gave.
+    pub(crate) fn hold(&mut self, place: PlaceId) {
+        let entry = &mut self.touched[place as usize];
         if entry.holders == 0 {
             self.kept.remove(&entry.released);
         }
         entry.holders += 1;
     }
 
-    /// Takes a block for new content, if any can be had.
-    pub(crate) fn take(&mut self) -> Option<BlockId> {
-        let block = match self.free.pop() {
-            Some(block) => block,
+    /// Takes a place for new content, if any can be had.
+    pub(crate) fn take(&mut self) -> Option<PlaceId> {
+        let place = match self.free.pop() {
+            Some(place) => place,
             None if self.untouched() > 0 => self.touch(),
             None => self.evict()?,
         };
-        self.blocks[block as usize].holders = 1;
-        Some(block)
+        self.touched[place as usize].holders = 1;
+        Some(place)
     }
 
-    fn touch(&mut self) -> BlockId {
-        let block = BlockId::try_from(self.blocks.len()).expect("fewer than 2^32 blocks");
-        self.blocks.push(Block::default());
-        block
+    fn touch(&mut self) -> PlaceId {
+        let place = PlaceId::try_from(self.touched.len()).expect("fewer than 2^32 places");
+        self.touched.push(Place::default());
+        place
     }
 
-    fn evict(&mut self) -> Option<BlockId> {
-        let (_, block) = self.kept.pop_first()?;
-        if let Some(hash) = self.blocks[block as usize].hash.take() {
-            self.by_hash.remove(&hash);
-        }
-        Some(block)
+    fn evict(&mut self) -> Option<PlaceId> {
+        let (_, place) = self.kept.pop_first()?;
+        self.hide(place);
+        Some(place)
     }
 
-    /// Makes a held block's content known. Where another block has the same content already, that one stays known.
-    pub(crate) fn publish(&mut self, block: BlockId, hash: BlockHash) {
-        let entry = &mut self.blocks[block as usize];
-        debug_assert!(entry.holders > 0, "whoever computed a block holds it");
+    /// Makes a held place's content known. Where another place has the same content already, that one stays known.
+    pub(crate) fn publish(&mut self, place: PlaceId, hash: BlockHash) {
+        let entry = &mut self.touched[place as usize];
+        debug_assert!(entry.holders > 0, "whoever computed a place's content holds it");
         if entry.hash.is_none() && !self.by_hash.contains_key(&hash) {
             entry.hash = Some(hash);
-            self.by_hash.insert(hash, block);
+            self.by_hash.insert(hash, place);
         }
     }
 
-    /// Lets go of a block.
-    pub(crate) fn release(&mut self, block: BlockId) {
-        let entry = &mut self.blocks[block as usize];
-        entry.holders = entry.holders.checked_sub(1).expect("a block is let go of as often as it was held");
+    /// Makes a held place's content unknown, so that nobody else comes to hold it.
+    pub(crate) fn hide(&mut self, place: PlaceId) {
+        if let Some(hash) = self.touched[place as usize].hash.take() {
+            self.by_hash.remove(&hash);
+        }
+    }
+
+    /// Lets go of a place.
+    pub(crate) fn release(&mut self, place: PlaceId) {
+        let entry = &mut self.touched[place as usize];
+        entry.holders = entry.holders.checked_sub(1).expect("a place is let go of as often as it was held");
         if entry.holders > 0 {
             return;
         }
         if entry.hash.is_some() {
             self.clock += 1;
             entry.released = self.clock;
-            self.kept.insert(self.clock, block);
+            self.kept.insert(self.clock, place);
         } else {
-            self.free.push(block);
+            self.free.push(place);
         }
     }
 
-    /// Forgets the content of every block, so that none is used again; held blocks stay held.
+    /// Frees the place with this content, if it is known and nobody holds it.
+    pub(crate) fn give_up(&mut self, hash: &BlockHash) {
+        if let Some(place) = self.find(hash).filter(|place| self.is_kept(*place)) {
+            self.hold(place);
+            self.hide(place);
+            self.release(place);
+        }
+    }
+
+    /// Forgets the content of every place, so that none is used again; held places stay held.
     pub(crate) fn forget(&mut self) {
         self.by_hash.clear();
-        for block in &mut self.blocks {
-            block.hash = None;
+        for place in &mut self.touched {
+            place.hash = None;
         }
         self.free.extend(std::mem::take(&mut self.kept).into_values());
     }
@@ -159,95 +177,125 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_block_is_found_until_its_place_is_needed() {
-        let mut cache = KvCache::new(2);
-        let first = cache.take().unwrap();
-        cache.publish(first, hash(1));
-        cache.release(first);
-        assert_eq!((cache.find(&hash(1)), cache.available(), cache.held()), (Some(first), 2, 0));
-        let second = cache.take().unwrap();
-        assert_ne!(second, first, "a free block goes before a kept one");
-        assert_eq!(cache.take(), Some(first));
-        assert_eq!((cache.find(&hash(1)), cache.take()), (None, None));
+    fn a_kept_place_is_found_until_it_is_needed() {
+        let mut places = Places::new(2);
+        let first = places.take().unwrap();
+        places.publish(first, hash(1));
+        places.release(first);
+        assert_eq!((places.find(&hash(1)), places.available(), places.held()), (Some(first), 2, 0));
+        let second = places.take().unwrap();
+        assert_ne!(second, first, "a free place goes before a kept one");
+        assert_eq!(places.take(), Some(first));
+        assert_eq!((places.find(&hash(1)), places.take()), (None, None));
     }
 
     #[test]
-    fn the_block_that_was_let_go_of_first_gives_way_first() {
-        let mut cache = KvCache::new(3);
-        let blocks: Vec<BlockId> = (0..3).map(|_| cache.take().unwrap()).collect();
-        for (content, block) in (0..).zip(&blocks) {
-            cache.publish(*block, hash(content));
+    fn the_place_that_was_let_go_of_first_gives_way_first() {
+        let mut places = Places::new(3);
+        let taken: Vec<PlaceId> = (0..3).map(|_| places.take().unwrap()).collect();
+        for (content, place) in (0..).zip(&taken) {
+            places.publish(*place, hash(content));
         }
         for index in [1, 0, 2] {
-            cache.release(blocks[index]);
+            places.release(taken[index]);
         }
-        cache.hold(blocks[1]);
-        cache.release(blocks[1]);
-        assert_eq!([cache.take(), cache.take(), cache.take()], [blocks[0], blocks[2], blocks[1]].map(Some));
+        places.hold(taken[1]);
+        places.release(taken[1]);
+        assert_eq!([places.take(), places.take(), places.take()], [taken[0], taken[2], taken[1]].map(Some));
     }
 
     #[test]
-    fn two_blocks_of_the_same_content_are_known_by_the_first() {
-        let mut cache = KvCache::new(2);
-        let (first, second) = (cache.take().unwrap(), cache.take().unwrap());
-        cache.publish(first, hash(1));
-        cache.publish(second, hash(1));
-        cache.release(second);
-        cache.release(first);
-        assert_eq!(cache.find(&hash(1)), Some(first));
-        assert_eq!(cache.take(), Some(second));
-        assert_eq!(cache.find(&hash(1)), Some(first));
+    fn two_places_of_the_same_content_are_known_by_the_first() {
+        let mut places = Places::new(2);
+        let (first, second) = (places.take().unwrap(), places.take().unwrap());
+        places.publish(first, hash(1));
+        places.publish(second, hash(1));
+        places.release(second);
+        places.release(first);
+        assert_eq!(places.find(&hash(1)), Some(first));
+        assert_eq!(places.take(), Some(second));
+        assert_eq!(places.find(&hash(1)), Some(first));
     }
 
     #[test]
-    fn forgotten_blocks_are_free_once_they_are_let_go_of() {
-        let mut cache = KvCache::new(2);
-        let (kept, held) = (cache.take().unwrap(), cache.take().unwrap());
-        cache.publish(kept, hash(1));
-        cache.publish(held, hash(2));
-        cache.release(kept);
-        cache.forget();
-        assert_eq!((cache.find(&hash(1)), cache.find(&hash(2)), cache.available()), (None, None, 1));
-        cache.release(held);
-        assert_eq!((cache.available(), cache.kept.len()), (2, 0));
+    fn forgotten_places_are_free_once_they_are_let_go_of() {
+        let mut places = Places::new(2);
+        let (kept, held) = (places.take().unwrap(), places.take().unwrap());
+        places.publish(kept, hash(1));
+        places.publish(held, hash(2));
+        places.release(kept);
+        places.forget();
+        assert_eq!((places.find(&hash(1)), places.find(&hash(2)), places.available()), (None, None, 1));
+        places.release(held);
+        assert_eq!((places.available(), places.kept.len()), (2, 0));
     }
 
     #[test]
-    fn blocks_that_were_never_taken_take_no_memory() {
-        let mut cache = KvCache::new(u32::MAX as usize / 2);
-        assert_eq!((cache.take(), cache.take(), cache.held()), (Some(0), Some(1), 2));
-        cache.release(0);
-        assert_eq!((cache.take(), cache.available()), (Some(0), cache.len() - 2));
+    fn places_that_were_never_taken_take_no_memory() {
+        let mut places = Places::new(u32::MAX as usize / 2);
+        assert_eq!((places.take(), places.take(), places.held()), (Some(0), Some(1), 2));
+        places.release(0);
+        assert_eq!((places.take(), places.available()), (Some(0), places.len() - 2));
+    }
+
+    #[test]
+    fn content_that_is_used_is_kept_longer_and_content_that_is_given_up_is_gone() {
+        let mut places = Places::new(3);
+        let taken: Vec<PlaceId> = (0..3).map(|_| places.take().unwrap()).collect();
+        for (content, place) in (0..).zip(&taken) {
+            places.publish(*place, hash(content));
+            places.release(*place);
+        }
+        places.hold(taken[0]);
+        places.release(taken[0]);
+        places.give_up(&hash(2));
+        assert_eq!((places.find(&hash(2)), places.available()), (None, 3));
+        assert_eq!([places.take(), places.take(), places.take()], [taken[2], taken[1], taken[0]].map(Some));
+    }
+
+    #[test]
+    fn hidden_content_is_found_by_nobody_and_held_content_is_not_given_up() {
+        let mut places = Places::new(2);
+        let place = places.take().unwrap();
+        places.publish(place, hash(1));
+        places.give_up(&hash(1));
+        assert_eq!(places.find(&hash(1)), Some(place));
+        places.hide(place);
+        assert_eq!((places.find(&hash(1)), places.held()), (None, 1));
+        places.release(place);
+        assert_eq!((places.available(), places.kept.len()), (2, 0));
     }
 
     proptest! {
         /// Against a model that knows only who holds what.
         #[test]
-        fn no_block_is_lost_or_held_twice(actions in prop::collection::vec((0..5_u8, 0..8_u32), 1..200)) {
-            let mut cache = KvCache::new(6);
-            let mut held: Vec<BlockId> = Vec::new();
+        fn no_place_is_lost_or_held_twice(actions in prop::collection::vec((0..7_u8, 0..8_u32), 1..200)) {
+            let mut places = Places::new(6);
+            let mut held: Vec<PlaceId> = Vec::new();
             for (action, number) in actions {
                 match action {
                     0 => {
                         let distinct: std::collections::BTreeSet<_> = held.iter().copied().collect();
-                        if let Some(block) = cache.take() {
-                            prop_assert!(!held.contains(&block));
-                            held.push(block);
+                        if let Some(place) = places.take() {
+                            prop_assert!(!held.contains(&place));
+                            held.push(place);
                         } else {
                             prop_assert_eq!(distinct.len(), 6);
                         }
                     }
-                    1 if !held.is_empty() => cache.publish(held[number as usize % held.len()], hash(number)),
-                    2 if !held.is_empty() => cache.release(held.swap_remove(number as usize % held.len())),
-                    3 => if let Some(block) = cache.find(&hash(number)) {
-                        cache.hold(block);
-                        held.push(block);
+                    1 if !held.is_empty() => places.publish(held[number as usize % held.len()], hash(number)),
+                    2 if !held.is_empty() => places.release(held.swap_remove(number as usize % held.len())),
+                    3 => if let Some(place) = places.find(&hash(number)) {
+                        places.hold(place);
+                        held.push(place);
                     },
-                    4 if number == 0 => cache.forget(),
+                    4 if number == 0 => places.forget(),
+                    5 => places.give_up(&hash(number)),
+                    6 if !held.is_empty() => places.hide(held[number as usize % held.len()]),
                     _ => {}
                 }
                 let distinct: std::collections::BTreeSet<_> = held.iter().copied().collect();
-                prop_assert_eq!(cache.held(), distinct.len());
+                prop_assert_eq!(places.held(), distinct.len());
             }
         }
     }

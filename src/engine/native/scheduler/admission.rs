@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Plan, Scheduler, SequenceId, pieces::KEPT, sequence::Sequence, work};
+use super::{Plan, Scheduler, SequenceId, pieces::KEPT, sequence::Sequence, states, work};
 use crate::engine::{
     native::{
         backend::BLOCK_TOKENS,
         kv_cache::{BlockHash, BlockId},
+        recurrence::SlotId,
     },
     turns::Passed,
 };
@@ -19,6 +20,27 @@ struct Found {
     /// A block that begins as the next one does, and in how many tokens they agree; at least one token is left to
     /// compute.
     copy: Option<(BlockId, usize)>,
+    /// The slot that holds the state after the whole blocks.
+    state: Option<SlotId>,
+    /// More whole blocks that are there, or are being computed, but whose state nobody has.
+    stateless: usize,
+}
+
+/// What is being computed for the first time.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Whole blocks, and tails.
+    blocks: HashSet<BlockHash>,
+    /// States of which copies will be left.
+    states: HashSet<BlockHash>,
+}
+
+impl Pending {
+    /// Takes note of what a running sequence has yet to compute.
+    fn note(&mut self, sequence: &Sequence) {
+        self.blocks.extend(hashes_to_come(sequence));
+        self.states.extend(states::to_come(sequence));
+    }
 }
 
 impl Found {
@@ -57,8 +79,8 @@ impl Shares {
 }
 
 impl Scheduler {
-    /// Admits sequences as far as the step's tokens, the seats and the blocks reach, as they take turns; only one whose
-    /// beginning is just being computed for another one lets others pass. Where there is no seat or no block for
+    /// Admits sequences as far as the step's tokens, the seats, the blocks and the slots reach, as they take turns; only
+    /// one whose beginning is just being computed for another one lets others pass. Where there is nothing left for
     /// somebody who is owed one, the youngest of who has the most gives way.
     pub(super) fn admit(&mut self, plan: &mut Plan, budget: &mut usize) {
         // Most steps: what follows would be looked up for nobody.
@@ -87,7 +109,7 @@ impl Scheduler {
                 sequence.hash(self.weight_version);
             }
             let Some(sequence) = self.waiting.get(number) else { break };
-            let found = self.find(sequence);
+            let found = self.find(sequence, &pending);
             if self.is_pending(sequence, &found, &pending) {
                 passed.pass(claimant.request, number);
                 continue;
@@ -99,7 +121,7 @@ impl Scheduler {
                 let tokens = sequence.remaining().min(*budget).min(most);
                 *budget -= tokens;
                 shares.give(claimant.request, tokens);
-                pending.extend(hashes_to_come(sequence));
+                pending.note(sequence);
                 plan.work.push(work(sequence, tokens));
                 seated.push(number);
                 continue;
@@ -130,20 +152,28 @@ impl Scheduler {
         shares
     }
 
-    /// The blocks that are being computed for the first time.
-    fn pending(&self) -> HashSet<BlockHash> {
-        self.running.iter().filter(|sequence| sequence.is_prefilling()).flat_map(hashes_to_come).collect()
+    /// What is being computed for the first time.
+    fn pending(&self) -> Pending {
+        let mut pending = Pending::default();
+        self.running.iter().filter(|sequence| sequence.is_prefilling()).for_each(|sequence| pending.note(sequence));
+        pending
     }
 
-    /// Whether the next block of the sequence is being computed for another one.
-    fn is_pending(&self, sequence: &Sequence, found: &Found, pending: &HashSet<BlockHash>) -> bool {
+    /// Whether the next block of the sequence is being computed for another one; or, where there are recurrent states,
+    /// whether another one will leave a copy of a state from which it could go on farther than now.
+    fn is_pending(&self, sequence: &Sequence, found: &Found, pending: &Pending) -> bool {
+        if self.cache.has_states() {
+            let farther = &sequence.hashes[found.blocks.len() + 1..=sequence.reusable() / BLOCK_TOKENS];
+            return farther.iter().any(|hash| pending.states.contains(hash));
+        }
+        let pending = &pending.blocks;
         // What comes after the first position to score is computed here anyway.
         let of_use = !sequence.is_scoring() || (found.blocks.len() + 1) * BLOCK_TOKENS <= sequence.reusable();
         if pending.is_empty() || !of_use {
             return false;
         }
         match sequence.hashes.get(found.blocks.len() + 1) {
-            Some(next) => pending.contains(next) && self.cache.find(next).is_none(),
+            Some(next) => pending.contains(next) && self.cache.blocks.find(next).is_none(),
             // If the tail has one token only, there is nothing of it that could be copied.
             None => {
                 sequence.token_ids.len() % BLOCK_TOKENS > 1
@@ -154,17 +184,24 @@ impl Scheduler {
     }
 
     /// Looks for what is computed already.
-    fn find(&self, sequence: &Sequence) -> Found {
+    fn find(&self, sequence: &Sequence, pending: &Pending) -> Found {
         let mut found = Found::default();
         let reusable = sequence.reusable();
         let whole = sequence.hashes[1..].iter().take(reusable / BLOCK_TOKENS);
-        found.blocks = whole.map_while(|hash| self.cache.find(hash)).collect();
+        found.blocks = whole.clone().map_while(|hash| self.cache.blocks.find(hash)).collect();
+        if self.cache.has_states() {
+            let coming = whole.skip(found.blocks.len()).take_while(|hash| pending.blocks.contains(hash)).count();
+            let shared = found.blocks.len() + coming;
+            let (blocks, state) = self.cache.deepest_state(&sequence.hashes[..=found.blocks.len()]);
+            found.blocks.truncate(blocks);
+            return Found { state, stateless: shared - blocks, ..found };
+        }
         let start = found.blocks.len() * BLOCK_TOKENS;
         let wanted = &sequence.token_ids[start..reusable.min(start + BLOCK_TOKENS)];
         if wanted.is_empty() {
             return found;
         }
-        found.copy = match sequence.hashes.get(found.blocks.len() + 1).and_then(|hash| self.cache.find(hash)) {
+        found.copy = match sequence.hashes.get(found.blocks.len() + 1).and_then(|hash| self.cache.blocks.find(hash)) {
             Some(block) => Some((block, wanted.len())),
             None => self.find_running(sequence, found.blocks.len(), wanted),
         };
@@ -185,16 +222,16 @@ impl Scheduler {
         agreeing.max_by_key(|(_, agree)| *agree)
     }
 
-    /// Lets one that waits run, with what was found and the blocks that its first tokens need; `false`, with nothing
-    /// changed but that no sequence that pauses keeps blocks, if there are too few.
+    /// Lets one that waits run, with what was found, the blocks that its first tokens need and a slot; `false`, with
+    /// nothing changed but that no sequence that pauses keeps blocks, if there are too few.
     fn start(&mut self, id: SequenceId, found: &Found, plan: &mut Plan, budget: usize) -> bool {
         let Some(length) = self.waiting.get_mut(id).map(|sequence| sequence.token_ids.len()) else { return false };
         let computed = found.tokens();
         let tokens = (length - computed).min(budget);
         let needed = (computed + tokens).div_ceil(BLOCK_TOKENS) - found.blocks.len();
         loop {
-            let kept = found.blocks.iter().filter(|block| self.cache.is_kept(**block)).count();
-            if needed + kept <= self.cache.available() {
+            let kept = found.blocks.iter().filter(|block| self.cache.blocks.is_kept(**block)).count();
+            if needed + kept <= self.cache.blocks.available() && self.cache.has_slot() {
                 break;
             }
             if !self.reclaim(plan) {
@@ -203,10 +240,12 @@ impl Scheduler {
         }
         let Some((_, mut sequence)) = self.waiting.seat(id) else { return false };
         for block in &found.blocks {
-            self.cache.hold(*block);
+            self.cache.blocks.hold(*block);
         }
         sequence.blocks.clone_from(&found.blocks);
-        sequence.blocks.extend((0..needed).map_while(|_| self.cache.take()));
+        sequence.blocks.extend((0..needed).map_while(|_| self.cache.blocks.take()));
+        sequence.slot = self.cache.take_slot(found.state, &mut plan.restores);
+        sequence.branch = if found.stateless > 0 { computed + found.stateless * BLOCK_TOKENS } else { 0 };
         if let Some((from, _)) = found.copy {
             plan.copies.push((from, sequence.blocks[found.blocks.len()]));
         }

@@ -10,21 +10,22 @@
 //! Blocks are shared only once they are computed. A sequence whose next block is just being computed for another one
 //! waits for it rather than computing it too: so the samples of a group share their prompt, and copy its last block,
 //! which is not whole.
+//!
+//! Where layers have recurrent states, a sequence that runs has a *slot* for its own besides its blocks, and goes on only
+//! from tokens whose blocks and state are both there: see `states`.
 
 mod admission;
 mod paused;
 mod pieces;
 mod sequence;
+mod states;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use sequence::{NewSequence, SequenceId};
 
-use self::sequence::Sequence;
-use super::{
-    backend::BLOCK_TOKENS,
-    kv_cache::{BlockId, KvCache},
-};
+use self::{sequence::Sequence, states::Cache};
+use super::{backend::BLOCK_TOKENS, kv_cache::BlockId, recurrence::SlotId};
 use crate::{
     TokenId,
     engine::{OnWeightsChange, turns::Turns},
@@ -50,6 +51,10 @@ pub(crate) struct Work {
     pub(crate) token_ids: Vec<TokenId>,
     /// The sequence's blocks, enough for these tokens.
     pub(crate) blocks: Vec<BlockId>,
+    /// The slot of the sequence's recurrent state; 0 in a model without such states.
+    pub(crate) slot: SlotId,
+    /// Where copies of the state are to go once so many tokens of the sequence are computed, ascending.
+    pub(crate) snapshots: Vec<(usize, SlotId)>,
     /// For each token of the prompt to score: the row of its predecessor among `token_ids`, and its id.
     pub(crate) scores: Vec<(usize, TokenId)>,
     /// Whether the last token's logits give the next token.
@@ -61,11 +66,13 @@ pub(crate) struct Work {
 pub(crate) struct Plan {
     /// Blocks to copy before anything is computed, `(from, to)`, in this order.
     pub(crate) copies: Vec<(BlockId, BlockId)>,
+    /// Recurrent states to copy before anything is computed, `(from, to)`, in this order.
+    pub(crate) restores: Vec<(SlotId, SlotId)>,
     /// The work of each sequence that takes part, at most one item for each.
     pub(crate) work: Vec<Work>,
     /// Sequences that run for the first time, with the tokens of their prompts that were cached.
     pub(crate) admitted: Vec<(SequenceId, usize)>,
-    /// Sequences that had to give their blocks back.
+    /// Sequences that had to give their blocks and slots back.
     pub(crate) preempted: usize,
     /// Sequences that gave back blocks which they only kept for later.
     pub(crate) reclaimed: usize,
@@ -75,7 +82,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     bounds: Bounds,
-    cache: KvCache,
+    cache: Cache,
     weight_version: u64,
     /// The sequences that run, in the order of their arrival.
     running: Vec<Sequence>,
@@ -98,12 +105,12 @@ struct Contested {
 }
 
 impl Scheduler {
-    /// A scheduler over `blocks` blocks.
-    pub(crate) fn new(bounds: Bounds, blocks: usize) -> Self {
+    /// A scheduler over `blocks` blocks, and over `slots` slots where layers have recurrent states; 0 where none has.
+    pub(crate) fn new(bounds: Bounds, blocks: usize, slots: usize) -> Self {
         let waiting = Turns::new(bounds.max_num_seqs);
         Self {
             bounds,
-            cache: KvCache::new(blocks),
+            cache: Cache::new(blocks, slots),
             weight_version: 0,
             running: Vec::new(),
             waiting,
@@ -116,7 +123,7 @@ impl Scheduler {
 
     /// The longest sequence that all blocks together can hold, in tokens.
     pub(crate) fn longest_sequence(&self) -> usize {
-        self.cache.len() * BLOCK_TOKENS
+        self.cache.blocks.len() * BLOCK_TOKENS
     }
 
     /// Queues a sequence that fits into [`Scheduler::longest_sequence`].
@@ -132,10 +139,9 @@ impl Scheduler {
         (self.running.len(), self.waiting.waiting())
     }
 
-    /// The share of blocks that sequences hold, from 0 to 1.
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    /// The share of blocks that sequences hold, or that of slots if it is greater, from 0 to 1.
     pub(crate) fn usage(&self) -> f64 {
-        self.cache.held() as f64 / self.cache.len().max(1) as f64
+        self.cache.usage()
     }
 
     /// How often a sequence was preempted.
@@ -145,22 +151,22 @@ impl Scheduler {
         found.map_or(0, |found| found.preemptions)
     }
 
-    /// Takes note that a plan was computed: its blocks can be shared from now on.
+    /// Takes note that a plan was computed: its blocks and copies of states can be shared from now on, but for those of
+    /// sequences that ended meanwhile.
     pub(crate) fn commit(&mut self, plan: &Plan) {
         for work in &plan.work {
-            let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) else { continue };
-            let before = sequence.computed / BLOCK_TOKENS;
-            sequence.computed = work.first + work.token_ids.len();
-            if sequence.scores_from.is_some() {
-                sequence.scored = sequence.scored.max(sequence.computed.min(sequence.prompt_len - 1));
+            if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) {
+                let before = sequence.computed / BLOCK_TOKENS;
+                sequence.computed = work.first + work.token_ids.len();
+                if sequence.scores_from.is_some() {
+                    sequence.scored = sequence.scored.max(sequence.computed.min(sequence.prompt_len - 1));
+                }
+                sequence.hash(self.weight_version);
+                if !sequence.reuses_older_keys {
+                    self.cache.publish(sequence, before, work);
+                }
             }
-            sequence.hash(self.weight_version);
-            if sequence.reuses_older_keys {
-                continue;
-            }
-            for block in before..sequence.computed / BLOCK_TOKENS {
-                self.cache.publish(sequence.blocks[block], sequence.hashes[block + 1]);
-            }
+            self.cache.release_snapshots(work);
         }
     }
 
@@ -175,12 +181,12 @@ impl Scheduler {
     pub(crate) fn remove(&mut self, id: SequenceId) -> bool {
         if let Some(index) = self.running.iter().position(|sequence| sequence.id == id) {
             let mut sequence = self.running.remove(index);
-            release(&mut self.cache, &mut sequence);
+            self.cache.release(&mut sequence);
             self.waiting.rise(&sequence.claimant);
             return true;
         }
         if let Some(index) = self.paused.iter().position(|sequence| sequence.id == id) {
-            release(&mut self.cache, &mut self.paused.remove(index));
+            self.cache.release(&mut self.paused.remove(index));
             return true;
         }
         self.waiting.remove(id).is_some()
@@ -190,7 +196,7 @@ impl Scheduler {
     pub(crate) fn reset_prefix_cache(&mut self) -> bool {
         let mut nothing = Plan::default();
         while self.reclaim(&mut nothing) {}
-        let unused = self.cache.held() == 0;
+        let unused = self.cache.is_unused();
         if unused {
             self.cache.forget();
         }
@@ -208,7 +214,7 @@ impl Scheduler {
             // The log-probs of a prompt must not come from two versions of the weights, nor from others than the first
             // token.
             if sequence.blocks.is_empty() || sequence.owes_scores() {
-                release(&mut self.cache, sequence);
+                self.cache.release(sequence);
             }
             sequence.reuses_older_keys = !sequence.blocks.is_empty();
         }
@@ -232,11 +238,11 @@ impl Scheduler {
     /// Has all sequences give back what they hold; it is computed anew, or found in the cache.
     pub(crate) fn give_back_blocks(&mut self) {
         while let Some(mut sequence) = self.running.pop() {
-            release(&mut self.cache, &mut sequence);
+            self.cache.release(&mut sequence);
             self.requeue(sequence);
         }
         for sequence in &mut self.paused {
-            release(&mut self.cache, sequence);
+            self.cache.release(sequence);
         }
     }
 
@@ -248,19 +254,7 @@ impl Scheduler {
     /// The number of blocks that sequences hold.
     #[cfg(test)]
     pub(crate) fn held_blocks(&self) -> usize {
-        self.cache.held()
-    }
-}
-
-/// Lets go of a sequence's blocks, the last one first, so that the beginnings of sequences are kept longest.
-fn release(cache: &mut KvCache, sequence: &mut Sequence) {
-    for block in sequence.blocks.drain(..).rev() {
-        cache.release(block);
-    }
-    sequence.computed = 0;
-    if std::mem::take(&mut sequence.reuses_older_keys) {
-        // They were those of the weights that it began with.
-        sequence.hashes.clear();
+        self.cache.blocks.held()
     }
 }
 
@@ -276,5 +270,14 @@ fn work(sequence: &Sequence, tokens: usize) -> Work {
         Vec::new()
     };
     let blocks = sequence.blocks[..end.div_ceil(BLOCK_TOKENS)].to_vec();
-    Work { id: sequence.id, first, token_ids, blocks, scores, samples: end == sequence.token_ids.len() }
+    Work {
+        id: sequence.id,
+        first,
+        token_ids,
+        blocks,
+        slot: sequence.slot.unwrap_or(0),
+        snapshots: Vec::new(),
+        scores,
+        samples: end == sequence.token_ids.len(),
+    }
 }

@@ -3,7 +3,7 @@
 //! A sequence pauses after a token, never within its prompt. Whatever becomes of its blocks, it goes on with the same
 //! tokens: what decides the next one is not here, but with its sampler.
 
-use super::{Plan, Scheduler, SequenceId, release, sequence::Sequence};
+use super::{Plan, Scheduler, SequenceId, sequence::Sequence};
 
 impl Scheduler {
     /// Takes a running sequence out of the steps. It keeps its blocks as long as nobody else needs them.
@@ -21,7 +21,7 @@ impl Scheduler {
         let mut sequence = self.paused.remove(index);
         let goes_on = !sequence.blocks.is_empty() && self.running.len() < self.bounds.max_num_seqs;
         if !goes_on {
-            release(&mut self.cache, &mut sequence);
+            self.cache.release(&mut sequence);
         }
         self.waiting.wait(sequence.claimant.clone(), id, sequence);
         if goes_on && let Some((_, sequence)) = self.waiting.seat(id) {
@@ -44,7 +44,7 @@ impl Scheduler {
     pub(super) fn reclaim(&mut self, plan: &mut Plan) -> bool {
         let has_blocks = |sequence: &&mut Sequence| !sequence.blocks.is_empty();
         let Some(sequence) = self.paused.iter_mut().find(has_blocks) else { return false };
-        release(&mut self.cache, sequence);
+        self.cache.release(sequence);
         sequence.preemptions += 1;
         plan.reclaimed += 1;
         true

@@ -13,7 +13,7 @@
 
 use std::{collections::HashMap, hash::Hash};
 
-use super::{Plan, Scheduler, SequenceId, release, sequence::Sequence, work};
+use super::{Plan, Scheduler, SequenceId, sequence::Sequence, work};
 use crate::engine::native::backend::BLOCK_TOKENS;
 
 /// A prompt is short if it is no longer than this part of what a step has for prompts.
@@ -70,6 +70,7 @@ impl Scheduler {
         }
         self.take_note(&plan);
         self.newcomer = false;
+        self.leave_states(&mut plan);
         plan
     }
 
@@ -167,7 +168,7 @@ impl Scheduler {
             let before = piece.token_ids.len();
             let wanted = remaining.min(before + *budget).min(longest.max(before));
             while running.blocks.len() * BLOCK_TOKENS < running.computed + wanted
-                && let Some(block) = self.cache.take()
+                && let Some(block) = self.cache.blocks.take()
             {
                 running.blocks.push(block);
             }
@@ -198,7 +199,7 @@ impl Scheduler {
             if sequence.blocks.len() * BLOCK_TOKENS >= sequence.computed + tokens {
                 return true;
             }
-            if let Some(block) = self.cache.take() {
+            if let Some(block) = self.cache.blocks.take() {
                 sequence.blocks.push(block);
                 continue;
             }
@@ -211,14 +212,14 @@ impl Scheduler {
         }
     }
 
-    /// Sends a sequence back to the queue, without its blocks.
+    /// Sends a sequence back to the queue, without its blocks and its slot.
     pub(super) fn preempt(&mut self, id: SequenceId, plan: &mut Plan, budget: &mut usize) {
         let Some(index) = self.running.iter().position(|sequence| sequence.id == id) else { return };
         let mut sequence = self.running.remove(index);
         if let Some(at) = plan.work.iter().position(|work| work.id == id) {
             *budget += plan.work.remove(at).token_ids.len();
         }
-        release(&mut self.cache, &mut sequence);
+        self.cache.release(&mut sequence);
         sequence.preemptions += 1;
         plan.preempted += 1;
         self.requeue(sequence);

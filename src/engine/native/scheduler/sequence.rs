@@ -8,6 +8,7 @@ use crate::{
         native::{
             backend::BLOCK_TOKENS,
             kv_cache::{BlockHash, BlockId},
+            recurrence::SlotId,
         },
         turns::Claimant,
     },
@@ -48,6 +49,12 @@ pub(super) struct Sequence {
     /// Tokens whose keys and values are in the blocks.
     pub(super) computed: usize,
     pub(super) blocks: Vec<BlockId>,
+    /// The slot of its recurrent state, as long as it has blocks; `None` in a model without such states.
+    pub(super) slot: Option<SlotId>,
+    /// How many tokens other sequences share with it whose state nobody had when it began to run, in whole blocks.
+    pub(super) branch: usize,
+    /// The copy of its state that it left last while it decoded.
+    pub(super) left: Option<BlockHash>,
     /// Whether some of what is in the blocks was computed with other weights than the rest. Such blocks are for nobody
     /// else.
     pub(super) reuses_older_keys: bool,
@@ -72,6 +79,9 @@ impl Sequence {
             scores_from: new.scores_from,
             computed: 0,
             blocks: Vec::new(),
+            slot: None,
+            branch: 0,
+            left: None,
             reuses_older_keys: false,
             hashes: Vec::new(),
             scored: new.scores_from.unwrap_or(0),

@@ -1,69 +1,24 @@
-//! The scheduler against blocks that remember what was computed into them.
+//! The scheduler against blocks and slots that remember what was computed into them.
 
 mod fairness;
-
-use std::collections::{BTreeMap, HashMap};
-
-use proptest::prelude::*;
+mod memory;
+mod simulation;
+mod states;
 
 use super::*;
-use crate::engine::turns::{Claimant, Party};
-
-/// What a slot holds: every token from the start of its sequence to its own, the weights, and whether they read what
-/// other weights had written.
-type Content = (u64, bool, Vec<TokenId>);
-
-/// Stands in for the model: refuses to compute on slots that hold anything but the sequence's own tokens.
-struct Memory {
-    slots: HashMap<(BlockId, usize), Content>,
-    weight_version: u64,
-}
-
-impl Memory {
-    fn new() -> Self {
-        Self { slots: HashMap::new(), weight_version: 0 }
-    }
-
-    /// `reuses` says which sequences may read what older weights wrote.
-    fn run(
-        &mut self,
-        plan: &Plan,
-        sequences: &BTreeMap<SequenceId, Vec<TokenId>>,
-        reuses: impl Fn(SequenceId) -> bool,
-    ) {
-        for (from, to) in &plan.copies {
-            for slot in 0..BLOCK_TOKENS {
-                match self.slots.get(&(*from, slot)).cloned() {
-                    Some(content) => self.slots.insert((*to, slot), content),
-                    None => self.slots.remove(&(*to, slot)),
-                };
-            }
-        }
-        // All keys and values of a step are written before any is read.
-        for work in &plan.work {
-            let tokens = &sequences[&work.id];
-            assert_eq!(work.token_ids, tokens[work.first..][..work.token_ids.len()]);
-            for position in work.first..work.first + work.token_ids.len() {
-                let place = (work.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
-                let content = (self.weight_version, reuses(work.id), tokens[..=position].to_vec());
-                self.slots.insert(place, content);
-            }
-        }
-        for work in &plan.work {
-            let tokens = &sequences[&work.id];
-            for position in 0..work.first + work.token_ids.len() {
-                let place = (work.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
-                let (version, mixed, held) = &self.slots[&place];
-                assert_eq!(*held, tokens[..=position], "{work:?} at {position}");
-                let is_own = *version == self.weight_version && !mixed;
-                assert!(is_own || reuses(work.id), "{work:?} at {position} reads what version {version} wrote");
-            }
-        }
-    }
-}
+use crate::engine::turns::Claimant;
 
 pub(super) fn scheduler(blocks: usize, max_num_seqs: usize, max_num_batched_tokens: usize) -> Scheduler {
-    Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, blocks)
+    with_states(blocks, 0, max_num_seqs, max_num_batched_tokens)
+}
+
+pub(super) fn with_states(
+    blocks: usize,
+    slots: usize,
+    max_num_seqs: usize,
+    max_num_batched_tokens: usize,
+) -> Scheduler {
+    Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, blocks, slots)
 }
 
 pub(super) fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewSequence {
@@ -314,175 +269,4 @@ fn new_weights_and_a_reset_take_the_blocks_of_who_pauses() {
     scheduler.change_weights(1, OnWeightsChange::Recompute);
     scheduler.resume(0);
     assert_eq!(shares(&step(&mut scheduler)), [(0, 0, 65)]);
-}
-
-#[derive(Debug, Clone)]
-enum Action {
-    Add { prompt: u32, length: usize, max_tokens: usize, scores: Option<usize>, party: Option<u8>, sequences: u64 },
-    Remove(usize),
-    ChangeWeights(OnWeightsChange),
-    Reset,
-    Pause(usize),
-    Resume(usize),
-    Steps(usize),
-}
-
-fn action() -> impl Strategy<Value = Action> {
-    prop_oneof![
-        4 => (0..3_u32, 1..150_usize, 1..60_usize, prop::option::weighted(0.1, 0..100_usize), prop::option::of(0..3_u8), 1..4_u64)
-            .prop_map(|(prompt, length, max_tokens, scores, party, sequences)| {
-                Action::Add { prompt, length, max_tokens, scores, party, sequences }
-            }),
-        1 => (0..20_usize).prop_map(Action::Remove),
-        1 => prop_oneof![
-            8 => Just(Action::Reset),
-            1 => Just(Action::ChangeWeights(OnWeightsChange::Recompute)),
-            1 => Just(Action::ChangeWeights(OnWeightsChange::Reuse)),
-        ],
-        2 => (0..20_usize).prop_map(Action::Pause),
-        1 => (0..20_usize).prop_map(Action::Resume),
-        6 => (1..30_usize).prop_map(Action::Steps),
-    ]
-}
-
-/// A scheduler, its memory and what its sequences should be.
-struct Simulation {
-    scheduler: Scheduler,
-    memory: Memory,
-    tokens: BTreeMap<SequenceId, Vec<TokenId>>,
-    lengths: BTreeMap<SequenceId, usize>,
-    scores: BTreeMap<SequenceId, Scores>,
-    next: SequenceId,
-    /// The oldest sequence that ran in the last step, unless it ended since.
-    oldest: Option<SequenceId>,
-}
-
-/// A prompt that is scored.
-struct Scores {
-    from: usize,
-    /// For each position of the prompt but the last, the weights that scored it last.
-    computed_by: Vec<Option<u64>>,
-}
-
-impl Simulation {
-    fn act(&mut self, action: &Action) {
-        match *action {
-            Action::Add { prompt, length, max_tokens, scores, party, sequences } => {
-                // Three families of prompts, so that many begin alike.
-                let token_ids: Vec<TokenId> =
-                    (0..).take(length).map(|id| if id < 40 { 0 } else { id * prompt }).collect();
-                let claimant = Claimant::new(party.map(|party| Party::Client(party.to_string().into())), self.next);
-                for id in self.next..self.next + sequences {
-                    let claimant = claimant.clone();
-                    let scores_from = scores.filter(|from| from + 1 < length);
-                    self.scores
-                        .extend(scores_from.map(|from| (id, Scores { from, computed_by: vec![None; length - 1] })));
-                    self.scheduler.add(NewSequence { claimant, scores_from, ..new(id, &token_ids, max_tokens) });
-                    self.lengths.insert(id, length + max_tokens);
-                    self.tokens.insert(id, token_ids.clone());
-                }
-                self.next += sequences;
-            }
-            Action::Remove(index) => {
-                if let Some(id) = self.tokens.keys().nth(index).copied() {
-                    self.end(id);
-                }
-            }
-            Action::ChangeWeights(change) => {
-                self.memory.weight_version += 1;
-                self.oldest = None;
-                self.scheduler.change_weights(self.memory.weight_version, change);
-            }
-            Action::Reset => _ = self.scheduler.reset_prefix_cache(),
-            Action::Pause(index) => {
-                if let Some(id) = self.nth(index) {
-                    self.scheduler.pause(id);
-                    self.oldest = self.oldest.filter(|oldest| *oldest != id);
-                }
-            }
-            Action::Resume(index) => self.nth(index).into_iter().for_each(|id| self.scheduler.resume(id)),
-            Action::Steps(steps) => (0..steps).for_each(|_| _ = self.step()),
-        }
-    }
-
-    fn nth(&self, index: usize) -> Option<SequenceId> {
-        self.tokens.keys().nth(index).copied()
-    }
-
-    fn end(&mut self, id: SequenceId) {
-        assert!(self.scheduler.remove(id));
-        self.tokens.remove(&id);
-        self.oldest = self.oldest.filter(|oldest| *oldest != id);
-    }
-
-    fn step(&mut self) -> usize {
-        let plan = self.scheduler.plan();
-        let tokens: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
-        assert!(tokens <= self.scheduler.bounds.max_num_batched_tokens);
-        assert!(self.scheduler.running.is_sorted_by_key(|sequence| sequence.id));
-        let oldest = self.scheduler.running.first().map(|sequence| sequence.id);
-        assert!(self.oldest.is_none_or(|before| oldest.is_some_and(|oldest| oldest <= before)), "the oldest gave way");
-        self.oldest = oldest;
-        self.memory.run(&plan, &self.tokens, |id| self.scheduler.reuses_older_keys(id));
-        self.scheduler.commit(&plan);
-        for work in &plan.work {
-            for (row, _) in &work.scores {
-                let scores = self.scores.get_mut(&work.id).unwrap();
-                scores.computed_by[work.first + row] = Some(self.memory.weight_version);
-            }
-        }
-        for work in plan.work.iter().filter(|work| work.samples) {
-            // With its first token, a prompt is scored as far as it was asked for, and with the weights of that token.
-            if let Some(Scores { from, computed_by }) = self.scores.remove(&work.id) {
-                let (before, asked) = computed_by.split_at(from);
-                assert!(before.iter().all(Option::is_none), "nobody asked for these");
-                assert!(asked.iter().all(|version| *version == Some(self.memory.weight_version)));
-            }
-            let tokens = self.tokens.get_mut(&work.id).unwrap();
-            let token = (work.id % 3) as TokenId;
-            tokens.push(token);
-            if tokens.len() == self.lengths[&work.id] {
-                self.end(work.id);
-            } else {
-                self.scheduler.push(work.id, token);
-            }
-        }
-        plan.work.iter().map(|work| work.token_ids.len()).sum()
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_sequence_computes_on_its_own_tokens_only_and_ends(
-        actions in prop::collection::vec(action(), 1..40),
-        blocks in 7..16_usize,
-        max_num_seqs in 1..6_usize,
-        budget in 1..100_usize,
-    ) {
-        let scheduler = scheduler(blocks, max_num_seqs, budget);
-        let mut simulation = Simulation {
-            scheduler,
-            memory: Memory::new(),
-            tokens: BTreeMap::new(),
-            lengths: BTreeMap::new(),
-            scores: BTreeMap::new(),
-            next: 0,
-            oldest: None,
-        };
-        for action in &actions {
-            simulation.act(action);
-        }
-        let all: Vec<SequenceId> = simulation.tokens.keys().copied().collect();
-        for id in all {
-            simulation.scheduler.resume(id);
-        }
-        let mut idle = 0;
-        while !simulation.tokens.is_empty() {
-            idle = if simulation.step() == 0 { idle + 1 } else { 0 };
-            prop_assert!(idle < 3, "nothing moves");
-        }
-        prop_assert_eq!((simulation.scheduler.held_blocks(), simulation.scheduler.load()), (0, (0, 0)));
-    }
 }
