@@ -14,6 +14,7 @@ mod kv_cache;
 mod model;
 mod processor;
 mod recurrence;
+mod room;
 mod scheduler;
 mod settings;
 mod status;
@@ -43,6 +44,7 @@ use self::{
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
     model::{ConfigError, Model, ModelShape, Room},
+    room::Wanted,
     scheduler::{Bounds, Scheduler},
     status::Status,
     weights::{GgufWeights, Rounded, Weights, WeightsError},
@@ -64,13 +66,15 @@ pub enum LoadError {
     /// The weights cannot be read, or are not the model's.
     #[error("{0}")]
     Weights(String),
-    /// The memory for keys and values does not hold a single block.
-    #[error("a KV cache of {bytes} bytes is too small; one block takes {block_bytes} bytes")]
+    /// The memory for keys and values does not hold a single block, and the least number of recurrent states.
+    #[error("a KV cache of {bytes} bytes is too small; one block takes {block_bytes} bytes{}", and_states(*.states_bytes))]
     CacheTooSmall {
         /// What was asked for.
         bytes: u64,
         /// What a block takes.
         block_bytes: usize,
+        /// What two recurrent states take; 0 in a model without them.
+        states_bytes: usize,
     },
     /// The system has no room for keys and values.
     #[error("a KV cache of {bytes} bytes is too large: the system has no room for it")]
@@ -112,6 +116,10 @@ impl From<WeightsError> for LoadError {
     fn from(error: WeightsError) -> Self {
         Self::Weights(error.to_string())
     }
+}
+
+fn and_states(bytes: usize) -> String {
+    if bytes == 0 { String::new() } else { format!(", two recurrent states take {bytes} bytes") }
 }
 
 /// Whether this engine computes a model with this config.json; the reason if it does not.
@@ -178,9 +186,9 @@ impl NativeEngine {
             backend = backend.keeping_blocks();
         }
         let bytes = settings.kv_cache_bytes;
-        let blocks = blocks(bytes, Model::block_bytes(&backend, &shape))?;
+        let room = wanted(settings, &backend, &shape).divide(bytes)?;
         let model = Model::load(backend, shape, weights, progress)?;
-        Self::serve(settings, device, model, bytes, blocks)
+        Self::serve(settings, device, model, bytes, room)
     }
 
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
@@ -195,9 +203,9 @@ impl NativeEngine {
         let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
         let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
         let backend = if deterministic { backend.deterministic() } else { backend };
-        let block_bytes = Model::block_bytes(&backend, &shape);
+        let wanted = wanted(settings, &backend, &shape);
         if memory_share.is_none() {
-            blocks(settings.kv_cache_bytes, block_bytes)?;
+            wanted.divide(settings.kv_cache_bytes)?;
         }
         let step = DeviceBackend::step_bytes(&shape, settings.max_num_batched_tokens);
         let model = Model::load(backend, shape, weights, progress)?;
@@ -205,7 +213,7 @@ impl NativeEngine {
             None => settings.kv_cache_bytes,
             Some(memory_share) => gpu.room_for_cache(memory_share, step)?,
         };
-        Self::serve(settings, gpu.name(), model, bytes, blocks(bytes, block_bytes)?)
+        Self::serve(settings, gpu.name(), model, bytes, wanted.divide(bytes)?)
     }
 
     fn serve<B: Backend>(
@@ -213,10 +221,10 @@ impl NativeEngine {
         device: String,
         mut model: Model<B>,
         bytes: u64,
-        blocks: usize,
+        room: Room,
     ) -> Result<Self, LoadError> {
-        model.allocate_cache(Room { blocks, slots: 0 }).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
-        EngineMeters::cache_config(backend::BLOCK_TOKENS, blocks);
+        model.allocate_cache(room).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
+        EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks);
         let quantised = if settings.source.keeps_blocks() { ", quantised weights" } else { "" };
         let info = EngineInfo {
             engine: "native",
@@ -303,13 +311,11 @@ fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
     }
 }
 
-/// The blocks that there is memory for.
-fn blocks(bytes: u64, block_bytes: usize) -> Result<usize, LoadError> {
-    match usize::try_from(bytes).unwrap_or(usize::MAX) / block_bytes {
-        0 => Err(LoadError::CacheTooSmall { bytes, block_bytes }),
-        // Blocks that no seat can fill are of use to the prefix cache only, and block numbers are 32 bits wide.
-        blocks => Ok(blocks.min(u32::MAX as usize / 2)),
-    }
+/// What there is to be room for.
+fn wanted<B: Backend>(settings: &NativeSettings, backend: &B, shape: &ModelShape) -> Wanted {
+    let (block_bytes, slot_bytes) = (Model::block_bytes(backend, shape), Model::<B>::slot_bytes(shape));
+    let NativeSettings { max_num_seqs, max_model_len, .. } = *settings;
+    Wanted { block_bytes, slot_bytes, max_num_seqs, max_model_len }
 }
 
 /// The outputs of a sequence. Dropping them aborts the sequence.

@@ -92,8 +92,8 @@ pub struct NativeSettings {
     pub max_waiting: usize,
     /// See [`Device`].
     pub device: Device,
-    /// Bytes for keys and values, unless a share of a GPU's memory is to decide. Memory of the system is taken as it is
-    /// needed.
+    /// Bytes for keys and values and for recurrent states, unless a share of a GPU's memory is to decide. Memory of the
+    /// system is taken as it is needed.
     pub kv_cache_bytes: u64,
     /// Threads that compute; `None` for one on each core.
     pub threads: Option<usize>,
