@@ -12,14 +12,18 @@ GOLDEN = REPOSITORY / "tests" / "golden"
 # In float32, as in the engine's own tests.
 TOLERANCE = 1e-4
 ADMIN = ["--admin-on-main-port", "--insecure-admin"]
-# One of each kind of tensors: of their own, joined, stacked, turned, and taken apart for heads.
+# One of each kind of tensors: of their own, joined, stacked, turned, taken apart for heads, and of recurrent states.
 FAMILIES = [
     "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",
     "families/gemma3_published",
     "families/granitemoeshared_plain",
+    "families/kimi_linear_plain",
+    "families/lfm2_moe_plain",
     "families/minimax_m2_plain",
+    "families/nemotron_h_experts",
     "families/olmo3_plain",
+    "families/qwen3_next_plain",
     "mistralrs/glm4_moe_qk_norm",
     "mistralrs/gpt_oss",
     "mistralrs/phi3_partial_rotary",
