@@ -16,9 +16,13 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// The type of the weights, by their config.json. What bf16 cannot hold is widened to f32.
+    /// The type of the weights, by their config.json, or by what it says of text. What bf16 cannot hold is widened to f32.
     pub fn stored(config: &Map<String, Value>) -> Self {
-        match ["dtype", "torch_dtype"].into_iter().find_map(|key| config.get(key).and_then(Value::as_str)) {
+        let said = |config: &Map<String, Value>| {
+            ["dtype", "torch_dtype"].iter().find_map(|key| config.get(*key)?.as_str().map(str::to_owned))
+        };
+        let of_text = || said(config.get("text_config")?.as_object()?);
+        match said(config).or_else(of_text).as_deref() {
             Some("bfloat16") => Self::Bf16,
             _ => Self::F32,
         }

@@ -82,7 +82,9 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Qwen3MoeForCausalLM", qwen::qwen3_moe),
     ("Qwen3NextForCausalLM", qwen_hybrid::qwen3_next),
     ("Qwen3_5ForCausalLM", qwen_hybrid::qwen3_5),
+    ("Qwen3_5ForConditionalGeneration", qwen_hybrid::qwen3_5_of_parts),
     ("Qwen3_5MoeForCausalLM", qwen_hybrid::qwen3_5_moe),
+    ("Qwen3_5MoeForConditionalGeneration", qwen_hybrid::qwen3_5_moe_of_parts),
     ("SeedOssForCausalLM", llama::seed_oss),
     ("SmolLM3ForCausalLM", smollm::smollm3),
 ];
@@ -97,6 +99,9 @@ impl ModelShape {
         let known = FAMILIES.iter().find(|(known, _)| known == name);
         let (_, read) = known.ok_or_else(|| ConfigError::Architecture(name.clone()))?;
         refuse_what_no_family_computes(config)?;
+        if let Some(text) = config.get("text_config").and_then(Value::as_object) {
+            refuse_what_no_family_computes(text)?;
+        }
         read(&Settings(config))
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use expect_test::expect_file;
+use serde_json::json;
 
 use super::{drawn::drawn, *};
 use crate::sampling::score_token;
@@ -96,13 +97,17 @@ impl Golden {
     }
 
     fn weights(&self) -> Given {
+        Given::new(self.tensors()).unwrap()
+    }
+
+    fn tensors(&self) -> Vec<WeightTensor> {
         let (seed, family) = (self.content["seed"].as_u64().unwrap(), self.config()["model_type"].as_str().unwrap());
         let tensor = |(name, shape): (&String, &Value)| {
             let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
             let bytes: Vec<u8> = drawn(seed, name, &shape, family).into_iter().flat_map(f32::to_le_bytes).collect();
             WeightTensor { name: name.clone(), dtype: WeightDtype::F32, shape, bytes: bytes.into() }
         };
-        Given::new(self.content["tensors"].as_object().unwrap().iter().map(tensor).collect()).unwrap()
+        self.content["tensors"].as_object().unwrap().iter().map(tensor).collect()
     }
 
     /// The model with room for its longest sequence, or why it is refused.
@@ -216,6 +221,36 @@ fn every_family_agrees_with_transformers_or_is_refused() {
     let (_, after) = rest.split_once(END).unwrap();
     let wanted = format!("{before}{BEGIN}{}{END}{after}", table(&outcomes));
     expect_file![path].assert_eq(&wanted);
+}
+
+#[test]
+fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
+    for (name, architecture) in [
+        ("qwen3_5_plain", "Qwen3_5ForConditionalGeneration"),
+        ("qwen3_5_moe_plain", "Qwen3_5MoeForConditionalGeneration"),
+    ] {
+        let golden = Golden::named(&format!("families/{name}"));
+        let nested = json!({
+            "architectures": [architecture], "vision_config": {"depth": 2}, "tie_word_embeddings": false,
+            "text_config": golden.config(),
+        });
+        let shape = ModelShape::read(nested.as_object().unwrap()).unwrap();
+        let renamed = |tensor: &WeightTensor| {
+            let name = tensor.name.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
+            WeightTensor { name: name.unwrap_or_else(|| tensor.name.clone()), ..tensor.clone() }
+        };
+        let mut tensors: Vec<WeightTensor> = golden.tensors().iter().map(renamed).collect();
+        tensors.push(WeightTensor { name: "model.visual.patch_embed.proj.weight".to_owned(), ..tensors[0].clone() });
+        let weights = Given::new(tensors).unwrap();
+        let mut model =
+            Model::load(cpu(KernelSet::PORTABLE, 2, Precision::F32), shape, &weights, &mut |_, _| ()).unwrap();
+        model.allocate_cache(golden.room()).unwrap();
+        assert!(golden.compare(&mut model) < FAR);
+        let mut differing = nested.clone();
+        differing["text_config"]["tie_word_embeddings"] = json!(true);
+        let error = ModelShape::read(differing.as_object().unwrap()).unwrap_err().to_string();
+        assert_eq!(error, "config.json: `tie_word_embeddings` is false, and true in `text_config`");
+    }
 }
 
 #[test]
