@@ -1,5 +1,6 @@
 //! The engine as its users see it, over the tiny models of `tests/golden/native`.
 
+mod recurrent;
 mod soak;
 mod unread;
 mod weights;
@@ -143,9 +144,24 @@ pub(super) fn in_company(engine: &NativeEngine, requests: &[SequenceRequest]) ->
     streams
 }
 
+/// Bounds of an engine: sequences, tokens of a step, threads, and bytes of its cache.
+type Company = (usize, usize, usize, u64);
+
 /// Each request alone, then all of them in company under other bounds.
 async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let base = NativeSettings { dtype, kernels: Some(kernels.name()), ..settings(model) };
+    let companies = [(64, 512, 1, 2_000), (8, 16, 2, 2_000), (3, 64, 3, 40), (64, 33, 2, 9), (5, 128, 1, 5)];
+    let companies = companies.map(|(seqs, tokens, threads, kv)| (seqs, tokens, threads, blocks(model, kv, dtype)));
+    compare_in(&companies, &base, count, engine).await;
+}
+
+/// Likewise, with engines of any kind.
+async fn compare_in(
+    companies: &[Company],
+    base: &NativeSettings,
+    count: usize,
+    engine: impl Fn(&NativeSettings) -> NativeEngine,
+) {
     let mut random = Random::seeded(0);
     let requests: Vec<SequenceRequest> = (0..count).map(|_| random.request()).collect();
     let alone = NativeSettings { max_num_seqs: 1, max_num_batched_tokens: 512, ..base.clone() };
@@ -155,21 +171,19 @@ async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
         assert!(alone.reset_prefix_cache(false).await.unwrap());
         expected.push(collected(alone.generate(request.clone())).await);
     }
-    for (max_num_seqs, max_num_batched_tokens, threads, kv_blocks) in
-        [(64, 512, 1, 2_000), (8, 16, 2, 2_000), (3, 64, 3, 40), (64, 33, 2, 9), (5, 128, 1, 5)]
-    {
+    for (max_num_seqs, max_num_batched_tokens, threads, kv_cache_bytes) in companies.iter().copied() {
         let settings = NativeSettings {
             max_num_seqs,
             max_num_batched_tokens,
             threads: Some(threads),
-            kv_cache_bytes: blocks(model, kv_blocks, dtype),
+            kv_cache_bytes,
             ..base.clone()
         };
         let engine = engine(&settings);
         let company = in_company(&engine, &requests);
         let company = join_all(company.into_iter().map(collected)).await;
         for (index, (found, expected)) in company.iter().zip(&expected).enumerate() {
-            assert_eq!(bits(found), bits(expected), "{model}, {kernels}, request {index}, {settings:?}");
+            assert_eq!(bits(found), bits(expected), "request {index}, {settings:?}");
             assert_eq!(found.2, expected.2);
         }
     }
@@ -282,14 +296,17 @@ async fn a_prompt_is_scored_with_the_weights_that_sample_its_first_token() {
     }
 }
 
-/// The embeddings of `llama`, those of token 95 not numbers.
-fn embeddings_without_the_last() -> WeightTensor {
-    let numbers = (0..96 * 64_u16).map(|place| if place < 95 * 64 { f32::from(place).sin() } else { f32::NAN });
+/// Other embeddings for a model of 96 tokens, those of token 95 not numbers.
+fn embeddings_without_the_last(engine: &NativeEngine) -> WeightTensor {
+    let tensors = engine.tensors();
+    let TensorInfo { name, shape, .. } = tensors.iter().find(|tensor| tensor.name.contains("embed")).unwrap();
+    let columns = u16::try_from(shape[1]).unwrap();
+    let number = |place| if place < 95 * columns { f32::from(place).sin() } else { f32::NAN };
     WeightTensor {
-        name: "model.embed_tokens.weight".to_owned(),
+        name: name.clone(),
         dtype: WeightDtype::F32,
-        shape: vec![96, 64],
-        bytes: numbers.flat_map(f32::to_le_bytes).collect(),
+        shape: shape.clone(),
+        bytes: (0..96 * columns).map(number).flat_map(f32::to_le_bytes).collect(),
     }
 }
 
@@ -297,22 +314,28 @@ fn embeddings_without_the_last() -> WeightTensor {
 async fn a_sequence_with_numbers_that_are_not_finite_spoils_no_other() {
     for dtype in [Dtype::Bf16, Dtype::F32] {
         let engine = engine(&NativeSettings { dtype, max_num_batched_tokens: 24, ..settings("llama") });
-        replace(&engine, vec![embeddings_without_the_last()]).await.unwrap();
-        let healthy = || request(&(0..50).collect::<Vec<_>>(), params(5));
-        let expected = bits(&collected(engine.generate(healthy())).await);
-        // After whole blocks that are alike, and within a block whose beginning is copied while it is computed.
-        for place in [40, 20] {
-            assert!(engine.reset_prefix_cache(false).await.unwrap());
-            let mut prompt: Vec<TokenId> = (0..70).collect();
-            prompt[place] = 95;
-            let broken = engine.generate(request(&prompt, params(5)));
-            let company = engine.generate(healthy());
-            let (broken, company) = futures::join!(broken.collect::<Vec<_>>(), collected(company));
-            assert!(matches!(broken.last(), Some(Err(EngineError::Failed(_)))), "{broken:?}");
-            assert_eq!(bits(&company), expected);
-            assert_eq!(bits(&collected(engine.generate(healthy())).await), expected);
-        }
+        break_some(&engine).await;
     }
+}
+
+/// Has sequences break beside others and before others, of which none may notice.
+async fn break_some(engine: &NativeEngine) {
+    replace(engine, vec![embeddings_without_the_last(engine)]).await.unwrap();
+    let healthy = || request(&(0..50).collect::<Vec<_>>(), params(5));
+    let expected = bits(&collected(engine.generate(healthy())).await);
+    // After whole blocks that are alike, and within a block whose beginning is copied while it is computed.
+    for place in [40, 20] {
+        assert!(engine.reset_prefix_cache(false).await.unwrap());
+        let mut prompt: Vec<TokenId> = (0..70).collect();
+        prompt[place] = 95;
+        let broken = engine.generate(request(&prompt, params(5)));
+        let company = engine.generate(healthy());
+        let (broken, company) = futures::join!(broken.collect::<Vec<_>>(), collected(company));
+        assert!(matches!(broken.last(), Some(Err(EngineError::Failed(_)))), "{broken:?}");
+        assert_eq!(bits(&company), expected);
+        assert_eq!(bits(&collected(engine.generate(healthy())).await), expected);
+    }
+    assert!(engine.reset_prefix_cache(false).await.unwrap(), "nobody holds anything");
 }
 
 #[tokio::test]

@@ -92,11 +92,13 @@ impl Golden {
         if rest.is_empty() { "plain".to_owned() } else { rest.replace('_', " ") }
     }
 
-    fn config(&self) -> &Map<String, Value> {
+    /// Its config.json.
+    pub(in crate::engine::native) fn config(&self) -> &Map<String, Value> {
         self.content["config"].as_object().unwrap()
     }
 
-    fn weights(&self) -> Given {
+    /// Its weights, as they are drawn.
+    pub(in crate::engine::native) fn weights(&self) -> Given {
         Given::new(self.tensors()).unwrap()
     }
 
