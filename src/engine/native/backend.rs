@@ -270,6 +270,8 @@ pub(crate) trait Backend: Send + 'static {
     fn place(&mut self, from: &Self::States, columns: Range<usize>, to: &mut Self::States, first: usize);
     /// Copies some columns of every row.
     fn pick(&mut self, input: &Self::Operand, columns: Range<usize>, out: &mut Self::Operand);
+    /// Multiplies some columns of every row by a factor.
+    fn scale(&mut self, states: &mut Self::States, columns: Range<usize>, factor: f32);
     /// Adds every row of `from`, times `factor`, to that of `to`.
     fn add(&mut self, from: &Self::States, factor: f32, to: &mut Self::States);
     /// `matrix * row (+ bias)` for every row.

@@ -254,7 +254,8 @@ impl Backend for CpuBackend {
         for (row, id) in token_ids.iter().enumerate() {
             table.read_row(*id as usize, out.row_mut(row));
         }
-        scale(&mut self.processor, out, factor);
+        let columns = 0..out.columns();
+        scale(&mut self.processor, out, columns, factor);
     }
 
     fn norm(&mut self, states: &States, weight: &Vec<f32>, norm: NormShape, out: &mut Operand) {
@@ -282,6 +283,10 @@ impl Backend for CpuBackend {
     fn zeros(&mut self, like: &States, columns: usize, out: &mut States) {
         out.reshape(like.rows(), columns);
         out.rows_mut().into_iter().for_each(|row| row.fill(0.0));
+    }
+
+    fn scale(&mut self, states: &mut States, columns: Range<usize>, factor: f32) {
+        scale(&mut self.processor, states, columns, factor);
     }
 
     fn add(&mut self, from: &States, factor: f32, to: &mut States) {

@@ -331,6 +331,16 @@ impl Backend for DeviceBackend {
         done(out.zeros_like().and_then(|zeros| out.slice_set(&zeros, 0, 0)));
     }
 
+    fn scale(&mut self, states: &mut Buffer, columns: Range<usize>, factor: f32) {
+        if factor.to_bits() == 1.0_f32.to_bits() {
+            return;
+        }
+        let states = states.tensor();
+        let part = states.narrow(1, columns.start, columns.len()).and_then(|part| part.contiguous());
+        let scaled = part.and_then(|part| elementwise::scaled(part, factor));
+        done(scaled.and_then(|scaled| states.slice_set(&scaled, 1, columns.start)));
+    }
+
     fn add(&mut self, from: &Buffer, factor: f32, to: &mut Buffer) {
         let (from, to) = (from.tensor(), to.tensor());
         let sum = elementwise::scaled(from.clone(), factor).and_then(|from| to + from);

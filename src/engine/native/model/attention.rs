@@ -2,7 +2,7 @@
 
 use super::{
     latent::Latent,
-    shape::{AttentionLayer, LayerRotation},
+    shape::{AttentionLayer, LayerRotation, PartFactors},
     workspace::Workspace,
 };
 use crate::engine::native::backend::{Backend, NoRoom, NormShape, Rotation};
@@ -54,9 +54,11 @@ impl<B: Backend> Attention<B> {
     }
 
     /// Has every row of the input attend to its sequence; what the heads give is in `attended` then.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     pub(super) fn attend(
         &self,
         backend: &mut B,
+        factors: PartFactors,
         workspace: &mut Workspace<B>,
         cache: &mut B::Cache,
         shared: &mut B::StepShared,
@@ -69,6 +71,14 @@ impl<B: Backend> Attention<B> {
             Projection::Latent(latent) => latent.project(backend, workspace),
         }
         let wide = &mut workspace.wide;
+        let (queries, keys) = (shape.query_width(), shape.query_width() + shape.key_width());
+        for (columns, factor) in [
+            (0..queries, factors.attention),
+            (queries..keys, factors.keys),
+            (keys..keys + shape.key_width(), factors.attention),
+        ] {
+            backend.scale(wide, columns, factor);
+        }
         let after_rotation = shape.head_norms.is_some_and(|norms| norms.after_rotation);
         if !after_rotation {
             self.norm_heads(backend, wide);

@@ -28,9 +28,16 @@ impl<B: Backend> Dense<B> {
         })
     }
 
-    /// The part before the way back, into `gated`.
-    pub(super) fn gate(&self, backend: &mut B, input: &B::Operand, wide: &mut B::States, gated: &mut B::Operand) {
+    /// The part before the way back, into `gated`; gates have a factor.
+    pub(super) fn gate(
+        &self,
+        backend: &mut B,
+        (input, factor): (&B::Operand, f32),
+        wide: &mut B::States,
+        gated: &mut B::Operand,
+    ) {
         backend.linear(input, &self.gate_up, self.gate_up_bias.as_ref(), wide);
+        backend.scale(wide, 0..self.intermediate, factor);
         backend.gate(wide, self.gate, self.intermediate, gated);
     }
 }

@@ -5,7 +5,7 @@ use super::{
     dense::Dense,
     mixture::Sparse,
     recurrent::Recurrent,
-    shape::{LayerShape, MlpShape, ModelShape},
+    shape::{LayerShape, MlpShape, ModelShape, PartFactors},
     workspace::Workspace,
 };
 use crate::engine::native::backend::{Backend, NoRoom, NormShape};
@@ -14,6 +14,7 @@ use crate::engine::native::backend::{Backend, NoRoom, NormShape};
 pub(super) struct Layer<B: Backend> {
     /// The factor of what the parts add to a state.
     residual_factor: f32,
+    factors: PartFactors,
     norm: NormShape,
     /// Numbers of a state.
     hidden: usize,
@@ -38,11 +39,12 @@ pub(super) struct Past<'a, B: Backend> {
     pub(super) state: Option<&'a mut B::Recurrent>,
 }
 
-/// `matrix * input (+ bias)`.
+/// `(matrix * input (+ bias)) * factor`.
 struct Product<'a, B: Backend> {
     input: &'a B::Operand,
     matrix: &'a B::Matrix,
     bias: Option<&'a B::Vector>,
+    factor: f32,
 }
 
 impl<B: Backend> Layer<B> {
@@ -54,6 +56,7 @@ impl<B: Backend> Layer<B> {
         let attention = |attention| Attention::zeros(backend, hidden, model.norm, attention);
         Ok(Self {
             residual_factor: shape.residual_factor,
+            factors: shape.factors,
             norm: model.norm,
             hidden,
             attention_norm: vector(mixes && before)?,
@@ -79,16 +82,20 @@ impl<B: Backend> Layer<B> {
         }
         let norm = self.after_attention_norm.as_ref();
         if let (Some(attention), Some(cache)) = (&self.attention, past.cache) {
-            attention.attend(backend, workspace, cache, shared);
+            attention.attend(backend, self.factors, workspace, cache, shared);
             let Workspace { hidden, out, attended, .. } = workspace;
             let bias = attention.output_bias.as_ref();
-            self.leave(backend, Product { input: attended, matrix: &attention.output, bias }, norm, out, hidden);
+            let factor = self.factors.attention_output;
+            let product = Product { input: attended, matrix: &attention.output, bias, factor };
+            self.leave(backend, product, norm, out, hidden);
         }
         if let (Some(recurrent), Some(state)) = (&self.recurrent, past.state) {
-            recurrent.mix(backend, workspace, state, shared);
+            recurrent.mix(backend, self.factors.scan, workspace, state, shared);
             let Workspace { hidden, out, attended, .. } = workspace;
             let bias = recurrent.output_bias.as_ref();
-            self.leave(backend, Product { input: attended, matrix: &recurrent.output, bias }, norm, out, hidden);
+            let factor = self.factors.recurrent_output;
+            let product = Product { input: attended, matrix: &recurrent.output, bias, factor };
+            self.leave(backend, product, norm, out, hidden);
         }
     }
 
@@ -101,8 +108,9 @@ impl<B: Backend> Layer<B> {
         match (mlp, self.after_mlp_norm.as_ref()) {
             (Mlp::Dense(dense), after) => {
                 let Workspace { hidden, wide, out, input, gated, .. } = workspace;
-                dense.gate(backend, input, wide, gated);
-                let down = Product { input: gated, matrix: &dense.down, bias: dense.down_bias.as_ref() };
+                dense.gate(backend, (input, self.factors.gates), wide, gated);
+                let (bias, factor) = (dense.down_bias.as_ref(), self.factors.mlp_output);
+                let down = Product { input: gated, matrix: &dense.down, bias, factor };
                 self.leave(backend, down, after, out, hidden);
             }
             (Mlp::Sparse(sparse), None) => {
@@ -135,12 +143,12 @@ impl<B: Backend> Layer<B> {
     fn leave(
         &self,
         backend: &mut B,
-        Product { input, matrix, bias }: Product<'_, B>,
+        Product { input, matrix, bias, factor }: Product<'_, B>,
         norm: Option<&B::Vector>,
         out: &mut B::States,
         hidden: &mut B::States,
     ) {
-        let factor = self.residual_factor;
+        let factor = self.residual_factor * factor;
         if norm.is_none() && factor.to_bits() == 1.0_f32.to_bits() {
             return backend.add_linear(input, matrix, bias, hidden);
         }

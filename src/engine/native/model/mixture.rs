@@ -52,7 +52,7 @@ impl<B: Backend> Sparse<B> {
                 *weight *= factor;
             }
             backend.gather(input, &rows, picked);
-            expert.gate(backend, picked, wide, gated);
+            expert.gate(backend, (picked, 1.0), wide, gated);
             backend.linear(gated, &expert.down, expert.down_bias.as_ref(), out);
             backend.add_scaled(out, &picks, sum);
         }
@@ -61,7 +61,7 @@ impl<B: Backend> Sparse<B> {
             backend.linear(input, gate, None, wide);
             backend.read(wide, 1)
         });
-        shared.gate(backend, input, wide, gated);
+        shared.gate(backend, (input, 1.0), wide, gated);
         backend.linear(gated, &shared.down, shared.down_bias.as_ref(), out);
         match gates {
             None => backend.add(out, factor, sum),

@@ -1,10 +1,15 @@
 //! A part with a recurrent state: its parameters, and the order of its operations.
 
+use std::ops::Range;
+
 use super::{
     shape::{Mixing, RecurrentLayer},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, Learnt, NoRoom};
+use crate::engine::native::{
+    backend::{Backend, Learnt, NoRoom},
+    recurrence::{GatedNormShape, RecurrenceShape},
+};
 
 /// What such a part has learnt.
 pub(super) struct Recurrent<B: Backend> {
@@ -32,6 +37,19 @@ pub(super) struct Tables<B: Backend> {
     pub(super) step_bias: B::Vector,
     pub(super) skip: Option<B::Vector>,
     pub(super) norm: Option<B::Vector>,
+}
+
+/// The columns of gates, values, keys, queries and steps.
+fn sections(shape: &RecurrenceShape, norm: GatedNormShape) -> [Range<usize>; 5] {
+    let (values, keys) = (shape.heads * shape.value, shape.groups * shape.key);
+    [
+        (norm.gates, values),
+        (shape.values, values),
+        (shape.keys, keys),
+        (shape.queries, keys),
+        (shape.steps, shape.step_count()),
+    ]
+    .map(|(first, count)| first..first + count)
 }
 
 impl<B: Backend> LowRank<B> {
@@ -73,9 +91,11 @@ impl<B: Backend> Recurrent<B> {
     }
 
     /// Has every row of the input change its sequence's state; what is to be brought back is in `attended` then.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     pub(super) fn mix(
         &self,
         backend: &mut B,
+        factors: [f32; 5],
         workspace: &mut Workspace<B>,
         state: &mut B::Recurrent,
         shared: &mut B::StepShared,
@@ -85,6 +105,8 @@ impl<B: Backend> Recurrent<B> {
         let (weight, bias, shape) = (&self.convolution, self.convolution_bias.as_ref(), self.shape.convolution);
         match (self.shape.mixing, &self.tables) {
             (Mixing::Tables { recurrence, norm, .. }, Some(tables)) => {
+                let columns = sections(&recurrence, norm);
+                columns.into_iter().zip(factors).for_each(|(columns, factor)| backend.scale(wide, columns, factor));
                 backend.convolve(wide, weight, bias, shape, state, shared);
                 let learnt = Learnt { decay: &tables.decay, bias: &tables.step_bias, skip: tables.skip.as_ref() };
                 backend.recur(wide, learnt, &recurrence, state, shared, out);

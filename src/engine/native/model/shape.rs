@@ -42,8 +42,42 @@ pub(crate) struct LayerShape {
     pub(crate) norms: NormPlaces,
     /// The factor of what the parts add to a state.
     pub(crate) residual_factor: f32,
+    /// Factors of single parts.
+    pub(crate) factors: PartFactors,
     /// The feed-forward part; `None` where the layer has none.
     pub(crate) mlp: Option<MlpShape>,
+}
+
+/// Factors of what parts make of a state, and of what they add to it; all are 1 in most models.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PartFactors {
+    /// Queries and values.
+    pub(crate) attention: f32,
+    /// Keys.
+    pub(crate) keys: f32,
+    /// What attention adds.
+    pub(crate) attention_output: f32,
+    /// Gates, values, keys, queries and steps of a scan.
+    pub(crate) scan: [f32; 5],
+    /// What a part with a recurrent state adds.
+    pub(crate) recurrent_output: f32,
+    /// Gates of a dense feed-forward part.
+    pub(crate) gates: f32,
+    /// What it adds.
+    pub(crate) mlp_output: f32,
+}
+
+impl PartFactors {
+    /// No factors.
+    pub(crate) const ONES: Self = Self {
+        attention: 1.0,
+        keys: 1.0,
+        attention_output: 1.0,
+        scan: [1.0; 5],
+        recurrent_output: 1.0,
+        gates: 1.0,
+        mlp_output: 1.0,
+    };
 }
 
 impl LayerShape {

@@ -168,16 +168,17 @@ pub(crate) fn round(
     });
 }
 
-/// Multiplies every row by a factor.
-pub(crate) fn scale(Processor { pool, .. }: &mut Processor, states: &mut States, factor: f32) {
+/// Multiplies some columns of every row by a factor.
+pub(crate) fn scale(Processor { pool, .. }: &mut Processor, states: &mut States, columns: Range<usize>, factor: f32) {
+    assert!(columns.end <= states.columns, "the columns are in the row");
     if factor.to_bits() == 1.0_f32.to_bits() {
         return;
     }
-    let (stride, columns) = (states.stride, states.columns);
+    let stride = states.stride;
     let parts = Parts::new(&mut states.numbers);
     for_each_row(pool, states.rows, &|index| {
         // SAFETY: a row is worked on once.
-        for number in unsafe { parts.part(index * stride, columns) } {
+        for number in unsafe { parts.part(index * stride + columns.start, columns.len()) } {
             *number *= factor;
         }
     });

@@ -288,7 +288,8 @@ fn rows_are_rounded_scaled_and_added() {
         let mut processor = processor(set, 2);
         let (from, mut to) = (states(20, 33, 4), states(20, 33, 5));
         let before = states(20, 33, 5);
-        scale(&mut processor, &mut to, 3.0);
+        let columns = 0..to.columns();
+        scale(&mut processor, &mut to, columns, 3.0);
         add(&mut processor, &from, -0.25, &mut to);
         let mut rounded = Operand::new(Precision::F32);
         round(&mut processor, &from, 3..29, &mut rounded);

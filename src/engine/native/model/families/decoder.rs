@@ -6,7 +6,9 @@ use super::super::{
     names::Names,
     rope::{RopeConfig, RopeDefaults, rope},
     settings::{ConfigError, Settings},
-    shape::{AttentionLayer, DenseShape, HeadNorms, LayerRotation, LayerShape, MlpShape, ModelShape, NormPlaces},
+    shape::{
+        AttentionLayer, DenseShape, HeadNorms, LayerRotation, LayerShape, MlpShape, ModelShape, NormPlaces, PartFactors,
+    },
 };
 use crate::engine::native::backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape};
 
@@ -104,6 +106,7 @@ pub(super) fn decoder_with(
         }),
         norms: NormPlaces::Before,
         residual_factor: 1.0,
+        factors: PartFactors::ONES,
         recurrent: None,
         mlp: Some(MlpShape::Dense(DenseShape {
             intermediate: settings.size("intermediate_size", MOST)?,

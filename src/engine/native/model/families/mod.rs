@@ -10,6 +10,7 @@ mod decoder;
 mod deepseek;
 mod ernie;
 mod exaone;
+mod falcon;
 mod gemma;
 mod glm;
 mod gpt_oss;
@@ -49,6 +50,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Ernie4_5ForCausalLM", ernie::dense),
     ("Ernie4_5_MoeForCausalLM", ernie::mixture),
     ("Exaone4ForCausalLM", exaone::exaone4),
+    ("FalconH1ForCausalLM", falcon::falcon_h1),
     ("Gemma2ForCausalLM", gemma::gemma2),
     ("Gemma3ForCausalLM", gemma::gemma3),
     ("GemmaForCausalLM", gemma::gemma),

@@ -22,10 +22,11 @@ const BEGIN: &str = "<!-- native -->\n";
 const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 25] = [
+pub(in crate::engine::native) const KINDS: [&str; 26] = [
     "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",
     "families/exaone4_plain",
+    "families/falcon_h1_plain",
     "families/gemma3_published",
     "families/granitemoeshared_plain",
     "families/granitemoehybrid_experts",
