@@ -93,10 +93,17 @@ impl Places {
 
     /// Takes a place for new content, if any can be had.
     pub(crate) fn take(&mut self) -> Option<PlaceId> {
+        let place = self.take_free().or_else(|| self.evict())?;
+        self.touched[place as usize].holders = 1;
+        Some(place)
+    }
+
+    /// Takes a place for new content, if there is one without content that is known.
+    pub(crate) fn take_free(&mut self) -> Option<PlaceId> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.untouched() > 0 => self.touch(),
-            None => self.evict()?,
+            None => return None,
         };
         self.touched[place as usize].holders = 1;
         Some(place)

@@ -9,7 +9,9 @@
 //! - after the prompt at every border, each in place of the one before: for the next turn of a conversation, and for the
 //!   sequence itself if it has to make room.
 //!
-//! A copy takes a slot that nobody holds, or is not left. Copies are kept like blocks until slots are needed.
+//! A copy takes a slot that nobody holds, or is not left. Copies are kept like blocks until slots are needed. While
+//! sequences wait, those that run leave copies of their outputs in free slots only: others would be copies that the waiting
+//! ones may go on from.
 
 use std::collections::HashSet;
 
@@ -127,6 +129,7 @@ impl Scheduler {
         if !self.cache.has_states() {
             return;
         }
+        let is_awaited = self.waiting.waiting() > 0;
         let mut left = HashSet::new();
         for decoded in [false, true] {
             for work in &mut plan.work {
@@ -146,7 +149,9 @@ impl Scheduler {
                     if let Some(before) = sequence.left.take_if(|_| decoded) {
                         self.cache.slots.give_up(&before);
                     }
-                    let Some(slot) = self.cache.slots.take() else { continue };
+                    let slots = &mut self.cache.slots;
+                    let slot = if decoded && is_awaited { slots.take_free() } else { slots.take() };
+                    let Some(slot) = slot else { continue };
                     sequence.left = if decoded { Some(hash) } else { sequence.left };
                     work.snapshots.push((border, slot));
                     work.snapshots.sort_unstable();

@@ -270,3 +270,21 @@ fn a_sequence_that_was_cut_off_in_its_output_leaves_copies_while_it_is_computed_
     assert_eq!(left, [(0, vec![32]), (0, vec![64]), (0, vec![96])]);
     assert_eq!(scheduler.cache.slots.len() - scheduler.cache.slots.available(), 1);
 }
+
+#[test]
+fn while_sequences_wait_outputs_take_no_slot_of_a_copy_that_is_kept() {
+    let mut scheduler = with_states(40, 4, 2, 512);
+    scheduler.add(new(0, &prompt(70), 200));
+    scheduler.add(new(1, &[9; 70], 200));
+    step(&mut scheduler);
+    scheduler.add(new(2, &prompt(70), 9));
+    for _ in 0..60 {
+        assert_eq!(borders(&step(&mut scheduler)), [(0, vec![]), (1, vec![])]);
+    }
+    scheduler.remove(1);
+    assert_eq!(step(&mut scheduler).admitted, [(2, 64)]);
+    // Nobody waits now, so that the copy of the other prompt gives way.
+    let left: Vec<_> =
+        (0..40).flat_map(|_| borders(&step(&mut scheduler))).filter(|(_, left)| !left.is_empty()).collect();
+    assert!(left.contains(&(0, vec![160])), "{left:?}");
+}
