@@ -41,11 +41,11 @@ fn what_mistralrs_has_not_been_shown_to_compute_is_refused_before_weights_are_lo
     let quantised = json!({"quantization_config": {"quant_method": "awq"}});
     let quantised = refusal(&with(quantised), &["--engine", "mistralrs"]);
     assert!(quantised.contains("with `quantization_config` {\"quant_method\":\"awq\"}"), "{quantised}");
-    let unknown = refusal(&with(json!({"architectures": ["BambaForCausalLM"]})), &[]);
+    let unknown = refusal(&with(json!({"architectures": ["FalconMambaForCausalLM"]})), &[]);
     assert_eq!(
         unknown,
-        "error: the native engine does not know the architecture BambaForCausalLM, and mistral.rs does not know the \
-         architecture BambaForCausalLM; docs/models.md lists what is served"
+        "error: the native engine does not know the architecture FalconMambaForCausalLM, and mistral.rs does not know the \
+         architecture FalconMambaForCausalLM; docs/models.md lists what is served"
     );
     let failing = refusal(&with(json!({"architectures": ["Qwen3NextForCausalLM"]})), &[]);
     assert!(failing.ends_with("--engine mistralrs --unproven-models serves this all the same"), "{failing}");

@@ -339,6 +339,7 @@ pub(crate) trait Backend: Send + 'static {
     );
     /// Normalises groups of every row and multiplies them by gates, which are columns of `gates`. A weight is for as many
     /// numbers as it has, and then for the next ones; without it there is no norm.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn gated_norm(
         &mut self,
         states: &Self::States,

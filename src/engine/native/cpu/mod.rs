@@ -367,7 +367,7 @@ impl Backend for CpuBackend {
         StepShared { spans, finite, .. }: &mut StepShared,
         out: &mut States,
     ) {
-        recur(&mut self.processor, states, learnt, shape, recurrent, (spans, finite), out);
+        recur(&mut self.processor, states, &learnt, shape, recurrent, (spans, finite), out);
     }
 
     fn gated_norm(

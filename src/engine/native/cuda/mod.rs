@@ -413,7 +413,7 @@ impl Backend for DeviceBackend {
         let [decay, bias] = [learnt.decay, learnt.bias].map(|vector| self.read_vector(vector));
         let skip = learnt.skip.map(|skip| self.read_vector(skip));
         let learnt = Learnt { decay: &decay, bias: &bias, skip: skip.as_ref() };
-        recur(&mut self.processor, &rows, learnt, shape, recurrent, (spans, finite), &mut read);
+        recur(&mut self.processor, &rows, &learnt, shape, recurrent, (spans, finite), &mut read);
         done(recurrent::send(&read, self.sums(), out));
     }
 

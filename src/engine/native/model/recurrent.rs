@@ -103,22 +103,20 @@ impl<B: Backend> Recurrent<B> {
         self.project(backend, workspace);
         let Workspace { wide, out, attended, .. } = workspace;
         let (weight, bias, shape) = (&self.convolution, self.convolution_bias.as_ref(), self.shape.convolution);
-        match (self.shape.mixing, &self.tables) {
-            (Mixing::Tables { recurrence, norm, .. }, Some(tables)) => {
-                let columns = sections(&recurrence, norm);
-                columns.into_iter().zip(factors).for_each(|(columns, factor)| backend.scale(wide, columns, factor));
-                backend.convolve(wide, weight, bias, shape, state, shared);
-                let learnt = Learnt { decay: &tables.decay, bias: &tables.step_bias, skip: tables.skip.as_ref() };
-                backend.recur(wide, learnt, &recurrence, state, shared, out);
-                backend.gated_norm(out, wide, tables.norm.as_ref(), norm, attended);
+        if let (Mixing::Tables { recurrence, norm, .. }, Some(tables)) = (self.shape.mixing, &self.tables) {
+            for (columns, factor) in sections(&recurrence, norm).into_iter().zip(factors) {
+                backend.scale(wide, columns, factor);
             }
-            _ => {
-                let (width, first) = (shape.channels, shape.first);
-                backend.multiply_columns(wide, 0..width, first);
-                backend.convolve(wide, weight, bias, shape, state, shared);
-                backend.multiply_columns(wide, width..2 * width, first);
-                backend.round(wide, first..first + width, attended);
-            }
+            backend.convolve(wide, weight, bias, shape, state, shared);
+            let learnt = Learnt { decay: &tables.decay, bias: &tables.step_bias, skip: tables.skip.as_ref() };
+            backend.recur(wide, learnt, &recurrence, state, shared, out);
+            backend.gated_norm(out, wide, tables.norm.as_ref(), norm, attended);
+        } else {
+            let (width, first) = (shape.channels, shape.first);
+            backend.multiply_columns(wide, 0..width, first);
+            backend.convolve(wide, weight, bias, shape, state, shared);
+            backend.multiply_columns(wide, width..2 * width, first);
+            backend.round(wide, first..first + width, attended);
         }
     }
 

@@ -112,6 +112,7 @@ impl NormPlaces {
 
 /// Attention of a layer.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "what attention has and has not is independent of each other")]
 pub(crate) struct AttentionLayer {
     /// Queries.
     pub(crate) shape: AttentionShape,

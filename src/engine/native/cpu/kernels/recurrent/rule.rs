@@ -2,13 +2,13 @@
 
 use super::{
     super::{
-        KernelSet, Processor, States,
+        KernelSet, Pool, Processor, States,
         elementwise::{for_each_row, sum_of_squares},
         exp::{exp_nonpositive, sigmoid},
         instructions::Vectorized,
         parts::Parts,
     },
-    Finite, RecurrentStore, copied_after,
+    Finite, RecurrentStore,
 };
 use crate::engine::native::{
     backend::{Learnt, Span},
@@ -27,6 +27,7 @@ fn softplus(x: f32) -> f32 {
 
 /// What a row says, ready for the tables: queries, keys, what each table is multiplied by, and how strongly the token
 /// is written to it.
+#[derive(Default)]
 struct Prepared {
     queries: Vec<f32>,
     keys: Vec<f32>,
@@ -96,66 +97,74 @@ fn clamped(step: f32, least: f32, most: f32) -> f32 {
 
 /// One token of a table.
 struct Token<'a> {
-    table: &'a mut [f32],
     query: &'a [f32],
     key: &'a [f32],
     /// One for each row, or one.
     decay: &'a [f32],
     strength: f32,
     value: &'a [f32],
-    /// Whether what the table says of the key already is taken from the value.
-    delta: bool,
-    skip: f32,
     out: &'a mut [f32],
 }
 
-impl Token<'_> {
-    /// The columns from `first` on.
+/// Some tokens of a table, one after the other.
+struct Tokens<'a> {
+    table: &'a mut [f32],
+    all: Vec<Token<'a>>,
+    /// Whether what the table says of a key already is taken from its value.
+    delta: bool,
+    skip: f32,
+}
+
+impl Tokens<'_> {
+    /// The columns from `first` on, of all tokens: so few that they stay in the processor's fastest memory.
     #[inline(always)]
-    fn columns<const N: usize>(&mut self, first: usize) {
-        let width = self.value.len();
-        let value: [f32; N] = self.value[first..first + N].try_into().expect("as many");
-        let mut written = value.map(|value| self.strength * value);
-        if self.delta {
+    fn columns<const N: usize>(&mut self, width: usize, first: usize) {
+        let Self { table, all, delta, skip } = self;
+        for Token { query, key, decay, strength, value, out } in all {
+            let decay = |row: usize| decay[if decay.len() == 1 { 0 } else { row }];
+            let value: [f32; N] = value[first..first + N].try_into().expect("as many");
             let mut known = [0.0; N];
-            for (row, key) in self.key.iter().enumerate() {
-                let decay = self.decay[if self.decay.len() == 1 { 0 } else { row }];
-                let numbers = &mut self.table[row * width + first..][..N];
-                for (number, known) in numbers.iter_mut().zip(&mut known) {
-                    *number *= decay;
-                    *known += key * *number;
+            if *delta {
+                for (row, key) in key.iter().enumerate() {
+                    let decay = decay(row);
+                    let numbers: &[f32; N] = table[row * width + first..][..N].try_into().expect("as many");
+                    for (known, number) in known.iter_mut().zip(numbers) {
+                        *known += key * (decay * number);
+                    }
                 }
             }
+            let mut written = [0.0; N];
             for ((written, value), known) in written.iter_mut().zip(value).zip(known) {
-                *written = self.strength * (value - known);
+                *written = *strength * (value - known);
             }
-        }
-        let decay = if self.delta { 1.0 } else { self.decay[0] };
-        let mut sum = [0.0; N];
-        for (row, (key, query)) in self.key.iter().zip(self.query).enumerate() {
-            let numbers = &mut self.table[row * width + first..][..N];
-            for ((number, written), sum) in numbers.iter_mut().zip(&written).zip(&mut sum) {
-                *number = decay * *number + key * written;
-                *sum += query * *number;
+            let mut sum = [0.0; N];
+            for (row, (key, query)) in key.iter().zip(*query).enumerate() {
+                let decay = decay(row);
+                let numbers: &mut [f32; N] = (&mut table[row * width + first..][..N]).try_into().expect("as many");
+                for ((number, written), sum) in numbers.iter_mut().zip(&written).zip(&mut sum) {
+                    *number = decay * *number + key * written;
+                    *sum += query * *number;
+                }
             }
-        }
-        for ((out, sum), value) in self.out[first..first + N].iter_mut().zip(sum).zip(value) {
-            *out = sum + self.skip * value;
+            for ((out, sum), value) in out[first..first + N].iter_mut().zip(sum).zip(value) {
+                *out = sum + *skip * value;
+            }
         }
     }
 }
 
-impl Vectorized for Token<'_> {
+impl Vectorized for Tokens<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(mut self) {
-        let whole = self.value.len() / COLUMNS * COLUMNS;
+        let width = self.all.first().map_or(0, |token| token.value.len());
+        let whole = width / COLUMNS * COLUMNS;
         for first in (0..whole).step_by(COLUMNS) {
-            self.columns::<COLUMNS>(first);
+            self.columns::<COLUMNS>(width, first);
         }
-        for first in whole..self.value.len() {
-            self.columns::<1>(first);
+        for first in whole..width {
+            self.columns::<1>(width, first);
         }
     }
 }
@@ -165,7 +174,7 @@ impl Vectorized for Token<'_> {
 pub(crate) fn recur(
     Processor { set, pool }: &mut Processor,
     states: &States,
-    learnt: Learnt<'_, Vec<f32>>,
+    learnt: &Learnt<'_, Vec<f32>>,
     shape: &RecurrenceShape,
     store: &mut RecurrentStore,
     (spans, finite): (&[Span], &mut [bool]),
@@ -177,49 +186,62 @@ pub(crate) fn recur(
     assert_eq!((learnt.decay.len(), learnt.bias.len()), (heads, shape.step_count()), "a decay for each head");
     store.check(spans);
     out.reshape(states.rows, heads * value);
-    let set = *set;
-    let mut prepared: Vec<Option<Prepared>> = (0..states.rows).map(|_| None).collect();
-    let to = Parts::new(&mut prepared);
-    for_each_row(pool, states.rows, &|row| {
-        // SAFETY: a row is worked on once.
-        let prepared = unsafe { to.part(row, 1) };
-        prepared[0] = Some(Prepared::of(set, states.row(row), &learnt, shape));
-    });
+    let (set, prepared) = (*set, prepared(*set, pool, states, learnt, shape));
     let (stride, slot_len, table_len) = (out.stride, kept.numbers(), kept.table());
     let (outs, slots) = (Parts::new(&mut out.numbers), Parts::new(&mut store.numbers));
     let finite = Finite::new(finite);
+    let token = |row: usize, head: usize| {
+        let (group, Prepared { queries, keys, decays, strengths }) = (head / (heads / groups), &prepared[row]);
+        let of_head = decays.len() / heads;
+        Token {
+            query: &queries[group * key..][..key],
+            key: &keys[group * key..][..key],
+            decay: &decays[head * of_head..][..of_head],
+            strength: strengths[head],
+            value: &states.row(row)[shape.values + head * value..][..value],
+            // SAFETY: a head of a row is one item's.
+            out: unsafe { outs.part(row * stride + head * value, value) },
+        }
+    };
     pool.for_each(spans.len() * heads, &|item| {
         let (number, head) = (item / heads, item % heads);
-        let (span, group) = (&spans[number], head / (heads / groups));
+        let span = &spans[number];
         let start = |slot: u32| slot as usize * slot_len + kept.window() + head * table_len;
         // SAFETY: a head of a slot is one item's, since no two spans share a slot.
         let table = unsafe { slots.part(start(span.slot), table_len) };
         if span.first_position == 0 {
             table.fill(0.0);
         }
-        for token in 0..span.tokens {
-            let row = span.first_row + token;
-            let Some(Prepared { queries, keys, decays, strengths }) = &prepared[row] else {
-                unreachable!("all rows are")
-            };
-            let of_head = decays.len() / heads;
-            set.vectorize(Token {
-                table: &mut *table,
-                query: &queries[group * key..][..key],
-                key: &keys[group * key..][..key],
-                decay: &decays[head * of_head..][..of_head],
-                strength: strengths[head],
-                value: &states.row(row)[shape.values + head * value..][..value],
-                delta: matches!(rule, Rule::Delta { .. }),
-                skip: learnt.skip.map_or(0.0, |skip| skip[head]),
-                // SAFETY: a head of a row is one item's.
-                out: unsafe { outs.part(row * stride + head * value, value) },
-            });
-            for slot in copied_after(span, token) {
+        let (delta, skip) = (matches!(rule, Rule::Delta { .. }), learnt.skip.map_or(0.0, |skip| skip[head]));
+        let mut done = 0;
+        let ends = span.snapshots.iter().map(|(computed, slot)| (computed - span.first_position, Some(*slot)));
+        for (end, copy) in ends.chain([(span.tokens, None)]) {
+            let all = (done..end).map(|place| token(span.first_row + place, head)).collect();
+            set.vectorize(Tokens { table: &mut *table, all, delta, skip });
+            if let Some(slot) = copy {
                 // SAFETY: as above.
                 unsafe { slots.part(start(slot), table_len) }.copy_from_slice(table);
             }
+            done = end;
         }
         finite.look_at(number, table);
     });
+}
+
+/// Every row, ready for the tables.
+fn prepared(
+    set: KernelSet,
+    pool: &mut Pool,
+    states: &States,
+    learnt: &Learnt<'_, Vec<f32>>,
+    shape: &RecurrenceShape,
+) -> Vec<Prepared> {
+    let mut prepared: Vec<Prepared> = (0..states.rows).map(|_| Prepared::default()).collect();
+    let to = Parts::new(&mut prepared);
+    for_each_row(pool, states.rows, &|row| {
+        // SAFETY: a row is worked on once.
+        let prepared = unsafe { to.part(row, 1) };
+        prepared[0] = Prepared::of(set, states.row(row), learnt, shape);
+    });
+    prepared
 }

@@ -1,5 +1,7 @@
 //! Recurrences and their neighbours against their definitions in f64, in one piece and in several.
 
+#![expect(clippy::cast_precision_loss, reason = "small numbers")]
+
 use super::{
     super::{KernelSet, Pool, Processor, States},
     *,
@@ -11,7 +13,6 @@ use crate::engine::native::{
 };
 
 fn number(place: usize) -> f32 {
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let number = ((place * 7919 + 13) % 10_007) as f32;
     number / 5_000.0 - 1.0
 }
@@ -118,7 +119,9 @@ fn defined(rows: &States, vectors: &Vectors, shape: &RecurrenceShape, head: usiz
             Rule::Delta { .. } => {
                 for (vector, factor) in [(&mut query, (key as f64).sqrt()), (&mut own, 1.0)] {
                     let length = (vector.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
-                    vector.iter_mut().for_each(|x| *x /= length * factor);
+                    for number in vector {
+                        *number /= length * factor;
+                    }
                 }
                 sigmoid(at(shape.strengths + head, 1)[0])
             }
@@ -126,7 +129,9 @@ fn defined(rows: &States, vectors: &Vectors, shape: &RecurrenceShape, head: usiz
         };
         for (row, numbers) in table.iter_mut().enumerate() {
             let step = if matches!(shape.rule, Rule::Scan { .. }) { strength } else { steps[row % of_head] };
-            numbers.iter_mut().for_each(|number| *number *= (-rate * step).exp());
+            for number in numbers {
+                *number *= (-rate * step).exp();
+            }
         }
         let known = |column: usize| -> f64 { table.iter().zip(&own).map(|(row, key)| key * row[column]).sum() };
         let written: Vec<f64> = match shape.rule {
@@ -166,7 +171,7 @@ fn recurrences_are_what_they_are_defined_as() {
             recur(
                 &mut processor(set, 2),
                 &states,
-                vectors.learnt(&shape),
+                &vectors.learnt(&shape),
                 &shape,
                 &mut store,
                 (&spans, &mut finite),
@@ -194,7 +199,7 @@ fn a_sequence_in_pieces_in_company_and_from_a_copy_has_the_same_bits() {
         // What is left over in a slot counts for nothing.
         kept.numbers.fill(f32::NAN);
         let first = Span { snapshots: vec![(4, 3), (TOKENS, 0)], ..span(0, TOKENS, 0, 1) };
-        recur(&mut alone, &states, vectors.learnt(&shape), &shape, &mut kept, (&[first], &mut [true]), &mut whole);
+        recur(&mut alone, &states, &vectors.learnt(&shape), &shape, &mut kept, (&[first], &mut [true]), &mut whole);
         let bits =
             |states: &States, row: usize| states.row(row).iter().map(|number| number.to_bits()).collect::<Vec<_>>();
         let mut several = processor(KernelSet::available()[0], 3);
@@ -209,7 +214,7 @@ fn a_sequence_in_pieces_in_company_and_from_a_copy_has_the_same_bits() {
                 both.row_mut(2 + row).copy_from_slice(own.row(row));
             }
             let spans = [span(0, 2, 0, 0), span(2, tokens, first, 1)];
-            let learnt = vectors.learnt(&shape);
+            let learnt = &vectors.learnt(&shape);
             recur(&mut several, &both, learnt, &shape, &mut pieces, (&spans, &mut [true, true]), &mut read);
             for row in 0..tokens {
                 assert_eq!(bits(&read, 2 + row), bits(&whole, first + row), "{:?}, token {}", shape.rule, first + row);
@@ -218,7 +223,7 @@ fn a_sequence_in_pieces_in_company_and_from_a_copy_has_the_same_bits() {
         kept.copy(3, 2);
         let rest = part(&states, 4..TOKENS);
         let spans = [span(0, TOKENS - 4, 4, 2)];
-        recur(&mut several, &rest, vectors.learnt(&shape), &shape, &mut kept, (&spans, &mut [true]), &mut read);
+        recur(&mut several, &rest, &vectors.learnt(&shape), &shape, &mut kept, (&spans, &mut [true]), &mut read);
         for row in 4..TOKENS {
             assert_eq!(bits(&read, row - 4), bits(&whole, row));
         }
@@ -234,7 +239,7 @@ fn a_state_that_is_not_finite_is_told() {
     states.row_mut(1)[shape.values] = f32::INFINITY;
     let (spans, mut finite) = ([span(0, 1, 0, 0), span(1, 1, 0, 1)], [true, true]);
     let (mut store, mut processor) = (store(&shape), processor(KernelSet::PORTABLE, 1));
-    recur(&mut processor, &states, vectors.learnt(&shape), &shape, &mut store, (&spans, &mut finite), &mut out);
+    recur(&mut processor, &states, &vectors.learnt(&shape), &shape, &mut store, (&spans, &mut finite), &mut out);
     assert_eq!(finite, [true, false]);
 }
 
@@ -316,7 +321,7 @@ fn numbers_are_opened_and_columns_multiplied() {
         for place in 0..20 {
             close(opened[place], f64::from(own[place]) * sigmoid(f64::from(own[place])), "an opened number");
             let factor = if (4..9).contains(&place) { own[place + 11] } else { 1.0 };
-            assert_eq!(product.row(row)[place], own[place] * factor);
+            assert_eq!(product.row(row)[place].to_bits(), (own[place] * factor).to_bits());
         }
     }
 }
