@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tito::TokenId;
 use tito::internals::{
     api::{Api, ServedModels},
-    engine::{Engine, EngineInfo, EngineOutput, SamplingParams, SequenceRequest, scripted::ScriptedEngine},
+    engine::{Engine, EngineInfo, EngineOutput, Routing, SamplingParams, SequenceRequest, scripted::ScriptedEngine},
     generation::{Event, GenerationRequest, Generator, TextOptions},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
@@ -133,6 +133,7 @@ impl Server {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            routing: Routing::default(),
         });
         let mut tokens = Vec::new();
         while let Some(output) = outputs.next().await {

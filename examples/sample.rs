@@ -55,7 +55,10 @@ async fn read(mut outputs: TokenStream) -> Result<Vec<(TokenId, f32)>, EngineErr
         match output? {
             EngineOutput::Token(token) => sampled.push((token.id, token.logprob)),
             // The prompt is computed; or the sample ends, by a stop token or by `max_tokens`.
-            EngineOutput::Prompt(_) | EngineOutput::Weights(_) | EngineOutput::Finished(_) => {}
+            EngineOutput::Prompt(_)
+            | EngineOutput::Weights(_)
+            | EngineOutput::Routes(_)
+            | EngineOutput::Finished(_) => {}
         }
     }
     Ok(sampled)

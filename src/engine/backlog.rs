@@ -205,6 +205,7 @@ fn size(output: &Output) -> usize {
     let inner = match output {
         Ok(EngineOutput::Token(sampled)) => token(sampled),
         Ok(EngineOutput::Prompt(prompt)) => prompt.logprobs.iter().map(token).sum(),
+        Ok(EngineOutput::Routes(routes)) => size_of_val(routes.0.as_slice()),
         Ok(EngineOutput::Weights(_) | EngineOutput::Finished(_)) | Err(_) => 0,
     };
     size_of::<Output>() + inner

@@ -1,10 +1,10 @@
 //! Which requests an engine can serve at all: the same answer for every engine.
 
-use super::{EngineError, EngineInfo, SequenceRequest};
+use super::{EngineError, EngineInfo, RouteShape, SequenceRequest};
 
 impl EngineInfo {
-    /// Refuses what no load or luck could make servable.
-    pub(crate) fn check(&self, request: &SequenceRequest) -> Result<(), EngineError> {
+    /// Refuses what no load or luck could make servable; `routes` are the mixtures of experts of the engine.
+    pub(crate) fn check(&self, request: &SequenceRequest, routes: Option<&RouteShape>) -> Result<(), EngineError> {
         let prompt = &request.prompt_token_ids;
         let (max_tokens, longest) = (request.sampling.max_tokens, self.max_model_len);
         let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
@@ -19,6 +19,16 @@ impl EngineInfo {
             return unsupported(format!(
                 "a prompt of {length} tokens and max_completion_tokens of {max_tokens} exceed the context of {longest} tokens"
             ));
+        }
+        let routing = &request.routing;
+        if !routing.is_default() && routes.is_none() {
+            return unsupported(format!("the {} engine has no mixtures of experts here", self.engine));
+        }
+        if routing.given.iter().any(|given| routes.is_some_and(|shape| !given.fit(shape))) {
+            return unsupported("the given routes are those of another model".to_owned());
+        }
+        if routing.shown_from.is_some_and(|first| first > prompt.len()) {
+            return unsupported("the routes of the prompt begin after its end".to_owned());
         }
         match prompt.iter().find(|id| **id as usize >= self.vocab_size) {
             Some(id) => unsupported(format!("token id {id} is out of vocabulary")),

@@ -83,7 +83,7 @@ impl SamplingMeter {
         match output {
             EngineOutput::Prompt(prompt) => self.cached_tokens = prompt.cached_tokens,
             EngineOutput::Token(_) => self.sampled(),
-            EngineOutput::Weights(_) | EngineOutput::Finished(_) => {}
+            EngineOutput::Weights(_) | EngineOutput::Routes(_) | EngineOutput::Finished(_) => {}
         }
     }
 

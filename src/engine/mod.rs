@@ -13,6 +13,7 @@ mod meters;
 pub mod mistralrs;
 pub mod native;
 mod reservation;
+mod routes;
 pub mod scripted;
 mod turns;
 
@@ -32,6 +33,7 @@ pub use self::{
         WeightVersion, Written,
     },
     reservation::{Reservation, Ticket},
+    routes::{GivenRoutes, RouteArray, RouteError, RouteShape, Routes, Routing},
     turns::Party,
 };
 use crate::{TokenId, sampling::SampleError};
@@ -53,6 +55,8 @@ pub struct SequenceRequest {
     pub candidates: Option<Arc<Candidates>>,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
+    /// What is wanted of the experts that its tokens go through.
+    pub routing: Routing,
 }
 
 impl SequenceRequest {
@@ -64,6 +68,7 @@ impl SequenceRequest {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            routing: Routing::default(),
         }
     }
 }
@@ -88,6 +93,10 @@ pub enum EngineOutput {
     /// The weights that compute the tokens from the next one on; before the first token, and whenever they change. An
     /// engine whose weights never change leaves it out.
     Weights(WeightsInUse),
+    /// The experts of the tokens that were computed since the last one was sampled, before the next one, where they were
+    /// asked for: of the prompt from the position that the request names, then of one token each. They are those of the
+    /// computation that the next token comes from, and stay so if the token is computed anew later.
+    Routes(Routes),
     /// The next sampled token; stop tokens are reported too.
     Token(SampledToken),
     /// The end; nothing follows.
@@ -214,6 +223,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Aborts every sequence and waits, at most `grace`, until the engine is idle.
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()>;
+
+    /// The mixtures of experts whose choices requests may see or give; `None` where there are none.
+    fn route_shape(&self) -> Option<&RouteShape> {
+        None
+    }
 
     /// What a training loop can do to it; `None` where it can do nothing.
     fn control(&self) -> Option<&dyn EngineControl> {

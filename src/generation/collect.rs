@@ -5,7 +5,7 @@ use futures::{Stream, StreamExt};
 use super::{Event, Finish, WeightSpans};
 use crate::{
     TokenId,
-    engine::{PromptOutput, SampledToken},
+    engine::{PromptOutput, Routes, SampledToken},
     parser::ToolCall,
 };
 
@@ -18,6 +18,8 @@ pub struct Completion {
     pub tokens: Vec<SampledToken>,
     /// The weights that computed them.
     pub weights: WeightSpans,
+    /// The experts of the tokens but for the last one, from the position on from which they were asked for.
+    pub routes: Option<Routes>,
     /// The text of the tokens, without stop token and stop string unless they were asked for.
     pub text: String,
     /// What the model thought, if that was read out of the text.
@@ -38,6 +40,7 @@ impl Completion {
             Event::Delta(delta) => {
                 self.weights.push(&delta);
                 self.tokens.extend(delta.tokens);
+                Routes::join(&mut self.routes, delta.routes);
                 self.text.push_str(&delta.text);
                 if let Some(reasoning) = delta.reasoning {
                     self.reasoning.get_or_insert_default().push_str(&reasoning);

@@ -31,8 +31,8 @@ pub use weights::WeightSpans;
 use crate::{
     TokenId,
     engine::{
-        Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, SampledToken, SamplingParams,
-        TokenStream, ValidSamplingParams, WeightsInUse,
+        Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, Routes, Routing,
+        SampledToken, SamplingParams, TokenStream, ValidSamplingParams, WeightsInUse,
     },
     parser::ToolCall,
     sampling::RepetitionDetection,
@@ -56,6 +56,8 @@ pub struct GenerationRequest {
     pub candidates: Option<Arc<Candidates>>,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
+    /// What is wanted of the experts that tokens go through.
+    pub routing: Routing,
     /// How tokens become text.
     pub text: Arc<TextOptions>,
     /// The owner of the request: nobody else can abort it by its ids.
@@ -108,6 +110,8 @@ pub struct Delta {
     pub tokens: Vec<SampledToken>,
     /// From which of these tokens on other weights computed than before; usually none.
     pub weights: Vec<(usize, WeightsInUse)>,
+    /// The experts of the tokens that were computed for these, where they were asked for.
+    pub routes: Option<Routes>,
     /// Text that became certain, which may lag behind the tokens. Where reasoning and calls are read out of the text,
     /// it has none of them.
     pub text: String,
@@ -124,10 +128,11 @@ pub struct Delta {
 impl Delta {
     /// Adds what the next engine output added.
     pub fn push(&mut self, next: Self) {
-        let Self { tokens, weights, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
+        let Self { tokens, weights, routes, text, reasoning, reasoning_tokens, tool_calls, finish } = next;
         let before = self.tokens.len();
         self.weights.extend(weights.into_iter().map(|(token, weights)| (before + token, weights)));
         self.tokens.extend(tokens);
+        Routes::join(&mut self.routes, routes);
         self.text.push_str(&text);
         if let Some(reasoning) = reasoning {
             self.reasoning.get_or_insert_default().push_str(&reasoning);
@@ -205,12 +210,13 @@ fn events(
     mut loops: Loops,
     ends: impl Fn(TokenId, usize) -> Option<FinishReason> + Send + 'static,
 ) -> EventStream {
-    let (mut sampled, mut weights) = (0, Vec::new());
+    let (mut sampled, mut weights, mut routes) = (0, Vec::new(), None);
     try_stream! {
         while let Some(output) = outputs.next().await {
             match output? {
                 EngineOutput::Prompt(prompt) => yield Event::Prompt(prompt),
                 EngineOutput::Weights(in_use) => weights = vec![(0, in_use)],
+                EngineOutput::Routes(taken) => routes = Some(taken),
                 EngineOutput::Finished(reason) => {
                     let delta = Delta { text: decoder.rest(), finish: Some(reason.into()), ..Delta::default() };
                     yield Event::Delta(delta);
@@ -243,8 +249,8 @@ fn events(
                         text.push_str(&decoder.rest());
                     }
                     let done = finish.is_some();
-                    let weights = std::mem::take(&mut weights);
-                    yield Event::Delta(Delta { tokens: vec![token], weights, text, finish, ..Delta::default() });
+                    let (weights, routes) = (std::mem::take(&mut weights), routes.take());
+                    yield Event::Delta(Delta { tokens: vec![token], weights, routes, text, finish, ..Delta::default() });
                     if done {
                         return;
                     }

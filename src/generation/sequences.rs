@@ -164,6 +164,7 @@ impl Generator {
                 prompt_logprobs: request.prompt_logprobs,
                 candidates: request.candidates.clone(),
                 cache_salt: request.cache_salt.clone(),
+                routing: request.routing.clone(),
             };
             engine.start(ticket, request)
         };
@@ -237,7 +238,7 @@ mod tests {
     use crate::{
         TokenId,
         engine::{
-            Engine, EngineInfo, EngineLoad, Party, SamplingParams, TokenStream,
+            Engine, EngineInfo, EngineLoad, Party, Routing, SamplingParams, TokenStream,
             scripted::{Gate, ScriptedEngine},
         },
         generation::{Completion, Finish, TextOptions, collect, decode::tests::spaced},
@@ -313,6 +314,7 @@ mod tests {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            routing: Routing::default(),
             text: Arc::new(TextOptions::default()),
             request_ids: Arc::default(),
         }

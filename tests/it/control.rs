@@ -7,7 +7,7 @@ use futures::{FutureExt, StreamExt, stream::BoxStream};
 use tito::{
     control::{Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update},
     engine::{
-        Engine, EngineError, NewWeights, SamplingParams, UpdateError, WeightDtype, WeightTensor,
+        Engine, EngineError, NewWeights, Routing, SamplingParams, UpdateError, WeightDtype, WeightTensor,
         native::{NativeEngine, NativeSettings, WeightsSource},
     },
     generation::{Event, Finish, GenerationRequest, Generator, collect},
@@ -65,6 +65,7 @@ fn request(control: &Served, tokens: usize) -> Events {
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        routing: Routing::default(),
         text: Arc::default(),
         owner: None,
         request_ids: ["named".into()].into(),

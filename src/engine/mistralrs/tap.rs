@@ -226,7 +226,7 @@ mod tests {
     use futures::{FutureExt, StreamExt};
 
     use super::*;
-    use crate::sampling::SamplingParams;
+    use crate::{engine::Routing, sampling::SamplingParams};
 
     const VOCAB_SIZE: usize = 8;
     const END: TokenId = 8;
@@ -243,6 +243,7 @@ mod tests {
             prompt_logprobs,
             candidates: None,
             cache_salt: None,
+            routing: Routing::default(),
         }
     }
 

@@ -50,8 +50,8 @@ use self::{
     weights::{GgufWeights, Rounded, Weights, WeightsError},
 };
 use super::{
-    Engine, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, SequenceRequest,
-    TensorInfo, Ticket, TokenStream,
+    Engine, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, RouteShape,
+    SequenceRequest, TensorInfo, Ticket, TokenStream,
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
@@ -155,6 +155,10 @@ pub struct NativeEngine {
     tensors: Arc<[TensorInfo]>,
     /// Whether weights are held in the blocks of a GGUF file.
     quantised: bool,
+    /// The mixtures of the model, where it has any.
+    routes: Option<RouteShape>,
+    /// Whether the routes of all tokens are kept, so that they can be reported.
+    keeps_routes: bool,
 }
 
 impl NativeEngine {
@@ -163,6 +167,12 @@ impl NativeEngine {
     /// Takes seconds and blocks: not for an async thread.
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
         let shape = ModelShape::read(&settings.config)?;
+        if settings.return_routed_experts && shape.routes().is_none() {
+            return Err(LoadError::Unsupported(
+                "--enable-return-routed-experts is for models with mixtures of experts, and this one has none"
+                    .to_owned(),
+            ));
+        }
         let weights = open(settings)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
@@ -235,13 +245,17 @@ impl NativeEngine {
             unproven: None,
         };
         let tensors = model.tensors().into();
+        let routes = model.shape().routes();
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler =
             Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots);
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
-        let executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
+        let mut executor = Executor::new(model, scheduler, (commands.clone(), received), Arc::clone(&status));
+        if let (true, Some(shape)) = (settings.return_routed_experts, &routes) {
+            executor = executor.keeping_routes(shape.width());
+        }
         let work = move || executor.run();
         thread::Builder::new().name("engine".to_owned()).spawn(work).map_err(LoadError::Thread)?;
         Ok(Self {
@@ -254,6 +268,8 @@ impl NativeEngine {
             longest_sequence,
             tensors,
             quantised: settings.source.keeps_blocks(),
+            keeps_routes: settings.return_routed_experts,
+            routes,
         })
     }
 
@@ -270,7 +286,10 @@ impl NativeEngine {
             0 => {}
             missing => return Err(EngineError::WithoutWeights { missing }),
         }
-        self.info.check(&request)?;
+        self.info.check(&request, self.routes.as_ref())?;
+        if request.routing.shown_from.is_some() && !self.keeps_routes {
+            return Err(EngineError::Unsupported("the server was not started to report routed experts".to_owned()));
+        }
         let length = request.prompt_token_ids.len().saturating_add(request.sampling.max_tokens);
         // The last token is sampled, not computed.
         if length > self.longest_sequence + 1 {
@@ -378,6 +397,10 @@ impl Engine for NativeEngine {
 
     fn health(&self) -> Result<(), EngineError> {
         self.status.health()
+    }
+
+    fn route_shape(&self) -> Option<&RouteShape> {
+        self.routes.as_ref()
     }
 
     fn control(&self) -> Option<&dyn EngineControl> {

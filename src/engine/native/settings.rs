@@ -94,6 +94,8 @@ pub struct NativeSettings {
     pub max_num_batched_tokens: usize,
     /// Sequences that may wait. The next one gets [`EngineError::Overloaded`](crate::engine::EngineError::Overloaded).
     pub max_waiting: usize,
+    /// Keep the experts of all tokens, so that requests can ask for them.
+    pub return_routed_experts: bool,
     /// See [`Device`].
     pub device: Device,
     /// Bytes for keys and values and for recurrent states, unless a share of a GPU's memory is to decide. Memory of the
@@ -121,6 +123,7 @@ impl NativeSettings {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             max_waiting: 1_024,
+            return_routed_experts: false,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 30,
             threads: None,
@@ -140,6 +143,7 @@ impl NativeSettings {
             max_num_seqs: 1,
             max_num_batched_tokens: 1,
             max_waiting: 0,
+            return_routed_experts: false,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 20,
             threads: Some(1),

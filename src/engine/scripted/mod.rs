@@ -147,7 +147,7 @@ impl ScriptedEngine {
     }
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
-        self.info.check(&request)?;
+        self.info.check(&request, None)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
         // The number picks the script, and the seed where a request brings none.
         let (number, arrived) = (ticket.number, ticket.arrived);
@@ -200,7 +200,7 @@ impl Engine for ScriptedEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{EngineOutput, FinishReason, PromptOutput, SampledToken, SamplingParams};
+    use crate::engine::{EngineOutput, FinishReason, PromptOutput, Routing, SampledToken, SamplingParams};
 
     const EOS: TokenId = 2;
 
@@ -219,6 +219,7 @@ mod tests {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            routing: Routing::default(),
         }
     }
 
@@ -234,7 +235,7 @@ mod tests {
             match output.unwrap() {
                 EngineOutput::Token(token) => tokens.push(token),
                 EngineOutput::Finished(reason) => reasons.push(reason),
-                EngineOutput::Weights(_) => panic!("its weights never change"),
+                EngineOutput::Weights(_) | EngineOutput::Routes(_) => panic!("it has neither"),
                 EngineOutput::Prompt(_) => panic!("no prompt log-probs were asked for"),
             }
         }

@@ -8,7 +8,7 @@ use mistralrs_core::{NormalRequest, RequestMessage, Response};
 use super::*;
 use crate::{
     TokenId,
-    engine::{EngineOutput, FinishReason, SamplingParams},
+    engine::{EngineOutput, FinishReason, Routing, SamplingParams},
 };
 
 const VOCAB_SIZE: usize = 8;
@@ -78,6 +78,7 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> SequenceRequest {
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        routing: Routing::default(),
     }
 }
 
@@ -93,7 +94,7 @@ async fn outcome(stream: TokenStream) -> (Vec<TokenId>, Result<FinishReason, Eng
         assert!(end.is_none(), "something follows the end");
         match output {
             Ok(EngineOutput::Token(token)) => ids.push(token.id),
-            Ok(EngineOutput::Weights(_)) => panic!("its weights never change"),
+            Ok(EngineOutput::Weights(_) | EngineOutput::Routes(_)) => panic!("it has neither"),
             Ok(EngineOutput::Prompt(prompt)) => ids.extend(prompt.logprobs.iter().map(|score| score.id)),
             Ok(EngineOutput::Finished(reason)) => end = Some(Ok(reason)),
             Err(error) => end = Some(Err(error)),

@@ -14,7 +14,7 @@ use super::super::{
 };
 use crate::{
     TokenId,
-    engine::{EngineOutput, SampledToken, SamplingParams, SequenceRequest, backlog},
+    engine::{EngineOutput, Routing, SampledToken, SamplingParams, SequenceRequest, backlog},
     sampling::Logprobs,
 };
 
@@ -94,6 +94,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        routing: Routing::default(),
     };
     let backlog = backlog::Backlog::new(backlog::Bounds { sequence: 1 << 30, all: 1 << 30, spared: 0 });
     let (outputs, mut tokens) = backlog.channel(PROMPT.len(), std::time::Instant::now(), || ());

@@ -1,6 +1,7 @@
 //! The thread that owns the model: takes commands, plans, computes, samples, and hands tokens on.
 
 mod control;
+mod routes;
 mod scoring;
 
 use std::{
@@ -14,19 +15,19 @@ use std::{
 };
 
 pub(super) use self::control::Controlled;
-use self::{control::Standing, scoring::Scoring};
+use self::{control::Standing, routes::RouteStore, scoring::Scoring};
 use super::{
     aside::Aside,
     backend::{Backend, Batch, Span},
     jobs::{Job, Jobs, Made},
     model::Model,
-    scheduler::{NewSequence, Plan, Scheduler, SequenceId},
+    scheduler::{NewSequence, Plan, Scheduler, SequenceId, Work},
     status::Status,
 };
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineLoad, EngineOutput, FinishReason, PromptOutput, SequenceRequest, WeightsInUse,
+        EngineError, EngineLoad, EngineOutput, FinishReason, GivenRoutes, PromptOutput, SequenceRequest, WeightsInUse,
         backlog::Sender as Outputs,
         meters::{EngineMeters, RequestTimes},
         turns::Claimant,
@@ -74,6 +75,10 @@ struct Active {
     outputs: Outputs,
     prompt_tokens: usize,
     scoring: Option<Scoring>,
+    /// The routes that its prompt takes.
+    given: Option<Arc<GivenRoutes>>,
+    /// The position of the first token whose routes were not reported, where they are asked for.
+    unrouted: Option<usize>,
     /// The weights that its reader was told of last.
     told: Option<WeightsInUse>,
     times: Times,
@@ -123,6 +128,8 @@ pub(super) struct Executor<B: Backend> {
     standing: Standing<B>,
     status: Arc<Status>,
     meters: EngineMeters,
+    /// Where routes are kept.
+    routes: Option<RouteStore>,
 }
 
 impl<B: Backend> Executor<B> {
@@ -135,7 +142,12 @@ impl<B: Backend> Executor<B> {
     ) -> Self {
         let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::new());
         let standing = Standing::new(status.weights());
-        Self { model, scheduler, active, commands, own, aside, standing, status, meters }
+        Self { model, scheduler, active, commands, own, aside, standing, status, meters, routes: None }
+    }
+
+    /// Keeps the routes of all tokens, which go through `width` experts.
+    pub(super) fn keeping_routes(self, width: usize) -> Self {
+        Self { routes: Some(RouteStore::new(width)), ..self }
     }
 
     /// Works until it is told to stop.
@@ -215,14 +227,19 @@ impl<B: Backend> Executor<B> {
 
     fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
         let Entry { id, claimant, arrived, seed } = entry;
-        let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, candidates, cache_salt } = request;
+        let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, candidates, cache_salt, routing } =
+            request;
         let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {
             id,
             claimant,
             prompt_token_ids: prompt.to_vec(),
             max_tokens: sampling.max_tokens,
-            salt: cache_salt,
+            // What is computed with given routes is of no use to others.
+            salt: match &routing.given {
+                Some(given) => Some(given.salt(cache_salt.as_deref())),
+                None => cache_salt,
+            },
             scores_from: scoring.as_ref().map(Scoring::first),
         });
         self.active.insert(
@@ -233,6 +250,8 @@ impl<B: Backend> Executor<B> {
                 preparing: false,
                 outputs,
                 scoring,
+                given: routing.given,
+                unrouted: routing.shown_from,
                 told: None,
                 times: Times::new(arrived),
             },
@@ -287,15 +306,24 @@ impl<B: Backend> Executor<B> {
     fn compute(&mut self, plan: &Plan) {
         self.model.copy_blocks(&plan.copies);
         self.model.copy_slots(&plan.restores);
+        if let Some(routes) = &mut self.routes {
+            routes.copy_blocks(&plan.copies);
+        }
         let (batch, places) = batch(plan);
+        routes::begin(&mut self.model, self.routes.as_ref(), plan, |id| self.active.get(id));
         let (made, finite) = self.forward(plan, &batch, &places);
+        routes::end(&mut self.model, self.routes.as_mut(), plan);
         let mut ended = self.end_broken(plan, &finite);
         self.scheduler.commit(plan);
         for ((work, position), made) in places.into_iter().zip(made) {
-            let id = plan.work[work].id;
+            let work = &plan.work[work];
+            let id = work.id;
             // A sequence that ended in this step made its last output.
             if ended.contains(&id) {
                 continue;
+            }
+            if position.is_none() {
+                self.report_routes(work);
             }
             if !self.hand_on(id, position, made) {
                 ended.push(id);
@@ -337,6 +365,16 @@ impl<B: Backend> Executor<B> {
         let jobs = Jobs::new(jobs);
         let finite = model.forward(batch, &jobs);
         (jobs.made(), finite)
+    }
+
+    /// Reports the routes of a sequence that samples a token now, as far as it computed any since the last one.
+    fn report_routes(&mut self, work: &Work) {
+        let (Some(active), Some(routes)) = (self.active.get_mut(&work.id), &self.routes) else { return };
+        let Some(unrouted) = &mut active.unrouted else { return };
+        let computed = work.first + work.token_ids.len();
+        let first = std::mem::replace(unrouted, computed);
+        // If nobody listens, that is noticed with the token.
+        active.send(EngineOutput::Routes(routes.read(&work.blocks, first..computed)));
     }
 
     /// Hands on what a row gave; `false` if the sequence ends.

@@ -2,6 +2,7 @@
 
 use super::{
     dense::Dense,
+    routes::StepRoutes,
     shape::{Groups, RouterShape, Scores, SparseShape},
     workspace::Workspace,
 };
@@ -38,11 +39,11 @@ impl<B: Backend> Sparse<B> {
     ///
     /// The experts are added in their order, so that the sum of a token's experts does not depend on other tokens.
     pub(super) fn add(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
-        let Workspace { wide, out, input, picked, gated, .. } = workspace;
+        let Workspace { wide, out, input, picked, gated, routes, .. } = workspace;
         backend.linear(input, &self.router, self.router_bias.as_ref(), wide);
         let scores = backend.read(wide, self.experts.len());
         let bias = self.choice_bias.as_ref().map(|bias| backend.read_vector(bias));
-        let picks = route(&scores, bias.as_deref(), &self.shape);
+        let picks = route(&scores, bias.as_deref(), &self.shape, routes);
         for (expert, mut picks) in self.experts.iter().zip(picks) {
             if picks.is_empty() {
                 continue;
@@ -78,18 +79,22 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 /// Lists for each expert the rows that go through it, with the expert's weight.
-fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<Vec<(usize, f32)>> {
+fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, routes: &mut StepRoutes) -> Vec<Vec<(usize, f32)>> {
     let mut picks = vec![Vec::new(); shape.experts];
     for (row, scores) in scores.chunks_exact(shape.experts).enumerate() {
-        for (expert, weight) in choose(scores, bias, shape) {
+        let chosen = choose(scores, bias, shape, routes.given(row));
+        routes.keep(row, &chosen);
+        for (expert, weight) in chosen {
             picks[expert].push((row, weight));
         }
     }
+    routes.next();
     picks
 }
 
-/// The experts of one token, with their weights. Among equal ones the first are chosen.
-fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<(usize, f32)> {
+/// The experts of one token, with their weights, from the best to the worst: those that are `given`, or the best ones,
+/// the first among equal ones. The order does not depend on that of the given ones, and so no bit of a weight does.
+fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, given: Option<&[u16]>) -> Vec<(usize, f32)> {
     let RouterShape { scores: kind, groups, normalize, added, factor, .. } = shape.router;
     let (weights, total) = weights(scores, kind);
     let chances: Vec<f32> = match bias {
@@ -97,7 +102,11 @@ fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<(usi
         // The bias is added to what the weights are once they are divided.
         Some(bias) => weights.iter().zip(bias).map(|(weight, bias)| weight / total + bias).collect(),
     };
-    let mut order = groups.map_or_else(|| (0..shape.experts).collect(), |groups| experts_of_best(groups, &chances));
+    let mut order = match (given, groups) {
+        (Some(given), _) => given.iter().copied().map(usize::from).collect(),
+        (None, Some(groups)) => experts_of_best(groups, &chances),
+        (None, None) => (0..shape.experts).collect::<Vec<_>>(),
+    };
     order.sort_by(|left, right| chances[*right].total_cmp(&chances[*left]).then(left.cmp(right)));
     order.truncate(shape.per_token);
     let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
@@ -154,7 +163,7 @@ mod tests {
     }
 
     fn chosen(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<usize> {
-        choose(scores, bias, shape).into_iter().map(|(expert, _)| expert).collect()
+        choose(scores, bias, shape, None).into_iter().map(|(expert, _)| expert).collect()
     }
 
     #[test]
@@ -163,9 +172,25 @@ mod tests {
     }
 
     #[test]
+    fn given_experts_have_the_weights_of_their_scores_in_whatever_order_they_are_given() {
+        let shape = sparse(4, 2, RouterShape { normalize: Some(0.0), ..PLAIN });
+        let scores = [0.5, 2.0, -1.0, 1.0];
+        let own = choose(&scores, None, &shape, None);
+        assert_eq!(own.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(choose(&scores, None, &shape, Some(&[1, 3])), own);
+        assert_eq!(choose(&scores, None, &shape, Some(&[3, 1])), own);
+        let other = choose(&scores, None, &shape, Some(&[2, 0]));
+        assert_eq!(other.iter().map(|(expert, _)| *expert).collect::<Vec<_>>(), [0, 2]);
+        let weight = sigmoid(0.5) / (sigmoid(0.5) + sigmoid(-1.0));
+        assert_eq!(other[0].1.to_bits(), weight.to_bits());
+    }
+
+    #[test]
     fn a_bias_changes_the_choice_and_not_the_weights() {
         let shape = sparse(3, 1, PLAIN);
-        let [(expert, weight)] = choose(&[0.0, 1.0, 2.0], Some(&[1.0, 0.0, 0.0]), &shape)[..] else { panic!("one") };
+        let [(expert, weight)] = choose(&[0.0, 1.0, 2.0], Some(&[1.0, 0.0, 0.0]), &shape, None)[..] else {
+            panic!("one")
+        };
         assert_eq!((expert, weight), (0, 0.5));
     }
 
@@ -180,7 +205,10 @@ mod tests {
     #[test]
     fn weights_are_normalised_and_multiplied_as_they_are_told() {
         let weights = |router| -> Vec<f32> {
-            choose(&[0.0, 0.0, -99.0], None, &sparse(3, 2, router)).into_iter().map(|(_, weight)| weight).collect()
+            choose(&[0.0, 0.0, -99.0], None, &sparse(3, 2, router), None)
+                .into_iter()
+                .map(|(_, weight)| weight)
+                .collect()
         };
         assert_eq!(weights(PLAIN), [0.5, 0.5]);
         assert_eq!(weights(RouterShape { factor: 3.0, ..PLAIN }), [1.5, 1.5]);

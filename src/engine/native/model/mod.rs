@@ -15,6 +15,7 @@ mod mixture;
 mod names;
 mod recurrent;
 mod rope;
+mod routes;
 mod settings;
 mod shape;
 mod stacks;
@@ -23,6 +24,7 @@ mod tensors;
 mod update;
 mod workspace;
 
+pub(crate) use routes::{RoutedRow, StepRoutes};
 pub(crate) use settings::ConfigError;
 pub(crate) use shape::ModelShape;
 pub(crate) use tensors::{Checked, parameter_count};
@@ -161,6 +163,11 @@ impl<B: Backend> Model<B> {
                 self.backend.copy_block(cache, *from, *to);
             }
         }
+    }
+
+    /// The routes of the next step.
+    pub(crate) fn routes(&mut self) -> &mut StepRoutes {
+        &mut self.workspace.routes
     }
 
     /// Computes a batch; gives the consumer the logits of each row of `batch.logit_rows`, by its place there.

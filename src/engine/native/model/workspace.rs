@@ -1,5 +1,6 @@
 //! What a step computes with, layer by layer.
 
+use super::routes::StepRoutes;
 use crate::engine::native::backend::Backend;
 
 /// Buffers of a step.
@@ -19,6 +20,7 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) picked: B::Operand,
     pub(super) attended: B::Operand,
     pub(super) gated: B::Operand,
+    pub(super) routes: StepRoutes,
 }
 
 impl<B: Backend> Workspace<B> {
@@ -33,6 +35,7 @@ impl<B: Backend> Workspace<B> {
             picked: backend.operand(),
             attended: backend.operand(),
             gated: backend.operand(),
+            routes: StepRoutes::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The engine as its users see it, over the tiny models of `tests/golden/native`.
 
 mod recurrent;
+mod routes;
 mod soak;
 mod unread;
 mod weights;
@@ -14,7 +15,9 @@ use rand_chacha::rand_core::RngCore;
 use super::*;
 use crate::{
     TokenId,
-    engine::{Candidates, EngineOutput, FinishReason, PromptOutput, SamplingParams, WeightDtype, WeightTensor},
+    engine::{
+        Candidates, EngineOutput, FinishReason, PromptOutput, Routing, SamplingParams, WeightDtype, WeightTensor,
+    },
     sampling::{Logprobs, SampledToken},
 };
 use weights::replace;
@@ -35,6 +38,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         max_num_seqs: 64,
         max_num_batched_tokens: 512,
         max_waiting: 1_000,
+        return_routed_experts: false,
         device: Device::Cpu,
         kv_cache_bytes: 64 << 20,
         threads: Some(1),
@@ -65,6 +69,7 @@ pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceR
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        routing: Routing::default(),
     }
 }
 
@@ -80,7 +85,7 @@ pub(super) async fn collected(stream: TokenStream) -> Answer {
     for output in stream.collect::<Vec<_>>().await {
         match output.unwrap() {
             EngineOutput::Prompt(output) => prompt = output.logprobs,
-            EngineOutput::Weights(_) => {}
+            EngineOutput::Weights(_) | EngineOutput::Routes(_) => {}
             EngineOutput::Token(token) => tokens.push(token),
             EngineOutput::Finished(reason) => assert_eq!(end.replace(reason), None),
         }

@@ -6,11 +6,11 @@ use crate::engine::{Memory, native::model::tests::families::Golden};
 /// Gated delta rules with attention and experts, Mamba 2 with attention, short convolutions with attention.
 const MODELS: [&str; 3] = ["families/qwen3_next_plain", "families/nemotron_h_plain", "families/lfm2_plain"];
 
-fn of(golden: &Golden) -> NativeSettings {
+pub(super) fn of(golden: &Golden) -> NativeSettings {
     NativeSettings { config: golden.config().clone(), ..settings("llama") }
 }
 
-fn hybrid(golden: &Golden, settings: &NativeSettings) -> NativeEngine {
+pub(super) fn hybrid(golden: &Golden, settings: &NativeSettings) -> NativeEngine {
     let loading = Loading {
         settings,
         shape: ModelShape::read(golden.config()).unwrap(),

@@ -104,13 +104,19 @@ impl Golden {
     }
 
     fn tensors(&self) -> Vec<WeightTensor> {
-        let (seed, family) = (self.content["seed"].as_u64().unwrap(), self.config()["model_type"].as_str().unwrap());
         let tensor = |(name, shape): (&String, &Value)| {
             let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
-            let bytes: Vec<u8> = drawn(seed, name, &shape, family).into_iter().flat_map(f32::to_le_bytes).collect();
+            let bytes: Vec<u8> = self.tensor(name).into_iter().flat_map(f32::to_le_bytes).collect();
             WeightTensor { name: name.clone(), dtype: WeightDtype::F32, shape, bytes: bytes.into() }
         };
         self.content["tensors"].as_object().unwrap().iter().map(tensor).collect()
+    }
+
+    /// The numbers of a tensor.
+    pub(super) fn tensor(&self, name: &str) -> Vec<f32> {
+        let (seed, family) = (self.content["seed"].as_u64().unwrap(), self.config()["model_type"].as_str().unwrap());
+        let shape: Vec<usize> = serde_json::from_value(self.content["tensors"][name].clone()).unwrap();
+        drawn(seed, name, &shape, family)
     }
 
     /// The model with room for its longest sequence, or why it is refused.

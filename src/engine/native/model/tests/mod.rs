@@ -2,6 +2,7 @@
 
 mod drawn;
 pub(in crate::engine::native) mod families;
+mod routes;
 
 use std::{
     path::{Path, PathBuf},

@@ -1,0 +1,85 @@
+//! The routes of a step's rows: those that are given to it, and those that it takes.
+
+use std::sync::Arc;
+
+use super::{
+    ModelShape,
+    shape::{LayerShape, MlpShape, SparseShape},
+};
+use crate::engine::{GivenRoutes, RouteShape};
+
+/// The token of a row whose routes may be given.
+#[derive(Debug, Clone)]
+pub(crate) struct RoutedRow {
+    /// The routes of its sequence.
+    pub(crate) routes: Arc<GivenRoutes>,
+    /// Its place in the sequence.
+    pub(crate) position: usize,
+}
+
+/// See the module's documentation. While nothing is given and nothing is to be kept, it costs nothing.
+#[derive(Debug, Default)]
+pub(crate) struct StepRoutes {
+    /// For each row; empty where no row is given any.
+    given: Vec<Option<RoutedRow>>,
+    /// The experts of each row in all mixtures, row by row, where they are to be kept.
+    taken: Option<Vec<u16>>,
+    /// The numbers of a row in `taken`.
+    width: usize,
+    /// The mixture that comes next.
+    mixture: usize,
+}
+
+impl StepRoutes {
+    /// Prepares a step of so many rows. With a `width`, the experts of each row are kept, which are as many.
+    pub(crate) fn begin(&mut self, rows: usize, given: Vec<Option<RoutedRow>>, width: Option<usize>) {
+        let taken = width.map(|width| vec![0; rows * width]);
+        *self = Self { given, taken, width: width.unwrap_or(0), mixture: 0 };
+    }
+
+    /// The experts that the rows went through, if they were to be kept; the next step keeps nothing unless it is told.
+    pub(crate) fn end(&mut self) -> Option<Vec<u16>> {
+        std::mem::take(self).taken
+    }
+
+    /// The experts that a row is to go through in this mixture; `None` where they are chosen.
+    pub(super) fn given(&self, row: usize) -> Option<&[u16]> {
+        let RoutedRow { routes, position } = self.given.get(row)?.as_ref()?;
+        routes.of(*position, self.mixture)
+    }
+
+    /// Takes note of the experts that a row goes through in this mixture.
+    pub(super) fn keep(&mut self, row: usize, experts: &[(usize, f32)]) {
+        let Some(taken) = &mut self.taken else { return };
+        let place = row * self.width + self.mixture * experts.len();
+        for (kept, (expert, _)) in taken[place..].iter_mut().zip(experts) {
+            *kept = u16::try_from(*expert).unwrap_or(u16::MAX);
+        }
+    }
+
+    /// Goes on with the next mixture.
+    pub(super) fn next(&mut self) {
+        self.mixture += 1;
+    }
+}
+
+impl ModelShape {
+    /// The mixtures of the model; `None` where it has none, or where tokens go through more experts in one than in
+    /// another, or where there are more experts than routes have numbers for.
+    pub(crate) fn routes(&self) -> Option<RouteShape> {
+        let sparse = |(layer, shape): (usize, &LayerShape)| match &shape.mlp {
+            Some(MlpShape::Sparse(SparseShape { experts, per_token, .. })) => Some((layer, *experts, *per_token)),
+            Some(MlpShape::Dense(_)) | None => None,
+        };
+        let mixtures: Vec<_> = self.layers.iter().enumerate().filter_map(sparse).collect();
+        let (_, _, per_token) = *mixtures.first()?;
+        let experts = mixtures.iter().map(|(_, experts, _)| *experts).max()?;
+        let alike = mixtures.iter().all(|(_, _, each)| *each == per_token);
+        (alike && experts < usize::from(u16::MAX)).then(|| RouteShape {
+            layers: self.layers.len(),
+            mixtures: mixtures.iter().map(|(layer, _, _)| *layer).collect(),
+            experts,
+            per_token,
+        })
+    }
+}
