@@ -11,6 +11,7 @@ mod http;
 mod invocations;
 mod messages;
 mod responses;
+mod routed_experts;
 mod token_io;
 mod tokenize;
 

@@ -186,6 +186,10 @@ pub struct ServeArgs {
     #[arg(long, help_heading = ANSWERS)]
     pub return_tokens_as_token_ids: bool,
 
+    /// Answer with the experts that each token went through, of models with mixtures of experts.
+    #[arg(long, help_heading = ANSWERS)]
+    pub enable_return_routed_experts: bool,
+
     /// How structured outputs are written, a JSON object: `disable_any_whitespace`, `disable_additional_properties`.
     #[arg(long, help_heading = ANSWERS, default_value = "{}", hide_default_value = true, value_name = "JSON",
           value_parser = structured_outputs::parse)]

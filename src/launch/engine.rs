@@ -16,6 +16,9 @@ use crate::{
 /// How long a sequence of the scripted engine keeps a seat that another one waits for, while nobody reads it.
 const UNREAD_SEAT: Duration = Duration::from_millis(100);
 
+/// Why another engine is not started.
+const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native engine";
+
 /// Loads the engine that the command line asks for.
 pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
     let Wanted { args, device, files, max_model_len, .. } = wanted;
@@ -28,6 +31,9 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
     if args.unproven_models && matches!(args.engine, EngineKind::Native | EngineKind::Scripted) {
         bail!("--unproven-models is for --engine mistralrs");
     }
+    if args.enable_return_routed_experts && matches!(args.engine, EngineKind::Mistralrs | EngineKind::Scripted) {
+        bail!("{ROUTED_EXPERTS}");
+    }
     match args.engine {
         EngineKind::Scripted => scripted(wanted),
         EngineKind::Native => match native::find(args, files)? {
@@ -37,6 +43,9 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
         EngineKind::Mistralrs => mistralrs(wanted, None, progress).await,
         EngineKind::Auto => match native::find(args, files)? {
             Ok(found) => native::load(args, device, found, max_model_len, progress).await,
+            Err(reason) if args.enable_return_routed_experts => {
+                bail!("{ROUTED_EXPERTS}, which does not serve this model: {reason}")
+            }
             Err(reason) => mistralrs(wanted, Some(&reason), progress).await,
         },
     }

@@ -76,7 +76,7 @@ pub(super) async fn load(
         max_num_seqs: args.max_num_seqs,
         max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(default_tokens),
         max_waiting: args.max_waiting,
-        return_routed_experts: false,
+        return_routed_experts: args.enable_return_routed_experts,
         device: of_engine(device, args),
         kv_cache_bytes: args
             .kv_cache_memory

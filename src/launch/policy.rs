@@ -63,6 +63,7 @@ pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
         stream_interval: args.stream_interval,
         force_include_usage: args.enable_force_include_usage,
         exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,
+        return_routed_experts: args.enable_return_routed_experts,
         max_prompts: args.max_request_prompts,
         max_sequences: args.max_request_sequences,
     }

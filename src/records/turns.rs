@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use crate::{chat::TokenBundle, json::Value};
 
 /// The fields of ids on an item.
-pub(crate) const ID_FIELDS: [&str; 3] = ["prompt_token_ids", "generation_token_ids", "generation_log_probs"];
+pub(crate) const ID_FIELDS: [&str; 4] =
+    ["prompt_token_ids", "generation_token_ids", "generation_log_probs", "routed_experts"];
 /// The field of an item in a stored conversation that holds the digest of its ids.
 pub(crate) const DIGEST_FIELD: &str = "token_ids_digest";
 

@@ -1,8 +1,12 @@
 //! What can be wrong with a turn. The API gives each error a status, a field and the words of its dialect.
 
 use crate::{
-    continuity::ContinuityError, engine::EngineError, prompt::PromptError, sampling::SamplingError,
-    structured::StructuredError, tokenizer::TokenizerError,
+    continuity::ContinuityError,
+    engine::{EngineError, RouteError},
+    prompt::PromptError,
+    sampling::SamplingError,
+    structured::StructuredError,
+    tokenizer::TokenizerError,
 };
 
 /// Why a turn is refused, or failed.
@@ -101,6 +105,26 @@ pub enum TurnError {
         /// What is missing, and what to do.
         reason: &'static str,
     },
+    /// The experts that are shown would begin after the prompt.
+    #[error("routed_experts_prompt_start must be between 0 and the prompt length ({prompt}), inclusive.")]
+    RoutesStart {
+        /// The token from which on they are wanted.
+        start: i64,
+        /// The length of the prompt in tokens.
+        prompt: usize,
+    },
+    /// Experts are given to a model, or to an engine, that has none to choose from.
+    #[error(
+        "`routed_experts` needs a model with mixtures of experts on the native engine; this is the {engine} engine, \
+             or a model without"
+    )]
+    NoExperts {
+        /// The engine.
+        engine: &'static str,
+    },
+    /// The given experts cannot be followed.
+    #[error("`routed_experts` {0}")]
+    Routes(#[from] RouteError),
     /// There is no room for the request besides those that are being read and put into ids.
     #[error(
         "the requests that are being read and put into ids take up the {most} bytes of --max-bytes-in-flight: try \

@@ -95,6 +95,7 @@ impl ToolPolicy {
 
 /// The flags that decide how requests are read, apart from sampling and tool calls.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the server")]
 pub struct RequestPolicy {
     /// The role of an answer whose start is part of the prompt (`--response-role`).
     pub response_role: String,
@@ -110,6 +111,8 @@ pub struct RequestPolicy {
     pub force_include_usage: bool,
     /// Whether the template is not shown tools that may not be called (`--exclude-tools-when-tool-choice-none`).
     pub exclude_tools_when_tool_choice_none: bool,
+    /// Whether answers show the experts that tokens went through (`--enable-return-routed-experts`).
+    pub return_routed_experts: bool,
     /// A request may have at most this many prompts (`--max-request-prompts`).
     pub max_prompts: usize,
     /// A request may have at most this many sequences, over all of its prompts (`--max-request-sequences`).
@@ -127,6 +130,7 @@ impl Default for RequestPolicy {
             stream_interval: 1,
             force_include_usage: false,
             exclude_tools_when_tool_choice_none: false,
+            return_routed_experts: false,
             max_prompts: 1024,
             max_sequences: 16_384,
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::SamplingPolicy;
+use super::{RouteWishes, SamplingPolicy};
 use crate::{
     TokenId,
     generation::TextOptions,
@@ -41,6 +41,8 @@ pub struct Sampling {
     pub thoughts: Option<ReasoningFormat>,
     /// Requests with the same salt share cached prefixes.
     pub cache_salt: Option<Arc<str>>,
+    /// What the request says about the experts that tokens go through.
+    pub routes: RouteWishes,
 }
 
 impl Sampling {
@@ -61,6 +63,7 @@ impl Sampling {
             thinking_budget: None,
             thoughts: None,
             cache_salt: None,
+            routes: RouteWishes::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     TokenId,
     continuity::Recorder,
-    engine::{EngineError, Routing, ValidSamplingParams},
+    engine::{EngineError, ValidSamplingParams},
     generation::{Event, GenerationRequest},
 };
 
@@ -134,7 +134,7 @@ impl Turns {
             prompt_logprobs: sampling.prompt_logprobs,
             candidates: sampling.candidates.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
-            routing: Routing::default(),
+            routing: self.routing(&sampling.routes, tokens)?,
             text: Arc::clone(&sampling.text),
             owner,
             request_ids: names.into(),

@@ -63,7 +63,6 @@ fn the_rules_of_a_chat_name_its_fields() {
             "priority",
             "return_mm_kwargs",
             "return_token_offsets",
-            "routed_experts_prompt_start",
             "user",
             "watermarking",
         ],
@@ -73,6 +72,7 @@ fn the_rules_of_a_chat_name_its_fields() {
             "prompt_token_ids",
             "required_prefix_token_ids",
             "return_token_continuity",
+            "routed_experts",
             "tokens",
         ],
     );
@@ -91,13 +91,12 @@ fn the_rules_of_a_text_completion_name_its_fields() {
             "priority",
             "return_mm_kwargs",
             "return_token_offsets",
-            "routed_experts_prompt_start",
             "session_id",
             "user",
             "vllm_xargs",
             "watermarking",
         ],
-        &["logits_processors"],
+        &["logits_processors", "routed_experts"],
     );
 }
 
@@ -121,6 +120,7 @@ fn the_rules_of_a_response_name_its_fields() {
             "response_format",
             "return_token_continuity",
             "return_weight_versions",
+            "routed_experts_prompt_start",
             "spaces_between_special_tokens",
             "thinking_token_budget",
             "tool_choice",
@@ -167,6 +167,7 @@ fn the_rules_of_a_message_name_its_fields() {
                 "return_token_ids",
                 "return_tokens_as_token_ids",
                 "return_weight_versions",
+                "routed_experts_prompt_start",
                 "seed",
                 "session_id",
                 "skip_special_tokens",

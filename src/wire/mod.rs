@@ -13,6 +13,8 @@ mod declared_fields;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod messages;
+pub(crate) mod npy;
 pub(crate) mod responses;
+pub(crate) mod routed_experts;
 pub(crate) mod token_io;
 pub(crate) mod tokenize;

@@ -14,7 +14,7 @@ use tito::{
     api::{Api, ServedModels, ServerLoad, TokenizerInfo},
     continuity::{Continuity, ContinuityPolicy, MemoryBounds},
     engine::{
-        Engine, EngineInfo, EngineLoad, WeightVersion, WeightsInUse,
+        Engine, EngineInfo, EngineLoad, RouteShape, WeightVersion, WeightsInUse,
         scripted::{Gate, ScriptedEngine},
     },
     generation::Generator,
@@ -53,6 +53,7 @@ struct Recipe {
     cached_tokens: Option<usize>,
     prompt_tokens_details: bool,
     weights: Vec<(usize, WeightsInUse)>,
+    mixtures: Option<RouteShape>,
     server: ServerConfig,
     requests: RequestPolicy,
     tracks_load: bool,
@@ -87,6 +88,7 @@ impl TestApp {
             cached_tokens: None,
             prompt_tokens_details: false,
             weights: Vec::new(),
+            mixtures: None,
             server: ServerConfig::default(),
             requests: RequestPolicy::default(),
             tracks_load: false,
@@ -117,6 +119,9 @@ impl TestApp {
             engine = engine.with_cached_tokens(tokens);
         }
         engine = engine.with_weights(recipe.weights.clone());
+        if let Some(shape) = &recipe.mixtures {
+            engine = engine.with_mixtures(shape.clone());
+        }
         if let Some(gate) = &recipe.gate {
             engine = engine.with_gate(gate.clone());
         }
@@ -195,6 +200,14 @@ impl TestApp {
             (from, WeightsInUse { version, reuse_older_keys })
         };
         self.with(|recipe| recipe.weights = (0..).zip(changes).map(in_use).collect())
+    }
+
+    /// A model with mixtures of experts, and `--enable-return-routed-experts` if `returns`.
+    pub(crate) fn mixtures(self, shape: RouteShape, returns: bool) -> Self {
+        self.with(|recipe| {
+            recipe.mixtures = Some(shape);
+            recipe.requests.return_routed_experts = returns;
+        })
     }
 
     /// `--enable-prompt-tokens-details`.

@@ -19,6 +19,7 @@ const PARTS: [(&str, Rooms); 2] = [("api", ROOMS_OF_API), ("wire", ROOMS_OF_WIRE
 
 const ROOMS_OF_API: Rooms = &[
     ("http", &[]),
+    ("routed_experts", &[]),
     ("about", &["http"]),
     ("fields", &["http"]),
     ("chat_completions", &["fields", "http"]),
@@ -32,6 +33,8 @@ const ROOMS_OF_API: Rooms = &[
 
 const ROOMS_OF_WIRE: Rooms = &[
     ("error", &[]),
+    ("npy", &[]),
+    ("routed_experts", &["error", "npy"]),
     ("answer", &["error"]),
     ("fields", &["error"]),
     ("body", &["error", "fields"]),

@@ -156,7 +156,15 @@ fn check(fields: &Object) -> Result<(), ApiError> {
         return Err(ApiError::invalid("n", message));
     }
     // These fields name one prompt, one conversation, or tools for all of them; vLLM ignores them.
-    let single = ["prompt_token_ids", "required_prefix_token_ids", "tokens", "session_id", "prompt_cache_key", "tools"];
+    let single = [
+        "prompt_token_ids",
+        "required_prefix_token_ids",
+        "routed_experts",
+        "tokens",
+        "session_id",
+        "prompt_cache_key",
+        "tools",
+    ];
     match single.into_iter().find(|name| field(name).is_some()) {
         Some(name) => Err(refuse(name, &format!("`{name}`"))),
         None => Ok(()),

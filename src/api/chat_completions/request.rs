@@ -1,5 +1,7 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
+use std::sync::Arc;
+
 use super::shown::ShownInChat;
 use crate::{
     api::{
@@ -19,6 +21,7 @@ use crate::{
         chat_completions::{rules::NO_TOP_LOGPROBS, types::ChatCompletionRequest},
         error::ApiError,
         fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+        routed_experts,
     },
 };
 
@@ -68,6 +71,7 @@ impl ChatTurn {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
             report_prompt(&mut sampling, Some(&like_answer), &api.turns.policies.sampling, tokenizer.vocab_size())?;
         }
+        sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let truncation = request.sampling.truncation(api.turns.max_model_len, max_tokens)?;
         let wants_text = request.return_prompt_text.unwrap_or(false);

@@ -10,7 +10,7 @@ use crate::{
         fields::tools::{ParserCounter, ToolChoice},
         http::sse,
     },
-    engine::{PromptOutput, SampledToken},
+    engine::{PromptOutput, Routes, SampledToken},
     generation::{Completion, Delta, Event, Finish, WeightSpans},
     turn::{Prompted, Sampling},
     wire::{
@@ -208,7 +208,7 @@ impl ChatEnvelope {
             finish_reason,
             stop_reason,
             token_ids: self.return_token_ids.then(|| completion.token_ids()),
-            routed_experts: None,
+            routed_experts: self.api.routed_experts(completion.routes.as_ref()),
             weight_versions: self.weight_versions(&completion.weights),
             message: AnswerMessage {
                 role: self.shown.role.clone(),
@@ -216,6 +216,7 @@ impl ChatEnvelope {
                     prompt_token_ids: self.prompt_token_ids.to_vec(),
                     generation_token_ids: completion.token_ids(),
                     generation_log_probs: completion.tokens.iter().map(|token| token.logprob).collect(),
+                    routed_experts: self.api.routed_experts_of_message(completion.routes.as_ref()),
                 }),
                 content: self.content(completion.text, called),
                 refusal: None,
@@ -300,6 +301,7 @@ pub(super) struct ChatChunks {
     /// The number of calls sent so far.
     called: Vec<usize>,
     weights: Vec<WeightSpans>,
+    routes: Vec<Option<Routes>>,
     details: Option<PromptTokensDetails>,
 }
 
@@ -319,6 +321,7 @@ impl ChatChunks {
             thought: vec![0; sampling.n],
             called: vec![0; sampling.n],
             weights: vec![WeightSpans::default(); sampling.n],
+            routes: vec![None; sampling.n],
             details: None,
         }
     }
@@ -336,11 +339,7 @@ impl ChatChunks {
                 content: Some(Some(String::new())),
                 ..ChunkDelta::default()
             },
-            logprobs: None,
-            finish_reason: None,
-            stop_reason: None,
-            token_ids: None,
-            weight_versions: None,
+            ..ChunkChoice::default()
         };
         let prompt = self.envelope.return_token_ids.then(|| self.envelope.prompt_token_ids.to_vec());
         ChatCompletionChunk {
@@ -358,11 +357,7 @@ impl ChatChunks {
         let choice = ChunkChoice {
             index,
             delta: ChunkDelta { content: Some(Some(echo)), ..ChunkDelta::default() },
-            logprobs: None,
-            finish_reason: None,
-            stop_reason: None,
-            token_ids: None,
-            weight_versions: None,
+            ..ChunkChoice::default()
         };
         Some(ChatCompletionChunk { usage: self.usage(index), ..self.envelope.chunk(vec![choice]) })
     }
@@ -412,6 +407,7 @@ impl ChatChunks {
             finish_reason,
             stop_reason,
             token_ids: Some(self.envelope.return_token_ids.then(token_ids)),
+            routed_experts: self.envelope.api.routed_experts(self.routes[index].as_ref().filter(|_| finished)),
             weight_versions: finished.then(|| self.envelope.weight_versions(&self.weights[index])),
             delta: message,
         };
@@ -428,7 +424,7 @@ impl sse::Chunks for ChatChunks {
     type Chunk = ChatCompletionChunk;
 
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<ChatCompletionChunk>, ApiError> {
-        let delta = match event {
+        let mut delta = match event {
             Event::Delta(delta) => delta,
             // A request for the prompt's log-probs in a stream has been refused before.
             Event::Prompt(prompt) => {
@@ -446,6 +442,7 @@ impl sse::Chunks for ChatChunks {
         self.thought[index] += delta.reasoning_tokens;
         self.sampled[index] += delta.tokens.len();
         self.weights[index].push(&delta);
+        Routes::join(&mut self.routes[index], delta.routes.take());
         chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }

@@ -23,6 +23,7 @@ use crate::{
         },
         error::ApiError,
         fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
+        routed_experts,
     },
 };
 
@@ -90,7 +91,12 @@ impl CompletionTurn {
             truncation: request.sampling.truncation(api.turns.max_model_len, Some(asked))?,
         };
         api.turns.policies.requests.check_sequences(count(request.prompt.as_ref()), sampling.n)?;
+        sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         let prompts = prompts(request.prompt, wanted, api).await?;
+        if sampling.routes.given.is_some() && prompts.len() > 1 {
+            let message = format!("`routed_experts` is for a single prompt, got {}", prompts.len());
+            return Err(ApiError::refused(routed_experts::FIELD, message, None));
+        }
         Ok(Self { id, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
     }
 }

@@ -8,7 +8,7 @@ use super::request::{CompletionTurn, Prompt};
 use crate::{
     TokenId,
     api::{Api, http::sse},
-    engine::{PromptOutput, SampledToken},
+    engine::{PromptOutput, Routes, SampledToken},
     generation::{Completion, Delta, Event, WeightSpans},
     wire::{
         answer::{
@@ -99,7 +99,7 @@ impl CompletionEnvelope {
             token_ids: ids.then(|| completion.token_ids()),
             prompt_logprobs: scored.map(|tokens| prompt_logprobs(tokens, tokenizer)).transpose()?,
             prompt_token_ids: ids.then(|| self.prompt(index).token_ids.to_vec()),
-            routed_experts: None,
+            routed_experts: self.api.routed_experts(completion.routes.as_ref()),
             weight_versions: self.weight_versions(&completion.weights),
             text: self.echo_text(index) + self.text(&completion.text),
         })
@@ -201,6 +201,7 @@ struct Progress {
     started: bool,
     sampled: usize,
     weights: WeightSpans,
+    routes: Option<Routes>,
     prompt: Option<PromptOutput>,
     offset: usize,
 }
@@ -226,6 +227,7 @@ impl CompletionChunks {
         let first = !std::mem::replace(&mut progress.started, true);
         progress.sampled += delta.tokens.len();
         progress.weights.push(delta);
+        Routes::join(&mut progress.routes, delta.routes.clone());
         let mut logprobs = Logprobs { lists: None, offset: progress.offset };
         if first {
             let scores = progress.prompt.as_mut().map(|prompt| std::mem::take(&mut prompt.logprobs));
@@ -247,6 +249,7 @@ impl CompletionChunks {
             // vLLM reports the ids of a repeated prompt even if they are not asked for.
             prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
             token_ids: ids.then(sampled),
+            routed_experts: envelope.api.routed_experts(progress.routes.as_ref().filter(|_| finished)),
             weight_versions: if finished { envelope.weight_versions(&progress.weights) } else { None },
             text: if first { envelope.echo_text(index) } else { String::new() } + envelope.text(&delta.text),
         };

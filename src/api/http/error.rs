@@ -16,7 +16,10 @@ use crate::{
     prompt::PromptError,
     store::StoreError,
     turn::TurnError,
-    wire::error::{ApiError, ErrorBody, ErrorDetail, Kind, wording::Sentence},
+    wire::{
+        error::{ApiError, ErrorBody, ErrorDetail, Kind, wording::Sentence},
+        routed_experts::FIELD,
+    },
 };
 
 impl Kind {
@@ -176,6 +179,10 @@ impl From<TurnError> for ApiError {
             ),
             TurnError::NoEnd | TurnError::NoEndOfReasoning => Self::invalid_request(error.to_string()),
             TurnError::ThinkingBudget { .. } => Self::invalid("thinking_token_budget", error.to_string()),
+            TurnError::RoutesStart { start, .. } => {
+                Self::refused("routed_experts_prompt_start", error.to_string(), Some(start.to_string()))
+            }
+            TurnError::NoExperts { .. } | TurnError::Routes(_) => Self::refused(FIELD, error.to_string(), None),
             TurnError::BytesInFlight { .. } => Self::new(Kind::Overloaded, None, error.to_string()),
             TurnError::Internal(cause) => Self::internal(cause),
         }

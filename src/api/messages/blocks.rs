@@ -12,6 +12,7 @@ use crate::{
         Api,
         fields::tools::{ParserCounter, ToolChoice},
     },
+    engine::{RouteShape, Routes},
     generation::{Delta, Event, Finish, WeightSpans},
     json::{Object, Value},
     parser::ToolCall,
@@ -25,6 +26,7 @@ use crate::{
         messages::answer::{
             AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage,
         },
+        routed_experts::of_nemo_rl,
     },
 };
 
@@ -62,6 +64,9 @@ pub(super) struct Blocks {
     tool_choice: ToolChoice,
     /// The sampled ids, if the client wants to see them.
     sampled: Option<SampledIds>,
+    /// The experts that the tokens went through, if there are any to see.
+    routes: Option<Routes>,
+    route_shape: Option<RouteShape>,
     /// The weights that sampled the tokens, if the client wants to see them.
     weights: Option<WeightSpans>,
     calls_read: Option<ParserCounter>,
@@ -88,6 +93,8 @@ impl Blocks {
             token_continuity,
             tool_choice,
             sampled: shows_ids.then(SampledIds::default),
+            routes: None,
+            route_shape: api.turns.generator.engine().route_shape().cloned(),
             weights: sampling.return_weight_versions.then(WeightSpans::default),
             calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
             started: false,
@@ -156,6 +163,7 @@ impl Blocks {
         if let Some(sampled) = &mut self.sampled {
             sampled.generation_token_ids.extend(delta.tokens.iter().map(|token| token.id));
             sampled.generation_log_probs.extend(delta.tokens.iter().map(|token| token.logprob));
+            Routes::join(&mut self.routes, delta.routes);
         }
         if let Some(thinking) = delta.reasoning.filter(|thinking| !thinking.is_empty()) {
             self.write(OpenBlock::Thinking, BlockDelta::ThinkingDelta { thinking }, events);
@@ -224,7 +232,11 @@ impl Blocks {
             _ => None,
         };
         let weight_versions = self.weights.take().as_ref().map(weight_versions);
-        let delta = MessageDelta { stop_reason, stop_sequence, sampled: self.sampled.take(), weight_versions };
+        let mut sampled = self.sampled.take();
+        if let (Some(sampled), Some(shape), Some(routes)) = (&mut sampled, &self.route_shape, &self.routes) {
+            sampled.routed_experts = Some(of_nemo_rl(shape, routes));
+        }
+        let delta = MessageDelta { stop_reason, stop_sequence, sampled, weight_versions };
         events.push(MessageEvent::MessageDelta { delta, usage: self.usage() });
         events.push(MessageEvent::MessageStop);
     }

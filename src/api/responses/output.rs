@@ -214,6 +214,7 @@ impl Writer {
             prompt_token_ids: self.prompt_token_ids.to_vec(),
             generation_token_ids: self.completion.token_ids(),
             generation_log_probs: self.completion.tokens.iter().map(|token| token.logprob).collect(),
+            routed_experts: self.api.routed_experts_of_message(self.completion.routes.as_ref()),
         }
     }
 

@@ -6,8 +6,8 @@ use super::{Gate, logits::SequenceLogits};
 use crate::{
     TokenId,
     engine::{
-        Candidates, EngineError, EngineOutput, FinishReason, PromptOutput, SequenceRequest, WeightsInUse,
-        admission::Place, meters::SamplingMeter,
+        Candidates, EngineError, EngineOutput, FinishReason, GivenRoutes, PromptOutput, RouteShape, Routes,
+        SequenceRequest, WeightsInUse, admission::Place, meters::SamplingMeter,
     },
     sampling::{SampleError, SequenceSampler, score},
 };
@@ -22,6 +22,7 @@ pub(super) struct Generation {
     cached_tokens: Option<usize>,
     /// Which weights are said to compute the tokens, each from a token on.
     weights: VecDeque<(usize, WeightsInUse)>,
+    routes: Option<Routed>,
     sampled: usize,
     sampler: SequenceSampler,
     source: SequenceLogits,
@@ -29,6 +30,48 @@ pub(super) struct Generation {
     gate: Gate,
     meter: SamplingMeter,
     phase: Phase,
+}
+
+/// The routes that are said to be taken.
+#[derive(Debug)]
+pub(super) struct Routed {
+    shape: RouteShape,
+    given: Option<Arc<GivenRoutes>>,
+    /// The position of the first token whose routes were not reported.
+    next: usize,
+    /// The tokens before which routes were reported.
+    reports: usize,
+}
+
+impl Routed {
+    pub(super) fn new(shape: RouteShape, given: Option<Arc<GivenRoutes>>, next: usize) -> Self {
+        Self { shape, given, next, reports: 0 }
+    }
+
+    /// The routes of the tokens before the next one, which is sampled after so many others; `None` where they were
+    /// reported.
+    fn before(&mut self, sampled: usize, prompt: usize) -> Option<Routes> {
+        if self.reports > sampled {
+            return None;
+        }
+        self.reports = sampled + 1;
+        let computed = prompt + sampled;
+        let mut routes = Vec::new();
+        for position in std::mem::replace(&mut self.next, computed)..computed {
+            for mixture in 0..self.shape.mixtures.len() {
+                match self.given.as_ref().and_then(|given| given.of(position, mixture)) {
+                    Some(given) => routes.extend(given),
+                    None => routes.extend(self.own(position + mixture)),
+                }
+            }
+        }
+        Some(Routes(routes))
+    }
+
+    fn own(&self, first: usize) -> impl Iterator<Item = u16> {
+        let experts = self.shape.experts;
+        (first..first + self.shape.per_token).map(move |expert| u16::try_from(expert % experts).unwrap_or(0))
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +99,7 @@ impl Generation {
             candidates: request.candidates,
             cached_tokens: None,
             weights: VecDeque::new(),
+            routes: None,
             sampled: 0,
             source,
             logits: vec![0.0; vocab_size],
@@ -80,6 +124,12 @@ impl Generation {
     /// Says that these weights compute the tokens, each from a token on.
     pub(super) fn computed_by(mut self, weights: Vec<(usize, WeightsInUse)>) -> Self {
         self.weights = weights.into();
+        self
+    }
+
+    /// Reports routes.
+    pub(super) fn routed(mut self, routes: Option<Routed>) -> Self {
+        self.routes = routes;
         self
     }
 
@@ -125,6 +175,11 @@ impl Generation {
                     if let Some((_, weights)) = self.weights.pop_front_if(|(from, _)| *from <= sampled) {
                         self.phase = Phase::Sampling(place);
                         return Some(Ok(EngineOutput::Weights(weights)));
+                    }
+                    let prompt = self.prompt.len();
+                    if let Some(routes) = self.routes.as_mut().and_then(|routes| routes.before(sampled, prompt)) {
+                        self.phase = Phase::Sampling(place);
+                        return Some(Ok(EngineOutput::Routes(routes)));
                     }
                     let passed = tokio::select! {
                         passed = self.gate.passed() => passed,

@@ -14,9 +14,12 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 pub use self::gate::Gate;
-use self::{generation::Generation, logits::LogitSource};
+use self::{
+    generation::{Generation, Routed},
+    logits::LogitSource,
+};
 use super::{
-    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, SequenceRequest, Ticket, TokenStream,
+    Engine, EngineError, EngineInfo, EngineLoad, Party, Reservation, RouteShape, SequenceRequest, Ticket, TokenStream,
     WeightsInUse, admission::Admission, meters::SamplingMeters,
 };
 use crate::TokenId;
@@ -50,6 +53,7 @@ pub struct ScriptedEngine {
     gate: Gate,
     cached_tokens: Option<usize>,
     weights: Vec<(usize, WeightsInUse)>,
+    mixtures: Option<RouteShape>,
     cache_salt: Mutex<Option<Arc<str>>>,
     meters: SamplingMeters,
 }
@@ -79,6 +83,7 @@ impl ScriptedEngine {
             gate: Gate::opened(),
             cached_tokens: None,
             weights: Vec::new(),
+            mixtures: None,
             cache_salt: Mutex::default(),
             meters: SamplingMeters::new(),
         }
@@ -132,6 +137,15 @@ impl ScriptedEngine {
         self
     }
 
+    /// Has every token go through experts of these mixtures: those that are given, or as many from the one on whose
+    /// number follows from the places of the token and the mixture.
+    #[cfg(test)]
+    #[must_use]
+    pub fn with_mixtures(mut self, mixtures: RouteShape) -> Self {
+        self.mixtures = Some(mixtures);
+        self
+    }
+
     /// Reports for every sequence that these weights compute its tokens, each from a token on.
     #[cfg(test)]
     #[must_use]
@@ -147,14 +161,16 @@ impl ScriptedEngine {
     }
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
-        self.info.check(&request, None)?;
+        self.info.check(&request, self.mixtures.as_ref())?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
         // The number picks the script, and the seed where a request brings none.
         let (number, arrived) = (ticket.number, ticket.arrived);
         let place = self.admission.enter(ticket)?;
         let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
         let meter = self.meters.start(request.prompt_token_ids.len(), arrived);
-        let generation = Generation::new(request, seed, source, self.info.vocab_size, meter);
+        let routes = self.mixtures.clone().zip(request.routing.shown_from);
+        let routes = routes.map(|(shape, next)| Routed::new(shape, request.routing.given.clone(), next));
+        let generation = Generation::new(request, seed, source, self.info.vocab_size, meter).routed(routes);
         let generation = generation.cached(self.cached_tokens).computed_by(self.weights.clone());
         Ok(generation.queued(place, self.gate.clone()))
     }
@@ -186,6 +202,10 @@ impl Engine for ScriptedEngine {
 
     fn load(&self) -> EngineLoad {
         self.admission.load()
+    }
+
+    fn route_shape(&self) -> Option<&RouteShape> {
+        self.mixtures.as_ref()
     }
 
     fn health(&self) -> Result<(), EngineError> {

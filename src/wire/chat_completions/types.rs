@@ -99,6 +99,11 @@ pub(crate) struct ChatCompletionRequest {
     /// Refused unless empty: there are no media to load.
     #[schema(value_type = Option<Object>)]
     pub media_io_kwargs: Option<Value>,
+    /// The experts that the first tokens of the prompt go through, in each layer: what `routed_experts` of an answer is,
+    /// NeMo-RL's `nrlre1:` form of it, or lists of lists of lists. Where all experts of a token in a layer are -1, and
+    /// after the last token that is given any, the model chooses as ever.
+    #[schema(value_type = Option<Object>)]
+    pub routed_experts: Option<serde_json::Value>,
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -143,7 +148,9 @@ pub(crate) struct Choice {
     pub stop_reason: Option<StopReason>,
     /// Every sampled token, the stop token included, with `return_token_ids`.
     pub token_ids: Option<Vec<TokenId>>,
-    pub routed_experts: Option<u8>,
+    /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the
+    /// shape (tokens, layers, experts of a token).
+    pub routed_experts: Option<String>,
     /// Which weights sampled which tokens, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
@@ -217,6 +224,10 @@ pub(crate) struct AnswerTokens {
     pub generation_token_ids: Vec<TokenId>,
     /// One log-prob for each sampled token.
     pub generation_log_probs: Vec<f32>,
+    /// The experts of all tokens, with `--enable-return-routed-experts`, as NeMo-RL has them on messages:
+    /// `nrlre1:<dtype>:<SxLxK>:<base64>`; those of the last token, which was not computed, are 0, 1 and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routed_experts: Option<String>,
 }
 
 /// The log-probs of a choice or of a piece of it.
@@ -271,7 +282,7 @@ pub(crate) struct ChatCompletionChunk {
 }
 
 /// What one event adds to a choice.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ChunkChoice {
     pub index: usize,
     pub delta: ChunkDelta,
@@ -282,6 +293,9 @@ pub(crate) struct ChunkChoice {
     /// The tokens of this event; null unless asked for. Absent in the first chunk of a choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Nullable<Vec<TokenId>>,
+    /// As in a whole answer, in the last chunk of a choice; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routed_experts: Option<String>,
     /// Which weights sampled which tokens, in the last chunk of a choice only; null unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_versions: Nullable<Vec<WeightVersionSpan>>,

@@ -60,6 +60,11 @@ pub(crate) struct CompletionRequest {
     pub stream_options: Option<StreamOptions>,
     /// Becomes part of the answer's id; the header `X-Request-Id` wins.
     pub request_id: Option<String>,
+    /// The experts that the first tokens of the prompt go through, in each layer: what `routed_experts` of an answer is,
+    /// NeMo-RL's `nrlre1:` form of it, or lists of lists of lists. Where all experts of a token in a layer are -1, and
+    /// after the last token that is given any, the model chooses as ever.
+    #[schema(value_type = Option<Object>)]
+    pub routed_experts: Option<serde_json::Value>,
     /// How to sample.
     #[serde(flatten)]
     pub sampling: SamplingFields,
@@ -99,7 +104,9 @@ pub(crate) struct CompletionChoice {
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// The prompt, with `return_token_ids`.
     pub prompt_token_ids: Option<Vec<TokenId>>,
-    pub routed_experts: Option<u8>,
+    /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the
+    /// shape (tokens, layers, experts of a token).
+    pub routed_experts: Option<String>,
     /// Which weights sampled which tokens, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }
@@ -145,6 +152,9 @@ pub(crate) struct CompletionChunkChoice {
     /// The prompt, in the first event of a choice.
     pub prompt_token_ids: Option<Vec<TokenId>>,
     pub token_ids: Option<Vec<TokenId>>,
+    /// As in a whole answer, in the last event of a choice; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routed_experts: Option<String>,
     /// Which weights sampled which tokens, in the last event of a choice, with `return_weight_versions`.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,
 }

@@ -48,6 +48,11 @@ pub(crate) struct GenerateRequest {
     /// Share cached prefixes only with requests of the same salt.
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<serde_json::Value>,
+    /// The experts that the first tokens of the prompt go through, in each layer: what `routed_experts` of an answer is,
+    /// NeMo-RL's `nrlre1:` form of it, or lists of lists of lists. Where all experts of a token in a layer are -1, and
+    /// after the last token that is given any, the model chooses as ever.
+    #[schema(value_type = Option<Object>)]
+    pub routed_experts: Option<serde_json::Value>,
     /// Refused unless null: images, audio and video.
     #[schema(value_type = Option<Object>)]
     pub features: Option<serde_json::Value>,
@@ -164,7 +169,9 @@ pub(crate) struct GenerateChoice {
     pub stop_reason: Option<StopReason>,
     /// Every sampled token, the stop token included.
     pub token_ids: Vec<TokenId>,
-    pub routed_experts: Option<u8>,
+    /// The experts of all tokens but the last one, with `--enable-return-routed-experts`: an `.npy` file in base64 of the
+    /// shape (tokens, layers, experts of a token).
+    pub routed_experts: Option<String>,
     pub sampling_mask: Option<u8>,
     /// Which weights sampled which tokens, once the choice has ended; null before.
     pub weight_versions: Option<Vec<WeightVersionSpan>>,

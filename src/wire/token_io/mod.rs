@@ -4,5 +4,4 @@ pub(crate) mod abort;
 pub(crate) mod derender;
 pub(crate) mod generate;
 pub(crate) mod given;
-pub(crate) mod npy;
 pub(crate) mod render;

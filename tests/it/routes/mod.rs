@@ -25,6 +25,7 @@ mod render;
 mod render_dialects;
 mod response_chains;
 mod responses;
+mod routed_experts;
 mod server_load;
 mod structured;
 mod thinking_budget;

@@ -72,6 +72,7 @@ impl SamplingFields {
         sampling.return_weight_versions = self.return_weight_versions.unwrap_or(false);
         sampling.thinking_budget = thinking_budget(self.thinking_token_budget.as_ref())?;
         sampling.cache_salt = cache_salt(self.cache_salt.as_ref())?;
+        sampling.routes.start = self.routed_experts_prompt_start.unwrap_or(0);
         Ok(sampling)
     }
 

@@ -227,6 +227,7 @@ fn piece(
             stop_reason,
             prompt_token_ids: None,
             token_ids: return_token_ids.then(|| completion.token_ids()),
+            routed_experts: None,
             weight_versions: given.weight_versions.clone().filter(|_| tells_weights),
             text: completion.text,
         });

@@ -22,6 +22,7 @@ use crate::{
             validation::{broken_rule, empty_list},
         },
         fields::{cache_salt::cache_salt, sampling::rules::NO_PROMPT_LOGPROBS},
+        routed_experts,
         token_io::generate::{GenerateRequest, OutputMode, ReasoningParserKwargs},
     },
 };
@@ -70,6 +71,7 @@ impl GenerateTurn {
             let message = "`prompt_logprob_token_ids` are not available when `stream=True`.";
             return Err(ApiError::invalid("prompt_logprob_token_ids", message));
         }
+        resolved.sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
         Ok(Self {
             id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref()),

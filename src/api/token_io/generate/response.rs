@@ -6,7 +6,7 @@ use super::request::GenerateTurn;
 use crate::{
     TokenId,
     api::{Api, chat_completions::response::ChatEnvelope, http::sse},
-    engine::{PromptOutput, SampledToken},
+    engine::{PromptOutput, Routes, SampledToken},
     generation::{Completion, Delta, Event, WeightSpans},
     sampling::TopLogprob,
     wire::{
@@ -18,12 +18,10 @@ use crate::{
             weight_versions::weight_versions,
         },
         error::ApiError,
-        token_io::{
-            generate::{
-                ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
-                OutputMode, TextLogprob, TextLogprobs,
-            },
-            npy,
+        npy,
+        token_io::generate::{
+            ChunkUsage, GenerateAnswer, GenerateChoice, GenerateChunk, GenerateLogprobs, IdLogprob, IdLogprobs,
+            OutputMode, TextLogprob, TextLogprobs,
         },
     },
 };
@@ -114,7 +112,7 @@ impl GenerateEnvelope {
             finish_reason: Some(finish_reason),
             stop_reason,
             token_ids: completion.token_ids(),
-            routed_experts: None,
+            routed_experts: self.api.routed_experts(completion.routes.as_ref()),
             sampling_mask: None,
             weight_versions: Some(weight_versions(&completion.weights)),
             text: self.text(completion.text.clone()),
@@ -183,18 +181,20 @@ pub(super) struct GenerateChunks {
     prompt_is_due: bool,
     sampled: Vec<usize>,
     weights: Vec<WeightSpans>,
+    routes: Vec<Option<Routes>>,
     details: Option<PromptTokensDetails>,
 }
 
 impl GenerateChunks {
     pub(super) fn new(envelope: GenerateEnvelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
-        let (sampled, weights) = (vec![0; n], vec![WeightSpans::default(); n]);
-        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled, weights, details: None }
+        let (sampled, weights, routes) = (vec![0; n], vec![WeightSpans::default(); n], vec![None; n]);
+        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled, weights, routes, details: None }
     }
 
-    fn delta(&mut self, index: usize, delta: Delta) -> Result<Vec<GenerateChunk>, ApiError> {
+    fn delta(&mut self, index: usize, mut delta: Delta) -> Result<Vec<GenerateChunk>, ApiError> {
         self.sampled[index] += delta.tokens.len();
         self.weights[index].push(&delta);
+        Routes::join(&mut self.routes[index], delta.routes.take());
         let ended = delta.finish.is_some();
         let speaks = self.envelope.turn.output_mode == OutputMode::Text && !delta.text.is_empty();
         if delta.tokens.is_empty() && !ended && !speaks {
@@ -208,7 +208,7 @@ impl GenerateChunks {
             finish_reason,
             stop_reason,
             token_ids: delta.tokens.iter().map(|token| token.id).collect(),
-            routed_experts: None,
+            routed_experts: self.envelope.api.routed_experts(self.routes[index].as_ref().filter(|_| ended)),
             sampling_mask: None,
             weight_versions: ended.then(|| weight_versions(&self.weights[index])),
             text: self.envelope.text(delta.text),

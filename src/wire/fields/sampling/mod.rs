@@ -78,6 +78,8 @@ pub struct SamplingFields {
     pub return_token_ids: Option<bool>,
     /// Report which weights sampled which tokens, at the end of each answer. `/inference/v1/generate` always does.
     pub return_weight_versions: Option<bool>,
+    /// Leave the experts of so many tokens of the prompt out of `routed_experts` (`--enable-return-routed-experts`).
+    pub routed_experts_prompt_start: Option<i64>,
     /// Share cached prefixes only with requests of the same salt: 1 to 128 characters without `@`, `/`, `\` and NUL.
     #[schema(value_type = Option<String>)]
     pub cache_salt: Option<Value>,

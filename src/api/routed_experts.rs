@@ -1,0 +1,23 @@
+//! The experts that tokens went through, as answers show them.
+
+use super::Api;
+use crate::{
+    engine::{RouteShape, Routes},
+    wire::routed_experts::{of_nemo_rl, of_vllm},
+};
+
+impl Api {
+    /// The `routed_experts` of a choice; `None` where they are not shown.
+    pub(super) fn routed_experts(&self, routes: Option<&Routes>) -> Option<String> {
+        self.written(routes, of_vllm)
+    }
+
+    /// The `routed_experts` of a message that shows its ids.
+    pub(super) fn routed_experts_of_message(&self, routes: Option<&Routes>) -> Option<String> {
+        self.written(routes, of_nemo_rl)
+    }
+
+    fn written(&self, routes: Option<&Routes>, write: fn(&RouteShape, &Routes) -> String) -> Option<String> {
+        Some(write(self.turns.generator.engine().route_shape()?, routes?))
+    }
+}
