@@ -35,6 +35,10 @@ pub(super) enum InLayer {
     Expert(usize, InDense),
     Shared(InDense),
     SharedGate,
+    LatentDown,
+    LatentDownBias,
+    LatentUp,
+    LatentUpBias,
 }
 
 /// Where a tensor of compressed attention goes; the number is that of the head.
@@ -113,7 +117,13 @@ impl InLayer {
 
     fn is_vector(self) -> bool {
         match self {
-            Self::Qkv(_) | Self::Gate(_) | Self::Output | Self::Router | Self::SharedGate => false,
+            Self::Qkv(_)
+            | Self::Gate(_)
+            | Self::Output
+            | Self::Router
+            | Self::SharedGate
+            | Self::LatentDown
+            | Self::LatentUp => false,
             Self::Recurrent(place) => place.is_vector(),
             Self::Dense(place) | Self::Expert(_, place) | Self::Shared(place) => place.is_vector(),
             Self::Latent(place) => {
@@ -130,7 +140,9 @@ impl InLayer {
             | Self::MlpNorm
             | Self::AfterMlpNorm
             | Self::RouterBias
-            | Self::ChoiceBias => true,
+            | Self::ChoiceBias
+            | Self::LatentDownBias
+            | Self::LatentUpBias => true,
         }
     }
 }

@@ -3,10 +3,13 @@
 use super::{
     dense::Dense,
     routes::StepRoutes,
-    shape::{Groups, RouterShape, Scores, SparseShape},
+    shape::{Groups, LatentExperts, RouterShape, Scores, SparseShape},
     workspace::Workspace,
 };
 use crate::engine::native::backend::{Backend, NoRoom};
+
+/// The rows that go through an expert, with its weights.
+type Picks = Vec<(usize, f32)>;
 
 /// What a mixture has learnt.
 pub(super) struct Sparse<B: Backend> {
@@ -17,11 +20,35 @@ pub(super) struct Sparse<B: Backend> {
     pub(super) experts: Vec<Dense<B>>,
     pub(super) shared: Option<Dense<B>>,
     pub(super) shared_gate: Option<B::Matrix>,
+    pub(super) latent: Option<Compression<B>>,
+}
+
+/// What compresses states for experts, and what brings their sum back.
+pub(super) struct Compression<B: Backend> {
+    width: usize,
+    pub(super) down: B::Matrix,
+    pub(super) down_bias: Option<B::Vector>,
+    pub(super) up: B::Matrix,
+    pub(super) up_bias: Option<B::Vector>,
+}
+
+impl<B: Backend> Compression<B> {
+    fn zeros(backend: &B, hidden: usize, LatentExperts { width, bias }: LatentExperts) -> Result<Self, NoRoom> {
+        let vector = |len| bias.then(|| backend.vector(len)).transpose();
+        Ok(Self {
+            width,
+            down: backend.matrix(width, hidden)?,
+            down_bias: vector(width)?,
+            up: backend.matrix(hidden, width)?,
+            up_bias: vector(hidden)?,
+        })
+    }
 }
 
 impl<B: Backend> Sparse<B> {
     pub(super) fn zeros(backend: &B, hidden: usize, shape: &SparseShape) -> Result<Self, NoRoom> {
-        let SparseShape { experts, expert, router, shared, .. } = shape;
+        let SparseShape { experts, expert, router, shared, latent, .. } = shape;
+        let width = latent.map_or(hidden, |latent| latent.width);
         let vector = |given: bool| given.then(|| backend.vector(*experts)).transpose();
         let is_gated = shared.is_some_and(|shared| shared.gated);
         Ok(Self {
@@ -29,9 +56,10 @@ impl<B: Backend> Sparse<B> {
             router: backend.matrix(*experts, hidden)?,
             router_bias: vector(router.bias)?,
             choice_bias: vector(router.choice_bias)?,
-            experts: (0..*experts).map(|_| Dense::zeros(backend, hidden, *expert)).collect::<Result<_, _>>()?,
+            experts: (0..*experts).map(|_| Dense::zeros(backend, width, *expert)).collect::<Result<_, _>>()?,
             shared: shared.map(|shared| Dense::zeros(backend, hidden, shared.dense)).transpose()?,
             shared_gate: is_gated.then(|| backend.matrix(1, hidden)).transpose()?,
+            latent: latent.map(|latent| Compression::zeros(backend, hidden, latent)).transpose()?,
         })
     }
 
@@ -39,11 +67,54 @@ impl<B: Backend> Sparse<B> {
     ///
     /// The experts are added in their order, so that the sum of a token's experts does not depend on other tokens.
     pub(super) fn add(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
-        let Workspace { wide, out, input, picked, gated, routes, .. } = workspace;
+        let Workspace { wide, input, routes, .. } = workspace;
         backend.linear(input, &self.router, self.router_bias.as_ref(), wide);
         let scores = backend.read(wide, self.experts.len());
         let bias = self.choice_bias.as_ref().map(|bias| backend.read_vector(bias));
         let picks = route(&scores, bias.as_deref(), &self.shape, routes);
+        match &self.latent {
+            None => self.add_chosen(backend, factor, picks, workspace, sum),
+            Some(latent) => self.add_compressed(backend, factor, (picks, latent), workspace, sum),
+        }
+        self.add_shared(backend, factor, workspace, sum);
+    }
+
+    /// Adds what the experts that were chosen make of compressed states.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn add_compressed(
+        &self,
+        backend: &mut B,
+        factor: f32,
+        (picks, latent): (Vec<Picks>, &Compression<B>),
+        workspace: &mut Workspace<B>,
+        sum: &mut B::States,
+    ) {
+        let Workspace { out, input, attended, .. } = workspace;
+        backend.linear(input, &latent.down, latent.down_bias.as_ref(), out);
+        backend.round(out, 0..latent.width, attended);
+        let mut compressed = std::mem::take(&mut workspace.head);
+        backend.zeros(out, latent.width, &mut compressed);
+        std::mem::swap(&mut workspace.input, &mut workspace.attended);
+        self.add_chosen(backend, 1.0, picks, workspace, &mut compressed);
+        std::mem::swap(&mut workspace.input, &mut workspace.attended);
+        let Workspace { out, attended, .. } = workspace;
+        backend.round(&compressed, 0..latent.width, attended);
+        backend.linear(attended, &latent.up, latent.up_bias.as_ref(), out);
+        backend.add(out, factor, sum);
+        workspace.head = compressed;
+    }
+
+    /// Adds what the experts that were chosen make of the input.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
+    fn add_chosen(
+        &self,
+        backend: &mut B,
+        factor: f32,
+        picks: Vec<Picks>,
+        workspace: &mut Workspace<B>,
+        sum: &mut B::States,
+    ) {
+        let Workspace { wide, out, input, picked, gated, .. } = workspace;
         for (expert, mut picks) in self.experts.iter().zip(picks) {
             if picks.is_empty() {
                 continue;
@@ -57,6 +128,11 @@ impl<B: Backend> Sparse<B> {
             backend.linear(gated, &expert.down, expert.down_bias.as_ref(), out);
             backend.add_scaled(out, &picks, sum);
         }
+    }
+
+    /// Adds what every token goes through.
+    fn add_shared(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
+        let Workspace { wide, out, input, gated, .. } = workspace;
         let Some(shared) = &self.shared else { return };
         let gates = self.shared_gate.as_ref().map(|gate| {
             backend.linear(input, gate, None, wide);
@@ -79,7 +155,7 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 /// Lists for each expert the rows that go through it, with the expert's weight.
-fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, routes: &mut StepRoutes) -> Vec<Vec<(usize, f32)>> {
+fn route(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, routes: &mut StepRoutes) -> Vec<Picks> {
     let mut picks = vec![Vec::new(); shape.experts];
     for (row, scores) in scores.chunks_exact(shape.experts).enumerate() {
         let chosen = choose(scores, bias, shape, routes.given(row));
@@ -159,7 +235,7 @@ mod tests {
 
     fn sparse(experts: usize, per_token: usize, router: RouterShape) -> SparseShape {
         let expert = DenseShape { intermediate: 1, bias: false, gate: Gate::Silu };
-        SparseShape { experts, per_token, expert, router, shared: None }
+        SparseShape { experts, per_token, expert, router, shared: None, latent: None }
     }
 
     fn chosen(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape) -> Vec<usize> {

@@ -37,6 +37,8 @@ pub(crate) struct Names {
     pub(crate) choice_bias: ChoiceBias,
     /// The experts.
     pub(crate) experts: ExpertNames,
+    /// What compresses states for experts, and what brings their sum back, without `.weight`.
+    pub(crate) latent_experts: [&'static str; 2],
     /// What every token goes through besides.
     pub(crate) shared: DenseNames,
     /// What checkpoints hold besides and no answer depends on: layers after the last one, which predict several tokens
@@ -155,6 +157,7 @@ impl Default for Names {
             router: "mlp.gate",
             choice_bias: ChoiceBias { name: "mlp.gate.e_score_correction_bias", is_table: false },
             experts: ExpertNames::Each(dense("mlp.experts")),
+            latent_experts: ["mlp.fc1_latent_proj", "mlp.fc2_latent_proj"],
             shared: dense("mlp.shared_experts"),
             unused: &[],
         }

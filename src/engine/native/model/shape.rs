@@ -285,6 +285,17 @@ pub(crate) struct SparseShape {
     pub(crate) router: RouterShape,
     /// What every token goes through besides.
     pub(crate) shared: Option<SharedShape>,
+    /// How states are compressed for the experts that are chosen; `None` if they are not.
+    pub(crate) latent: Option<LatentExperts>,
+}
+
+/// Experts that read compressed states, and whose sum is brought back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LatentExperts {
+    /// Numbers of a compressed state.
+    pub(crate) width: usize,
+    /// Whether both ways have biases.
+    pub(crate) bias: bool,
 }
 
 /// How experts are chosen, and what weight each of the chosen has.

@@ -216,7 +216,11 @@ impl<B: Backend> Layer<B> {
             | InLayer::Dense(_)
             | InLayer::Expert(..)
             | InLayer::Shared(_)
-            | InLayer::SharedGate => self.mlp.as_mut()?.target(place),
+            | InLayer::SharedGate
+            | InLayer::LatentDown
+            | InLayer::LatentDownBias
+            | InLayer::LatentUp
+            | InLayer::LatentUpBias => self.mlp.as_mut()?.target(place),
             place => self.attention.as_mut()?.target(place),
         }
     }
@@ -294,6 +298,10 @@ impl<B: Backend> Mlp<B> {
                 InLayer::Expert(expert, place) => sparse.experts.get_mut(expert)?.target(place),
                 InLayer::Shared(place) => sparse.shared.as_mut()?.target(place),
                 InLayer::SharedGate => sparse.shared_gate.as_mut().map(|gate| Target::Rows(gate, 0)),
+                InLayer::LatentDown => Some(Target::Rows(&mut sparse.latent.as_mut()?.down, 0)),
+                InLayer::LatentDownBias => numbers(&mut sparse.latent.as_mut()?.down_bias, 0),
+                InLayer::LatentUp => Some(Target::Rows(&mut sparse.latent.as_mut()?.up, 0)),
+                InLayer::LatentUpBias => numbers(&mut sparse.latent.as_mut()?.up_bias, 0),
                 _ => None,
             },
             _ => None,

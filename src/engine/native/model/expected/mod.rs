@@ -5,7 +5,7 @@ mod recurrent;
 use super::{
     destinations::{Destination, InDense, InLatent, InLayer},
     names::{DenseNames, ExpertNames, GateUpNames, StackedNames},
-    shape::{AttentionLayer, DenseShape, LatentShape, LayerShape, MlpShape, ModelShape, SparseShape},
+    shape::{AttentionLayer, DenseShape, LatentExperts, LatentShape, LayerShape, MlpShape, ModelShape, SparseShape},
     tensor::{Part, Tensor},
 };
 
@@ -101,7 +101,7 @@ impl Expected<'_> {
             self.recurrent(recurrent);
         }
         match &layer.mlp {
-            Some(MlpShape::Dense(dense)) => self.dense("", names.dense, *dense, &InLayer::Dense),
+            Some(MlpShape::Dense(dense)) => self.dense(("", hidden), names.dense, *dense, &InLayer::Dense),
             Some(MlpShape::Sparse(sparse)) => self.sparse(sparse),
             None => {}
         }
@@ -195,9 +195,15 @@ impl Expected<'_> {
         }
     }
 
-    /// A feed-forward part, the names of which have `number` after their prefix.
-    fn dense(&mut self, number: &str, names: DenseNames, dense: DenseShape, of: &dyn Fn(InDense) -> InLayer) {
-        let (hidden, inner) = (self.shape.hidden, dense.intermediate);
+    /// A feed-forward part of inputs of this width, the names of which have `number` after their prefix.
+    fn dense(
+        &mut self,
+        (number, hidden): (&str, usize),
+        names: DenseNames,
+        dense: DenseShape,
+        of: &dyn Fn(InDense) -> InLayer,
+    ) {
+        let inner = dense.intermediate;
         let gate_up = match names.gate_up {
             GateUpNames::Joined(name) => vec![(name, dense.inner_width(), 0)],
             GateUpNames::Apart([gate, up]) => vec![(gate, inner, 0), (up, inner, inner)],
@@ -217,12 +223,25 @@ impl Expected<'_> {
     fn sparse(&mut self, sparse: &SparseShape) {
         let shape = self.shape;
         let (names, hidden, experts) = (&shape.names, shape.hidden, sparse.experts);
+        let width = sparse.latent.map_or(hidden, |latent| latent.width);
+        if let Some(LatentExperts { width, bias }) = sparse.latent {
+            let [down, up] = names.latent_experts;
+            for (name, dims, place, of_bias) in [
+                (down, [width, hidden], InLayer::LatentDown, InLayer::LatentDownBias),
+                (up, [hidden, width], InLayer::LatentUp, InLayer::LatentUpBias),
+            ] {
+                self.table(name, dims[0], dims[1], self.within(place));
+                if bias {
+                    self.one(&format!("{name}.bias"), &dims[..1], self.within(of_bias));
+                }
+            }
+        }
         match names.experts {
             ExpertNames::Stacked(stacked) => self.stacked(stacked, sparse),
             ExpertNames::Each(each) => {
                 for expert in 0..experts {
                     let of = |place| InLayer::Expert(expert, place);
-                    self.dense(&format!(".{expert}"), each, sparse.expert, &of);
+                    self.dense((&format!(".{expert}"), width), each, sparse.expert, &of);
                 }
             }
         }
@@ -235,7 +254,7 @@ impl Expected<'_> {
             self.one(names.choice_bias.name, &shape, self.within(InLayer::ChoiceBias));
         }
         if let Some(shared) = sparse.shared {
-            self.dense("", names.shared, shared.dense, &InLayer::Shared);
+            self.dense(("", hidden), names.shared, shared.dense, &InLayer::Shared);
             if shared.gated {
                 let name = format!("{}_gate", names.shared.prefix);
                 self.table(&name, 1, hidden, self.within(InLayer::SharedGate));

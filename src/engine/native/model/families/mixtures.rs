@@ -75,7 +75,7 @@ pub(super) fn routed(
         return Err(ConfigError::setting(keys.per_token, format!("is more than {experts} experts")));
     }
     let expert = DenseShape { intermediate: settings.size(keys.intermediate, MOST)?, bias: false, gate };
-    Ok(SparseShape { experts, per_token, expert, router, shared: None })
+    Ok(SparseShape { experts, per_token, expert, router, shared: None, latent: None })
 }
 
 /// Experts that all tokens go through: one feed-forward part, as wide as so many experts.

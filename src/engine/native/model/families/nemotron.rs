@@ -6,7 +6,7 @@ use super::{
     super::{
         names::{ChoiceBias, DenseNames, ExpertNames, GateUpNames, Names, RecurrentNames},
         settings::{ConfigError, Settings},
-        shape::{DenseShape, LayerShape, MlpShape, ModelShape, SharedShape, SparseShape},
+        shape::{DenseShape, LatentExperts, LayerShape, MlpShape, ModelShape, SharedShape, SparseShape},
     },
     decoder::{Defaults, MOST, decoder_with, heads, only},
     mamba::{MambaKeys, limits, mamba, only_silu},
@@ -85,6 +85,7 @@ fn names() -> Names {
         router: "mixer.gate",
         choice_bias: ChoiceBias { name: "mixer.gate.e_score_correction_bias", is_table: false },
         experts: ExpertNames::Each(part.under("mixer.experts")),
+        latent_experts: ["mixer.fc1_latent_proj", "mixer.fc2_latent_proj"],
         shared: part.under("mixer.shared_experts"),
         unused: &["mtp.", "backbone.mtp."],
         ..names
@@ -94,7 +95,6 @@ fn names() -> Names {
 /// Settings that the model's own code does not read, or reads otherwise in a prompt than in what follows it.
 fn refuse_what_is_not_read(settings: &Settings<'_>) -> Result<(), ConfigError> {
     only(settings, "attention_bias", &json!(false))?;
-    only(settings, "moe_latent_size", &Value::Null)?;
     only(settings, "sliding_window", &Value::Null)?;
     only_silu(settings, "mamba_hidden_act")?;
     only(settings, "mlp_hidden_act", &json!("relu2"))?;
@@ -149,6 +149,9 @@ fn mixture(settings: &Settings<'_>) -> Result<SparseShape, ConfigError> {
     let mut sparse = routed(settings, ROUTED_EXPERTS, SOFTMAX, Gate::SquaredRelu)?;
     sparse.router = sigmoid_router(settings, &sparse, (1, 1), 1.0)?;
     let bias = settings.get("mlp_bias")?.unwrap_or(false);
+    if settings.get::<usize>("moe_latent_size")?.is_some() {
+        sparse.latent = Some(LatentExperts { width: settings.size("moe_latent_size", MOST)?, bias });
+    }
     only(settings, "n_shared_experts", &json!(1))?;
     let intermediate = settings.size("moe_shared_expert_intermediate_size", MOST)?;
     let shared = DenseShape { intermediate, bias, gate: Gate::SquaredRelu };

@@ -17,8 +17,11 @@ use crate::engine::native::{
 
 /// What is added to the squared length of a query or key before it is divided by its length.
 const LENGTH_EPSILON: f32 = 1e-6;
-/// Columns of a table that are computed together: as many as registers hold, so that a table is read once or twice.
-const COLUMNS: usize = 32;
+/// Columns of a table that are computed together: as many as the largest registers hold. A table whose rows are read as a
+/// whole comes faster from memory.
+const WIDE: usize = 128;
+/// The same where fewer are left.
+const NARROW: usize = 32;
 
 /// `ln(1 + e^x)`.
 fn softplus(x: f32) -> f32 {
@@ -116,9 +119,9 @@ struct Tokens<'a> {
 }
 
 impl Tokens<'_> {
-    /// The columns from `first` on, of all tokens: so few that they stay in the processor's fastest memory.
+    /// Computes `N` columns from `first` on, of all tokens, and says how many these are.
     #[inline(always)]
-    fn columns<const N: usize>(&mut self, width: usize, first: usize) {
+    fn columns<const N: usize>(&mut self, width: usize, first: usize) -> usize {
         let Self { table, all, delta, skip } = self;
         for Token { query, key, decay, strength, value, out } in all {
             let decay = |row: usize| decay[if decay.len() == 1 { 0 } else { row }];
@@ -150,6 +153,7 @@ impl Tokens<'_> {
                 *out = sum + *skip * value;
             }
         }
+        N
     }
 }
 
@@ -159,12 +163,14 @@ impl Vectorized for Tokens<'_> {
     #[inline(always)]
     fn run(mut self) {
         let width = self.all.first().map_or(0, |token| token.value.len());
-        let whole = width / COLUMNS * COLUMNS;
-        for first in (0..whole).step_by(COLUMNS) {
-            self.columns::<COLUMNS>(width, first);
-        }
-        for first in whole..width {
-            self.columns::<1>(width, first);
+        let mut first = 0;
+        while first < width {
+            let columns = match width - first {
+                WIDE.. => self.columns::<WIDE>(width, first),
+                NARROW.. => self.columns::<NARROW>(width, first),
+                _ => self.columns::<1>(width, first),
+            };
+            first += columns;
         }
     }
 }

@@ -60,7 +60,7 @@ const TOKENS: usize = 11;
 
 /// A shape, and its columns one after the other.
 fn shape(rule: Rule) -> (RecurrenceShape, usize) {
-    let (heads, groups, key, value) = (6, 3, 10, 37);
+    let (heads, groups, key, value) = (6, 3, 10, 163);
     let steps = if rule == (Rule::Delta { by_key: true }) { heads * key } else { heads };
     let (keys, values) = (groups * key, 2 * groups * key);
     let strengths = values + heads * value;
