@@ -223,6 +223,7 @@ fn generation() -> GenerationRequest {
         sampling: Arc::new(sampling.validated(usize::MAX).expect("valid parameters")),
         prompt_logprobs: None,
         candidates: None,
+        routing: Routing::default(),
         cache_salt: None,
         text: Arc::new(TextOptions::default()),
         owner: None,
