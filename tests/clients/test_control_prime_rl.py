@@ -71,8 +71,10 @@ def test_the_whole_prompt_is_scored_by_the_new_weights(admin, trained):
 
 
 def test_what_is_in_flight_goes_on_with_the_new_weights(admin, trained):
+    # Written first: a fast machine would come to the end of the rollouts meanwhile.
+    checkpoint = trained.checkpoints.write("one", 1)
     running = [Running(trained, prompt(number), seed=number) for number in range(4)]
-    update(admin, trained.checkpoints.write("one", 1)).raise_for_status()
+    update(admin, checkpoint).raise_for_status()
     trained.has_now("one")
     for kept in running:
         assert kept.rollout().finish_reason == "length"
