@@ -104,10 +104,12 @@ def test_a_few_steps(areal, engine, trained):
 
 def test_what_is_aborted_goes_on_with_the_new_weights(areal, engine, trained):
     """The client sends the prompt and what came of the answer again, and labels each part with its version."""
+    # Written first: a fast machine would come to the end of the rollouts meanwhile.
+    checkpoint = trained.checkpoints.write("one", 1)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         running = [pool.submit(areal.generate, engine, prompt(number), LONG) for number in range(4)]
         trained.server.poll("all run", 60, lambda: trained.server.gauge("vllm:num_requests_running") == 4)
-        areal.update(engine, trained.checkpoints.write("one", 1), 1)
+        areal.update(engine, checkpoint, 1)
         cuts = []
         for number, future in enumerate(running):
             answer = future.result(120)
