@@ -83,17 +83,15 @@ impl<B: Backend> Layer<B> {
         let norm = self.after_attention_norm.as_ref();
         if let (Some(attention), Some(cache)) = (&self.attention, past.cache) {
             attention.attend(backend, self.factors, workspace, cache, shared);
+            let (bias, factor) = (attention.output_bias.as_ref(), self.factors.attention_output);
             let Workspace { hidden, out, attended, .. } = workspace;
-            let bias = attention.output_bias.as_ref();
-            let factor = self.factors.attention_output;
             let product = Product { input: attended, matrix: &attention.output, bias, factor };
             self.leave(backend, product, norm, out, hidden);
         }
         if let (Some(recurrent), Some(state)) = (&self.recurrent, past.state) {
             recurrent.mix(backend, self.factors.scan, workspace, state, shared);
+            let (bias, factor) = (recurrent.output_bias.as_ref(), self.factors.recurrent_output);
             let Workspace { hidden, out, attended, .. } = workspace;
-            let bias = recurrent.output_bias.as_ref();
-            let factor = self.factors.recurrent_output;
             let product = Product { input: attended, matrix: &recurrent.output, bias, factor };
             self.leave(backend, product, norm, out, hidden);
         }

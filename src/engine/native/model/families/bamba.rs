@@ -10,7 +10,7 @@ use super::{
     },
     decoder::{Defaults, MOST, activation, attention_biases, decoder, mlp_biases, only},
     granite::{mixture_names, mixtures, scaled, shared_part},
-    mamba::{MAMBA, check_expansion, listed, mamba, only_silu},
+    mamba::{MAMBA, check_expansion, listed, mamba, only_silu, recurrent_where, with_head_width},
     mixtures::counted,
 };
 
@@ -27,7 +27,7 @@ pub(super) fn bamba(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     mlp_biases(settings, &mut shape)?;
     let attending: Vec<usize> = settings.get("attn_layer_indices")?.unwrap_or_default();
     let is_recurrent = (0..shape.layers.len()).map(|layer| !attending.contains(&layer)).collect();
-    give_states(settings, is_recurrent, &mut shape)?;
+    recurrent_where(is_recurrent, &part(settings, shape.norm.epsilon)?, &mut shape);
     let names = Names::default();
     let recurrent = RecurrentNames { prefix: "mamba", ..names.recurrent };
     let dense = names.dense.under("feed_forward");
@@ -59,34 +59,23 @@ pub(super) fn granite(settings: &Settings<'_>) -> Result<ModelShape, ConfigError
     }
     let count = shape.layers.len();
     let kinds = listed(settings, count, &["mamba", "linear_attention"], &["attention", "full_attention"])?;
-    give_states(settings, kinds.unwrap_or_else(|| vec![true; count]), &mut shape)?;
+    let kinds = kinds.unwrap_or_else(|| vec![true; count]);
+    recurrent_where(kinds, &part(settings, shape.norm.epsilon)?, &mut shape);
     let names = mixture_names();
     let recurrent = RecurrentNames { prefix: "mamba", ..names.recurrent };
     shape.names = Names { recurrent, dense: names.shared, ..names };
     counted("num_local_experts", shape)
 }
 
-/// Gives layers a Mamba 2 part in place of attention.
-fn give_states(settings: &Settings<'_>, is_recurrent: Vec<bool>, shape: &mut ModelShape) -> Result<(), ConfigError> {
-    let part = part(settings, shape.norm.epsilon)?;
-    for (layer, is_recurrent) in shape.layers.iter_mut().zip(is_recurrent) {
-        if is_recurrent {
-            (layer.attention, layer.recurrent) = (None, Some(part.clone()));
-        }
-    }
-    Ok(())
-}
-
+/// The Mamba 2 part of all layers that have one.
 fn part(settings: &Settings<'_>, epsilon: f32) -> Result<RecurrentLayer, ConfigError> {
     only_silu(settings, "hidden_act")?;
     let mut config = settings.0.clone();
     for (key, default) in DEFAULTS {
         config.entry(key).or_insert_with(|| json!(default));
     }
-    if config.get("mamba_d_head").is_none_or(|said| said == "auto") {
-        let inner = settings.size("hidden_size", MOST)?.saturating_mul(settings.get("mamba_expand")?.unwrap_or(2));
-        config.insert("mamba_d_head".to_owned(), json!(inner / Settings(&config).size("mamba_n_heads", MOST)?));
-    }
+    let inner = settings.size("hidden_size", MOST)?.saturating_mul(settings.get("mamba_expand")?.unwrap_or(2));
+    let config = with_head_width(&Settings(&config), inner)?;
     let settings = Settings(&config);
     let part = mamba(&settings, MAMBA, epsilon)?;
     check_expansion(&settings, &part)?;

@@ -1,7 +1,5 @@
 //! Falcon H1: attention and Mamba 2 side by side in every layer, with a factor for everything.
 
-use serde_json::json;
-
 use super::{
     super::{
         names::{Names, RecurrentNames},
@@ -9,7 +7,7 @@ use super::{
         shape::{Mixing, ModelShape, PartFactors, RecurrentLayer},
     },
     decoder::{Defaults, MOST, attention_biases, decoder, mlp_biases},
-    mamba::{MAMBA, mamba, only_silu},
+    mamba::{MAMBA, mamba, only_silu, with_head_width},
 };
 
 /// Falcon H1.
@@ -66,11 +64,7 @@ fn scan(settings: &Settings<'_>, epsilon: f32) -> Result<RecurrentLayer, ConfigE
         Some(inner) => inner,
         None => hidden.saturating_mul(settings.get("mamba_expand")?.unwrap_or(2)),
     };
-    let mut config = settings.0.clone();
-    if config.get("mamba_d_head").is_none_or(|said| said == "auto") {
-        config.insert("mamba_d_head".to_owned(), json!(inner / settings.size("mamba_n_heads", MOST)?));
-    }
-    let mut part = mamba(&Settings(&config), MAMBA, epsilon)?;
+    let mut part = mamba(&Settings(&with_head_width(settings, inner)?), MAMBA, epsilon)?;
     if part.output_width() != inner {
         let reason = format!("is {inner}, and heads have {} numbers together", part.output_width());
         return Err(ConfigError::setting("mamba_d_ssm", reason));

@@ -11,7 +11,7 @@ use super::{
     },
     decoder::{MOST, MOST_HEADS, activation, only},
     deepseek::{Variant, compressed},
-    mamba::{MOST_TAPS, listed, only_silu},
+    mamba::{MOST_TAPS, listed, only_silu, recurrent_where},
     mixtures::{MixtureKeys, SOFTMAX, counted, routed, shared_experts, sigmoid_router, sparse_from},
 };
 use crate::engine::native::recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, Rule};
@@ -35,12 +35,7 @@ pub(super) fn kimi_linear(settings: &Settings<'_>) -> Result<ModelShape, ConfigE
     for attention in shape.attentions() {
         attention.rotation = None;
     }
-    let rule = delta(settings, shape.norm.epsilon)?;
-    for (layer, is_recurrent) in shape.layers.iter_mut().zip(kinds(settings)?) {
-        if is_recurrent {
-            (layer.attention, layer.recurrent) = (None, Some(rule.clone()));
-        }
-    }
+    recurrent_where(kinds(settings)?, &delta(settings, shape.norm.epsilon)?, &mut shape);
     mixtures(settings, &mut shape)?;
     shape.names = names();
     counted("num_experts", shape)

@@ -7,7 +7,7 @@ use super::{
         shape::{DenseShape, Mixing, MlpShape, ModelShape, RecurrentLayer, RouterShape, Scores},
     },
     decoder::{Defaults, MOST, NORMS_OF_HEADS, decoder},
-    mamba::{MOST_TAPS, listed},
+    mamba::{MOST_TAPS, listed, recurrent_where},
     mixtures::{MixtureKeys, SOFTMAX, counted, routed, sparse_from},
 };
 use crate::engine::native::{backend::Gate, recurrence::ConvolutionShape};
@@ -62,12 +62,7 @@ fn hybrid(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
         attention.head_norms = NORMS_OF_HEADS;
     }
     let convolution = convolution(settings, shape.hidden)?;
-    let kinds = kinds(settings, shape.layers.len())?;
-    for (layer, is_recurrent) in shape.layers.iter_mut().zip(kinds) {
-        if is_recurrent {
-            (layer.attention, layer.recurrent) = (None, Some(convolution.clone()));
-        }
-    }
+    recurrent_where(kinds(settings, shape.layers.len())?, &convolution, &mut shape);
     shape.names = names();
     Ok(shape)
 }

@@ -1,11 +1,11 @@
 //! What families read of Mamba 2.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::{
     super::{
         settings::{ConfigError, Settings},
-        shape::{Mixing, RecurrentLayer},
+        shape::{Mixing, ModelShape, RecurrentLayer},
     },
     decoder::{MOST, MOST_HEADS, only},
 };
@@ -85,6 +85,16 @@ pub(super) fn mamba(settings: &Settings<'_>, keys: MambaKeys, epsilon: f32) -> R
     })
 }
 
+/// The settings with the width of a head, which they may leave to `inner`, the numbers of all heads.
+pub(super) fn with_head_width(settings: &Settings<'_>, inner: usize) -> Result<Map<String, Value>, ConfigError> {
+    let mut config = settings.0.clone();
+    if config.get(MAMBA.head_dim).is_none_or(|said| said == "auto") {
+        let width = inner / settings.size(MAMBA.heads, MOST)?;
+        config.insert(MAMBA.head_dim.to_owned(), json!(width));
+    }
+    Ok(config)
+}
+
 /// Refuses an inner width that is not that of all heads: `mamba_expand` times the width of a state.
 pub(super) fn check_expansion(settings: &Settings<'_>, layer: &RecurrentLayer) -> Result<(), ConfigError> {
     let hidden = settings.size("hidden_size", MOST)?;
@@ -122,6 +132,15 @@ fn float(value: &Value) -> Option<f32> {
 /// Refuses activations of convolutions other than silu.
 pub(super) fn only_silu(settings: &Settings<'_>, key: &str) -> Result<(), ConfigError> {
     only(settings, key, &Value::from("silu"))
+}
+
+/// Gives some layers a part with a recurrent state in place of attention.
+pub(super) fn recurrent_where(is_recurrent: Vec<bool>, part: &RecurrentLayer, shape: &mut ModelShape) {
+    for (layer, is_recurrent) in shape.layers.iter_mut().zip(is_recurrent) {
+        if is_recurrent {
+            (layer.attention, layer.recurrent) = (None, Some(part.clone()));
+        }
+    }
 }
 
 /// Which layers have recurrent states, as `layer_types` names them.

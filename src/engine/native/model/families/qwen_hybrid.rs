@@ -9,7 +9,7 @@ use super::{
         shape::{Mixing, ModelShape, RecurrentLayer},
     },
     decoder::{Defaults, MOST, MOST_HEADS, NORMS_OF_HEADS, activation, attention_biases, decoder, only},
-    mamba::{MOST_TAPS, listed, only_silu},
+    mamba::{MOST_TAPS, listed, only_silu, recurrent_where},
     mixtures::{SOFTMAX, counted, routed, sparse_from},
     qwen::{MIXTURE, mixtures, shared_expert},
 };
@@ -88,12 +88,7 @@ fn hybrid(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     for attention in shape.attentions() {
         (attention.head_norms, attention.gated) = (NORMS_OF_HEADS, true);
     }
-    let delta = delta(settings, shape.norm.epsilon)?;
-    for (layer, is_recurrent) in shape.layers.iter_mut().zip(kinds(settings)?) {
-        if is_recurrent {
-            (layer.attention, layer.recurrent) = (None, Some(delta.clone()));
-        }
-    }
+    recurrent_where(kinds(settings)?, &delta(settings, shape.norm.epsilon)?, &mut shape);
     let names = Names::default();
     let recurrent = RecurrentNames {
         inputs: InputNames::Each(&["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"]),

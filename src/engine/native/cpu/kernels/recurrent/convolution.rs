@@ -2,9 +2,12 @@
 
 use super::{
     super::{Processor, States, exp::silu, instructions::Vectorized, parts::Parts},
-    Finite, RecurrentStore, copied_after,
+    Finite, RecurrentStore,
 };
-use crate::engine::native::{backend::Span, recurrence::ConvolutionShape};
+use crate::engine::native::{
+    backend::Span,
+    recurrence::{ConvolutionShape, SlotId},
+};
 
 /// Channels that one thread takes at a time.
 const CHANNELS: usize = 256;
@@ -21,8 +24,8 @@ pub(crate) struct Taps<'a> {
 /// Some channels of one token: `inputs` has those of the tokens before it, the oldest first, and then its own.
 struct Convolved<'a> {
     inputs: &'a [f32],
-    /// For each channel, with the first of these.
-    weight: &'a [f32],
+    /// For each of these tokens the factors of the channels.
+    factors: &'a [f32],
     bias: Option<&'a [f32]>,
     activated: bool,
     out: &'a mut [f32],
@@ -33,15 +36,15 @@ impl Vectorized for Convolved<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { inputs, weight, bias, activated, out } = self;
-        let taps = inputs.len() / out.len();
+        let Self { inputs, factors, bias, activated, out } = self;
         match bias {
             Some(bias) => out.copy_from_slice(bias),
             None => out.fill(0.0),
         }
-        for (tap, inputs) in inputs.chunks_exact(out.len()).enumerate() {
-            for ((out, input), weight) in out.iter_mut().zip(inputs).zip(weight[tap..].iter().step_by(taps)) {
-                *out += weight * input;
+        let width = out.len();
+        for (inputs, factors) in inputs.chunks_exact(width).zip(factors.chunks_exact(width)) {
+            for ((out, input), factor) in out.iter_mut().zip(inputs).zip(factors) {
+                *out += factor * input;
             }
         }
         if activated {
@@ -50,6 +53,17 @@ impl Vectorized for Convolved<'_> {
             }
         }
     }
+}
+
+/// The factors of some channels, token after token: channels that stand beside each other are computed together.
+fn by_token(weight: &[f32], taps: usize) -> Vec<f32> {
+    (0..taps).flat_map(|tap| weight[tap..].iter().step_by(taps).copied()).collect()
+}
+
+/// The slots that the state is to be copied to after this token of a span.
+fn copied_after(span: &Span, token: usize) -> impl Iterator<Item = SlotId> {
+    let computed = span.first_position + token + 1;
+    span.snapshots.iter().filter(move |(tokens, _)| *tokens == computed).map(|(_, slot)| *slot)
 }
 
 /// Convolves some channels of every row in place.
@@ -76,6 +90,8 @@ pub(crate) fn convolve(
         let width = CHANNELS.min(channels - from);
         let own = from..from + width;
         let (number, span) = (span, &spans[span]);
+        let factors = by_token(&taps.weight[own.start * length..own.end * length], length);
+        let bias = taps.bias.map(|bias| &bias[own]);
         let mut inputs = vec![0.0; length * width];
         // SAFETY: the channels of a slot's tokens that this item has are nobody else's, since no two spans share a slot.
         let kept =
@@ -97,9 +113,7 @@ pub(crate) fn convolve(
                 inputs.copy_within(width.., 0);
             }
             inputs[(length - 1) * width..].copy_from_slice(row);
-            let weight = &taps.weight[own.start * length..own.end * length];
-            let bias = taps.bias.map(|bias| &bias[own.clone()]);
-            set.vectorize(Convolved { inputs: &inputs, weight, bias, activated, out: row });
+            set.vectorize(Convolved { inputs: &inputs, factors: &factors, bias, activated, out: row });
             copied_after(span, token).for_each(|slot| keep(slot, &inputs));
         }
         keep(span.slot, &inputs);

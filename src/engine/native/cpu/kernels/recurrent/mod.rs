@@ -47,7 +47,7 @@ impl RecurrentStore {
     fn check(&self, spans: &[Span]) {
         let mut slots: Vec<SlotId> = spans.iter().flat_map(slots_of).collect();
         slots.sort_unstable();
-        assert!(slots.is_sorted_by(|one, next| one < next), "a slot is one state's");
+        assert!(slots.is_sorted_by(|one, next| one < next), "no two spans write to one slot, and none twice");
         let len = self.shape.numbers();
         assert!(
             slots.last().is_none_or(|last| (*last as usize + 1) * len <= self.numbers.len()),
@@ -59,12 +59,6 @@ impl RecurrentStore {
 /// The slots that a span writes to.
 fn slots_of(span: &Span) -> impl Iterator<Item = SlotId> {
     std::iter::once(span.slot).chain(span.snapshots.iter().map(|(_, slot)| *slot))
-}
-
-/// The slots that the state is to be copied to after this token of a span.
-fn copied_after(span: &Span, token: usize) -> impl Iterator<Item = SlotId> {
-    let computed = span.first_position + token + 1;
-    span.snapshots.iter().filter(move |(tokens, _)| *tokens == computed).map(|(_, slot)| *slot)
 }
 
 /// For each span whether its numbers are finite.

@@ -86,16 +86,15 @@ pub(crate) fn gated_norm(
 pub(crate) fn open(Processor { set, pool }: &mut Processor, gates: &States, out: &mut Operand) {
     let (rows, columns) = (out.rows(), gates.columns);
     assert_eq!(rows, gates.rows, "gates for each row");
-    let numbers: Vec<Vec<f32>> = (0..rows).map(|row| out.read_row(row)).collect();
+    let mut numbers: Vec<Vec<f32>> = (0..rows).map(|row| out.read_row(row)).collect();
     let shape = GatedNormShape { group: 1, epsilon: 0.0, gate_first: true, silu: false, gates: 0 };
     let (set, stride) = (*set, out.stride);
     let to = NumberParts::new(&mut out.numbers);
-    for_each_row(pool, rows, &|index| {
-        let mut row = numbers[index].clone();
+    pool.for_each_mut(&mut numbers, &|index, row| {
         assert_eq!(row.len(), columns, "a gate for each number");
-        set.vectorize(Gated { row: &mut row, gates: gates.row(index), weight: None, shape });
+        set.vectorize(Gated { row, gates: gates.row(index), weight: None, shape });
         // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index * stride, &row) };
+        unsafe { to.write(set, index * stride, row) };
     });
 }
 

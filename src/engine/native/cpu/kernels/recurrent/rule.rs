@@ -60,20 +60,14 @@ impl Vectorized for Unit<'_> {
 }
 
 impl Prepared {
-    fn of(
-        set: KernelSet,
-        row: &[f32],
-        Learnt { decay, bias, .. }: &Learnt<'_, Vec<f32>>,
-        shape: &RecurrenceShape,
-    ) -> Self {
+    /// `rates` has how fast the table of each head is forgotten, `bias` what is added to each step.
+    fn of(set: KernelSet, row: &[f32], (rates, bias): (&[f32], &[f32]), shape: &RecurrenceShape) -> Self {
         let RecurrenceShape { rule, heads, groups, key, queries, keys, steps, strengths, .. } = *shape;
         let mut queries = row[queries..][..groups * key].to_vec();
         let mut keys = row[keys..][..groups * key].to_vec();
-        let steps =
-            row[steps..][..shape.step_count()].iter().zip(bias.iter()).map(|(step, bias)| softplus(step + bias));
+        let steps = row[steps..][..shape.step_count()].iter().zip(bias).map(|(step, bias)| softplus(step + bias));
         let of_head = shape.step_count() / heads;
-        let rate = |index: usize| decay[index / of_head].exp();
-        let decayed = |(index, step): (usize, f32)| exp_nonpositive(-(rate(index) * step));
+        let decayed = |(index, step): (usize, f32)| exp_nonpositive(-(rates[index / of_head] * step));
         match rule {
             Rule::Delta { .. } => {
                 #[expect(clippy::cast_precision_loss, reason = "keys are short")]
@@ -243,11 +237,12 @@ fn prepared(
     shape: &RecurrenceShape,
 ) -> Vec<Prepared> {
     let mut prepared: Vec<Prepared> = (0..states.rows).map(|_| Prepared::default()).collect();
+    let rates: Vec<f32> = learnt.decay.iter().map(|decay| decay.exp()).collect();
     let to = Parts::new(&mut prepared);
     for_each_row(pool, states.rows, &|row| {
         // SAFETY: a row is worked on once.
         let prepared = unsafe { to.part(row, 1) };
-        prepared[0] = Prepared::of(set, states.row(row), learnt, shape);
+        prepared[0] = Prepared::of(set, states.row(row), (&rates, learnt.bias), shape);
     });
     prepared
 }
