@@ -22,7 +22,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Styles, 
 pub use admin::{AdminArgs, Undo, WeightsChange};
 pub use device::DeviceArg;
 pub use http::HttpArgs;
-pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, ServeArgs};
+pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, QuantizedWeights, ServeArgs};
 
 /// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
 #[derive(Debug, Parser)]

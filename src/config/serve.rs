@@ -97,6 +97,11 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t)]
     pub gguf_weights: GgufWeights,
 
+    /// FP8 and MXFP4 weights of a quantised directory: kept as they are, or widened; both compute the same bits. `auto`
+    /// widens them where memory holds it, so that they can be replaced.
+    #[arg(long, value_enum, default_value_t)]
+    pub quantized_weights: QuantizedWeights,
+
     /// How the checkpoint is quantised, such as `fp8` or `gptq`: what it says itself. tito quantises nothing.
     #[arg(long, value_name = "METHOD")]
     pub quantization: Option<String>,
@@ -396,6 +401,18 @@ pub enum GgufWeights {
     /// Computed with as they are: less memory, and activations rounded to 8 bits.
     Native,
     /// Widened to bfloat16, and computed with like any other model.
+    Widened,
+}
+
+/// What becomes of the weights of a quantised directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum QuantizedWeights {
+    /// Widened where memory holds it, else kept.
+    #[default]
+    Auto,
+    /// Kept in their codes, and widened inside of the products: less memory, and the same bits.
+    Kept,
+    /// Widened to the type of the engine's matrices.
     Widened,
 }
 

@@ -1,6 +1,6 @@
 //! The native engine: whether it is the one, and what it is told.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
@@ -67,9 +67,10 @@ pub(super) async fn load(
         Device::Cuda(_) => Vec::new(),
     };
     let default_tokens = if device == Device::Cpu { STEP_TOKENS } else { GPU_STEP_TOKENS };
+    let dtype = dtype(args.dtype, &config);
     let settings = NativeSettings {
-        source,
-        dtype: dtype(args.dtype, &config),
+        source: as_wanted(args, source, &config, dtype)?,
+        dtype,
         config,
         max_model_len,
         seed: args.seed,
@@ -105,13 +106,46 @@ pub(super) async fn load(
     Ok(Arc::new(engine))
 }
 
+/// A directory whose quantised weights stay as they are, where that is wanted.
+fn as_wanted(
+    args: &ServeArgs,
+    source: WeightsSource,
+    config: &Map<String, Value>,
+    dtype: Dtype,
+) -> anyhow::Result<WeightsSource> {
+    let WeightsSource::Directory(path) = source else { return Ok(source) };
+    let widened = widened_bytes(config, dtype)?;
+    let is_kept = weights::keep_codes(&path, config, widened, args.quantized_weights)?;
+    Ok(if is_kept { WeightsSource::Coded(path) } else { WeightsSource::Directory(path) })
+}
+
 /// What the weights take once they are loaded.
 fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
-    if let WeightsSource::Gguf { path, keep_blocks: true } = &settings.source {
-        return Ok(std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len());
+    let size = |path: &Path| {
+        let metadata = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        anyhow::Ok(metadata.len())
+    };
+    match &settings.source {
+        WeightsSource::Gguf { path, keep_blocks: true } => size(path),
+        WeightsSource::Coded(directory) => {
+            let entries = directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))?;
+            let mut bytes = 0;
+            for entry in entries {
+                let path = entry?.path();
+                if path.extension().is_some_and(|extension| extension == "safetensors") {
+                    bytes += size(&path)?;
+                }
+            }
+            Ok(bytes)
+        }
+        WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => widened_bytes(&settings.config, settings.dtype),
     }
-    let each = if settings.dtype == Dtype::Bf16 { 2 } else { 4 };
-    let numbers = native::parameter_count(&settings.config).map_err(anyhow::Error::msg)?;
+}
+
+/// What weights take in the type of the engine's matrices.
+fn widened_bytes(config: &Map<String, Value>, dtype: Dtype) -> anyhow::Result<u64> {
+    let each = if dtype == Dtype::Bf16 { 2 } else { 4 };
+    let numbers = native::parameter_count(config).map_err(anyhow::Error::msg)?;
     Ok(numbers.saturating_mul(each))
 }
 

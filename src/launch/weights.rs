@@ -1,29 +1,69 @@
-//! What becomes of the weights of a GGUF file, and the memory that decides it.
+//! What becomes of quantised weights, and the memory that decides it.
 //!
 //! What computes with quantised weights rounds activations to 8 bits before it multiplies them; in mistral.rs a
 //! token's log-prob then depends on how its prompt was cut into steps (0.1 apart was seen), and long prompts take seven
 //! times as long.
 
-use crate::{config::GgufWeights, gguf::GgufFile};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+
+use crate::{
+    config::{GgufWeights, QuantizedWeights},
+    engine::native,
+    gguf::GgufFile,
+};
 
 /// Whether the weights of a GGUF file stay in their blocks.
 pub(super) fn keep_blocks(file: &GgufFile, wanted: GgufWeights) -> bool {
     match wanted {
         GgufWeights::Native => true,
         GgufWeights::Widened => false,
-        GgufWeights::Auto => {
-            let reason = too_large(file);
-            if let Some(reason) = &reason {
-                tracing::warn!("keeping the quantised weights: {reason}");
-            }
-            reason.is_some()
-        }
+        GgufWeights::Auto => are_kept_for(too_large(file)),
     }
+}
+
+/// Whether the weights of a directory stay in their codes; `widened` is how many bytes they would take otherwise.
+pub(super) fn keep_codes(
+    directory: &Path,
+    config: &Map<String, Value>,
+    widened: u64,
+    wanted: QuantizedWeights,
+) -> anyhow::Result<bool> {
+    let has_codes = || {
+        native::has_codes(directory, config)
+            .with_context(|| format!("the weights of {} cannot be read", directory.display()))
+    };
+    match wanted {
+        QuantizedWeights::Widened => Ok(false),
+        QuantizedWeights::Kept if has_codes()? => Ok(true),
+        QuantizedWeights::Kept => bail!(
+            "--quantized-weights kept cannot be honoured: no weight of this model is in FP8 or MXFP4, and others are \
+             widened; leave it out"
+        ),
+        QuantizedWeights::Auto => match larger_than_free(widened) {
+            Some(reason) if has_codes()? => Ok(are_kept_for(Some(reason))),
+            _ => Ok(false),
+        },
+    }
+}
+
+/// Whether there is a reason to keep quantised weights, which the log says then.
+fn are_kept_for(reason: Option<String>) -> bool {
+    if let Some(reason) = &reason {
+        tracing::warn!("keeping the quantised weights: {reason}");
+    }
+    reason.is_some()
 }
 
 /// Why widened weights, computed with in 32 bits, would not leave memory for anything else.
 fn too_large(file: &GgufFile) -> Option<String> {
-    let needed = file.parameter_count() as u64 * 4;
+    larger_than_free(file.parameter_count() as u64 * 4)
+}
+
+/// Why weights of so many bytes would not leave memory for anything else.
+fn larger_than_free(needed: u64) -> Option<String> {
     let available = crate::memory::available()?;
     if needed <= available / 4 * 3 {
         return None;

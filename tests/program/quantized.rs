@@ -77,6 +77,25 @@ fn a_quantised_directory_answers_as_its_widened_one_and_takes_weights_of_either(
 }
 
 #[test]
+fn kept_weights_answer_as_widened_ones_and_are_not_replaced() {
+    for name in ["fp8_blocks", "gpt_oss"] {
+        let (packed, wide) = (model(name, false), model(name, true));
+        let expected = serve(wide.path(), &[]);
+        let kept = serve(packed.path(), &["--quantized-weights", "kept", "--admin-on-main-port", "--insecure-admin"]);
+        assert_eq!(sampled(&kept), sampled(&expected), "{name}");
+        let refused = kept.post("/update_weights", &json!({ "weight_dir": wide.path() })).to_string();
+        assert!(refused.contains("--quantized-weights widened"), "{refused}");
+        assert_eq!(sampled(&kept), sampled(&expected), "{name}");
+        kept.stop("-TERM");
+        expected.stop("-TERM");
+    }
+    let gptq = model("gptq", false);
+    let keep = ["serve", gptq.path().to_str().unwrap(), "--host", "127.0.0.1", "--quantized-weights", "kept"];
+    let refusal = failure(&[&keep[..], &NATIVE].concat());
+    assert!(refusal.contains("no weight of this model is in FP8 or MXFP4"), "{refusal}");
+}
+
+#[test]
 fn the_method_of_the_command_line_is_that_of_the_checkpoint() {
     let refusal = |model: &Path, method: &str| {
         let serve = ["serve", model.to_str().unwrap(), "--host", "127.0.0.1", "--quantization", method];

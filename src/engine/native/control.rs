@@ -71,10 +71,10 @@ impl EngineControl for NativeEngine {
     }
 
     fn begin_update(&self, undo: UndoPolicy) -> Answer<'_, (), UpdateError> {
-        if self.quantised {
-            let refusal = "weights in the blocks of a GGUF file cannot be replaced; start the server with \
-                           --gguf-weights widened";
-            return std::future::ready(Err(UpdateError::Refused(refusal.to_owned()))).boxed();
+        if let Some(flag) = self.kept_by {
+            let refusal =
+                format!("weights that stay quantised cannot be replaced; start the server with {flag} widened");
+            return std::future::ready(Err(UpdateError::Refused(refusal))).boxed();
         }
         ask(self, move |thread| thread.begin_update(undo))
     }

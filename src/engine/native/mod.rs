@@ -24,6 +24,7 @@ mod weights;
 
 use std::{
     num::NonZero,
+    path::Path,
     pin::Pin,
     sync::{
         Arc,
@@ -35,6 +36,7 @@ use std::{
 };
 
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
+use serde_json::{Map, Value};
 
 pub use self::processor::try_kernels;
 pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
@@ -123,13 +125,18 @@ fn and_states(bytes: usize) -> String {
 }
 
 /// Whether this engine computes a model with this config.json; the reason if it does not.
-pub fn supports(config: &serde_json::Map<String, serde_json::Value>) -> Result<(), String> {
+pub fn supports(config: &Map<String, Value>) -> Result<(), String> {
     ModelShape::read(config).map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// How many numbers the tensors of a model with this config.json have; the reason if this engine does not compute it.
-pub fn parameter_count(config: &serde_json::Map<String, serde_json::Value>) -> Result<u64, String> {
+pub fn parameter_count(config: &Map<String, Value>) -> Result<u64, String> {
     ModelShape::read(config).map(|shape| model::parameter_count(&shape)).map_err(|error| error.to_string())
+}
+
+/// Whether a directory has weights that can stay in their codes, FP8 or MXFP4.
+pub(crate) fn has_codes(directory: &Path, config: &Map<String, Value>) -> Result<bool, LoadError> {
+    Ok(weights::holds_codes(directory, config)?)
 }
 
 /// A model that is about to be loaded, and who computes it.
@@ -153,8 +160,8 @@ pub struct NativeEngine {
     longest_sequence: usize,
     /// What the model consists of.
     tensors: Arc<[TensorInfo]>,
-    /// Whether weights are held in the blocks of a GGUF file.
-    quantised: bool,
+    /// The flag by which weights stay quantised, if they do.
+    kept_by: Option<&'static str>,
     /// The mixtures of the model, where it has any.
     routes: Option<RouteShape>,
     /// Whether the routes of all tokens are kept, so that they can be reported.
@@ -192,9 +199,11 @@ impl NativeEngine {
         };
         let device = format!("cpu ({}, {} threads)", processor.set, processor.pool.threads());
         let mut backend = CpuBackend::new(processor, precision);
-        if settings.source.keeps_blocks() {
-            backend = backend.keeping_blocks();
-        }
+        backend = match settings.source {
+            WeightsSource::Coded(_) => backend.keeping_codes(),
+            WeightsSource::Gguf { keep_blocks: true, .. } => backend.keeping_blocks(),
+            WeightsSource::Directory(_) | WeightsSource::Gguf { .. } => backend,
+        };
         let bytes = settings.kv_cache_bytes;
         let room = wanted(settings, &backend, &shape).divide(bytes)?;
         let model = Model::load(backend, shape, weights, progress)?;
@@ -203,12 +212,10 @@ impl NativeEngine {
 
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
         let Loading { settings, shape, weights, pool, progress } = loading;
-        if settings.source.keeps_blocks() {
-            return Err(LoadError::Unsupported(
-                "the weights of a GGUF file stay quantised on the CPU only; --gguf-weights widened computes with them \
-                 in bfloat16 on a GPU"
-                    .to_owned(),
-            ));
+        if let Some(flag) = settings.source.kept_by() {
+            return Err(LoadError::Unsupported(format!(
+                "weights stay quantised on the CPU only; {flag} widened computes with them in bfloat16 on a GPU"
+            )));
         }
         let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
         let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
@@ -235,7 +242,7 @@ impl NativeEngine {
     ) -> Result<Self, LoadError> {
         model.allocate_cache(room).map_err(|NoRoom| LoadError::CacheTooLarge { bytes })?;
         EngineMeters::cache_config(backend::BLOCK_TOKENS, room.blocks);
-        let quantised = if settings.source.keeps_blocks() { ", quantised weights" } else { "" };
+        let quantised = if settings.source.kept_by().is_some() { ", quantised weights" } else { "" };
         let info = EngineInfo {
             engine: "native",
             device,
@@ -267,7 +274,7 @@ impl NativeEngine {
             seats: max_num_seqs,
             longest_sequence,
             tensors,
-            quantised: settings.source.keeps_blocks(),
+            kept_by: settings.source.kept_by(),
             keeps_routes: settings.return_routed_experts,
             routes,
         })
@@ -322,6 +329,7 @@ fn gone() -> EngineError {
 fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
     match &settings.source {
         WeightsSource::Directory(path) => Ok(weights::open_directory(path, &settings.config)?),
+        WeightsSource::Coded(path) => Ok(weights::open_coded(path, &settings.config)?),
         WeightsSource::Gguf { path, keep_blocks } => {
             let file = GgufFile::open(path).map_err(WeightsError::from)?;
             let weights = GgufWeights::open(&file)?;

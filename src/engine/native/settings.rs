@@ -42,6 +42,9 @@ impl Dtype {
 pub enum WeightsSource {
     /// A directory with safetensors.
     Directory(PathBuf),
+    /// A directory with quantised safetensors, whose weights stay in their codes, FP8 or MXFP4, as far as they are in these.
+    /// What is computed is the same, to the bit.
+    Coded(PathBuf),
     /// A GGUF file.
     Gguf {
         /// The file.
@@ -52,9 +55,13 @@ pub enum WeightsSource {
 }
 
 impl WeightsSource {
-    /// Whether weights are computed with as a GGUF file has them.
-    pub(super) fn keeps_blocks(&self) -> bool {
-        matches!(self, Self::Gguf { keep_blocks: true, .. })
+    /// The flag that would have weights widened which stay quantised now.
+    pub(super) fn kept_by(&self) -> Option<&'static str> {
+        match self {
+            Self::Coded(_) => Some("--quantized-weights"),
+            Self::Gguf { keep_blocks: true, .. } => Some("--gguf-weights"),
+            Self::Directory(_) | Self::Gguf { .. } => None,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) use kernels::{
 use std::ops::Range;
 
 use kernels::{
-    Attention, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate, gated_norm, head_norm,
-    multiply, multiply_columns, open, rms_norm, rotate, round, scale, shape_logits,
+    Attention, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate, gated_norm,
+    head_norm, multiply, multiply_columns, open, rms_norm, rotate, round, scale, shape_logits,
 };
 
 use super::{
@@ -33,7 +33,9 @@ const _: () = assert!(BLOCK_TOKENS == kernels::BLOCK_TOKENS, "the cache's blocks
 pub(crate) enum Matrix {
     /// The numbers are in the backend's precision.
     Packed(Packed),
-    /// The numbers are in the blocks of a GGUF file.
+    /// The numbers are in the codes of a quantised checkpoint.
+    Coded(Coded),
+    /// The numbers are in the blocks of a GGUF file, or nothing was written yet.
     Quantized(Quantized),
 }
 
@@ -41,6 +43,7 @@ impl Matrix {
     fn outputs(&self) -> usize {
         match self {
             Self::Packed(packed) => packed.outputs(),
+            Self::Coded(coded) => coded.outputs(),
             Self::Quantized(quantized) => quantized.outputs(),
         }
     }
@@ -48,6 +51,7 @@ impl Matrix {
     fn inputs(&self) -> usize {
         match self {
             Self::Packed(packed) => packed.inputs(),
+            Self::Coded(coded) => coded.inputs(),
             Self::Quantized(quantized) => quantized.inputs(),
         }
     }
@@ -55,6 +59,7 @@ impl Matrix {
     fn multiply(&self, processor: &mut Processor, input: &Operand, out: &mut States, accumulate: bool) {
         match self {
             Self::Packed(packed) => multiply(processor, input, packed, out, accumulate),
+            Self::Coded(coded) => coded.multiply(processor, input, out, accumulate),
             Self::Quantized(quantized) => quantized.multiply(processor, input, out, accumulate),
         }
     }
@@ -62,6 +67,7 @@ impl Matrix {
     fn read_row(&self, index: usize, row: &mut [f32]) {
         match self {
             Self::Packed(packed) => packed.read_row(index, row),
+            Self::Coded(coded) => coded.read_row(index, row),
             Self::Quantized(quantized) => quantized.read_row(index, row),
         }
     }
@@ -75,25 +81,40 @@ pub(crate) struct StepShared {
 }
 
 /// Why there is no copy of such a matrix.
-const QUANTIZED: &str = "weights in the blocks of a GGUF file are never replaced";
+const QUANTIZED: &str = "weights that stay quantised are never replaced";
+
+/// Which quantised weights stay as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeps {
+    Nothing,
+    /// Blocks of GGUF files.
+    Blocks,
+    /// Codes of quantised checkpoints.
+    Codes,
+}
 
 /// Threads, instructions and the precision of weights.
 pub(crate) struct CpuBackend {
     processor: Processor,
     precision: Precision,
-    keeps_blocks: bool,
+    keeps: Keeps,
     logits: States,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, keeps_blocks: false, logits: States::default() }
+        Self { processor, precision, keeps: Keeps::Nothing, logits: States::default() }
     }
 
     /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
     pub(crate) fn keeping_blocks(self) -> Self {
-        Self { keeps_blocks: true, ..self }
+        Self { keeps: Keeps::Blocks, ..self }
+    }
+
+    /// Leaves weights of quantised checkpoints in their codes: less memory, and the same bits.
+    pub(crate) fn keeping_codes(self) -> Self {
+        Self { keeps: Keeps::Codes, ..self }
     }
 
     fn packed(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
@@ -125,22 +146,32 @@ impl Backend for CpuBackend {
     type StepShared = StepShared;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> Result<Matrix, NoRoom> {
-        if self.keeps_blocks {
-            return Ok(Matrix::Quantized(Quantized::zeros(outputs, inputs)));
+        match self.keeps {
+            Keeps::Nothing => self.packed(outputs, inputs),
+            Keeps::Blocks | Keeps::Codes => Ok(Matrix::Quantized(Quantized::zeros(outputs, inputs))),
         }
-        self.packed(outputs, inputs)
     }
 
     fn write_rows(&mut self, matrix: &mut Matrix, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
-        // The first rows decide: those that come without blocks are faster in the backend's precision.
+        // The first rows decide: those that come as plain numbers are faster in the backend's precision.
         if let Matrix::Quantized(quantized) = matrix
             && quantized.is_empty()
-            && !Quantized::keeps(rows)
         {
-            *matrix = self.packed(quantized.outputs(), quantized.inputs())?;
+            match (self.keeps, Coded::keeps(rows)) {
+                (Keeps::Codes, Some(coded)) => *matrix = Matrix::Coded(Coded::try_zeros(quantized.outputs(), coded)?),
+                (Keeps::Blocks, _) if Quantized::keeps(rows) => {}
+                _ => *matrix = self.packed(quantized.outputs(), quantized.inputs())?,
+            }
+        }
+        // Where others are of another kind, all are widened.
+        if let Matrix::Coded(coded) = matrix
+            && !coded.takes(rows)
+        {
+            *matrix = Matrix::Packed(coded.widened(&mut self.processor.pool, self.precision)?);
         }
         match matrix {
             Matrix::Packed(packed) => packed.write_rows(&mut self.processor.pool, first, rows),
+            Matrix::Coded(coded) => coded.write_rows(&mut self.processor.pool, first, rows),
             Matrix::Quantized(quantized) => quantized.write_rows(first, rows),
         }
     }
@@ -167,14 +198,14 @@ impl Backend for CpuBackend {
     fn matrix_bytes(&self, matrix: &Matrix) -> u64 {
         match matrix {
             Matrix::Packed(packed) => packed.bytes(),
-            Matrix::Quantized(_) => 0,
+            Matrix::Coded(_) | Matrix::Quantized(_) => 0,
         }
     }
 
     fn save(&mut self, matrix: &Matrix) -> Result<Packed, NoRoom> {
         match matrix {
             Matrix::Packed(packed) => packed.copy(&mut self.processor.pool),
-            Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
+            Matrix::Coded(_) | Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
         }
     }
 
@@ -182,7 +213,7 @@ impl Backend for CpuBackend {
         let empty = Packed::try_zeros(self.precision, matrix.outputs(), matrix.inputs())?;
         match matrix {
             Matrix::Packed(packed) => Ok(std::mem::replace(packed, empty)),
-            Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
+            Matrix::Coded(_) | Matrix::Quantized(_) => unreachable!("{QUANTIZED}"),
         }
     }
 

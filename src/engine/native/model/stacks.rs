@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::tensor::{Part, Tensor};
 use crate::engine::{
     WeightDtype,
-    native::weights::{Rows, WeightsError},
+    native::weights::{Rows, SomeRows, WeightsError},
 };
 
 /// One slice, as rows of outputs by inputs.
@@ -29,6 +29,18 @@ impl Slice {
             return Ok(Self { columns: inner, numbers });
         }
         Ok(Self { columns, numbers })
+    }
+}
+
+/// A slice whose numbers are codes, where it is as such: rows of a matrix, or a matrix that is kept outputs by inputs.
+pub(super) fn coded<'a>(tensor: &Tensor, part: &Part, rows: &'a dyn Rows) -> Option<SomeRows<'a>> {
+    let coded = rows.coded()?;
+    match (&tensor.shape[..], part.transposed) {
+        ([_, _], false) => Some(SomeRows::new(coded, part.rows.clone())),
+        ([slices, inputs, outputs], true) if coded.rows() == slices * outputs && coded.columns() == *inputs => {
+            Some(SomeRows::new(coded, part.rows.start * outputs..part.rows.end * outputs))
+        }
+        _ => None,
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     layer::{Layer, Mlp},
     recurrent::Recurrent,
     shape::ModelShape,
-    stacks::Slice,
+    stacks::{Slice, coded},
     tensor::{LAYERS, Tensor},
 };
 use crate::engine::native::{
@@ -160,7 +160,10 @@ impl<B: Backend> Model<B> {
             return self.write_place(place, rows);
         }
         for part in &tensor.parts {
-            self.write_place(part.place, &Slice::read(tensor, part, rows)?)?;
+            match coded(tensor, part, rows) {
+                Some(slice) => self.write_place(part.place, &slice)?,
+                None => self.write_place(part.place, &Slice::read(tensor, part, rows)?)?,
+            }
         }
         Ok(())
     }

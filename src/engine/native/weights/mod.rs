@@ -2,22 +2,27 @@
 //!
 //! Owns reading and widening. Refuses to know which tensors a model has, and how a backend keeps them.
 
+mod coded;
 mod gguf;
 mod given;
 mod quantized;
 mod rounded;
 mod safetensors;
 mod shapes;
+mod small_floats;
 
 use std::{ops::Range, path::PathBuf};
 
 use candle_core::quantized::GgmlDType;
 use half::bf16;
 
+use self::small_floats::{E2M1, E4M3, power};
+
 pub(crate) use self::{
+    coded::{Code, CodedRows, Codes, SomeRows},
     gguf::GgufWeights,
     given::Given,
-    quantized::{Quantization, open_any, open_directory},
+    quantized::{Quantization, holds_codes, open_any, open_coded, open_directory},
     rounded::Rounded,
     safetensors::SafetensorsFiles,
     shapes::Shapes,
@@ -164,6 +169,12 @@ pub(crate) trait Rows: Sync {
 
     /// The same rows as they are stored, where they are stored as blocks.
     fn blocks(&self) -> Option<&dyn BlockRows> {
+        None
+    }
+
+    /// The same numbers as codes and scales, where they are stored as such: outputs by inputs, also where these rows are
+    /// stacks of inputs by outputs.
+    fn coded(&self) -> Option<&dyn CodedRows> {
         None
     }
 }

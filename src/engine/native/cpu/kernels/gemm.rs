@@ -1,7 +1,9 @@
 //! Products of activations with packed matrices.
 
+use std::ops::Range;
+
 use super::{
-    KernelName, KernelSet, LANES, Operand, Packed, Processor, States,
+    KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States,
     packed::Numbers,
     pages::Stored,
     parts::Parts,
@@ -61,6 +63,32 @@ const ROWS_AT_ONCE: usize = 128;
 /// How many blocks a share of work has: enough to make handing it out cheap.
 const BLOCKS_AT_ONCE: usize = 12;
 
+/// A product in shares of some rows and some blocks, which threads take as they are free.
+pub(super) struct Shares {
+    rows: usize,
+    blocks: usize,
+    /// Blocks of a share.
+    share: usize,
+}
+
+impl Shares {
+    pub(super) fn of(rows: usize, blocks: usize, pool: &Pool) -> Self {
+        let share = blocks.div_ceil(4 * pool.threads()).clamp(1, BLOCKS_AT_ONCE).next_multiple_of(3);
+        Self { rows, blocks, share }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.rows.div_ceil(ROWS_AT_ONCE) * self.blocks.div_ceil(self.share)
+    }
+
+    /// The rows and the blocks of a share.
+    pub(super) fn get(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let across = self.blocks.div_ceil(self.share);
+        let (row, block) = (index / across * ROWS_AT_ONCE, index % across * self.share);
+        (row..self.rows.min(row + ROWS_AT_ONCE), block..self.blocks.min(block + self.share))
+    }
+}
+
 /// `out[r] (+)= matrix * input[r]` for every row.
 ///
 /// # Panics
@@ -76,23 +104,18 @@ pub(crate) fn multiply(
     let (blocks, stride) = (matrix.outputs.div_ceil(LANES), out.stride);
     assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
     assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
-    if rows == 0 {
-        return;
-    }
-    let share = blocks.div_ceil(4 * pool.threads()).clamp(1, BLOCKS_AT_ONCE).next_multiple_of(3);
-    let (shares, row_shares) = (blocks.div_ceil(share), rows.div_ceil(ROWS_AT_ONCE));
+    let shares = Shares::of(rows, blocks, pool);
     let out = Parts::new(&mut out.numbers);
-    pool.for_each(shares * row_shares, &|index| {
-        let (first_row, first_block) = (index / shares * ROWS_AT_ONCE, index % shares * share);
-        let (rows, blocks) = (ROWS_AT_ONCE.min(rows - first_row), share.min(blocks - first_block));
-        let c = out.address(first_row * stride + first_block * LANES);
+    pool.for_each(shares.count(), &|index| {
+        let (rows, blocks) = shares.get(index);
+        let c = out.address(rows.start * stride + blocks.start * LANES);
         let product = Product {
-            a: (&input.numbers, first_row * input.stride),
+            a: (&input.numbers, rows.start * input.stride),
             a_stride: input.stride,
-            rows,
-            b: (&matrix.numbers, first_block * block_len),
+            rows: rows.len(),
+            b: (&matrix.numbers, blocks.start * block_len),
             b_block_stride: block_len,
-            blocks,
+            blocks: blocks.len(),
             k: depth,
             c_stride: stride,
             accumulate,

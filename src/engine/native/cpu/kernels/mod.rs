@@ -14,6 +14,7 @@
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
 mod attention;
+mod coded;
 mod elementwise;
 mod exp;
 mod gates;
@@ -37,6 +38,7 @@ mod units;
 mod vector;
 
 pub(crate) use attention::{Attention, attend};
+pub(crate) use coded::Coded;
 pub(crate) use elementwise::{add, add_scaled, head_norm, rms_norm, rotate, round, scale};
 pub(crate) use gates::{gate, shape_logits};
 pub(crate) use gemm::multiply;

@@ -34,12 +34,48 @@ pub(super) enum Stored {
     F32(Pages<f32>),
 }
 
+/// Some numbers of either precision.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Slice<'a> {
+    /// The bits of bfloat16.
+    Bf16(&'a [u16]),
+    /// float32.
+    F32(&'a [f32]),
+}
+
+impl Slice<'_> {
+    /// One of them.
+    #[inline(always)]
+    pub(super) fn get(&self, index: usize) -> f32 {
+        match self {
+            Self::Bf16(numbers) => f32::from_bits(u32::from(numbers[index]) << 16),
+            Self::F32(numbers) => numbers[index],
+        }
+    }
+}
+
 impl Stored {
     /// Memory for `len` zeros.
     pub(super) fn zeros(precision: Precision, len: usize) -> Result<Self, NoRoom> {
         match precision {
             Precision::Bf16 => Pages::zeros(len).map(Self::Bf16),
             Precision::F32 => Pages::zeros(len).map(Self::F32),
+        }
+    }
+
+    /// How many numbers there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bf16(numbers) => numbers.len(),
+            Self::F32(numbers) => numbers.len(),
+        }
+    }
+
+    /// Some of the numbers.
+    pub(super) fn slice(&self, range: Range<usize>) -> Slice<'_> {
+        match self {
+            Self::Bf16(numbers) => Slice::Bf16(&numbers[range]),
+            Self::F32(numbers) => Slice::F32(&numbers[range]),
         }
     }
 

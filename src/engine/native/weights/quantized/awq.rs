@@ -12,7 +12,7 @@ use super::{
     scales::Rounding,
     section::Section,
 };
-use crate::engine::native::weights::WeightsError;
+use crate::engine::native::weights::{Rows, WeightsError};
 
 /// The place of each of eight outputs in a word, in halves of bytes from the lowest on.
 const ORDER: [u32; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
@@ -95,7 +95,7 @@ impl Format for Awq {
         gptq::role(module, leaf, || Self::matrix(module))
     }
 
-    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Widened<'a>, WeightsError> {
+    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let [outputs, inputs] = Self::matrix(module)?;
         let group = self.group.unwrap_or(inputs).max(1);
         let groups = inputs.div_ceil(group);
@@ -112,6 +112,6 @@ impl Format for Awq {
             group,
             rounding,
         });
-        Ok(Widened { packed: None, rows: outputs, columns: inputs, row_bytes: 0, unpack })
+        Ok(Box::new(Widened { packed: None, rows: outputs, columns: inputs, row_bytes: 0, unpack }))
     }
 }

@@ -7,14 +7,14 @@
 use safetensors::Dtype;
 
 use super::{
-    Format, Role, Widened, fp8,
+    Format, Role, fp8,
     ints::{self, Ints},
     module::Module,
     nvfp4::{self, Global},
     scales::{Blocks, Rounding, Scales},
     section::Section,
 };
-use crate::engine::native::weights::WeightsError;
+use crate::engine::native::weights::{Rows, WeightsError};
 
 /// The formats that are read. Those of a whole model may differ between its groups.
 const FORMATS: [&str; 7] = [
@@ -268,7 +268,7 @@ impl Format for CompressedTensors {
         }
     }
 
-    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Widened<'a>, WeightsError> {
+    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let missing = || WeightsError::Missing(vec![module.named(leaf)]);
         let kind = Kind::of(module).ok_or_else(missing)?;
         let matrix = self.matrix(module, kind)?;

@@ -7,38 +7,97 @@
 //! So has it `weight_dequant` in DeepSeek-V3's `inference/kernel.py`, and `FP8BlockDequantizer` of compressed-tensors.
 //! transformers' `Fp8Dequantize` computes the same, for matrices that are made up of whole blocks.
 
+use std::ops::Range;
+
 use safetensors::Dtype;
 
 use super::{
-    Format, Role, Unpack, Widened,
+    Format, Role,
     module::Module,
-    numbers::E4M3,
     scales::{Blocks, Rounding, Scales},
     section::Section,
 };
-use crate::engine::native::weights::{WeightsError, safetensors::RawTensor};
+use crate::engine::native::weights::{Code, CodedRows, Codes, E4M3, Rows, WeightsError, safetensors::RawTensor};
 
 /// What scales are called; the first one that is there counts.
 const SCALES: [&str; 2] = ["weight_scale_inv", "weight_scale"];
 
 /// Rows of E4M3: each number times the scale of its block, rounded.
-struct Fp8Rows {
+struct Fp8Rows<'a> {
+    weight: RawTensor<'a>,
+    matrix: [usize; 2],
     scales: Scales,
     rounding: Rounding,
 }
 
-impl Unpack for Fp8Rows {
-    fn row(&self, row: usize, packed: &[u8], out: &mut Vec<f32>) {
-        for (block, scale) in packed.chunks(self.scales.width()).zip(self.scales.of_row(row)) {
-            out.extend(block.iter().map(|byte| self.rounding.round(E4M3[usize::from(*byte)] * scale)));
+impl Fp8Rows<'_> {
+    fn bytes(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {
+        let [_, columns] = self.matrix;
+        self.weight.read(rows.start * columns..rows.end * columns)
+    }
+}
+
+impl Rows for Fp8Rows<'_> {
+    fn rows(&self) -> usize {
+        self.matrix[0]
+    }
+
+    fn columns(&self) -> usize {
+        self.matrix[1]
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        out.try_reserve(rows.len().saturating_mul(self.matrix[1])).map_err(|_| WeightsError::NoRoom)?;
+        let bytes = self.bytes(rows.clone())?;
+        for (row, bytes) in rows.zip(bytes.chunks_exact(self.matrix[1].max(1))) {
+            for (block, scale) in bytes.chunks(self.scales.width()).zip(self.scales.of_row(row)) {
+                out.extend(block.iter().map(|byte| self.rounding.round(E4M3[usize::from(*byte)] * scale)));
+            }
         }
+        Ok(())
+    }
+
+    fn coded(&self) -> Option<&dyn CodedRows> {
+        // What is rounded to f16 first is another number than what is rounded to bf16 at once.
+        (self.rounding != Rounding::F16).then_some(self)
+    }
+}
+
+impl CodedRows for Fp8Rows<'_> {
+    fn code(&self) -> Code {
+        Code::E4m3
+    }
+
+    fn rows(&self) -> usize {
+        self.matrix[0]
+    }
+
+    fn columns(&self) -> usize {
+        self.matrix[1]
+    }
+
+    fn group(&self) -> usize {
+        self.scales.width()
+    }
+
+    fn is_rounded(&self) -> bool {
+        self.rounding == Rounding::Bf16
+    }
+
+    fn read(&self, rows: Range<usize>) -> Result<Codes, WeightsError> {
+        let scales = rows.clone().flat_map(|row| self.scales.of_row(row)).copied().collect();
+        Ok(Codes { codes: self.bytes(rows)?, scales })
     }
 }
 
 /// The rows of a matrix in E4M3.
-pub(super) fn rows(weight: RawTensor<'_>, matrix: [usize; 2], scales: Scales, rounding: Rounding) -> Widened<'_> {
-    let [rows, columns] = matrix;
-    Widened { packed: Some(weight), rows, columns, row_bytes: columns, unpack: Box::new(Fp8Rows { scales, rounding }) }
+pub(super) fn rows(
+    weight: RawTensor<'_>,
+    matrix: [usize; 2],
+    scales: Scales,
+    rounding: Rounding,
+) -> Box<dyn Rows + '_> {
+    Box::new(Fp8Rows { weight, matrix, scales, rounding })
 }
 
 /// The format, as `quantization_config` describes it.
@@ -93,7 +152,7 @@ impl Format for Fp8 {
         }
     }
 
-    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Widened<'a>, WeightsError> {
+    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let matrix = module.matrix("weight")?;
         let blocks = Blocks { matrix, block: self.block.unwrap_or(matrix.map(|side| side.max(1))) };
         let scales = Scales::read(module, scales_of(module), blocks)?;

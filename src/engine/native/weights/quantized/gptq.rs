@@ -19,7 +19,7 @@ use super::{
     scales::Rounding,
     section::Section,
 };
-use crate::engine::native::weights::WeightsError;
+use crate::engine::native::weights::{Rows, WeightsError};
 
 /// The numbers of a matrix, one below the other.
 struct GptqRows {
@@ -205,7 +205,7 @@ impl Format for Gptq {
         role(module, leaf, || self.matrix(module))
     }
 
-    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Widened<'a>, WeightsError> {
+    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let [outputs, inputs] = self.matrix(module)?;
         let groups = self.group.map_or(1, |size| inputs.div_ceil(size));
         let (scales, rounding) = scales(module, groups, outputs)?;
@@ -218,6 +218,6 @@ impl Format for Gptq {
             groups: self.groups(module, inputs, groups)?,
             rounding,
         });
-        Ok(Widened { packed: None, rows: outputs, columns: inputs, row_bytes: 0, unpack })
+        Ok(Box::new(Widened { packed: None, rows: outputs, columns: inputs, row_bytes: 0, unpack }))
     }
 }

@@ -18,7 +18,7 @@ use super::{
     numbers::words_of,
     scales::{Blocks, Rounding, Scales},
 };
-use crate::engine::native::weights::{WeightsError, safetensors::RawTensor};
+use crate::engine::native::weights::{Rows, WeightsError, safetensors::RawTensor};
 
 /// Sizes of numbers that words are made up of without a rest.
 pub(super) const BITS: [u32; 3] = [2, 4, 8];
@@ -97,7 +97,7 @@ pub(super) struct Ints {
 
 impl Ints {
     /// The rows of a module's matrix.
-    pub(super) fn rows<'a>(&self, module: &Module<'a>, blocks: Blocks) -> Result<Widened<'a>, WeightsError> {
+    pub(super) fn rows<'a>(&self, module: &Module<'a>, blocks: Blocks) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let weight: RawTensor<'a> = module.tensor(if self.is_packed { "weight_packed" } else { "weight" })?;
         let expected = if self.is_packed { Dtype::I32 } else { Dtype::I8 };
         if weight.dtype != expected {
@@ -121,7 +121,7 @@ impl Ints {
             groups: groups.unwrap_or_else(|| in_order(columns, size)),
             rounding: self.rounding,
         });
-        Ok(Widened { packed: Some(weight), rows, columns, row_bytes: weight.length / rows.max(1), unpack })
+        Ok(Box::new(Widened { packed: Some(weight), rows, columns, row_bytes: weight.length / rows.max(1), unpack }))
     }
 
     /// The zero-point of each block.

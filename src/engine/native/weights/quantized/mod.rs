@@ -41,7 +41,7 @@ trait Format: Send + Sync {
     fn role(&self, module: &Module<'_>, leaf: &str) -> Result<Role, WeightsError>;
 
     /// The rows of a packed tensor, by the last part of its plain name.
-    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Widened<'a>, WeightsError>;
+    fn open<'a>(&self, module: &Module<'a>, leaf: &str) -> Result<Box<dyn Rows + 'a>, WeightsError>;
 }
 
 /// What a tensor of a quantised checkpoint is.
@@ -130,9 +130,30 @@ impl Quantization {
     }
 }
 
+/// What becomes of quantised weights, for those who read the log.
+const WIDENED: &str = "its weights are widened as they are loaded";
+const KEPT: &str = "its weights in FP8 and MXFP4 stay as they are, and others are widened as they are loaded";
+
 /// A directory as it is loaded: widened, where its config.json says that it is quantised.
 pub(crate) fn open_directory(directory: &Path, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
-    widened(SafetensorsFiles::open(directory)?, directory, config)
+    widened(SafetensorsFiles::open(directory)?, directory, config, Some(WIDENED))
+}
+
+/// The same for a backend that keeps codes.
+pub(crate) fn open_coded(directory: &Path, config: &Map<String, Value>) -> Result<Box<dyn Weights>, WeightsError> {
+    widened(SafetensorsFiles::open(directory)?, directory, config, Some(KEPT))
+}
+
+/// Whether some tensor of a directory is in codes that a backend can keep.
+pub(crate) fn holds_codes(directory: &Path, config: &Map<String, Value>) -> Result<bool, WeightsError> {
+    let weights = widened(SafetensorsFiles::open(directory)?, directory, config, None)?;
+    let is_coded = |name: &str| Ok::<_, WeightsError>(weights.rows(name)?.coded().is_some());
+    for (name, _) in weights.tensors() {
+        if is_coded(name)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Weights that somebody brings to a model that is loaded, see [`SafetensorsFiles::open_any`]: widened, where a config.json
@@ -141,7 +162,7 @@ pub(crate) fn open_any(path: &Path) -> Result<Box<dyn Weights>, WeightsError> {
     let directory = if path.is_file() { path.parent().unwrap_or(path) } else { path };
     let files = SafetensorsFiles::open_any(path)?;
     let config = object_in(directory, "config.json")?;
-    widened(files, directory, &config.unwrap_or_default())
+    widened(files, directory, &config.unwrap_or_default(), Some(WIDENED))
 }
 
 /// A file of a directory that is a JSON object, if there is one.
@@ -168,15 +189,18 @@ fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Qua
     Quantization::read(&config).map_err(|reason| refused(format!("it {reason}")))
 }
 
+/// Opens weights, and says in the log what becomes of them, unless nobody is to know.
 fn widened(
     files: SafetensorsFiles,
     directory: &Path,
     config: &Map<String, Value>,
+    becoming: Option<&str>,
 ) -> Result<Box<dyn Weights>, WeightsError> {
     let Some(quantization) = described(directory, config)? else { return Ok(Box::new(files)) };
     let Quantization { method, unheeded, format } = quantization;
     let weights = QuantizedFiles::new(files, format)?;
-    tracing::info!("the checkpoint is quantised ({method}): its weights are widened as they are loaded");
+    let Some(becoming) = becoming else { return Ok(Box::new(weights)) };
+    tracing::info!("the checkpoint is quantised ({method}): {becoming}");
     if !unheeded.is_empty() {
         tracing::warn!(
             "the checkpoint asks for quantised {} too; they stay in the type of the engine",
@@ -224,7 +248,7 @@ impl Weights for QuantizedFiles {
             return self.files.rows(name);
         }
         let (module, leaf) = name.rsplit_once('.').unwrap_or(("", name));
-        Ok(Box::new(self.format.open(&Module::new(&self.files, module), leaf)?))
+        self.format.open(&Module::new(&self.files, module), leaf)
     }
 }
 

@@ -7,13 +7,13 @@
 use safetensors::Dtype;
 
 use super::{
-    Format, Role, Widened, fp8,
+    Format, Role, fp8,
     module::Module,
     nvfp4::{self, Global},
     scales::{Blocks, Rounding, Scales},
     section::Section,
 };
-use crate::engine::native::weights::WeightsError;
+use crate::engine::native::weights::{Rows, WeightsError};
 
 /// Tensors about activations, keys and values.
 const OF_ACTIVATIONS: [&str; 3] = ["input_scale", "k_scale", "v_scale"];
@@ -89,7 +89,7 @@ impl Format for ModelOpt {
         })
     }
 
-    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Widened<'a>, WeightsError> {
+    fn open<'a>(&self, module: &Module<'a>, _: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         if Self::kind(module) == Some(Kind::Fp4) {
             return nvfp4::rows(module, "weight", Global::Multiplies("weight_scale_2"), Rounding::Single);
         }

@@ -10,10 +10,12 @@
 //! transposed. A row is all of an expert, and its inputs are `32 * groups`. Everything else, such as the biases of the
 //! experts, is stored in bf16.
 
+use std::ops::Range;
+
 use safetensors::Dtype;
 
-use super::{Format, Role, Unpack, Widened, module::Module, numbers::E2M1, section::Section};
-use crate::engine::native::weights::WeightsError;
+use super::{Format, Role, module::Module, section::Section};
+use crate::engine::native::weights::{Code, CodedRows, Codes, E2M1, Rows, WeightsError, safetensors::RawTensor};
 
 /// The bytes of a group, and its numbers.
 const GROUP_BYTES: usize = 16;
@@ -24,26 +26,92 @@ const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 
 /// The experts of a projection.
-struct Experts {
+struct Experts<'a> {
+    blocks: RawTensor<'a>,
     /// The bytes of all scales.
     scales: Vec<u8>,
+    experts: usize,
     outputs: usize,
     groups: usize,
 }
 
-impl Unpack for Experts {
-    fn row(&self, expert: usize, packed: &[u8], out: &mut Vec<f32>) {
-        let Self { scales, outputs, groups } = self;
-        let scales = &scales[expert * outputs * groups..][..outputs * groups];
-        for input in 0..groups * GROUP {
+impl Experts<'_> {
+    /// The bytes of all groups of an output of an expert.
+    fn output_bytes(&self) -> usize {
+        self.groups * GROUP_BYTES
+    }
+
+    /// The scales of an expert.
+    fn scales_of(&self, expert: usize) -> &[u8] {
+        let count = self.outputs * self.groups;
+        &self.scales[expert * count..][..count]
+    }
+
+    /// Appends the numbers of an expert, inputs by outputs.
+    fn widen(&self, scales: &[u8], blocks: &[u8], out: &mut Vec<f32>) {
+        for input in 0..self.groups * GROUP {
             let (group, byte) = (input / GROUP, input % GROUP / 2);
-            for output in 0..*outputs {
-                let place = output * groups + group;
-                let two = packed[place * GROUP_BYTES + byte];
+            for output in 0..self.outputs {
+                let place = output * self.groups + group;
+                let two = blocks[place * GROUP_BYTES + byte];
                 let number = if input % 2 == 0 { two & 0xf } else { two >> 4 };
                 out.push(scaled(E2M1[usize::from(number)], scales[place]));
             }
         }
+    }
+}
+
+impl Rows for Experts<'_> {
+    fn rows(&self) -> usize {
+        self.experts
+    }
+
+    fn columns(&self) -> usize {
+        self.outputs * self.groups * GROUP
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        out.try_reserve(rows.len().saturating_mul(Rows::columns(self))).map_err(|_| WeightsError::NoRoom)?;
+        let expert_bytes = self.outputs * self.output_bytes();
+        for expert in rows {
+            let blocks = self.blocks.read(expert * expert_bytes..(expert + 1) * expert_bytes)?;
+            self.widen(self.scales_of(expert), &blocks, out);
+        }
+        Ok(())
+    }
+
+    fn coded(&self) -> Option<&dyn CodedRows> {
+        // f32 does not hold the power of the greatest scale, only most of its products.
+        (!self.scales.contains(&u8::MAX)).then_some(self)
+    }
+}
+
+impl CodedRows for Experts<'_> {
+    fn code(&self) -> Code {
+        Code::E2m1
+    }
+
+    fn rows(&self) -> usize {
+        self.experts * self.outputs
+    }
+
+    fn columns(&self) -> usize {
+        self.groups * GROUP
+    }
+
+    fn group(&self) -> usize {
+        GROUP
+    }
+
+    fn is_rounded(&self) -> bool {
+        false
+    }
+
+    fn read(&self, rows: Range<usize>) -> Result<Codes, WeightsError> {
+        let bytes = self.blocks.read(rows.start * self.output_bytes()..rows.end * self.output_bytes())?;
+        let codes = bytes.iter().flat_map(|two| [two & 0xf, two >> 4]).collect();
+        let scales = self.scales[rows.start * self.groups..rows.end * self.groups].iter();
+        Ok(Codes { codes, scales: scales.map(|scale| scaled(1.0, *scale)).collect() })
     }
 }
 
@@ -104,12 +172,11 @@ impl Format for Mxfp4 {
         })
     }
 
-    fn open<'a>(&self, module: &Module<'a>, projection: &str) -> Result<Widened<'a>, WeightsError> {
+    fn open<'a>(&self, module: &Module<'a>, projection: &str) -> Result<Box<dyn Rows + 'a>, WeightsError> {
         let [experts, outputs, groups] = Self::shape(module, projection)?;
         let blocks = module.tensor(&format!("{projection}{BLOCKS}"))?;
         let scales = module.tensor(&format!("{projection}{SCALES}"))?;
-        let unpack = Box::new(Experts { scales: scales.read(0..scales.length)?, outputs, groups });
-        let numbers = outputs * groups * GROUP_BYTES;
-        Ok(Widened { packed: Some(blocks), rows: experts, columns: 2 * numbers, row_bytes: numbers, unpack })
+        let scales = scales.read(0..scales.length)?;
+        Ok(Box::new(Experts { blocks, scales, experts, outputs, groups }))
     }
 }

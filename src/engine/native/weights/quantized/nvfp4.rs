@@ -10,10 +10,10 @@ use safetensors::Dtype;
 use super::{
     Unpack, Widened,
     module::Module,
-    numbers::{E2M1, numbers_of},
+    numbers::numbers_of,
     scales::{Blocks, Rounding, Scales},
 };
-use crate::engine::native::weights::WeightsError;
+use crate::engine::native::weights::{E2M1, Rows, WeightsError};
 
 /// The columns of a group.
 const GROUP: usize = 16;
@@ -55,7 +55,7 @@ pub(super) fn rows<'a>(
     leaf: &str,
     global: Global,
     rounding: Rounding,
-) -> Result<Widened<'a>, WeightsError> {
+) -> Result<Box<dyn Rows + 'a>, WeightsError> {
     let (weight, scale) = (module.tensor(leaf)?, module.tensor("weight_scale")?);
     if weight.dtype != Dtype::U8 || scale.dtype != Dtype::F8_E4M3 {
         return Err(module.refusal(&format!("it is {:?} with scales of {:?}", weight.dtype, scale.dtype)));
@@ -77,5 +77,5 @@ pub(super) fn rows<'a>(
     let scales = numbers_of(module, "weight_scale")?.into_iter().map(of_group).collect();
     let [rows, columns] = matrix;
     let unpack = Box::new(Fp4Rows { scales: Scales::of(scales, blocks), rounding });
-    Ok(Widened { packed: Some(weight), rows, columns, row_bytes: columns / 2, unpack })
+    Ok(Box::new(Widened { packed: Some(weight), rows, columns, row_bytes: columns / 2, unpack }))
 }

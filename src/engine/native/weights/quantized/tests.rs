@@ -85,29 +85,43 @@ fn numbers_are_those_of_the_references_to_the_bit() {
 
 #[test]
 fn models_compute_what_their_widened_checkpoints_compute_to_the_bit() {
-    let mut compared = 0;
+    let (mut compared, mut kept) = (0, Vec::new());
     for (case, directory) in cases() {
         let config = config(&directory);
         if !config.contains_key("architectures") {
             continue;
         }
+        let keeps = holds_codes(&directory, &config).unwrap();
         for precision in [Precision::Bf16, Precision::F32] {
-            let logits = |weights: &dyn Weights| {
+            let logits = |weights: &dyn Weights, keep: bool| {
                 let processor = Processor { set: KernelSet::PORTABLE, pool: Pool::new(2).unwrap() };
                 let shape = ModelShape::read(&config).unwrap();
                 let backend = CpuBackend::new(processor, precision);
+                let backend = if keep { backend.keeping_codes() } else { backend };
                 let mut model = Model::load(backend, shape, weights, &mut |_, _| ()).unwrap();
                 model.allocate_cache(Room { blocks: 6, slots: 0 }).unwrap();
                 let rows = logits_of(&mut model, &[1, 5, 9, 33, 7, 7, 2, 30, 11, 39], 0);
                 rows.iter().map(|row| bits(row)).collect::<Vec<_>>()
             };
             let packed = open_directory(&directory, &config).unwrap();
-            let (packed, wide) = (logits(&*packed), logits(&widened(&directory)));
-            assert!(packed == wide, "{case}: the log-probs differ in {precision:?}");
+            let wide = logits(&widened(&directory), false);
+            assert!(logits(&*packed, false) == wide, "{case}: the log-probs differ in {precision:?}");
+            assert!(logits(&*packed, true) == wide, "{case}: the log-probs of codes differ in {precision:?}");
         }
         compared += 1;
+        kept.extend(keeps.then_some(case));
     }
     assert!(compared >= 17, "{compared} models");
+    let expected = [
+        "compressed_fp8_block",
+        "compressed_fp8_channel",
+        "compressed_fp8_tensor",
+        "fp8_blocks",
+        "fp8_tensor",
+        "gpt_oss",
+        "modelopt_fp8",
+    ];
+    assert_eq!(kept, expected);
 }
 
 fn refusal(config: &Value) -> String {

@@ -1,0 +1,302 @@
+//! Matrices that stay in the codes of a quantised checkpoint, and are widened inside of their products.
+//!
+//! A thread widens some blocks of 16 outputs into memory that stays in its cache, as [`Packed`](super::Packed) has them,
+//! and multiplies with these. So a product has the bits of that with the widened matrix, whatever the instructions; what it
+//! saves is memory, and the time to read it.
+
+mod block;
+#[cfg(test)]
+mod tests;
+mod unpack;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::{
+    cell::RefCell,
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use half::bf16;
+use parking_lot::Mutex;
+
+use self::block::{Block, STEP_BYTES, is_tame, put, step};
+use super::{
+    LANES, Operand, Packed, Pool, Precision, Processor, States,
+    gemm::{Product, Shares},
+    pages::{Pages, Stored},
+    parts::Parts,
+};
+use crate::engine::{
+    WeightDtype,
+    native::{
+        backend::NoRoom,
+        weights::{Code, CodedRows, Codes, Rows, WeightsError},
+    },
+};
+
+/// Bytes of widened blocks that a thread multiplies with at a time: they stay in its cache.
+const PANEL_BYTES: usize = 192 << 10;
+
+/// A weight matrix of `outputs` rows of `inputs` numbers, in codes. Rows that were never written are zeros.
+#[derive(Debug)]
+pub(crate) struct Coded {
+    code: Code,
+    outputs: usize,
+    inputs: usize,
+    /// `inputs`, padded to what bf16 is multiplied by.
+    depth: usize,
+    /// Inputs that share a scale.
+    group: usize,
+    is_rounded: bool,
+    /// Whether all that was written is tame, see [`is_tame`].
+    is_tame: bool,
+    /// Blocks of 16 outputs, see [`Block`].
+    codes: Pages<u8>,
+    /// For each block and group a scale for each output; those of [`Code::E2m1`] are powers of two, which bf16 holds.
+    scales: Stored,
+}
+
+impl Coded {
+    /// Whether these rows can stay in their codes, in a matrix for which `coded` decided.
+    pub(crate) fn keeps(rows: &dyn Rows) -> Option<&dyn CodedRows> {
+        rows.coded().filter(|coded| {
+            let (group, columns) = (coded.group(), coded.columns());
+            group >= columns || group.is_multiple_of(step(coded.code()))
+        })
+    }
+
+    /// A matrix of zeros for rows of this kind.
+    pub(crate) fn try_zeros(outputs: usize, rows: &dyn CodedRows) -> Result<Self, NoRoom> {
+        let (code, inputs) = (rows.code(), rows.columns());
+        let depth = inputs.checked_next_multiple_of(Precision::Bf16.step()).ok_or(NoRoom)?;
+        let group = rows.group().min(depth);
+        let blocks = outputs.div_ceil(LANES);
+        let codes = blocks.checked_mul(depth / step(code)).and_then(|steps| steps.checked_mul(STEP_BYTES));
+        let scales = blocks.checked_mul(depth.div_ceil(group) * LANES).ok_or(NoRoom)?;
+        let precision = match code {
+            Code::E4m3 => Precision::F32,
+            Code::E2m1 => Precision::Bf16,
+        };
+        Ok(Self {
+            code,
+            outputs,
+            inputs,
+            depth,
+            group,
+            is_rounded: rows.is_rounded(),
+            is_tame: true,
+            codes: Pages::zeros(codes.ok_or(NoRoom)?)?,
+            scales: Stored::zeros(precision, scales)?,
+        })
+    }
+
+    /// The number of rows.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Numbers of a row.
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Whether these rows are of the kind that the matrix has.
+    pub(crate) fn takes(&self, rows: &dyn Rows) -> bool {
+        Self::keeps(rows).is_some_and(|rows| {
+            let kind = (rows.code(), rows.columns(), rows.group().min(self.depth), rows.is_rounded());
+            kind == (self.code, self.inputs, self.group, self.is_rounded)
+        })
+    }
+
+    /// The bytes of the codes of a block.
+    fn block_bytes(&self) -> usize {
+        self.depth / step(self.code) * STEP_BYTES
+    }
+
+    /// The scales of a block.
+    fn block_scales(&self) -> usize {
+        self.depth.div_ceil(self.group) * LANES
+    }
+
+    /// Overwrites rows from `first` on with all of `rows`.
+    ///
+    /// # Panics
+    /// If the matrix does not [take](Self::takes) them, or they go beyond the last one.
+    pub(crate) fn write_rows(&mut self, pool: &mut Pool, first: usize, rows: &dyn Rows) -> Result<(), WeightsError> {
+        assert!(self.takes(rows), "rows of the matrix's kind");
+        let Some(rows) = rows.coded() else { return Ok(()) };
+        assert!(first + rows.rows() <= self.outputs, "{} rows", self.outputs);
+        let all = first..first + rows.rows();
+        let blocks = all.start / LANES..all.end.div_ceil(LANES);
+        let (block_bytes, block_scales, per_row) =
+            (self.block_bytes(), self.block_scales(), self.inputs.div_ceil(self.group));
+        let (code, inputs) = (self.code, self.inputs);
+        let (bytes, mut numbers) = (Parts::new(&mut self.codes), vec![0.0; blocks.len() * block_scales]);
+        let (failure, all_tame) = (Mutex::new(None), AtomicBool::new(true));
+        let scales = Parts::new(&mut numbers);
+        pool.for_each(blocks.len(), &|index| {
+            let block = blocks.start + index;
+            let own = (block * LANES).max(all.start)..((block + 1) * LANES).min(all.end);
+            let Codes { codes, scales: read } = match rows.read(own.start - all.start..own.end - all.start) {
+                Ok(read) => read,
+                Err(error) => return *failure.lock() = Some(error),
+            };
+            if !is_tame(code, &codes, &read) {
+                all_tame.store(false, Ordering::Relaxed);
+            }
+            // SAFETY: a block is worked on once.
+            let (bytes, scales) = unsafe {
+                (bytes.part(block * block_bytes, block_bytes), scales.part(index * block_scales, block_scales))
+            };
+            let of_rows = codes.chunks_exact(inputs).zip(read.chunks_exact(per_row));
+            for (lane, (codes, read)) in own.map(|row| row % LANES).zip(of_rows) {
+                put(code, bytes, lane, codes);
+                for (scales, scale) in scales.chunks_exact_mut(LANES).zip(read) {
+                    scales[lane] = *scale;
+                }
+            }
+        });
+        self.is_tame &= all_tame.into_inner();
+        self.put_scales(&all, &numbers);
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Keeps the scales of rows: of their blocks, those of their lanes.
+    fn put_scales(&mut self, rows: &Range<usize>, numbers: &[f32]) {
+        let (block_scales, first) = (self.block_scales(), rows.start / LANES);
+        for row in rows.clone() {
+            let (block, lane) = (row / LANES, row % LANES);
+            for place in (lane..block_scales).step_by(LANES) {
+                let scale = numbers[(block - first) * block_scales + place];
+                match &mut self.scales {
+                    Stored::F32(scales) => scales[block * block_scales + place] = scale,
+                    Stored::Bf16(scales) => {
+                        scales[block * block_scales + place] = bf16::from_f32(scale).to_bits();
+                    }
+                }
+            }
+        }
+    }
+
+    fn block(&self, block: usize) -> Block<'_> {
+        let (bytes, scales) = (self.block_bytes(), self.block_scales());
+        Block {
+            code: self.code,
+            codes: &self.codes[block * bytes..][..bytes],
+            scales: self.scales.slice(block * scales..(block + 1) * scales),
+            group: self.group,
+            is_rounded: self.is_rounded,
+            is_tame: self.is_tame,
+        }
+    }
+
+    /// Reads one row.
+    ///
+    /// # Panics
+    /// If there is no such row, or `row` has another length than `inputs`.
+    pub(crate) fn read_row(&self, index: usize, row: &mut [f32]) {
+        assert!(index < self.outputs, "{} rows", self.outputs);
+        assert_eq!(row.len(), self.inputs, "a whole row");
+        let block = self.block(index / LANES);
+        for (input, number) in row.iter_mut().enumerate() {
+            *number = block.number(index % LANES, input);
+        }
+    }
+
+    /// The matrix of the same numbers without codes.
+    pub(crate) fn widened(&self, pool: &mut Pool, precision: Precision) -> Result<Packed, WeightsError> {
+        let mut packed =
+            Packed::try_zeros(precision, self.outputs, self.inputs).map_err(|NoRoom| WeightsError::NoRoom)?;
+        packed.write_rows(pool, 0, &Widened(self))?;
+        Ok(packed)
+    }
+
+    /// `out[r] (+)= matrix * input[r]` for every row of `input`.
+    ///
+    /// # Panics
+    /// If shapes do not fit together.
+    pub(crate) fn multiply(
+        &self,
+        Processor { set, pool }: &mut Processor,
+        input: &Operand,
+        out: &mut States,
+        accumulate: bool,
+    ) {
+        let (set, precision, stride) = (*set, input.precision(), out.stride);
+        let depth = match precision {
+            Precision::Bf16 => self.depth,
+            Precision::F32 => self.inputs,
+        };
+        assert_eq!(input.columns, self.inputs, "the inner dimensions are equal");
+        assert_eq!((out.rows, out.columns), (input.rows, self.outputs), "the result has the outer dimensions");
+        let block_len = depth * LANES;
+        let dtype = if precision == Precision::Bf16 { WeightDtype::Bf16 } else { WeightDtype::F32 };
+        let at_once = (PANEL_BYTES / (block_len * dtype.size()).max(1)).max(1);
+        let shares = Shares::of(input.rows, self.outputs.div_ceil(LANES), pool);
+        let out = Parts::new(&mut out.numbers);
+        pool.for_each(shares.count(), &|index| {
+            let (rows, blocks) = shares.get(index);
+            for first in blocks.clone().step_by(at_once) {
+                let blocks = first..blocks.end.min(first + at_once);
+                with_panel(precision, blocks.len() * block_len, |panel| {
+                    for (place, block) in blocks.clone().enumerate() {
+                        unpack::widen(set, self.block(block), panel, place * block_len..(place + 1) * block_len);
+                    }
+                    let product = Product {
+                        a: (&input.numbers, rows.start * input.stride),
+                        a_stride: input.stride,
+                        rows: rows.len(),
+                        b: (panel, 0),
+                        b_block_stride: block_len,
+                        blocks: blocks.len(),
+                        k: depth,
+                        c_stride: stride,
+                        accumulate,
+                    };
+                    let c = out.address(rows.start * stride + blocks.start * LANES);
+                    // SAFETY: `out` has the rows and whole blocks from `c` on, and shares of it do not overlap; the depth
+                    // is padded to what its precision reads at once.
+                    unsafe { product.compute(set, c) };
+                });
+            }
+        });
+    }
+}
+
+/// Calls `work` with so many numbers of this thread's own.
+fn with_panel(precision: Precision, len: usize, work: impl FnOnce(&mut Stored)) {
+    thread_local! {
+        static PANELS: [RefCell<Option<Stored>>; 2] = const { [RefCell::new(None), RefCell::new(None)] };
+    }
+    PANELS.with(|panels| {
+        let mut panel = panels[usize::from(precision == Precision::Bf16)].borrow_mut();
+        let panel = match &mut *panel {
+            Some(panel) if panel.len() >= len => panel,
+            small => small.insert(Stored::zeros(precision, len).expect("room for some blocks")),
+        };
+        work(panel);
+    });
+}
+
+/// The rows of a matrix in codes.
+struct Widened<'a>(&'a Coded);
+
+impl Rows for Widened<'_> {
+    fn rows(&self) -> usize {
+        self.0.outputs
+    }
+
+    fn columns(&self) -> usize {
+        self.0.inputs
+    }
+
+    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
+        for row in rows {
+            let start = out.len();
+            out.resize(start + self.0.inputs, 0.0);
+            self.0.read_row(row, &mut out[start..]);
+        }
+        Ok(())
+    }
+}
