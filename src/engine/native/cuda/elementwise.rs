@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use candle_core::{D, Result, Tensor};
 
-use crate::engine::native::backend::{Gate, LogitShape, NormShape, Rotation};
+use crate::engine::native::backend::{Gate, LogitShape, NormShape, Rotation, Xielu};
 
 /// Root-mean-square norm of every row.
 pub(super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
@@ -61,17 +61,26 @@ pub(super) fn rotate(states: &Tensor, rotation: Rotation, (cosines, sines): &(Te
 /// Makes `width` numbers of every row, which holds as many gates and ups.
 pub(super) fn gate(states: &Tensor, gate: Gate, width: usize, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if states.device().is_cuda() {
+    if states.device().is_cuda() && !matches!(gate, Gate::Xielu(_)) {
         return super::kernels::gate(states, gate, width, out);
     }
     let halves = || Ok((states.narrow(1, 0, width)?, states.narrow(1, width, width)?));
     let gated = match gate {
         Gate::Silu => halves().and_then(|(gates, ups): (Tensor, Tensor)| gates.silu()? * ups),
         Gate::GeluTanh => halves().and_then(|(gates, ups)| gates.gelu()? * ups),
+        Gate::Gelu => halves().and_then(|(gates, ups)| gates.gelu_erf()? * ups),
         Gate::Clamped { limit } => clamped(states, width, f64::from(limit)),
         Gate::SquaredRelu => states.narrow(1, 0, width).and_then(|numbers| numbers.relu()?.sqr()),
+        Gate::Xielu(shape) => states.narrow(1, 0, width).and_then(|numbers| xielu(&numbers, shape)),
     };
     out.slice_set(&gated?.to_dtype(out.dtype())?, 0, 0)
+}
+
+/// As Apertus has it.
+fn xielu(numbers: &Tensor, Xielu { rising, falling, slope, most }: Xielu) -> Result<Tensor> {
+    let risen = (numbers.sqr()? * f64::from(rising))?;
+    let fallen = (((numbers.minimum(f64::from(most))?.exp()? - 1.0)? - numbers)? * f64::from(falling))?;
+    numbers.gt(0.0_f32)?.where_cond(&risen, &fallen)? + (numbers * f64::from(slope))?
 }
 
 /// As gpt-oss has it: each gate has its up after it.
@@ -113,7 +122,14 @@ mod tests {
     use super::{super::tests::test_device, *};
 
     const NORM: NormShape = NormShape { epsilon: 1e-5, offset: 0.0 };
-    const GATES: [Gate; 4] = [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 1.5 }, Gate::SquaredRelu];
+    const GATES: [Gate; 6] = [
+        Gate::Silu,
+        Gate::GeluTanh,
+        Gate::Gelu,
+        Gate::Clamped { limit: 1.5 },
+        Gate::SquaredRelu,
+        Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 }),
+    ];
     const ONE_MORE: NormShape = NormShape { epsilon: 1e-5, offset: 1.0 };
 
     fn number(place: usize) -> f32 {
@@ -219,7 +235,14 @@ mod tests {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044_715 * gate.powi(3));
                 0.5 * gate * (1.0 + inner.tanh()) * up
             }
+            Gate::Gelu => 0.5 * gate * (1.0 + candle_core::cpu::erf::erf_f64(gate / std::f64::consts::SQRT_2)) * up,
             Gate::SquaredRelu => row[place].max(0.0).powi(2),
+            Gate::Xielu(shape) => {
+                let [rising, falling, slope, most] =
+                    [shape.rising, shape.falling, shape.slope, shape.most].map(f64::from);
+                let curved = if gate > 0.0 { rising * gate * gate } else { falling * (gate.min(most).exp_m1() - gate) };
+                curved + slope * gate
+            }
             Gate::Clamped { limit } => {
                 let limit = f64::from(limit);
                 let (gate, up) = (row[2 * place].min(limit), row[2 * place + 1].clamp(-limit, limit));

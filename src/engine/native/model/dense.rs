@@ -1,12 +1,14 @@
 //! A feed-forward part, which an expert is too.
 
 use super::shape::DenseShape;
-use crate::engine::native::backend::{Backend, Gate, NoRoom};
+use crate::engine::native::backend::{Backend, Gate, NoRoom, Xielu};
 
 /// A feed-forward part, or one expert.
 pub(super) struct Dense<B: Backend> {
     intermediate: usize,
     gate: Gate,
+    /// The four numbers of a gate that is learnt.
+    pub(super) activation: Option<B::Vector>,
     pub(super) gate_up: B::Matrix,
     pub(super) gate_up_bias: Option<B::Vector>,
     pub(super) down: B::Matrix,
@@ -21,6 +23,7 @@ impl<B: Backend> Dense<B> {
         Ok(Self {
             intermediate,
             gate,
+            activation: matches!(gate, Gate::Xielu(_)).then(|| backend.vector(4)).transpose()?,
             gate_up: backend.matrix(inner, hidden)?,
             gate_up_bias: vector(inner)?,
             down: backend.matrix(hidden, intermediate)?,
@@ -38,6 +41,20 @@ impl<B: Backend> Dense<B> {
     ) {
         backend.linear(input, &self.gate_up, self.gate_up_bias.as_ref(), wide);
         backend.scale(wide, 0..self.intermediate, factor);
-        backend.gate(wide, self.gate, self.intermediate, gated);
+        let gate = self.activation.as_ref().map_or(self.gate, |numbers| xielu(&backend.read_vector(numbers)));
+        backend.gate(wide, gate, self.intermediate, gated);
     }
+}
+
+/// xIELU of what a checkpoint has: `alpha_p`, `alpha_n`, `beta` and `eps`.
+fn xielu(learnt: &[f32]) -> Gate {
+    let &[positive, negative, slope, most] = learnt else { unreachable!("there are four numbers") };
+    Gate::Xielu(Xielu { rising: softplus(positive), falling: slope + softplus(negative), slope, most })
+}
+
+/// `ln(1 + e^x)`.
+#[expect(clippy::cast_possible_truncation, reason = "the one rounding of the number")]
+fn softplus(x: f32) -> f32 {
+    let x = f64::from(x);
+    (x.max(0.0) + (-x.abs()).exp().ln_1p()) as f32
 }

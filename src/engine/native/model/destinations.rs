@@ -79,6 +79,8 @@ pub(super) enum InDense {
     GateUpBias(usize),
     Down,
     DownBias,
+    /// Numbers of a gate that is learnt.
+    Activation(usize),
 }
 
 impl Destination {
@@ -168,11 +170,12 @@ impl InDense {
         match self {
             Self::GateUp(_) => Self::GateUp(0),
             Self::GateUpBias(_) => Self::GateUpBias(0),
+            Self::Activation(_) => Self::Activation(0),
             whole => whole,
         }
     }
 
     fn is_vector(self) -> bool {
-        matches!(self, Self::GateUpBias(_) | Self::DownBias)
+        matches!(self, Self::GateUpBias(_) | Self::DownBias | Self::Activation(_))
     }
 }

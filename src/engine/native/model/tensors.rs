@@ -319,6 +319,7 @@ impl<B: Backend> Dense<B> {
             InDense::GateUpBias(first) => numbers(&mut self.gate_up_bias, first),
             InDense::Down => Some(Target::Rows(&mut self.down, 0)),
             InDense::DownBias => numbers(&mut self.down_bias, 0),
+            InDense::Activation(first) => numbers(&mut self.activation, first),
         }
     }
 }

@@ -3,11 +3,11 @@
 use super::{
     KernelSet, Operand, Processor, States,
     elementwise::for_each_row,
-    exp::{gelu_tanh, sigmoid, silu, tanh},
+    exp::{exp_less_one, gelu, gelu_tanh, sigmoid, silu, tanh},
     instructions::Vectorized,
     packed::NumberParts,
 };
-use crate::engine::native::backend::{Gate, LogitShape};
+use crate::engine::native::backend::{Gate, LogitShape, Xielu};
 
 /// The slope of the gate of [`Gate::Clamped`].
 const CLAMPED_SLOPE: f32 = 1.702;
@@ -25,18 +25,19 @@ impl Vectorized for Gated<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { row, kind, out } = self;
-        if kind == Gate::SquaredRelu {
-            for (out, number) in out.iter_mut().zip(row) {
-                *out = squared_relu(*number);
-            }
-            return;
+        let alone = out.iter_mut().zip(row);
+        match kind {
+            Gate::SquaredRelu => return alone.for_each(|(out, number)| *out = squared_relu(*number)),
+            Gate::Xielu(shape) => return alone.for_each(|(out, number)| *out = xielu(*number, shape)),
+            _ => {}
         }
         let (gates, ups) = row.split_at(out.len());
         let apart = out.iter_mut().zip(gates.iter().zip(ups));
         match kind {
-            Gate::SquaredRelu => unreachable!("it has no ups"),
+            Gate::SquaredRelu | Gate::Xielu(_) => unreachable!("it has no ups"),
             Gate::Silu => apart.for_each(|(out, (gate, up))| *out = silu(*gate) * up),
             Gate::GeluTanh => apart.for_each(|(out, (gate, up))| *out = gelu_tanh(*gate) * up),
+            Gate::Gelu => apart.for_each(|(out, (gate, up))| *out = gelu(*gate) * up),
             Gate::Clamped { limit } => {
                 let (pairs, _) = row.as_chunks::<2>();
                 for (out, [gate, up]) in out.iter_mut().zip(pairs) {
@@ -60,6 +61,14 @@ fn clamped(gate: f32, up: f32, limit: f32) -> f32 {
 fn squared_relu(number: f32) -> f32 {
     let number = if number < 0.0 { 0.0 } else { number };
     number * number
+}
+
+/// What is not a number stays so.
+#[inline(always)]
+fn xielu(number: f32, Xielu { rising, falling, slope, most }: Xielu) -> f32 {
+    let low = if number < most { number } else { most };
+    let curved = if number > 0.0 { rising * number * number } else { (exp_less_one(low) - number) * falling };
+    curved + slope * number
 }
 
 /// Writes what a gate makes of every row to `out`; a row holds what that reads.

@@ -1,7 +1,7 @@
 //! Every kernel set against scalar arithmetic in f64, on shapes that fill no vector.
 
 use super::*;
-use crate::engine::native::backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span};
+use crate::engine::native::backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span, Xielu};
 use crate::engine::{WeightDtype, WeightTensor};
 
 const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];
@@ -248,7 +248,16 @@ fn gated(kind: Gate, row: &[f64], width: usize, index: usize) -> f64 {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
             0.5 * x * (1.0 + inner.tanh()) * row[width + index]
         }
+        Gate::Gelu => {
+            let erf = super::exp::tests::erf(row[index] / std::f64::consts::SQRT_2);
+            0.5 * row[index] * (1.0 + erf) * row[width + index]
+        }
         Gate::SquaredRelu => row[index].max(0.0).powi(2),
+        Gate::Xielu(shape) => {
+            let [rising, falling, slope, most] = [shape.rising, shape.falling, shape.slope, shape.most].map(f64::from);
+            let x = row[index];
+            slope * x + if x > 0.0 { rising * x * x } else { falling * (x.min(most).exp_m1() - x) }
+        }
         Gate::Clamped { limit } => {
             let limit = f64::from(limit);
             let (gate, up) = (row[2 * index].min(limit), row[2 * index + 1].clamp(-limit, limit));
@@ -261,7 +270,8 @@ fn gated(kind: Gate, row: &[f64], width: usize, index: usize) -> f64 {
 fn gates_and_shaped_logits_agree_with_f64() {
     for set in KernelSet::tested() {
         let input = states(11, 37, 4);
-        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.7 }, Gate::SquaredRelu] {
+        let xielu = Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 });
+        for kind in [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::Clamped { limit: 0.7 }, Gate::SquaredRelu, xielu] {
             let mut out = Operand::new(Precision::F32);
             gate(&mut processor(set, 2), &input, kind, 18, &mut out);
             for row in 0..11 {

@@ -46,7 +46,7 @@ __device__ void norm(
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped, 3 is SquaredRelu.
+// The gates of `Gate` in backend.rs: 0 is Silu, 1 is GeluTanh, 2 is Clamped, 3 is SquaredRelu, 4 is Gelu.
 __device__ float gated(const float *row, unsigned width, unsigned i, unsigned kind, float limit) {
     if (kind == 2) {
         // What is not a number is neither above nor below a limit, and stays.
@@ -60,6 +60,8 @@ __device__ float gated(const float *row, unsigned width, unsigned i, unsigned ki
         return number * number;
     }
     const float gate = row[i], up = row[width + i];
+    if (kind == 4)
+        return gate * (0.5f + 0.5f * erff(0.70710678f * gate)) * up;
     if (kind == 1)
         return gate * sigmoid(1.5957692f * (gate + 0.044715f * gate * gate * gate)) * up;
     return gate / (1.0f + expf(-gate)) * up;

@@ -8,6 +8,7 @@ use super::{
     shape::{AttentionLayer, DenseShape, LatentExperts, LatentShape, LayerShape, MlpShape, ModelShape, SparseShape},
     tensor::{Part, Tensor},
 };
+use crate::engine::native::{backend::Gate, weights::as_rows};
 
 /// Every tensor of a model, in the order of its layers.
 pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
@@ -44,7 +45,7 @@ impl Expected<'_> {
 
     /// A tensor that goes to one place.
     fn one(&mut self, name: &str, shape: &[usize], place: Destination) {
-        self.push(name, shape, vec![Part { place, rows: 0..shape[0], transposed: false }]);
+        self.push(name, shape, vec![Part { place, rows: 0..as_rows(shape).0, transposed: false }]);
     }
 
     /// A tensor whose first dimension is the expert.
@@ -216,6 +217,13 @@ impl Expected<'_> {
             self.table(&name, dims[0], dims[1], self.within(of(weight)));
             if dense.bias {
                 self.one(&format!("{name}.bias"), &dims[..1], self.within(of(bias)));
+            }
+        }
+        if let Gate::Xielu(_) = dense.gate {
+            let shapes: [&[usize]; 4] = [&[1], &[1], &[], &[]];
+            for (place, (name, shape)) in ["alpha_p", "alpha_n", "beta", "eps"].into_iter().zip(shapes).enumerate() {
+                let name = format!("{}{number}.act_fn.{name}", names.prefix);
+                self.one(&name, shape, self.within(of(InDense::Activation(place))));
             }
         }
     }

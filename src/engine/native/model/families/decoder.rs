@@ -50,6 +50,8 @@ pub(super) struct Defaults {
     pub(super) rope: RopeDefaults,
     /// The key of the activation.
     pub(super) activation: &'static str,
+    /// The activation, where it is not one of those that most families choose from.
+    pub(super) gate: Option<Gate>,
 }
 
 impl Defaults {
@@ -61,6 +63,7 @@ impl Defaults {
         tied: false,
         rope: RopeDefaults { theta: None, partial: None },
         activation: "hidden_act",
+        gate: None,
     };
 
     /// The same with another base of frequencies.
@@ -111,7 +114,7 @@ pub(super) fn decoder_with(
         mlp: Some(MlpShape::Dense(DenseShape {
             intermediate: settings.size("intermediate_size", MOST)?,
             bias: false,
-            gate: activation(settings, defaults.activation)?,
+            gate: defaults.gate.map_or_else(|| activation(settings, defaults.activation), Ok)?,
         })),
     };
     Ok(ModelShape {
@@ -164,6 +167,7 @@ pub(super) fn activation(settings: &Settings<'_>, key: &str) -> Result<Gate, Con
         None if key == "hidden_activation" => Ok(Gate::GeluTanh),
         None | Some("silu" | "swish") => Ok(Gate::Silu),
         Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Gate::GeluTanh),
+        Some("gelu") => Ok(Gate::Gelu),
         Some(other) => Err(ConfigError::setting(key, format!("\"{other}\" is not supported, silu is"))),
     }
 }

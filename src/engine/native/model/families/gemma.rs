@@ -25,7 +25,10 @@ fn defaults() -> Defaults {
 pub(super) fn gemma(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let own_name: Option<String> = settings.get("hidden_activation")?;
     let activation = if own_name.is_some() { "hidden_activation" } else { "hidden_act" };
-    // Checkpoints say `gelu` in `hidden_act`; releases of transformers differ in which gelu they take it for.
+    // Releases of transformers differ in which gelu they take it for.
+    if activation == "hidden_act" && settings.get::<String>(activation)?.as_deref() == Some("gelu") {
+        return Err(ConfigError::setting(activation, "\"gelu\" is not supported in this key"));
+    }
     let mut shape = decoder(settings, Defaults { activation, ..defaults() })?;
     attention_biases(settings, false, &mut shape)?;
     one_more(&mut shape);

@@ -1,4 +1,4 @@
-//! Mistral, Mixtral and Ministral 3.
+//! Mistral, Mixtral, Ministral and Ministral 3.
 
 use serde_json::{Map, Value, json};
 
@@ -9,15 +9,27 @@ use super::{
         settings::{ConfigError, Settings},
         shape::{LayerRotation, ModelShape},
     },
-    decoder::{Defaults, activation, decoder, decoder_with, heads},
+    decoder::{Defaults, KeyHeads, activation, decoder, decoder_with, heads},
     mixtures::{LOCAL_EXPERTS, SOFTMAX, counted, routed, sparse_from},
-    windows::{DEFAULT_WINDOW, same_windows, window, window_or},
+    windows::{DEFAULT_WINDOW, kinds, same_windows, window, window_or, windows_of},
 };
 
 /// Mistral 7B, and everything that was made to look like it.
 pub(super) fn mistral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     let mut shape = decoder(settings, Defaults::COMMON)?;
     same_windows(settings, window_or(settings, DEFAULT_WINDOW)?, &mut shape)?;
+    Ok(shape)
+}
+
+/// Ministral 8B: layers have a window, or have none, as they are listed.
+pub(super) fn ministral(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    // Other than for its siblings, transformers wants to be told the width of a head.
+    settings.require::<usize>("head_dim")?;
+    let mut shape = decoder(settings, Defaults { key_heads: KeyHeads::AsQueries, ..Defaults::COMMON.theta(10_000.0) })?;
+    let window = window_or(settings, DEFAULT_WINDOW)?;
+    let count = shape.layers.len();
+    let kinds = kinds(settings, count)?.unwrap_or_else(|| vec![window.is_some(); count]);
+    windows_of(&kinds, window, &mut shape)?;
     Ok(shape)
 }
 

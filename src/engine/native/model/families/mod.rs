@@ -5,6 +5,8 @@
 //! none is skipped. What each family computes was read in transformers 5.23 (`modeling_*.py`), and is compared with it
 //! (`tests/reference`).
 
+mod apertus;
+mod arcee;
 mod bamba;
 mod decoder;
 mod deepseek;
@@ -44,6 +46,8 @@ type Read = fn(&Settings<'_>) -> Result<ModelShape, ConfigError>;
 
 /// Architectures by the names that config.json has for them.
 const FAMILIES: &[(&str, Read)] = &[
+    ("ApertusForCausalLM", apertus::apertus),
+    ("ArceeForCausalLM", arcee::arcee),
     ("BambaForCausalLM", bamba::bamba),
     ("DeepseekV2ForCausalLM", deepseek::v2),
     ("DeepseekV3ForCausalLM", deepseek::v3),
@@ -71,6 +75,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("LlamaForCausalLM", llama::llama),
     ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
     ("Ministral3ForCausalLM", mistral::ministral3),
+    ("MinistralForCausalLM", mistral::ministral),
     ("MistralForCausalLM", mistral::mistral),
     ("MixtralForCausalLM", mistral::mixtral),
     ("NemotronHForCausalLM", nemotron::nemotron_h),

@@ -79,7 +79,7 @@ fn smollm3_leaves_every_fourth_layer_unrotated_unless_listed() {
 fn what_would_change_the_result_is_refused_by_name() {
     for (key, value) in [
         ("quantization_config", json!({"bits": 4})),
-        ("hidden_act", json!("gelu")),
+        ("hidden_act", json!("relu")),
         ("partial_rotary_factor", json!(0.5)),
         ("logit_scale", json!(0.5)),
         ("is_causal", json!(false)),

@@ -22,7 +22,9 @@ const BEGIN: &str = "<!-- native -->\n";
 const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 26] = [
+pub(in crate::engine::native) const KINDS: [&str; 28] = [
+    "families/apertus_plain",
+    "families/gemma3_gelu",
     "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",
     "families/exaone4_plain",

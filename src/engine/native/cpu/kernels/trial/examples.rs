@@ -8,7 +8,7 @@ use super::{
     Example, Tolerance,
 };
 use crate::engine::native::{
-    backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span},
+    backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span, Xielu},
     weights::{Rows, WeightsError},
 };
 
@@ -32,7 +32,14 @@ const HEADS: [(usize, usize, usize); 3] = [(4, 1, 64), (2, 2, 128), (3, 3, 40)];
 /// Tokens that are there, tokens that are new, and the window.
 const SPANS: [(usize, usize, Option<usize>); 3] = [(150, 1, None), (0, 40, None), (130, 3, Some(33))];
 
-const GATES: [Gate; 4] = [Gate::Silu, Gate::GeluTanh, Gate::Clamped { limit: 0.5 }, Gate::SquaredRelu];
+const GATES: [Gate; 6] = [
+    Gate::Silu,
+    Gate::GeluTanh,
+    Gate::Gelu,
+    Gate::Clamped { limit: 0.5 },
+    Gate::SquaredRelu,
+    Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 }),
+];
 
 /// All of them.
 pub(super) fn all() -> Vec<Example> {
