@@ -64,13 +64,26 @@ pub(crate) struct AttentionShape {
     pub(crate) cap: Option<f32>,
 }
 
-/// A root-mean-square norm.
+/// A norm of rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct NormShape {
     /// What is added to the mean of the squares.
     pub(crate) epsilon: f32,
     /// What is added to each weight: 1 where a checkpoint holds weights less one, and 0 elsewhere.
     pub(crate) offset: f32,
+    /// Whether numbers are taken less their mean first. Otherwise it is a root-mean-square norm.
+    pub(crate) centred: bool,
+}
+
+/// Some heads of a row, all of them as wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeadRange {
+    /// How many heads there are before them.
+    pub(crate) first: usize,
+    /// How many there are.
+    pub(crate) count: usize,
+    /// Numbers of a head.
+    pub(crate) width: usize,
 }
 
 /// Which numbers of a row are rotated, against which others, and by which angles.
@@ -280,10 +293,11 @@ pub(crate) trait Backend: Send + 'static {
 
     /// Looks up one row of `table` for each id, times `factor`.
     fn embed(&mut self, table: &Self::Matrix, token_ids: &[TokenId], factor: f32, out: &mut Self::States);
-    /// Root-mean-square norm of every row.
+    /// The norm of every row.
     fn norm(&mut self, states: &Self::States, weight: &Self::Vector, norm: NormShape, out: &mut Self::Operand);
-    /// Normalises each of some heads of every row in place; `heads` counts heads of the vector's length.
-    fn head_norm(&mut self, states: &mut Self::States, heads: Range<usize>, weight: &Self::Vector, norm: NormShape);
+    /// Normalises each of some heads of every row in place. The weights are those of one head, which all of them have, or
+    /// those of all of them one after the other.
+    fn head_norm(&mut self, states: &mut Self::States, heads: HeadRange, weight: &Self::Vector, norm: NormShape);
     /// Some columns of every row as they are, in the precision of the matrices.
     fn round(&mut self, states: &Self::States, columns: Range<usize>, out: &mut Self::Operand);
     /// Makes as many rows of so many zeros.

@@ -13,13 +13,13 @@ use std::ops::Range;
 
 use kernels::{
     Attention, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate, gated_norm,
-    head_norm, multiply, multiply_columns, open, rms_norm, rotate, round, scale, shape_logits,
+    head_norm, multiply, multiply_columns, norm, open, rotate, round, scale, shape_logits,
 };
 
 use super::{
     backend::{
-        Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, Learnt, LogitShape, NoRoom,
-        NormShape, Rotation, Span,
+        Angles, AttentionShape, BLOCK_TOKENS, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt,
+        LogitShape, NoRoom, NormShape, Rotation, Span,
     },
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
     weights::{Rows, WeightsError},
@@ -289,11 +289,11 @@ impl Backend for CpuBackend {
         scale(&mut self.processor, out, columns, factor);
     }
 
-    fn norm(&mut self, states: &States, weight: &Vec<f32>, norm: NormShape, out: &mut Operand) {
-        rms_norm(&mut self.processor, states, weight, norm, out);
+    fn norm(&mut self, states: &States, weight: &Vec<f32>, shape: NormShape, out: &mut Operand) {
+        norm(&mut self.processor, states, weight, shape, out);
     }
 
-    fn head_norm(&mut self, states: &mut States, heads: Range<usize>, weight: &Vec<f32>, norm: NormShape) {
+    fn head_norm(&mut self, states: &mut States, heads: HeadRange, weight: &Vec<f32>, norm: NormShape) {
         head_norm(&mut self.processor, states, heads, weight, norm);
     }
 

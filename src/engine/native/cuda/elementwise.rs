@@ -2,31 +2,30 @@
 //!
 //! Each operation is one kernel on CUDA, and a handful of candle's elsewhere; both in f32.
 
-use std::ops::Range;
-
 use candle_core::{D, Result, Tensor};
 
-use crate::engine::native::backend::{Gate, LogitShape, NormShape, Rotation, Xielu};
+use crate::engine::native::backend::{Gate, HeadRange, LogitShape, NormShape, Rotation, Xielu};
 
-/// Root-mean-square norm of every row.
+/// The norm of every row.
 pub(super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, out: &Tensor) -> Result<()> {
     #[cfg(feature = "cuda")]
-    if states.device().is_cuda() {
+    if states.device().is_cuda() && !norm.centred {
         return super::kernels::norm(states, weight, norm, out);
     }
     out.slice_set(&normed(states, weight, norm)?.to_dtype(out.dtype())?, 0, 0)
 }
 
-/// Normalises some heads of every row in place; a head has the weight's length.
-pub(super) fn head_norm(states: &Tensor, heads: Range<usize>, weight: &Tensor, norm: NormShape) -> Result<()> {
+/// Normalises some heads of every row in place; there are weights of one head or of all of them.
+pub(super) fn head_norm(states: &Tensor, heads: HeadRange, weight: &Tensor, norm: NormShape) -> Result<()> {
+    let HeadRange { first, count, width } = heads;
     #[cfg(feature = "cuda")]
-    if states.device().is_cuda() {
+    if states.device().is_cuda() && !norm.centred && weight.dim(0)? == width {
         return super::kernels::head_norm(states, heads, weight, norm);
     }
-    let (rows, head_dim) = (states.dim(0)?, weight.dim(0)?);
-    let (first, width) = (heads.start * head_dim, heads.len() * head_dim);
-    let part = states.narrow(1, first, width)?.contiguous()?.reshape((rows * heads.len(), head_dim))?;
-    states.slice_set(&normed(&part, weight, norm)?.reshape((rows, width))?, 1, first)
+    let (rows, first, all) = (states.dim(0)?, first * width, count * width);
+    let part = states.narrow(1, first, all)?.contiguous()?.reshape((rows, count, width))?;
+    let weight = weight.reshape((weight.dim(0)? / width, width))?;
+    states.slice_set(&normed(&part, &weight, norm)?.reshape((rows, all))?, 1, first)
 }
 
 /// Rotates heads of every row, in place; a row has a cosine and a sine for each pair of numbers of a head.
@@ -107,7 +106,8 @@ pub(super) fn scaled(tensor: Tensor, factor: f32) -> Result<Tensor> {
     if factor.to_bits() == 1.0_f32.to_bits() { Ok(tensor) } else { tensor * f64::from(factor) }
 }
 
-fn normed(rows: &Tensor, weight: &Tensor, NormShape { epsilon, offset }: NormShape) -> Result<Tensor> {
+fn normed(rows: &Tensor, weight: &Tensor, NormShape { epsilon, offset, centred }: NormShape) -> Result<Tensor> {
+    let rows = if centred { rows.broadcast_sub(&rows.mean_keepdim(D::Minus1)?)? } else { rows.clone() };
     let mean = rows.sqr()?.mean_keepdim(D::Minus1)?;
     let scale = (mean + f64::from(epsilon))?.sqrt()?.recip()?;
     let weight = if offset == 0.0 { weight.clone() } else { (weight + f64::from(offset))? };
@@ -121,7 +121,7 @@ mod tests {
 
     use super::{super::tests::test_device, *};
 
-    const NORM: NormShape = NormShape { epsilon: 1e-5, offset: 0.0 };
+    const NORM: NormShape = NormShape { epsilon: 1e-5, offset: 0.0, centred: false };
     const GATES: [Gate; 6] = [
         Gate::Silu,
         Gate::GeluTanh,
@@ -130,7 +130,8 @@ mod tests {
         Gate::SquaredRelu,
         Gate::Xielu(Xielu { rising: 0.8, falling: 1.3, slope: 0.5, most: -1e-6 }),
     ];
-    const ONE_MORE: NormShape = NormShape { epsilon: 1e-5, offset: 1.0 };
+    const ONE_MORE: NormShape = NormShape { offset: 1.0, ..NORM };
+    const CENTRED: NormShape = NormShape { centred: true, ..NORM };
 
     fn number(place: usize) -> f32 {
         ((place * 7919 + 13) % 10_007) as f32 / 2_500.0 - 2.0
@@ -160,7 +161,9 @@ mod tests {
         }
     }
 
-    fn normed_exactly(row: &[f64], weight: &[f64], NormShape { epsilon, offset }: NormShape) -> Vec<f64> {
+    fn normed_exactly(row: &[f64], weight: &[f64], NormShape { epsilon, offset, centred }: NormShape) -> Vec<f64> {
+        let centre = if centred { row.iter().sum::<f64>() / row.len() as f64 } else { 0.0 };
+        let row: Vec<f64> = row.iter().map(|number| number - centre).collect();
         let mean = row.iter().map(|number| number * number).sum::<f64>() / row.len() as f64;
         let scale = 1.0 / (mean + f64::from(epsilon)).sqrt();
         row.iter().zip(weight).map(|(number, weight)| number * scale * (f64::from(offset) + weight)).collect()
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn norms_are_what_they_are_defined_as() {
-        for (width, shape) in [(31, NORM), (576, ONE_MORE), (1500, NORM)] {
+        for (width, shape) in [(31, NORM), (576, ONE_MORE), (576, CENTRED), (1500, NORM)] {
             let ((states, rows), (weight, factors)) = (table(5, width), vector(width));
             let expected: Vec<_> = rows.iter().map(|row| normed_exactly(row, &factors, shape)).collect();
             for (out, tolerance) in results(5, width) {
@@ -188,16 +191,19 @@ mod tests {
 
     #[test]
     fn norms_of_some_heads_leave_the_others_as_they_are() {
-        for (head_dim, shape) in [(16, NORM), (80, ONE_MORE), (128, NORM)] {
-            let ((states, mut rows), (weight, factors)) = (table(3, 7 * head_dim), vector(head_dim));
+        for (head_dim, weights, shape) in
+            [(16, 1, NORM), (80, 1, ONE_MORE), (128, 1, NORM), (48, 4, NORM), (48, 4, CENTRED), (48, 1, CENTRED)]
+        {
+            let ((states, mut rows), (weight, factors)) = (table(3, 7 * head_dim), vector(weights * head_dim));
             for row in &mut rows {
                 for head in 2..6 {
                     let own = head * head_dim..(head + 1) * head_dim;
-                    let normed = normed_exactly(&row[own.clone()], &factors, shape);
+                    let factors = &factors[(head - 2) % weights * head_dim..][..head_dim];
+                    let normed = normed_exactly(&row[own.clone()], factors, shape);
                     row[own].copy_from_slice(&normed);
                 }
             }
-            head_norm(&states, 2..6, &weight, shape).unwrap();
+            head_norm(&states, HeadRange { first: 2, count: 4, width: head_dim }, &weight, shape).unwrap();
             assert_close(&states, &rows, 1e-5);
         }
     }

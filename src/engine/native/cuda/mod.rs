@@ -46,8 +46,8 @@ use self::{
 };
 use super::{
     backend::{
-        Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, Learnt, LogitShape, NoRoom, NormShape,
-        Rotation,
+        Angles, AttentionShape, Backend, Batch, CacheShape, Consumer, Gate, HeadRange, Learnt, LogitShape, NoRoom,
+        NormShape, Rotation,
     },
     cpu::{Processor, RecurrentStore, States, Taps, convolve, recur},
     recurrence::{ConvolutionShape, GatedNormShape, RecurrenceShape, RecurrentShape, SlotId},
@@ -304,7 +304,7 @@ impl Backend for DeviceBackend {
         done(elementwise::norm(states, weight, norm, out));
     }
 
-    fn head_norm(&mut self, states: &mut Buffer, heads: Range<usize>, weight: &Tensor, norm: NormShape) {
+    fn head_norm(&mut self, states: &mut Buffer, heads: HeadRange, weight: &Tensor, norm: NormShape) {
         done(elementwise::head_norm(states.tensor(), heads, weight, norm));
     }
 

@@ -2,10 +2,10 @@
 
 use super::{
     latent::Latent,
-    shape::{AttentionLayer, LayerRotation, PartFactors},
+    shape::{AttentionLayer, HeadNormKind, LayerRotation, PartFactors},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, NoRoom, NormShape, Rotation};
+use crate::engine::native::backend::{Backend, HeadRange, NoRoom, NormShape, Rotation};
 
 /// What attention has learnt.
 pub(super) struct Attention<B: Backend> {
@@ -107,16 +107,19 @@ impl<B: Backend> Attention<B> {
             return;
         };
         let Some(norms) = self.shape.head_norms else { return };
-        let (heads, kv_heads) = (self.shape.shape.heads, self.shape.kept.heads);
-        if norms.whole {
+        let (heads, kv_heads, width) = (self.shape.shape.heads, self.shape.kept.heads, self.shape.kept.head_dim);
+        let [queries, keys] = match norms.kind {
             // Keys begin after as many vectors of their length as there are queries to a key.
-            let first = heads / kv_heads;
-            backend.head_norm(wide, 0..1, query, norm);
-            backend.head_norm(wide, first..first + 1, key, norm);
-        } else {
-            backend.head_norm(wide, 0..heads, query, norm);
-            backend.head_norm(wide, heads..heads + kv_heads, key, norm);
-        }
+            HeadNormKind::Whole => [
+                HeadRange { first: 0, count: 1, width: heads * width },
+                HeadRange { first: heads / kv_heads, count: 1, width: kv_heads * width },
+            ],
+            HeadNormKind::Alike | HeadNormKind::Each => {
+                [HeadRange { first: 0, count: heads, width }, HeadRange { first: heads, count: kv_heads, width }]
+            }
+        };
+        backend.head_norm(wide, queries, query, norm);
+        backend.head_norm(wide, keys, key, norm);
     }
 
     fn rotate(&self, backend: &mut B, rotation: LayerRotation, wide: &mut B::States, shared: &B::StepShared) {

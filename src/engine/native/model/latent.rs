@@ -5,7 +5,7 @@
 //! same products in another order, without the keys and values of every head of every token.
 
 use super::{shape::LatentShape, workspace::Workspace};
-use crate::engine::native::backend::{Backend, NoRoom, NormShape};
+use crate::engine::native::backend::{Backend, HeadRange, NoRoom, NormShape};
 
 /// What such a layer has learnt.
 pub(super) struct Latent<B: Backend> {
@@ -45,7 +45,7 @@ impl<B: Backend> Latent<B> {
     /// kept. The key and the value come after all queries.
     pub(super) fn project(&self, backend: &mut B, workspace: &mut Workspace<B>) {
         let LatentShape { rank, apart, rotated, epsilon, .. } = self.shape;
-        let norm = NormShape { epsilon, offset: 0.0 };
+        let norm = NormShape { epsilon, offset: 0.0, centred: false };
         let Workspace { wide, out, sum: queries, head: part, input, picked, gated, .. } = workspace;
         match (&self.query_down, &self.query_norm) {
             (Some(down), Some(weight)) => {
@@ -56,7 +56,7 @@ impl<B: Backend> Latent<B> {
             _ => backend.linear(input, &self.query, None, queries),
         }
         backend.linear(input, &self.down, self.down_bias.as_ref(), out);
-        backend.head_norm(out, 0..1, &self.norm, norm);
+        backend.head_norm(out, HeadRange { first: 0, count: 1, width: rank }, &self.norm, norm);
         let (width, heads) = (rotated + rank, self.keys.len());
         backend.zeros(out, (heads + 2) * width, wide);
         for (head, key) in self.keys.iter().enumerate() {

@@ -5,10 +5,10 @@ use super::{
     dense::Dense,
     mixture::Sparse,
     recurrent::Recurrent,
-    shape::{LayerShape, MlpShape, ModelShape, PartFactors},
+    shape::{LayerShape, MlpShape, ModelShape, NormPlaces, PartFactors},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, NoRoom, NormShape};
+use crate::engine::native::backend::{Backend, HeadRange, NoRoom, NormShape};
 
 /// What a layer has learnt. What not every layer has is `None` where it is not there.
 pub(super) struct Layer<B: Backend> {
@@ -18,6 +18,8 @@ pub(super) struct Layer<B: Backend> {
     norm: NormShape,
     /// Numbers of a state.
     hidden: usize,
+    /// Whether the feed-forward part reads what attention reads.
+    is_parallel: bool,
     pub(super) attention_norm: Option<B::Vector>,
     pub(super) after_attention_norm: Option<B::Vector>,
     pub(super) attention: Option<Attention<B>>,
@@ -51,7 +53,7 @@ impl<B: Backend> Layer<B> {
     pub(super) fn zeros(backend: &B, model: &ModelShape, shape: &LayerShape) -> Result<Self, NoRoom> {
         let hidden = model.hidden;
         let vector = |given: bool| given.then(|| backend.vector(hidden)).transpose();
-        let (before, after) = (shape.norms.before(), shape.norms.after());
+        let (before, before_mlp, after) = (shape.norms.before(), shape.norms.before_mlp(), shape.norms.after());
         let (mixes, has_mlp) = (shape.mixes(), shape.mlp.is_some());
         let attention = |attention| Attention::zeros(backend, hidden, model.norm, attention);
         Ok(Self {
@@ -59,11 +61,12 @@ impl<B: Backend> Layer<B> {
             factors: shape.factors,
             norm: model.norm,
             hidden,
+            is_parallel: shape.norms == NormPlaces::Shared,
             attention_norm: vector(mixes && before)?,
             after_attention_norm: vector(mixes && after)?,
             attention: shape.attention.as_ref().map(attention).transpose()?,
             recurrent: shape.recurrent.as_ref().map(|part| Recurrent::zeros(backend, hidden, part)).transpose()?,
-            mlp_norm: vector(has_mlp && before)?,
+            mlp_norm: vector(has_mlp && before_mlp)?,
             after_mlp_norm: vector(has_mlp && after)?,
             mlp: shape.mlp.as_ref().map(|mlp| Mlp::zeros(backend, hidden, mlp)).transpose()?,
         })
@@ -101,7 +104,9 @@ impl<B: Backend> Layer<B> {
     pub(super) fn feed_forward(&self, backend: &mut B, workspace: &mut Workspace<B>) {
         let Some(mlp) = &self.mlp else { return };
         let norm = self.norm;
-        self.enter(backend, self.mlp_norm.as_ref(), workspace);
+        if !self.is_parallel {
+            self.enter(backend, self.mlp_norm.as_ref(), workspace);
+        }
         let factor = self.residual_factor;
         match (mlp, self.after_mlp_norm.as_ref()) {
             (Mlp::Dense(dense), after) => {
@@ -120,7 +125,7 @@ impl<B: Backend> Layer<B> {
                 let mut sum = std::mem::take(&mut workspace.sum);
                 backend.zeros(&workspace.hidden, self.hidden, &mut sum);
                 sparse.add(backend, 1.0, workspace, &mut sum);
-                backend.head_norm(&mut sum, 0..1, weight, norm);
+                backend.head_norm(&mut sum, HeadRange { first: 0, count: 1, width: self.hidden }, weight, norm);
                 backend.add(&sum, factor, &mut workspace.hidden);
                 workspace.sum = sum;
             }
@@ -152,7 +157,7 @@ impl<B: Backend> Layer<B> {
         }
         backend.linear(input, matrix, bias, out);
         if let Some(weight) = norm {
-            backend.head_norm(out, 0..1, weight, self.norm);
+            backend.head_norm(out, HeadRange { first: 0, count: 1, width: self.hidden }, weight, self.norm);
         }
         backend.add(out, factor, hidden);
     }

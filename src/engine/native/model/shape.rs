@@ -96,17 +96,24 @@ pub(crate) enum NormPlaces {
     After,
     /// Both.
     Both,
+    /// Before attention; the feed-forward part reads the same.
+    Shared,
 }
 
 impl NormPlaces {
-    /// Whether what goes into a part is normalised.
+    /// Whether what goes into attention is normalised.
     pub(crate) fn before(self) -> bool {
         self != Self::After
     }
 
+    /// Whether there is a norm for what goes into the feed-forward part.
+    pub(crate) fn before_mlp(self) -> bool {
+        matches!(self, Self::Before | Self::Both)
+    }
+
     /// Whether what comes out of a part is normalised.
     pub(crate) fn after(self) -> bool {
-        self != Self::Before
+        matches!(self, Self::After | Self::Both)
     }
 }
 
@@ -235,10 +242,21 @@ pub(crate) struct LatentShape {
 /// Norms of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeadNorms {
-    /// Whether all heads are normalised as one; otherwise each is on its own.
-    pub(crate) whole: bool,
+    /// What is normalised at a time, and with which weights.
+    pub(crate) kind: HeadNormKind,
     /// Whether they follow the rotation.
     pub(crate) after_rotation: bool,
+}
+
+/// What is normalised at a time, and with which weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadNormKind {
+    /// Each head, all of them with the same weights.
+    Alike,
+    /// Each head, with weights of its own.
+    Each,
+    /// All heads as one.
+    Whole,
 }
 
 /// Which rotary embeddings queries and keys have, as places in [`ModelShape::ropes`].
@@ -396,8 +414,10 @@ impl AttentionLayer {
 
     /// How long the vectors of the head norms are: that of queries, and that of keys.
     pub(crate) fn norm_widths(&self, norms: HeadNorms) -> (usize, usize) {
-        let head_dim = self.kept.head_dim;
-        if norms.whole { (self.query_width(), self.key_width()) } else { (head_dim, head_dim) }
+        match norms.kind {
+            HeadNormKind::Alike => (self.kept.head_dim, self.kept.head_dim),
+            HeadNormKind::Each | HeadNormKind::Whole => (self.query_width(), self.key_width()),
+        }
     }
 }
 

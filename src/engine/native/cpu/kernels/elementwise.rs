@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     KernelSet, LANES, Operand, Pool, Processor, States, instructions::Vectorized, packed::NumberParts, parts::Parts,
 };
-use crate::engine::native::backend::{Angles, NormShape, Rotation};
+use crate::engine::native::backend::{Angles, HeadRange, NormShape, Rotation};
 
 /// Fewer rows than this are not worth a second thread.
 const ROWS_TO_SHARE: usize = 8;
@@ -31,21 +31,44 @@ pub(super) fn sum_of_squares(values: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// `row / sqrt(mean(row^2) + epsilon) * (offset + weight)`.
-struct RmsNorm<'a> {
-    row: &'a mut [f32],
-    weight: &'a [f32],
-    norm: NormShape,
+/// Sums in the same order.
+#[inline(always)]
+fn sum(values: &[f32]) -> f32 {
+    let (groups, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0_f32; LANES];
+    for group in groups {
+        for (lane, value) in lanes.iter_mut().zip(group) {
+            *lane += value;
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane += value;
+    }
+    lanes.iter().sum()
 }
 
-impl Vectorized for RmsNorm<'_> {
+/// `row / sqrt(mean(row^2) + epsilon) * (offset + weight)`, of a row less its mean where it is to be centred.
+struct Norm<'a> {
+    row: &'a mut [f32],
+    weight: &'a [f32],
+    shape: NormShape,
+}
+
+impl Vectorized for Norm<'_> {
     type Output = ();
 
     #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "rows are short")]
     fn run(self) {
-        let mean = sum_of_squares(self.row) / self.row.len() as f32;
-        let NormShape { epsilon, offset } = self.norm;
+        let NormShape { epsilon, offset, centred } = self.shape;
+        let count = self.row.len() as f32;
+        if centred {
+            let mean = sum(self.row) / count;
+            for value in &mut *self.row {
+                *value -= mean;
+            }
+        }
+        let mean = sum_of_squares(self.row) / count;
         let scale = 1.0 / (mean + epsilon).sqrt();
         for (value, weight) in self.row.iter_mut().zip(self.weight) {
             *value = *value * scale * (offset + weight);
@@ -54,7 +77,7 @@ impl Vectorized for RmsNorm<'_> {
 }
 
 /// Writes the norm of every row of `states` to `out`.
-pub(crate) fn rms_norm(
+pub(crate) fn norm(
     Processor { set, pool }: &mut Processor,
     states: &States,
     weight: &[f32],
@@ -67,7 +90,7 @@ pub(crate) fn rms_norm(
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
         let mut row = states.row(index).to_vec();
-        set.vectorize(RmsNorm { row: &mut row, weight, norm });
+        set.vectorize(Norm { row: &mut row, weight, shape: norm });
         // SAFETY: a row is worked on once.
         unsafe { to.write(set, index * stride, &row) };
     });
@@ -77,18 +100,19 @@ pub(crate) fn rms_norm(
 pub(crate) fn head_norm(
     Processor { set, pool }: &mut Processor,
     states: &mut States,
-    heads: Range<usize>,
+    HeadRange { first, count, width }: HeadRange,
     weight: &[f32],
     norm: NormShape,
 ) {
-    let (head_dim, stride) = (weight.len(), states.stride);
-    assert!(heads.end * head_dim <= states.columns, "the heads are in the row");
+    let stride = states.stride;
+    assert!((first + count) * width <= states.columns, "the heads are in the row");
+    assert!(weight.len() == width || weight.len() == count * width, "weights of one head, or of all of them");
     let parts = Parts::new(&mut states.numbers);
     for_each_row(pool, states.rows, &|index| {
         // SAFETY: a row is worked on once.
-        let row = unsafe { parts.part(index * stride + heads.start * head_dim, heads.len() * head_dim) };
-        for head in row.chunks_exact_mut(head_dim) {
-            set.vectorize(RmsNorm { row: head, weight, norm });
+        let row = unsafe { parts.part(index * stride + first * width, count * width) };
+        for (head, weight) in row.chunks_exact_mut(width).zip(weight.chunks_exact(width).cycle()) {
+            set.vectorize(Norm { row: head, weight, shape: norm });
         }
     });
 }

@@ -39,7 +39,7 @@ mod vector;
 
 pub(crate) use attention::{Attention, attend};
 pub(crate) use coded::Coded;
-pub(crate) use elementwise::{add, add_scaled, head_norm, rms_norm, rotate, round, scale};
+pub(crate) use elementwise::{add, add_scaled, head_norm, norm, rotate, round, scale};
 pub(crate) use gates::{gate, shape_logits};
 pub(crate) use gemm::multiply;
 pub use instructions::{KernelName, KernelSet};

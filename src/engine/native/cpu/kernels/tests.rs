@@ -1,7 +1,9 @@
 //! Every kernel set against scalar arithmetic in f64, on shapes that fill no vector.
 
 use super::*;
-use crate::engine::native::backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span, Xielu};
+use crate::engine::native::backend::{
+    Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Rotation, Span, Xielu,
+};
 use crate::engine::{WeightDtype, WeightTensor};
 
 const PRECISIONS: [Precision; 2] = [Precision::Bf16, Precision::F32];
@@ -188,19 +190,57 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
     }
 }
 
+/// What a norm is defined as.
+#[expect(clippy::cast_precision_loss, reason = "rows are short")]
+fn normed(row: &[f32], weight: &[f32], NormShape { offset, centred, .. }: NormShape) -> Vec<f64> {
+    let row: Vec<f64> = row.iter().copied().map(f64::from).collect();
+    let mean = if centred { row.iter().sum::<f64>() / row.len() as f64 } else { 0.0 };
+    let squares = row.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / row.len() as f64;
+    let scale = 1.0 / (squares + 1e-5).sqrt();
+    row.iter().zip(weight).map(|(number, weight)| (number - mean) * scale * f64::from(offset + *weight)).collect()
+}
+
+#[test]
+fn norms_of_heads_agree_with_f64_with_weights_of_one_head_or_of_all() {
+    for set in KernelSet::tested() {
+        for (centred, weights) in [(false, 1), (true, 3), (false, 3)] {
+            let heads = HeadRange { first: 1, count: 3, width: 19 };
+            let (before, mut after) = (states(11, 5 * 19 + 2, 1), states(11, 5 * 19 + 2, 1));
+            let weight = numbers(weights * 19, 2);
+            let shape = NormShape { epsilon: 1e-5, offset: 0.0, centred };
+            head_norm(&mut processor(set, 2), &mut after, heads, &weight, shape);
+            for row in 0..11 {
+                let mut expected: Vec<f64> = before.row(row).iter().copied().map(f64::from).collect();
+                for head in 1..4 {
+                    let weight = &weight[(head - 1) % weights * 19..][..19];
+                    let own = head * 19..(head + 1) * 19;
+                    expected[own.clone()].copy_from_slice(&normed(&before.row(row)[own], weight, shape));
+                }
+                for (found, expected) in after.row(row).iter().zip(expected) {
+                    assert!((f64::from(*found) - expected).abs() < 2e-6, "{set}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn norms_agree_with_f64() {
     for set in KernelSet::tested() {
-        for (rows, columns, offset) in [(1, 1, 0.0_f32), (3, 15, 1.0), (2, 64, 1.0), (20, 577, 0.0)] {
+        for (rows, columns, offset, centred) in [
+            (1, 1, 0.0_f32, false),
+            (3, 15, 1.0, false),
+            (2, 64, 1.0, true),
+            (20, 577, 0.0, false),
+            (20, 577, 0.0, true),
+        ] {
             let (input, weight) = (states(rows, columns, 1), numbers(columns, 2));
             let mut out = Operand::new(Precision::F32);
-            rms_norm(&mut processor(set, 2), &input, &weight, NormShape { epsilon: 1e-5, offset }, &mut out);
+            let shape = NormShape { epsilon: 1e-5, offset, centred };
+            norm(&mut processor(set, 2), &input, &weight, shape, &mut out);
             for row in 0..rows {
-                #[expect(clippy::cast_precision_loss, reason = "rows are short")]
-                let mean = dot(input.row(row), input.row(row)) / columns as f64;
-                let found = out.read_row(row);
-                for ((found, value), weight) in found.iter().zip(input.row(row)).zip(&weight) {
-                    let expected = f64::from(*value) / (mean + 1e-5).sqrt() * f64::from(offset + *weight);
+                let expected = normed(input.row(row), &weight, shape);
+                for (found, expected) in out.read_row(row).iter().zip(expected) {
                     assert!((f64::from(*found) - expected).abs() < 1e-6, "{set}");
                 }
             }

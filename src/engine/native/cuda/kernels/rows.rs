@@ -1,7 +1,5 @@
 //! The engine's own kernels, in `rows.cu`.
 
-use std::ops::Range;
-
 use candle_core::{DType, Result, Tensor, bail};
 
 use super::{
@@ -9,7 +7,7 @@ use super::{
     launch::{Argument, Kernels, Launch},
     rows_of, sums_of,
 };
-use crate::engine::native::backend::{Gate, NormShape, Rotation};
+use crate::engine::native::backend::{Gate, HeadRange, NormShape, Rotation};
 
 const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of a block.
@@ -39,7 +37,7 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, 
     let (from, rows, width) = sums_of(states)?;
     let (weight, len) = weights_of(weight)?;
     let (to, out_rows, out_width) = rows_of(out)?;
-    if (rows, width) != (out_rows, out_width) || len != width {
+    if (rows, width) != (out_rows, out_width) || len != width || norm.centred {
         bail!("a norm of {rows} rows of {width} with {len} weights to {out_rows} of {out_width}");
     }
     let arguments = [
@@ -59,28 +57,28 @@ pub(in super::super) fn norm(states: &Tensor, weight: &Tensor, norm: NormShape, 
 
 pub(in super::super) fn head_norm(
     states: &Tensor,
-    heads: Range<usize>,
+    HeadRange { first, count, width }: HeadRange,
     weight: &Tensor,
     norm: NormShape,
 ) -> Result<()> {
     let (at, rows, columns) = sums_of(states)?;
-    let (weight, head_dim) = weights_of(weight)?;
-    if heads.end * head_dim > columns {
-        bail!("{heads:?} of {head_dim} numbers in a row of {columns}");
+    let (weight, len) = weights_of(weight)?;
+    if (first + count) * width > columns || len != width || norm.centred {
+        bail!("{count} heads of {width} numbers after {first} in a row of {columns}, with {len} weights");
     }
-    let first = Argument::count(heads.start * head_dim)?;
+    let first = Argument::count(first * width)?;
     let (at, weight) = (Argument::Address(at), Argument::Address(weight));
     let arguments = [
         at,
         weight,
         Argument::count(columns)?,
         first,
-        Argument::count(head_dim)?,
+        Argument::count(width)?,
         Argument::Number(norm.epsilon),
         Argument::Number(norm.offset),
     ];
-    let launch = Launch { file: &ROWS, kernel: "head_norm", rows, parts: heads.len(), threads: WARP };
-    // SAFETY: the last of the heads ends within its row, and there are `head_dim` weights.
+    let launch = Launch { file: &ROWS, kernel: "head_norm", rows, parts: count, threads: WARP };
+    // SAFETY: the last of the heads ends within its row, and there are `width` weights.
     unsafe { launch.run(device(states)?, &arguments) }
 }
 

@@ -5,7 +5,10 @@ mod recurrent;
 use super::{
     destinations::{Destination, InDense, InLatent, InLayer},
     names::{DenseNames, ExpertNames, GateUpNames, StackedNames},
-    shape::{AttentionLayer, DenseShape, LatentExperts, LatentShape, LayerShape, MlpShape, ModelShape, SparseShape},
+    shape::{
+        AttentionLayer, DenseShape, HeadNormKind, HeadNorms, LatentExperts, LatentShape, LayerShape, MlpShape,
+        ModelShape, SparseShape,
+    },
     tensor::{Part, Tensor},
 };
 use crate::engine::native::{backend::Gate, weights::as_rows};
@@ -89,7 +92,7 @@ impl Expected<'_> {
         let norms = [
             (mixes && before, names.attention_norm, InLayer::AttentionNorm),
             (mixes && after, names.after_attention_norm, InLayer::AfterAttentionNorm),
-            (has_mlp && before, names.mlp_norm, InLayer::MlpNorm),
+            (has_mlp && layer.norms.before_mlp(), names.mlp_norm, InLayer::MlpNorm),
             (has_mlp && after, names.after_mlp_norm, InLayer::AfterMlpNorm),
         ];
         for (_, name, place) in norms.into_iter().filter(|(is_there, ..)| *is_there) {
@@ -175,10 +178,18 @@ impl Expected<'_> {
             }
         }
         if let Some(norms) = attention.head_norms {
-            let (queries, keys) = attention.norm_widths(norms);
-            let [query, key] = names.head_norms;
-            self.vector(query, queries, self.within(InLayer::QueryNorm));
-            self.vector(key, keys, self.within(InLayer::KeyNorm));
+            self.head_norms(attention, norms);
+        }
+    }
+
+    fn head_norms(&mut self, attention: &AttentionLayer, norms: HeadNorms) {
+        let (queries, keys) = attention.norm_widths(norms);
+        let [query, key] = self.shape.names.head_norms;
+        for (name, width, place) in [(query, queries, InLayer::QueryNorm), (key, keys, InLayer::KeyNorm)] {
+            let head_dim = attention.kept.head_dim;
+            let table = [width / head_dim, head_dim];
+            let shape = if norms.kind == HeadNormKind::Each { &table[..] } else { &[width] };
+            self.one(&format!("{name}.weight"), shape, self.within(place));
         }
     }
 

@@ -7,7 +7,8 @@ use super::super::{
     rope::{RopeConfig, RopeDefaults, rope},
     settings::{ConfigError, Settings},
     shape::{
-        AttentionLayer, DenseShape, HeadNorms, LayerRotation, LayerShape, MlpShape, ModelShape, NormPlaces, PartFactors,
+        AttentionLayer, DenseShape, HeadNormKind, HeadNorms, LayerRotation, LayerShape, MlpShape, ModelShape,
+        NormPlaces, PartFactors,
     },
 };
 use crate::engine::native::backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape};
@@ -19,9 +20,10 @@ pub(super) const MOST_HEADS: usize = 1 << 16;
 /// No model is deeper.
 const MOST_LAYERS: usize = 1 << 12;
 /// Norms of each query and key head, before the rotation.
-pub(super) const NORMS_OF_HEADS: Option<HeadNorms> = Some(HeadNorms { whole: false, after_rotation: false });
+pub(super) const NORMS_OF_HEADS: Option<HeadNorms> =
+    Some(HeadNorms { kind: HeadNormKind::Alike, after_rotation: false });
 /// Norms of all query heads as one, and of all key heads, before the rotation.
-pub(super) const NORMS_OF_ALL: Option<HeadNorms> = Some(HeadNorms { whole: true, after_rotation: false });
+pub(super) const NORMS_OF_ALL: Option<HeadNorms> = Some(HeadNorms { kind: HeadNormKind::Whole, after_rotation: false });
 
 /// The rotation of neighbours rather than halves, by the first rotary embedding.
 pub(super) const NEIGHBOURS: Option<LayerRotation> = Some(LayerRotation { queries: 0, keys: 0, neighbours: true });
@@ -121,7 +123,11 @@ pub(super) fn decoder_with(
         hidden: settings.size("hidden_size", MOST)?,
         vocab_size: settings.size("vocab_size", MOST)?,
         tied: settings.get("tie_word_embeddings")?.unwrap_or(defaults.tied),
-        norm: NormShape { epsilon: settings.get("rms_norm_eps")?.unwrap_or(defaults.epsilon), offset: 0.0 },
+        norm: NormShape {
+            epsilon: settings.get("rms_norm_eps")?.unwrap_or(defaults.epsilon),
+            offset: 0.0,
+            centred: false,
+        },
         embedding_factor: 1.0,
         logits: LogitShape { factor: 1.0, cap: None },
         ropes,

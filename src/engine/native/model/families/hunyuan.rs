@@ -7,7 +7,7 @@ use super::{
         names::Names,
         rope::{RopeConfig, frequencies, rope},
         settings::{ConfigError, Settings},
-        shape::{HeadNorms, ModelShape, SharedShape},
+        shape::{HeadNormKind, HeadNorms, ModelShape, SharedShape},
     },
     decoder::{Defaults, KeyHeads, activation, attention_biases, decoder_with, heads, only},
     mixtures::{MixtureKeys, SOFTMAX, counted, routed, sparse_from},
@@ -27,7 +27,7 @@ pub(super) fn dense(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> 
     only(settings, "use_qk_norm", &json!(true))?;
     only(settings, "use_cla", &json!(false))?;
     for attention in shape.attentions() {
-        attention.head_norms = Some(HeadNorms { whole: false, after_rotation: true });
+        attention.head_norms = Some(HeadNorms { kind: HeadNormKind::Alike, after_rotation: true });
     }
     let head_norms = ["self_attn.query_layernorm", "self_attn.key_layernorm"];
     shape.names = Names { head_norms, ..Names::default() };

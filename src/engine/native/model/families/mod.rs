@@ -8,6 +8,7 @@
 mod apertus;
 mod arcee;
 mod bamba;
+mod cohere;
 mod decoder;
 mod deepseek;
 mod ernie;
@@ -49,6 +50,8 @@ const FAMILIES: &[(&str, Read)] = &[
     ("ApertusForCausalLM", apertus::apertus),
     ("ArceeForCausalLM", arcee::arcee),
     ("BambaForCausalLM", bamba::bamba),
+    ("Cohere2ForCausalLM", cohere::cohere2),
+    ("CohereForCausalLM", cohere::cohere),
     ("DeepseekV2ForCausalLM", deepseek::v2),
     ("DeepseekV3ForCausalLM", deepseek::v3),
     ("Ernie4_5ForCausalLM", ernie::dense),
@@ -96,6 +99,9 @@ const FAMILIES: &[(&str, Read)] = &[
     ("SmolLM3ForCausalLM", smollm::smollm3),
 ];
 
+/// Architectures that have a `logit_scale`.
+const SCALED_LOGITS: [&str; 2] = ["Cohere2ForCausalLM", "CohereForCausalLM"];
+
 impl ModelShape {
     /// Reads the content of config.json.
     pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, ConfigError> {
@@ -105,11 +111,22 @@ impl ModelShape {
         };
         let known = FAMILIES.iter().find(|(known, _)| known == name);
         let (_, read) = known.ok_or_else(|| ConfigError::Architecture(name.clone()))?;
-        refuse_what_no_family_computes(config)?;
-        if let Some(text) = config.get("text_config").and_then(Value::as_object) {
-            refuse_what_no_family_computes(text)?;
+        let text = config.get("text_config").and_then(Value::as_object);
+        for part in std::iter::once(config).chain(text) {
+            refuse_what_no_family_computes(part)?;
+            if !SCALED_LOGITS.contains(&name.as_str()) {
+                refuse_other_factor(part, "logit_scale")?;
+            }
         }
         read(&Settings(config))
+    }
+}
+
+/// Refuses a factor other than 1.
+fn refuse_other_factor(config: &Map<String, Value>, key: &str) -> Result<(), ConfigError> {
+    match config.get(key).filter(|factor| !factor.is_null() && factor.as_f64() != Some(1.0)) {
+        Some(_) => Err(ConfigError::setting(key, "is not supported")),
+        None => Ok(()),
     }
 }
 
@@ -117,9 +134,6 @@ impl ModelShape {
 fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), ConfigError> {
     let given = |key: &str| config.get(key).filter(|value| !value.is_null());
     Quantization::read(config).map_err(|reason| ConfigError::setting("quantization_config", reason))?;
-    if given("logit_scale").is_some_and(|factor| factor.as_f64() != Some(1.0)) {
-        return Err(ConfigError::setting("logit_scale", "is not supported"));
-    }
     if given("is_causal").is_some_and(|causal| causal.as_bool() != Some(true)) {
         return Err(ConfigError::setting("is_causal", "is not supported"));
     }

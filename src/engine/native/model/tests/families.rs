@@ -22,8 +22,10 @@ const BEGIN: &str = "<!-- native -->\n";
 const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 28] = [
+pub(in crate::engine::native) const KINDS: [&str; 30] = [
     "families/apertus_plain",
+    "families/cohere_qk_norm",
+    "families/cohere2_plain",
     "families/gemma3_gelu",
     "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",

@@ -3,12 +3,12 @@
 use super::{
     super::{
         Attention, KvLayout, KvStore, Operand, Packed, Precision, Processor, States, add, add_scaled, attend, gate,
-        head_norm, kv::BLOCK_TOKENS, multiply, rms_norm, rotate, shape_logits,
+        head_norm, kv::BLOCK_TOKENS, multiply, norm, rotate, shape_logits,
     },
     Example, Tolerance,
 };
 use crate::engine::native::{
-    backend::{Angles, AttentionShape, Gate, LogitShape, NormShape, Rotation, Span, Xielu},
+    backend::{Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Rotation, Span, Xielu},
     weights::{Rows, WeightsError},
 };
 
@@ -52,7 +52,7 @@ pub(super) fn all() -> Vec<Example> {
             let layout = KvLayout { heads: kv_heads, head_dim, precision };
             examples.extend(SPANS.map(|(before, tokens, window)| attention(layout, heads, before, tokens, window)));
         }
-        examples.push(norm(precision));
+        examples.extend([false, true].map(|centred| norm_of_rows(precision, centred)));
         examples.extend(GATES.map(|kind| gated(precision, kind)));
     }
     examples.extend([rotation(false), rotation(true), norm_of_heads(), scaled_sum(), sum(), shaped_logits()]);
@@ -177,10 +177,12 @@ fn exact(operation: &str, compute: impl Fn(&mut Processor) -> Vec<f32> + 'static
     Example { operation: operation.to_owned(), tolerance: Tolerance::SameBits, compute: Box::new(compute) }
 }
 
-fn norm(precision: Precision) -> Example {
-    exact(&format!("the norm of rows of 77 numbers, written in {precision:?}"), move |processor| {
+fn norm_of_rows(precision: Precision, centred: bool) -> Example {
+    let kind = if centred { "centred norm" } else { "norm" };
+    exact(&format!("the {kind} of rows of 77 numbers, written in {precision:?}"), move |processor| {
         let mut out = Operand::new(precision);
-        rms_norm(processor, &states(11, 77, 7), &numbers(77, 8), NormShape { epsilon: 1e-5, offset: 1.0 }, &mut out);
+        let shape = NormShape { epsilon: 1e-5, offset: 1.0, centred };
+        norm(processor, &states(11, 77, 7), &numbers(77, 8), shape, &mut out);
         numbers_of_operand(&out)
     })
 }
@@ -196,7 +198,9 @@ fn gated(precision: Precision, kind: Gate) -> Example {
 fn norm_of_heads() -> Example {
     exact("the norm of heads of 40 numbers", |processor| {
         let mut rows = states(9, 4 * 40, 10);
-        head_norm(processor, &mut rows, 1..3, &numbers(40, 11), NormShape { epsilon: 1e-6, offset: 0.0 });
+        let heads = HeadRange { first: 1, count: 2, width: 40 };
+        let shape = NormShape { epsilon: 1e-6, offset: 0.0, centred: false };
+        head_norm(processor, &mut rows, heads, &numbers(40, 11), shape);
         numbers_of_states(&rows)
     })
 }
