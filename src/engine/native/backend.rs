@@ -58,10 +58,37 @@ pub(crate) struct AttentionShape {
     pub(crate) heads: usize,
     /// The factor of the scores.
     pub(crate) scale: f32,
-    /// A query attends to this many tokens, itself included; `None` for all.
-    pub(crate) window: Option<usize>,
+    /// To which tokens a query attends.
+    pub(crate) reach: Reach,
     /// A scaled score becomes `cap * tanh(score / cap)`; `None` for no cap.
     pub(crate) cap: Option<f32>,
+}
+
+/// To which tokens a query attends, of those up to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Reach {
+    /// All of them.
+    All,
+    /// The last so many, itself included.
+    Window(usize),
+    /// Those from the last position on that is a multiple of so many.
+    Chunk(usize),
+}
+
+impl Reach {
+    /// A window, if there is one.
+    pub(crate) fn within(window: Option<usize>) -> Self {
+        window.map_or(Self::All, Self::Window)
+    }
+
+    /// The first position to which the query at this one attends.
+    pub(crate) fn first_key(self, position: usize) -> usize {
+        match self {
+            Self::All => 0,
+            Self::Window(window) => (position + 1).saturating_sub(window),
+            Self::Chunk(chunk) => position / chunk * chunk,
+        }
+    }
 }
 
 /// A norm of rows.

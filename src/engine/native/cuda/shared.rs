@@ -10,7 +10,7 @@ use std::{
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Span};
+use crate::engine::native::backend::{Angles, BLOCK_TOKENS, Batch, Reach, Span};
 
 /// Sequences with no more new tokens than this attend row by row, straight from the cache.
 const SHORT_SPAN: usize = 16;
@@ -66,8 +66,8 @@ pub(super) struct Policy {
     pub(super) invariant: bool,
 }
 
-/// Divisions by window and policy.
-type Divisions = HashMap<(Option<usize>, Policy), Rc<Division>>;
+/// Divisions by reach and policy.
+type Divisions = HashMap<(Reach, Policy), Rc<Division>>;
 
 /// What the layers of a step share.
 #[derive(Debug)]
@@ -87,14 +87,14 @@ pub(crate) struct StepShared {
     masks: RefCell<HashMap<MaskShape, Tensor>>,
 }
 
-/// What a mask depends on: first position and number of queries and of keys, and the window.
+/// What a mask depends on: first position and number of queries and of keys, and to which tokens a query attends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct MaskShape {
     pub(super) first_query: usize,
     pub(super) queries: usize,
     pub(super) first_key: usize,
     pub(super) keys: usize,
-    pub(super) window: Option<usize>,
+    pub(super) reach: Reach,
 }
 
 /// What is added to a score that does not count. It is finite, since a row may meet keys that count only in a later
@@ -135,18 +135,18 @@ impl StepShared {
         once(&self.slots, || Tensor::from_vec(slots(&self.runs), self.broken.dim(0)?, &self.device))
     }
 
-    /// How rows attend within a window.
-    pub(super) fn division(&self, window: Option<usize>, policy: Policy) -> Rc<Division> {
+    /// How rows attend.
+    pub(super) fn division(&self, reach: Reach, policy: Policy) -> Rc<Division> {
         let mut divisions = self.divisions.borrow_mut();
-        let division = || Rc::new(Division::new(&self.spans, window, policy));
-        Rc::clone(divisions.entry((window, policy)).or_insert_with(division))
+        let division = || Rc::new(Division::new(&self.spans, reach, policy));
+        Rc::clone(divisions.entry((reach, policy)).or_insert_with(division))
     }
 
     /// What is added to scores, `[queries, keys]`; `None` where every key counts for every query.
     pub(super) fn mask(&self, shape: MaskShape) -> Result<Option<Tensor>> {
-        let MaskShape { first_query, queries, first_key, keys, window } = shape;
+        let MaskShape { first_query, queries, first_key, keys, reach } = shape;
         let causal = first_key + keys <= first_query + 1;
-        if causal && window.is_none_or(|window| first_query + queries - first_key <= window) {
+        if causal && reach.first_key(first_query + queries - 1) <= first_key {
             return Ok(None);
         }
         if let Some(mask) = self.masks.borrow().get(&shape) {
@@ -166,10 +166,10 @@ impl StepShared {
 }
 
 impl Division {
-    fn new(spans: &[Span], window: Option<usize>, Policy { single, invariant }: Policy) -> Self {
+    fn new(spans: &[Span], reach: Reach, Policy { single, invariant }: Policy) -> Self {
         let alone = |span: &Span| {
-            let within = window.is_none_or(|window| span.first_position + span.tokens <= window);
-            single && if invariant { window.is_none() } else { within && span.tokens <= SHORT_SPAN }
+            let within = reach.first_key(span.first_position + span.tokens - 1) == 0;
+            single && if invariant { reach == Reach::All } else { within && span.tokens <= SHORT_SPAN }
         };
         let mut rows = SingleRows { stretches: Vec::new(), lengths: Vec::new(), spans: Vec::new() };
         let mut gathered = Vec::new();
@@ -253,15 +253,17 @@ fn slots(runs: &[Run]) -> Vec<i64> {
 }
 
 fn mask(shape: MaskShape, device: &Device) -> Result<Tensor> {
-    let MaskShape { first_query, queries, first_key, keys, window } = shape;
+    let MaskShape { first_query, queries, first_key, keys, reach } = shape;
     #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
-    let line = |first: usize, count: usize| Tensor::arange(first as f32, (first + count) as f32, device);
-    let distance = line(first_query, queries)?.unsqueeze(1)?.broadcast_sub(&line(first_key, keys)?.unsqueeze(0)?)?;
-    let (zero, hidden) = (distance.zeros_like()?, (distance.zeros_like()? + f64::from(MASKED))?);
-    let mask = distance.lt(0.0_f32)?.where_cond(&hidden, &zero)?;
-    #[expect(clippy::cast_precision_loss, reason = "as above")]
-    let far = |window: usize| distance.ge(window as f32)?.where_cond(&hidden, &mask);
-    window.map_or(Ok(mask.clone()), far)
+    let of = |positions: Vec<usize>| Tensor::from_iter(positions.into_iter().map(|position| position as f32), device);
+    let positions = first_query..first_query + queries;
+    let firsts = of(positions.clone().map(|position| reach.first_key(position)).collect())?.unsqueeze(1)?;
+    let lasts = of(positions.collect())?.unsqueeze(1)?;
+    let keys = of((first_key..first_key + keys).collect())?.unsqueeze(0)?;
+    let ahead = keys.broadcast_sub(&lasts)?;
+    let (zero, hidden) = (ahead.zeros_like()?, (ahead.zeros_like()? + f64::from(MASKED))?);
+    let mask = ahead.gt(0.0_f32)?.where_cond(&hidden, &zero)?;
+    keys.broadcast_sub(&firsts)?.lt(0.0_f32)?.where_cond(&hidden, &mask)
 }
 
 #[cfg(test)]
@@ -273,8 +275,8 @@ mod tests {
     }
 
     /// Queries at the positions 4 and 5.
-    fn shape(keys: std::ops::Range<usize>, window: Option<usize>) -> MaskShape {
-        MaskShape { first_query: 4, queries: 2, first_key: keys.start, keys: keys.len(), window }
+    fn shape(keys: std::ops::Range<usize>, reach: Reach) -> MaskShape {
+        MaskShape { first_query: 4, queries: 2, first_key: keys.start, keys: keys.len(), reach }
     }
 
     #[test]
@@ -294,7 +296,7 @@ mod tests {
     fn short_spans_attend_row_by_row_and_long_ones_over_gathered_keys() {
         let spans = [span(0, 1, 5, &[1]), span(1, 2, 31, &[2, 3]), span(3, 17, 0, &[4]), span(20, 1, 0, &[5])];
         let policy = Policy { single: true, invariant: false };
-        let division = Division::new(&spans, None, policy);
+        let division = Division::new(&spans, Reach::All, policy);
         let single = division.single.unwrap();
         assert_eq!(single.stretches, [(0, 3), (20, 1)]);
         assert_eq!(single.spans, [0, 1, 1, 3]);
@@ -302,29 +304,32 @@ mod tests {
         assert_eq!((table, lengths), (vec![1, 0, 2, 0, 2, 3, 5, 0], vec![6, 32, 33, 1]));
         assert_eq!(division.gathered, [2]);
         // A window that ends before the first token of the sequence needs another way.
-        assert_eq!(Division::new(&spans, Some(32), policy).gathered, [1, 2]);
-        assert_eq!(Division::new(&spans, None, Policy { single: false, ..policy }).gathered, [0, 1, 2, 3]);
+        assert_eq!(Division::new(&spans, Reach::Window(32), policy).gathered, [1, 2]);
+        assert_eq!(Division::new(&spans, Reach::All, Policy { single: false, ..policy }).gathered, [0, 1, 2, 3]);
         let invariant = Policy { invariant: true, ..policy };
-        assert_eq!(Division::new(&spans, None, invariant).gathered, [] as [usize; 0]);
-        assert_eq!(Division::new(&spans, Some(100), invariant).gathered, [0, 1, 2, 3]);
+        assert_eq!(Division::new(&spans, Reach::All, invariant).gathered, [] as [usize; 0]);
+        assert_eq!(Division::new(&spans, Reach::Window(100), invariant).gathered, [0, 1, 2, 3]);
     }
 
     #[test]
     fn a_mask_leaves_what_is_before_a_query_and_within_its_window() {
-        let mask = |keys, window| mask(shape(keys, window), &test_device()).unwrap().to_vec2::<f32>().unwrap();
+        let mask = |keys, reach| mask(shape(keys, reach), &test_device()).unwrap().to_vec2::<f32>().unwrap();
         let (o, x) = (0.0, MASKED);
-        assert_eq!(mask(3..7, None), [[o, o, x, x], [o, o, o, x]]);
-        assert_eq!(mask(2..6, Some(2)), [[x, o, o, x], [x, x, o, o]]);
+        assert_eq!(mask(3..7, Reach::All), [[o, o, x, x], [o, o, o, x]]);
+        assert_eq!(mask(2..6, Reach::Window(2)), [[x, o, o, x], [x, x, o, o]]);
+        assert_eq!(mask(2..6, Reach::Chunk(5)), [[o, o, o, x], [x, x, x, o]]);
     }
 
     #[test]
     fn where_every_key_counts_there_is_no_mask() {
         let batch = Batch { token_ids: vec![0], spans: vec![span(0, 1, 0, &[0])], logit_rows: Vec::new() };
         let shared = StepShared::new(&test_device(), &batch, Vec::new()).unwrap();
-        let is_masked = |keys, window| shared.mask(shape(keys, window)).unwrap().is_some();
-        assert!(!is_masked(0..5, None));
-        assert!(is_masked(0..6, None));
-        assert!(!is_masked(1..5, Some(5)));
-        assert!(is_masked(0..4, Some(5)));
+        let is_masked = |keys, reach| shared.mask(shape(keys, reach)).unwrap().is_some();
+        assert!(!is_masked(0..5, Reach::All));
+        assert!(is_masked(0..6, Reach::All));
+        assert!(!is_masked(1..5, Reach::Window(5)));
+        assert!(is_masked(0..4, Reach::Window(5)));
+        assert!(!is_masked(3..5, Reach::Chunk(3)));
+        assert!(is_masked(2..5, Reach::Chunk(3)));
     }
 }

@@ -89,6 +89,10 @@ impl<B: Backend> Attention<B> {
         if after_rotation {
             self.norm_heads(backend, wide);
         }
+        if let Some(angles) = shape.growth {
+            let (heads, head_dim) = (shape.shape.heads, shape.kept.head_dim);
+            backend.rotate(wide, Rotation { first: 0, heads, head_dim, neighbours: false, angles }, shared);
+        }
         backend.write_cache(wide, shape.query_width(), cache, shared);
         backend.attend(wide, cache, shape.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
         if let Projection::Latent(latent) = &self.projection {
@@ -102,11 +106,15 @@ impl<B: Backend> Attention<B> {
     }
 
     fn norm_heads(&self, backend: &mut B, wide: &mut B::States) {
-        let norm = self.norm;
+        let mut norm = self.norm;
         let Projection::Heads(Heads { query_norm: Some(query), key_norm: Some(key), .. }) = &self.projection else {
             return;
         };
         let Some(norms) = self.shape.head_norms else { return };
+        if norms.kind == HeadNormKind::Plain {
+            // The vectors stay 0, and a weight of 1 is none.
+            norm.offset = 1.0;
+        }
         let (heads, kv_heads, width) = (self.shape.shape.heads, self.shape.kept.heads, self.shape.kept.head_dim);
         let [queries, keys] = match norms.kind {
             // Keys begin after as many vectors of their length as there are queries to a key.
@@ -114,7 +122,7 @@ impl<B: Backend> Attention<B> {
                 HeadRange { first: 0, count: 1, width: heads * width },
                 HeadRange { first: heads / kv_heads, count: 1, width: kv_heads * width },
             ],
-            HeadNormKind::Alike | HeadNormKind::Each => {
+            HeadNormKind::Alike | HeadNormKind::Each | HeadNormKind::Plain => {
                 [HeadRange { first: 0, count: heads, width }, HeadRange { first: heads, count: kv_heads, width }]
             }
         };

@@ -44,6 +44,21 @@ impl<B: Backend> Dense<B> {
         let gate = self.activation.as_ref().map_or(self.gate, |numbers| xielu(&backend.read_vector(numbers)));
         backend.gate(wide, gate, self.intermediate, gated);
     }
+
+    /// The same of an input whose rows have weights; there are no biases, so that a product of a row may be weighed in its
+    /// place.
+    pub(super) fn gate_weighed(
+        &self,
+        backend: &mut B,
+        (input, weights): (&B::Operand, &[(usize, f32)]),
+        (out, wide): (&mut B::States, &mut B::States),
+        gated: &mut B::Operand,
+    ) {
+        backend.linear(input, &self.gate_up, None, out);
+        backend.zeros(out, self.gate.inputs(self.intermediate), wide);
+        backend.add_scaled(out, weights, wide);
+        backend.gate(wide, self.gate, self.intermediate, gated);
+    }
 }
 
 /// xIELU of what a checkpoint has: `alpha_p`, `alpha_n`, `beta` and `eps`.

@@ -120,11 +120,19 @@ impl<B: Backend> Sparse<B> {
                 continue;
             }
             let rows: Vec<usize> = picks.iter().map(|(row, _)| *row).collect();
+            backend.gather(input, &rows, picked);
+            if self.shape.router.on_inputs {
+                let weights: Vec<(usize, f32)> = picks.iter().map(|(_, weight)| *weight).enumerate().collect();
+                for (_, weight) in &mut picks {
+                    *weight = 1.0;
+                }
+                expert.gate_weighed(backend, (picked, &weights), (out, wide), gated);
+            } else {
+                expert.gate(backend, (picked, 1.0), wide, gated);
+            }
             for (_, weight) in &mut picks {
                 *weight *= factor;
             }
-            backend.gather(input, &rows, picked);
-            expert.gate(backend, (picked, 1.0), wide, gated);
             backend.linear(gated, &expert.down, expert.down_bias.as_ref(), out);
             backend.add_scaled(out, &picks, sum);
         }
@@ -183,7 +191,9 @@ fn choose(scores: &[f32], bias: Option<&[f32]>, shape: &SparseShape, given: Opti
         (None, Some(groups)) => experts_of_best(groups, &chances),
         (None, None) => (0..shape.experts).collect::<Vec<_>>(),
     };
-    order.sort_by(|left, right| chances[*right].total_cmp(&chances[*left]).then(left.cmp(right)));
+    // Where chances are too close to 0 or 1 to differ, scores do.
+    let by_score = |left: &usize, right: &usize| scores[*right].total_cmp(&scores[*left]).then(left.cmp(right));
+    order.sort_by(|left, right| chances[*right].total_cmp(&chances[*left]).then_with(|| by_score(left, right)));
     order.truncate(shape.per_token);
     let chosen: f32 = order.iter().map(|expert| weights[*expert]).sum();
     let divisor = normalize.map_or(total, |least| chosen.max(least * total) + added * total);
@@ -231,6 +241,7 @@ mod tests {
         normalize: None,
         added: 0.0,
         factor: 1.0,
+        on_inputs: false,
     };
 
     fn sparse(experts: usize, per_token: usize, router: RouterShape) -> SparseShape {

@@ -21,19 +21,21 @@ pub(crate) struct RopeConfig {
     pub(crate) far: Option<FarFactor>,
 }
 
-/// `1 + beta * ln(1 + floor(position / original))`, by which queries grow with their position.
+/// `1 + beta * ln(1 + floor((first + position) / original))`, by which queries grow with their position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct FarFactor {
     /// How much.
     pub(crate) beta: f32,
     /// From which position on.
     pub(crate) original: f32,
+    /// From which number on positions are counted.
+    pub(crate) first: usize,
 }
 
 impl FarFactor {
     #[expect(clippy::cast_precision_loss, reason = "a context has fewer than 2^24 positions")]
     fn at(self, position: usize) -> f32 {
-        1.0 + self.beta * (1.0 + (position as f32 / self.original).floor()).ln()
+        1.0 + self.beta * (1.0 + ((self.first + position) as f32 / self.original).floor()).ln()
     }
 }
 
@@ -233,6 +235,11 @@ impl RopeConfig {
     /// Frequencies as they are.
     pub(super) fn unscaled(frequencies: &[f64]) -> Self {
         Self { frequencies: rounded(frequencies), factor: 1.0, far: None }
+    }
+
+    /// Angles of 0 for so many pairs of numbers, which do nothing but grow with their position.
+    pub(super) fn still(pairs: usize, far: FarFactor) -> Self {
+        Self { frequencies: vec![0.0; pairs], factor: 1.0, far: Some(far) }
     }
 
     /// The angles of some positions, in their order.

@@ -135,6 +135,9 @@ pub(crate) struct AttentionLayer {
     pub(crate) head_norms: Option<HeadNorms>,
     /// How queries and keys are rotated; `None` if they are not.
     pub(crate) rotation: Option<LayerRotation>,
+    /// The place in [`ModelShape::ropes`] of the angles, all of them 0, by whose factors queries grow with their position,
+    /// besides their rotation; `None` if they do not.
+    pub(crate) growth: Option<usize>,
     /// How keys and values are compressed; `None` if they are not.
     pub(crate) latent: Option<LatentShape>,
     /// Whether each number of what heads give is multiplied by the sigmoid of a gate of its own. A checkpoint has the
@@ -257,6 +260,8 @@ pub(crate) enum HeadNormKind {
     Each,
     /// All heads as one.
     Whole,
+    /// Each head, without weights.
+    Plain,
 }
 
 /// Which rotary embeddings queries and keys have, as places in [`ModelShape::ropes`].
@@ -333,6 +338,8 @@ pub(crate) struct RouterShape {
     pub(crate) added: f32,
     /// The factor of all weights.
     pub(crate) factor: f32,
+    /// Whether weights are factors of what experts read, rather than of what they give.
+    pub(crate) on_inputs: bool,
 }
 
 /// What makes weights of scores.
@@ -415,7 +422,7 @@ impl AttentionLayer {
     /// How long the vectors of the head norms are: that of queries, and that of keys.
     pub(crate) fn norm_widths(&self, norms: HeadNorms) -> (usize, usize) {
         match norms.kind {
-            HeadNormKind::Alike => (self.kept.head_dim, self.kept.head_dim),
+            HeadNormKind::Alike | HeadNormKind::Plain => (self.kept.head_dim, self.kept.head_dim),
             HeadNormKind::Each | HeadNormKind::Whole => (self.query_width(), self.key_width()),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::native::backend::{
-    Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Rotation, Span, Xielu,
+    Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Reach, Rotation, Span, Xielu,
 };
 use crate::engine::{WeightDtype, WeightTensor};
 
@@ -164,7 +164,7 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
     let queries = states(tokens, heads * head_dim, 9);
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let shape = AttentionShape { heads, scale, window, cap: None };
+    let shape = AttentionShape { heads, scale, reach: Reach::within(window), cap: None };
     let attention = Attention { states: &queries, store: &store, shape, sinks: None };
     let span = Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, snapshots: Vec::new() };
     let mut out = Operand::new(precision);

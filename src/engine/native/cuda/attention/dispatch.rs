@@ -42,7 +42,7 @@ impl DeviceBackend {
         let queries = states.narrow(1, 0, width)?.to_dtype(self.dtype)?.contiguous()?;
         let queries = queries.reshape((rows, shape.heads, head_dim))?;
         let is_plain = shape.cap.is_none() && setting.sinks.is_none();
-        let division = shared.division(shape.window, self.policy(cache, is_plain));
+        let division = shared.division(shape.reach, self.policy(cache, is_plain));
         for span in &division.gathered {
             let span = &shared.spans[*span];
             let own = queries.narrow(0, span.first_row, span.tokens)?;

@@ -66,7 +66,7 @@ struct Gathered {
 impl Gathered {
     fn new(span: &Span, cache: &Cache, Setting { shape, tiles, .. }: Setting<'_>) -> Result<Self> {
         let end = span.first_position + span.tokens;
-        let lowest = shape.window.map_or(0, |window| (span.first_position + 1).saturating_sub(window));
+        let lowest = shape.reach.first_key(span.first_position);
         let step = if tiles.equal { tiles.keys } else { BLOCK_TOKENS };
         let first = lowest / step * step;
         let blocks = &span.blocks[first / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)];
@@ -121,7 +121,7 @@ fn attend_tile(
     queries: &Tensor,
     position: usize,
     gathered: &Gathered,
-    Setting { shape: AttentionShape { scale, window, cap, .. }, sinks, tiles }: Setting<'_>,
+    Setting { shape: AttentionShape { scale, reach, cap, .. }, sinks, tiles }: Setting<'_>,
     shared: &StepShared,
 ) -> Result<Tensor> {
     let (tokens, heads, head_dim) = queries.dims3()?;
@@ -134,12 +134,12 @@ fn attend_tile(
     let mut sums: Option<Sums> = None;
     for first in (0..end - gathered.first).step_by(tiles.keys) {
         let (keys, first_key) = (tiles.keys.min(positions - first), gathered.first + first);
-        if window.is_some_and(|window| first_key + keys + window <= position + 1) {
+        if first_key + keys <= reach.first_key(position) {
             continue;
         }
         let scores = batched_transposed(&by_head, &gathered.keys.narrow(1, first, keys)?)?;
         let scores = capped((scores * f64::from(scale))?, cap)?;
-        let scores = match shared.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, window })? {
+        let scores = match shared.mask(MaskShape { first_query: position, queries: tokens, first_key, keys, reach })? {
             None => scores,
             Some(mask) => {
                 let scores = scores.reshape((kv_heads, tokens, group, keys))?;

@@ -15,7 +15,7 @@ use super::{
     },
     *,
 };
-use crate::engine::native::backend::{Batch, CacheShape};
+use crate::engine::native::backend::{Batch, CacheShape, Reach};
 
 const SCALE: f32 = 0.4;
 
@@ -27,16 +27,16 @@ fn number(seed: usize) -> f32 {
 /// What not every layer has.
 #[derive(Debug, Clone, Copy)]
 struct Odd {
-    window: Option<usize>,
+    reach: Reach,
     cap: Option<f32>,
     sinks: bool,
 }
 
 impl Odd {
-    const PLAIN: Self = Self { window: None, cap: None, sinks: false };
+    const PLAIN: Self = Self { reach: Reach::All, cap: None, sinks: false };
 
     fn shape(self, heads: usize) -> AttentionShape {
-        AttentionShape { heads, scale: SCALE, window: self.window, cap: self.cap }
+        AttentionShape { heads, scale: SCALE, reach: self.reach, cap: self.cap }
     }
 
     fn sinks(self, heads: usize) -> Option<Tensor> {
@@ -100,12 +100,11 @@ impl Sequence {
     }
 
     /// Attention of one head of one position.
-    fn expected(&self, position: usize, head: usize, Odd { window, cap, sinks }: Odd) -> Vec<f64> {
+    fn expected(&self, position: usize, head: usize, Odd { reach, cap, sinks }: Odd) -> Vec<f64> {
         let (dim, kv_head) = (self.kept.head_dim, head * self.kept.heads / self.heads);
         let part =
             |row: usize, head: usize| self.rows[row][head * dim..][..dim].iter().map(|number| f64::from(*number));
-        let seen: Vec<usize> =
-            (0..=position).filter(|other| window.is_none_or(|window| position - other < window)).collect();
+        let seen: Vec<usize> = (reach.first_key(position)..=position).collect();
         let score = |other: usize| -> f64 {
             let dot: f64 = part(position, head).zip(part(other, self.heads + kv_head)).map(|(a, b)| a * b).sum();
             let score = dot * f64::from(SCALE);
@@ -172,11 +171,11 @@ fn tiles_of_any_size_give_what_attention_is_defined_as() {
     let queries = sequence.states.narrow(1, 0, heads * head_dim).unwrap().contiguous().unwrap();
     let queries = queries.reshape((length, heads, head_dim)).unwrap();
     let small = Tiles { queries: 7, keys: 64, equal: false };
-    for (tiles, window) in [Tiles::large(heads), Tiles::equal(), small]
-        .into_iter()
-        .flat_map(|tiles| [None, Some(1), Some(33), Some(300)].map(|window| (tiles, window)))
+    let reaches = [Reach::All, Reach::Window(1), Reach::Window(33), Reach::Window(300), Reach::Chunk(70)];
+    for (tiles, reach) in
+        [Tiles::large(heads), Tiles::equal(), small].into_iter().flat_map(|tiles| reaches.map(|reach| (tiles, reach)))
     {
-        let odd = Odd { window, cap: window.map(|_| 0.7), sinks: window != Some(33) };
+        let odd = Odd { reach, cap: (reach != Reach::All).then_some(0.7), sinks: reach != Reach::Window(33) };
         let (shape, sinks) = (odd.shape(heads), odd.sinks(heads));
         for (first, tokens) in [(0, length), (511, 40), (650, 50), (699, 1)] {
             let shared = sequence.begin_step(&[(first, tokens)]);

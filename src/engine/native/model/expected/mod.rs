@@ -183,6 +183,9 @@ impl Expected<'_> {
     }
 
     fn head_norms(&mut self, attention: &AttentionLayer, norms: HeadNorms) {
+        if norms.kind == HeadNormKind::Plain {
+            return;
+        }
         let (queries, keys) = attention.norm_widths(norms);
         let [query, key] = self.shape.names.head_norms;
         for (name, width, place) in [(query, queries, InLayer::QueryNorm), (key, keys, InLayer::KeyNorm)] {

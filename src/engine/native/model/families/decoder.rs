@@ -11,7 +11,7 @@ use super::super::{
         NormPlaces, PartFactors,
     },
 };
-use crate::engine::native::backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape};
+use crate::engine::native::backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape, Reach};
 
 /// No model has longer rows or a larger vocabulary.
 pub(super) const MOST: usize = 1 << 24;
@@ -99,13 +99,14 @@ pub(super) fn decoder_with(
     let scale = 1.0 / (kept.head_dim as f32).sqrt();
     let layer = LayerShape {
         attention: Some(AttentionLayer {
-            shape: AttentionShape { heads, scale, window: None, cap: None },
+            shape: AttentionShape { heads, scale, reach: Reach::All, cap: None },
             kept,
             qkv_bias: false,
             output_bias: false,
             sinks: false,
             head_norms: None,
             rotation: Some(LayerRotation { queries: 0, keys: 0, neighbours: false }),
+            growth: None,
             latent: None,
             gated: false,
         }),

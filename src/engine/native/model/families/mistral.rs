@@ -74,8 +74,8 @@ fn ministral3_parameters(settings: &Settings<'_>) -> Result<Map<String, Value>, 
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the one rounding of these numbers")]
-fn far_factor(parameters: &Settings<'_>) -> Result<FarFactor, ConfigError> {
+pub(super) fn far_factor(parameters: &Settings<'_>) -> Result<FarFactor, ConfigError> {
     let beta: f64 = parameters.require("llama_4_scaling_beta")?;
     let original = positive(parameters, "original_max_position_embeddings")?;
-    Ok(FarFactor { beta: beta as f32, original: original as f32 })
+    Ok(FarFactor { beta: beta as f32, original: original as f32, first: 0 })
 }

@@ -24,6 +24,7 @@ pub(super) const SOFTMAX: RouterShape = RouterShape {
     normalize: Some(0.0),
     added: 0.0,
     factor: 1.0,
+    on_inputs: false,
 };
 
 /// The keys by which a family says how its mixtures are.

@@ -22,6 +22,7 @@ mod hunyuan;
 mod kimi;
 mod lfm;
 mod llama;
+mod llama4;
 mod mamba;
 mod minimax;
 mod mistral;
@@ -75,6 +76,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("KimiLinearForCausalLM", kimi::kimi_linear),
     ("Lfm2ForCausalLM", lfm::lfm2),
     ("Lfm2MoeForCausalLM", lfm::lfm2_moe),
+    ("Llama4ForCausalLM", llama4::llama4),
     ("LlamaForCausalLM", llama::llama),
     ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
     ("Ministral3ForCausalLM", mistral::ministral3),

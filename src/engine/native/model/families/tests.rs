@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::engine::native::model::shape::LayerShape;
+use crate::engine::native::{backend::Reach, model::shape::LayerShape};
 
 fn read(architecture: &str, settings: &Value) -> Result<ModelShape, ConfigError> {
     let mut config = json!({
@@ -15,7 +15,11 @@ fn read(architecture: &str, settings: &Value) -> Result<ModelShape, ConfigError>
 }
 
 fn window(layer: &LayerShape) -> Option<usize> {
-    layer.attention.as_ref().unwrap().shape.window
+    match layer.attention.as_ref().unwrap().shape.reach {
+        Reach::All => None,
+        Reach::Window(window) => Some(window),
+        Reach::Chunk(_) => panic!("a chunk is no window"),
+    }
 }
 
 fn is_rotated(layer: &LayerShape) -> bool {

@@ -4,6 +4,7 @@ use super::super::{
     settings::{ConfigError, Settings},
     shape::ModelShape,
 };
+use crate::engine::native::backend::Reach;
 
 /// The window of a model whose config.json has no `sliding_window` at all, as transformers has it.
 pub(super) const DEFAULT_WINDOW: usize = 4096;
@@ -57,7 +58,7 @@ pub(super) fn same_windows(
         return Err(ConfigError::setting("layer_types", format!("names {other}, which is not supported here")));
     }
     for attention in shape.attentions() {
-        attention.shape.window = window;
+        attention.shape.reach = Reach::within(window);
     }
     Ok(())
 }
@@ -68,7 +69,7 @@ pub(super) fn windows_of(kinds: &[bool], window: Option<usize>, shape: &mut Mode
         return Err(ConfigError::setting("sliding_window", "is missing"));
     }
     for (attention, slides) in shape.attentions().zip(kinds) {
-        attention.shape.window = window.filter(|_| *slides);
+        attention.shape.reach = Reach::within(window.filter(|_| *slides));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use half::bf16;
 
 use super::*;
 use crate::{
-    engine::native::{model::ModelShape, weights::SafetensorsFiles},
+    engine::native::{backend::Reach, model::ModelShape, weights::SafetensorsFiles},
     gguf::{
         GgufError, convert,
         tests::fixture::{Gguf, HuggingFace},
@@ -115,8 +115,8 @@ fn a_window_of_a_llama_makes_it_a_mistral() {
     let mut gguf = model.to_gguf(GgmlDType::F32, GgmlDType::F32);
     gguf.set("qwen2.attention.sliding_window", Value::U32(16));
     let windows: Vec<_> =
-        shape_of(&opened(&gguf).1).layers.iter().map(|layer| layer.attention.as_ref().unwrap().shape.window).collect();
-    assert_eq!(windows, [Some(16); 2]);
+        shape_of(&opened(&gguf).1).layers.iter().map(|layer| layer.attention.as_ref().unwrap().shape.reach).collect();
+    assert_eq!(windows, [Reach::Window(16); 2]);
     let mistral = opened(&HuggingFace::read(&golden("mistral")).to_gguf(GgmlDType::F32, GgmlDType::F32));
     assert_eq!(mistral.1.model_config().unwrap()["architectures"][0], "MistralForCausalLM");
     for name in ["smollm3", "llama_tied_bias"] {

@@ -37,7 +37,7 @@ pub(crate) struct Attention<'a> {
 impl Attention<'_> {
     /// The first key that a token attends to.
     fn first_key(&self, position: usize) -> usize {
-        self.shape.window.map_or(0, |window| (position + 1).saturating_sub(window))
+        self.shape.reach.first_key(position)
     }
 }
 

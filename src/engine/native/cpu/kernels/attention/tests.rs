@@ -3,7 +3,10 @@
 use half::bf16;
 
 use super::*;
-use crate::engine::native::cpu::kernels::{KvLayout, Pool, Precision};
+use crate::engine::native::{
+    backend::Reach,
+    cpu::kernels::{KvLayout, Pool, Precision},
+};
 
 const TOKENS: usize = 150;
 
@@ -13,7 +16,7 @@ struct Case {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-    window: Option<usize>,
+    reach: Reach,
     cap: Option<f32>,
     sinks: bool,
     precision: Precision,
@@ -40,7 +43,7 @@ impl Case {
 
     /// All rows of the result, computed in pieces that end at `cuts`, in blocks that held something else before.
     fn attended(self, set: KernelSet, threads: usize, cuts: &[usize]) -> Vec<Vec<f32>> {
-        let Self { heads, kv_heads, head_dim, window, cap, precision, .. } = self;
+        let Self { heads, kv_heads, head_dim, reach, cap, precision, .. } = self;
         let sinks: Vec<f32> = (0..heads).map(sink).collect();
         let blocks: Vec<u32> = vec![3, 0, 4, 1, 2];
         let mut store = KvStore::new(KvLayout { heads: kv_heads, head_dim, precision }, blocks.len()).unwrap();
@@ -63,7 +66,7 @@ impl Case {
                 store.write(block, slot, keys, values);
                 states.row_mut(token - first).copy_from_slice(&row);
             }
-            let shape = AttentionShape { heads, scale: 0.3, window, cap };
+            let shape = AttentionShape { heads, scale: 0.3, reach, cap };
             let sinks = self.sinks.then_some(&sinks[..]);
             let attention = Attention { states: &states, store: &store, shape, sinks };
             let span = Span {
@@ -89,12 +92,12 @@ impl Case {
     }
 
     fn exact(self, token: usize) -> Vec<f64> {
-        let Self { heads, kv_heads, head_dim, window, cap, .. } = self;
+        let Self { heads, kv_heads, head_dim, reach, cap, .. } = self;
         let rows: Vec<Vec<f32>> = (0..=token).map(|token| self.row(token)).collect();
         let mut out = Vec::new();
         for head in 0..heads {
             let kv_head = head / (heads / kv_heads);
-            let first = window.map_or(0, |window| (token + 1).saturating_sub(window));
+            let first = reach.first_key(token);
             let part = |row: &[f32], head: usize| -> Vec<f64> {
                 row[head * head_dim..][..head_dim].iter().map(|number| f64::from(*number)).collect()
             };
@@ -119,11 +122,19 @@ impl Case {
 #[test]
 fn awkward_shapes_agree_with_f64_and_pieces_with_the_whole() {
     let shapes = [(1, 1, 2), (3, 1, 6), (5, 5, 10), (40, 1, 16), (6, 2, 24), (4, 4, 80), (7, 1, 96), (2, 1, 256)];
-    let windows = [None, Some(1), Some(33), Some(128), Some(129)];
+    let reaches = [
+        Reach::All,
+        Reach::Window(1),
+        Reach::Window(33),
+        Reach::Window(128),
+        Reach::Window(129),
+        Reach::Chunk(40),
+        Reach::Chunk(1),
+    ];
     for (index, (heads, kv_heads, head_dim)) in shapes.into_iter().enumerate() {
         let precision = if index % 2 == 0 { Precision::Bf16 } else { Precision::F32 };
-        let (window, cap) = (windows[index % windows.len()], (index % 3 == 1).then_some(1.5));
-        let case = Case { heads, kv_heads, head_dim, window, cap, sinks: index % 3 == 2, precision };
+        let (reach, cap) = (reaches[index % reaches.len()], (index % 3 == 1).then_some(1.5));
+        let case = Case { heads, kv_heads, head_dim, reach, cap, sinks: index % 3 == 2, precision };
         // The fastest, and what every machine has.
         for set in [KernelSet::available()[0], KernelSet::PORTABLE] {
             let whole = case.attended(set, 1, &[TOKENS]);

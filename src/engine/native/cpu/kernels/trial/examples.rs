@@ -8,7 +8,7 @@ use super::{
     Example, Tolerance,
 };
 use crate::engine::native::{
-    backend::{Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Rotation, Span, Xielu},
+    backend::{Angles, AttentionShape, Gate, HeadRange, LogitShape, NormShape, Reach, Rotation, Span, Xielu},
     weights::{Rows, WeightsError},
 };
 
@@ -154,7 +154,7 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
         }
         let queries = states(tokens, heads * head_dim, 6);
         // Scores far apart: over many keys of like weight, what is right and what is wrong would differ by little.
-        let shape = AttentionShape { heads, scale: 1.0, window, cap: window.map(|_| 20.0) };
+        let shape = AttentionShape { heads, scale: 1.0, reach: Reach::within(window), cap: window.map(|_| 20.0) };
         let sinks = numbers(heads, 17);
         let attention = Attention { states: &queries, store: &store, shape, sinks: window.map(|_| &sinks[..]) };
         let span = Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, snapshots: Vec::new() };
