@@ -104,10 +104,15 @@ pub(super) fn sigmoid_router(
         scores: Scores::Sigmoid,
         choice_bias: true,
         groups: groups(settings, default_groups, sparse.experts, sparse.per_token)?,
-        normalize: settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM),
+        normalize: normalized(settings)?,
         factor: settings.get("routed_scaling_factor")?.unwrap_or(default_factor),
         ..SOFTMAX
     })
+}
+
+/// What weights are divided by where they are normalised, which they are by default.
+pub(super) fn normalized(settings: &Settings<'_>) -> Result<Option<f32>, ConfigError> {
+    Ok(settings.get("norm_topk_prob")?.unwrap_or(true).then_some(LEAST_SUM))
 }
 
 /// The groups from which experts are chosen, each by its two best.

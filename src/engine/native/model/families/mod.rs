@@ -26,6 +26,7 @@ mod llama4;
 mod mamba;
 mod minimax;
 mod mistral;
+mod mistral4;
 mod mixtures;
 mod nemotron;
 mod olmo;
@@ -81,6 +82,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
     ("Ministral3ForCausalLM", mistral::ministral3),
     ("MinistralForCausalLM", mistral::ministral),
+    ("Mistral4ForCausalLM", mistral4::mistral4),
     ("MistralForCausalLM", mistral::mistral),
     ("MixtralForCausalLM", mistral::mixtral),
     ("NemotronHForCausalLM", nemotron::nemotron_h),

@@ -22,7 +22,8 @@ const BEGIN: &str = "<!-- native -->\n";
 const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 31] = [
+pub(in crate::engine::native) const KINDS: [&str; 32] = [
+    "families/mistral4_grouped",
     "families/llama4_two_experts",
     "families/apertus_plain",
     "families/cohere_qk_norm",
