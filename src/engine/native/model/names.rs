@@ -11,6 +11,8 @@ pub(crate) struct Names {
     pub(crate) layers: &'static str,
     /// The norm after the last layer.
     pub(crate) norm: &'static str,
+    /// The head.
+    pub(crate) head: &'static str,
     /// The norm before attention.
     pub(crate) attention_norm: &'static str,
     /// The norm after attention.
@@ -44,6 +46,11 @@ pub(crate) struct Names {
     /// What checkpoints hold besides and no answer depends on: layers after the last one, which predict several tokens
     /// at once, and whatever begins like this.
     pub(crate) unused: &'static [&'static str],
+    /// How names begin of what checkpoints hold for pictures and sounds.
+    pub(crate) other_parts: &'static [&'static str],
+    /// How names may begin besides, and what that stands for: trainers give tensors under the names that they have in
+    /// memory, which are not always those of checkpoints.
+    pub(crate) aliases: &'static [(&'static str, &'static str)],
 }
 
 /// The names of a feed-forward part.
@@ -130,13 +137,14 @@ const fn dense(prefix: &'static str) -> DenseNames {
     DenseNames { prefix, gate_up: GateUpNames::Apart(["gate_proj", "up_proj"]), down: "down_proj" }
 }
 
-impl Default for Names {
+impl Names {
     /// Those of Llama, and of the mixtures that were named after it.
-    fn default() -> Self {
+    pub(crate) const LLAMA: Self = {
         Self {
             embedding: "model.embed_tokens",
             layers: LAYERS,
             norm: "model.norm",
+            head: "lm_head",
             attention_norm: "input_layernorm",
             after_attention_norm: "post_attention_layernorm",
             mlp_norm: "post_attention_layernorm",
@@ -160,7 +168,15 @@ impl Default for Names {
             latent_experts: ["mlp.fc1_latent_proj", "mlp.fc2_latent_proj"],
             shared: dense("mlp.shared_experts"),
             unused: &[],
+            other_parts: &[],
+            aliases: &[],
         }
+    };
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::LLAMA
     }
 }
 

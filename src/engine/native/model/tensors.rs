@@ -13,6 +13,7 @@ use super::{
     expected::expected,
     latent::Latent,
     layer::{Layer, Mlp},
+    names::Names,
     recurrent::Recurrent,
     shape::ModelShape,
     stacks::{Slice, coded},
@@ -31,7 +32,7 @@ pub(super) struct Tensors {
     shares: BTreeMap<Destination, usize>,
     tied: bool,
     layers: usize,
-    unused: &'static [&'static str],
+    names: Names,
 }
 
 /// A tensor's place in a model.
@@ -45,8 +46,8 @@ pub(super) enum Target<'a, B: Backend> {
 /// Weights whose names and shapes are a model's, and where each of them goes.
 pub(crate) struct Checked<'a> {
     weights: &'a dyn Weights,
-    /// In the order of the layers.
-    tensors: Vec<Arc<Tensor>>,
+    /// In the order of the layers, each with the name under which it is there.
+    tensors: Vec<(Arc<Tensor>, &'a str)>,
 }
 
 /// The numbers of all tensors of a model.
@@ -67,7 +68,7 @@ impl Tensors {
             }
         }
         let numbers = all.iter().enumerate().map(|(number, tensor)| (tensor.name.clone(), number)).collect();
-        Self { all, numbers, shares, tied: shape.tied, layers: shape.layers.len(), unused: shape.names.unused }
+        Self { all, numbers, shares, tied: shape.tied, layers: shape.layers.len(), names: shape.names.clone() }
     }
 
     /// All of them, in the order of the layers.
@@ -77,7 +78,15 @@ impl Tensors {
 
     /// The tensor of this name.
     pub(super) fn named(&self, name: &str) -> Option<&Arc<Tensor>> {
-        self.all.get(*self.numbers.get(name)?)
+        self.all.get(self.number(name)?)
+    }
+
+    /// The number of the tensor of this name, or of one that stands for it.
+    fn number(&self, name: &str) -> Option<usize> {
+        let alias = |(given, meant): &(&str, &str)| {
+            name.strip_prefix(given).and_then(|rest| self.numbers.get(&format!("{meant}{rest}")))
+        };
+        self.numbers.get(name).or_else(|| self.names.aliases.iter().find_map(alias)).copied()
     }
 
     /// How many tensors share this matrix or vector.
@@ -87,12 +96,13 @@ impl Tensors {
 
     /// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
     fn is_redundant(&self, name: &str) -> bool {
-        let computed = name.ends_with("rotary_emb.inv_freq") || (self.tied && name == "lm_head.weight");
+        let is_head = |name: &str| name.strip_suffix(".weight") == Some(self.names.head) || name == "lm_head.weight";
+        let computed = name.ends_with("rotary_emb.inv_freq") || (self.tied && is_head(name));
         let unused = |prefix: &&str| match *prefix {
-            LAYERS => name.strip_prefix(LAYERS).is_some_and(|rest| self.is_of_later_layer(rest)),
+            LAYERS => name.strip_prefix(self.names.layers).is_some_and(|rest| self.is_of_later_layer(rest)),
             prefix => name.starts_with(prefix),
         };
-        computed || self.unused.iter().any(unused)
+        computed || self.names.unused.iter().chain(self.names.other_parts).any(unused)
     }
 
     /// Whether what follows the prefix of layers is of one that the model does not compute.
@@ -105,7 +115,7 @@ impl Tensors {
 impl<'a> Checked<'a> {
     /// The tensors that the model has a place for.
     pub(super) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        self.tensors.iter().map(|tensor| &**tensor)
+        self.tensors.iter().map(|(tensor, _)| &**tensor)
     }
 
     /// The number of these tensors.
@@ -117,8 +127,11 @@ impl<'a> Checked<'a> {
     pub(super) fn new(tensors: &Tensors, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
         let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
         for (name, shape) in weights.tensors() {
-            match tensors.numbers.get(name) {
-                Some(number) => _ = found.insert(*number, shape),
+            match tensors.number(name) {
+                Some(number) if found.insert(number, (name, shape)).is_some() => {
+                    return Err(WeightsError::Repeated(name.to_owned()));
+                }
+                Some(_) => {}
                 None if tensors.is_redundant(name) => {}
                 None => unknown.push(name.to_owned()),
             }
@@ -127,8 +140,8 @@ impl<'a> Checked<'a> {
             return Err(WeightsError::Unknown(unknown));
         }
         let expected = |number: usize| &tensors.all[number];
-        let wrong = found.iter().find(|(number, shape)| expected(**number).shape != **shape);
-        if let Some((number, shape)) = wrong {
+        let wrong = found.iter().find(|(number, (_, shape))| expected(**number).shape != **shape);
+        if let Some((number, (_, shape))) = wrong {
             let Tensor { name, shape: expected, .. } = &**expected(*number);
             return Err(WeightsError::Shape { name: name.clone(), found: shape.to_vec(), expected: expected.clone() });
         }
@@ -136,7 +149,8 @@ impl<'a> Checked<'a> {
             let missing = tensors.all.iter().enumerate().filter(|(number, _)| !found.contains_key(number));
             return Err(WeightsError::Missing(missing.map(|(_, tensor)| tensor.name.clone()).collect()));
         }
-        Ok(Self { weights, tensors: found.into_keys().map(|number| Arc::clone(expected(number))).collect() })
+        let found = found.into_iter().map(|(number, (name, _))| (Arc::clone(expected(number)), name));
+        Ok(Self { weights, tensors: found.collect() })
     }
 }
 
@@ -147,9 +161,9 @@ impl<B: Backend> Model<B> {
         Checked { weights, tensors }: &Checked<'_>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WeightsError> {
-        for (done, tensor) in tensors.iter().enumerate() {
+        for (done, (tensor, name)) in tensors.iter().enumerate() {
             progress(done, tensors.len());
-            self.write_tensor(tensor, &*weights.rows(&tensor.name)?)?;
+            self.write_tensor(tensor, &*weights.rows(name)?)?;
         }
         progress(tensors.len(), tensors.len());
         Ok(())

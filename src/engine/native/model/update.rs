@@ -138,7 +138,7 @@ impl<B: Backend> Model<B> {
             if numbers.len() != expected {
                 return Err(WeightsError::Length { name: name.clone(), found: numbers.len(), expected });
             }
-            if !seen.insert(name) {
+            if !seen.insert(&tensor.name) {
                 return Err(WeightsError::Repeated(name.clone()));
             }
         }

@@ -25,7 +25,7 @@ pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
     all.prefix.clear();
     all.vector(names.norm, shape.hidden, Destination::Norm);
     if !shape.tied {
-        all.table("lm_head", shape.vocab_size, shape.hidden, Destination::Head);
+        all.table(names.head, shape.vocab_size, shape.hidden, Destination::Head);
     }
     all.tensors
 }

@@ -30,6 +30,7 @@ mod mistral4;
 mod mixtures;
 mod nemotron;
 mod olmo;
+mod parts;
 mod phi;
 mod qwen;
 mod qwen_hybrid;
@@ -62,6 +63,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("FalconH1ForCausalLM", falcon::falcon_h1),
     ("Gemma2ForCausalLM", gemma::gemma2),
     ("Gemma3ForCausalLM", gemma::gemma3),
+    ("Gemma3ForConditionalGeneration", parts::gemma3),
     ("GemmaForCausalLM", gemma::gemma),
     ("Glm4ForCausalLM", glm::glm4),
     ("Glm4MoeForCausalLM", glm::mixture),
@@ -78,10 +80,12 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Lfm2ForCausalLM", lfm::lfm2),
     ("Lfm2MoeForCausalLM", lfm::lfm2_moe),
     ("Llama4ForCausalLM", llama4::llama4),
+    ("Llama4ForConditionalGeneration", parts::llama4),
     ("LlamaForCausalLM", llama::llama),
     ("MiniMaxM2ForCausalLM", minimax::minimax_m2),
     ("Ministral3ForCausalLM", mistral::ministral3),
     ("MinistralForCausalLM", mistral::ministral),
+    ("Mistral3ForConditionalGeneration", parts::mistral3),
     ("Mistral4ForCausalLM", mistral4::mistral4),
     ("MistralForCausalLM", mistral::mistral),
     ("MixtralForCausalLM", mistral::mixtral),
@@ -96,9 +100,9 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Qwen3MoeForCausalLM", qwen::qwen3_moe),
     ("Qwen3NextForCausalLM", qwen_hybrid::qwen3_next),
     ("Qwen3_5ForCausalLM", qwen_hybrid::qwen3_5),
-    ("Qwen3_5ForConditionalGeneration", qwen_hybrid::qwen3_5_of_parts),
+    ("Qwen3_5ForConditionalGeneration", parts::qwen3_5),
     ("Qwen3_5MoeForCausalLM", qwen_hybrid::qwen3_5_moe),
-    ("Qwen3_5MoeForConditionalGeneration", qwen_hybrid::qwen3_5_moe_of_parts),
+    ("Qwen3_5MoeForConditionalGeneration", parts::qwen3_5_moe),
     ("SeedOssForCausalLM", llama::seed_oss),
     ("SmolLM3ForCausalLM", smollm::smollm3),
 ];

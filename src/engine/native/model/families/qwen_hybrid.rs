@@ -1,6 +1,6 @@
 //! Qwen3-Next and Qwen 3.5: gated delta rules beside gated attention.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::{
     super::{
@@ -41,41 +41,6 @@ pub(super) fn qwen3_5_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigE
     sparse.shared = Some(shared_expert(settings)?);
     sparse_from(0, &sparse, &mut shape);
     counted("num_experts", shape)
-}
-
-/// Qwen 3.5 as it is published, with a part for pictures, of which the text is computed.
-pub(super) fn qwen3_5_of_parts(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    of_parts(settings, qwen3_5)
-}
-
-/// The mixtures of Qwen 3.5 likewise.
-pub(super) fn qwen3_5_moe_of_parts(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
-    of_parts(settings, qwen3_5_moe)
-}
-
-/// Reads the text of a model of several parts.
-fn of_parts(
-    settings: &Settings<'_>,
-    read: fn(&Settings<'_>) -> Result<ModelShape, ConfigError>,
-) -> Result<ModelShape, ConfigError> {
-    const TIED: &str = "tie_word_embeddings";
-    let mut text: Map<String, Value> = settings.require("text_config")?;
-    match (settings.get::<bool>(TIED)?, Settings(&text).get::<bool>(TIED)?) {
-        (Some(all), Some(text)) if all != text => {
-            return Err(ConfigError::setting(TIED, format!("is {all}, and {text} in `text_config`")));
-        }
-        (Some(all), None) => _ = text.insert(TIED.to_owned(), json!(all)),
-        _ => {}
-    }
-    let mut shape = read(&Settings(&text))?;
-    shape.names = Names {
-        embedding: "model.language_model.embed_tokens",
-        layers: "model.language_model.layers.",
-        norm: "model.language_model.norm",
-        unused: &["mtp.", "model.mtp.", "model.visual."],
-        ..shape.names
-    };
-    Ok(shape)
 }
 
 /// A decoder of both kinds of layers, with dense feed-forward parts.

@@ -240,32 +240,48 @@ fn every_family_agrees_with_transformers_or_is_refused() {
 
 #[test]
 fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
-    for (name, architecture) in [
-        ("qwen3_5_plain", "Qwen3_5ForConditionalGeneration"),
-        ("qwen3_5_moe_plain", "Qwen3_5MoeForConditionalGeneration"),
+    // As checkpoints have it, and as a trainer has it in memory.
+    let inner = [("model.", "model.language_model."), ("lm_head.", "lm_head.")];
+    let outer = [("model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")];
+    for (name, architecture, prefixes) in [
+        ("families/qwen3_5_plain", "Qwen3_5ForConditionalGeneration", vec![inner]),
+        ("families/qwen3_5_moe_plain", "Qwen3_5MoeForConditionalGeneration", vec![inner]),
+        ("families/gemma3_untied", "Gemma3ForConditionalGeneration", vec![outer, inner]),
+        ("mistralrs/mistral", "Mistral3ForConditionalGeneration", vec![outer, inner]),
+        ("families/ministral3_plain", "Mistral3ForConditionalGeneration", vec![outer, inner]),
+        ("families/mistral4_plain", "Mistral3ForConditionalGeneration", vec![outer, inner]),
+        ("families/llama4_plain", "Llama4ForConditionalGeneration", vec![outer]),
     ] {
-        let golden = Golden::named(&format!("families/{name}"));
-        let nested = json!({
-            "architectures": [architecture], "vision_config": {"depth": 2}, "tie_word_embeddings": false,
-            "text_config": golden.config(),
-        });
-        let shape = ModelShape::read(nested.as_object().unwrap()).unwrap();
-        let renamed = |tensor: &WeightTensor| {
-            let name = tensor.name.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
-            WeightTensor { name: name.unwrap_or_else(|| tensor.name.clone()), ..tensor.clone() }
-        };
-        let mut tensors: Vec<WeightTensor> = golden.tensors().iter().map(renamed).collect();
-        tensors.push(WeightTensor { name: "model.visual.patch_embed.proj.weight".to_owned(), ..tensors[0].clone() });
-        let weights = Given::new(tensors).unwrap();
-        let mut model =
-            Model::load(cpu(KernelSet::PORTABLE, 2, Precision::F32), shape, &weights, &mut |_, _| ()).unwrap();
-        model.allocate_cache(golden.room()).unwrap();
-        assert!(golden.compare(&mut model) < FAR);
-        let mut differing = nested.clone();
-        differing["text_config"]["tie_word_embeddings"] = json!(true);
-        let error = ModelShape::read(differing.as_object().unwrap()).unwrap_err().to_string();
-        assert_eq!(error, "config.json: `tie_word_embeddings` is false, and true in `text_config`");
+        for prefixes in prefixes {
+            compare_nested(&Golden::named(name), architecture, prefixes);
+        }
     }
+}
+
+/// The text of a model of several parts, whose names begin differently.
+fn compare_nested(golden: &Golden, architecture: &str, prefixes: [(&str, &str); 2]) {
+    let tied = golden.config()["tie_word_embeddings"].as_bool().unwrap();
+    let nested = json!({
+        "architectures": [architecture], "vision_config": {"depth": 2}, "tie_word_embeddings": tied,
+        "text_config": golden.config(),
+    });
+    let shape = ModelShape::read(nested.as_object().unwrap()).unwrap();
+    let renamed = |tensor: &WeightTensor| {
+        let begins = |(from, to): &(&str, &str)| tensor.name.strip_prefix(from).map(|rest| format!("{to}{rest}"));
+        WeightTensor { name: prefixes.iter().find_map(begins).unwrap(), ..tensor.clone() }
+    };
+    let mut tensors: Vec<WeightTensor> = golden.tensors().iter().map(renamed).collect();
+    for part in shape.names.other_parts {
+        tensors.push(WeightTensor { name: format!("{part}patch_embed.proj.weight"), ..tensors[0].clone() });
+    }
+    let weights = Given::new(tensors).unwrap();
+    let mut model = Model::load(cpu(KernelSet::PORTABLE, 2, Precision::F32), shape, &weights, &mut |_, _| ()).unwrap();
+    model.allocate_cache(golden.room()).unwrap();
+    assert!(golden.compare(&mut model) < FAR);
+    let mut differing = nested.clone();
+    differing["text_config"]["tie_word_embeddings"] = json!(!tied);
+    let error = ModelShape::read(differing.as_object().unwrap()).unwrap_err().to_string();
+    assert_eq!(error, format!("config.json: `tie_word_embeddings` is {tied}, and {} in `text_config`", !tied));
 }
 
 #[test]

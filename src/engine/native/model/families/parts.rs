@@ -1,0 +1,109 @@
+//! Models of several parts, for pictures and sounds too, of which the text is computed.
+//!
+//! The text has a config of its own, and its tensors are among those of the other parts, which are left out.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{
+        names::Names,
+        settings::{ConfigError, Settings},
+        shape::ModelShape,
+    },
+    Read, gemma, llama4, mistral, mistral4, qwen_hybrid,
+};
+
+/// Where the text is, as transformers 4 had it, and checkpoints of that time: a model with a head, in a part of its own.
+const WITH_HEAD: Names = Names {
+    embedding: "language_model.model.embed_tokens",
+    layers: "language_model.model.layers.",
+    norm: "language_model.model.norm",
+    head: "language_model.lm_head",
+    other_parts: &[
+        "vision_tower.",
+        "vision_model.",
+        "multi_modal_projector.",
+        "model.vision_tower.",
+        "model.vision_model.",
+        "model.multi_modal_projector.",
+    ],
+    aliases: &[("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")],
+    ..Names::LLAMA
+};
+
+/// Where it is since: a model without its head, which is beside all parts.
+const WITHOUT_HEAD: Names = Names {
+    embedding: "model.language_model.embed_tokens",
+    layers: "model.language_model.layers.",
+    norm: "model.language_model.norm",
+    other_parts: &["model.visual."],
+    ..Names::LLAMA
+};
+
+/// Qwen 3.5.
+pub(super) fn qwen3_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    of_parts(settings, &[], qwen_hybrid::qwen3_5, &WITHOUT_HEAD)
+}
+
+/// The mixtures of Qwen 3.5.
+pub(super) fn qwen3_5_moe(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    of_parts(settings, &[], qwen_hybrid::qwen3_5_moe, &WITHOUT_HEAD)
+}
+
+/// Gemma 3, whose published configs leave sizes out that are those of its smallest model of several parts.
+pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let defaults = [
+        ("vocab_size", 262_208),
+        ("hidden_size", 2304),
+        ("intermediate_size", 9216),
+        ("num_hidden_layers", 26),
+        ("num_attention_heads", 8),
+        ("num_key_value_heads", 4),
+    ];
+    of_parts(settings, &defaults, gemma::gemma3, &WITH_HEAD)
+}
+
+/// Mistral Small 3.1 and later, Ministral 3 and Mistral 4: one frame for three families.
+pub(super) fn mistral3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    let text: Map<String, Value> = settings.require("text_config")?;
+    let kind: Option<String> = Settings(&text).get("model_type")?;
+    let read: Read = match kind.as_deref() {
+        None | Some("mistral") => mistral::mistral,
+        Some("ministral3") => mistral::ministral3,
+        Some("mistral4") => mistral4::mistral4,
+        Some(other) => {
+            return Err(ConfigError::setting("model_type", format!("of `text_config` is {other}, which is not known")));
+        }
+    };
+    of_parts(settings, &[], read, &WITH_HEAD)
+}
+
+/// Llama 4.
+pub(super) fn llama4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    of_parts(settings, &[], llama4::llama4, &WITH_HEAD)
+}
+
+/// Reads the text of a model of several parts.
+fn of_parts(
+    settings: &Settings<'_>,
+    defaults: &[(&str, usize)],
+    read: Read,
+    names: &Names,
+) -> Result<ModelShape, ConfigError> {
+    const TIED: &str = "tie_word_embeddings";
+    let mut text: Map<String, Value> = settings.require("text_config")?;
+    match (settings.get::<bool>(TIED)?, Settings(&text).get::<bool>(TIED)?) {
+        (Some(all), Some(text)) if all != text => {
+            return Err(ConfigError::setting(TIED, format!("is {all}, and {text} in `text_config`")));
+        }
+        (Some(all), None) => _ = text.insert(TIED.to_owned(), json!(all)),
+        _ => {}
+    }
+    for (key, size) in defaults {
+        text.entry(*key).or_insert_with(|| json!(size));
+    }
+    let mut shape = read(&Settings(&text))?;
+    let Names { embedding, layers, norm, head, other_parts, aliases, .. } = names.clone();
+    shape.names = Names { embedding, layers, norm, head, other_parts, aliases, ..shape.names };
+    Ok(shape)
+}
