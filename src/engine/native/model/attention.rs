@@ -32,6 +32,7 @@ pub(super) struct Heads<B: Backend> {
     pub(super) qkv_bias: Option<B::Vector>,
     pub(super) query_norm: Option<B::Vector>,
     pub(super) key_norm: Option<B::Vector>,
+    value_norm: Option<B::Vector>,
 }
 
 impl<B: Backend> Attention<B> {
@@ -65,9 +66,7 @@ impl<B: Backend> Attention<B> {
     ) {
         let shape = &self.shape;
         match &self.projection {
-            Projection::Heads(heads) => {
-                backend.linear(&workspace.input, &heads.qkv, heads.qkv_bias.as_ref(), &mut workspace.wide);
-            }
+            Projection::Heads(heads) => heads.project(backend, shape, workspace),
             Projection::Latent(latent) => latent.project(backend, workspace),
         }
         let wide = &mut workspace.wide;
@@ -77,7 +76,9 @@ impl<B: Backend> Attention<B> {
             (queries..keys, factors.keys),
             (keys..keys + shape.key_width(), factors.attention),
         ] {
-            backend.scale(wide, columns, factor);
+            if factor.to_bits() != 1.0_f32.to_bits() {
+                backend.scale(wide, columns, factor);
+            }
         }
         let after_rotation = shape.head_norms.is_some_and(|norms| norms.after_rotation);
         if !after_rotation {
@@ -93,7 +94,9 @@ impl<B: Backend> Attention<B> {
             let (heads, head_dim) = (shape.shape.heads, shape.kept.head_dim);
             backend.rotate(wide, Rotation { first: 0, heads, head_dim, neighbours: false, angles }, shared);
         }
-        backend.write_cache(wide, shape.query_width(), cache, shared);
+        if shape.shares.is_none() {
+            backend.write_cache(wide, shape.query_width(), cache, shared);
+        }
         backend.attend(wide, cache, shape.shape, self.sinks.as_ref(), shared, &mut workspace.attended);
         if let Projection::Latent(latent) = &self.projection {
             latent.widen(backend, workspace);
@@ -107,13 +110,12 @@ impl<B: Backend> Attention<B> {
 
     fn norm_heads(&self, backend: &mut B, wide: &mut B::States) {
         let mut norm = self.norm;
-        let Projection::Heads(Heads { query_norm: Some(query), key_norm: Some(key), .. }) = &self.projection else {
-            return;
-        };
+        let Projection::Heads(Heads { query_norm, key_norm, value_norm, .. }) = &self.projection else { return };
         let Some(norms) = self.shape.head_norms else { return };
+        // The vector stays 0, and a weight of 1 is none.
+        let plain = NormShape { offset: 1.0, ..norm };
         if norms.kind == HeadNormKind::Plain {
-            // The vectors stay 0, and a weight of 1 is none.
-            norm.offset = 1.0;
+            norm = plain;
         }
         let (heads, kv_heads, width) = (self.shape.shape.heads, self.shape.kept.heads, self.shape.kept.head_dim);
         let [queries, keys] = match norms.kind {
@@ -126,8 +128,13 @@ impl<B: Backend> Attention<B> {
                 [HeadRange { first: 0, count: heads, width }, HeadRange { first: heads, count: kv_heads, width }]
             }
         };
-        backend.head_norm(wide, queries, query, norm);
-        backend.head_norm(wide, keys, key, norm);
+        let values = HeadRange { first: heads + kv_heads, count: kv_heads, width };
+        for (range, weight, norm) in [(queries, query_norm, norm), (keys, key_norm, norm), (values, value_norm, plain)]
+        {
+            if let Some(weight) = weight {
+                backend.head_norm(wide, range, weight, norm);
+            }
+        }
     }
 
     fn rotate(&self, backend: &mut B, rotation: LayerRotation, wide: &mut B::States, shared: &B::StepShared) {
@@ -136,7 +143,9 @@ impl<B: Backend> Attention<B> {
         let mut turn = |first, heads, angles| {
             backend.rotate(wide, Rotation { first, heads, head_dim: kept.head_dim, neighbours, angles }, shared);
         };
-        if queries == keys {
+        if self.shape.shares.is_some() {
+            turn(0, heads, queries);
+        } else if queries == keys {
             turn(0, heads + kept.heads, queries);
         } else {
             turn(0, heads, queries);
@@ -150,11 +159,27 @@ impl<B: Backend> Heads<B> {
         let vector = |given: bool, len| given.then(|| backend.vector(len)).transpose();
         let widths = attention.head_norms.map(|norms| attention.norm_widths(norms));
         let (query_width, key_width) = widths.unwrap_or_default();
+        let (width, own) = (attention.made_width(), attention.shares.is_none());
         Ok(Self {
-            qkv: backend.matrix(attention.qkv_width(), hidden)?,
-            qkv_bias: vector(attention.qkv_bias, attention.qkv_width())?,
+            qkv: backend.matrix(width, hidden)?,
+            qkv_bias: vector(attention.qkv_bias, width)?,
             query_norm: vector(widths.is_some(), query_width)?,
-            key_norm: vector(widths.is_some(), key_width)?,
+            key_norm: vector(widths.is_some() && own, key_width)?,
+            value_norm: vector(attention.value_norms && own, attention.kept.head_dim)?,
         })
+    }
+
+    /// Makes queries of the input, and keys and values where the layer has its own.
+    fn project(&self, backend: &mut B, shape: &AttentionLayer, workspace: &mut Workspace<B>) {
+        let Workspace { wide, out, input, .. } = workspace;
+        let bias = self.qkv_bias.as_ref();
+        if shape.shares.is_some() || !shape.values_are_keys {
+            return backend.linear(input, &self.qkv, bias, wide);
+        }
+        let (queries, made) = (shape.query_width(), shape.made_width());
+        backend.linear(input, &self.qkv, bias, out);
+        backend.zeros(out, shape.qkv_width(), wide);
+        backend.place(out, 0..made, wide, 0);
+        backend.place(out, queries..made, wide, made);
     }
 }

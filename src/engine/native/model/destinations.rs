@@ -4,6 +4,10 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Destination {
     Embedding,
+    /// What makes the inputs of layers.
+    InputEmbedding,
+    InputProjection,
+    InputNorm,
     Norm,
     Head,
     Layer(usize, InLayer),
@@ -30,7 +34,18 @@ pub(super) enum InLayer {
     AfterMlpNorm,
     Router,
     RouterBias,
+    RouterNorm,
+    ExpertFactors,
     ChoiceBias,
+    /// Norms of a feed-forward part and a mixture that are side by side.
+    AfterDenseNorm,
+    BeforeSparseNorm,
+    AfterSparseNorm,
+    /// What a layer makes of its own input.
+    InputGate,
+    InputProjection,
+    AfterInputNorm,
+    Scalar,
     Dense(InDense),
     Expert(usize, InDense),
     Shared(InDense),
@@ -95,8 +110,8 @@ impl Destination {
     /// Whether it is numbers of a vector, which every backend holds in f32.
     pub(super) fn is_vector(self) -> bool {
         match self {
-            Self::Norm => true,
-            Self::Embedding | Self::Head => false,
+            Self::Norm | Self::InputNorm => true,
+            Self::Embedding | Self::InputEmbedding | Self::InputProjection | Self::Head => false,
             Self::Layer(_, place) => place.is_vector(),
         }
     }
@@ -125,6 +140,8 @@ impl InLayer {
             | Self::Router
             | Self::SharedGate
             | Self::LatentDown
+            | Self::InputGate
+            | Self::InputProjection
             | Self::LatentUp => false,
             Self::Recurrent(place) => place.is_vector(),
             Self::Dense(place) | Self::Expert(_, place) | Self::Shared(place) => place.is_vector(),
@@ -142,6 +159,13 @@ impl InLayer {
             | Self::MlpNorm
             | Self::AfterMlpNorm
             | Self::RouterBias
+            | Self::RouterNorm
+            | Self::ExpertFactors
+            | Self::AfterDenseNorm
+            | Self::BeforeSparseNorm
+            | Self::AfterSparseNorm
+            | Self::AfterInputNorm
+            | Self::Scalar
             | Self::ChoiceBias
             | Self::LatentDownBias
             | Self::LatentUpBias => true,

@@ -2,7 +2,9 @@
 
 use super::{
     attention::Attention,
+    both::Both,
     dense::Dense,
+    inputs::LayerInput,
     mixture::Sparse,
     recurrent::Recurrent,
     shape::{LayerShape, MlpShape, ModelShape, NormPlaces, PartFactors},
@@ -27,12 +29,16 @@ pub(super) struct Layer<B: Backend> {
     pub(super) mlp_norm: Option<B::Vector>,
     pub(super) after_mlp_norm: Option<B::Vector>,
     pub(super) mlp: Option<Mlp<B>>,
+    pub(super) input: Option<LayerInput<B>>,
+    /// The factor of the state at the end of the layer.
+    pub(super) scalar: Option<B::Vector>,
 }
 
 /// A feed-forward part.
 pub(super) enum Mlp<B: Backend> {
     Dense(Dense<B>),
     Sparse(Sparse<B>),
+    Both(Both<B>),
 }
 
 /// What a layer keeps of the sequences: keys and values, and recurrent states, where it has them.
@@ -68,7 +74,9 @@ impl<B: Backend> Layer<B> {
             recurrent: shape.recurrent.as_ref().map(|part| Recurrent::zeros(backend, hidden, part)).transpose()?,
             mlp_norm: vector(has_mlp && before_mlp)?,
             after_mlp_norm: vector(has_mlp && after)?,
-            mlp: shape.mlp.as_ref().map(|mlp| Mlp::zeros(backend, hidden, mlp)).transpose()?,
+            mlp: shape.mlp.as_ref().map(|mlp| Mlp::zeros(backend, model, mlp)).transpose()?,
+            input: model.inputs.map(|input| LayerInput::zeros(backend, model, input)).transpose()?,
+            scalar: shape.scaled.then(|| backend.vector(1)).transpose()?,
         })
     }
 
@@ -129,6 +137,27 @@ impl<B: Backend> Layer<B> {
                 backend.add(&sum, factor, &mut workspace.hidden);
                 workspace.sum = sum;
             }
+            (Mlp::Both(both), after) => {
+                let mut sum = std::mem::take(&mut workspace.sum);
+                both.make(backend, workspace, &mut sum);
+                if let Some(weight) = after {
+                    backend.head_norm(&mut sum, HeadRange { first: 0, count: 1, width: self.hidden }, weight, norm);
+                }
+                backend.add(&sum, factor, &mut workspace.hidden);
+                workspace.sum = sum;
+            }
+        }
+    }
+
+    /// What is done at the end of the layer of this number.
+    pub(super) fn finish(&self, backend: &mut B, number: usize, workspace: &mut Workspace<B>) {
+        if let Some(input) = &self.input {
+            input.add(backend, number, workspace);
+        }
+        if let Some(scalar) = &self.scalar {
+            for factor in backend.read_vector(scalar) {
+                backend.scale(&mut workspace.hidden, 0..self.hidden, factor);
+            }
         }
     }
 
@@ -164,10 +193,12 @@ impl<B: Backend> Layer<B> {
 }
 
 impl<B: Backend> Mlp<B> {
-    fn zeros(backend: &B, hidden: usize, shape: &MlpShape) -> Result<Self, NoRoom> {
+    fn zeros(backend: &B, model: &ModelShape, shape: &MlpShape) -> Result<Self, NoRoom> {
+        let (hidden, norm) = (model.hidden, model.norm);
         match shape {
             MlpShape::Dense(dense) => Dense::zeros(backend, hidden, *dense).map(Self::Dense),
-            MlpShape::Sparse(sparse) => Sparse::zeros(backend, hidden, sparse).map(Self::Sparse),
+            MlpShape::Sparse(sparse) => Sparse::zeros(backend, (hidden, norm), sparse).map(Self::Sparse),
+            MlpShape::Both(dense, sparse) => Both::zeros(backend, model, *dense, sparse).map(Self::Both),
         }
     }
 }

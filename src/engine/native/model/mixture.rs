@@ -6,7 +6,7 @@ use super::{
     shape::{Groups, LatentExperts, RouterShape, Scores, SparseShape},
     workspace::Workspace,
 };
-use crate::engine::native::backend::{Backend, NoRoom};
+use crate::engine::native::backend::{Backend, NoRoom, NormShape};
 
 /// The rows that go through an expert, with its weights.
 type Picks = Vec<(usize, f32)>;
@@ -16,6 +16,12 @@ pub(super) struct Sparse<B: Backend> {
     shape: SparseShape,
     pub(super) router: B::Matrix,
     pub(super) router_bias: Option<B::Vector>,
+    /// What normalises states for the router, where it does not read what experts read.
+    pub(super) router_norm: Option<B::Vector>,
+    /// A factor of each expert's weights.
+    pub(super) expert_factors: Option<B::Vector>,
+    norm: NormShape,
+    hidden: usize,
     pub(super) choice_bias: Option<B::Vector>,
     pub(super) experts: Vec<Dense<B>>,
     pub(super) shared: Option<Dense<B>>,
@@ -46,7 +52,7 @@ impl<B: Backend> Compression<B> {
 }
 
 impl<B: Backend> Sparse<B> {
-    pub(super) fn zeros(backend: &B, hidden: usize, shape: &SparseShape) -> Result<Self, NoRoom> {
+    pub(super) fn zeros(backend: &B, (hidden, norm): (usize, NormShape), shape: &SparseShape) -> Result<Self, NoRoom> {
         let SparseShape { experts, expert, router, shared, latent, .. } = shape;
         let width = latent.map_or(hidden, |latent| latent.width);
         let vector = |given: bool| given.then(|| backend.vector(*experts)).transpose();
@@ -55,6 +61,10 @@ impl<B: Backend> Sparse<B> {
             shape: shape.clone(),
             router: backend.matrix(*experts, hidden)?,
             router_bias: vector(router.bias)?,
+            router_norm: router.normed.then(|| backend.vector(hidden)).transpose()?,
+            expert_factors: vector(router.normed)?,
+            norm,
+            hidden,
             choice_bias: vector(router.choice_bias)?,
             experts: (0..*experts).map(|_| Dense::zeros(backend, width, *expert)).collect::<Result<_, _>>()?,
             shared: shared.map(|shared| Dense::zeros(backend, hidden, shared.dense)).transpose()?,
@@ -67,16 +77,34 @@ impl<B: Backend> Sparse<B> {
     ///
     /// The experts are added in their order, so that the sum of a token's experts does not depend on other tokens.
     pub(super) fn add(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
-        let Workspace { wide, input, routes, .. } = workspace;
-        backend.linear(input, &self.router, self.router_bias.as_ref(), wide);
+        self.score(backend, workspace);
+        let Workspace { wide, routes, .. } = workspace;
         let scores = backend.read(wide, self.experts.len());
-        let bias = self.choice_bias.as_ref().map(|bias| backend.read_vector(bias));
-        let picks = route(&scores, bias.as_deref(), &self.shape, routes);
+        let vector = |vector: &Option<B::Vector>| vector.as_ref().map(|vector| backend.read_vector(vector));
+        let (bias, factors) = (vector(&self.choice_bias), vector(&self.expert_factors));
+        let mut picks = route(&scores, bias.as_deref(), &self.shape, routes);
+        for (picks, factor) in picks.iter_mut().zip(factors.into_iter().flatten()) {
+            for (_, weight) in picks {
+                *weight *= factor;
+            }
+        }
         match &self.latent {
             None => self.add_chosen(backend, factor, picks, workspace, sum),
             Some(latent) => self.add_compressed(backend, factor, (picks, latent), workspace, sum),
         }
         self.add_shared(backend, factor, workspace, sum);
+    }
+
+    /// Makes scores of experts.
+    fn score(&self, backend: &mut B, workspace: &mut Workspace<B>) {
+        let Workspace { hidden, wide, input, picked, .. } = workspace;
+        let bias = self.router_bias.as_ref();
+        let Some(weight) = &self.router_norm else { return backend.linear(input, &self.router, bias, wide) };
+        backend.norm(hidden, weight, self.norm, picked);
+        backend.linear(picked, &self.router, bias, wide);
+        #[expect(clippy::cast_precision_loss, reason = "states are narrow")]
+        let factor = 1.0 / (self.hidden as f32).sqrt();
+        backend.scale(wide, 0..self.experts.len(), factor);
     }
 
     /// Adds what the experts that were chosen make of compressed states.
@@ -242,6 +270,7 @@ mod tests {
         added: 0.0,
         factor: 1.0,
         on_inputs: false,
+        normed: false,
     };
 
     fn sparse(experts: usize, per_token: usize, router: RouterShape) -> SparseShape {

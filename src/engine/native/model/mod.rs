@@ -5,10 +5,12 @@
 //! A family is data: a file of `families` makes a [`ModelShape`] of its config.json, and everything else follows from it.
 
 mod attention;
+mod both;
 mod dense;
 mod destinations;
 mod expected;
 mod families;
+mod inputs;
 mod latent;
 mod layer;
 mod mixture;
@@ -37,6 +39,7 @@ use super::{
     recurrence::SlotId,
     weights::{Weights, WeightsError},
 };
+use inputs::Inputs;
 use layer::{Layer, Past};
 use shape::LayerShape;
 use tensors::Tensors;
@@ -54,7 +57,7 @@ pub(crate) struct Model<B: Backend> {
     parameters: Option<Parameters<B>>,
     /// Tensors that are to be written before anything can be computed.
     lacking: BTreeSet<String>,
-    /// Keys and values of each layer that attends.
+    /// Keys and values of each layer that makes its own.
     caches: Vec<Option<B::Cache>>,
     /// The recurrent states of each layer that has some.
     recurrents: Vec<Option<B::Recurrent>>,
@@ -74,6 +77,7 @@ pub(crate) struct Room {
 /// All that was learnt.
 struct Parameters<B: Backend> {
     embedding: B::Matrix,
+    inputs: Option<Inputs<B>>,
     layers: Vec<Layer<B>>,
     norm: B::Vector,
     /// The head; `None` where the embeddings are the head too.
@@ -117,7 +121,7 @@ impl<B: Backend> Model<B> {
 
     /// The memory of one block of all layers, in bytes.
     pub(crate) fn block_bytes(backend: &B, shape: &ModelShape) -> usize {
-        let attentions = shape.layers.iter().filter_map(|layer| layer.attention.as_ref());
+        let attentions = shape.layers.iter().filter_map(LayerShape::keeping);
         attentions.map(|attention| backend.block_bytes(attention.kept)).sum()
     }
 
@@ -131,7 +135,7 @@ impl<B: Backend> Model<B> {
     pub(crate) fn allocate_cache(&mut self, room: Room) -> Result<(), NoRoom> {
         let Self { shape, backend, .. } = self;
         let cache = |layer: &LayerShape| {
-            layer.attention.as_ref().map(|attention| backend.cache(attention.kept, room.blocks)).transpose()
+            layer.keeping().map(|attention| backend.cache(attention.kept, room.blocks)).transpose()
         };
         let recurrent = |layer: &LayerShape| {
             layer.recurrent.as_ref().map(|recurrent| backend.recurrent(recurrent.state(), room.slots)).transpose()
@@ -177,15 +181,20 @@ impl<B: Backend> Model<B> {
     pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
         let Self { shape, backend, parameters, caches, recurrents, workspace, .. } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
-        let Parameters { embedding, layers, norm, head } = parameters;
+        let Parameters { embedding, inputs, layers, norm, head } = parameters;
         let positions: Vec<usize> =
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
         let angles = shape.ropes.iter().map(|rope| rope.angles(positions.iter().copied())).collect();
         let mut shared = backend.begin_step(batch, angles);
         backend.embed(embedding, &batch.token_ids, shape.embedding_factor, &mut workspace.hidden);
-        for ((layer, cache), state) in layers.iter().zip(caches).zip(recurrents) {
-            layer.mix(backend, workspace, Past { cache: cache.as_mut(), state: state.as_mut() }, &mut shared);
+        if let Some(inputs) = inputs {
+            inputs.make(backend, &batch.token_ids, workspace);
+        }
+        for (number, (layer, state)) in layers.iter().zip(recurrents).enumerate() {
+            let cache = caches[shape.layers[number].cache().unwrap_or(number)].as_mut();
+            layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, &mut shared);
             layer.feed_forward(backend, workspace);
+            layer.finish(backend, number, workspace);
         }
         if batch.logit_rows.is_empty() {
             return backend.finite(shared);
@@ -208,6 +217,7 @@ impl<B: Backend> Parameters<B> {
         let layer = |layer| Layer::zeros(backend, shape, layer);
         Ok(Self {
             embedding: matrix()?,
+            inputs: shape.inputs.map(|inputs| Inputs::zeros(backend, shape, inputs)).transpose()?,
             layers: shape.layers.iter().map(layer).collect::<Result<_, _>>()?,
             norm: backend.vector(shape.hidden)?,
             head: (!shape.tied).then(matrix).transpose()?,

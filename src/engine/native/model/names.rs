@@ -7,6 +7,8 @@ use super::tensor::LAYERS;
 pub(crate) struct Names {
     /// The embeddings.
     pub(crate) embedding: &'static str,
+    /// What makes the inputs of layers: embeddings, and what is made of the embedding, and its norm; without `.weight`.
+    pub(crate) inputs: [&'static str; 3],
     /// How the names of the tensors of all layers begin, up to their numbers.
     pub(crate) layers: &'static str,
     /// The norm after the last layer.
@@ -142,6 +144,11 @@ impl Names {
     pub(crate) const LLAMA: Self = {
         Self {
             embedding: "model.embed_tokens",
+            inputs: [
+                "model.embed_tokens_per_layer",
+                "model.per_layer_model_projection",
+                "model.per_layer_projection_norm",
+            ],
             layers: LAYERS,
             norm: "model.norm",
             head: "lm_head",

@@ -261,6 +261,32 @@ impl RopeConfig {
     }
 }
 
+/// The first pairs of a head turn as they would if all of them did, and the others do not.
+pub(super) fn proportional(parameters: &Map<String, Value>, head_dim: usize) -> Result<RopeConfig, ConfigError> {
+    const PART: &str = "partial_rotary_factor";
+    let settings = Settings(parameters);
+    let theta = positive(&settings, "rope_theta")?;
+    let (factor, part) = (settings.get("factor")?.unwrap_or(1.0), settings.get(PART)?.unwrap_or(1.0));
+    if theta <= 1.0 || !(factor > 0.0 && f64::is_finite(factor)) {
+        return Err(ConfigError::setting("rope_parameters", "have a `rope_theta` or a `factor` that is too small"));
+    }
+    if !(0.0..=1.0).contains(&part) {
+        return Err(ConfigError::setting(PART, "is not between 0 and 1"));
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "heads are small, and transformers cuts the fraction off"
+    )]
+    let turning = (part * head_dim as f64 / 2.0) as usize;
+    let mut frequencies = frequencies(theta, head_dim);
+    for (pair, frequency) in frequencies.iter_mut().enumerate() {
+        *frequency = if pair < turning { *frequency / factor } else { 0.0 };
+    }
+    Ok(RopeConfig::unscaled(&frequencies))
+}
+
 /// The parameters where only one of both spellings is to be there.
 pub(super) fn in_one_spelling(settings: &Settings<'_>) -> Result<Option<Map<String, Value>>, ConfigError> {
     match (settings.get("rope_parameters")?, settings.get("rope_scaling")?) {

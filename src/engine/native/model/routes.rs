@@ -68,7 +68,10 @@ impl ModelShape {
     /// another, or where there are more experts than routes have numbers for.
     pub(crate) fn routes(&self) -> Option<RouteShape> {
         let sparse = |(layer, shape): (usize, &LayerShape)| match &shape.mlp {
-            Some(MlpShape::Sparse(SparseShape { experts, per_token, .. })) => Some((layer, *experts, *per_token)),
+            Some(
+                MlpShape::Sparse(SparseShape { experts, per_token, .. })
+                | MlpShape::Both(_, SparseShape { experts, per_token, .. }),
+            ) => Some((layer, *experts, *per_token)),
             Some(MlpShape::Dense(_)) | None => None,
         };
         let mixtures: Vec<_> = self.layers.iter().enumerate().filter_map(sparse).collect();

@@ -8,11 +8,13 @@ use std::{
 use super::{
     Model, Parameters,
     attention::{Attention, Projection},
+    both::Both,
     dense::Dense,
     destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
     expected::expected,
     latent::Latent,
     layer::{Layer, Mlp},
+    mixture::Sparse,
     names::Names,
     recurrent::Recurrent,
     shape::ModelShape,
@@ -33,6 +35,8 @@ pub(super) struct Tensors {
     tied: bool,
     layers: usize,
     names: Names,
+    /// How the names begin of what checkpoints have for layers that attend to the keys and values of others.
+    shared: Vec<String>,
 }
 
 /// A tensor's place in a model.
@@ -68,7 +72,15 @@ impl Tensors {
             }
         }
         let numbers = all.iter().enumerate().map(|(number, tensor)| (tensor.name.clone(), number)).collect();
-        Self { all, numbers, shares, tied: shape.tied, layers: shape.layers.len(), names: shape.names.clone() }
+        Self {
+            all,
+            numbers,
+            shares,
+            tied: shape.tied,
+            layers: shape.layers.len(),
+            names: shape.names.clone(),
+            shared: shared_names(shape),
+        }
     }
 
     /// All of them, in the order of the layers.
@@ -102,7 +114,8 @@ impl Tensors {
             LAYERS => name.strip_prefix(self.names.layers).is_some_and(|rest| self.is_of_later_layer(rest)),
             prefix => name.starts_with(prefix),
         };
-        computed || self.names.unused.iter().chain(self.names.other_parts).any(unused)
+        let is_shared = self.shared.iter().any(|prefix| name.starts_with(prefix));
+        computed || is_shared || self.names.unused.iter().chain(self.names.other_parts).any(unused)
     }
 
     /// Whether what follows the prefix of layers is of one that the model does not compute.
@@ -110,6 +123,15 @@ impl Tensors {
         let number = rest.split('.').next().and_then(|number| number.parse::<usize>().ok());
         number.is_some_and(|number| number >= self.layers)
     }
+}
+
+/// What layers would have that make keys and values of their own.
+fn shared_names(shape: &ModelShape) -> Vec<String> {
+    let sharing = shape.layers.iter().enumerate().filter(|(_, layer)| layer.cache().is_some());
+    let of_layer = |(number, _)| {
+        ["k_proj", "v_proj", "k_norm", "v_norm"].map(|name| format!("{}{number}.self_attn.{name}.", shape.names.layers))
+    };
+    sharing.flat_map(of_layer).collect()
 }
 
 impl<'a> Checked<'a> {
@@ -212,6 +234,9 @@ impl<B: Backend> Parameters<B> {
     pub(super) fn target(&mut self, place: Destination) -> Option<Target<'_, B>> {
         match place {
             Destination::Embedding => Some(Target::Rows(&mut self.embedding, 0)),
+            Destination::InputEmbedding => Some(Target::Rows(&mut self.inputs.as_mut()?.embedding, 0)),
+            Destination::InputProjection => Some(Target::Rows(&mut self.inputs.as_mut()?.projection, 0)),
+            Destination::InputNorm => Some(Target::Numbers(&mut self.inputs.as_mut()?.projection_norm, 0)),
             Destination::Norm => Some(Target::Numbers(&mut self.norm, 0)),
             Destination::Head => self.head.as_mut().map(|head| Target::Rows(head, 0)),
             Destination::Layer(layer, place) => self.layers.get_mut(layer)?.target(place),
@@ -227,8 +252,17 @@ impl<B: Backend> Layer<B> {
             InLayer::MlpNorm => numbers(&mut self.mlp_norm, 0),
             InLayer::AfterMlpNorm => numbers(&mut self.after_mlp_norm, 0),
             InLayer::Recurrent(place) => self.recurrent.as_mut()?.target(place),
+            InLayer::InputGate => Some(Target::Rows(&mut self.input.as_mut()?.gate, 0)),
+            InLayer::InputProjection => Some(Target::Rows(&mut self.input.as_mut()?.projection, 0)),
+            InLayer::AfterInputNorm => Some(Target::Numbers(&mut self.input.as_mut()?.after, 0)),
+            InLayer::Scalar => numbers(&mut self.scalar, 0),
             InLayer::Router
             | InLayer::RouterBias
+            | InLayer::RouterNorm
+            | InLayer::ExpertFactors
+            | InLayer::AfterDenseNorm
+            | InLayer::BeforeSparseNorm
+            | InLayer::AfterSparseNorm
             | InLayer::ChoiceBias
             | InLayer::Dense(_)
             | InLayer::Expert(..)
@@ -308,19 +342,40 @@ impl<B: Backend> Mlp<B> {
     fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
         match (place, self) {
             (InLayer::Dense(place), Self::Dense(dense)) => dense.target(place),
-            (place, Self::Sparse(sparse)) => match place {
-                InLayer::Router => Some(Target::Rows(&mut sparse.router, 0)),
-                InLayer::RouterBias => numbers(&mut sparse.router_bias, 0),
-                InLayer::ChoiceBias => numbers(&mut sparse.choice_bias, 0),
-                InLayer::Expert(expert, place) => sparse.experts.get_mut(expert)?.target(place),
-                InLayer::Shared(place) => sparse.shared.as_mut()?.target(place),
-                InLayer::SharedGate => sparse.shared_gate.as_mut().map(|gate| Target::Rows(gate, 0)),
-                InLayer::LatentDown => Some(Target::Rows(&mut sparse.latent.as_mut()?.down, 0)),
-                InLayer::LatentDownBias => numbers(&mut sparse.latent.as_mut()?.down_bias, 0),
-                InLayer::LatentUp => Some(Target::Rows(&mut sparse.latent.as_mut()?.up, 0)),
-                InLayer::LatentUpBias => numbers(&mut sparse.latent.as_mut()?.up_bias, 0),
-                _ => None,
-            },
+            (_, Self::Dense(_)) => None,
+            (place, Self::Sparse(sparse)) => sparse.target(place),
+            (place, Self::Both(both)) => both.target(place),
+        }
+    }
+}
+
+impl<B: Backend> Both<B> {
+    fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
+        match place {
+            InLayer::Dense(place) => self.dense.target(place),
+            InLayer::AfterDenseNorm => Some(Target::Numbers(&mut self.after_dense, 0)),
+            InLayer::BeforeSparseNorm => Some(Target::Numbers(&mut self.before_sparse, 0)),
+            InLayer::AfterSparseNorm => Some(Target::Numbers(&mut self.after_sparse, 0)),
+            place => self.sparse.target(place),
+        }
+    }
+}
+
+impl<B: Backend> Sparse<B> {
+    fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
+        match place {
+            InLayer::Router => Some(Target::Rows(&mut self.router, 0)),
+            InLayer::RouterBias => numbers(&mut self.router_bias, 0),
+            InLayer::RouterNorm => numbers(&mut self.router_norm, 0),
+            InLayer::ExpertFactors => numbers(&mut self.expert_factors, 0),
+            InLayer::ChoiceBias => numbers(&mut self.choice_bias, 0),
+            InLayer::Expert(expert, place) => self.experts.get_mut(expert)?.target(place),
+            InLayer::Shared(place) => self.shared.as_mut()?.target(place),
+            InLayer::SharedGate => self.shared_gate.as_mut().map(|gate| Target::Rows(gate, 0)),
+            InLayer::LatentDown => Some(Target::Rows(&mut self.latent.as_mut()?.down, 0)),
+            InLayer::LatentDownBias => numbers(&mut self.latent.as_mut()?.down_bias, 0),
+            InLayer::LatentUp => Some(Target::Rows(&mut self.latent.as_mut()?.up, 0)),
+            InLayer::LatentUpBias => numbers(&mut self.latent.as_mut()?.up_bias, 0),
             _ => None,
         }
     }

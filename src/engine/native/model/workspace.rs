@@ -16,6 +16,8 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) sum: B::States,
     /// One head of these.
     pub(super) head: B::States,
+    /// What all layers read of tokens besides their states.
+    pub(super) inputs: B::States,
     pub(super) input: B::Operand,
     pub(super) picked: B::Operand,
     pub(super) attended: B::Operand,
@@ -31,6 +33,7 @@ impl<B: Backend> Workspace<B> {
             out: B::States::default(),
             sum: B::States::default(),
             head: B::States::default(),
+            inputs: B::States::default(),
             input: backend.operand(),
             picked: backend.operand(),
             attended: backend.operand(),

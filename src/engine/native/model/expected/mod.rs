@@ -1,5 +1,6 @@
 //! Every tensor that a checkpoint of a model has: its name, its shape, and where it goes.
 
+mod inputs;
 mod recurrent;
 
 use super::{
@@ -18,6 +19,7 @@ pub(super) fn expected(shape: &ModelShape) -> Vec<Tensor> {
     let mut all = Expected { shape, tensors: Vec::new(), prefix: String::new(), layer: 0 };
     let names = &shape.names;
     all.table(names.embedding, shape.vocab_size, shape.hidden, Destination::Embedding);
+    all.inputs_of_layers();
     for (index, layer) in shape.layers.iter().enumerate() {
         (all.prefix, all.layer) = (format!("{}{index}.", names.layers), index);
         all.layer(layer);
@@ -107,8 +109,14 @@ impl Expected<'_> {
         match &layer.mlp {
             Some(MlpShape::Dense(dense)) => self.dense(("", hidden), names.dense, *dense, &InLayer::Dense),
             Some(MlpShape::Sparse(sparse)) => self.sparse(sparse),
+            Some(MlpShape::Both(dense, sparse)) => {
+                self.dense(("", hidden), names.dense, *dense, &InLayer::Dense);
+                self.sparse(sparse);
+                self.norms_of_both();
+            }
             None => {}
         }
+        self.end_of_layer(layer);
     }
 
     fn attention(&mut self, attention: &AttentionLayer) {
@@ -167,7 +175,9 @@ impl Expected<'_> {
         let [query, key, value] = names.qkv;
         let apart = [(query, q, 0), (key, kv, q), (value, kv, q + kv)];
         let joined = names.joined_qkv.map(|name| (name, q + 2 * kv, 0));
-        for (name, rows, first) in joined.map_or_else(|| apart.to_vec(), |joined| vec![joined]) {
+        for (name, rows, first) in
+            joined.map_or_else(|| apart[..attention.made_parts()].to_vec(), |joined| vec![joined])
+        {
             if attention.gated && first == 0 {
                 self.queries_with_gates(name, attention);
                 continue;
@@ -188,7 +198,9 @@ impl Expected<'_> {
         }
         let (queries, keys) = attention.norm_widths(norms);
         let [query, key] = self.shape.names.head_norms;
-        for (name, width, place) in [(query, queries, InLayer::QueryNorm), (key, keys, InLayer::KeyNorm)] {
+        let own = usize::from(attention.shares.is_none());
+        let norms_of = [(query, queries, InLayer::QueryNorm), (key, keys, InLayer::KeyNorm)];
+        for (name, width, place) in norms_of.into_iter().take(1 + own) {
             let head_dim = attention.kept.head_dim;
             let table = [width / head_dim, head_dim];
             let shape = if norms.kind == HeadNormKind::Each { &table[..] } else { &[width] };
@@ -270,6 +282,10 @@ impl Expected<'_> {
         self.table(names.router, experts, hidden, self.within(InLayer::Router));
         if sparse.router.bias {
             self.one(&format!("{}.bias", names.router), &[experts], self.within(InLayer::RouterBias));
+        }
+        if sparse.router.normed {
+            self.one("router.scale", &[hidden], self.within(InLayer::RouterNorm));
+            self.one("router.per_expert_scale", &[experts], self.within(InLayer::ExpertFactors));
         }
         if sparse.router.choice_bias {
             let shape = if names.choice_bias.is_table { vec![1, experts] } else { vec![experts] };

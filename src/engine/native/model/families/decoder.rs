@@ -109,6 +109,9 @@ pub(super) fn decoder_with(
             growth: None,
             latent: None,
             gated: false,
+            values_are_keys: false,
+            value_norms: false,
+            shares: None,
         }),
         norms: NormPlaces::Before,
         residual_factor: 1.0,
@@ -119,6 +122,7 @@ pub(super) fn decoder_with(
             bias: false,
             gate: defaults.gate.map_or_else(|| activation(settings, defaults.activation), Ok)?,
         })),
+        scaled: false,
     };
     Ok(ModelShape {
         hidden: settings.size("hidden_size", MOST)?,
@@ -132,6 +136,7 @@ pub(super) fn decoder_with(
         embedding_factor: 1.0,
         logits: LogitShape { factor: 1.0, cap: None },
         ropes,
+        inputs: None,
         layers: vec![layer; count],
         names: Names::default(),
     })
@@ -156,16 +161,27 @@ pub(super) fn heads(settings: &Settings<'_>, defaults: Defaults) -> Result<Heads
         (None, KeyHeads::Said) => return Err(ConfigError::setting("num_key_value_heads", "is missing")),
     };
     let head_dim = settings.or_left_out("head_dim", defaults.head_dim)?.unwrap_or(hidden / heads);
-    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
-        return Err(ConfigError::setting("num_key_value_heads", format!("does not divide {heads} heads")));
+    let kept = CacheShape { heads: kv_heads, head_dim };
+    checked_heads(heads, kept, ["num_key_value_heads", "head_dim"])?;
+    Ok(Heads { queries: heads, kept })
+}
+
+/// Refuses heads that fit no heads of queries, and widths that no head has, by the keys of both.
+pub(super) fn checked_heads(
+    queries: usize,
+    CacheShape { heads, head_dim }: CacheShape,
+    [heads_key, width_key]: [&str; 2],
+) -> Result<(), ConfigError> {
+    if heads == 0 || !queries.is_multiple_of(heads) {
+        return Err(ConfigError::setting(heads_key, format!("does not divide {queries} heads")));
     }
     if head_dim == 0 || !head_dim.is_multiple_of(2) {
-        return Err(ConfigError::setting("head_dim", "is not an even number"));
+        return Err(ConfigError::setting(width_key, "is not an even number"));
     }
     if head_dim > MOST_HEADS {
-        return Err(ConfigError::too_large("head_dim", head_dim));
+        return Err(ConfigError::too_large(width_key, head_dim));
     }
-    Ok(Heads { queries: heads, kept: CacheShape { heads: kv_heads, head_dim } })
+    Ok(())
 }
 
 /// The gate of an activation.

@@ -107,7 +107,7 @@ fn one_more(shape: &mut ModelShape) {
 }
 
 /// A cap; `null` for none.
-fn cap(settings: &Settings<'_>, key: &str, default: Option<f32>) -> Result<Option<f32>, ConfigError> {
+pub(super) fn cap(settings: &Settings<'_>, key: &str, default: Option<f32>) -> Result<Option<f32>, ConfigError> {
     let cap = settings.or_left_out(key, default)?;
     match cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
         Some(_) => Err(ConfigError::setting(key, "is not over 0")),

@@ -25,6 +25,7 @@ pub(super) const SOFTMAX: RouterShape = RouterShape {
     added: 0.0,
     factor: 1.0,
     on_inputs: false,
+    normed: false,
 };
 
 /// The keys by which a family says how its mixtures are.

@@ -15,6 +15,7 @@ mod ernie;
 mod exaone;
 mod falcon;
 mod gemma;
+mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
@@ -64,6 +65,8 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Gemma2ForCausalLM", gemma::gemma2),
     ("Gemma3ForCausalLM", gemma::gemma3),
     ("Gemma3ForConditionalGeneration", parts::gemma3),
+    ("Gemma4ForCausalLM", gemma4::gemma4),
+    ("Gemma4ForConditionalGeneration", parts::gemma4),
     ("GemmaForCausalLM", gemma::gemma),
     ("Glm4ForCausalLM", glm::glm4),
     ("Glm4MoeForCausalLM", glm::mixture),
@@ -125,8 +128,22 @@ impl ModelShape {
             if !SCALED_LOGITS.contains(&name.as_str()) {
                 refuse_other_factor(part, "logit_scale")?;
             }
+            if !BIDIRECTIONAL_PICTURES.contains(&name.as_str()) {
+                refuse_other_than(false, part, "use_bidirectional_attention")?;
+            }
         }
         read(&Settings(config))
+    }
+}
+
+/// Architectures where tokens of pictures may attend to later ones, which changes nothing for text.
+const BIDIRECTIONAL_PICTURES: [&str; 2] = ["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"];
+
+/// Refuses a setting other than this.
+fn refuse_other_than(expected: bool, config: &Map<String, Value>, key: &str) -> Result<(), ConfigError> {
+    match config.get(key).filter(|value| !value.is_null() && value.as_bool() != Some(expected)) {
+        Some(_) => Err(ConfigError::setting(key, "is not supported")),
+        None => Ok(()),
     }
 }
 
@@ -140,15 +157,8 @@ fn refuse_other_factor(config: &Map<String, Value>, key: &str) -> Result<(), Con
 
 /// Settings that some checkpoints have and that no family here computes.
 fn refuse_what_no_family_computes(config: &Map<String, Value>) -> Result<(), ConfigError> {
-    let given = |key: &str| config.get(key).filter(|value| !value.is_null());
     Quantization::read(config).map_err(|reason| ConfigError::setting("quantization_config", reason))?;
-    if given("is_causal").is_some_and(|causal| causal.as_bool() != Some(true)) {
-        return Err(ConfigError::setting("is_causal", "is not supported"));
-    }
-    if given("use_bidirectional_attention").is_some_and(|both| both.as_bool() != Some(false)) {
-        return Err(ConfigError::setting("use_bidirectional_attention", "is not supported"));
-    }
-    Ok(())
+    refuse_other_than(true, config, "is_causal")
 }
 
 #[cfg(test)]

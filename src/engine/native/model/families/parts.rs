@@ -10,7 +10,7 @@ use super::{
         settings::{ConfigError, Settings},
         shape::ModelShape,
     },
-    Read, gemma, llama4, mistral, mistral4, qwen_hybrid,
+    Read, gemma, gemma4, llama4, mistral, mistral4, qwen_hybrid,
 };
 
 /// Where the text is, as transformers 4 had it, and checkpoints of that time: a model with a head, in a part of its own.
@@ -40,6 +40,23 @@ const WITHOUT_HEAD: Names = Names {
     ..Names::LLAMA
 };
 
+/// The same where layers have inputs of their own.
+const WITH_INPUTS: Names = Names {
+    inputs: [
+        "model.language_model.embed_tokens_per_layer",
+        "model.language_model.per_layer_model_projection",
+        "model.language_model.per_layer_projection_norm",
+    ],
+    other_parts: &[
+        "model.vision_tower.",
+        "model.embed_vision.",
+        "model.vision_embedder.",
+        "model.audio_tower.",
+        "model.embed_audio.",
+    ],
+    ..WITHOUT_HEAD
+};
+
 /// Qwen 3.5.
 pub(super) fn qwen3_5(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
     of_parts(settings, &[], qwen_hybrid::qwen3_5, &WITHOUT_HEAD)
@@ -61,6 +78,11 @@ pub(super) fn gemma3(settings: &Settings<'_>) -> Result<ModelShape, ConfigError>
         ("num_key_value_heads", 4),
     ];
     of_parts(settings, &defaults, gemma::gemma3, &WITH_HEAD)
+}
+
+/// Gemma 4.
+pub(super) fn gemma4(settings: &Settings<'_>) -> Result<ModelShape, ConfigError> {
+    of_parts(settings, &[], gemma4::gemma4, &WITH_INPUTS)
 }
 
 /// Mistral Small 3.1 and later, Ministral 3 and Mistral 4: one frame for three families.
@@ -103,7 +125,7 @@ fn of_parts(
         text.entry(*key).or_insert_with(|| json!(size));
     }
     let mut shape = read(&Settings(&text))?;
-    let Names { embedding, layers, norm, head, other_parts, aliases, .. } = names.clone();
-    shape.names = Names { embedding, layers, norm, head, other_parts, aliases, ..shape.names };
+    let Names { embedding, inputs, layers, norm, head, other_parts, aliases, .. } = names.clone();
+    shape.names = Names { embedding, inputs, layers, norm, head, other_parts, aliases, ..shape.names };
     Ok(shape)
 }

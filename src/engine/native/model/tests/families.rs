@@ -22,7 +22,9 @@ const BEGIN: &str = "<!-- native -->\n";
 const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
-pub(in crate::engine::native) const KINDS: [&str; 32] = [
+pub(in crate::engine::native) const KINDS: [&str; 34] = [
+    "families/gemma4_everything",
+    "families/gemma4_experts",
     "families/mistral4_grouped",
     "families/llama4_two_experts",
     "families/apertus_plain",
@@ -247,6 +249,7 @@ fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
         ("families/qwen3_5_plain", "Qwen3_5ForConditionalGeneration", vec![inner]),
         ("families/qwen3_5_moe_plain", "Qwen3_5MoeForConditionalGeneration", vec![inner]),
         ("families/gemma3_untied", "Gemma3ForConditionalGeneration", vec![outer, inner]),
+        ("families/gemma4_untied", "Gemma4ForConditionalGeneration", vec![inner]),
         ("mistralrs/mistral", "Mistral3ForConditionalGeneration", vec![outer, inner]),
         ("families/ministral3_plain", "Mistral3ForConditionalGeneration", vec![outer, inner]),
         ("families/mistral4_plain", "Mistral3ForConditionalGeneration", vec![outer, inner]),

@@ -2,6 +2,10 @@
 //!
 //! Owns the vocabulary in which families are described. Refuses config.json, which each family reads for itself.
 
+mod mlp;
+
+pub(crate) use mlp::{DenseShape, Groups, LatentExperts, MlpShape, RouterShape, Scores, SharedShape, SparseShape};
+
 use super::{names::Names, rope::RopeConfig};
 use crate::engine::native::{
     backend::{AttentionShape, CacheShape, Gate, LogitShape, NormShape},
@@ -25,10 +29,24 @@ pub(crate) struct ModelShape {
     pub(crate) logits: LogitShape,
     /// The rotary embeddings that layers choose from.
     pub(crate) ropes: Vec<RopeConfig>,
+    /// What each layer reads of a token besides its state; `None` where they read nothing else.
+    pub(crate) inputs: Option<InputShape>,
     /// All layers.
     pub(crate) layers: Vec<LayerShape>,
     /// What checkpoints call the tensors.
     pub(crate) names: Names,
+}
+
+/// Numbers of a token that each layer has of its own. They are looked up, and made of the embedding, for all layers at
+/// once; each layer adds to a state what a gate, which reads the state, lets through of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct InputShape {
+    /// Numbers of a token in a layer.
+    pub(crate) width: usize,
+    /// Tokens that there are numbers for.
+    pub(crate) vocab_size: usize,
+    /// The gate.
+    pub(crate) gate: Gate,
 }
 
 /// What a layer is made of.
@@ -46,6 +64,8 @@ pub(crate) struct LayerShape {
     pub(crate) factors: PartFactors,
     /// The feed-forward part; `None` where the layer has none.
     pub(crate) mlp: Option<MlpShape>,
+    /// Whether the state is multiplied by a learnt number at the end of the layer.
+    pub(crate) scaled: bool,
 }
 
 /// Factors of what parts make of a state, and of what they add to it; all are 1 in most models.
@@ -81,6 +101,16 @@ impl PartFactors {
 }
 
 impl LayerShape {
+    /// The attention for which keys and values are kept.
+    pub(crate) fn keeping(&self) -> Option<&AttentionLayer> {
+        self.attention.as_ref().filter(|attention| attention.shares.is_none())
+    }
+
+    /// The other layer whose keys and values it attends to, if it does.
+    pub(crate) fn cache(&self) -> Option<usize> {
+        self.attention.as_ref()?.shares
+    }
+
     /// Whether it has a part that looks at other tokens.
     pub(crate) fn mixes(&self) -> bool {
         self.attention.is_some() || self.recurrent.is_some()
@@ -143,6 +173,12 @@ pub(crate) struct AttentionLayer {
     /// Whether each number of what heads give is multiplied by the sigmoid of a gate of its own. A checkpoint has the
     /// rows of a head's gates after those of its query.
     pub(crate) gated: bool,
+    /// Whether values are the keys as they are made, before any norm and rotation, rather than made on their own.
+    pub(crate) values_are_keys: bool,
+    /// Whether values are normalised, each head of them and without weights.
+    pub(crate) value_norms: bool,
+    /// The layer whose keys and values it attends to; `None` where it makes its own.
+    pub(crate) shares: Option<usize>,
 }
 
 /// A part with a recurrent state.
@@ -275,129 +311,6 @@ pub(crate) struct LayerRotation {
     pub(crate) neighbours: bool,
 }
 
-/// What a layer's feed-forward part is.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum MlpShape {
-    /// One.
-    Dense(DenseShape),
-    /// A choice of experts for each token.
-    Sparse(SparseShape),
-}
-
-/// A feed-forward part.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct DenseShape {
-    /// Its inner width.
-    pub(crate) intermediate: usize,
-    /// Whether its matrices have biases.
-    pub(crate) bias: bool,
-    /// Its gate.
-    pub(crate) gate: Gate,
-}
-
-/// A mixture of experts.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SparseShape {
-    /// How many experts there are.
-    pub(crate) experts: usize,
-    /// How many a token goes through.
-    pub(crate) per_token: usize,
-    /// What each of them is.
-    pub(crate) expert: DenseShape,
-    /// How they are chosen.
-    pub(crate) router: RouterShape,
-    /// What every token goes through besides.
-    pub(crate) shared: Option<SharedShape>,
-    /// How states are compressed for the experts that are chosen; `None` if they are not.
-    pub(crate) latent: Option<LatentExperts>,
-}
-
-/// Experts that read compressed states, and whose sum is brought back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LatentExperts {
-    /// Numbers of a compressed state.
-    pub(crate) width: usize,
-    /// Whether both ways have biases.
-    pub(crate) bias: bool,
-}
-
-/// How experts are chosen, and what weight each of the chosen has.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RouterShape {
-    /// What makes weights of scores.
-    pub(crate) scores: Scores,
-    /// Whether the scores have a bias.
-    pub(crate) bias: bool,
-    /// Whether the choice, but not the weights, has a bias.
-    pub(crate) choice_bias: bool,
-    /// Groups of experts, of which some are chosen first.
-    pub(crate) groups: Option<Groups>,
-    /// Whether the weights of the chosen are divided by their sum, which counts as at least this much.
-    pub(crate) normalize: Option<f32>,
-    /// What is added to that sum.
-    pub(crate) added: f32,
-    /// The factor of all weights.
-    pub(crate) factor: f32,
-    /// Whether weights are factors of what experts read, rather than of what they give.
-    pub(crate) on_inputs: bool,
-}
-
-/// What makes weights of scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scores {
-    /// A softmax over all experts.
-    Softmax,
-    /// A sigmoid of each.
-    Sigmoid,
-}
-
-/// Groups of experts, of which some are chosen before experts are chosen from them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Groups {
-    /// How many groups of the same size there are.
-    pub(crate) count: usize,
-    /// How many of them are chosen.
-    pub(crate) chosen: usize,
-    /// A group counts as much as so many of its best experts do together.
-    pub(crate) best: usize,
-}
-
-/// Experts that every token goes through.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct SharedShape {
-    /// They are one feed-forward part.
-    pub(crate) dense: DenseShape,
-    /// Whether a token's own gate weighs what comes out of it.
-    pub(crate) gated: bool,
-}
-
-impl DenseShape {
-    /// Numbers that the gate reads.
-    pub(crate) fn inner_width(&self) -> usize {
-        self.gate.inputs(self.intermediate)
-    }
-}
-
-impl MlpShape {
-    /// How many experts there are.
-    pub(crate) fn experts(&self) -> usize {
-        match self {
-            Self::Dense(_) => 0,
-            Self::Sparse(sparse) => sparse.experts,
-        }
-    }
-
-    fn widest_row(&self) -> usize {
-        match self {
-            Self::Dense(dense) => dense.inner_width(),
-            Self::Sparse(sparse) => {
-                let shared = sparse.shared.map_or(0, |shared| shared.dense.inner_width());
-                sparse.expert.inner_width().max(shared)
-            }
-        }
-    }
-}
-
 impl AttentionLayer {
     /// Numbers of what all heads give.
     pub(crate) fn output_width(&self) -> usize {
@@ -414,9 +327,23 @@ impl AttentionLayer {
         self.kept.heads * self.kept.head_dim
     }
 
-    /// Rows of the joined projection to queries, keys and values.
+    /// Numbers of all queries, keys and values of a token.
     pub(crate) fn qkv_width(&self) -> usize {
         self.query_width() + 2 * self.key_width()
+    }
+
+    /// How many of queries, keys and values the layer makes, in this order.
+    pub(crate) fn made_parts(&self) -> usize {
+        match self.shares {
+            Some(_) => 1,
+            None if self.values_are_keys => 2,
+            None => 3,
+        }
+    }
+
+    /// Rows of the joined projection that makes them.
+    pub(crate) fn made_width(&self) -> usize {
+        self.query_width() + (self.made_parts() - 1) * self.key_width()
     }
 
     /// How long the vectors of the head norms are: that of queries, and that of keys.
@@ -436,7 +363,8 @@ impl ModelShape {
             let attention = layer.attention.as_ref().map_or(0, AttentionLayer::qkv_width);
             mlp.max(attention).max(layer.recurrent.as_ref().map_or(0, RecurrentLayer::row_width))
         };
-        self.layers.iter().map(widest).max().unwrap_or(0)
+        let inputs = self.inputs.map_or(0, |inputs| inputs.width * self.layers.len());
+        self.layers.iter().map(widest).max().unwrap_or(0).max(inputs)
     }
 
     /// The attention of each layer that has some.
