@@ -174,6 +174,7 @@ impl NativeEngine {
     /// Takes seconds and blocks: not for an async thread.
     pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
         let shape = ModelShape::read(&settings.config)?;
+        shape.check_length(settings.max_model_len)?;
         if settings.return_routed_experts && shape.routes().is_none() {
             return Err(LoadError::Unsupported(
                 "--enable-return-routed-experts is for models with mixtures of experts, and this one has none"

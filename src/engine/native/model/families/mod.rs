@@ -24,6 +24,7 @@ mod kimi;
 mod lfm;
 mod llama;
 mod llama4;
+mod longrope;
 mod mamba;
 mod minimax;
 mod mistral;
@@ -42,7 +43,7 @@ use serde_json::{Map, Value};
 
 use super::{
     settings::{ConfigError, Settings},
-    shape::ModelShape,
+    shape::{Longest, ModelShape},
 };
 use crate::engine::native::weights::Quantization;
 
@@ -133,6 +134,19 @@ impl ModelShape {
             }
         }
         read(&Settings(config))
+    }
+
+    /// Refuses sequences that are longer than what is computed as the model's own code does.
+    pub(crate) fn check_length(&self, max_model_len: usize) -> Result<(), ConfigError> {
+        match self.longest {
+            Some(Longest { tokens, key, reason }) if max_model_len > tokens => Err(ConfigError::setting(
+                key,
+                format!(
+                    "{reason}: --max-model-len {tokens} is the longest that is computed, and {max_model_len} is asked for"
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -128,3 +128,28 @@ fn sizes_that_no_model_has_are_refused_before_anything_is_made_of_them() {
         assert!(error.starts_with(&format!("config.json: `num_experts` is {experts}, more than")), "{error}");
     }
 }
+
+#[test]
+fn sequences_beyond_the_short_factors_of_longrope_are_refused() {
+    let longrope = |kind: &str, factors: usize| {
+        let ones = vec![1.5; factors];
+        let scaling = json!({"type": kind, "short_factor": ones, "long_factor": ones});
+        let config = json!({
+            "max_position_embeddings": 4096, "original_max_position_embeddings": 64, "rope_scaling": scaling,
+        });
+        read("Phi3ForCausalLM", &config)
+    };
+    // What older checkpoints call it is the same.
+    for kind in ["longrope", "su", "yarn"] {
+        let shape = longrope(kind, 1).unwrap();
+        assert!((f64::from(shape.ropes[0].factor) - 2_f64.sqrt()).abs() < 1e-6);
+        shape.check_length(64).unwrap();
+        assert_eq!(
+            shape.check_length(65).unwrap_err().to_string(),
+            "config.json: `rope_scaling` has factors for longer sequences, and keys change their meaning where these begin: \
+             --max-model-len 64 is the longest that is computed, and 65 is asked for"
+        );
+    }
+    assert_eq!(longrope("longrope", 2).unwrap_err().to_string(), "config.json: `short_factor` is not a list of 1, each over 0");
+    read("LlamaForCausalLM", &json!({})).unwrap().check_length(usize::MAX).unwrap();
+}

@@ -31,10 +31,23 @@ pub(crate) struct ModelShape {
     pub(crate) ropes: Vec<RopeConfig>,
     /// What each layer reads of a token besides its state; `None` where they read nothing else.
     pub(crate) inputs: Option<InputShape>,
+    /// The longest sequence that is computed as the model's own code does; `None` for any.
+    pub(crate) longest: Option<Longest>,
     /// All layers.
     pub(crate) layers: Vec<LayerShape>,
     /// What checkpoints call the tensors.
     pub(crate) names: Names,
+}
+
+/// How long sequences may be, and why not longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Longest {
+    /// Tokens of a sequence.
+    pub(crate) tokens: usize,
+    /// The setting that says so.
+    pub(crate) key: &'static str,
+    /// What is beyond.
+    pub(crate) reason: &'static str,
 }
 
 /// Numbers of a token that each layer has of its own. They are looked up, and made of the embedding, for all layers at

@@ -130,6 +130,9 @@ impl Golden {
     /// The model with room for its longest sequence, or why it is refused.
     pub(in crate::engine::native) fn model<B: Backend>(&self, backend: B) -> Result<Model<B>, ConfigError> {
         let shape = ModelShape::read(self.config())?;
+        let greedy =
+            self.content["prompts"].as_array().unwrap().iter().map(|prompt| prompt["greedy"].as_array().unwrap());
+        shape.check_length(self.token_ids().len() + greedy.map(Vec::len).max().unwrap_or(0))?;
         let mut model = Model::load(backend, shape, &self.weights(), &mut |_, _| ())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         model.allocate_cache(self.room()).unwrap();
