@@ -12,15 +12,22 @@ GOLDEN = REPOSITORY / "tests" / "golden"
 # In float32, as in the engine's own tests.
 TOLERANCE = 1e-4
 ADMIN = ["--admin-on-main-port", "--insecure-admin"]
-# One of each kind of tensors: of their own, joined, stacked, turned, taken apart for heads, and of recurrent states.
+# One of each kind of tensors: of their own, joined, stacked, turned, taken apart for heads, of recurrent states, of single
+# numbers, tables that are norms, and of some layers only.
 FAMILIES = [
+    "families/apertus_plain",
+    "families/cohere_qk_norm",
     "families/deepseek_v3_plain",
     "families/ernie4_5_moe_plain",
     "families/gemma3_published",
+    "families/gemma4_everything",
+    "families/gemma4_experts",
     "families/granitemoeshared_plain",
     "families/kimi_linear_plain",
     "families/lfm2_moe_plain",
+    "families/llama4_two_experts",
     "families/minimax_m2_plain",
+    "families/mistral4_plain",
     "families/nemotron_h_experts",
     "families/olmo3_plain",
     "families/qwen3_next_plain",
