@@ -150,6 +150,70 @@ fn sequences_beyond_the_short_factors_of_longrope_are_refused() {
              --max-model-len 64 is the longest that is computed, and 65 is asked for"
         );
     }
-    assert_eq!(longrope("longrope", 2).unwrap_err().to_string(), "config.json: `short_factor` is not a list of 1, each over 0");
+    assert_eq!(
+        longrope("longrope", 2).unwrap_err().to_string(),
+        "config.json: `short_factor` is not a list of 1, each over 0"
+    );
     read("LlamaForCausalLM", &json!({})).unwrap().check_length(usize::MAX).unwrap();
+}
+
+/// Why an architecture is refused with these settings.
+fn refusal(architecture: &str, settings: &Value) -> String {
+    read(architecture, settings).unwrap_err().to_string()
+}
+
+#[test]
+fn settings_of_later_families_that_would_change_the_result_are_refused_by_name() {
+    let gemma4 = json!({"head_dim": 8, "global_head_dim": 8, "hidden_size_per_layer_input": 0, "rope_theta": null});
+    let listed = json!({"head_dim": 8, "hidden_size_per_layer_input": 0, "rope_theta": null});
+    let with = |base: &Value, key: &str, value: Value| {
+        let mut settings = base.clone();
+        settings[key] = value;
+        settings
+    };
+    let plain = json!({});
+    for (architecture, base, key, value) in [
+        ("ArceeForCausalLM", &plain, "hidden_act", json!("silu")),
+        ("ApertusForCausalLM", &plain, "hidden_act", json!("silu")),
+        ("MinistralForCausalLM", &plain, "head_dim", Value::Null),
+        ("CohereForCausalLM", &plain, "logit_scale", Value::Null),
+        ("Cohere2ForCausalLM", &plain, "use_parallel_block", json!(false)),
+        ("Cohere2ForCausalLM", &plain, "head_dim", json!(4)),
+        ("Cohere2ForCausalLM", &plain, "sliding_window", Value::Null),
+        ("Gemma4ForCausalLM", &gemma4, "use_bidirectional_attention", json!("all")),
+        ("Gemma4ForCausalLM", &gemma4, "num_kv_shared_layers", json!(2)),
+        ("Gemma4ForCausalLM", &gemma4, "rope_theta", json!(10_000.0)),
+        ("Gemma4ForCausalLM", &listed, "per_layer_config", json!({"1": {"sliding_window": 3}})),
+        ("LlamaForCausalLM", &plain, "use_bidirectional_attention", json!("vision")),
+        ("LlamaForCausalLM", &plain, "logit_scale", json!(0.5)),
+    ] {
+        let error = refusal(architecture, &with(base, key, value));
+        assert!(error.contains(&format!("`{key}`")), "{architecture}: {error}");
+    }
+    let pictures = with(&gemma4, "use_bidirectional_attention", json!("vision"));
+    assert_eq!(read("Gemma4ForCausalLM", &pictures).unwrap().layers.len(), 4);
+}
+
+#[test]
+fn layers_of_llama_4_without_positions_are_those_that_are_not_listed() {
+    let settings = |more: Value| {
+        let mut settings = json!({
+            "num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size_mlp": 16, "head_dim": 4,
+            // As in checkpoints that are older than the release.
+            "attn_temperature_tuning": 4, "no_rope_layers": [],
+        });
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        settings
+    };
+    let shape = read("Llama4ForCausalLM", &settings(json!({"no_rope_layer_interval": 2}))).unwrap();
+    let attentions: Vec<_> = shape.layers.iter().map(|layer| layer.attention.as_ref().unwrap()).collect();
+    assert_eq!(attentions.iter().map(|own| own.rotation.is_some()).collect::<Vec<_>>(), [true, false, true, false]);
+    assert_eq!(attentions.iter().map(|own| own.growth.is_some()).collect::<Vec<_>>(), [false, true, false, true]);
+    let chunk = Reach::Chunk(8192);
+    assert_eq!(
+        attentions.iter().map(|own| own.shape.reach).collect::<Vec<_>>(),
+        [chunk, Reach::All, chunk, Reach::All]
+    );
+    let error = refusal("Llama4ForCausalLM", &settings(json!({"attention_chunk_size": null})));
+    assert!(error.contains("`attention_chunk_size`"), "{error}");
 }
