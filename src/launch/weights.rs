@@ -20,7 +20,7 @@ pub(super) fn keep_blocks(file: &GgufFile, wanted: GgufWeights) -> bool {
     match wanted {
         GgufWeights::Native => true,
         GgufWeights::Widened => false,
-        GgufWeights::Auto => are_kept_for(too_large(file)),
+        GgufWeights::Auto => too_large(file).is_some_and(|reason| are_kept_for(&reason)),
     }
 }
 
@@ -43,18 +43,16 @@ pub(super) fn keep_codes(
              widened; leave it out"
         ),
         QuantizedWeights::Auto => match larger_than_free(widened) {
-            Some(reason) if has_codes()? => Ok(are_kept_for(Some(reason))),
+            Some(reason) if has_codes()? => Ok(are_kept_for(&reason)),
             _ => Ok(false),
         },
     }
 }
 
-/// Whether there is a reason to keep quantised weights, which the log says then.
-fn are_kept_for(reason: Option<String>) -> bool {
-    if let Some(reason) = &reason {
-        tracing::warn!("keeping the quantised weights: {reason}");
-    }
-    reason.is_some()
+/// Says in the log why quantised weights are kept, which they are then.
+fn are_kept_for(reason: &str) -> bool {
+    tracing::warn!("keeping the quantised weights: {reason}");
+    true
 }
 
 /// Why widened weights, computed with in 32 bits, would not leave memory for anything else.

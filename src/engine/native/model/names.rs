@@ -48,6 +48,8 @@ pub(crate) struct Names {
     /// What checkpoints hold besides and no answer depends on: layers after the last one, which predict several tokens
     /// at once, and whatever begins like this.
     pub(crate) unused: &'static [&'static str],
+    /// How names begin, after a layer's number and a dot, of what no answer depends on.
+    pub(crate) unused_in_layers: &'static [&'static str],
     /// How names begin of what checkpoints hold for pictures and sounds.
     pub(crate) other_parts: &'static [&'static str],
     /// How names may begin besides, and what that stands for: trainers give tensors under the names that they have in
@@ -175,6 +177,7 @@ impl Names {
             latent_experts: ["mlp.fc1_latent_proj", "mlp.fc2_latent_proj"],
             shared: dense("mlp.shared_experts"),
             unused: &[],
+            unused_in_layers: &[],
             other_parts: &[],
             aliases: &[],
         }

@@ -114,7 +114,9 @@ impl Tensors {
             LAYERS => name.strip_prefix(self.names.layers).is_some_and(|rest| self.is_of_later_layer(rest)),
             prefix => name.starts_with(prefix),
         };
-        let is_shared = self.shared.iter().any(|prefix| name.starts_with(prefix));
+        let in_layer = name.strip_prefix(self.names.layers).and_then(|rest| rest.split_once('.'));
+        let is_unused = |(_, name): (&str, &str)| self.names.unused_in_layers.iter().any(|own| name.starts_with(own));
+        let is_shared = in_layer.is_some_and(is_unused) || self.shared.iter().any(|prefix| name.starts_with(prefix));
         computed || is_shared || self.names.unused.iter().chain(self.names.other_parts).any(unused)
     }
 

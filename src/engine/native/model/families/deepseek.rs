@@ -76,21 +76,33 @@ pub(super) fn glm4_moe_lite(settings: &Settings<'_>) -> Result<ModelShape, Confi
     let mut shape = compressed(settings, variant)?;
     let mut sparse = experts(settings, SOFTMAX, 1)?;
     sparse.router = sigmoid_router(settings, &sparse, (1, 1), 1.8)?;
-    let Some(listed) = settings.get::<Vec<String>>("mlp_layer_types")? else {
-        sparse_from(1, &sparse, &mut shape);
-        return counted("n_routed_experts", shape);
+    listed_mixtures(settings, &sparse, 1, &mut shape)?;
+    counted("n_routed_experts", shape)
+}
+
+/// Gives layers their mixtures: those that are listed, or else all after so many.
+pub(super) fn listed_mixtures(
+    settings: &Settings<'_>,
+    sparse: &SparseShape,
+    first: usize,
+    shape: &mut ModelShape,
+) -> Result<(), ConfigError> {
+    const KEY: &str = "mlp_layer_types";
+    let Some(listed) = settings.get::<Vec<String>>(KEY)? else {
+        sparse_from(first, sparse, shape);
+        return Ok(());
     };
     if listed.len() != shape.layers.len() {
-        return Err(ConfigError::setting("mlp_layer_types", "does not name every layer"));
+        return Err(ConfigError::setting(KEY, "does not name every layer"));
     }
     for (layer, kind) in shape.layers.iter_mut().zip(listed) {
         match kind.as_str() {
             "dense" => {}
             "sparse" => layer.mlp = Some(MlpShape::Sparse(sparse.clone())),
-            other => return Err(ConfigError::setting("mlp_layer_types", format!("names {other}"))),
+            other => return Err(ConfigError::setting(KEY, format!("names {other}"))),
         }
     }
-    counted("n_routed_experts", shape)
+    Ok(())
 }
 
 /// A decoder whose keys and values are compressed, without its mixtures.

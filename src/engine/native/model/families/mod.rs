@@ -20,6 +20,7 @@ mod glm;
 mod gpt_oss;
 mod granite;
 mod hunyuan;
+mod indexed;
 mod kimi;
 mod lfm;
 mod llama;
@@ -58,6 +59,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Cohere2ForCausalLM", cohere::cohere2),
     ("CohereForCausalLM", cohere::cohere),
     ("DeepseekV2ForCausalLM", deepseek::v2),
+    ("DeepseekV32ForCausalLM", indexed::deepseek_v32),
     ("DeepseekV3ForCausalLM", deepseek::v3),
     ("Ernie4_5ForCausalLM", ernie::dense),
     ("Ernie4_5_MoeForCausalLM", ernie::mixture),
@@ -73,6 +75,7 @@ const FAMILIES: &[(&str, Read)] = &[
     ("Glm4MoeForCausalLM", glm::mixture),
     ("Glm4MoeLiteForCausalLM", deepseek::glm4_moe_lite),
     ("GlmForCausalLM", glm::glm),
+    ("GlmMoeDsaForCausalLM", indexed::glm_moe_dsa),
     ("GptOssForCausalLM", gpt_oss::gpt_oss),
     ("GraniteForCausalLM", granite::dense),
     ("GraniteMoeForCausalLM", granite::mixture),

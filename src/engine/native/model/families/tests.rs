@@ -217,3 +217,20 @@ fn layers_of_llama_4_without_positions_are_those_that_are_not_listed() {
     let error = refusal("Llama4ForCausalLM", &settings(json!({"attention_chunk_size": null})));
     assert!(error.contains("`attention_chunk_size`"), "{error}");
 }
+
+#[test]
+fn sequences_that_attention_would_have_to_choose_from_are_refused() {
+    let settings = json!({
+        "num_key_value_heads": 4, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4,
+        "v_head_dim": 4, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_group": 1,
+        "topk_group": 1, "routed_scaling_factor": 1.0, "index_topk": 16,
+    });
+    for architecture in ["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"] {
+        let shape = read(architecture, &settings).unwrap();
+        shape.check_length(16).unwrap();
+        let error = shape.check_length(17).unwrap_err().to_string();
+        let refused = "`index_topk` is how many tokens of a longer sequence are attended to, and these are not chosen here: \
+             --max-model-len 16 is the longest that is computed, and 17 is asked for";
+        assert_eq!(error, format!("config.json: {refused}"));
+    }
+}

@@ -12,6 +12,7 @@ use expect_test::expect_file;
 use serde_json::json;
 
 use super::{drawn::drawn, *};
+use crate::engine::native::model::shape::Longest;
 use crate::sampling::score_token;
 
 /// How far a log-prob may be from that of transformers, both in f32.
@@ -133,10 +134,26 @@ impl Golden {
         let greedy =
             self.content["prompts"].as_array().unwrap().iter().map(|prompt| prompt["greedy"].as_array().unwrap());
         shape.check_length(self.token_ids().len() + greedy.map(Vec::len).max().unwrap_or(0))?;
+        Ok(self.loaded(backend, shape))
+    }
+
+    fn loaded<B: Backend>(&self, backend: B, shape: ModelShape) -> Model<B> {
         let mut model = Model::load(backend, shape, &self.weights(), &mut |_, _| ())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         model.allocate_cache(self.room()).unwrap();
-        Ok(model)
+        model
+    }
+
+    /// The greatest difference of a log-prob of as many tokens as are computed, and the setting that says how many those
+    /// are; `None` where it does not end there, or another setting is refused.
+    fn compare_beginning<B: Backend>(&self, backend: B) -> Option<(&'static str, f64)> {
+        let shape = ModelShape::read(self.config()).ok()?;
+        let Longest { tokens, key, .. } = shape.longest?;
+        let all = self.token_ids();
+        let rows = in_order(&mut self.loaded(backend, shape), &all[..tokens], 0);
+        let expected = floats(&self.content["next_log_probs"]);
+        let scored = rows.iter().zip(&all[1..]).zip(expected);
+        Some((key, scored.map(|((row, next), expected)| off(row, *next, expected)).fold(0.0, f64::max)))
     }
 
     /// Blocks for its longest sequence, and slots for a state at the end of each prompt besides the one in use.
@@ -225,7 +242,14 @@ fn every_family_agrees_with_transformers_or_is_refused() {
         let of_architecture = outcomes.entry(golden.architecture()).or_default();
         match found {
             Err(ConfigError::Setting { key, .. }) => {
-                of_architecture.refused.insert(format!("{} (`{key}`)", golden.variant()))
+                let variant = golden.variant();
+                match golden.compare_beginning(cpu(KernelSet::available()[0], 2, Precision::F32)) {
+                    None => of_architecture.refused.insert(format!("{variant} (`{key}`)")),
+                    Some((most, worst)) => {
+                        assert!(worst < FAR, "{} is off by {worst:.1e}", golden.name);
+                        of_architecture.agree.insert(format!("{variant} up to `{most}`"))
+                    }
+                }
             }
             Err(error) => panic!("{}: {error}", golden.name),
             Ok(mut model) => {

@@ -26,7 +26,7 @@ const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 
 /// The experts of a projection.
-struct Experts<'a> {
+struct Projection<'a> {
     blocks: RawTensor<'a>,
     /// The bytes of all scales.
     scales: Vec<u8>,
@@ -35,7 +35,7 @@ struct Experts<'a> {
     groups: usize,
 }
 
-impl Experts<'_> {
+impl Projection<'_> {
     /// The bytes of all groups of an output of an expert.
     fn output_bytes(&self) -> usize {
         self.groups * GROUP_BYTES
@@ -61,7 +61,7 @@ impl Experts<'_> {
     }
 }
 
-impl Rows for Experts<'_> {
+impl Rows for Projection<'_> {
     fn rows(&self) -> usize {
         self.experts
     }
@@ -86,7 +86,7 @@ impl Rows for Experts<'_> {
     }
 }
 
-impl CodedRows for Experts<'_> {
+impl CodedRows for Projection<'_> {
     fn code(&self) -> Code {
         Code::E2m1
     }
@@ -177,6 +177,6 @@ impl Format for Mxfp4 {
         let blocks = module.tensor(&format!("{projection}{BLOCKS}"))?;
         let scales = module.tensor(&format!("{projection}{SCALES}"))?;
         let scales = scales.read(0..scales.length)?;
-        Ok(Box::new(Experts { blocks, scales, experts, outputs, groups }))
+        Ok(Box::new(Projection { blocks, scales, experts, outputs, groups }))
     }
 }

@@ -37,8 +37,9 @@ pub(super) struct Block<'a> {
 
 /// Whether no code is NaN, and all products of numbers and scales are 0 or far from the ends of what bf16 and f32 hold.
 pub(super) fn is_tame(code: Code, codes: &[u8], scales: &[f32]) -> bool {
-    const LEAST: f32 = 1.0 / (1_u128 << 100) as f32;
-    const MOST: f32 = (1_u128 << 100) as f32;
+    const LEAST: f32 = 1.0 / MOST;
+    /// Two to the power of 100.
+    const MOST: f32 = f32::from_bits((127 + 100) << 23);
     let is_number = |byte: &u8| code == Code::E2m1 || byte & 0x7f != 0x7f;
     // Powers of two are added to exponents, which 0 is none of.
     let is_usual = |scale: &f32| (LEAST..=MOST).contains(&scale.abs()) || (*scale == 0.0 && code == Code::E4m3);
