@@ -149,6 +149,10 @@ impl Golden {
     fn compare_beginning<B: Backend>(&self, backend: B) -> Option<(&'static str, f64)> {
         let shape = ModelShape::read(self.config()).ok()?;
         let Longest { tokens, key, .. } = shape.longest?;
+        if key == "rope_scaling" {
+            // The beginning of a longer sequence has other angles than the same sequence alone.
+            return None;
+        }
         let all = self.token_ids();
         let rows = in_order(&mut self.loaded(backend, shape), &all[..tokens], 0);
         let expected = floats(&self.content["next_log_probs"]);
