@@ -5,6 +5,7 @@
 
 mod integer;
 mod node;
+mod not_finite;
 mod parse;
 mod path;
 mod python;
@@ -18,6 +19,7 @@ use indexmap::IndexMap;
 
 pub use integer::Integer;
 pub use node::{Document, Items, Kind, Node};
+pub use not_finite::read_python;
 pub use parse::{MAX_DEPTH, ParseError};
 pub use path::{Path, Segment};
 pub use python::{float_repr, string_repr};

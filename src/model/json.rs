@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::ModelError;
-use crate::files;
+use crate::{files, json};
 
 /// No such file of a model is longer; the longest list some hundred thousand added tokens.
 const MOST_BYTES: u64 = 64 << 20;
@@ -23,7 +23,7 @@ pub(super) fn read_text(path: &Path) -> Result<Option<String>, ModelError> {
 /// Reads a file that holds one JSON object, `None` if it does not exist.
 pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, ModelError> {
     let Some(text) = read_text(path)? else { return Ok(None) };
-    let object = serde_json::from_str(&text);
+    let object = json::read_python(&text);
     object.map(Some).map_err(|error| ModelError::Invalid { path: path.to_owned(), reason: error.to_string() })
 }
 

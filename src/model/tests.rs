@@ -149,6 +149,18 @@ fn an_end_beyond_the_vocabulary_is_refused_with_its_file_and_field() {
 }
 
 #[test]
+fn numbers_that_json_cannot_write_are_read_or_refused_by_their_key() {
+    let dir = tiny();
+    let path = dir.path().join("config.json");
+    std::fs::write(&path, r#"{"vocab_size": 512, "time_step_limit": [0.0, Infinity]}"#).unwrap();
+    let files = ModelFiles::open(dir.path()).unwrap();
+    assert_eq!(files.config.raw["time_step_limit"][1]["__float__"], "Infinity");
+    std::fs::write(&path, r#"{"vocab_size": NaN}"#).unwrap();
+    let error = ModelFiles::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("config.json: vocab_size"), "{error}");
+}
+
+#[test]
 fn a_damaged_file_is_named() {
     let dir = tiny();
     std::fs::write(dir.path().join("generation_config.json"), "{").unwrap();

@@ -108,10 +108,10 @@ const MAY_USE: [(&str, &[&str]); 32] = [
     ("continuity", &["chat", "json", "prompt"]),
     ("generation", &["engine", "parser", "sampling", "tokenizer"]),
     ("prompt", &["chat", "json", "model", "tokenizer"]),
-    ("engine", &["files", "gguf", "memory", "sampling", "weights"]),
+    ("engine", &["files", "gguf", "json", "memory", "sampling", "weights"]),
     ("weights", &["files"]),
     ("structured", &["sampling", "tokenizer"]),
-    ("model", &["files", "gguf", "tokenizer"]),
+    ("model", &["files", "gguf", "json", "tokenizer"]),
     ("gguf", &["files", "tokenizer"]),
     ("chat", &["json"]),
     // A format says in the words of `structured` what forces its calls.

@@ -35,11 +35,15 @@ pub(super) struct Settings<'a>(pub(super) &'a Map<String, Value>);
 impl Settings<'_> {
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         let value = self.0.get(key).filter(|value| !value.is_null());
-        value
-            .map(|value| {
-                T::deserialize(value).map_err(|error| ConfigError::setting(key, format!("cannot be read: {error}")))
-            })
-            .transpose()
+        let unreadable = |value: &Value, error: serde_json::Error| {
+            // A number that is not finite, as it was written or as `json::read_python` writes it.
+            let named = value.get("__float__").and_then(Value::as_str);
+            ConfigError::setting(
+                key,
+                named.map_or_else(|| format!("cannot be read: {error}"), |name| format!("is {name}")),
+            )
+        };
+        value.map(|value| T::deserialize(value).map_err(|error| unreadable(value, error))).transpose()
     }
 
     /// What is said, where `null` says that there is nothing; `default` where the key is left out.

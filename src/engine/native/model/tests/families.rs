@@ -272,6 +272,23 @@ fn every_family_agrees_with_transformers_or_is_refused() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_count_as_python_writes_them_or_are_refused_by_name() {
+    let golden = Golden::named("families/nemotron_h_full");
+    let written = Value::from(golden.config().clone()).to_string().replace(r#"{"__float__":"Infinity"}"#, "Infinity");
+    assert!(written.contains("[0.0,Infinity]"));
+    let shape = |text: &str| ModelShape::read(&crate::json::read_python(text).unwrap());
+    assert_eq!(shape(&written).unwrap(), ModelShape::read(golden.config()).unwrap());
+    for (key, value) in
+        [("layer_norm_epsilon", "NaN"), ("time_step_limit", "[0.0,-Infinity]"), ("num_hidden_layers", "Infinity")]
+    {
+        let mut config = golden.config().clone();
+        config.insert(key.to_owned(), "other".into());
+        let error = shape(&Value::from(config).to_string().replace("\"other\"", value)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("config.json: `{key}` is ")), "{error}");
+    }
+}
+
+#[test]
 fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
     // As checkpoints have it, and as a trainer has it in memory.
     let inner = [("model.", "model.language_model."), ("lm_head.", "lm_head.")];

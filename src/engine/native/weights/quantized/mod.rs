@@ -28,7 +28,7 @@ use self::{
     section::Section,
 };
 use super::{Rows, SafetensorsFiles, Weights, WeightsError, safetensors::RawTensor};
-use crate::files;
+use crate::{files, json};
 
 /// No config.json is longer.
 const MOST_CONFIG_BYTES: u64 = 64 << 20;
@@ -173,7 +173,7 @@ fn object_in(directory: &Path, name: &str) -> Result<Option<Map<String, Value>>,
     }
     let error = |source| WeightsError::Read { path: path.clone(), source };
     let text = files::read_text(&path, MOST_CONFIG_BYTES).map_err(error)?;
-    serde_json::from_str(&text).map(Some).map_err(|fault| error(fault.into()))
+    json::read_python(&text).map(Some).map_err(|fault| error(fault.into()))
 }
 
 /// How a directory is quantised: what config.json says, else the file of modelopt.
