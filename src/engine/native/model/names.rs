@@ -41,6 +41,8 @@ pub(crate) struct Names {
     pub(crate) choice_bias: ChoiceBias,
     /// The experts.
     pub(crate) experts: ExpertNames,
+    /// What other checkpoints of the family have in place of the tensors of its experts, each of all experts.
+    pub(crate) fused_experts: Option<StackedNames>,
     /// What compresses states for experts, and what brings their sum back, without `.weight`.
     pub(crate) latent_experts: [&'static str; 2],
     /// What every token goes through besides.
@@ -141,6 +143,15 @@ const fn dense(prefix: &'static str) -> DenseNames {
     DenseNames { prefix, gate_up: GateUpNames::Apart(["gate_proj", "up_proj"]), down: "down_proj" }
 }
 
+/// The tensors of all experts as transformers holds them from its fifth release on, and some checkpoints too.
+pub(crate) const FUSED_EXPERTS: StackedNames = StackedNames {
+    gate_up: "mlp.experts.gate_up_proj",
+    gate_up_bias: "mlp.experts.gate_up_proj_bias",
+    down: "mlp.experts.down_proj",
+    down_bias: "mlp.experts.down_proj_bias",
+    transposed: false,
+};
+
 impl Names {
     /// Those of Llama, and of the mixtures that were named after it.
     pub(crate) const LLAMA: Self = {
@@ -174,6 +185,7 @@ impl Names {
             router: "mlp.gate",
             choice_bias: ChoiceBias { name: "mlp.gate.e_score_correction_bias", is_table: false },
             experts: ExpertNames::Each(dense("mlp.experts")),
+            fused_experts: None,
             latent_experts: ["mlp.fc1_latent_proj", "mlp.fc2_latent_proj"],
             shared: dense("mlp.shared_experts"),
             unused: &[],

@@ -1,7 +1,7 @@
 //! The tensors of a model under the names that checkpoints give them, and where each goes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -15,7 +15,7 @@ use super::{
     latent::Latent,
     layer::{Layer, Mlp},
     mixture::Sparse,
-    names::Names,
+    names::{ExpertNames, Names},
     recurrent::Recurrent,
     shape::ModelShape,
     stacks::{Slice, coded},
@@ -30,6 +30,8 @@ use crate::engine::native::{
 pub(super) struct Tensors {
     all: Vec<Arc<Tensor>>,
     numbers: HashMap<String, usize>,
+    /// Tensors that checkpoints may have instead, by name, and the numbers of those that each stands for.
+    others: HashMap<String, (Arc<Tensor>, BTreeSet<usize>)>,
     /// How many tensors share a matrix or vector.
     shares: BTreeMap<Destination, usize>,
     tied: bool,
@@ -52,6 +54,8 @@ pub(crate) struct Checked<'a> {
     weights: &'a dyn Weights,
     /// In the order of the layers, each with the name under which it is there.
     tensors: Vec<(Arc<Tensor>, &'a str)>,
+    /// The tensors of the model that are written with these, themselves or by those that stand for them.
+    written: Vec<Arc<Tensor>>,
 }
 
 /// The numbers of all tensors of a model.
@@ -72,9 +76,11 @@ impl Tensors {
             }
         }
         let numbers = all.iter().enumerate().map(|(number, tensor)| (tensor.name.clone(), number)).collect();
+        let others = others(shape, &all);
         Self {
             all,
             numbers,
+            others,
             shares,
             tied: shape.tied,
             layers: shape.layers.len(),
@@ -136,7 +142,31 @@ fn shared_names(shape: &ModelShape) -> Vec<String> {
     sharing.flat_map(of_layer).collect()
 }
 
+/// The tensors that other checkpoints of the family have instead of some of these.
+fn others(shape: &ModelShape, all: &[Arc<Tensor>]) -> HashMap<String, (Arc<Tensor>, BTreeSet<usize>)> {
+    let Some(fused) = shape.names.fused_experts else { return HashMap::new() };
+    let names = Names { experts: ExpertNames::Stacked(fused), ..shape.names.clone() };
+    let known: BTreeSet<&str> = all.iter().map(|tensor| tensor.name.as_str()).collect();
+    let mut of_whole: BTreeMap<Destination, BTreeSet<usize>> = BTreeMap::new();
+    for (number, tensor) in all.iter().enumerate() {
+        for whole in tensor.wholes() {
+            of_whole.entry(whole).or_default().insert(number);
+        }
+    }
+    let fused = expected(&ModelShape { names, ..shape.clone() });
+    let other = |tensor: Tensor| {
+        let numbers = tensor.wholes().flat_map(|whole| of_whole.get(&whole).cloned().unwrap_or_default()).collect();
+        (tensor.name.clone(), (Arc::new(tensor), numbers))
+    };
+    fused.into_iter().filter(|tensor| !known.contains(tensor.name.as_str())).map(other).collect()
+}
+
 impl<'a> Checked<'a> {
+    /// The tensors of the model that are written with these.
+    pub(super) fn written(&self) -> impl Iterator<Item = &Tensor> {
+        self.written.iter().map(|tensor| &**tensor)
+    }
+
     /// The tensors that the model has a place for.
     pub(super) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.iter().map(|(tensor, _)| &**tensor)
@@ -150,31 +180,40 @@ impl<'a> Checked<'a> {
     /// Compares what is there with what the model has. `complete` asks for all of it.
     pub(super) fn new(tensors: &Tensors, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
         let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
+        // Which tensors of the model are written, each once.
+        let mut written = BTreeSet::new();
         for (name, shape) in weights.tensors() {
-            match tensors.number(name) {
-                Some(number) if found.insert(number, (name, shape)).is_some() => {
-                    return Err(WeightsError::Repeated(name.to_owned()));
+            let (number, tensor, stands_for) = match (tensors.number(name), tensors.others.get(name)) {
+                (Some(number), _) => (number, &tensors.all[number], BTreeSet::from([number])),
+                (None, Some((tensor, numbers))) => (numbers.first().copied().unwrap_or(0), tensor, numbers.clone()),
+                (None, None) if tensors.is_redundant(name) => continue,
+                (None, None) => {
+                    unknown.push(name.to_owned());
+                    continue;
                 }
-                Some(_) => {}
-                None if tensors.is_redundant(name) => {}
-                None => unknown.push(name.to_owned()),
+            };
+            if stands_for.iter().any(|number| written.contains(number)) {
+                return Err(WeightsError::Repeated(name.to_owned()));
             }
+            written.extend(stands_for);
+            found.insert(number, (tensor, name, shape));
         }
         if !unknown.is_empty() {
             return Err(WeightsError::Unknown(unknown));
         }
-        let expected = |number: usize| &tensors.all[number];
-        let wrong = found.iter().find(|(number, (_, shape))| expected(**number).shape != **shape);
-        if let Some((number, (_, shape))) = wrong {
-            let Tensor { name, shape: expected, .. } = &**expected(*number);
-            return Err(WeightsError::Shape { name: name.clone(), found: shape.to_vec(), expected: expected.clone() });
+        if let Some((tensor, _, shape)) = found.values().find(|(tensor, _, shape)| tensor.shape != **shape) {
+            let (name, expected) = (tensor.name.clone(), tensor.shape.clone());
+            return Err(WeightsError::Shape { name, found: shape.to_vec(), expected });
         }
-        if complete && found.len() < tensors.all.len() {
-            let missing = tensors.all.iter().enumerate().filter(|(number, _)| !found.contains_key(number));
+        if complete && written.len() < tensors.all.len() {
+            let missing = tensors.all.iter().enumerate().filter(|(number, _)| !written.contains(number));
             return Err(WeightsError::Missing(missing.map(|(_, tensor)| tensor.name.clone()).collect()));
         }
-        let found = found.into_iter().map(|(number, (name, _))| (Arc::clone(expected(number)), name));
-        Ok(Self { weights, tensors: found.collect() })
+        Ok(Self {
+            weights,
+            tensors: found.into_values().map(|(tensor, name, _)| (Arc::clone(tensor), name)).collect(),
+            written: written.into_iter().map(|number| Arc::clone(&tensors.all[number])).collect(),
+        })
     }
 }
 
@@ -182,7 +221,7 @@ impl<B: Backend> Model<B> {
     /// Overwrites tensors; `progress` is called with those that are written and their number.
     pub(super) fn write(
         &mut self,
-        Checked { weights, tensors }: &Checked<'_>,
+        Checked { weights, tensors, .. }: &Checked<'_>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<(), WeightsError> {
         for (done, (tensor, name)) in tensors.iter().enumerate() {

@@ -96,7 +96,7 @@ impl<B: Backend> Model<B> {
             }
         }
         self.write(checked, &mut |_, _| ())?;
-        for tensor in checked.tensors() {
+        for tensor in checked.written() {
             self.lacking.remove(&tensor.name);
         }
         Ok(checked.tensors().map(|tensor| (tensor.numbers() * self.dtype(tensor).size()) as u64).sum())

@@ -272,23 +272,6 @@ fn every_family_agrees_with_transformers_or_is_refused() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_count_as_python_writes_them_or_are_refused_by_name() {
-    let golden = Golden::named("families/nemotron_h_full");
-    let written = Value::from(golden.config().clone()).to_string().replace(r#"{"__float__":"Infinity"}"#, "Infinity");
-    assert!(written.contains("[0.0,Infinity]"));
-    let shape = |text: &str| ModelShape::read(&crate::json::read_python(text).unwrap());
-    assert_eq!(shape(&written).unwrap(), ModelShape::read(golden.config()).unwrap());
-    for (key, value) in
-        [("layer_norm_epsilon", "NaN"), ("time_step_limit", "[0.0,-Infinity]"), ("num_hidden_layers", "Infinity")]
-    {
-        let mut config = golden.config().clone();
-        config.insert(key.to_owned(), "other".into());
-        let error = shape(&Value::from(config).to_string().replace("\"other\"", value)).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("config.json: `{key}` is ")), "{error}");
-    }
-}
-
-#[test]
 fn the_text_of_a_model_of_several_parts_is_that_of_the_text_alone() {
     // As checkpoints have it, and as a trainer has it in memory.
     let inner = [("model.", "model.language_model."), ("lm_head.", "lm_head.")];
@@ -333,6 +316,83 @@ fn compare_nested(golden: &Golden, architecture: &str, prefixes: [(&str, &str); 
     differing["text_config"]["tie_word_embeddings"] = json!(!tied);
     let error = ModelShape::read(differing.as_object().unwrap()).unwrap_err().to_string();
     assert_eq!(error, format!("config.json: `tie_word_embeddings` is {tied}, and {} in `text_config`", !tied));
+}
+
+#[test]
+fn numbers_that_are_not_finite_count_as_python_writes_them_or_are_refused_by_name() {
+    let golden = Golden::named("families/nemotron_h_full");
+    let written = Value::from(golden.config().clone()).to_string().replace(r#"{"__float__":"Infinity"}"#, "Infinity");
+    assert!(written.contains("[0.0,Infinity]"));
+    let shape = |text: &str| ModelShape::read(&crate::json::read_python(text).unwrap());
+    assert_eq!(shape(&written).unwrap(), ModelShape::read(golden.config()).unwrap());
+    for (key, value) in
+        [("layer_norm_epsilon", "NaN"), ("time_step_limit", "[0.0,-Infinity]"), ("num_hidden_layers", "Infinity")]
+    {
+        let mut config = golden.config().clone();
+        config.insert(key.to_owned(), "other".into());
+        let error = shape(&Value::from(config).to_string().replace("\"other\"", value)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("config.json: `{key}` is ")), "{error}");
+    }
+}
+
+/// The tensors with those of all experts of a layer as one: gates and then ups, and the ways back.
+fn fused(golden: &Golden) -> Vec<WeightTensor> {
+    let (mut apart, mut fused): (BTreeMap<String, WeightTensor>, Vec<WeightTensor>) = (BTreeMap::new(), Vec::new());
+    for tensor in golden.tensors() {
+        if tensor.name.contains(".mlp.experts.") {
+            apart.insert(tensor.name.clone(), tensor);
+        } else {
+            fused.push(tensor);
+        }
+    }
+    let layer = |name: &String| name[..name.find(".experts").unwrap() + ".experts".len()].to_owned();
+    let layers: BTreeSet<String> = apart.keys().map(layer).collect();
+    for layer in layers {
+        for (name, parts) in [("gate_up_proj", &["gate_proj", "up_proj"][..]), ("down_proj", &["down_proj"])] {
+            let named = |expert: usize, part: &str| apart.get(&format!("{layer}.{expert}.{part}.weight"));
+            let experts = (0..1000).take_while(|expert| named(*expert, "up_proj").is_some()).count();
+            let bytes: Vec<u8> = (0..experts)
+                .flat_map(|expert| parts.iter().flat_map(move |part| named(expert, part).unwrap().bytes.to_vec()))
+                .collect();
+            let one = &named(0, parts[0]).unwrap().shape;
+            let shape = vec![experts, one[0] * parts.len(), one[1]];
+            let name = format!("{layer}.{name}");
+            fused.push(WeightTensor { name, dtype: WeightDtype::F32, shape, bytes: bytes.into() });
+        }
+    }
+    fused
+}
+
+#[test]
+fn experts_that_are_one_tensor_are_those_that_have_tensors_of_their_own() {
+    let load = |golden: &Golden, tensors: Vec<WeightTensor>| {
+        let shape = ModelShape::read(golden.config()).unwrap();
+        let backend = cpu(KernelSet::PORTABLE, 2, Precision::F32);
+        Model::load(backend, shape, &Given::new(tensors).unwrap(), &mut |_, _| ())
+    };
+    for name in ["qwen3_5_moe_plain", "qwen3_next_plain"] {
+        let golden = Golden::named(&format!("families/{name}"));
+        let tensors = fused(&golden);
+        assert!(tensors.len() < golden.tensors().len());
+        let mut model = load(&golden, tensors.clone()).unwrap();
+        model.allocate_cache(golden.room()).unwrap();
+        assert!(golden.compare(&mut model) < FAR);
+        let place = tensors.iter().position(|tensor| tensor.name.ends_with("experts.gate_up_proj")).unwrap();
+        let mut lacking = tensors.clone();
+        lacking.remove(place);
+        let error = load(&golden, lacking).err().unwrap().to_string();
+        assert!(error.contains("experts.0.gate_proj.weight"), "{error}");
+        let mut turned = tensors.clone();
+        turned[place].shape.swap(1, 2);
+        let error = load(&golden, turned).err().unwrap().to_string();
+        assert!(error.contains("experts.gate_up_proj has the shape"), "{error}");
+        let twice = golden
+            .tensors()
+            .into_iter()
+            .filter(|tensor| tensor.name.ends_with("layers.0.mlp.experts.0.up_proj.weight"));
+        let error = load(&golden, tensors.into_iter().chain(twice).collect()).err().unwrap().to_string();
+        assert!(error.contains("is given more than once"), "{error}");
+    }
 }
 
 #[test]
