@@ -9,13 +9,9 @@ use std::{
     io::Read,
 };
 
-use candle_core::{
-    Shape,
-    quantized::{
-        GgmlDType,
-        gguf_file::{Content, DEFAULT_ALIGNMENT, TensorInfo, Value, VersionedMagic},
-    },
-};
+use candle_core::quantized::gguf_file::{DEFAULT_ALIGNMENT, Value};
+
+use super::tensor_type::TensorType;
 
 /// The first bytes of every GGUF file of the usual, little-endian kind.
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
@@ -28,6 +24,25 @@ const MOST_DIMENSIONS: u32 = 4;
 /// No file begins its tensors at multiples of more bytes.
 const MOST_ALIGNMENT: u64 = 1 << 20;
 const ALIGNMENT: &str = "general.alignment";
+
+/// What a header says.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) metadata: HashMap<String, Value>,
+    pub(super) tensors: HashMap<String, TensorInfo>,
+    /// Where the first tensor's first byte is in the file.
+    pub(super) data_offset: u64,
+}
+
+/// What a header says of a tensor.
+#[derive(Debug)]
+pub(super) struct TensorInfo {
+    pub(super) dtype: TensorType,
+    /// Its lengths, rows first.
+    pub(super) shape: Vec<usize>,
+    /// Where its first byte is, from that of the first tensor on.
+    pub(super) offset: u64,
+}
 
 /// Why a header cannot be read.
 #[derive(Debug)]
@@ -53,14 +68,11 @@ pub(super) fn read(file: impl Read, length: u64) -> Result<Content> {
     if magic != *MAGIC {
         return Err(HeaderError::NotGguf);
     }
-    let magic = match u32::from_le_bytes(reader.bytes()?) {
-        1 => VersionedMagic::GgufV1,
-        2 => VersionedMagic::GgufV2,
-        3 => VersionedMagic::GgufV3,
+    reader.short = match u32::from_le_bytes(reader.bytes()?) {
+        version @ 1..=3 => version == 1,
         other => return invalid(format!("it is of version {other}, and versions 1 to 3 are read")),
     };
-    reader.short = magic == VersionedMagic::GgufV1;
-    let (tensors, entries) = (reader.length()?, reader.length()?);
+    let (tensor_count, entries) = (reader.length()?, reader.length()?);
     let mut metadata = HashMap::new();
     for _ in 0..entries {
         let key = reader.text()?;
@@ -70,18 +82,18 @@ pub(super) fn read(file: impl Read, length: u64) -> Result<Content> {
             Entry::Occupied(there) => return invalid(format!("it has the key {:?} twice", there.key())),
         }
     }
-    let mut tensor_infos = HashMap::new();
-    for _ in 0..tensors {
+    let mut tensors = HashMap::new();
+    for _ in 0..tensor_count {
         let name = reader.text()?;
         let info = reader.tensor(&name)?;
-        match tensor_infos.entry(name) {
+        match tensors.entry(name) {
             Entry::Vacant(vacant) => _ = vacant.insert(info),
             Entry::Occupied(there) => return invalid(format!("it has the tensor {:?} twice", there.key())),
         }
     }
-    let tensor_data_offset = reader.position.next_multiple_of(alignment(&metadata)?);
-    check_places(&tensor_infos, tensor_data_offset, length)?;
-    Ok(Content { magic, metadata, tensor_infos, tensor_data_offset })
+    let data_offset = reader.position.next_multiple_of(alignment(&metadata)?);
+    check_places(&tensors, data_offset, length)?;
+    Ok(Content { metadata, tensors, data_offset })
 }
 
 fn alignment(metadata: &HashMap<String, Value>) -> Result<u64> {
@@ -119,9 +131,9 @@ fn check_places(tensors: &HashMap<String, TensorInfo>, data: u64, length: u64) -
 
 /// The bytes of all of its blocks; where they cannot be counted, more than any file has.
 fn size_bytes(tensor: &TensorInfo) -> u64 {
-    let numbers = tensor.shape.dims().iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
+    let numbers = tensor.shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
     numbers.map_or(u64::MAX, |numbers| {
-        numbers.div_ceil(tensor.ggml_dtype.block_size()).saturating_mul(tensor.ggml_dtype.type_size()) as u64
+        numbers.div_ceil(tensor.dtype.block_size()).saturating_mul(tensor.dtype.type_size()) as u64
     })
 }
 
@@ -164,28 +176,6 @@ impl Kind {
         let kind = usize::try_from(number).ok().and_then(|number| Self::ALL.get(number).copied());
         kind.ok_or_else(|| HeaderError::Invalid(format!("there is no type of values with the number {number}")))
     }
-}
-
-/// The types of tensors that candle knows, by their numbers in files.
-fn tensor_type(number: u32) -> Option<GgmlDType> {
-    Some(match number {
-        0 => GgmlDType::F32,
-        1 => GgmlDType::F16,
-        2 => GgmlDType::Q4_0,
-        3 => GgmlDType::Q4_1,
-        6 => GgmlDType::Q5_0,
-        7 => GgmlDType::Q5_1,
-        8 => GgmlDType::Q8_0,
-        9 => GgmlDType::Q8_1,
-        10 => GgmlDType::Q2K,
-        11 => GgmlDType::Q3K,
-        12 => GgmlDType::Q4K,
-        13 => GgmlDType::Q5K,
-        14 => GgmlDType::Q6K,
-        15 => GgmlDType::Q8K,
-        30 => GgmlDType::BF16,
-        _ => return None,
-    })
 }
 
 /// A file from its beginning on.
@@ -309,15 +299,17 @@ impl<R: Read> Reader<R> {
         // A file has the dimension that varies fastest first.
         dimensions.reverse();
         let number = u32::from_le_bytes(self.bytes()?);
-        let Some(ggml_dtype) = tensor_type(number) else {
+        let Some(dtype) = TensorType::numbered(number) else {
             return invalid(format!("tensor {name:?} is of the type {number}, which is not read"));
         };
-        Ok(TensorInfo { ggml_dtype, shape: Shape::from(dimensions), offset: u64::from_le_bytes(self.bytes()?) })
+        Ok(TensorInfo { dtype, shape: dimensions, offset: u64::from_le_bytes(self.bytes()?) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use candle_core::quantized::GgmlDType;
+
     use super::*;
 
     /// A header of the third version with one entry, whose value is what follows the key.
@@ -384,7 +376,7 @@ mod tests {
 
     #[test]
     fn tensors_that_share_bytes_are_refused() {
-        let info = |offset| TensorInfo { ggml_dtype: GgmlDType::F32, shape: Shape::from(vec![4]), offset };
+        let info = |offset| TensorInfo { dtype: TensorType::Ggml(GgmlDType::F32), shape: vec![4], offset };
         let tensors = |second| HashMap::from([("a".to_owned(), info(0)), ("b".to_owned(), info(second))]);
         assert!(check_places(&tensors(16), 0, 32).is_ok());
         assert!(matches!(check_places(&tensors(32), 0, 32), Err(HeaderError::Truncated(16))));

@@ -72,6 +72,12 @@ impl<'a> Metadata<'a> {
         self.texts(key)?.ok_or_else(|| GgufError::Missing(key.to_owned()))
     }
 
+    pub(super) fn flags(self, key: &str) -> Result<Option<Vec<bool>>, GgufError> {
+        self.get(key, "a list of booleans", |value| {
+            value.to_vec().ok()?.iter().map(|value| value.to_bool().ok()).collect()
+        })
+    }
+
     pub(super) fn required_integers(self, key: &str) -> Result<Vec<i64>, GgufError> {
         self.get(key, "a list of integers", |value| value.to_vec().ok()?.iter().map(integer).collect())?
             .ok_or_else(|| GgufError::Missing(key.to_owned()))

@@ -3,13 +3,13 @@
 //! What a Hugging Face directory says in JSON files is derived here from the metadata, so that a GGUF file and a
 //! directory are read by the same code. Refuses to guess: what the metadata does not say for sure is an error.
 
-mod architecture;
 pub mod convert;
 mod error;
 mod header;
 mod hugging_face;
 mod metadata;
 mod pre_tokenizer;
+mod tensor_type;
 mod tensors;
 mod tokenizer;
 
@@ -18,11 +18,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use candle_core::quantized::gguf_file::Content;
 pub use error::GgufError;
 pub(crate) use tensors::{GgufTensor, GgufTensors};
 
-use self::{architecture::Architecture, header::HeaderError, metadata::Metadata};
+use self::{
+    header::{Content, HeaderError},
+    metadata::Metadata,
+};
 use crate::files;
 
 /// No model has a longer context. The angles of positions are exact up to here.
@@ -67,7 +69,7 @@ impl GgufFile {
 
     /// Returns the number of weights.
     pub fn parameter_count(&self) -> usize {
-        self.content.tensor_infos.values().map(|info| info.shape.elem_count()).sum()
+        self.content.tensors.values().map(|info| info.shape.iter().product::<usize>()).sum()
     }
 
     fn metadata(&self) -> Metadata<'_> {

@@ -2,11 +2,15 @@
 //!
 //! Read by position, so that several threads can; no more is in memory than the rows that were asked for.
 
-use std::{borrow::Cow, collections::BTreeMap, fs::File, ops::Range, os::unix::fs::FileExt, path::PathBuf};
+use std::{collections::BTreeMap, fs::File, ops::Range, os::unix::fs::FileExt, path::PathBuf};
 
-use candle_core::{CpuStorage, quantized::GgmlDType};
+use candle_core::quantized::GgmlDType;
 
-use super::{GgufError, GgufFile, hugging_face::NamedTensor};
+use super::{
+    GgufError, GgufFile,
+    hugging_face::{Groups, Layout, NamedTensor, Part},
+    tensor_type::TensorType,
+};
 use crate::files;
 
 /// The tensors of a file.
@@ -20,9 +24,30 @@ pub(crate) struct GgufTensors {
 #[derive(Debug)]
 struct Entry {
     named: NamedTensor,
-    dtype: GgmlDType,
-    /// Where its first byte is in the file.
+    /// Where the numbers of each of its sources are.
+    stored: Vec<Stored>,
+}
+
+/// Where numbers are.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    dtype: TensorType,
+    /// Where the first byte is in the file.
     offset: u64,
+    /// How many numbers there are.
+    numbers: usize,
+}
+
+impl Stored {
+    /// The same from a number on, whose block begins with it.
+    fn part(self, first: usize, numbers: usize) -> Self {
+        Self { offset: self.offset + self.bytes(first) as u64, numbers, ..self }
+    }
+
+    /// Bytes of some numbers, a multiple of the type's block.
+    fn bytes(self, numbers: usize) -> usize {
+        numbers / self.dtype.block_size() * self.dtype.type_size()
+    }
 }
 
 impl GgufTensors {
@@ -31,11 +56,12 @@ impl GgufTensors {
         let path = file.path().to_owned();
         let opened = File::open(&path).map_err(|source| GgufError::Open { path: path.clone(), source })?;
         let entry = |named: NamedTensor| {
-            let info = &file.content.tensor_infos[&named.source];
-            let expert = named.expert.map_or(0, |(expert, _)| expert);
-            let before = expert * named.shape.iter().product::<usize>();
-            let offset = file.content.tensor_data_offset + info.offset + bytes_of(info.ggml_dtype, before) as u64;
-            (named.name.clone(), Entry { named, dtype: info.ggml_dtype, offset })
+            let mut stored: Vec<Stored> = named.sources.iter().map(|source| stored(file, &source.name)).collect();
+            if let (Layout::Slice(slice), [whole]) = (&named.layout, &mut stored[..]) {
+                let numbers = named.shape.iter().product::<usize>();
+                *whole = whole.part(slice * numbers, numbers);
+            }
+            (named.name.clone(), Entry { named, stored })
         };
         let tensors = file.named_tensors()?.into_iter().map(entry).collect();
         Ok(Self { path, file: opened, tensors })
@@ -49,20 +75,40 @@ impl GgufTensors {
     /// The tensor of this name.
     pub(crate) fn get(&self, name: &str) -> Option<GgufTensor<'_>> {
         let entry = self.tensors.get(name)?;
-        let (rows, columns) = match (entry.named.rotary_heads, &entry.named.shape[..]) {
+        let (rows, columns) = match (&entry.named.layout, &entry.named.shape[..]) {
             // A reordered vector is reordered number by number.
-            (Some(_), [len]) => (*len, 1),
+            (Layout::Rotary(_), [len]) => (*len, 1),
             (_, [columns]) => (1, *columns),
             (_, [rows, rest @ ..]) => (*rows, rest.iter().product()),
             (_, []) => (1, 1),
         };
         Some(GgufTensor { tensors: self, entry, rows, columns })
     }
+
+    /// The bytes of all numbers where rows stay in their blocks and every other number takes `each`: those of tensors that
+    /// are put together of several, or are tables of all experts.
+    pub(crate) fn bytes_in_blocks(&self, each: u64) -> u64 {
+        let bytes = |tensor: GgufTensor<'_>| match tensor.blocks() {
+            Some(_) if tensor.shape().len() < 3 => {
+                let stored = tensor.entry.stored[0];
+                stored.bytes(stored.numbers) as u64
+            }
+            _ => (tensor.rows * tensor.columns) as u64 * each,
+        };
+        self.tensors.keys().filter_map(|name| self.get(name)).map(bytes).sum()
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), GgufError> {
+        let read = self.file.read_exact_at(bytes, offset);
+        read.map_err(|error| GgufError::Read { path: self.path.clone(), reason: error.to_string() })
+    }
 }
 
-/// Bytes of some numbers, a multiple of the type's block.
-fn bytes_of(dtype: GgmlDType, numbers: usize) -> usize {
-    numbers / dtype.block_size() * dtype.type_size()
+/// Where the numbers of a tensor are that the file was found to have.
+fn stored(file: &GgufFile, source: &str) -> Stored {
+    let info = &file.content.tensors[source];
+    let numbers = info.shape.iter().product();
+    Stored { dtype: info.dtype, offset: file.content.data_offset + info.offset, numbers }
 }
 
 /// One tensor: rows in the directory's order. A vector is one row, or as many as it has numbers if it is reordered.
@@ -85,26 +131,30 @@ impl<'a> GgufTensor<'a> {
         self.columns
     }
 
-    /// How its numbers are stored.
-    pub(crate) fn dtype(&self) -> GgmlDType {
-        self.entry.dtype
-    }
-
     /// Its lengths, rows first.
     pub(crate) fn shape(&self) -> &'a [usize] {
         &self.entry.named.shape
     }
 
-    /// The blocks of some rows, as the file has them.
+    /// How the blocks are stored that its rows are made of, if they are made of blocks that candle knows and nothing else
+    /// is done with their numbers.
+    pub(crate) fn blocks(&self) -> Option<GgmlDType> {
+        match (&self.entry.named, &self.entry.stored[..]) {
+            (NamedTensor { change: Some(_), .. } | NamedTensor { layout: Layout::Groups(_), .. }, _) => None,
+            (_, [Stored { dtype: TensorType::Ggml(dtype), .. }]) => Some(*dtype),
+            _ => None,
+        }
+    }
+
+    /// The blocks of some rows, as the file has them; none if it is put together of several tensors.
     pub(crate) fn read_blocks(&self, rows: Range<usize>) -> Result<Vec<u8>, GgufError> {
-        let row = bytes_of(self.entry.dtype, self.columns);
+        let stored = self.entry.stored[0];
+        let row = stored.bytes(self.columns);
         let mut bytes = files::zeros(rows.len() * row).map_err(|_| GgufError::NoRoom)?;
         let mut filled = 0;
         for run in self.runs(rows) {
             let len = run.len() * row;
-            let offset = self.entry.offset + (run.start * row) as u64;
-            let read = self.tensors.file.read_exact_at(&mut bytes[filled..][..len], offset);
-            read.map_err(|error| GgufError::Read { path: self.tensors.path.clone(), reason: error.to_string() })?;
+            self.tensors.read_at(&mut bytes[filled..][..len], stored.offset + (run.start * row) as u64)?;
             filled += len;
         }
         Ok(bytes)
@@ -116,36 +166,106 @@ impl<'a> GgufTensor<'a> {
         if numbers == 0 {
             return Ok(());
         }
-        let error = |reason| GgufError::Tensor { name: self.entry.named.source.clone(), reason };
-        let bytes = self.read_blocks(rows)?;
         out.try_reserve(numbers).map_err(|_| GgufError::NoRoom)?;
-        match self.entry.dtype.from_data(Cow::Borrowed(&bytes)).dequantize(numbers) {
-            Ok(CpuStorage::F32(values)) => out.extend_from_slice(&values),
-            Ok(_) => return Err(error("it was not dequantised to float32".to_owned())),
-            Err(reason) => return Err(error(reason.to_string())),
+        let first = out.len();
+        if let Layout::Groups(groups) = &self.entry.named.layout {
+            self.read_groups(groups, rows.start * self.columns..rows.end * self.columns, out)?;
+        } else {
+            let bytes = self.read_blocks(rows)?;
+            out.extend_from_slice(&self.dequantized(0, &bytes, numbers)?);
+        }
+        if let Some(change) = self.entry.named.change {
+            change.apply(&mut out[first..]);
         }
         Ok(())
     }
 
+    fn dequantized(&self, source: usize, bytes: &[u8], numbers: usize) -> Result<Vec<f32>, GgufError> {
+        let name = || self.entry.named.sources[source].name.clone();
+        let dequantized = self.entry.stored[source].dtype.dequantize(bytes, numbers);
+        dequantized.map_err(|reason| GgufError::Tensor { name: name(), reason })
+    }
+
+    /// Appends some of the numbers of a tensor that is put together of groups.
+    fn read_groups(&self, groups: &Groups, numbers: Range<usize>, out: &mut Vec<f32>) -> Result<(), GgufError> {
+        let length = self.rows * self.columns / groups.count.max(1);
+        for group in numbers.start / length..numbers.end.div_ceil(length) {
+            let table = self.group(groups, group)?;
+            let begin = group * length;
+            let wanted = numbers.start.max(begin) - begin..numbers.end.min(begin + length) - begin;
+            out.extend_from_slice(&table[wanted]);
+        }
+        Ok(())
+    }
+
+    /// One table, put together.
+    fn group(&self, groups: &Groups, group: usize) -> Result<Vec<f32>, GgufError> {
+        let mut parts = Vec::new();
+        for (source, Part { columns, turned }) in groups.parts.iter().copied().enumerate() {
+            let stored = self.entry.stored[source];
+            let numbers = stored.numbers / groups.count;
+            let part = stored.part(group * numbers, numbers);
+            let mut bytes = files::zeros(part.bytes(numbers)).map_err(|_| GgufError::NoRoom)?;
+            self.tensors.read_at(&mut bytes, part.offset)?;
+            let table = self.dequantized(source, &bytes, numbers)?;
+            // As many columns as rows, if it is turned.
+            let (table, columns) =
+                if turned { (transposed(&table, columns), numbers / columns) } else { (table, columns) };
+            parts.push((table, columns));
+        }
+        let columns = parts.first().map_or(1, |(_, columns)| *columns);
+        let joined = if groups.alternate {
+            alternating(&parts)
+        } else {
+            parts.into_iter().flat_map(|(table, _)| table).collect()
+        };
+        Ok(if groups.turned { transposed(&joined, columns) } else { joined })
+    }
+
     /// Where the file has rows: ranges of its own rows, in the order that was asked for.
     fn runs(&self, rows: Range<usize>) -> Vec<Range<usize>> {
-        let Some(heads) = self.entry.named.rotary_heads else { return vec![rows] };
+        let Layout::Rotary(heads) = self.entry.named.layout else { return vec![rows] };
         let head_dim = self.rows / heads;
         rows.map(|row| interleaved_row(row, head_dim)).map(|row| row..row + 1).collect()
     }
 }
 
+/// How many rows or columns of a table are turned at a time, so that both sides stay near.
+const TURNED_AT_ONCE: usize = 16;
+
+/// A table of so many columns, column by column.
+fn transposed(table: &[f32], columns: usize) -> Vec<f32> {
+    let rows = table.len() / columns.max(1);
+    let mut turned = vec![0.0; table.len()];
+    for row in (0..rows).step_by(TURNED_AT_ONCE) {
+        for column in 0..columns {
+            for row in row..rows.min(row + TURNED_AT_ONCE) {
+                turned[column * rows + row] = table[row * columns + column];
+            }
+        }
+    }
+    turned
+}
+
+/// A row of each of the tables in turn.
+fn alternating(tables: &[(Vec<f32>, usize)]) -> Vec<f32> {
+    let rows = tables.first().map_or(0, |(table, columns)| table.len() / columns);
+    let row = |row: usize| tables.iter().flat_map(move |(table, columns)| &table[row * columns..][..*columns]);
+    (0..rows).flat_map(row).copied().collect()
+}
+
 /// Reads a tensor that has no name in the directory, in the file's order.
 pub(super) fn read_vector(file: &GgufFile, source: &str) -> Result<Vec<f32>, GgufError> {
     let error = |reason| GgufError::Tensor { name: source.to_owned(), reason };
-    let info = file.content.tensor_infos.get(source).ok_or_else(|| error("the file does not have it".to_owned()))?;
-    if info.ggml_dtype != GgmlDType::F32 {
-        return Err(error(format!("its type is {:?}, not F32", info.ggml_dtype)));
+    let info = file.content.tensors.get(source).ok_or_else(|| error("the file does not have it".to_owned()))?;
+    if info.dtype != TensorType::Ggml(GgmlDType::F32) {
+        return Err(error(format!("its type is {:?}, not F32", info.dtype)));
     }
+    let stored = stored(file, source);
     let path = file.path().to_owned();
     let opened = File::open(&path).map_err(|source| GgufError::Open { path: path.clone(), source })?;
-    let mut bytes = vec![0; bytes_of(info.ggml_dtype, info.shape.elem_count())];
-    let read = opened.read_exact_at(&mut bytes, file.content.tensor_data_offset + info.offset);
+    let mut bytes = vec![0; stored.bytes(stored.numbers)];
+    let read = opened.read_exact_at(&mut bytes, stored.offset);
     read.map_err(|error| GgufError::Read { path, reason: error.to_string() })?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
 }
@@ -166,5 +286,22 @@ mod tests {
     fn rotary_halves_are_taken_apart_head_by_head() {
         let rows: Vec<usize> = (0..12).map(|row| interleaved_row(row, 6)).collect();
         assert_eq!(rows, [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
+    }
+
+    #[test]
+    fn what_does_not_stay_in_blocks_counts_as_it_is_held() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/gguf_mxfp4/model.gguf");
+        let tensors = GgufTensors::open(&GgufFile::open(path).unwrap()).unwrap();
+        // Experts are 3 matrices of 2 times 64 by 32, and their biases of gates and ups are put together.
+        let widened = 3 * 2 * 64 * 32 + 2 * 64;
+        assert_eq!(tensors.bytes_in_blocks(4) - tensors.bytes_in_blocks(2), 2 * widened);
+    }
+
+    #[test]
+    fn tables_are_turned_and_their_rows_alternate() {
+        let table: Vec<f32> = (0..6_u8).map(f32::from).collect();
+        assert_eq!(transposed(&table, 3), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        let alternating = alternating(&[(vec![0.0, 1.0, 2.0, 3.0], 2), (vec![4.0, 5.0, 6.0, 7.0], 2)]);
+        assert_eq!(alternating, [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         native::{self, Dtype, NativeEngine, NativeSettings, WeightsSource},
     },
     files,
-    gguf::{GgufError, GgufFile},
+    gguf::{GgufError, GgufFile, GgufTensors},
     model::{ModelFiles, ModelSource},
 };
 
@@ -126,7 +126,9 @@ fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
         anyhow::Ok(metadata.len())
     };
     match &settings.source {
-        WeightsSource::Gguf { path, keep_blocks: true } => size(path),
+        WeightsSource::Gguf { path, keep_blocks: true } => {
+            Ok(GgufTensors::open(&GgufFile::open(path)?)?.bytes_in_blocks(each(settings.dtype)))
+        }
         WeightsSource::Coded(directory) => {
             let entries = directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))?;
             let mut bytes = 0;
@@ -144,9 +146,13 @@ fn weight_bytes(settings: &NativeSettings) -> anyhow::Result<u64> {
 
 /// What weights take in the type of the engine's matrices.
 fn widened_bytes(config: &Map<String, Value>, dtype: Dtype) -> anyhow::Result<u64> {
-    let each = if dtype == Dtype::Bf16 { 2 } else { 4 };
     let numbers = native::parameter_count(config).map_err(anyhow::Error::msg)?;
-    Ok(numbers.saturating_mul(each))
+    Ok(numbers.saturating_mul(each(dtype)))
+}
+
+/// The bytes of a number in the type of the engine's matrices.
+fn each(dtype: Dtype) -> u64 {
+    if dtype == Dtype::Bf16 { 2 } else { 4 }
 }
 
 fn of_engine(device: Device, args: &ServeArgs) -> native::Device {

@@ -51,13 +51,19 @@ def bounds(name, shape):
     return -half, half
 
 
-def write_model(directory, config, tensors, seed):
-    """config.json and model.safetensors, in float32, with `tensors` by name and shape."""
+def write_model(directory, config, tensors, seed, numbers_of=None):
+    """config.json and model.safetensors, in float32, with `tensors` by name and shape.
+
+    Their numbers are drawn, or what `numbers_of` returns for a name.
+    """
     directory = pathlib.Path(directory)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     header, parts, end = {"__metadata__": {"format": "pt"}}, [], 0
     for name, shape in tensors.items():
-        numbers = drawn(seed, name, shape, config["model_type"])
+        if numbers_of is None:
+            numbers = drawn(seed, name, shape, config["model_type"])
+        else:
+            numbers = array.array("f", numbers_of(name))
         if sys.byteorder == "big":
             numbers.byteswap()
         raw = numbers.tobytes()

@@ -48,6 +48,10 @@ gemma3("published", without=[{"sliding_window": 4096}], attention_bias=False, at
 # The pattern of six, which is taken where none is said, and the thetas, likewise.
 gemma3("defaults", sliding_window_pattern=..., rope_theta=..., rope_local_base_freq=..., num_hidden_layers=7,
        without=[{"sliding_window_pattern": 3}])
+# The same with what may be said besides.
+gemma3("six_layers", sliding_window_pattern=..., num_hidden_layers=7, rope_theta=100.0, rope_local_base_freq=50.0,
+       rope_scaling={"factor": 8.0, "rope_type": "linear"}, final_logit_softcapping=4.0,
+       without=[{"rope_scaling": None}, {"rope_local_base_freq": 100.0}, {"final_logit_softcapping": None}])
 gemma3("layer_types", layer_types=[FULL, SLIDING, FULL, SLIDING],
        without=[{"layer_types": [SLIDING, SLIDING, FULL, SLIDING]}])
 gemma3("linear", rope_scaling={"factor": 8.0, "rope_type": "linear"}, rope_theta=100.0, rope_local_base_freq=100.0,

@@ -98,8 +98,16 @@ fn what_the_directory_could_not_describe_is_refused() {
     assert!(reason.contains("blk.0.attn_k.bias"), "{reason}");
     let reason = refused(&|gguf| drop(gguf.tensors.remove("blk.1.ffn_up.weight")));
     assert!(reason.contains("blk.1.ffn_up.weight"), "{reason}");
+    // One with experts is a Mixtral.
     let reason = refused(&|gguf| gguf.set("llama.expert_count", Value::U32(8)));
-    assert!(reason.contains("mixture of experts"), "{reason}");
+    assert!(reason.contains("llama.expert_used_count"), "{reason}");
+    let reason = refused(&|gguf| {
+        gguf.set("llama.expert_count", Value::U32(8));
+        gguf.set("llama.expert_used_count", Value::U32(2));
+    });
+    assert!(reason.contains("blk.0.ffn_down.weight"), "{reason}");
+    let reason = refused(&|gguf| gguf.set("llama.attention.scale", Value::F32(0.5)));
+    assert!(reason.contains("llama.attention.scale"), "{reason}");
     let reason = refused(&|gguf| gguf.set("llama.rope.scaling.type", Value::String("longrope".to_owned())));
     assert!(reason.contains("longrope"), "{reason}");
     let reason = refused(&|gguf| gguf.set("llama.block_count", Value::U32(u32::MAX)));

@@ -1,14 +1,17 @@
 //! What a Hugging Face directory would say: its JSON files, and the names of its tensors.
 
 mod config;
+mod families;
+mod lines;
+mod model;
 mod rope;
-mod shape;
+mod settings;
 mod tensors;
 
 use serde_json::{Map, Value, json};
-pub(crate) use tensors::NamedTensor;
+pub(crate) use tensors::{Groups, Layout, NamedTensor, Part};
 
-use super::{Architecture, GgufError, GgufFile, MOST_POSITIONS};
+use super::{GgufError, GgufFile, MOST_POSITIONS};
 use crate::TokenId;
 
 impl GgufFile {
@@ -17,9 +20,9 @@ impl GgufFile {
         let architecture = self.architecture()?;
         let mut config = Map::new();
         let mut model_type = architecture;
-        if let Some(known) = Architecture::named(architecture) {
-            config.insert("architectures".to_owned(), json!([known.class()]));
-            model_type = known.model_type();
+        if let Some(family) = families::named(architecture) {
+            config.insert("architectures".to_owned(), json!([family.class]));
+            model_type = family.model_type;
         }
         config.insert("model_type".to_owned(), json!(model_type));
         let context_length = self.context_length(architecture)?;
@@ -81,7 +84,7 @@ impl GgufFile {
 
     /// Returns the width of the embeddings' table: one row for each token id, unused ones included.
     pub(super) fn vocab_size(&self) -> Result<usize, GgufError> {
-        match self.content.tensor_infos.get("token_embd.weight").map(|info| info.shape.dims()) {
+        match self.content.tensors.get("token_embd.weight").map(|info| &info.shape[..]) {
             Some([rows, _]) => Ok(*rows),
             _ => Ok(self.metadata().required_texts("tokenizer.ggml.tokens")?.len()),
         }

@@ -5,10 +5,12 @@ use std::f64::consts::TAU;
 use serde_json::{Value, json};
 
 use super::{
-    super::{Architecture, GgufError, GgufFile, tensors},
-    shape::Shape,
-    tensors::ROPE_FACTORS,
+    super::{GgufError, GgufFile, tensors},
+    settings::Settings,
 };
+
+/// The factors of rotary frequencies, which config.json says in its own way.
+pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 /// What config.json says of rotary embeddings.
 pub(super) struct Rope {
@@ -17,42 +19,39 @@ pub(super) struct Rope {
     pub(super) scaling: Value,
 }
 
-pub(super) fn read(file: &GgufFile, shape: &Shape) -> Result<Rope, GgufError> {
-    let settings = Settings { file, architecture: shape.architecture };
-    let theta = settings.float("freq_base")?.unwrap_or(10_000.0);
-    let scaling = scaling(&settings)?;
-    let Some(factors) = factors(file, shape)? else { return Ok(Rope { theta, scaling }) };
-    if shape.architecture != Architecture::Llama {
-        let name = shape.architecture.name();
-        return Err(GgufError::Unsupported(format!("`{ROPE_FACTORS}` is not used by the architecture `{name}`")));
-    }
+/// Settings that count with one way of scaling, and change nothing with the others.
+const OF_SCALING: [&str; 8] = [
+    "rope.scale_linear",
+    "rope.scaling.factor",
+    "rope.scaling.type",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+];
+
+/// Reads the settings.
+pub(super) fn read(settings: &Settings<'_>) -> Result<Rope, GgufError> {
+    settings.ignore(&OF_SCALING);
+    let theta = settings.float("rope.freq_base")?.unwrap_or(10_000.0);
+    Ok(Rope { theta, scaling: scaling(settings)? })
+}
+
+/// The scaling of a family whose frequencies a file may divide by factors.
+pub(super) fn with_factors(file: &GgufFile, settings: &Settings<'_>, pairs: usize) -> Result<Option<Value>, GgufError> {
+    let Some(factors) = factors(file, pairs)? else { return Ok(None) };
+    let Rope { theta, scaling } = read(settings)?;
     if !scaling.is_null() {
         return Err(GgufError::Unsupported(format!("it scales its rotary embedding twice, once by `{ROPE_FACTORS}`")));
     }
-    Ok(Rope { theta, scaling: llama3(theta, &factors)? })
-}
-
-/// Settings of the rotary embedding.
-struct Settings<'a> {
-    file: &'a GgufFile,
-    architecture: Architecture,
-}
-
-impl Settings<'_> {
-    fn key(&self, name: &str) -> String {
-        format!("{}.rope.{name}", self.architecture.name())
-    }
-
-    fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
-        self.file.metadata().float(&self.key(name))
-    }
+    llama3(theta, &factors).map(Some)
 }
 
 fn scaling(settings: &Settings<'_>) -> Result<Value, GgufError> {
-    let key = settings.key("scaling.type");
-    let kind = settings.file.metadata().text(&key)?;
-    let factor = match settings.float("scaling.factor")? {
-        None => settings.float("scale_linear")?,
+    let kind = settings.text("rope.scaling.type")?;
+    let factor = match settings.float("rope.scaling.factor")? {
+        None => settings.float("rope.scale_linear")?,
         given => given,
     };
     // Linear is what a file means that gives nothing but a factor; factors of 0 and 1 are no scaling.
@@ -62,35 +61,35 @@ fn scaling(settings: &Settings<'_>) -> Result<Value, GgufError> {
         (Some("none"), _) | (None | Some("linear"), None) => Ok(Value::Null),
         (None | Some("linear"), Some(factor)) => Ok(json!({"rope_type": "linear", "factor": factor})),
         (Some("yarn"), Some(factor)) => yarn(settings, factor),
-        (Some("yarn"), None) => Err(GgufError::Missing(settings.key("scaling.factor"))),
+        (Some("yarn"), None) => Err(GgufError::Missing(settings.key("rope.scaling.factor"))),
         (Some(other), _) => {
+            let key = settings.key("rope.scaling.type");
             Err(GgufError::Unsupported(format!("it scales its rotary embedding by `{other}`, `{key}`")))
         }
     }
 }
 
 fn yarn(settings: &Settings<'_>, factor: f64) -> Result<Value, GgufError> {
-    let metadata = settings.file.metadata();
-    let original = match metadata.size(&settings.key("scaling.original_context_length"))? {
+    let original = match settings.size("rope.scaling.original_context_length")? {
         Some(original) => original,
-        None => metadata.required_size(&format!("{}.context_length", settings.architecture.name()))?,
+        None => settings.required_size("context_length")?,
     };
     let mut scaling = json!({"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original});
-    for (name, key) in [("beta_fast", "scaling.yarn_beta_fast"), ("beta_slow", "scaling.yarn_beta_slow")] {
+    for (name, key) in [("beta_fast", "rope.scaling.yarn_beta_fast"), ("beta_slow", "rope.scaling.yarn_beta_slow")] {
         if let Some(value) = settings.float(key)? {
             scaling[name] = json!(value);
         }
     }
     // The one is `attention_factor` of config.json; the other multiplies what would be computed without it.
-    let multiplier = settings.float("scaling.attn_factor")?.filter(|value| (value - 1.0).abs() > f64::EPSILON);
-    match (settings.float("scaling.yarn_attn_factor")?, multiplier) {
+    let multiplier = settings.float("rope.scaling.attn_factor")?.filter(|value| (value - 1.0).abs() > f64::EPSILON);
+    match (settings.float("rope.scaling.yarn_attn_factor")?, multiplier) {
         (None, None) => {}
         (Some(factor), None) => scaling["attention_factor"] = json!(factor),
         (None, Some(multiplier)) => {
             scaling["attention_factor"] = json!(multiplier * (1.0 + 0.1 * factor.max(1.0).ln()));
         }
         (Some(_), Some(_)) => {
-            let keys = ["scaling.attn_factor", "scaling.yarn_attn_factor"].map(|name| settings.key(name));
+            let keys = ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"].map(|name| settings.key(name));
             return Err(GgufError::Unsupported(format!("both `{}` and `{}` are there", keys[0], keys[1])));
         }
     }
@@ -98,11 +97,10 @@ fn yarn(settings: &Settings<'_>, factor: f64) -> Result<Value, GgufError> {
 }
 
 /// What each frequency is divided by, if the file says.
-fn factors(file: &GgufFile, shape: &Shape) -> Result<Option<Vec<f64>>, GgufError> {
-    let pairs = shape.head_dim / 2;
-    let Some(info) = file.content.tensor_infos.get(ROPE_FACTORS) else { return Ok(None) };
-    if info.shape.dims() != [pairs] {
-        let reason = format!("its shape is {:?}, not [{pairs}]", info.shape.dims());
+fn factors(file: &GgufFile, pairs: usize) -> Result<Option<Vec<f64>>, GgufError> {
+    let Some(info) = file.content.tensors.get(ROPE_FACTORS) else { return Ok(None) };
+    if info.shape != [pairs] {
+        let reason = format!("its shape is {:?}, not [{pairs}]", info.shape);
         return Err(GgufError::Tensor { name: ROPE_FACTORS.to_owned(), reason });
     }
     Ok(Some(tensors::read_vector(file, ROPE_FACTORS)?.into_iter().map(f64::from).collect()))

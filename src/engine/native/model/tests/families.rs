@@ -16,7 +16,7 @@ use crate::engine::native::model::shape::Longest;
 use crate::sampling::score_token;
 
 /// How far a log-prob may be from that of transformers, both in f32.
-const FAR: f64 = 1e-4;
+pub(super) const FAR: f64 = 1e-4;
 
 /// Between these lines of docs/models.md is the table.
 const BEGIN: &str = "<!-- native -->\n";
@@ -128,6 +128,13 @@ impl Golden {
         drawn(seed, name, &shape, family)
     }
 
+    /// All numbers, one tensor after the other in the order of their names.
+    pub(super) fn numbers(&self) -> Vec<f32> {
+        let mut names: Vec<&String> = self.content["tensors"].as_object().unwrap().keys().collect();
+        names.sort();
+        names.into_iter().flat_map(|name| self.tensor(name)).collect()
+    }
+
     /// The model with room for its longest sequence, or why it is refused.
     pub(in crate::engine::native) fn model<B: Backend>(&self, backend: B) -> Result<Model<B>, ConfigError> {
         let shape = ModelShape::read(self.config())?;
@@ -161,7 +168,7 @@ impl Golden {
     }
 
     /// Blocks for its longest sequence, and slots for a state at the end of each prompt besides the one in use.
-    fn room(&self) -> Room {
+    pub(super) fn room(&self) -> Room {
         let slots = 1 + self.content["prompts"].as_array().unwrap().len();
         Room { blocks: (self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS), slots }
     }

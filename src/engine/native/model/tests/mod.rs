@@ -2,6 +2,7 @@
 
 mod drawn;
 pub(in crate::engine::native) mod families;
+mod gguf;
 mod routes;
 
 use std::{

@@ -49,13 +49,13 @@ impl Rows for GgufTensor<'_> {
     }
 
     fn blocks(&self) -> Option<&dyn BlockRows> {
-        (self.shape().len() > 1).then_some(self)
+        (self.shape().len() > 1 && GgufTensor::blocks(self).is_some()).then_some(self)
     }
 }
 
 impl BlockRows for GgufTensor<'_> {
     fn dtype(&self) -> GgmlDType {
-        GgufTensor::dtype(self)
+        GgufTensor::blocks(self).unwrap_or(GgmlDType::F32)
     }
 
     fn read(&self, rows: Range<usize>) -> Result<Vec<u8>, WeightsError> {

@@ -70,6 +70,29 @@ fn a_gguf_file_of_every_architecture_has_the_numbers_of_its_source() {
 }
 
 #[test]
+fn experts_in_mxfp4_have_the_numbers_of_the_checkpoint_that_the_file_was_made_of() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gguf_mxfp4");
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(directory.join("config.json")).unwrap()).unwrap();
+    let config = config.as_object().unwrap();
+    let source = crate::engine::native::weights::open_directory(&directory, config).unwrap();
+    let file = GgufFile::open(directory.join("model.gguf")).unwrap();
+    let weights = GgufWeights::open(&file).unwrap();
+    assert_eq!(weights.tensors(), source.tensors());
+    for (tensor, shape) in source.tensors() {
+        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<u32>>();
+        let expected = all_rows(&*source, tensor);
+        assert_eq!(bits(all_rows(&weights, tensor)), bits(expected.clone()), "{tensor}");
+        let (rows, columns) = as_rows(shape);
+        let mut last = Vec::new();
+        weights.rows(tensor).unwrap().read(rows - 1..rows, &mut last).unwrap();
+        assert_eq!(bits(last), bits(expected[(rows - 1) * columns..].to_vec()), "{tensor}");
+    }
+    let shape = ModelShape::read(config).unwrap();
+    assert_eq!(shape_of(&file).layers, shape.layers);
+}
+
+#[test]
 fn numbers_of_two_bytes_come_back_exactly() {
     for (name, dtype) in [("qwen3", GgmlDType::BF16), ("smollm3", GgmlDType::BF16), ("qwen3_yarn", GgmlDType::F16)] {
         let source = SafetensorsFiles::open(&golden(name)).unwrap();
@@ -184,8 +207,8 @@ fn what_the_table_of_names_does_not_have_is_refused_by_name() {
     assert!(refused.contains("[7, 24, 48], not [8, 24, 48]"), "{refused}");
     let refused = refusal("qwen3_moe", &|gguf| gguf.set("qwen3moe.expert_count", Value::U64(1 << 60)));
     assert!(refused.contains("too many experts"), "{refused}");
-    let refused = refusal("llama", &|gguf| gguf.set("general.architecture", Value::String("gemma3".to_owned())));
-    assert!(refused.contains("`gemma3`"), "{refused}");
+    let refused = refusal("llama", &|gguf| gguf.set("general.architecture", Value::String("gemma4".to_owned())));
+    assert!(refused.contains("`gemma4`"), "{refused}");
     let weights = GgufWeights::open(&opened(&Gguf::tiny()).1).unwrap();
     assert!(matches!(weights.rows("lm_head.weight"), Err(WeightsError::Missing(_))));
 }

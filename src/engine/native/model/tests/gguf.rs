@@ -1,0 +1,171 @@
+//! The models of `tests/golden` in GGUF, as llama.cpp's converter writes them (`tests/golden/gguf`), against what
+//! transformers made of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs::File,
+};
+
+use candle_core::{
+    Device, Tensor,
+    quantized::{GgmlDType, QTensor, gguf_file, gguf_file::Value as Setting},
+};
+use expect_test::expect_file;
+
+use super::{
+    families::{FAR, Golden},
+    *,
+};
+use crate::{engine::native::weights::GgufWeights, gguf::GgufFile};
+
+/// Between these lines of docs/models.md is the table.
+const BEGIN: &str = "<!-- gguf -->\n";
+const END: &str = "<!-- end of gguf -->";
+
+/// What the converter makes of a model.
+struct Recorded {
+    golden: Golden,
+    content: Map<String, Value>,
+}
+
+impl Recorded {
+    fn all() -> Vec<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gguf");
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        paths.sort();
+        paths.iter().map(|path| Self::read(path)).collect()
+    }
+
+    fn read(path: &Path) -> Self {
+        let name = path.file_stem().unwrap().to_string_lossy().replacen('_', "/", 1);
+        Self { golden: Golden::named(&name), content: object(path) }
+    }
+
+    fn architecture(&self) -> String {
+        self.content["settings"]["general.architecture"][1].as_str().unwrap().to_owned()
+    }
+
+    /// The file, which goes away with the first of the two.
+    fn write(&self) -> (tempfile::TempDir, GgufFile) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        let settings: Vec<(String, Setting)> = self.content["settings"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(key, value)| (key.clone(), setting(value)))
+            .collect();
+        let numbers = self.golden.numbers();
+        let tensors: Vec<(String, QTensor)> = self.content["tensors"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, tensor)| (name.clone(), made(tensor, &numbers)))
+            .collect();
+        let settings: Vec<(&str, &Setting)> = settings.iter().map(|(key, value)| (&**key, value)).collect();
+        let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(name, tensor)| (&**name, tensor)).collect();
+        gguf_file::write(&mut File::create(&path).unwrap(), &settings, &tensors).unwrap();
+        (directory, GgufFile::open(path).unwrap())
+    }
+
+    /// How far the model is off, or why it is refused.
+    fn compare(&self) -> Result<f64, String> {
+        let (_directory, file) = self.write();
+        let config = file.model_config().map_err(|error| error.to_string())?;
+        let shape = ModelShape::read(&config).map_err(|error| error.to_string())?;
+        let weights = GgufWeights::open(&file).map_err(|error| error.to_string())?;
+        let backend = cpu(KernelSet::available()[0], 2, Precision::F32);
+        let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).map_err(|error| error.to_string())?;
+        model.allocate_cache(self.golden.room()).unwrap();
+        Ok(self.golden.compare(&mut model))
+    }
+}
+
+fn setting(described: &Value) -> Setting {
+    let value = &described[1];
+    let integer = || u32::try_from(value.as_u64().unwrap()).unwrap();
+    #[expect(clippy::cast_possible_truncation, reason = "numbers that were written as f32")]
+    match described[0].as_str().unwrap() {
+        "string" => Setting::String(value.as_str().unwrap().to_owned()),
+        "bool" => Setting::Bool(value.as_bool().unwrap()),
+        "uint32" => Setting::U32(integer()),
+        "float32" => Setting::F32(value.as_f64().unwrap() as f32),
+        "array of bool" => Setting::Array(
+            value.as_array().unwrap().iter().map(|flag| Setting::Bool(flag.as_bool().unwrap())).collect(),
+        ),
+        "array of int32" => Setting::Array(
+            value
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|number| Setting::I32(i32::try_from(number.as_i64().unwrap()).unwrap()))
+                .collect(),
+        ),
+        other => panic!("a setting of type {other}"),
+    }
+}
+
+/// A tensor of the file, made of the model's numbers.
+fn made(described: &Value, numbers: &[f32]) -> QTensor {
+    let shape: Vec<usize> = serde_json::from_value(described["shape"].clone()).unwrap();
+    let mut values: Vec<f32> = match &described["places"] {
+        Value::Null => serde_json::from_value(described["numbers"].clone()).unwrap(),
+        places => places.as_array().unwrap().iter().flat_map(places_of).map(|place| numbers[place]).collect(),
+    };
+    match described["then"].as_str() {
+        None => {}
+        Some("add one") => values.iter_mut().for_each(|value| *value += 1.0),
+        Some("negate exp") => values.iter_mut().for_each(|value| *value = -value.exp()),
+        Some(other) => panic!("{other}"),
+    }
+    QTensor::quantize(&Tensor::from_vec(values, shape, &Device::Cpu).unwrap(), GgmlDType::F32).unwrap()
+}
+
+/// A first place, and lengths and steps from it on, the outermost first.
+fn places_of(described: &Value) -> Vec<usize> {
+    let (first, steps) = described.as_array().unwrap().split_first().unwrap();
+    let mut places = vec![first.as_i64().unwrap()];
+    for step in steps {
+        let (length, step) = (step[0].as_i64().unwrap(), step[1].as_i64().unwrap());
+        places = places.into_iter().flat_map(|place| (0..length).map(move |number| place + step * number)).collect();
+    }
+    places.into_iter().map(|place| usize::try_from(place).unwrap()).collect()
+}
+
+/// The table of docs/models.md: which models agree, and which are refused for what.
+fn table(outcomes: &BTreeMap<String, [BTreeSet<String>; 2]>) -> String {
+    let mut table = "| architecture | as transformers computes it | refused |\n|---|---|---|\n".to_owned();
+    for (architecture, columns) in outcomes {
+        let [agree, refused] = columns.each_ref().map(|names| {
+            if names.is_empty() { "nothing".to_owned() } else { names.iter().cloned().collect::<Vec<_>>().join(", ") }
+        });
+        writeln!(table, "| `{architecture}` | {agree} | {refused} |").unwrap();
+    }
+    table
+}
+
+#[test]
+fn what_llama_cpp_makes_of_a_model_is_computed_as_the_model_or_refused() {
+    let mut outcomes: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
+    for recorded in Recorded::all() {
+        let name = recorded.golden.name.rsplit('/').next().unwrap().replace('_', " ");
+        let [agree, refused] = outcomes.entry(recorded.architecture()).or_default();
+        match recorded.compare() {
+            Ok(worst) => {
+                assert!(worst < FAR, "{} is off by {worst:.1e}", recorded.golden.name);
+                agree.insert(name);
+            }
+            Err(reason) => {
+                let key = reason.split('`').nth(1).expect("what is refused is named");
+                refused.insert(format!("{name} (`{key}`)"));
+            }
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    expect_file![path].assert_eq(&format!("{before}{BEGIN}{}{END}{after}", table(&outcomes)));
+}

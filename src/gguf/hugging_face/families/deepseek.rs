@@ -1,0 +1,175 @@
+//! DeepSeek V2 and V3, Kimi K2 and GLM-4.7-Flash: the file splits what keys and values are made of, and turns the keys' part.
+
+use serde_json::{Value, json};
+
+use super::super::{
+    super::GgufError,
+    lines::{Dim, Line, Table, grouped, line},
+    model::{CHOICE_BIAS, EXPERTS, Family, MLP, Model, NORMS, SHARED_EXPERTS},
+    rope,
+};
+
+pub(super) const DEEPSEEK2: Family =
+    Family { name: "deepseek2", model_type: "deepseek_v3", class: "DeepseekV3ForCausalLM", read: deepseek2 };
+
+const KEYS_VALUES: Table = Table {
+    count: Dim::Heads,
+    parts: &[
+        ("attn_k_b.weight", &[Dim::Heads, Dim::Rank, Dim::Apart], (Dim::Apart, true)),
+        ("attn_v_b.weight", &[Dim::Heads, Dim::Value, Dim::Rank], (Dim::Rank, false)),
+    ],
+    alternate: false,
+    turned: false,
+};
+
+const ATTENTION: [Line; 4] = [
+    line("attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", &[Dim::RankRotated, Dim::Hidden]),
+    line("attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", &[Dim::Rank]),
+    grouped(&KEYS_VALUES, "self_attn.kv_b_proj.weight", &[Dim::ApartValues, Dim::Rank]),
+    line("attn_output.weight", "self_attn.o_proj.weight", &[Dim::Hidden, Dim::Attended]),
+];
+
+const QUERIES: [Line; 1] = [line("attn_q.weight", "self_attn.q_proj.weight", &[Dim::Queries, Dim::Hidden])];
+
+const COMPRESSED_QUERIES: [Line; 3] = [
+    line("attn_q_a.weight", "self_attn.q_a_proj.weight", &[Dim::QueryRank, Dim::Hidden]),
+    line("attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", &[Dim::QueryRank]),
+    line("attn_q_b.weight", "self_attn.q_b_proj.weight", &[Dim::Queries, Dim::QueryRank]),
+];
+
+const BIASES: [Line; 2] = [
+    line("attn_kv_a_mqa.bias", "self_attn.kv_a_proj_with_mqa.bias", &[Dim::RankRotated]),
+    line("attn_output.bias", "self_attn.o_proj.bias", &[Dim::Hidden]),
+];
+const QUERY_BIAS: [Line; 1] = [line("attn_q_a.bias", "self_attn.q_a_proj.bias", &[Dim::QueryRank])];
+
+fn deepseek2(model: &mut Model<'_>) -> Result<(), GgufError> {
+    attention(model)?;
+    model.intermediate()?;
+    model.layer(&NORMS)?;
+    mixtures(model)
+}
+
+fn attention(model: &mut Model<'_>) -> Result<(), GgufError> {
+    let settings = &model.settings;
+    // What is kept of a token is one head, whose keys are compressed with their rotated part, and whose values are the same
+    // without it. Older files have as many as of queries, in a tensor that this one does not have.
+    let (rank, rotated) =
+        (settings.required_size("attention.kv_lora_rank")?, settings.required_size("rope.dimension_count")?);
+    let (head, value) =
+        (settings.required_size("attention.key_length_mla")?, settings.required_size("attention.value_length_mla")?);
+    let query_rank = settings.size("attention.q_lora_rank")?.filter(|rank| *rank > 0);
+    for (name, expected) in [
+        ("attention.head_count_kv", 1),
+        ("attention.key_length", rank.saturating_add(rotated)),
+        ("attention.value_length", rank),
+    ] {
+        if settings.required_size(name)? != expected {
+            return Err(GgufError::Unsupported(format!("`{}` is not {expected}", settings.key(name))));
+        }
+    }
+    let Some(apart) = head.checked_sub(rotated) else {
+        let key = settings.key("attention.key_length_mla");
+        return Err(GgufError::Invalid { key, expected: "at least what is rotated of a head" });
+    };
+    let rope = rope::read(settings)?;
+    let scaling = with_mscale(model, rope.scaling)?;
+    model.sizes(Some(head))?;
+    let heads = model.sizes.get(Dim::Heads);
+    model.sizes.set([
+        (Dim::QueryRank, query_rank.unwrap_or(0)),
+        (Dim::Rank, rank),
+        (Dim::RankRotated, rank.saturating_add(rotated)),
+        (Dim::Apart, apart),
+        (Dim::Value, value),
+        (Dim::Attended, heads.saturating_mul(value)),
+        (Dim::ApartValues, heads.saturating_mul(apart.saturating_add(value))),
+    ]);
+    model.ends()?;
+    model.layer(&ATTENTION)?;
+    model.layer(if query_rank.is_some() { &COMPRESSED_QUERIES } else { &QUERIES })?;
+    let bias = model.has("blk.0.attn_kv_a_mqa.bias");
+    if bias {
+        model.layer(&BIASES)?;
+        model.layer(if query_rank.is_some() { &QUERY_BIAS } else { &[] })?;
+    }
+    model.set(json!({
+        "rope_theta": rope.theta, "rope_scaling": scaling, "attention_bias": bias, "num_key_value_heads": heads,
+        "q_lora_rank": query_rank, "kv_lora_rank": rank, "qk_nope_head_dim": apart, "qk_rope_head_dim": rotated,
+        "v_head_dim": value, "head_dim": rotated, "rope_interleave": true,
+    }));
+    Ok(())
+}
+
+/// The factor of scores is in the file as a tenth of `mscale_all_dim`; `mscale` is the same in all released models, and
+/// llama.cpp takes it for the same.
+fn with_mscale(model: &Model<'_>, mut scaling: Value) -> Result<Value, GgufError> {
+    let name = "rope.scaling.yarn_log_multiplier";
+    if scaling["rope_type"] != "yarn" {
+        model.settings.ignore(&[name]);
+        return Ok(scaling);
+    }
+    let all = model.settings.required_float(name)? * 10.0;
+    // A decimal number of a few places, a tenth of which was rounded.
+    let all = (all * 1e6).round() / 1e6;
+    scaling["mscale"] = json!(all);
+    scaling["mscale_all_dim"] = json!(all);
+    Ok(scaling)
+}
+
+fn mixtures(model: &mut Model<'_>) -> Result<(), GgufError> {
+    let settings = &model.settings;
+    let width = settings.required_size("expert_feed_forward_length")?;
+    let (dense, shared) =
+        (settings.required_size("leading_dense_block_count")?, settings.required_size("expert_shared_count")?);
+    let normalized = settings.flag("expert_weights_norm")?.unwrap_or(false);
+    let factor = settings.float("expert_weights_scale")?.filter(|factor| *factor != 0.0).unwrap_or(1.0);
+    let groups = [settings.size("expert_group_count")?, settings.size("expert_group_used_count")?]
+        .map(|count| count.unwrap_or(1).max(1));
+    let sigmoid = sigmoid(model, dense)?;
+    if !sigmoid && groups != [1, 1] {
+        let key = model.settings.key("expert_group_count");
+        return Err(GgufError::Unsupported(format!("`{key}` is {}, and no key says how groups count", groups[0])));
+    }
+    let [experts, per_token] = model.experts(width)?;
+    model.sizes.set([(Dim::Shared, width.saturating_mul(shared))]);
+    let mixture = |layer| layer >= dense;
+    model.layers_that(|layer| !mixture(layer), &MLP)?;
+    model.layers_that(mixture, &EXPERTS)?;
+    if shared > 0 {
+        model.layers_that(mixture, &SHARED_EXPERTS)?;
+    }
+    model.set(json!({
+        "first_k_dense_replace": dense, "n_routed_experts": experts, "num_experts_per_tok": per_token,
+        "moe_intermediate_size": width, "n_shared_experts": shared, "norm_topk_prob": normalized,
+        "routed_scaling_factor": factor, "moe_layer_freq": 1,
+    }));
+    if sigmoid {
+        model.layers_that(mixture, &[CHOICE_BIAS])?;
+        model.set(json!({
+            "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": groups[0], "topk_group": groups[1],
+        }));
+    } else {
+        model.set(json!({
+            "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "scoring_func": "softmax",
+            "topk_method": "greedy",
+        }));
+    }
+    Ok(())
+}
+
+/// Whether experts are scored by sigmoids, as from V3 on. Older files do not say it, and are of V2 unless they have what is
+/// added where V3 chooses.
+fn sigmoid(model: &Model<'_>, dense: usize) -> Result<bool, GgufError> {
+    let name = "expert_gating_func";
+    match model.settings.size(name)? {
+        Some(1) => Ok(false),
+        Some(2) => Ok(true),
+        None | Some(0) if !model.has(&format!("blk.{dense}.exp_probs_b.bias")) => Ok(false),
+        None | Some(0) => Err(GgufError::Missing(model.settings.key(name))),
+        Some(other) => {
+            let key = model.settings.key(name);
+            Err(GgufError::Unsupported(format!("`{key}` is {other}, which config.json cannot say")))
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Tables of tensors, as data: a line for each, whose lengths are named by what they are.
+
+use std::collections::BTreeMap;
+
+use super::tensors::{Change, Groups, Layout, NamedTensor, Part, Source};
+
+/// A length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Dim {
+    One,
+    Hidden,
+    Vocab,
+    /// How many heads queries have, and keys.
+    Heads,
+    KeyHeads,
+    /// A head's width.
+    Head,
+    /// All heads of queries, all of keys, and both with those of values.
+    Queries,
+    Keys,
+    QueriesKeysValues,
+    /// What comes out of attention, before the way back.
+    Attended,
+    /// A dense feed-forward part, and its gates and ups as one.
+    Intermediate,
+    GateUp,
+    /// How many experts there are, how wide each is, and its gates and ups as one.
+    Experts,
+    Expert,
+    ExpertGateUp,
+    /// What every token goes through besides, and its gates and ups as one.
+    Shared,
+    SharedGateUp,
+    /// Compressed queries, compressed keys and values, and these with the part of keys that is rotated.
+    QueryRank,
+    Rank,
+    RankRotated,
+    /// A head's part of queries and keys that is not rotated, its values, and both of all heads.
+    Apart,
+    Value,
+    ApartValues,
+    /// The rows of a short convolution's inputs, and how many tokens it reaches over.
+    ConvolutionInputs,
+    Taps,
+}
+
+/// The lengths of a model.
+#[derive(Debug, Default)]
+pub(super) struct Sizes(BTreeMap<Dim, usize>);
+
+impl Sizes {
+    pub(super) fn set(&mut self, sizes: impl IntoIterator<Item = (Dim, usize)>) {
+        self.0.extend(sizes);
+    }
+
+    pub(super) fn get(&self, dim: Dim) -> usize {
+        self.known(dim).expect("a family sets the lengths that its tensors have")
+    }
+
+    pub(super) fn known(&self, dim: Dim) -> Option<usize> {
+        self.0.get(&dim).copied()
+    }
+
+    fn shape(&self, dims: &[Dim]) -> Vec<usize> {
+        dims.iter().map(|dim| self.get(*dim)).collect()
+    }
+}
+
+/// A tensor of the directory and of the file. `{}` in its name stands for each number of its count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    name: &'static str,
+    shape: &'static [Dim],
+    from: From,
+    change: Option<Change>,
+}
+
+/// Where a tensor comes from.
+#[derive(Debug, Clone, Copy)]
+enum From {
+    Whole(&'static str),
+    Reshaped(&'static str, &'static [Dim]),
+    Rotary(&'static str, Dim),
+    Each(&'static str, Dim),
+    Groups(&'static Table),
+}
+
+/// Tables that are put together of parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Table {
+    /// How many there are.
+    pub(super) count: Dim,
+    /// Sources: names, shapes, and parts.
+    pub(super) parts: &'static [(&'static str, &'static [Dim], PartDims)],
+    /// Whether the rows of parts alternate.
+    pub(super) alternate: bool,
+    /// Whether the table is turned in the end.
+    pub(super) turned: bool,
+}
+
+/// A part of a table: the length of its rows in the file, and whether it is turned first.
+pub(super) type PartDims = (Dim, bool);
+
+/// A tensor that the file has as it is.
+pub(super) const fn line(source: &'static str, name: &'static str, shape: &'static [Dim]) -> Line {
+    Line { name, shape, from: From::Whole(source), change: None }
+}
+
+/// One for each of `count`, which the file has one after the other.
+pub(super) const fn each(source: &'static str, count: Dim, name: &'static str, shape: &'static [Dim]) -> Line {
+    Line { name, shape, from: From::Each(source, count), change: None }
+}
+
+/// One that is put together of several, or turned.
+pub(super) const fn grouped(table: &'static Table, name: &'static str, shape: &'static [Dim]) -> Line {
+    Line { name, shape, from: From::Groups(table), change: None }
+}
+
+impl Line {
+    /// The same, whose rotary halves the file interleaves in each of the heads.
+    pub(super) const fn rotary(self, heads: Dim) -> Self {
+        match self.from {
+            From::Whole(source) => Self { from: From::Rotary(source, heads), ..self },
+            _ => self,
+        }
+    }
+
+    /// The same numbers in another shape in the file.
+    pub(super) const fn reshaped(self, shape: &'static [Dim]) -> Self {
+        match self.from {
+            From::Whole(source) => Self { from: From::Reshaped(source, shape), ..self },
+            _ => self,
+        }
+    }
+
+    /// The same, of which the file has one more.
+    pub(super) const fn less_one(self) -> Self {
+        Self { change: Some(Change::LessOne), ..self }
+    }
+
+    /// The tensors of this line, with what comes before their names.
+    pub(super) fn tensors(&self, sizes: &Sizes, before: [&str; 2]) -> Vec<NamedTensor> {
+        let shape = sizes.shape(self.shape);
+        let source = |name: &str, shape: Vec<usize>| vec![Source { name: format!("{}{name}", before[0]), shape }];
+        let named = |name: String, sources, layout| NamedTensor {
+            name: format!("{}{name}", before[1]),
+            shape: shape.clone(),
+            sources,
+            layout,
+            change: self.change,
+        };
+        let one = |sources, layout| vec![named(self.name.to_owned(), sources, layout)];
+        match self.from {
+            From::Whole(from) => one(source(from, shape.clone()), Layout::Whole),
+            From::Reshaped(from, dims) => one(source(from, sizes.shape(dims)), Layout::Whole),
+            From::Rotary(from, heads) => one(source(from, shape.clone()), Layout::Rotary(sizes.get(heads))),
+            From::Each(from, count) => {
+                let count = sizes.get(count);
+                let all: Vec<usize> = [&[count][..], &shape].concat();
+                let name = |number: usize| self.name.replace("{}", &number.to_string());
+                (0..count).map(|slice| named(name(slice), source(from, all.clone()), Layout::Slice(slice))).collect()
+            }
+            From::Groups(table) => {
+                let sources = table.parts.iter().flat_map(|(name, dims, _)| source(name, sizes.shape(dims))).collect();
+                let part = |(columns, turned): PartDims| Part { columns: sizes.get(columns), turned };
+                let parts = table.parts.iter().map(|(_, _, dims)| part(*dims)).collect();
+                let Table { alternate, turned, .. } = *table;
+                one(sources, Layout::Groups(Groups { count: sizes.get(table.count), parts, alternate, turned }))
+            }
+        }
+    }
+}

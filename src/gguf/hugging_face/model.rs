@@ -1,0 +1,434 @@
+//! A model while it is read: its settings, its lengths, what config.json will say, and its tensors.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    super::{GgufError, GgufFile},
+    lines::{Dim, Line, Sizes, each, line},
+    rope,
+    settings::Settings,
+    tensors::{Change, NamedTensor, check},
+};
+
+/// No released model has a tenth of them.
+const MOST_EXPERTS: usize = 1 << 14;
+
+/// A family of models, as llama.cpp's converter writes them.
+pub(super) struct Family {
+    /// Its `general.architecture`, and the beginning of its keys.
+    pub(super) name: &'static str,
+    /// Its `model_type` in config.json.
+    pub(super) model_type: &'static str,
+    /// The one entry of `architectures` in config.json.
+    pub(super) class: &'static str,
+    /// Reads its settings and tensors.
+    pub(super) read: fn(&mut Model<'_>) -> Result<(), GgufError>,
+}
+
+/// A model that is being read.
+pub(super) struct Model<'a> {
+    pub(super) file: &'a GgufFile,
+    pub(super) settings: Settings<'a>,
+    pub(super) sizes: Sizes,
+    config: Map<String, Value>,
+    tensors: Vec<NamedTensor>,
+    /// A tensor that says with other words what config.json says.
+    said: Option<&'static str>,
+    /// Layers from this one on are there and not computed.
+    layers: usize,
+}
+
+/// What has the same names in all families but for the head.
+const ENDS: [Line; 2] = [
+    line("token_embd.weight", "model.embed_tokens.weight", &[Dim::Vocab, Dim::Hidden]),
+    line("output_norm.weight", "model.norm.weight", &[Dim::Hidden]),
+];
+const HEAD: Line = line("output.weight", "lm_head.weight", &[Dim::Vocab, Dim::Hidden]);
+
+/// Norms before both parts of a layer.
+pub(super) const NORMS: [Line; 2] = [
+    line("attn_norm.weight", "input_layernorm.weight", &[Dim::Hidden]),
+    line("ffn_norm.weight", "post_attention_layernorm.weight", &[Dim::Hidden]),
+];
+
+/// Queries, keys and values, each with its matrix, and the way back.
+pub(super) const ATTENTION: [Line; 4] = [
+    line("attn_q.weight", "self_attn.q_proj.weight", &[Dim::Queries, Dim::Hidden]),
+    line("attn_k.weight", "self_attn.k_proj.weight", &[Dim::Keys, Dim::Hidden]),
+    line("attn_v.weight", "self_attn.v_proj.weight", &[Dim::Keys, Dim::Hidden]),
+    line("attn_output.weight", "self_attn.o_proj.weight", &[Dim::Hidden, Dim::Queries]),
+];
+
+/// Their biases.
+pub(super) const ATTENTION_BIASES: [Line; 4] = [
+    line("attn_q.bias", "self_attn.q_proj.bias", &[Dim::Queries]),
+    line("attn_k.bias", "self_attn.k_proj.bias", &[Dim::Keys]),
+    line("attn_v.bias", "self_attn.v_proj.bias", &[Dim::Keys]),
+    line("attn_output.bias", "self_attn.o_proj.bias", &[Dim::Hidden]),
+];
+
+/// Norms of each head.
+pub(super) const HEAD_NORMS: [Line; 2] = [
+    line("attn_q_norm.weight", "self_attn.q_norm.weight", &[Dim::Head]),
+    line("attn_k_norm.weight", "self_attn.k_norm.weight", &[Dim::Head]),
+];
+
+/// Norms of all heads as one.
+pub(super) const WHOLE_NORMS: [Line; 2] = [
+    line("attn_q_norm.weight", "self_attn.q_norm.weight", &[Dim::Queries]),
+    line("attn_k_norm.weight", "self_attn.k_norm.weight", &[Dim::Keys]),
+];
+
+/// A feed-forward part.
+pub(super) const MLP: [Line; 3] = [
+    line("ffn_gate.weight", "mlp.gate_proj.weight", &[Dim::Intermediate, Dim::Hidden]),
+    line("ffn_up.weight", "mlp.up_proj.weight", &[Dim::Intermediate, Dim::Hidden]),
+    line("ffn_down.weight", "mlp.down_proj.weight", &[Dim::Hidden, Dim::Intermediate]),
+];
+
+/// Its biases.
+pub(super) const MLP_BIASES: [Line; 3] = [
+    line("ffn_gate.bias", "mlp.gate_proj.bias", &[Dim::Intermediate]),
+    line("ffn_up.bias", "mlp.up_proj.bias", &[Dim::Intermediate]),
+    line("ffn_down.bias", "mlp.down_proj.bias", &[Dim::Hidden]),
+];
+
+/// A feed-forward part whose gates and ups are one matrix.
+pub(super) const JOINED_MLP: [Line; 2] = [
+    line("ffn_up.weight", "mlp.gate_up_proj.weight", &[Dim::GateUp, Dim::Hidden]),
+    line("ffn_down.weight", "mlp.down_proj.weight", &[Dim::Hidden, Dim::Intermediate]),
+];
+
+/// What scores experts, and the experts.
+pub(super) const EXPERTS: [Line; 4] = [
+    line("ffn_gate_inp.weight", "mlp.gate.weight", &[Dim::Experts, Dim::Hidden]),
+    each("ffn_gate_exps.weight", Dim::Experts, "mlp.experts.{}.gate_proj.weight", &[Dim::Expert, Dim::Hidden]),
+    each("ffn_up_exps.weight", Dim::Experts, "mlp.experts.{}.up_proj.weight", &[Dim::Expert, Dim::Hidden]),
+    each("ffn_down_exps.weight", Dim::Experts, "mlp.experts.{}.down_proj.weight", &[Dim::Hidden, Dim::Expert]),
+];
+
+/// The same under the names of Mixtral.
+pub(super) const EXPERTS_OF_MIXTRAL: [Line; 4] = [
+    line("ffn_gate_inp.weight", "block_sparse_moe.gate.weight", &[Dim::Experts, Dim::Hidden]),
+    each("ffn_gate_exps.weight", Dim::Experts, "block_sparse_moe.experts.{}.w1.weight", &[Dim::Expert, Dim::Hidden]),
+    each("ffn_up_exps.weight", Dim::Experts, "block_sparse_moe.experts.{}.w3.weight", &[Dim::Expert, Dim::Hidden]),
+    each("ffn_down_exps.weight", Dim::Experts, "block_sparse_moe.experts.{}.w2.weight", &[Dim::Hidden, Dim::Expert]),
+];
+
+/// What every token goes through besides.
+pub(super) const SHARED_EXPERTS: [Line; 3] = [
+    line("ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", &[Dim::Shared, Dim::Hidden]),
+    line("ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", &[Dim::Shared, Dim::Hidden]),
+    line("ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", &[Dim::Hidden, Dim::Shared]),
+];
+
+/// What is added where experts are chosen.
+pub(super) const CHOICE_BIAS: Line = line("exp_probs_b.bias", "mlp.gate.e_score_correction_bias", &[Dim::Experts]);
+
+/// The same table with queries and keys whose rotary halves the file interleaves.
+pub(super) const fn rotary<const N: usize>(lines: [Line; N]) -> [Line; N] {
+    let mut lines = lines;
+    lines[0] = lines[0].rotary(Dim::Heads);
+    lines[1] = lines[1].rotary(Dim::KeyHeads);
+    lines
+}
+
+/// The same tables, of whose numbers the file has one more.
+pub(super) const fn less_one<const N: usize>(lines: [Line; N]) -> [Line; N] {
+    let mut lines = lines;
+    let mut at = 0;
+    while at < N {
+        lines[at] = lines[at].less_one();
+        at += 1;
+    }
+    lines
+}
+
+impl<'a> Model<'a> {
+    /// Reads all that the file says of its model.
+    pub(super) fn read(
+        file: &'a GgufFile,
+        family: &Family,
+        config: Map<String, Value>,
+    ) -> Result<(Map<String, Value>, Vec<NamedTensor>), GgufError> {
+        let settings = Settings::new(file.metadata(), file.architecture()?);
+        let (sizes, tensors) = (Sizes::default(), Vec::new());
+        let mut model = Self { file, settings, sizes, config, tensors, said: None, layers: 0 };
+        (family.read)(&mut model)?;
+        model.settings.refuse_others()?;
+        let Self { config, tensors, said, layers, .. } = model;
+        let unused = |name: &str| said == Some(name) || is_of_later_layer(name, layers);
+        check(file, &tensors, unused)?;
+        Ok((config, tensors))
+    }
+
+    /// Adds to config.json.
+    pub(super) fn set(&mut self, more: Value) {
+        if let Value::Object(more) = more {
+            self.config.extend(more);
+        }
+    }
+
+    /// Whether the file has a tensor.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.file.content.tensors.contains_key(name)
+    }
+
+    /// Says that a tensor was read for what config.json says of it.
+    pub(super) fn said(&mut self, name: &'static str) {
+        self.said = Some(name);
+    }
+
+    /// How many layers are computed.
+    pub(super) fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// Reads the sizes that all decoders have; a head is as wide as `head` says.
+    pub(super) fn sizes(&mut self, head: Option<usize>) -> Result<(), GgufError> {
+        let key_heads = self.settings.size("attention.head_count_kv")?;
+        self.sizes_with(head, key_heads)
+    }
+
+    /// The same with as many heads of keys, or as many as of queries.
+    pub(super) fn sizes_with(&mut self, head: Option<usize>, key_heads: Option<usize>) -> Result<(), GgufError> {
+        let settings = &self.settings;
+        let unsupported = |reason: String| Err(GgufError::Unsupported(reason));
+        let blocks = settings.required_size("block_count")?;
+        let layers = blocks.saturating_sub(settings.size("nextn_predict_layers")?.unwrap_or(0));
+        // What a header claims must not be believed before there is room for it: each layer has tensors of its own.
+        if layers > self.file.content.tensors.len() {
+            return unsupported(format!("{layers} layers cannot be of {} tensors", self.file.content.tensors.len()));
+        }
+        let (hidden, heads) =
+            (settings.required_size("embedding_length")?, settings.required_size("attention.head_count")?);
+        let key_heads = key_heads.unwrap_or(heads);
+        let head = match head {
+            Some(head) => head,
+            None if heads > 0 && hidden.is_multiple_of(heads) => hidden / heads,
+            None => return unsupported(format!("{heads} heads do not divide {hidden}")),
+        };
+        if head == 0 || !head.is_multiple_of(2) || key_heads == 0 {
+            return unsupported(format!("{key_heads} key-value heads of {head} elements"));
+        }
+        if hidden == 0 {
+            return unsupported("a token's state has 0 numbers".to_owned());
+        }
+        let (Some(queries), Some(keys)) = (heads.checked_mul(head), key_heads.checked_mul(head)) else {
+            return unsupported(format!("{heads} and {key_heads} heads of {head}"));
+        };
+        let joined = keys.checked_mul(2).and_then(|keys| keys.checked_add(queries)).unwrap_or(usize::MAX);
+        self.layers = layers;
+        self.sizes.set([
+            (Dim::One, 1),
+            (Dim::Hidden, hidden),
+            (Dim::Vocab, self.file.vocab_size()?),
+            (Dim::Heads, heads),
+            (Dim::KeyHeads, key_heads),
+            (Dim::Head, head),
+            (Dim::Queries, queries),
+            (Dim::Keys, keys),
+            (Dim::QueriesKeysValues, joined),
+        ]);
+        self.set(json!({
+            "hidden_act": "silu",
+            "torch_dtype": "bfloat16",
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": key_heads,
+            "head_dim": head,
+            "use_cache": true,
+        }));
+        Ok(())
+    }
+
+    /// Reads what all decoders have: sizes, the rotary embedding of whole heads, embeddings, and norms' epsilon.
+    pub(super) fn decoder(&mut self) -> Result<(), GgufError> {
+        self.partial_decoder()?;
+        match self.rotated()? {
+            Some(rotated) if rotated != self.sizes.get(Dim::Head) => {
+                let key = self.settings.key("rope.dimension_count");
+                let head = self.sizes.get(Dim::Head);
+                Err(GgufError::Unsupported(format!("`{key}` is not the size of a head, {head}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same where less of a head may be rotated.
+    pub(super) fn partial_decoder(&mut self) -> Result<(), GgufError> {
+        let head = self.settings.size("attention.key_length")?;
+        self.sizes(head)?;
+        let head = self.sizes.get(Dim::Head);
+        if self.settings.size("attention.value_length")?.is_some_and(|value| value != head) {
+            let key = self.settings.key("attention.value_length");
+            return Err(GgufError::Unsupported(format!("`{key}` is not the size of a head, {head}")));
+        }
+        let rope = rope::read(&self.settings)?;
+        self.set(json!({"rope_theta": rope.theta, "rope_scaling": rope.scaling}));
+        self.ends()
+    }
+
+    /// How much of a head is rotated, if the file says it.
+    pub(super) fn rotated(&self) -> Result<Option<usize>, GgufError> {
+        self.settings.size("rope.dimension_count")
+    }
+
+    /// The share of a head that is rotated.
+    #[expect(clippy::cast_precision_loss, reason = "heads are small")]
+    pub(super) fn rotated_share(&self) -> Result<f64, GgufError> {
+        let head = self.sizes.get(Dim::Head);
+        match self.rotated()?.unwrap_or(head) {
+            rotated if rotated > 0 && rotated <= head => Ok(rotated as f64 / head as f64),
+            _ => Err(GgufError::Invalid { key: self.settings.key("rope.dimension_count"), expected: "part of a head" }),
+        }
+    }
+
+    /// Embeddings, the last norm, and a head of its own if the file has one.
+    pub(super) fn ends(&mut self) -> Result<(), GgufError> {
+        self.ends_with("rms_norm_eps", &ENDS)
+    }
+
+    /// The same under other names: of epsilon in config.json, and of the tensors.
+    pub(super) fn ends_with(&mut self, epsilon: &str, lines: &[Line]) -> Result<(), GgufError> {
+        let number = self.settings.required_float("attention.layer_norm_rms_epsilon")?;
+        let tied = !self.has("output.weight");
+        self.config.insert(epsilon.to_owned(), json!(number));
+        self.set(json!({"tie_word_embeddings": tied}));
+        self.top(lines);
+        if !tied {
+            self.top(&[HEAD]);
+        }
+        Ok(())
+    }
+
+    /// Says that the file has one more than the last norm's weights.
+    pub(super) fn norm_less_one(&mut self) {
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.name == "model.norm.weight") {
+            tensor.change = Some(Change::LessOne);
+        }
+    }
+
+    /// Says that the borders of the frequencies that yarn scales are not rounded.
+    pub(super) fn unrounded_yarn(&mut self) {
+        if let Some(scaling) = self.config.get_mut("rope_scaling").filter(|scaling| scaling["rope_type"] == "yarn") {
+            scaling["truncate"] = json!(false);
+        }
+    }
+
+    /// Takes the scaling of frequencies away, if there is one.
+    pub(super) fn take_scaling(&mut self) -> Option<Value> {
+        self.config.remove("rope_theta");
+        self.config.remove("rope_scaling").filter(|scaling| !scaling.is_null())
+    }
+
+    /// Reads the width of a dense feed-forward part.
+    pub(super) fn intermediate(&mut self) -> Result<usize, GgufError> {
+        let width = self.settings.required_size("feed_forward_length")?;
+        self.sizes.set([(Dim::Intermediate, width), (Dim::GateUp, width.saturating_mul(2))]);
+        self.set(json!({"intermediate_size": width}));
+        Ok(width)
+    }
+
+    /// Reads how many experts there are, how many of them a token goes through, and sets how wide each is.
+    pub(super) fn experts(&mut self, width: usize) -> Result<[usize; 2], GgufError> {
+        let count = self.settings.required_size("expert_count")?;
+        let per_token = self.settings.required_size("expert_used_count")?;
+        if count > MOST_EXPERTS {
+            return Err(GgufError::Unsupported(format!("it has too many experts, {count}")));
+        }
+        self.sizes.set([(Dim::Experts, count), (Dim::Expert, width), (Dim::ExpertGateUp, width.saturating_mul(2))]);
+        Ok([count, per_token])
+    }
+
+    /// Adds tensors that are not of a layer.
+    pub(super) fn top(&mut self, lines: &[Line]) {
+        for line in lines {
+            self.tensors.extend(line.tensors(&self.sizes, ["", ""]));
+        }
+    }
+
+    /// Adds tensors of every layer.
+    pub(super) fn layer(&mut self, lines: &[Line]) -> Result<(), GgufError> {
+        self.layers_that(|_| true, lines)
+    }
+
+    /// Adds tensors of some layers.
+    pub(super) fn layers_that(&mut self, has: impl Fn(usize) -> bool, lines: &[Line]) -> Result<(), GgufError> {
+        for layer in (0..self.layers).filter(|layer| has(*layer)) {
+            self.believe_experts(layer)?;
+            let (source, name) = (format!("blk.{layer}."), format!("model.layers.{layer}."));
+            for line in lines {
+                self.tensors.extend(line.tensors(&self.sizes, [&source, &name]));
+            }
+        }
+        Ok(())
+    }
+
+    /// A table has a line for each expert, so that there must not be more than the file says elsewhere.
+    fn believe_experts(&self, layer: usize) -> Result<(), GgufError> {
+        let name = format!("blk.{layer}.ffn_gate_inp.weight");
+        let (Some(info), Some(experts)) = (self.file.content.tensors.get(&name), self.sizes.known(Dim::Experts)) else {
+            return Ok(());
+        };
+        let expected = [experts, self.sizes.get(Dim::Hidden)];
+        if info.shape != expected {
+            let reason = format!("its shape is {:?}, not {expected:?}", info.shape);
+            return Err(GgufError::Tensor { name, reason });
+        }
+        Ok(())
+    }
+
+    /// Adds biases of queries, keys, values and the output if the first layer has one: a model has them in all layers or
+    /// in none.
+    pub(super) fn attention_biases(&mut self, lines: &[Line]) -> Result<bool, GgufError> {
+        let has = self.has("blk.0.attn_q.bias");
+        if has {
+            self.layer(lines)?;
+        }
+        Ok(has)
+    }
+
+    /// Adds biases of feed-forward parts if the first layer has one.
+    pub(super) fn mlp_biases(&mut self) -> Result<bool, GgufError> {
+        let has = self.has("blk.0.ffn_gate.bias");
+        if has {
+            self.layer(&MLP_BIASES)?;
+        }
+        Ok(has)
+    }
+
+    /// Reads a window; 0 is none.
+    pub(super) fn window(&self) -> Result<Option<usize>, GgufError> {
+        Ok(self.settings.size("attention.sliding_window")?.filter(|window| *window > 0))
+    }
+
+    /// Refuses a window, by its key.
+    pub(super) fn no_window(&self) -> Result<(), GgufError> {
+        match self.window()? {
+            None => Ok(()),
+            Some(window) => {
+                let (key, name) = (self.settings.key("attention.sliding_window"), self.file.architecture()?);
+                Err(GgufError::Unsupported(format!("`{key}` is {window}, which this `{name}` cannot have")))
+            }
+        }
+    }
+
+    /// Which layers have a window, as `layer_types` says it.
+    pub(super) fn layer_types(&self) -> Result<Option<Vec<&'static str>>, GgufError> {
+        let Some(slides) = self.settings.flags("attention.sliding_window_pattern")? else { return Ok(None) };
+        if slides.len() != self.layers {
+            let key = self.settings.key("attention.sliding_window_pattern");
+            return Err(GgufError::Invalid { key, expected: "a flag for each layer" });
+        }
+        let kind = |slides| if slides { "sliding_attention" } else { "full_attention" };
+        Ok(Some(slides.into_iter().map(kind).collect()))
+    }
+}
+
+/// Whether a tensor is of a layer after those that are computed: one that predicts further tokens.
+fn is_of_later_layer(name: &str, layers: usize) -> bool {
+    let number = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+    number.is_some_and(|number| number >= layers)
+}

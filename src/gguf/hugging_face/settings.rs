@@ -1,0 +1,114 @@
+//! The settings of a model: what its metadata has under the architecture's name.
+
+use std::{cell::RefCell, collections::BTreeSet};
+
+use super::super::{GgufError, metadata::Metadata};
+
+/// Settings that change nothing, or that every config.json has: notes on where a file comes from, how embeddings would be
+/// pooled, sizes that are known.
+const IGNORED: [&str; 5] =
+    ["context_length", "pooling_type", "rope.scaling.finetuned", "tensor_data_layout", "vocab_size"];
+
+/// Settings that change nothing with one of these values, wherever nobody reads them.
+const NEUTRAL: [(&str, &[f64]); 10] = [
+    ("attention.causal", &[1.0]),
+    ("expert_gating_func", &[0.0, 1.0]),
+    ("expert_group_count", &[0.0, 1.0]),
+    ("expert_group_used_count", &[0.0, 1.0]),
+    ("expert_shared_count", &[0.0]),
+    ("expert_weights_scale", &[0.0, 1.0]),
+    ("rope.scaling.yarn_ext_factor", &[-1.0, 1.0]),
+    ("rope.scaling.yarn_log_multiplier", &[0.0]),
+    ("leading_dense_block_count", &[0.0]),
+    ("use_parallel_residual", &[0.0]),
+];
+
+/// Reads settings, and remembers which.
+pub(super) struct Settings<'a> {
+    metadata: Metadata<'a>,
+    architecture: &'a str,
+    known: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Settings<'a> {
+    pub(super) fn new(metadata: Metadata<'a>, architecture: &'a str) -> Self {
+        Self { metadata, architecture, known: RefCell::default() }
+    }
+
+    /// The key of a setting.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    /// Takes settings for known that are read in no other way.
+    pub(super) fn ignore(&self, names: &[&str]) {
+        self.known.borrow_mut().extend(names.iter().map(|name| (*name).to_owned()));
+    }
+
+    fn known(&self, name: &str) -> String {
+        self.ignore(&[name]);
+        self.key(name)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, GgufError> {
+        self.metadata.text(&self.known(name))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, GgufError> {
+        self.metadata.flag(&self.known(name))
+    }
+
+    pub(super) fn size(&self, name: &str) -> Result<Option<usize>, GgufError> {
+        self.metadata.size(&self.known(name))
+    }
+
+    pub(super) fn required_size(&self, name: &str) -> Result<usize, GgufError> {
+        self.metadata.required_size(&self.known(name))
+    }
+
+    pub(super) fn float(&self, name: &str) -> Result<Option<f64>, GgufError> {
+        self.metadata.float(&self.known(name))
+    }
+
+    pub(super) fn required_float(&self, name: &str) -> Result<f64, GgufError> {
+        self.float(name)?.ok_or_else(|| GgufError::Missing(self.key(name)))
+    }
+
+    /// One flag for each layer.
+    pub(super) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, GgufError> {
+        self.metadata.flags(&self.known(name))
+    }
+
+    /// One number for each layer.
+    pub(super) fn required_integers(&self, name: &str) -> Result<Vec<i64>, GgufError> {
+        self.metadata.required_integers(&self.known(name))
+    }
+
+    /// Refuses a setting that is there with any other value than these, of which the first stands for none.
+    pub(super) fn only(&self, name: &str, values: &[f64]) -> Result<(), GgufError> {
+        let key = self.known(name);
+        let value = self.metadata.number(&key)?.unwrap_or(values[0]);
+        if values.iter().any(|known| (value - known).abs() < f64::EPSILON) {
+            return Ok(());
+        }
+        Err(GgufError::Unsupported(format!("`{key}` is {value}, which config.json cannot say")))
+    }
+
+    /// Refuses settings that nobody has read and that may change a result.
+    pub(super) fn refuse_others(&self) -> Result<(), GgufError> {
+        self.ignore(&IGNORED);
+        let known = self.known.borrow().clone();
+        let has_experts = self.metadata.number(&self.key("expert_count"))?.is_some_and(|count| count != 0.0);
+        for (key, setting) in self.metadata.keys_below(&format!("{}.", self.architecture)) {
+            // Where there are no experts, nothing that is said of them counts.
+            if known.contains(setting) || (!has_experts && setting.starts_with("expert_")) {
+                continue;
+            }
+            match NEUTRAL.iter().find(|(name, _)| *name == setting) {
+                Some((name, values)) => self.only(name, values)?,
+                None => return Err(GgufError::Unsupported(format!("its setting `{key}` is not known"))),
+            }
+        }
+        Ok(())
+    }
+}
