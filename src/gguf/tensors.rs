@@ -180,6 +180,20 @@ impl<'a> GgufTensor<'a> {
         Ok(())
     }
 
+    /// Appends a row that is a table which the file has turned, as the file has it; whether it is one.
+    pub(crate) fn read_turned(&self, row: usize, out: &mut Vec<f32>) -> Result<bool, GgufError> {
+        match &self.entry.named {
+            NamedTensor { layout: Layout::Groups(groups), change: None, .. }
+                if groups.turned && groups.count == self.rows =>
+            {
+                let as_it_is = Groups { turned: false, ..groups.clone() };
+                out.append(&mut self.group(&as_it_is, row)?);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn dequantized(&self, source: usize, bytes: &[u8], numbers: usize) -> Result<Vec<f32>, GgufError> {
         let name = || self.entry.named.sources[source].name.clone();
         let dequantized = self.entry.stored[source].dtype.dequantize(bytes, numbers);

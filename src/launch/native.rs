@@ -96,7 +96,7 @@ pub(super) async fn load(
     }
     let step = Arc::new(progress.step("loading the model"));
     let counted = Arc::clone(&step);
-    let load = move || NativeEngine::load(&settings, &mut |done, all| counted.count(done, all));
+    let load = move || NativeEngine::load(&settings, &mut |done, all| counted.bytes(done, all));
     let loaded = tokio::task::spawn_blocking(|| files::without_panics(load)).await;
     let engine = loaded.context("the thread that loads the model is gone")?;
     let engine = engine.map_err(|reason| anyhow!("the model cannot be loaded: {reason}"))??;

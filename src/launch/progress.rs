@@ -23,11 +23,16 @@ pub(super) struct Step {
     name: String,
     started: Instant,
     bar: Option<ProgressBar>,
+    /// When the last line was written, where there is no bar.
+    last_line: Mutex<Instant>,
 }
 
 const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
 const COUNT: &str = "{spinner} {msg} [{wide_bar}] {pos}/{len}";
 const BYTES: &str = "{spinner} {msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec}";
+const BYTES_LEFT: &str = "{spinner} {msg} [{wide_bar}] {bytes}/{total_bytes}, {eta} left";
+/// How long there is no other line of a step's progress.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the templates above are valid")
@@ -53,7 +58,8 @@ impl Progress {
         if bar.is_none() {
             line(&format!("{name} ..."));
         }
-        Step { name: name.to_owned(), started: Instant::now(), bar }
+        let started = Instant::now();
+        Step { name: name.to_owned(), started, bar, last_line: Mutex::new(started) }
     }
 
     /// Reports downloads, one file at a time.
@@ -111,6 +117,23 @@ impl Step {
         }
     }
 
+    /// Reports that `done` of `all` bytes are through: on the bar, or in a line every few seconds.
+    pub(super) fn bytes(&self, done: u64, all: u64) {
+        if let Some(bar) = &self.bar {
+            if bar.length() != Some(all) {
+                bar.set_style(style(BYTES_LEFT));
+                bar.set_length(all);
+            }
+            bar.set_position(done);
+            return;
+        }
+        let (now, mut last) = (Instant::now(), self.last_line.lock());
+        if done < all && now.duration_since(*last) >= BETWEEN_LINES {
+            *last = now;
+            line(&format!("{}: {}", self.name, so_far(done, all, now.duration_since(self.started))));
+        }
+    }
+
     /// Ends the step.
     pub(super) fn done(self) {
         let mut text = self.name;
@@ -119,5 +142,27 @@ impl Step {
             Some(bar) => bar.finish_and_clear(),
             None => line(&text),
         }
+    }
+}
+
+/// How much is through, and how long the rest takes at that pace.
+#[expect(clippy::cast_precision_loss, reason = "numbers for people")]
+fn so_far(done: u64, all: u64, taken: Duration) -> String {
+    let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+    let text = format!("{:.1} of {:.1} GB", gigabytes(done), gigabytes(all));
+    match done {
+        0 => text,
+        done => format!("{text}, {:.0} s left", taken.as_secs_f64() * (all - done) as f64 / done as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_much_is_through_and_how_long_the_rest_takes() {
+        assert_eq!(so_far(0, 16_000_000_000, Duration::from_secs(5)), "0.0 of 16.0 GB");
+        assert_eq!(so_far(4_000_000_000, 16_000_000_000, Duration::from_secs(6)), "4.0 of 16.0 GB, 18 s left");
     }
 }

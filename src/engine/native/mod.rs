@@ -145,7 +145,7 @@ struct Loading<'a> {
     shape: ModelShape,
     weights: &'a dyn Weights,
     pool: Pool,
-    progress: &'a mut (dyn FnMut(usize, usize) + Send),
+    progress: &'a mut (dyn FnMut(u64, u64) + Send),
 }
 
 /// The engine.
@@ -169,10 +169,11 @@ pub struct NativeEngine {
 }
 
 impl NativeEngine {
-    /// Loads a model and starts the engine; `progress` is called with the tensors that are loaded and their number.
+    /// Loads a model and starts the engine; `progress` is called with the bytes of weights that are loaded, as the
+    /// engine holds them, and with those of all.
     ///
     /// Takes seconds and blocks: not for an async thread.
-    pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(usize, usize) + Send)) -> Result<Self, LoadError> {
+    pub fn load(settings: &NativeSettings, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Result<Self, LoadError> {
         let shape = ModelShape::read(&settings.config)?;
         shape.check_length(settings.max_model_len)?;
         if settings.return_routed_experts && shape.routes().is_none() {

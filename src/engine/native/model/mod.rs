@@ -85,12 +85,12 @@ struct Parameters<B: Backend> {
 }
 
 impl<B: Backend> Model<B> {
-    /// Loads all of a model's weights; `progress` is called with the tensors that are there and their number.
+    /// Loads all of a model's weights; `progress` is called with the bytes that are there, and with those of all.
     pub(crate) fn load(
         backend: B,
         shape: ModelShape,
         weights: &dyn Weights,
-        progress: &mut dyn FnMut(usize, usize),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, WeightsError> {
         let tensors = Tensors::of(&shape);
         let checked = Checked::new(&tensors, weights, true)?;

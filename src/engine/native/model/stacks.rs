@@ -1,6 +1,6 @@
 //! Tensors in slices of their first dimension: one for each expert, or two for each head.
 
-use std::ops::Range;
+use std::{num::NonZero, ops::Range, panic::resume_unwind};
 
 use super::tensor::{Part, Tensor};
 use crate::engine::{
@@ -14,6 +14,27 @@ pub(super) struct Slice {
     numbers: Vec<f32>,
 }
 
+/// The most bytes of slices that are in memory at once, unless one alone has more.
+const SLICES_AT_ONCE: usize = 256 << 20;
+
+/// How many slices of a tensor are read at once: one on each thread that the system has, as far as there is memory for.
+pub(super) fn at_once(tensor: &Tensor) -> usize {
+    let slice = size_of::<f32>() * tensor.numbers() / tensor.parts.len().max(1);
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    threads.min(SLICES_AT_ONCE / slice.max(1)).max(1)
+}
+
+/// Reads some slices of a tensor, each on a thread of its own.
+pub(super) fn read_together(tensor: &Tensor, parts: &[Part], rows: &dyn Rows) -> Result<Vec<Slice>, WeightsError> {
+    let [first, others @ ..] = parts else { return Ok(Vec::new()) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|part| scope.spawn(move || Slice::read(tensor, part, rows))).collect();
+        let first = Slice::read(tensor, first, rows);
+        let others = others.into_iter().map(|reading| reading.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        std::iter::once(first).chain(others).collect()
+    })
+}
+
 impl Slice {
     /// Reads a slice of a tensor.
     pub(super) fn read(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Result<Self, WeightsError> {
@@ -22,8 +43,12 @@ impl Slice {
             rows.read(0..1, &mut numbers)?;
             return Ok(Self { columns: part.rows.len(), numbers: numbers[part.rows.clone()].to_vec() });
         }
-        rows.read(part.rows.clone(), &mut numbers)?;
         let (inner, columns) = slice_shape(tensor, part);
+        // What is turned here may be stored turned already.
+        if part.transposed && part.rows.len() == 1 && rows.read_turned(part.rows.start, &mut numbers)? {
+            return Ok(Self { columns: inner, numbers });
+        }
+        rows.read(part.rows.clone(), &mut numbers)?;
         if part.transposed {
             numbers = transposed(&numbers, columns);
             return Ok(Self { columns: inner, numbers });
@@ -89,9 +114,21 @@ pub(super) fn turned_back(tensor: &Tensor, part: &Part, dtype: WeightDtype, matr
     }
 }
 
+/// How many rows of a table are turned at a time: as many as stay near, together with the columns that they are put into.
+const TURNED_AT_ONCE: usize = 16;
+
 /// A table of so many columns, column by column.
 fn transposed<T: Copy>(table: &[T], columns: usize) -> Vec<T> {
-    (0..columns).flat_map(|column| table.iter().skip(column).step_by(columns)).copied().collect()
+    let (Some(first), rows) = (table.first(), table.len() / columns.max(1)) else { return Vec::new() };
+    let mut turned = vec![*first; table.len()];
+    for start in (0..rows).step_by(TURNED_AT_ONCE) {
+        for column in 0..columns {
+            for row in start..rows.min(start + TURNED_AT_ONCE) {
+                turned[column * rows + row] = table[row * columns + column];
+            }
+        }
+    }
+    turned
 }
 
 #[cfg(test)]
@@ -104,5 +141,9 @@ mod tests {
         let turned = transposed(&table, 3);
         assert_eq!(turned, [1, 4, 2, 5, 3, 6]);
         assert_eq!(transposed(&turned, 2), table);
+        let long: Vec<usize> = (0..5 * 37).collect();
+        let expected: Vec<usize> = (0..5).flat_map(|column| (0..37).map(move |row| 5 * row + column)).collect();
+        assert_eq!(transposed(&long, 5), expected);
+        assert_eq!(transposed(&expected, 37), long);
     }
 }

@@ -18,7 +18,7 @@ use super::{
     names::{ExpertNames, Names},
     recurrent::Recurrent,
     shape::ModelShape,
-    stacks::{Slice, coded},
+    stacks::{Slice, at_once, coded, read_together},
     tensor::{LAYERS, Tensor},
 };
 use crate::engine::native::{
@@ -218,17 +218,20 @@ impl<'a> Checked<'a> {
 }
 
 impl<B: Backend> Model<B> {
-    /// Overwrites tensors; `progress` is called with those that are written and their number.
+    /// Overwrites tensors; `progress` is called with the bytes that are written, as they are held, and with those of all.
     pub(super) fn write(
         &mut self,
         Checked { weights, tensors, .. }: &Checked<'_>,
-        progress: &mut dyn FnMut(usize, usize),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), WeightsError> {
-        for (done, (tensor, name)) in tensors.iter().enumerate() {
-            progress(done, tensors.len());
+        let bytes: Vec<u64> = tensors.iter().map(|(tensor, _)| self.held_bytes(tensor)).collect();
+        let (mut done, all) = (0, bytes.iter().sum());
+        for ((tensor, name), bytes) in tensors.iter().zip(bytes) {
+            progress(done, all);
             self.write_tensor(tensor, &*weights.rows(name)?)?;
+            done += bytes;
         }
-        progress(tensors.len(), tensors.len());
+        progress(done, all);
         Ok(())
     }
 
@@ -236,10 +239,16 @@ impl<B: Backend> Model<B> {
         if let Some(place) = tensor.place() {
             return self.write_place(place, rows);
         }
-        for part in &tensor.parts {
-            match coded(tensor, part, rows) {
-                Some(slice) => self.write_place(part.place, &slice)?,
-                None => self.write_place(part.place, &Slice::read(tensor, part, rows)?)?,
+        // Codes are written as they are, and nothing of them is read before.
+        if tensor.parts.iter().any(|part| coded(tensor, part, rows).is_some()) {
+            return tensor.parts.iter().try_for_each(|part| match coded(tensor, part, rows) {
+                Some(slice) => self.write_place(part.place, &slice),
+                None => self.write_place(part.place, &Slice::read(tensor, part, rows)?),
+            });
+        }
+        for parts in tensor.parts.chunks(at_once(tensor)) {
+            for (part, slice) in parts.iter().zip(read_together(tensor, parts, rows)?) {
+                self.write_place(part.place, &slice)?;
             }
         }
         Ok(())

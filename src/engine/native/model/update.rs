@@ -68,6 +68,11 @@ impl<B: Backend> Model<B> {
         if tensor.is_vector() { WeightDtype::F32 } else { self.backend.dtype() }
     }
 
+    /// The bytes of a tensor in that type.
+    pub(super) fn held_bytes(&self, tensor: &Tensor) -> u64 {
+        (tensor.numbers() * self.dtype(tensor).size()) as u64
+    }
+
     /// Tensors that are to be written before anything can be computed.
     pub(crate) fn lacking(&self) -> usize {
         self.lacking.len()
@@ -99,7 +104,7 @@ impl<B: Backend> Model<B> {
         for tensor in checked.written() {
             self.lacking.remove(&tensor.name);
         }
-        Ok(checked.tensors().map(|tensor| (tensor.numbers() * self.dtype(tensor).size()) as u64).sum())
+        Ok(checked.tensors().map(|tensor| self.held_bytes(tensor)).sum())
     }
 
     /// Keeps a matrix or vector, unless it is kept already. Where all of it `is_replaced`, nothing has to be copied.

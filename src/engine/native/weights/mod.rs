@@ -162,6 +162,12 @@ pub(crate) trait Rows: Sync {
         Ok(())
     }
 
+    /// Appends a row that is a table, turned, where it is stored turned and so is read without turning it twice; whether it
+    /// was appended.
+    fn read_turned(&self, _row: usize, _out: &mut Vec<f32>) -> Result<bool, WeightsError> {
+        Ok(false)
+    }
+
     /// The same rows as they are stored, where they are stored as numbers.
     fn stored(&self) -> Option<&dyn StoredRows> {
         None

@@ -35,9 +35,20 @@ impl Rows for RoundedRows<'_> {
     fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
         let first = out.len();
         self.0.read(rows, out)?;
-        for number in &mut out[first..] {
-            *number = bf16::from_f32(*number).to_f32();
-        }
+        round(&mut out[first..]);
         Ok(())
+    }
+
+    fn read_turned(&self, row: usize, out: &mut Vec<f32>) -> Result<bool, WeightsError> {
+        let first = out.len();
+        let is_turned = self.0.read_turned(row, out)?;
+        round(&mut out[first..]);
+        Ok(is_turned)
+    }
+}
+
+fn round(numbers: &mut [f32]) {
+    for number in numbers {
+        *number = bf16::from_f32(*number).to_f32();
     }
 }

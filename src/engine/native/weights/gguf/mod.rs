@@ -48,6 +48,10 @@ impl Rows for GgufTensor<'_> {
         Ok(GgufTensor::read(self, rows.start * parts..rows.end * parts, out)?)
     }
 
+    fn read_turned(&self, row: usize, out: &mut Vec<f32>) -> Result<bool, WeightsError> {
+        Ok(GgufTensor::read_turned(self, row, out)?)
+    }
+
     fn blocks(&self) -> Option<&dyn BlockRows> {
         (self.shape().len() > 1 && GgufTensor::blocks(self).is_some()).then_some(self)
     }
