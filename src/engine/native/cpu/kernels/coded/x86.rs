@@ -5,12 +5,12 @@
 
 use std::{
     arch::x86_64::{
-        __m512, __m512bh, __m512i, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512, _mm512_castps_si512,
-        _mm512_castsi256_si512, _mm512_castsi512_si256, _mm512_cvtepi32_epi16, _mm512_cvtepu8_epi16,
-        _mm512_cvtne2ps_pbh, _mm512_cvtph_ps, _mm512_extracti64x4_epi64, _mm512_inserti64x4, _mm512_loadu_ps,
-        _mm512_loadu_si512, _mm512_mask_add_epi16, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_epi16,
-        _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi16, _mm512_srli_epi16, _mm512_srli_epi32,
-        _mm512_storeu_si512, _mm512_test_epi16_mask,
+        __m512, __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_epi32, _mm512_and_si512,
+        _mm512_castps_si512, _mm512_castsi256_si512, _mm512_castsi512_si256, _mm512_cvtepi32_epi16,
+        _mm512_cvtepu8_epi16, _mm512_cvtne2ps_pbh, _mm512_cvtph_ps, _mm512_extracti64x4_epi64, _mm512_inserti64x4,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi16, _mm512_mul_ps, _mm512_or_si512,
+        _mm512_permutexvar_epi16, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi16,
+        _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_si512, _mm512_test_epi16_mask,
     },
     mem::transmute,
 };
@@ -20,6 +20,9 @@ use super::{
     block::{Block, STEP_BYTES, step},
 };
 use crate::engine::native::weights::Code;
+
+/// How many bytes of codes ahead of those that are widened.
+const AHEAD: usize = 4 << 10;
 
 /// Widens a tame block, if this set of instructions has a way; says whether it has.
 pub(super) fn widen(set: KernelSet, block: &Block<'_>, to: &mut [u16]) -> bool {
@@ -53,6 +56,13 @@ fn for_each_group(
         put(codes, block.scales_of(group), own);
         rest = others;
     }
+}
+
+/// Has codes fetched from memory that are widened soon: the next ones of this block or of the one after it.
+#[inline(always)]
+fn fetch_ahead(codes: &[u8; STEP_BYTES]) {
+    // SAFETY: a hint, which reads nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.as_ptr().wrapping_add(AHEAD).cast()) };
 }
 
 /// 32 codes as numbers of f16 that are 1/256 of theirs: the same bits, and another bias.
@@ -90,6 +100,7 @@ fn e4m3_bf16(block: &Block<'_>, to: &mut [[u16; STEP_BYTES]]) {
     for_each_group(block, to, |codes, of, to| {
         let scales = scales(&of);
         for (codes, to) in codes.iter().zip(to) {
+            fetch_ahead(codes);
             let [low, high] = scaled(halves(codes), scales);
             // SAFETY: both types are 512 bits, and there are 32 numbers.
             unsafe {
@@ -106,6 +117,7 @@ fn e4m3_plain(block: &Block<'_>, to: &mut [[u16; STEP_BYTES]]) {
     for_each_group(block, to, |codes, of, to| {
         let scales = scales(&of);
         for (codes, to) in codes.iter().zip(to) {
+            fetch_ahead(codes);
             let [low, high] = scaled(halves(codes), scales).map(|numbers| {
                 let bits = _mm512_castps_si512(numbers);
                 let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
@@ -133,6 +145,7 @@ fn e2m1(block: &Block<'_>, to: &mut [[u16; STEP_BYTES]]) {
             unsafe { (_mm512_loadu_si512(table.as_ptr().cast()), _mm512_loadu_si512(powers.as_ptr().cast())) };
         let half = _mm512_set1_epi16(0xf);
         for (codes, to) in codes.iter().zip(to.as_chunks_mut::<2>().0) {
+            fetch_ahead(codes);
             // SAFETY: there are 32 bytes.
             let bytes = _mm512_cvtepu8_epi16(unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) });
             let both = [_mm512_and_si512(bytes, half), _mm512_srli_epi16::<4>(bytes)];
