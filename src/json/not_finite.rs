@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_other_texts_is_what_json_says() {
-        for text in ["{", "{\"a\": Infinit}", "[1,]", "Infinity,"] {
+        for text in ["{", "{\"a\": Infin}", "[1,]", "Infinity,"] {
             let error = serde_json::from_str::<Value>(text).unwrap_err().to_string();
             assert_eq!(read_python::<Value>(text).unwrap_err().to_string(), error, "{text}");
         }
