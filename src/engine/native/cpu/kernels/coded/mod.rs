@@ -1,6 +1,6 @@
 //! Matrices that stay in the codes of a quantised checkpoint, and are widened inside of their products.
 //!
-//! A thread widens some blocks of 16 outputs into memory that stays in its cache, as [`Packed`](super::Packed) has them,
+//! A thread widens some blocks of 16 outputs into memory that stays in its cache, as [`Packed`] has them,
 //! and multiplies with these. So a product has the bits of that with the widened matrix, whatever the instructions; what it
 //! saves is memory, and the time to read it.
 
