@@ -1,8 +1,7 @@
 //! Matrices that stay in the codes of a quantised checkpoint, and are widened inside of their products.
 //!
-//! A thread widens some blocks of 16 outputs into memory that stays in its cache, as [`Packed`] has them,
-//! and multiplies with these. So a product has the bits of that with the widened matrix, whatever the instructions; what it
-//! saves is memory, and the time to read it.
+//! A thread widens some blocks of 16 outputs into memory that stays in its cache, as [`Packed`] has them, and multiplies with
+//! these. So a product has the bits of that with the widened matrix, whatever the instructions; what it saves is memory.
 
 mod block;
 #[cfg(test)]
@@ -58,7 +57,7 @@ pub(crate) struct Coded {
 }
 
 impl Coded {
-    /// Whether these rows can stay in their codes, in a matrix for which `coded` decided.
+    /// The codes of rows that can stay in them: those whose groups are whole steps of a block, or the whole row.
     pub(crate) fn keeps(rows: &dyn Rows) -> Option<&dyn CodedRows> {
         rows.coded().filter(|coded| {
             let (group, columns) = (coded.group(), coded.columns());
