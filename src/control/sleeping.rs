@@ -55,12 +55,16 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// If the engine cannot, or while weights are being replaced.
+    /// If the engine cannot, or while weights are being replaced; if weights are to go that cannot be sent again.
     pub async fn sleep(self: &Arc<Self>, level: SleepLevel, mode: PauseMode) -> Result<(), ControlError> {
         let engine = self.of_engine("give memory back")?;
         let mut state = self.state.lock().await;
         if state.update.is_some() {
             return Err(ControlError::State("the server cannot sleep while a weight update is active"));
+        }
+        if level >= SleepLevel::Weights {
+            // Weights that nobody can send again are not given away.
+            engine.replaces_weights()?;
         }
         if mode == PauseMode::Wait && state.asleep.is_none() {
             let call = state.begin();

@@ -168,6 +168,9 @@ pub trait EngineControl: Send + Sync {
     /// Puts the old weights back, if an update is under way.
     fn cancel_update(&self) -> Answer<'_, (), UpdateError>;
 
+    /// Whether weights can be replaced at all; the error says why not, and what would help.
+    fn replaces_weights(&self) -> Result<(), UpdateError>;
+
     /// Gives memory back to the system; nothing is sampled until it is restored. Sequences that run compute their keys
     /// and values anew then.
     fn discard(&self, memory: Memory) -> Answer<'_, ()>;

@@ -85,6 +85,9 @@ fn kept_weights_answer_as_widened_ones_and_are_not_replaced() {
         assert_eq!(sampled(&kept), sampled(&expected), "{name}");
         let refused = kept.post("/update_weights", &json!({ "weight_dir": wide.path() })).to_string();
         assert!(refused.contains("--quantized-weights widened"), "{refused}");
+        // They could not be sent again.
+        let refused = kept.post("/sleep?level=2", &json!({})).to_string();
+        assert!(refused.contains("--quantized-weights widened"), "{refused}");
         assert_eq!(sampled(&kept), sampled(&expected), "{name}");
         kept.stop("-TERM");
         expected.stop("-TERM");

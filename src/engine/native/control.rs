@@ -71,12 +71,16 @@ impl EngineControl for NativeEngine {
     }
 
     fn begin_update(&self, undo: UndoPolicy) -> Answer<'_, (), UpdateError> {
-        if let Some(flag) = self.kept_by {
-            let refusal =
-                format!("weights that stay quantised cannot be replaced; start the server with {flag} widened");
-            return std::future::ready(Err(UpdateError::Refused(refusal))).boxed();
+        match self.replaces_weights() {
+            Ok(()) => ask(self, move |thread| thread.begin_update(undo)),
+            Err(refusal) => std::future::ready(Err(refusal)).boxed(),
         }
-        ask(self, move |thread| thread.begin_update(undo))
+    }
+
+    fn replaces_weights(&self) -> Result<(), UpdateError> {
+        let Some(flag) = self.kept_by else { return Ok(()) };
+        let refusal = format!("weights that stay quantised cannot be replaced; start the server with {flag} widened");
+        Err(UpdateError::Refused(refusal))
     }
 
     fn check_weights(&self, tensors: Vec<TensorInfo>) -> Answer<'_, (), UpdateError> {
