@@ -342,6 +342,23 @@ impl<'a> Model<'a> {
         Ok([count, per_token])
     }
 
+    /// Adds the feed-forward parts of layers: mixtures where `is_mixture` says so, each with so many experts of `width` that
+    /// all tokens go through, and dense ones elsewhere.
+    pub(super) fn mixtures(
+        &mut self,
+        is_mixture: impl Fn(usize) -> bool,
+        width: usize,
+        shared: usize,
+    ) -> Result<(), GgufError> {
+        self.sizes.set([(Dim::Shared, width.saturating_mul(shared))]);
+        self.layers_that(|layer| !is_mixture(layer), &MLP)?;
+        self.layers_that(&is_mixture, &EXPERTS)?;
+        if shared > 0 {
+            self.layers_that(&is_mixture, &SHARED_EXPERTS)?;
+        }
+        Ok(())
+    }
+
     /// Adds tensors that are not of a layer.
     pub(super) fn top(&mut self, lines: &[Line]) {
         for line in lines {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, Table, grouped, line},
-    model::{CHOICE_BIAS, EXPERTS, Family, MLP, Model, NORMS, SHARED_EXPERTS},
+    model::{CHOICE_BIAS, Family, Model, NORMS},
     rope,
 };
 
@@ -132,13 +132,8 @@ fn mixtures(model: &mut Model<'_>) -> Result<(), GgufError> {
         return Err(GgufError::Unsupported(format!("`{key}` is {}, and no key says how groups count", groups[0])));
     }
     let [experts, per_token] = model.experts(width)?;
-    model.sizes.set([(Dim::Shared, width.saturating_mul(shared))]);
     let mixture = |layer| layer >= dense;
-    model.layers_that(|layer| !mixture(layer), &MLP)?;
-    model.layers_that(mixture, &EXPERTS)?;
-    if shared > 0 {
-        model.layers_that(mixture, &SHARED_EXPERTS)?;
-    }
+    model.mixtures(mixture, width, shared)?;
     model.set(json!({
         "first_k_dense_replace": dense, "n_routed_experts": experts, "num_experts_per_tok": per_token,
         "moe_intermediate_size": width, "n_shared_experts": shared, "norm_topk_prob": normalized,

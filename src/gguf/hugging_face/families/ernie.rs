@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, EXPERTS, Family, MLP, Model, NORMS, SHARED_EXPERTS},
+    model::{ATTENTION, Family, MLP, Model, NORMS},
 };
 
 pub(super) const ERNIE4_5: Family =
@@ -44,14 +44,9 @@ fn mixture(model: &mut Model<'_>) -> Result<(), GgufError> {
         return Err(GgufError::Invalid { key, expected: "over 0" });
     }
     let [experts, per_token] = model.experts(width)?;
-    model.sizes.set([(Dim::Shared, width.saturating_mul(shared))]);
     let mixture = |layer: usize| layer >= first && (layer + 1).is_multiple_of(interval);
-    model.layers_that(|layer| !mixture(layer), &MLP)?;
-    model.layers_that(mixture, &EXPERTS)?;
+    model.mixtures(mixture, width, shared)?;
     model.layers_that(mixture, &[CHOICE_BIAS])?;
-    if shared > 0 {
-        model.layers_that(mixture, &SHARED_EXPERTS)?;
-    }
     model.set(json!({
         "moe_num_experts": experts, "moe_k": per_token, "moe_intermediate_size": width,
         "moe_num_shared_experts": shared, "moe_layer_start_index": first, "moe_layer_interval": interval,

@@ -5,10 +5,7 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{
-        ATTENTION, ATTENTION_BIASES, CHOICE_BIAS, EXPERTS, Family, HEAD_NORMS, JOINED_MLP, MLP, Model, NORMS,
-        SHARED_EXPERTS,
-    },
+    model::{ATTENTION, ATTENTION_BIASES, CHOICE_BIAS, Family, HEAD_NORMS, JOINED_MLP, Model, NORMS},
 };
 
 pub(super) const GLM4: Family = Family { name: "glm4", model_type: "glm4", class: "Glm4ForCausalLM", read: glm4 };
@@ -63,14 +60,9 @@ fn glm4_moe(model: &mut Model<'_>) -> Result<(), GgufError> {
     let groups = [settings.size("expert_group_count")?, settings.size("expert_group_used_count")?]
         .map(|count| count.unwrap_or(1).max(1));
     let [experts, per_token] = model.experts(width)?;
-    model.sizes.set([(Dim::Shared, width.saturating_mul(shared))]);
     let mixture = |layer| layer >= dense;
-    model.layers_that(|layer| !mixture(layer), &MLP)?;
-    model.layers_that(mixture, &EXPERTS)?;
+    model.mixtures(mixture, width, shared)?;
     model.layers_that(mixture, &[CHOICE_BIAS])?;
-    if shared > 0 {
-        model.layers_that(mixture, &SHARED_EXPERTS)?;
-    }
     model.set(json!({
         "use_qk_norm": normed, "first_k_dense_replace": dense, "n_routed_experts": experts,
         "num_experts_per_tok": per_token, "moe_intermediate_size": width, "n_shared_experts": shared,
