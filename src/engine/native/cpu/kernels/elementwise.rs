@@ -15,36 +15,32 @@ pub(super) fn for_each_row(pool: &mut Pool, rows: usize, work: &(dyn Fn(usize) +
     if rows < ROWS_TO_SHARE { (0..rows).for_each(work) } else { pool.for_each(rows, work) }
 }
 
-/// Sums in 16 lanes, then over the lanes: one order, whatever the vectors.
+/// Sums what is made of values in 16 lanes, then over the lanes: one order, whatever the vectors.
 #[inline(always)]
-pub(super) fn sum_of_squares(values: &[f32]) -> f32 {
+fn sum_of(values: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     let (groups, rest) = values.as_chunks::<LANES>();
     let mut lanes = [0.0_f32; LANES];
     for group in groups {
         for (lane, value) in lanes.iter_mut().zip(group) {
-            *lane += value * value;
+            *lane += of(*value);
         }
     }
     for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane += value * value;
+        *lane += of(*value);
     }
     lanes.iter().sum()
 }
 
-/// Sums in the same order.
+/// The sum of the squares.
+#[inline(always)]
+pub(super) fn sum_of_squares(values: &[f32]) -> f32 {
+    sum_of(values, |value| value * value)
+}
+
+/// The sum of the values themselves.
 #[inline(always)]
 fn sum(values: &[f32]) -> f32 {
-    let (groups, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [0.0_f32; LANES];
-    for group in groups {
-        for (lane, value) in lanes.iter_mut().zip(group) {
-            *lane += value;
-        }
-    }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane += value;
-    }
-    lanes.iter().sum()
+    sum_of(values, |value| value)
 }
 
 /// `row / sqrt(mean(row^2) + epsilon) * (offset + weight)`, of a row less its mean where it is to be centred.

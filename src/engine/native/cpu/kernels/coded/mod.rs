@@ -26,12 +26,9 @@ use super::{
     pages::{Pages, Stored},
     parts::Parts,
 };
-use crate::engine::{
-    WeightDtype,
-    native::{
-        backend::NoRoom,
-        weights::{Code, CodedRows, Codes, Rows, WeightsError},
-    },
+use crate::engine::native::{
+    backend::NoRoom,
+    weights::{Code, CodedRows, Codes, Rows, WeightsError},
 };
 
 /// Bytes of widened blocks that a thread multiplies with at a time: they stay in its cache.
@@ -223,15 +220,14 @@ impl Coded {
         accumulate: bool,
     ) {
         let (set, precision, stride) = (*set, input.precision(), out.stride);
-        let depth = match precision {
-            Precision::Bf16 => self.depth,
-            Precision::F32 => self.inputs,
+        let (depth, number_bytes) = match precision {
+            Precision::Bf16 => (self.depth, size_of::<u16>()),
+            Precision::F32 => (self.inputs, size_of::<f32>()),
         };
         assert_eq!(input.columns, self.inputs, "the inner dimensions are equal");
         assert_eq!((out.rows, out.columns), (input.rows, self.outputs), "the result has the outer dimensions");
         let block_len = depth * LANES;
-        let dtype = if precision == Precision::Bf16 { WeightDtype::Bf16 } else { WeightDtype::F32 };
-        let at_once = (PANEL_BYTES / (block_len * dtype.size()).max(1)).max(1);
+        let at_once = (PANEL_BYTES / (block_len * number_bytes).max(1)).max(1);
         let shares = Shares::of(input.rows, self.outputs.div_ceil(LANES), pool);
         let out = Parts::new(&mut out.numbers);
         pool.for_each(shares.count(), &|index| {

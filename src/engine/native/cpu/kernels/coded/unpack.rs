@@ -45,6 +45,16 @@ fn e2m1(code: u8) -> f32 {
     f32::from_bits(number.to_bits() | sign)
 }
 
+/// The number of each code of a step, times its scale.
+#[inline(always)]
+fn scaled(codes: &[u8; STEP_BYTES], scales: &[f32; STEP_BYTES], number: impl Fn(u8) -> f32) -> [f32; STEP_BYTES] {
+    let mut numbers = [0.0; STEP_BYTES];
+    for ((to, code), scale) in numbers.iter_mut().zip(codes).zip(scales) {
+        *to = number(*code) * scale;
+    }
+    numbers
+}
+
 /// Calls `put` with each step of a block and its numbers, 32 at a time, which are two inputs of all outputs.
 #[inline(always)]
 fn for_each_pair(block: &Block<'_>, mut put: impl FnMut(usize, [f32; STEP_BYTES])) {
@@ -53,24 +63,14 @@ fn for_each_pair(block: &Block<'_>, mut put: impl FnMut(usize, [f32; STEP_BYTES]
     for (group, codes) in block.codes.chunks(block.group.div_ceil(step) * STEP_BYTES).enumerate() {
         let scales = block.scales_of(group);
         for codes in codes.as_chunks::<STEP_BYTES>().0 {
-            let mut numbers = [0.0; STEP_BYTES];
-            match block.code {
-                Code::E4m3 => {
-                    for ((number, code), scale) in numbers.iter_mut().zip(codes).zip(&scales) {
-                        *number = e4m3(*code) * scale;
-                    }
-                }
+            let numbers = match block.code {
+                Code::E4m3 => scaled(codes, &scales, e4m3),
                 Code::E2m1 => {
-                    for ((number, code), scale) in numbers.iter_mut().zip(codes).zip(&scales) {
-                        *number = e2m1(*code) * scale;
-                    }
-                    put(pair, numbers);
+                    put(pair, scaled(codes, &scales, e2m1));
                     pair += 1;
-                    for ((number, code), scale) in numbers.iter_mut().zip(codes).zip(&scales) {
-                        *number = e2m1(*code >> 4) * scale;
-                    }
+                    scaled(codes, &scales, |code| e2m1(code >> 4))
                 }
-            }
+            };
             put(pair, numbers);
             pair += 1;
         }
