@@ -113,6 +113,13 @@ pub(crate) struct HeadRange {
     pub(crate) width: usize,
 }
 
+impl HeadRange {
+    /// A row of so many numbers as one head.
+    pub(crate) fn whole(width: usize) -> Self {
+        Self { first: 0, count: 1, width }
+    }
+}
+
 /// Which numbers of a row are rotated, against which others, and by which angles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rotation {

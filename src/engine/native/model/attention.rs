@@ -76,6 +76,7 @@ impl<B: Backend> Attention<B> {
             (queries..keys, factors.keys),
             (keys..keys + shape.key_width(), factors.attention),
         ] {
+            // A layer that attends to the keys of another has no columns for its own.
             if factor.to_bits() != 1.0_f32.to_bits() {
                 backend.scale(wide, columns, factor);
             }
@@ -121,7 +122,7 @@ impl<B: Backend> Attention<B> {
         let [queries, keys] = match norms.kind {
             // Keys begin after as many vectors of their length as there are queries to a key.
             HeadNormKind::Whole => [
-                HeadRange { first: 0, count: 1, width: heads * width },
+                HeadRange::whole(heads * width),
                 HeadRange { first: heads / kv_heads, count: 1, width: kv_heads * width },
             ],
             HeadNormKind::Alike | HeadNormKind::Each | HeadNormKind::Plain => {

@@ -40,7 +40,7 @@ impl<B: Backend> Both<B> {
 
     /// Makes the sum of what the feed-forward part makes of the input, and experts of the residual stream.
     pub(super) fn make(&self, backend: &mut B, workspace: &mut Workspace<B>, sum: &mut B::States) {
-        let (norm, whole) = (self.norm, HeadRange { first: 0, count: 1, width: self.hidden });
+        let (norm, whole) = (self.norm, HeadRange::whole(self.hidden));
         let Workspace { hidden, wide, input, gated, .. } = workspace;
         self.dense.gate(backend, (input, 1.0), wide, gated);
         backend.linear(gated, &self.dense.down, self.dense.down_bias.as_ref(), sum);

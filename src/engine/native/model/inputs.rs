@@ -91,7 +91,7 @@ impl<B: Backend> LayerInput<B> {
         backend.place(inputs, number * width..(number + 1) * width, wide, width);
         backend.gate(wide, gate, width, gated);
         backend.linear(gated, &self.projection, None, out);
-        backend.head_norm(out, HeadRange { first: 0, count: 1, width: self.hidden }, &self.after, self.norm);
+        backend.head_norm(out, HeadRange::whole(self.hidden), &self.after, self.norm);
         backend.add(out, 1.0, hidden);
     }
 }

@@ -56,7 +56,7 @@ impl<B: Backend> Latent<B> {
             _ => backend.linear(input, &self.query, None, queries),
         }
         backend.linear(input, &self.down, self.down_bias.as_ref(), out);
-        backend.head_norm(out, HeadRange { first: 0, count: 1, width: rank }, &self.norm, norm);
+        backend.head_norm(out, HeadRange::whole(rank), &self.norm, norm);
         let (width, heads) = (rotated + rank, self.keys.len());
         backend.zeros(out, (heads + 2) * width, wide);
         for (head, key) in self.keys.iter().enumerate() {

@@ -133,7 +133,7 @@ impl<B: Backend> Layer<B> {
                 let mut sum = std::mem::take(&mut workspace.sum);
                 backend.zeros(&workspace.hidden, self.hidden, &mut sum);
                 sparse.add(backend, 1.0, workspace, &mut sum);
-                backend.head_norm(&mut sum, HeadRange { first: 0, count: 1, width: self.hidden }, weight, norm);
+                backend.head_norm(&mut sum, HeadRange::whole(self.hidden), weight, norm);
                 backend.add(&sum, factor, &mut workspace.hidden);
                 workspace.sum = sum;
             }
@@ -141,7 +141,7 @@ impl<B: Backend> Layer<B> {
                 let mut sum = std::mem::take(&mut workspace.sum);
                 both.make(backend, workspace, &mut sum);
                 if let Some(weight) = after {
-                    backend.head_norm(&mut sum, HeadRange { first: 0, count: 1, width: self.hidden }, weight, norm);
+                    backend.head_norm(&mut sum, HeadRange::whole(self.hidden), weight, norm);
                 }
                 backend.add(&sum, factor, &mut workspace.hidden);
                 workspace.sum = sum;
@@ -186,7 +186,7 @@ impl<B: Backend> Layer<B> {
         }
         backend.linear(input, matrix, bias, out);
         if let Some(weight) = norm {
-            backend.head_norm(out, HeadRange { first: 0, count: 1, width: self.hidden }, weight, self.norm);
+            backend.head_norm(out, HeadRange::whole(self.hidden), weight, self.norm);
         }
         backend.add(out, factor, hidden);
     }
