@@ -4,56 +4,43 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 
-use super::{listen, policy, progress::Progress};
-use crate::{
-    admin::{Admin, Served},
-    config::{AdminArgs, ServeArgs},
-    control::Control,
-    engine::Engine,
-    generation::RunningRequests,
-    server::ApiKeys,
+use super::{
+    listen,
+    progress::Progress,
+    settings::{AdminPort, MainPort},
 };
+use crate::{admin::Admin, server::ApiKeys};
 
 /// What opens the control plane on the port of the API; `None` where it is not served there.
-pub(super) fn main_port_keys(args: &ServeArgs, progress: &Progress) -> anyhow::Result<Option<ApiKeys>> {
-    let (admin, own) = (&args.admin, ApiKeys::new(&args.admin.admin_api_key));
-    if !admin.on_main_port() {
-        return Ok(None);
+pub(super) fn main_port_keys(main_port: MainPort, progress: &Progress) -> Option<ApiKeys> {
+    match main_port {
+        MainPort::Closed => None,
+        MainPort::Guarded(keys) => Some(keys),
+        MainPort::Insecure => {
+            progress.say("whoever reaches this server can pause it and replace its weights");
+            Some(ApiKeys::default())
+        }
     }
-    if admin.is_insecure() {
-        progress.say("whoever reaches this server can pause it and replace its weights");
-        return Ok(Some(ApiKeys::default()));
-    }
-    let keys = if own.is_empty() { ApiKeys::new(&args.http.api_key) } else { own };
-    ensure!(
-        !keys.is_empty(),
-        "--admin-on-main-port lets whoever reaches the server replace its weights: pass --admin-api-key or --api-key, or \
-         --insecure-admin where that is meant"
-    );
-    Ok(Some(keys))
 }
 
 /// The port of the control plane, where it has one of its own.
-pub(super) struct AdminPort {
+pub(super) struct BoundAdminPort {
     bound: listen::BoundTcp,
     keys: ApiKeys,
 }
 
 /// Binds the port of the control plane.
-pub(super) fn bind(args: &AdminArgs) -> anyhow::Result<Option<AdminPort>> {
-    let Some(port) = args.admin_port else { return Ok(None) };
-    let bound = listen::bind_admin(&args.admin_host, port)?;
-    let keys = ApiKeys::new(&args.admin_api_key);
+pub(super) fn bind(AdminPort { host, port, keys, is_insecure }: AdminPort) -> anyhow::Result<BoundAdminPort> {
+    let bound = listen::bind_admin(&host, port)?;
     ensure!(
-        !keys.is_empty() || args.is_insecure() || bound.is_local(),
-        "--admin-host {} lets other machines replace the weights: pass --admin-api-key, or --insecure-admin where that is \
-         meant",
-        args.admin_host
+        !keys.is_empty() || is_insecure || bound.is_local(),
+        "--admin-host {host} lets other machines replace the weights: pass --admin-api-key, or --insecure-admin where \
+         that is meant"
     );
-    Ok(Some(AdminPort { bound, keys }))
+    Ok(BoundAdminPort { bound, keys })
 }
 
-impl AdminPort {
+impl BoundAdminPort {
     /// Serves the control plane until the process ends.
     pub(super) fn serve(self, admin: &Arc<Admin>, progress: &Progress) -> anyhow::Result<()> {
         let app = crate::server::admin_app(admin, self.keys);
@@ -66,10 +53,4 @@ impl AdminPort {
         });
         Ok(())
     }
-}
-
-/// The control plane of an engine.
-pub(super) fn control(args: &ServeArgs, name: &str, engine: &Arc<dyn Engine>, requests: RunningRequests) -> Arc<Admin> {
-    let control = Control::new(Arc::clone(engine), requests, policy::control(&args.admin));
-    Arc::new(Admin { control, served: Served { model: args.model().to_owned(), name: name.to_owned() } })
 }

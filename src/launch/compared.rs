@@ -22,14 +22,14 @@ const ROUNDED: &str = "mistral.rs rounds activations to 8 bits in front of the q
 /// Fails with one sentence unless it has, or `--unproven-models` lets it try.
 pub(super) fn unproven(wanted: Wanted<'_>, native_reason: Option<&str>) -> anyhow::Result<Option<String>> {
     let Some(reason) = doubt(wanted)? else { return Ok(None) };
-    if wanted.args.unproven_models && reason.is_worth_a_try {
+    if wanted.settings.unproven_models && reason.is_worth_a_try {
         tracing::warn!("{}; its answers may be wrong without a word", reason.text);
         return Ok(Some(reason.text));
     }
     let text = reason.text;
     let before = native_reason.map_or_else(String::new, |reason| format!("{reason}, and "));
     let instead = match native_reason {
-        None if native::find(wanted.args, wanted.files)?.is_ok() => "--engine native serves it".to_owned(),
+        None if native::find(wanted.settings, wanted.files)?.is_ok() => "--engine native serves it".to_owned(),
         _ if !reason.is_worth_a_try => "docs/models.md lists what is served".to_owned(),
         _ => format!("docs/models.md lists what is served, and {FLAG} serves this all the same"),
     };
@@ -66,7 +66,7 @@ fn config(wanted: Wanted<'_>) -> anyhow::Result<Result<Map<String, Value>, Strin
         ModelSource::Gguf { path } => path,
     };
     let file = GgufFile::open(path)?;
-    if weights::keep_blocks(&file, wanted.args.gguf_weights) {
+    if weights::keep_blocks(&file, wanted.settings.gguf_weights) {
         return Ok(Err(ROUNDED.to_owned()));
     }
     match file.model_config() {

@@ -21,29 +21,29 @@ const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native e
 
 /// Loads the engine that the command line asks for.
 pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {
-    let Wanted { args, device, files, max_model_len, .. } = wanted;
+    let Wanted { settings, device, files, max_model_len, .. } = wanted;
     // Whatever a thread that loads says when it panics is the reason of the one error that follows.
     let _silence = Silence::begin();
-    quantization::check(args.quantization.as_deref(), files)?;
-    if args.script.is_some() && args.engine != EngineKind::Scripted {
+    quantization::check(settings.quantization.as_deref(), files)?;
+    if settings.script.is_some() && settings.kind != EngineKind::Scripted {
         bail!("--script is for --engine scripted");
     }
-    if args.unproven_models && matches!(args.engine, EngineKind::Native | EngineKind::Scripted) {
+    if settings.unproven_models && matches!(settings.kind, EngineKind::Native | EngineKind::Scripted) {
         bail!("--unproven-models is for --engine mistralrs");
     }
-    if args.enable_return_routed_experts && matches!(args.engine, EngineKind::Mistralrs | EngineKind::Scripted) {
+    if settings.return_routed_experts && matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted) {
         bail!("{ROUTED_EXPERTS}");
     }
-    match args.engine {
+    match settings.kind {
         EngineKind::Scripted => scripted(wanted),
-        EngineKind::Native => match native::find(args, files)? {
-            Ok(found) => native::load(args, device, found, max_model_len, progress).await,
+        EngineKind::Native => match native::find(settings, files)? {
+            Ok(found) => native::load(settings, device, found, max_model_len, progress).await,
             Err(reason) => bail!("the native engine does not serve this model: {reason}"),
         },
         EngineKind::Mistralrs => mistralrs(wanted, None, progress).await,
-        EngineKind::Auto => match native::find(args, files)? {
-            Ok(found) => native::load(args, device, found, max_model_len, progress).await,
-            Err(reason) if args.enable_return_routed_experts => {
+        EngineKind::Auto => match native::find(settings, files)? {
+            Ok(found) => native::load(settings, device, found, max_model_len, progress).await,
+            Err(reason) if settings.return_routed_experts => {
                 bail!("{ROUTED_EXPERTS}, which does not serve this model: {reason}")
             }
             Err(reason) => mistralrs(wanted, Some(&reason), progress).await,
@@ -51,15 +51,15 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
     }
 }
 
-fn scripted(Wanted { args, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> anyhow::Result<Arc<dyn Engine>> {
+fn scripted(Wanted { settings, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> anyhow::Result<Arc<dyn Engine>> {
     let info = EngineInfo::scripted(tokenizer.vocab_size(), max_model_len);
-    let engine = if let Some(path) = &args.script {
+    let engine = if let Some(path) = &settings.script {
         ScriptedEngine::playing(info, script::read(path, tokenizer, eos.primary)?)
     } else {
         let ends = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         ScriptedEngine::hashed(info, ends)
     };
-    let engine = engine.with_seed(args.seed).with_max_num_seqs(args.max_num_seqs);
+    let engine = engine.with_seed(settings.seed).with_max_num_seqs(settings.max_num_seqs);
     Ok(Arc::new(engine.lending_seats_after(UNREAD_SEAT)))
 }
 

@@ -7,13 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tokio::net::{TcpListener, TcpSocket, UnixSocket, UnixStream};
 
-use crate::{
-    config::HttpArgs,
-    server::{ClientCertificates, Endpoint, Tls, TlsFiles},
-};
+use super::settings::{Address, Listener};
+use crate::server::{Endpoint, Tls};
 
 const BACKLOG: u32 = 4096;
 
@@ -40,18 +38,22 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds what the flags say.
-pub(super) async fn bind(args: &HttpArgs) -> anyhow::Result<Bound> {
-    let tls = tls(args)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    if let Some(path) = &args.uds {
-        anyhow::ensure!(tls.is_none(), "--uds and --ssl-certfile exclude each other");
-        let socket = bind_unix(path).await.with_context(|| format!("cannot use --uds {}", path.display()))?;
-        let shown = format!("unix:{}", path.display());
-        return Ok(Bound { socket: Socket::Unix(socket, SocketFile(path.clone())), tls, shown });
+/// Binds the socket of the API.
+pub(super) async fn bind(Listener { address, tls }: Listener) -> anyhow::Result<Bound> {
+    let tls = tls.map(Tls::load).transpose()?;
+    match address {
+        Address::Unix(path) => {
+            ensure!(tls.is_none(), "--uds and --ssl-certfile exclude each other");
+            let socket = bind_unix(&path).await.with_context(|| format!("cannot use --uds {}", path.display()))?;
+            let shown = format!("unix:{}", path.display());
+            Ok(Bound { socket: Socket::Unix(socket, SocketFile(path)), tls, shown })
+        }
+        Address::Tcp { host, port } => {
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            let (socket, address) = bind_tcp(&host, port, &["--host", "--port"])?;
+            Ok(Bound { socket: Socket::Tcp(socket), tls, shown: format!("{scheme}://{address}") })
+        }
     }
-    let (socket, address) = bind_tcp(&args.host, args.port, &["--host", "--port"])?;
-    Ok(Bound { socket: Socket::Tcp(socket), tls, shown: format!("{scheme}://{address}") })
 }
 
 impl Bound {
@@ -140,21 +142,4 @@ async fn bind_unix(path: &Path) -> anyhow::Result<UnixSocket> {
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
     Ok(socket)
-}
-
-fn tls(args: &HttpArgs) -> anyhow::Result<Option<Tls>> {
-    let (Some(certificate), Some(key)) = (&args.ssl_certfile, &args.ssl_keyfile) else { return Ok(None) };
-    let clients = match args.ssl_cert_reqs {
-        0 => ClientCertificates::Ignored,
-        1 => ClientCertificates::Optional,
-        _ => ClientCertificates::Required,
-    };
-    let files = TlsFiles {
-        certificate: certificate.clone(),
-        key: key.clone(),
-        client_authorities: args.ssl_ca_certs.clone(),
-        clients,
-        refresh: args.enable_ssl_refresh,
-    };
-    Tls::load(files).map(Some)
 }

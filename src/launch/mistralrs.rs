@@ -32,9 +32,9 @@ pub(super) async fn load(
     unproven: Option<String>,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
-    let Wanted { args, device, files, tokenizer, max_model_len, .. } = wanted;
+    let Wanted { settings, device, files, tokenizer, max_model_len, .. } = wanted;
     let step = progress.step("preparing the weights");
-    let weights = prepare(&files.source, args.gguf_weights)?;
+    let weights = prepare(&files.source, settings.gguf_weights)?;
     step.done();
     let spec = LoadSpec {
         source: weights.source.clone(),
@@ -42,7 +42,7 @@ pub(super) async fn load(
             Device::Cpu => None,
             Device::Cuda(number) => Some(number),
         },
-        dtype: match args.dtype {
+        dtype: match settings.dtype {
             Asked::Auto => Dtype::Auto,
             Asked::Float16 => Dtype::F16,
             Asked::Bfloat16 => Dtype::Bf16,
@@ -50,7 +50,7 @@ pub(super) async fn load(
         },
         max_model_len,
         vocab_size: logits_width(files, tokenizer),
-        seed: args.seed,
+        seed: settings.seed,
         unproven,
     };
     let step = progress.step("loading the model into mistral.rs");

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
-use super::{device::Device, kernels, memory, progress::Progress, weights};
+use super::{device::Device, kernels, memory, progress::Progress, settings::EngineSettings, weights};
 use crate::{
-    config::{Dtype as Asked, ServeArgs},
+    config::Dtype as AskedDtype,
     engine::{
         Engine,
         native::{self, Dtype, NativeEngine, NativeSettings, WeightsSource},
@@ -17,15 +17,6 @@ use crate::{
     model::{ModelFiles, ModelSource},
 };
 
-/// The share of the free memory that keys and values may take unless told otherwise.
-const KV_CACHE_SHARE: u64 = 4;
-/// What they may take where the system does not say how much memory is free.
-const KV_CACHE_BYTES: u64 = 4 << 30;
-
-/// Tokens of a step unless told otherwise: those that keep a processor busy, and those that keep a GPU busy.
-const STEP_TOKENS: usize = 512;
-const GPU_STEP_TOKENS: usize = 8192;
-
 /// What the native engine is to load.
 pub(super) struct Found {
     config: Map<String, Value>,
@@ -33,7 +24,7 @@ pub(super) struct Found {
 }
 
 /// Looks whether the native engine serves this; the reason if it does not.
-pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Result<Found, String>> {
+pub(super) fn find(asked: &EngineSettings, files: &ModelFiles) -> anyhow::Result<Result<Found, String>> {
     let (config, source) = match &files.source {
         ModelSource::Directory { path } => (files.config.raw.clone(), WeightsSource::Directory(path.clone())),
         ModelSource::Gguf { path } => {
@@ -43,11 +34,11 @@ pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Resul
                 Err(GgufError::Unsupported(reason)) => return Ok(Err(reason)),
                 Err(error) => return Err(error).with_context(|| format!("{} cannot be used", path.display())),
             };
-            let keep_blocks = weights::keep_blocks(&file, args.gguf_weights);
+            let keep_blocks = weights::keep_blocks(&file, asked.gguf_weights);
             (config, WeightsSource::Gguf { path: path.clone(), keep_blocks })
         }
     };
-    if args.dtype == Asked::Float16 {
+    if asked.dtype == AskedDtype::Float16 {
         return Ok(Err("it does not compute in float16; use bfloat16 or float32".to_owned()));
     }
     Ok(native::supports(&config).map(|()| Found { config, source }))
@@ -55,34 +46,31 @@ pub(super) fn find(args: &ServeArgs, files: &ModelFiles) -> anyhow::Result<Resul
 
 /// Loads the engine.
 pub(super) async fn load(
-    args: &ServeArgs,
+    asked: &EngineSettings,
     device: Device,
     Found { config, source }: Found,
     max_model_len: usize,
     progress: &Progress,
 ) -> anyhow::Result<Arc<dyn Engine>> {
-    let asked_kernels = args.kernels.as_deref().map(kernels::named).transpose()?;
+    let asked_kernels = asked.kernels.as_deref().map(kernels::named).transpose()?;
     let unusable_kernels = match device {
         Device::Cpu => kernels::unusable(asked_kernels).await?,
         Device::Cuda(_) => Vec::new(),
     };
-    let default_tokens = if device == Device::Cpu { STEP_TOKENS } else { GPU_STEP_TOKENS };
-    let dtype = dtype(args.dtype, &config);
+    let dtype = asked.native_dtype(&config);
     let settings = NativeSettings {
-        source: as_wanted(args, source, &config, dtype)?,
+        source: as_wanted(asked, source, &config, dtype)?,
         dtype,
         config,
         max_model_len,
-        seed: args.seed,
-        max_num_seqs: args.max_num_seqs,
-        max_num_batched_tokens: args.max_num_batched_tokens.unwrap_or(default_tokens),
-        max_waiting: args.max_waiting,
-        return_routed_experts: args.enable_return_routed_experts,
-        device: of_engine(device, args),
-        kv_cache_bytes: args
-            .kv_cache_memory
-            .unwrap_or_else(|| crate::memory::available().map_or(KV_CACHE_BYTES, |bytes| bytes / KV_CACHE_SHARE)),
-        threads: args.threads,
+        seed: asked.seed,
+        max_num_seqs: asked.max_num_seqs,
+        max_num_batched_tokens: asked.step_tokens(device),
+        max_waiting: asked.max_waiting,
+        return_routed_experts: asked.return_routed_experts,
+        device: asked.native_device(device),
+        kv_cache_bytes: asked.kv_cache_bytes(),
+        threads: asked.threads,
         kernels: asked_kernels,
         unusable_kernels,
     };
@@ -92,7 +80,7 @@ pub(super) async fn load(
         ));
     }
     if device == Device::Cpu {
-        memory::check(weight_bytes(&settings)?, args.kv_cache_memory)?;
+        memory::check(weight_bytes(&settings)?, asked.kv_cache_memory)?;
     }
     let step = Arc::new(progress.step("loading the model"));
     let counted = Arc::clone(&step);
@@ -108,14 +96,14 @@ pub(super) async fn load(
 
 /// A directory whose quantised weights stay as they are, where that is wanted.
 fn as_wanted(
-    args: &ServeArgs,
+    asked: &EngineSettings,
     source: WeightsSource,
     config: &Map<String, Value>,
     dtype: Dtype,
 ) -> anyhow::Result<WeightsSource> {
     let WeightsSource::Directory(path) = source else { return Ok(source) };
     let widened = widened_bytes(config, dtype)?;
-    let is_kept = weights::keep_codes(&path, config, widened, args.quantized_weights)?;
+    let is_kept = weights::keep_codes(&path, config, widened, asked.quantized_weights)?;
     Ok(if is_kept { WeightsSource::Coded(path) } else { WeightsSource::Directory(path) })
 }
 
@@ -153,23 +141,4 @@ fn widened_bytes(config: &Map<String, Value>, dtype: Dtype) -> anyhow::Result<u6
 /// The bytes of a number in the type of the engine's matrices.
 fn each(dtype: Dtype) -> u64 {
     if dtype == Dtype::Bf16 { 2 } else { 4 }
-}
-
-fn of_engine(device: Device, args: &ServeArgs) -> native::Device {
-    match device {
-        Device::Cpu => native::Device::Cpu,
-        Device::Cuda(number) => native::Device::Cuda {
-            number,
-            deterministic: args.deterministic,
-            memory_share: args.kv_cache_memory.is_none().then_some(args.gpu_memory_utilization),
-        },
-    }
-}
-
-fn dtype(asked: Asked, config: &Map<String, Value>) -> Dtype {
-    match asked {
-        Asked::Auto => Dtype::stored(config),
-        Asked::Bfloat16 => Dtype::Bf16,
-        Asked::Float16 | Asked::Float32 => Dtype::F32,
-    }
 }

@@ -3,15 +3,17 @@
 use anyhow::bail;
 
 use crate::{
-    config::ServeArgs,
     parser::{ReasoningParser, ToolParser},
     tokenizer::Tokenizer,
     turn::ToolPolicy,
 };
 
-/// What the flags say; an error where the tokenizer lacks what a parser looks for, as in vLLM.
-pub(super) fn policy(args: &ServeArgs, tokenizer: &Tokenizer) -> anyhow::Result<ToolPolicy> {
-    let (parser, reasoning) = (args.tool_call_parser, args.reasoning_parser);
+/// An error where the tokenizer of `model` lacks what a parser looks for, as in vLLM.
+pub(super) fn check(
+    ToolPolicy { parser, reasoning, .. }: ToolPolicy,
+    tokenizer: &Tokenizer,
+    model: &str,
+) -> anyhow::Result<()> {
     let flags = [
         ("--tool-call-parser", parser.map(|parser| (parser.name(), ToolParser::needed_tokens(parser)))),
         ("--reasoning-parser", reasoning.map(|parser| (parser.name(), ReasoningParser::needed_tokens(parser)))),
@@ -19,8 +21,8 @@ pub(super) fn policy(args: &ServeArgs, tokenizer: &Tokenizer) -> anyhow::Result<
     for (flag, chosen) in flags {
         let Some((name, needed)) = chosen else { continue };
         if let Some(token) = needed.iter().find(|token| tokenizer.id_of(token).is_none()) {
-            bail!("{flag} {name} cannot be used with the tokenizer of {}: it has no token {token}", args.model());
+            bail!("{flag} {name} cannot be used with the tokenizer of {}: it has no token {token}", model);
         }
     }
-    Ok(ToolPolicy { parser, auto: args.enable_auto_tool_choice, reasoning })
+    Ok(())
 }

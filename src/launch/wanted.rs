@@ -1,8 +1,7 @@
 //! What every engine is told before it is loaded.
 
-use super::device::Device;
+use super::{device::Device, settings::EngineSettings};
 use crate::{
-    config::ServeArgs,
     model::{EosTokens, ModelFiles},
     tokenizer::Tokenizer,
 };
@@ -10,7 +9,7 @@ use crate::{
 /// What is loaded, and where it is to run.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    pub(super) args: &'a ServeArgs,
+    pub(super) settings: &'a EngineSettings,
     pub(super) device: Device,
     pub(super) files: &'a ModelFiles,
     pub(super) tokenizer: &'a Tokenizer,

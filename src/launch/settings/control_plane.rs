@@ -1,0 +1,87 @@
+//! Who may pause the server and replace its weights, and what happens then.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use crate::{
+    config::{AdminArgs, ServeArgs, Undo, WeightsChange},
+    control::ControlPolicy,
+    engine::{OnWeightsChange, UndoPolicy},
+    server::ApiKeys,
+};
+
+/// The doors of the control plane, and its rules.
+pub(in crate::launch) struct ControlPlaneSettings {
+    /// The port of its own.
+    pub(in crate::launch) own_port: Option<AdminPort>,
+    /// The port of the API.
+    pub(in crate::launch) main_port: MainPort,
+    /// What is decided about new weights, and about requests while they come.
+    pub(in crate::launch) policy: ControlPolicy,
+}
+
+/// A port of the control plane's own.
+pub(in crate::launch) struct AdminPort {
+    /// An address or a name.
+    pub(in crate::launch) host: String,
+    /// 0 has the system choose one.
+    pub(in crate::launch) port: u16,
+    /// What opens it; without any, it is open to all who reach it.
+    pub(in crate::launch) keys: ApiKeys,
+    /// Other machines may reach it without a key.
+    pub(in crate::launch) is_insecure: bool,
+}
+
+/// Who may use the control plane on the port of the API.
+pub(in crate::launch) enum MainPort {
+    /// Nobody: it is not served there.
+    Closed,
+    /// Who has one of these keys.
+    Guarded(ApiKeys),
+    /// Everybody.
+    Insecure,
+}
+
+/// What flags say of the control plane; an error where they would open it to everybody without saying so.
+pub(super) fn settings(args: &ServeArgs) -> anyhow::Result<ControlPlaneSettings> {
+    let own_port = args.admin.admin_port.map(|port| AdminPort {
+        host: args.admin.admin_host.clone(),
+        port,
+        keys: ApiKeys::new(&args.admin.admin_api_key),
+        is_insecure: args.admin.is_insecure(),
+    });
+    Ok(ControlPlaneSettings { own_port, main_port: main_port(args)?, policy: policy(&args.admin) })
+}
+
+fn main_port(args: &ServeArgs) -> anyhow::Result<MainPort> {
+    let (admin, own) = (&args.admin, ApiKeys::new(&args.admin.admin_api_key));
+    if !admin.on_main_port() {
+        return Ok(MainPort::Closed);
+    }
+    if admin.is_insecure() {
+        return Ok(MainPort::Insecure);
+    }
+    let keys = if own.is_empty() { ApiKeys::new(&args.http.api_key) } else { own };
+    ensure!(
+        !keys.is_empty(),
+        "--admin-on-main-port lets whoever reaches the server replace its weights: pass --admin-api-key or --api-key, or \
+         --insecure-admin where that is meant"
+    );
+    Ok(MainPort::Guarded(keys))
+}
+
+fn policy(args: &AdminArgs) -> ControlPolicy {
+    ControlPolicy {
+        queue_while_paused: args.queue_while_paused,
+        on_weights_change: match args.on_weights_change {
+            WeightsChange::Recompute => OnWeightsChange::Recompute,
+            WeightsChange::Reuse => OnWeightsChange::Reuse,
+        },
+        undo: match args.weights_undo {
+            Undo::Memory => UndoPolicy::Memory,
+            Undo::Nothing => UndoPolicy::Nothing,
+        },
+        update_timeout: Duration::from_secs(args.weight_update_timeout),
+    }
+}

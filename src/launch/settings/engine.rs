@@ -1,0 +1,116 @@
+//! What runs the model, and how.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    config::{DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs},
+    engine::native::{self, Dtype},
+    launch::device::Device,
+};
+
+/// The share of the free memory that keys and values may take unless told otherwise.
+const KV_CACHE_SHARE: u64 = 4;
+/// What they may take where the system does not say how much memory is free.
+const KV_CACHE_BYTES: u64 = 4 << 30;
+/// Tokens of a step unless told otherwise: those that keep a processor busy, and those that keep a GPU busy.
+const STEP_TOKENS: usize = 512;
+const GPU_STEP_TOKENS: usize = 8192;
+
+/// What runs the model, and how.
+#[expect(clippy::struct_excessive_bools, reason = "settings are independent")]
+pub(in crate::launch) struct EngineSettings {
+    /// Which engine.
+    pub(in crate::launch) kind: EngineKind,
+    /// Where it computes.
+    pub(in crate::launch) device: DeviceArg,
+    /// The type of its arithmetic.
+    pub(in crate::launch) dtype: Asked,
+    /// Base of the seeds of requests that bring none.
+    pub(in crate::launch) seed: u64,
+    /// Sequences that run at a time.
+    pub(in crate::launch) max_num_seqs: usize,
+    /// Sequences that may wait.
+    pub(in crate::launch) max_waiting: usize,
+    /// What becomes of the weights of a GGUF file.
+    pub(in crate::launch) gguf_weights: GgufWeights,
+    /// What becomes of those of a quantised directory.
+    pub(in crate::launch) quantized_weights: QuantizedWeights,
+    /// How the checkpoint has to be quantised.
+    pub(in crate::launch) quantization: Option<String>,
+    /// Bytes for keys and values, where that was said.
+    pub(in crate::launch) kv_cache_memory: Option<u64>,
+    /// Threads that compute; `None` for one on each core.
+    pub(in crate::launch) threads: Option<usize>,
+    /// The name of the instructions that compute.
+    pub(in crate::launch) kernels: Option<String>,
+    /// Keep the experts of all tokens.
+    pub(in crate::launch) return_routed_experts: bool,
+    /// Let mistral.rs serve what it has not been shown to compute right.
+    pub(in crate::launch) unproven_models: bool,
+    /// What the scripted engine samples.
+    pub(in crate::launch) script: Option<PathBuf>,
+    max_num_batched_tokens: Option<usize>,
+    deterministic: bool,
+    gpu_memory_utilization: f64,
+}
+
+impl EngineSettings {
+    /// Tokens of a step.
+    pub(in crate::launch) fn step_tokens(&self, device: Device) -> usize {
+        let default = if device == Device::Cpu { STEP_TOKENS } else { GPU_STEP_TOKENS };
+        self.max_num_batched_tokens.unwrap_or(default)
+    }
+
+    /// Bytes for keys and values, as much memory as is free now.
+    pub(in crate::launch) fn kv_cache_bytes(&self) -> u64 {
+        let share = || crate::memory::available().map_or(KV_CACHE_BYTES, |bytes| bytes / KV_CACHE_SHARE);
+        self.kv_cache_memory.unwrap_or_else(share)
+    }
+
+    /// The device, as the native engine is told.
+    pub(in crate::launch) fn native_device(&self, device: Device) -> native::Device {
+        match device {
+            Device::Cpu => native::Device::Cpu,
+            Device::Cuda(number) => native::Device::Cuda {
+                number,
+                deterministic: self.deterministic,
+                memory_share: self.kv_cache_memory.is_none().then_some(self.gpu_memory_utilization),
+            },
+        }
+    }
+
+    /// The type of the native engine's matrices for a model's config.json.
+    pub(in crate::launch) fn native_dtype(&self, config: &Map<String, Value>) -> Dtype {
+        match self.dtype {
+            Asked::Auto => Dtype::stored(config),
+            Asked::Bfloat16 => Dtype::Bf16,
+            Asked::Float16 | Asked::Float32 => Dtype::F32,
+        }
+    }
+}
+
+/// What flags say of the engine.
+pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
+    EngineSettings {
+        kind: args.engine,
+        device: args.device,
+        dtype: args.dtype,
+        seed: args.seed,
+        max_num_seqs: args.max_num_seqs,
+        max_waiting: args.max_waiting,
+        gguf_weights: args.gguf_weights,
+        quantized_weights: args.quantized_weights,
+        quantization: args.quantization.clone(),
+        kv_cache_memory: args.kv_cache_memory,
+        threads: args.threads,
+        kernels: args.kernels.clone(),
+        return_routed_experts: args.enable_return_routed_experts,
+        unproven_models: args.unproven_models,
+        script: args.script.clone(),
+        max_num_batched_tokens: args.max_num_batched_tokens,
+        deterministic: args.deterministic,
+        gpu_memory_utilization: args.gpu_memory_utilization,
+    }
+}

@@ -1,0 +1,89 @@
+//! From flags to settings: what every room is told, in the types of that room. No other file of start-up reads a flag.
+//!
+//! Owns what flags mean together, and the defaults that depend on the machine. Refuses to open, bind or load anything.
+
+mod control_plane;
+mod engine;
+mod model;
+mod policies;
+mod server;
+
+pub(super) use control_plane::{AdminPort, ControlPlaneSettings, MainPort};
+pub(super) use engine::EngineSettings;
+pub(super) use model::ModelSettings;
+pub(super) use policies::{SamplingSettings, Store};
+pub(super) use server::{Address, Listener};
+
+use crate::{
+    config::ServeArgs,
+    continuity::ContinuityPolicy,
+    generation::RequestLog,
+    prompt::OnUnprovable,
+    server::ServerConfig,
+    structured::JsonOptions,
+    turn::{RequestPolicy, ToolPolicy},
+};
+
+/// What all flags say together.
+#[expect(clippy::struct_excessive_bools, reason = "settings are independent")]
+pub(super) struct Settings {
+    /// Where the API listens.
+    pub(super) listener: Listener,
+    /// What surrounds it.
+    pub(super) server: ServerConfig,
+    /// Who may pause the server and replace its weights, and what happens then.
+    pub(super) control_plane: ControlPlaneSettings,
+    /// What is served.
+    pub(super) model: ModelSettings,
+    /// What runs it.
+    pub(super) engine: EngineSettings,
+    /// What is decided about sampling, once the model's files are read.
+    pub(super) sampling: SamplingSettings,
+    /// What is decided about conversations and their answers.
+    pub(super) requests: RequestPolicy,
+    /// How answers are read, if the tokenizer has what that takes.
+    pub(super) tools: ToolPolicy,
+    /// What is decided about the ids of earlier turns.
+    pub(super) continuity: ContinuityPolicy,
+    /// What happens where known ids cannot be provably continued.
+    pub(super) on_unprovable: OnUnprovable,
+    /// How JSON is written in structured outputs.
+    pub(super) json: JsonOptions,
+    /// Where responses are kept.
+    pub(super) store: Store,
+    /// What is logged of requests.
+    pub(super) request_log: Option<RequestLog>,
+    /// Throughput is logged.
+    pub(super) log_statistics: bool,
+    /// `/load` counts requests.
+    pub(super) server_load: bool,
+    /// `/tokenizer_info` shows the tokenizer.
+    pub(super) tokenizer_info: bool,
+    /// Usage tells how many tokens of a prompt were cached.
+    pub(super) prompt_tokens_details: bool,
+}
+
+impl Settings {
+    /// Fails with one sentence where flags do not go together.
+    pub(super) fn of(args: &ServeArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            listener: server::listener(&args.http),
+            server: server::config(args),
+            control_plane: control_plane::settings(args)?,
+            model: model::settings(args),
+            engine: engine::settings(args),
+            sampling: policies::sampling(args),
+            requests: policies::requests(args),
+            tools: policies::tools(args),
+            continuity: policies::continuity(args),
+            on_unprovable: args.on_unprovable,
+            json: policies::json(args),
+            store: policies::store(args),
+            request_log: policies::request_log(args),
+            log_statistics: !args.logs.disable_log_stats,
+            server_load: args.enable_server_load_tracking,
+            tokenizer_info: args.enable_tokenizer_info_endpoint,
+            prompt_tokens_details: args.enable_prompt_tokens_details,
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! What the server decides about requests, their answers, and what is kept of them.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+
+use crate::{
+    config::ServeArgs,
+    continuity::{ContinuityPolicy, MemoryBounds},
+    generation::RequestLog,
+    model::{EosTokens, GenerationConfig, ModelFiles},
+    sampling::LogprobsMode,
+    structured::JsonOptions,
+    turn::{RequestPolicy, SamplingPolicy, ToolPolicy},
+};
+
+/// Room for responses in memory, unless the flags say otherwise.
+const STORE_BYTES_IN_MEMORY: u64 = 512 << 20;
+/// Room for them on a disk, unless the flags say otherwise.
+const STORE_BYTES_ON_DISK: u64 = 4 << 30;
+
+/// What is logged of requests.
+pub(super) fn request_log(args: &ServeArgs) -> Option<RequestLog> {
+    args.logs.enable_log_requests.then_some(RequestLog { max_ids: args.logs.max_log_len })
+}
+
+/// What is decided about conversations and their answers.
+pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
+    RequestPolicy {
+        response_role: args.response_role.clone(),
+        trust_request_chat_template: args.trust_request_chat_template,
+        default_chat_template_kwargs: args.default_chat_template_kwargs.clone().unwrap_or_default(),
+        reasoning_effort_map: args.reasoning_effort_map.clone().unwrap_or_default(),
+        stream_interval: args.stream_interval,
+        force_include_usage: args.enable_force_include_usage,
+        exclude_tools_when_tool_choice_none: args.exclude_tools_when_tool_choice_none,
+        return_routed_experts: args.enable_return_routed_experts,
+        max_prompts: args.max_request_prompts,
+        max_sequences: args.max_request_sequences,
+    }
+}
+
+/// How answers are read.
+pub(super) fn tools(args: &ServeArgs) -> ToolPolicy {
+    ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice, reasoning: args.reasoning_parser }
+}
+
+/// What is decided about the ids of earlier turns.
+pub(super) fn continuity(args: &ServeArgs) -> ContinuityPolicy {
+    let ttl = Duration::from_secs(args.continuity_ttl);
+    ContinuityPolicy {
+        memory: Some(MemoryBounds { bytes: args.continuity_cache_size, ttl }),
+        strict: args.strict_continuity,
+        check_drift: args.check_drift,
+    }
+}
+
+/// Where responses are kept, and how many bytes of them.
+pub(in crate::launch) enum Store {
+    /// In memory, each for a time.
+    Memory {
+        /// The most bytes.
+        bytes: u64,
+        /// For how long.
+        ttl: Duration,
+    },
+    /// On a disk.
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// The most bytes.
+        bytes: u64,
+    },
+}
+
+/// Where responses are to be kept.
+pub(super) fn store(args: &ServeArgs) -> Store {
+    match &args.response_store {
+        None => Store::Memory {
+            bytes: args.response_store_size.unwrap_or(STORE_BYTES_IN_MEMORY),
+            ttl: Duration::from_secs(args.response_store_ttl),
+        },
+        Some(path) => {
+            Store::Disk { path: path.clone(), bytes: args.response_store_size.unwrap_or(STORE_BYTES_ON_DISK) }
+        }
+    }
+}
+
+/// How JSON is written in structured outputs.
+pub(super) fn json(args: &ServeArgs) -> JsonOptions {
+    let config = &args.structured_outputs_config;
+    JsonOptions {
+        compact: config.disable_any_whitespace,
+        closed: config.disable_additional_properties,
+        whitespace: None,
+    }
+}
+
+/// What flags say of sampling; some of it is about what the model says.
+pub(in crate::launch) struct SamplingSettings {
+    defaults: Defaults,
+    /// What takes the place of defaults.
+    over: Map<String, Value>,
+    max_logprobs: Option<usize>,
+    logprobs_mode: LogprobsMode,
+    return_tokens_as_token_ids: bool,
+}
+
+/// Where defaults of sampling come from.
+#[derive(PartialEq)]
+enum Defaults {
+    OfModel,
+    None,
+    Of(PathBuf),
+}
+
+/// What flags say of sampling.
+pub(super) fn sampling(args: &ServeArgs) -> SamplingSettings {
+    SamplingSettings {
+        defaults: match args.generation_config.as_str() {
+            "auto" => Defaults::OfModel,
+            "vllm" => Defaults::None,
+            directory => Defaults::Of(directory.into()),
+        },
+        over: args.override_generation_config.clone().unwrap_or_default(),
+        max_logprobs: usize::try_from(args.max_logprobs).ok(),
+        logprobs_mode: args.logprobs_mode.into(),
+        return_tokens_as_token_ids: args.return_tokens_as_token_ids,
+    }
+}
+
+impl SamplingSettings {
+    /// Has the directory that was named say what the model says otherwise, its end tokens included.
+    pub(in crate::launch) fn take_over(&self, files: &mut ModelFiles) -> anyhow::Result<()> {
+        let Defaults::Of(directory) = &self.defaults else { return Ok(()) };
+        files.set_generation(directory).with_context(|| {
+            format!("--generation-config {} is neither auto, vllm nor a usable directory", directory.display())
+        })
+    }
+
+    /// What is decided about sampling.
+    pub(in crate::launch) fn policy(self, files: &ModelFiles, eos: &EosTokens) -> anyhow::Result<SamplingPolicy> {
+        let defaults = match self.defaults {
+            Defaults::None => GenerationConfig::default(),
+            Defaults::OfModel | Defaults::Of(_) => files.generation.clone(),
+        };
+        let defaults = defaults.overridden(&self.over).context("--override-generation-config")?;
+        // As in vLLM, the tokens of a file that was named, or of a flag, are no default but a limit.
+        let is_limit = matches!(self.defaults, Defaults::Of(_)) || self.over.contains_key("max_new_tokens");
+        Ok(SamplingPolicy {
+            most_tokens: defaults.max_new_tokens.filter(|_| is_limit),
+            defaults,
+            eos_token_id: eos.primary,
+            extra_eos_token_ids: eos.others.clone(),
+            max_logprobs: self.max_logprobs,
+            logprobs_mode: self.logprobs_mode,
+            return_tokens_as_token_ids: self.return_tokens_as_token_ids,
+        })
+    }
+}
