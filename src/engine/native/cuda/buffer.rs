@@ -1,10 +1,8 @@
-//! Memory for rows that is kept from step to step, and weights that are overwritten in place.
+//! Memory for rows that is kept from step to step.
 //!
 //! Owns shapes. Refuses arithmetic.
 
 use candle_core::{DType, Device, Result, Tensor};
-
-use crate::engine::native::backend::NoRoom;
 
 /// The device that tensors are on, and their type.
 #[derive(Debug, Clone, Copy)]
@@ -43,28 +41,6 @@ impl Buffer {
     /// The rows.
     pub(super) fn tensor(&self) -> &Tensor {
         self.rows.as_ref().expect("rows are written before they are read")
-    }
-}
-
-/// A weight matrix, `[outputs, inputs]`.
-#[derive(Debug)]
-pub(crate) struct Matrix {
-    tensor: Tensor,
-}
-
-impl Matrix {
-    pub(super) fn zeros(
-        TensorKind { device, dtype }: TensorKind<'_>,
-        outputs: usize,
-        inputs: usize,
-    ) -> std::result::Result<Self, NoRoom> {
-        let tensor = Tensor::zeros((outputs, inputs), dtype, device).map_err(|_| NoRoom)?;
-        Ok(Self { tensor })
-    }
-
-    /// The numbers.
-    pub(super) fn tensor(&self) -> &Tensor {
-        &self.tensor
     }
 }
 

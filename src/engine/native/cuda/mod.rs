@@ -16,10 +16,12 @@ mod buffer;
 mod cache;
 mod cache_writes;
 mod elementwise;
+mod failure;
 mod gpu;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod logits;
+mod matrix;
 mod products;
 mod recurrent;
 mod shared;
@@ -31,17 +33,14 @@ pub(crate) use self::gpu::Gpu;
 
 use std::ops::Range;
 
-#[cfg(not(feature = "cuda"))]
-use candle_core::Error;
-use candle_core::{DType, Device, Result, Tensor, WithDType};
-use half::bf16;
+use candle_core::{DType, Device, Result, Tensor};
 
-#[cfg(feature = "cuda")]
-use self::kernels::is_out_of_memory;
 use self::{
     attention::Setting,
-    buffer::{Buffer, Matrix, TensorKind},
+    buffer::{Buffer, TensorKind},
     cache::Cache,
+    failure::{done, with_room},
+    matrix::Matrix,
     shared::StepShared,
 };
 use super::{
@@ -58,11 +57,6 @@ use crate::{TokenId, engine::WeightDtype};
 /// How many rows every product has where all are to have one shape: so many that a GPU takes no longer for them than
 /// for reading the matrix.
 const TILE_ROWS: usize = 128;
-/// How many numbers of a file one thread reads at a time.
-const READ_NUMBERS: usize = 4 << 20;
-
-/// Appends some rows of weights.
-type ReadRows<'a, T> = dyn Fn(Range<usize>, &mut Vec<T>) -> std::result::Result<(), WeightsError> + Sync + 'a;
 
 /// A device, and how it computes.
 pub(crate) struct DeviceBackend {
@@ -135,52 +129,6 @@ impl DeviceBackend {
         self.logits = buffer;
         outcome
     }
-
-    /// Reads rows on all threads and writes them over those of a matrix, some at a time.
-    fn send_rows<T: WithDType>(
-        &mut self,
-        tensor: &Tensor,
-        first: usize,
-        rows: &dyn Rows,
-        read: &ReadRows<'_, T>,
-    ) -> std::result::Result<(), WeightsError> {
-        let (count, columns) = (rows.rows(), rows.columns());
-        let part = (READ_NUMBERS / columns.max(1)).max(1);
-        let parts: Vec<Range<usize>> = (0..count).step_by(part).map(|start| start..count.min(start + part)).collect();
-        for parts in parts.chunks(self.processor.pool.threads()) {
-            let mut sent: Vec<_> = parts.iter().map(|part| (part.clone(), Vec::new(), Ok(()))).collect();
-            self.processor
-                .pool
-                .for_each_mut(&mut sent, &|_, (part, numbers, outcome)| *outcome = read(part.clone(), numbers));
-            for (part, numbers, outcome) in sent {
-                outcome?;
-                let numbers = with_room(Tensor::from_vec(numbers, (part.len(), columns), &self.device))?;
-                done(tensor.slice_set(&numbers, 0, first + part.start));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What the device answers. As nothing that is computed can be missing or misshapen, an error is the device's own. It
-/// ends the engine, with the reason in the log.
-fn done<T>(outcome: Result<T>) -> T {
-    outcome.unwrap_or_else(|error| panic!("the device failed: {error}"))
-}
-
-/// Makes an error of what the device says while weights are read. Reading needs memory of the device, which may have
-/// none left.
-fn with_room<T>(outcome: Result<T>) -> std::result::Result<T, NoRoom> {
-    match outcome {
-        Err(error) if is_out_of_memory(&error) => Err(NoRoom),
-        outcome => Ok(done(outcome)),
-    }
-}
-
-/// Memory is refused by a driver only, and in this build there is none.
-#[cfg(not(feature = "cuda"))]
-fn is_out_of_memory(_: &Error) -> bool {
-    false
 }
 
 impl Backend for DeviceBackend {
@@ -203,12 +151,7 @@ impl Backend for DeviceBackend {
         first: usize,
         rows: &dyn Rows,
     ) -> std::result::Result<(), WeightsError> {
-        let tensor = matrix.tensor();
-        if self.dtype == DType::BF16 {
-            self.send_rows::<bf16>(tensor, first, rows, &|part, out| rows.read_bf16(part, out))
-        } else {
-            self.send_rows::<f32>(tensor, first, rows, &|part, out| rows.read(part, out))
-        }
+        matrix.write_rows(&mut self.processor.pool, first, rows)
     }
 
     fn vector(&self, len: usize) -> std::result::Result<Tensor, NoRoom> {
@@ -226,34 +169,19 @@ impl Backend for DeviceBackend {
     }
 
     fn matrix_bytes(&self, matrix: &Matrix) -> u64 {
-        (matrix.tensor().elem_count() * self.dtype.size_in_bytes()) as u64
+        matrix.bytes()
     }
 
     fn save(&mut self, matrix: &Matrix) -> std::result::Result<Tensor, NoRoom> {
-        // On a device that is the processor, moving would copy nothing.
-        let tensor = matrix.tensor();
-        with_room(if tensor.device().is_cpu() { tensor.copy() } else { tensor.to_device(&Device::Cpu) })
+        matrix.save()
     }
 
     fn put_back(&mut self, matrix: &mut Matrix, saved: Tensor) -> std::result::Result<(), NoRoom> {
-        let part = (READ_NUMBERS / saved.dim(1).unwrap_or(1).max(1)).max(1);
-        let rows = done(saved.dim(0));
-        for first in (0..rows).step_by(part) {
-            let numbers = done(saved.narrow(0, first, part.min(rows - first)));
-            let numbers = with_room(numbers.to_device(&self.device))?;
-            done(matrix.tensor().slice_set(&done(numbers.contiguous()), 0, first));
-        }
-        Ok(())
+        matrix.put_back(&saved)
     }
 
     fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>, out: &mut [u8]) -> std::result::Result<(), NoRoom> {
-        let numbers = done(matrix.tensor().narrow(0, rows.start, rows.len()).and_then(|part| part.flatten_all()));
-        if self.dtype == DType::BF16 {
-            let numbers = done(numbers.to_vec1::<bf16>());
-            out.as_chunks_mut::<2>().0.iter_mut().zip(numbers).for_each(|(two, number)| *two = number.to_le_bytes());
-        } else {
-            self.dtype().narrow(&done(numbers.to_vec1::<f32>()), out);
-        }
+        done(matrix.read_rows(rows, out));
         Ok(())
     }
 
