@@ -98,7 +98,7 @@ pub struct ServeArgs {
     pub gguf_weights: GgufWeights,
 
     /// FP8 and MXFP4 weights of a quantised directory: kept as they are, or widened; both compute the same bits. `auto`
-    /// widens them where memory holds it, so that they can be replaced.
+    /// widens them where the machine's memory holds it, so that they can be replaced.
     #[arg(long, value_enum, default_value_t)]
     pub quantized_weights: QuantizedWeights,
 

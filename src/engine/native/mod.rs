@@ -214,14 +214,18 @@ impl NativeEngine {
 
     fn on_gpu(loading: Loading<'_>, gpu: &Gpu) -> Result<Self, LoadError> {
         let Loading { settings, shape, weights, pool, progress } = loading;
-        if let Some(flag) = settings.source.kept_by() {
-            return Err(LoadError::Unsupported(format!(
-                "weights stay quantised on the CPU only; {flag} widened computes with them in bfloat16 on a GPU"
-            )));
+        if let WeightsSource::Gguf { keep_blocks: true, .. } = settings.source {
+            return Err(LoadError::Unsupported(
+                "weights stay in the blocks of a GGUF file on the CPU only; --gguf-weights widened computes with them in \
+                 bfloat16 on a GPU"
+                    .to_owned(),
+            ));
         }
         let Device::Cuda { deterministic, memory_share, .. } = settings.device else { unreachable!("there is a GPU") };
         let backend = gpu.backend(settings.dtype, processor::choose(settings, pool)?);
         let backend = if deterministic { backend.deterministic() } else { backend };
+        let is_coded = matches!(settings.source, WeightsSource::Coded(_));
+        let backend = if is_coded { backend.keeping_codes() } else { backend };
         let wanted = wanted(settings, &backend, &shape);
         if memory_share.is_none() {
             wanted.divide(settings.kv_cache_bytes)?;

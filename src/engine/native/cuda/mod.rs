@@ -15,6 +15,7 @@ mod attention;
 mod buffer;
 mod cache;
 mod cache_writes;
+mod coded;
 mod elementwise;
 mod failure;
 mod gpu;
@@ -22,7 +23,9 @@ mod gpu;
 mod kernels;
 mod logits;
 mod matrix;
+mod packing;
 mod products;
+mod reading;
 mod recurrent;
 mod shared;
 mod summaries;
@@ -66,18 +69,28 @@ pub(crate) struct DeviceBackend {
     /// What reads weights, computes recurrent states and makes tokens of logits.
     processor: Processor,
     tile: Option<usize>,
+    /// Whether weights of quantised checkpoints stay in their codes.
+    keeps_codes: bool,
+    /// The numbers of the matrix in codes that is multiplied with.
+    widened: Buffer,
     logits: Buffer,
 }
 
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
     pub(crate) fn new(device: Device, dtype: DType, processor: Processor) -> Self {
-        Self { device, dtype, processor, tile: None, logits: Buffer::default() }
+        let (widened, logits) = (Buffer::default(), Buffer::default());
+        Self { device, dtype, processor, tile: None, keeps_codes: false, widened, logits }
     }
 
     /// Gives every row the bits that it has alone.
     pub(crate) fn deterministic(self) -> Self {
         Self { tile: Some(TILE_ROWS), ..self }
+    }
+
+    /// Leaves weights of quantised checkpoints in their codes: less memory, and the same bits.
+    pub(crate) fn keeping_codes(self) -> Self {
+        Self { keeps_codes: true, ..self }
     }
 
     fn numbers(&self) -> TensorKind<'_> {
@@ -88,24 +101,29 @@ impl DeviceBackend {
         TensorKind { device: &self.device, dtype: DType::F32 }
     }
 
+    /// The numbers of a matrix; those of codes are there until the next one's are.
+    fn numbers_of(&mut self, matrix: &Matrix) -> Result<Tensor> {
+        matrix.numbers(TensorKind { device: &self.device, dtype: self.dtype }, &mut self.widened)
+    }
+
     /// `matrix * row (+ bias)` of every row, written to `out` or added to it.
     #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     fn multiply(
-        &self,
+        &mut self,
         input: &Tensor,
         matrix: &Matrix,
         bias: Option<&Tensor>,
         out: &Tensor,
         accumulate: bool,
     ) -> Result<()> {
-        let begun = accumulate || bias.is_some();
+        let (begun, matrix) = (accumulate || bias.is_some(), self.numbers_of(matrix)?);
         if let Some(bias) = bias {
             let biased =
                 if accumulate { out.broadcast_add(bias)? } else { bias.broadcast_as(out.shape())?.contiguous()? };
             out.slice_set(&biased, 0, 0)?;
         }
-        let Some(tile) = self.tile else { return products::multiply(input, matrix.tensor(), out, begun) };
-        let product = products::multiply_in_tiles(input, matrix.tensor(), tile)?;
+        let Some(tile) = self.tile else { return products::multiply(input, &matrix, out, begun) };
+        let product = products::multiply_in_tiles(input, &matrix, tile)?;
         let product = if begun { (out + product)? } else { product };
         out.slice_set(&product, 0, 0)
     }
@@ -120,7 +138,7 @@ impl DeviceBackend {
         shape: LogitShape,
         consumer: &dyn Consumer,
     ) -> Result<()> {
-        let (rows, outputs) = (input.dim(0)?, matrix.tensor().dim(0)?);
+        let (rows, outputs) = (input.dim(0)?, matrix.shape().0);
         let mut buffer = std::mem::take(&mut self.logits);
         let out = buffer.reshape(self.sums(), rows, outputs)?;
         self.multiply(input, matrix, None, out, false)?;
@@ -142,6 +160,9 @@ impl Backend for DeviceBackend {
     type StepShared = StepShared;
 
     fn matrix(&self, outputs: usize, inputs: usize) -> std::result::Result<Matrix, NoRoom> {
+        if self.keeps_codes {
+            return Ok(Matrix::Unwritten { outputs, inputs });
+        }
         Matrix::zeros(self.numbers(), outputs, inputs)
     }
 
@@ -151,6 +172,7 @@ impl Backend for DeviceBackend {
         first: usize,
         rows: &dyn Rows,
     ) -> std::result::Result<(), WeightsError> {
+        matrix.prepare(TensorKind { device: &self.device, dtype: self.dtype }, rows, &mut self.widened)?;
         matrix.write_rows(&mut self.processor.pool, first, rows)
     }
 
@@ -181,7 +203,7 @@ impl Backend for DeviceBackend {
     }
 
     fn read_rows(&mut self, matrix: &Matrix, rows: Range<usize>, out: &mut [u8]) -> std::result::Result<(), NoRoom> {
-        done(matrix.read_rows(rows, out));
+        done(matrix.read_rows(rows, self.numbers(), out));
         Ok(())
     }
 
@@ -218,11 +240,10 @@ impl Backend for DeviceBackend {
     }
 
     fn embed(&mut self, table: &Matrix, token_ids: &[TokenId], factor: f32, out: &mut Buffer) {
-        let table = table.tensor();
-        let rows =
-            Tensor::new(token_ids, &self.device).and_then(|ids| table.index_select(&ids, 0)?.to_dtype(DType::F32));
+        let ids = Tensor::new(token_ids, &self.device);
+        let rows = ids.and_then(|ids| table.select(&ids, self.numbers())?.to_dtype(DType::F32));
         let rows = rows.and_then(|rows| elementwise::scaled(rows, factor));
-        let out = out.reshape(self.sums(), token_ids.len(), done(table.dim(1)));
+        let out = out.reshape(self.sums(), token_ids.len(), table.shape().1);
         done(out.and_then(|out| out.slice_set(&rows?, 0, 0)));
     }
 
@@ -276,7 +297,7 @@ impl Backend for DeviceBackend {
     }
 
     fn linear(&mut self, input: &Buffer, matrix: &Matrix, bias: Option<&Tensor>, out: &mut Buffer) {
-        let (input, outputs) = (input.tensor(), done(matrix.tensor().dim(0)));
+        let (input, outputs) = (input.tensor(), matrix.shape().0);
         let out = done(input.dim(0).and_then(|rows| out.reshape(self.sums(), rows, outputs)));
         done(self.multiply(input, matrix, bias, out, false));
     }

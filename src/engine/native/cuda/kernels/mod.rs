@@ -9,6 +9,7 @@
 
 mod attention;
 mod blas;
+mod coded;
 mod launch;
 mod logits;
 mod rows;
@@ -24,6 +25,7 @@ use candle_core::{
 pub(super) use self::{
     attention::{attend, serve, write_cache},
     blas::{batched, multiply},
+    coded::widen,
     logits::{blocks_of, count_at_least, summarize},
     rows::{gate, head_norm, norm, rotate},
 };
@@ -71,6 +73,7 @@ fn address(tensor: &Tensor) -> Result<u64> {
         DType::F32 => storage.as_cuda_slice::<f32>()?.device_ptr(&stream).0,
         DType::F64 => storage.as_cuda_slice::<f64>()?.device_ptr(&stream).0,
         DType::U32 => storage.as_cuda_slice::<u32>()?.device_ptr(&stream).0,
+        DType::U8 => storage.as_cuda_slice::<u8>()?.device_ptr(&stream).0,
         other => bail!("no kernel takes {other:?}"),
     };
     Ok(base + (layout.start_offset() * tensor.dtype().size_in_bytes()) as u64)

@@ -91,6 +91,58 @@ __device__ void new_keys(const float *states, T *out, float *broken, unsigned co
         broken[blockIdx.x] = 1.0f;
 }
 
+// The number of eight bits, see `E4M3` in small_floats.rs: the bits are those of a number of f32 with another bias. The least
+// ones, whose exponent is zero, have no leading one, which is taken off again.
+__device__ float e4m3(unsigned code) {
+    const unsigned size = code & 0x7f;
+    if (size == 0x7f)
+        return __uint_as_float(0x7fffffffu);
+    const float number = size < 8 ? __uint_as_float((size << 20) + (121u << 23)) - 1.0f / 64.0f
+                                  : __uint_as_float((size << 20) + (120u << 23));
+    return code & 0x80 ? -number : number;
+}
+
+// The number of four bits, likewise.
+__device__ float e2m1(unsigned code) {
+    const unsigned size = code & 7;
+    const float number = size < 2 ? __uint_as_float((size << 22) + (127u << 23)) - 1.0f
+                                  : __uint_as_float((size << 22) + (126u << 23));
+    return code & 8 ? -number : number;
+}
+
+// A code of a row that begins at this byte; those of four bits are two in a byte, the lower half first.
+template <bool halves> __device__ float decoded(const unsigned char *row, unsigned i) {
+    return halves ? e2m1(row[i / 2] >> (i % 2 * 4)) : e4m3(row[i]);
+}
+
+__device__ float wide(float number) { return number; }
+__device__ float wide(__nv_bfloat16 number) { return __bfloat162float(number); }
+
+// A block for each row and 1024 numbers, each of which is that of its code times the scale of its group, rounded to bf16 if
+// `rounded` says so. A group has two to the power of `shift` numbers, or `group` where that is no power of two and `shift`
+// is 32.
+template <bool halves, typename S, typename T>
+__device__ void widen(
+    const unsigned char *codes,
+    const S *scales,
+    T *out,
+    unsigned columns,
+    unsigned row_bytes,
+    unsigned groups,
+    unsigned group,
+    unsigned shift,
+    unsigned rounded) {
+    const unsigned char *row = codes + size_t(blockIdx.x) * row_bytes;
+    scales += size_t(blockIdx.x) * groups;
+    const unsigned first = blockIdx.y * 1024, last = min(first + 1024, columns);
+    for (unsigned i = first + threadIdx.x; i < last; i += blockDim.x) {
+        const float scale = wide(scales[shift < 32 ? i >> shift : i / group]);
+        const float number = __fmul_rn(decoded<halves>(row, i), scale);
+        const float result = rounded ? __bfloat162float(__float2bfloat16_rn(number)) : number;
+        out[size_t(blockIdx.x) * columns + i] = narrow<T>(result);
+    }
+}
+
 } // namespace
 
 extern "C" __global__ void norm_bf16(
@@ -165,4 +217,56 @@ extern "C" __global__ void rotate(
         *one = x * cosines[pair] - y * sines[pair];
         *other = y * cosines[pair] + x * sines[pair];
     }
+}
+
+extern "C" __global__ void widen_e4m3_bf16(
+    const unsigned char *codes,
+    const float *scales,
+    __nv_bfloat16 *out,
+    unsigned columns,
+    unsigned row_bytes,
+    unsigned groups,
+    unsigned group,
+    unsigned shift,
+    unsigned rounded) {
+    widen<false>(codes, scales, out, columns, row_bytes, groups, group, shift, rounded);
+}
+
+extern "C" __global__ void widen_e4m3_f32(
+    const unsigned char *codes,
+    const float *scales,
+    float *out,
+    unsigned columns,
+    unsigned row_bytes,
+    unsigned groups,
+    unsigned group,
+    unsigned shift,
+    unsigned rounded) {
+    widen<false>(codes, scales, out, columns, row_bytes, groups, group, shift, rounded);
+}
+
+extern "C" __global__ void widen_e2m1_bf16(
+    const unsigned char *codes,
+    const __nv_bfloat16 *scales,
+    __nv_bfloat16 *out,
+    unsigned columns,
+    unsigned row_bytes,
+    unsigned groups,
+    unsigned group,
+    unsigned shift,
+    unsigned rounded) {
+    widen<true>(codes, scales, out, columns, row_bytes, groups, group, shift, rounded);
+}
+
+extern "C" __global__ void widen_e2m1_f32(
+    const unsigned char *codes,
+    const __nv_bfloat16 *scales,
+    float *out,
+    unsigned columns,
+    unsigned row_bytes,
+    unsigned groups,
+    unsigned group,
+    unsigned shift,
+    unsigned rounded) {
+    widen<true>(codes, scales, out, columns, row_bytes, groups, group, shift, rounded);
 }

@@ -9,16 +9,17 @@ use super::{
 };
 use crate::engine::native::backend::{Gate, HeadRange, NormShape, Rotation};
 
-const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
+/// The file of kernels.
+pub(super) const ROWS: Kernels = Kernels { name: "rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
 /// Threads of a block.
-const THREADS: u32 = 256;
+pub(super) const THREADS: u32 = 256;
 /// How many numbers of a row one block of `gate` computes.
 const GATES: u32 = 1024;
 /// Threads of a warp.
 const WARP: u32 = 32;
 
 /// A kernel for results of this type.
-fn for_type(name: &str, dtype: DType) -> Result<String> {
+pub(super) fn for_type(name: &str, dtype: DType) -> Result<String> {
     match dtype {
         DType::BF16 => Ok(format!("{name}_bf16")),
         DType::F32 => Ok(format!("{name}_f32")),
