@@ -179,6 +179,16 @@ impl<B: Backend> Model<B> {
     /// Answers for each span whether all its new keys and values are finite. Where they are not, nobody else may use
     /// its new blocks: even tokens before the broken one multiply it with zero, which makes NaN of infinity.
     pub(crate) fn forward(&mut self, batch: &Batch, consumer: &dyn Consumer) -> Vec<bool> {
+        self.forward_watched(batch, consumer, |_, _| ())
+    }
+
+    /// The same, which calls `after_layer` with the states that each layer leaves.
+    fn forward_watched(
+        &mut self,
+        batch: &Batch,
+        consumer: &dyn Consumer,
+        mut after_layer: impl FnMut(&mut B, &B::States),
+    ) -> Vec<bool> {
         let Self { shape, backend, parameters, caches, recurrents, workspace, .. } = self;
         let parameters = parameters.as_ref().expect("nothing is computed without weights");
         let Parameters { embedding, inputs, layers, norm, head } = parameters;
@@ -195,6 +205,7 @@ impl<B: Backend> Model<B> {
             layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, &mut shared);
             layer.feed_forward(backend, workspace);
             layer.finish(backend, number, workspace);
+            after_layer(backend, &workspace.hidden);
         }
         if batch.logit_rows.is_empty() {
             return backend.finite(shared);

@@ -11,7 +11,7 @@ use std::{
 use expect_test::expect_file;
 use serde_json::json;
 
-use super::{drawn::drawn, *};
+use super::{drawn::drawn, states::States, *};
 use crate::engine::native::model::shape::Longest;
 use crate::sampling::score_token;
 
@@ -90,7 +90,7 @@ impl Golden {
         Self::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json")))
     }
 
-    fn architecture(&self) -> String {
+    pub(super) fn architecture(&self) -> String {
         self.config()["architectures"][0].as_str().unwrap().to_owned()
     }
 
@@ -144,7 +144,7 @@ impl Golden {
         Ok(self.loaded(backend, shape))
     }
 
-    fn loaded<B: Backend>(&self, backend: B, shape: ModelShape) -> Model<B> {
+    pub(super) fn loaded<B: Backend>(&self, backend: B, shape: ModelShape) -> Model<B> {
         let mut model = Model::load(backend, shape, &self.weights(), &mut |_, _| ())
             .unwrap_or_else(|error| panic!("{}: {error}", self.name));
         model.allocate_cache(self.room()).unwrap();
@@ -229,15 +229,19 @@ fn span(tokens: usize, first_position: usize) -> Span {
 struct Outcomes {
     agree: BTreeSet<String>,
     refused: BTreeSet<String>,
+    /// How far states are off, in the one variant whose states were recorded.
+    states: Option<f64>,
 }
 
 /// The table of docs/models.md.
 fn table(outcomes: &BTreeMap<String, Outcomes>) -> String {
     let listed = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let mut table = "| architecture | as transformers computes it | refused |\n|---|---|---|\n".to_owned();
-    for (architecture, Outcomes { agree, refused }) in outcomes {
+    let mut table =
+        "| architecture | as transformers computes it | refused | states off by |\n|---|---|---|---|\n".to_owned();
+    for (architecture, Outcomes { agree, refused, states }) in outcomes {
+        let states = states.unwrap_or_else(|| panic!("record the states of a model of {architecture}"));
         let refused = if refused.is_empty() { "nothing".to_owned() } else { listed(refused) };
-        writeln!(table, "| `{architecture}` | {} | {refused} |", listed(agree)).unwrap();
+        writeln!(table, "| `{architecture}` | {} | {refused} | {states:.0e} |", listed(agree)).unwrap();
     }
     table
 }
@@ -269,6 +273,11 @@ fn every_family_agrees_with_transformers_or_is_refused() {
                 of_architecture.agree.insert(golden.variant())
             }
         };
+    }
+    for states in States::all() {
+        // On the set that computes the same everywhere.
+        let off = states.compare(cpu(KernelSet::PORTABLE, 2, Precision::F32));
+        outcomes.get_mut(&states.golden.architecture()).unwrap().states = Some(off);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
     let page = std::fs::read_to_string(&path).unwrap();

@@ -4,6 +4,7 @@ mod drawn;
 pub(in crate::engine::native) mod families;
 mod gguf;
 mod routes;
+mod states;
 
 use std::{
     path::{Path, PathBuf},
