@@ -8,7 +8,7 @@ use candle_core::quantized::GgmlDType;
 
 use super::{
     GgufError, GgufFile,
-    hugging_face::{Groups, Layout, NamedTensor, Part},
+    hugging_face::{Groups, Layout, NamedTensor, Part, Source},
     tensor_type::TensorType,
 };
 use crate::files;
@@ -56,7 +56,7 @@ impl GgufTensors {
         let path = file.path().to_owned();
         let opened = File::open(&path).map_err(|source| GgufError::Open { path: path.clone(), source })?;
         let entry = |named: NamedTensor| {
-            let mut stored: Vec<Stored> = named.sources.iter().map(|source| stored(file, &source.name)).collect();
+            let mut stored: Vec<Stored> = named.sources.iter().map(|source| stored_rows(file, source)).collect();
             if let (Layout::Slice(slice), [whole]) = (&named.layout, &mut stored[..]) {
                 let numbers = named.shape.iter().product::<usize>();
                 *whole = whole.part(slice * numbers, numbers);
@@ -109,6 +109,12 @@ fn stored(file: &GgufFile, source: &str) -> Stored {
     let info = &file.content.tensors[source];
     let numbers = info.shape.iter().product();
     Stored { dtype: info.dtype, offset: file.content.data_offset + info.offset, numbers }
+}
+
+/// Where those are of the rows of it that count.
+fn stored_rows(file: &GgufFile, source: &Source) -> Stored {
+    let (all, row) = (stored(file, &source.name), source.shape.iter().skip(1).product::<usize>());
+    source.rows.as_ref().map_or(all, |rows| all.part(rows.start * row, rows.len() * row))
 }
 
 /// One tensor: rows in the directory's order. A vector is one row, or as many as it has numbers if it is reordered.

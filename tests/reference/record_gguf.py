@@ -22,6 +22,7 @@ import tempfile
 
 import gguf
 import numpy as np
+import torch
 from conversion import ModelBase, get_model_class
 
 from drawn_weights import drawn, write_model
@@ -42,6 +43,7 @@ ARCHITECTURES = (
     "GptOssForCausalLM",
     "GraniteForCausalLM",
     "GraniteMoeForCausalLM",
+    "GraniteMoeHybridForCausalLM",
     "GraniteMoeSharedForCausalLM",
     "HunYuanDenseV1ForCausalLM",
     "HunYuanMoEV1ForCausalLM",
@@ -59,6 +61,7 @@ ARCHITECTURES = (
     "Qwen2MoeForCausalLM",
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
+    "Qwen3NextForCausalLM",
     "SeedOssForCausalLM",
     "SmolLM3ForCausalLM",
 )
@@ -90,6 +93,8 @@ UNSAID = {
     "gpt_oss_layer_types": "layer_types",
     "gpt_oss_limit": "swiglu_limit",
     "gpt_oss_truncate": "truncate",
+    "granitemoehybrid_full": "layer_types",
+    "granitemoehybrid_rope": "position_embedding_type",
     "lfm2_moe_no_bias": "use_expert_bias",
     "lfm2_moe_not_normalised": "norm_topk_prob",
     "llama_dynamic": "rope_scaling",
@@ -103,6 +108,7 @@ UNSAID = {
     "qwen2_moe_normalised": "norm_topk_prob",
     "qwen2_window": "sliding_window",
     "qwen3_moe_not_normalised": "norm_topk_prob",
+    "qwen3_next_not_normalised": "norm_topk_prob",
     "qwen3_window": "sliding_window",
     "smollm3_interval": "no_rope_layer_interval",
     "smollm3_other_layers": "no_rope_layers",
@@ -112,6 +118,7 @@ STEP = 4
 # Made from settings, rather than from numbers of the model.
 MADE = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 ADD_ONE = "add one"
+NEGATE_EXP = "negate exp"
 
 
 def as_published(config):
@@ -182,8 +189,10 @@ def expanded(listed):
             yield first + sum(offsets)
 
 
-def traced(numbers):
+def traced(name, numbers):
     """Where the numbers of a tensor come from, and what was done with them."""
+    if name.endswith(".ssm_a"):
+        return places(np.rint(-numbers).astype(np.int64) - 1), NEGATE_EXP
     rounded = np.floor(numbers / STEP)
     rests = np.unique(numbers - STEP * rounded)
     assert len(rests) == 1 and rests[0] in (0.0, 1.0), rests
@@ -201,6 +210,9 @@ def record(path):
 
     def coded(name):
         count = int(np.prod(golden["tensors"][name]))
+        if name.endswith(".A_log"):
+            # The converter takes the exponential of these.
+            return np.log(np.arange(offsets[name] + 1, offsets[name] + count + 1, dtype=np.float64)).astype(np.float32)
         return (np.arange(offsets[name], offsets[name] + count, dtype=np.float64) * STEP).astype(np.float32)
 
     everything = np.concatenate(
@@ -215,9 +227,13 @@ def record(path):
         if name in MADE:
             entry["numbers"] = [float(number) for number in flat]
         else:
-            listed, operation = traced(coded_tensors[name].reshape(-1))
+            listed, operation = traced(name, coded_tensors[name].reshape(-1))
             source = everything[np.fromiter(expanded(listed), dtype=np.int64)]
-            again = source + np.float32(1) if operation else source
+            again = {
+                None: lambda: source,
+                ADD_ONE: lambda: source + np.float32(1),
+                NEGATE_EXP: lambda: -torch.exp(torch.from_numpy(source)).numpy(),
+            }[operation]()
             assert np.array_equal(again, flat), name
             entry["places"] = listed
             if operation:

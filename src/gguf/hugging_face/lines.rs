@@ -42,6 +42,18 @@ pub(super) enum Dim {
     /// The rows of a short convolution's inputs, and how many tokens it reaches over.
     ConvolutionInputs,
     Taps,
+    /// Queries and as many gates of what they give.
+    QueriesGates,
+    /// Of a layer with a recurrent state: the rows of its inputs, those that are convolved, heads, values of a head and of
+    /// all heads, groups of values that are normalised and how wide one is, and the rows of steps and strengths.
+    RecurrentInputs,
+    Channels,
+    RecurrentHeads,
+    RecurrentValue,
+    Inner,
+    NormGroups,
+    NormGroup,
+    StepsStrengths,
 }
 
 /// The lengths of a model.
@@ -133,6 +145,11 @@ impl Line {
         }
     }
 
+    /// The same, of which the file has the exponentials, negated.
+    pub(super) const fn logarithm(self) -> Self {
+        Self { change: Some(Change::NegatedLogarithm), ..self }
+    }
+
     /// The same, of which the file has one more.
     pub(super) const fn less_one(self) -> Self {
         Self { change: Some(Change::LessOne), ..self }
@@ -141,7 +158,7 @@ impl Line {
     /// The tensors of this line, with what comes before their names.
     pub(super) fn tensors(&self, sizes: &Sizes, before: [&str; 2]) -> Vec<NamedTensor> {
         let shape = sizes.shape(self.shape);
-        let source = |name: &str, shape: Vec<usize>| vec![Source { name: format!("{}{name}", before[0]), shape }];
+        let source = |name: &str, shape: Vec<usize>| vec![Source::whole(format!("{}{name}", before[0]), shape)];
         let named = |name: String, sources, layout| NamedTensor {
             name: format!("{}{name}", before[1]),
             shape: shape.clone(),

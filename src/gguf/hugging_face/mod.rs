@@ -9,7 +9,7 @@ mod settings;
 mod tensors;
 
 use serde_json::{Map, Value, json};
-pub(crate) use tensors::{Groups, Layout, NamedTensor, Part};
+pub(crate) use tensors::{Groups, Layout, NamedTensor, Part, Source};
 
 use super::{GgufError, GgufFile, MOST_POSITIONS};
 use crate::TokenId;

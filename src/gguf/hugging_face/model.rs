@@ -359,6 +359,11 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
+    /// Adds a tensor that no table can have.
+    pub(super) fn tensor(&mut self, tensor: NamedTensor) {
+        self.tensors.push(tensor);
+    }
+
     /// Adds tensors that are not of a layer.
     pub(super) fn top(&mut self, lines: &[Line]) {
         for line in lines {

@@ -1,6 +1,9 @@
 //! Which numbers of a GGUF file are which tensor of a Hugging Face directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use candle_core::quantized::GgmlDType;
 
@@ -28,6 +31,15 @@ pub(crate) struct Source {
     pub(crate) name: String,
     /// Rows first.
     pub(crate) shape: Vec<usize>,
+    /// The rows of it that count; `None` for all.
+    pub(crate) rows: Option<Range<usize>>,
+}
+
+impl Source {
+    /// All of a tensor.
+    pub(super) fn whole(name: String, shape: Vec<usize>) -> Self {
+        Self { name, shape, rows: None }
+    }
 }
 
 /// How a tensor is put together.
@@ -70,6 +82,8 @@ pub(crate) struct Part {
 pub(crate) enum Change {
     /// The file has one more.
     LessOne,
+    /// The file has the exponential, negated.
+    NegatedLogarithm,
 }
 
 impl Change {
@@ -78,6 +92,7 @@ impl Change {
         for number in numbers {
             *number = match self {
                 Self::LessOne => *number - 1.0,
+                Self::NegatedLogarithm => (-*number).ln(),
             };
         }
     }

@@ -48,16 +48,22 @@ const SHARED: [Line; 2] = [
 fn scaled(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.decoder()?;
     model.intermediate()?;
+    factors(model)?;
+    model.layer(&NORMS)?;
+    model.layer(&rotary(ATTENTION))?;
+    let bias = model.attention_biases(&rotary(ATTENTION_BIASES))?;
+    model.set(json!({"attention_bias": bias}));
+    Ok(())
+}
+
+/// Reads a factor for everything.
+pub(super) fn factors(model: &mut Model<'_>) -> Result<(), GgufError> {
     let factor = |name: &str| model.settings.required_float(name);
     let factors = json!({
         "attention_multiplier": factor("attention.scale")?, "embedding_multiplier": factor("embedding_scale")?,
         "residual_multiplier": factor("residual_scale")?, "logits_scaling": factor("logit_scale")?,
     });
     model.set(factors);
-    model.layer(&NORMS)?;
-    model.layer(&rotary(ATTENTION))?;
-    let bias = model.attention_biases(&rotary(ATTENTION_BIASES))?;
-    model.set(json!({"attention_bias": bias}));
     Ok(())
 }
 
@@ -71,6 +77,11 @@ fn granite(model: &mut Model<'_>) -> Result<(), GgufError> {
 
 fn mixture(model: &mut Model<'_>) -> Result<(), GgufError> {
     scaled(model)?;
+    experts(model)
+}
+
+/// Experts in all layers, and what all tokens go through besides if there is such a part.
+pub(super) fn experts(model: &mut Model<'_>) -> Result<(), GgufError> {
     let width = model.sizes.get(Dim::Intermediate);
     let [experts, per_token] = model.experts(width)?;
     model.layer(&EXPERTS)?;

@@ -2,11 +2,14 @@
 
 use serde_json::json;
 
-use super::super::{
-    super::GgufError,
-    lines::{Dim, Line, each, line},
-    model::{Family, Model},
-    rope,
+use super::{
+    super::{
+        super::GgufError,
+        lines::{Dim, Line, each, line},
+        model::{Family, Model},
+        rope,
+    },
+    hybrid::attending,
 };
 
 pub(super) const LFM2: Family = Family { name: "lfm2", model_type: "lfm2", class: "Lfm2ForCausalLM", read: lfm2 };
@@ -54,34 +57,19 @@ const EXPERTS: [Line; 5] = [
     each("ffn_down_exps.weight", Dim::Experts, "feed_forward.experts.{}.w2.weight", &[Dim::Hidden, Dim::Expert]),
 ];
 
-/// Layers that have heads of keys attend, and all others are convolutions.
+/// Layers that attend, and all others are convolutions.
 fn hybrid(model: &mut Model<'_>) -> Result<(), GgufError> {
-    const KEY_HEADS: &str = "attention.head_count_kv";
-    let heads = model.settings.required_integers(KEY_HEADS)?;
-    let most = heads.iter().copied().max().unwrap_or(0);
-    let invalid =
-        || GgufError::Invalid { key: model.settings.key(KEY_HEADS), expected: "0 or one number for each layer" };
-    let key_heads = usize::try_from(most).map_err(|_| invalid())?;
-    if heads.iter().any(|heads| *heads != 0 && *heads != most) {
-        return Err(invalid());
-    }
-    let head = model.settings.size("attention.key_length")?;
-    model.settings.ignore(&["attention.value_length"]);
-    model.sizes_with(head, Some(key_heads))?;
-    if heads.len() != model.layers() {
-        let key = model.settings.key(KEY_HEADS);
-        return Err(GgufError::Invalid { key, expected: "0 or one number for each layer" });
-    }
+    let attending = attending(model)?;
     let taps = model.settings.required_size("shortconv.l_cache")?;
     let inputs = model.sizes.get(Dim::Hidden).saturating_mul(3);
     model.sizes.set([(Dim::Taps, taps), (Dim::ConvolutionInputs, inputs)]);
     let rope = rope::read(&model.settings)?;
     model.ends_with("norm_eps", &ENDS)?;
-    let attends = |layer: usize| heads[layer] > 0;
+    let attends = |layer: usize| attending[layer];
     model.layer(&NORMS)?;
     model.layers_that(attends, &ATTENTION)?;
     model.layers_that(|layer| !attends(layer), &CONVOLUTION)?;
-    let kinds: Vec<&str> = heads.iter().map(|heads| if *heads > 0 { "full_attention" } else { "conv" }).collect();
+    let kinds: Vec<&str> = attending.iter().map(|attends| if *attends { "full_attention" } else { "conv" }).collect();
     model.set(json!({
         "rope_theta": rope.theta, "rope_scaling": rope.scaling, "layer_types": kinds, "conv_L_cache": taps,
         "conv_bias": false,

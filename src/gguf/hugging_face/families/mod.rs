@@ -7,13 +7,16 @@ mod gemma;
 mod glm;
 mod gpt_oss;
 mod granite;
+mod granite_hybrid;
 mod hunyuan;
+mod hybrid;
 mod lfm;
 mod llama;
 mod minimax;
 mod olmo;
 mod phi;
 mod qwen;
+mod qwen_next;
 mod seed_oss;
 
 use super::{
@@ -22,13 +25,14 @@ use super::{
 };
 
 /// All of them.
-static ALL: [Family; 27] = [
+static ALL: [Family; 29] = [
     llama::LLAMA,
     llama::SMOLLM3,
     qwen::QWEN2,
     qwen::QWEN3,
     qwen::QWEN2_MOE,
     qwen::QWEN3_MOE,
+    qwen_next::QWEN3_NEXT,
     gpt_oss::GPT_OSS,
     gemma::GEMMA,
     gemma::GEMMA2,
@@ -40,6 +44,7 @@ static ALL: [Family; 27] = [
     olmo::OLMOE,
     granite::GRANITE,
     granite::GRANITE_MOE,
+    granite_hybrid::GRANITE_HYBRID,
     deepseek::DEEPSEEK2,
     ernie::ERNIE4_5,
     ernie::ERNIE4_5_MOE,

@@ -56,7 +56,7 @@ fn qwen3(model: &mut Model<'_>) -> Result<(), GgufError> {
 }
 
 /// Experts in the layers that have them, a dense part in the others.
-fn mixtures(model: &mut Model<'_>, normalized: bool) -> Result<Vec<bool>, GgufError> {
+pub(super) fn mixtures(model: &mut Model<'_>, normalized: bool) -> Result<Vec<bool>, GgufError> {
     // Which layers are dense, their tensors say.
     model.settings.ignore(&["leading_dense_block_count"]);
     let width = model.settings.required_size("expert_feed_forward_length")?;
@@ -82,12 +82,17 @@ fn qwen2_moe(model: &mut Model<'_>) -> Result<(), GgufError> {
     if bias {
         model.layer(&[queries, keys, values])?;
     }
+    model.set(json!({"qkv_bias": bias}));
     let sparse = mixtures(model, false)?;
-    let shared = model.settings.required_size("expert_shared_feed_forward_length")?;
-    model.sizes.set([(Dim::Shared, shared)]);
-    model.layers_that(|layer| sparse[layer], &SHARED)?;
-    model.set(json!({"qkv_bias": bias, "shared_expert_intermediate_size": shared}));
-    Ok(())
+    shared(model, &sparse)
+}
+
+/// What every token goes through in the layers that have experts.
+pub(super) fn shared(model: &mut Model<'_>, sparse: &[bool]) -> Result<(), GgufError> {
+    let width = model.settings.required_size("expert_shared_feed_forward_length")?;
+    model.sizes.set([(Dim::Shared, width)]);
+    model.set(json!({"shared_expert_intermediate_size": width}));
+    model.layers_that(|layer| sparse[layer], &SHARED)
 }
 
 fn qwen3_moe(model: &mut Model<'_>) -> Result<(), GgufError> {

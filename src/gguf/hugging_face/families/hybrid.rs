@@ -1,0 +1,70 @@
+//! What hybrids have in common: which of their layers attend, and how those with a recurrent state are.
+
+use super::super::{super::GgufError, lines::Dim, model::Model};
+
+/// Reads the sizes that all decoders have, and for each layer whether it attends: whether it has heads of keys.
+pub(super) fn attending(model: &mut Model<'_>) -> Result<Vec<bool>, GgufError> {
+    const KEY_HEADS: &str = "attention.head_count_kv";
+    let heads = model.settings.required_integers(KEY_HEADS)?;
+    let most = heads.iter().copied().max().unwrap_or(0);
+    let invalid =
+        || GgufError::Invalid { key: model.settings.key(KEY_HEADS), expected: "0 or one number for each layer" };
+    let key_heads = usize::try_from(most).map_err(|_| invalid())?;
+    if heads.iter().any(|heads| *heads != 0 && *heads != most) {
+        return Err(invalid());
+    }
+    let head = model.settings.size("attention.key_length")?;
+    model.settings.ignore(&["attention.value_length"]);
+    model.sizes_with(head, Some(key_heads))?;
+    if heads.len() != model.layers() {
+        let key = model.settings.key(KEY_HEADS);
+        return Err(GgufError::Invalid { key, expected: "0 or one number for each layer" });
+    }
+    Ok(heads.into_iter().map(|heads| heads > 0).collect())
+}
+
+/// How layers with a recurrent state are.
+pub(super) struct Recurrence {
+    /// Heads of values.
+    pub(super) heads: usize,
+    /// Values of a head.
+    pub(super) value: usize,
+    /// Numbers of a key.
+    pub(super) key: usize,
+    /// Heads of keys, which is how many groups of heads of values there are.
+    pub(super) groups: usize,
+    /// Values of all heads.
+    pub(super) inner: usize,
+    /// Numbers of all keys.
+    pub(super) keys: usize,
+    /// Tokens of the convolution.
+    pub(super) taps: usize,
+}
+
+/// Reads them, and sets the lengths of their tensors.
+pub(super) fn recurrence(model: &mut Model<'_>) -> Result<Recurrence, GgufError> {
+    let size = |name: &str| match model.settings.required_size(name)? {
+        0 => Err(GgufError::Invalid { key: model.settings.key(name), expected: "a number over 0" }),
+        size => Ok(size),
+    };
+    let (inner, heads) = (size("ssm.inner_size")?, size("ssm.time_step_rank")?);
+    let (key, groups, taps) = (size("ssm.state_size")?, size("ssm.group_count")?, size("ssm.conv_kernel")?);
+    if !inner.is_multiple_of(heads) || !heads.is_multiple_of(groups) {
+        let reason = format!("{inner} values of a layer are not those of {heads} heads in {groups} groups");
+        return Err(GgufError::Unsupported(reason));
+    }
+    let keys = key.saturating_mul(groups);
+    let channels = keys.saturating_mul(2).saturating_add(inner);
+    model.sizes.set([
+        (Dim::RecurrentInputs, channels.saturating_add(inner).saturating_add(heads)),
+        (Dim::Channels, channels),
+        (Dim::RecurrentHeads, heads),
+        (Dim::RecurrentValue, inner / heads),
+        (Dim::Inner, inner),
+        (Dim::NormGroups, groups),
+        (Dim::NormGroup, inner / groups),
+        (Dim::StepsStrengths, heads.saturating_mul(2)),
+        (Dim::Taps, taps),
+    ]);
+    Ok(Recurrence { heads, value: inner / heads, key, groups, inner, keys, taps })
+}
