@@ -17,7 +17,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {}", files::one_line(&format!("{error:#}")));
+            let _ = writeln!(std::io::stderr(), "error: {}", files::one_line(&reasons(&error)));
             ExitCode::FAILURE
         }
     }
@@ -45,5 +45,31 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "{document}")?;
             Ok(())
         }
+    }
+}
+
+/// An error and its causes, each said once: many errors name their cause themselves.
+fn reasons(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_error_says_of_its_cause_is_said_once() {
+        let cause = || anyhow::anyhow!("there is no room");
+        assert_eq!(reasons(&cause().context("cannot write x")), "cannot write x: there is no room");
+        let telling = cause().context("cannot write x: there is no room").context("the model cannot be converted");
+        assert_eq!(reasons(&telling), "the model cannot be converted: cannot write x: there is no room");
     }
 }

@@ -68,21 +68,27 @@ pub enum GgufError {
     /// The system has no memory for what is read.
     #[error("the system has no room for the file's weights")]
     NoRoom,
-    /// The vocabulary is not byte-level BPE.
+    /// The vocabulary is of another kind.
     #[error(
-        "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`); \
-         pass a model directory with its tokenizer.json instead"
+        "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`) and SentencePiece's (`llama`); \
+         pass a directory with its tokenizer.json as --tokenizer"
     )]
     TokenizerModel(String),
+    /// SentencePiece was trained with rules that the file does not say as a tokenizer.json does.
+    #[error(
+        "the tokenizer of this GGUF file is not supported: {0}, and guessing would give wrong token ids; \
+         pass a directory with its tokenizer.json as --tokenizer"
+    )]
+    SentencePiece(&'static str),
     /// It is not known how the tokenizer cuts a text into words.
     #[error(
         "GGUF pre-tokenizer `{0}` is not supported, and guessing would give wrong token ids; \
-         pass a model directory with its tokenizer.json instead (supported: {supported})",
+         pass a directory with its tokenizer.json as --tokenizer (supported: {supported})",
         supported = super::pre_tokenizer::SUPPORTED.join(", ")
     )]
     PreTokenizer(String),
-    /// A token is of a kind that byte-level BPE does not have.
-    #[error("GGUF token {id} has type {kind}, which byte-level BPE does not have")]
+    /// A token is of a kind that the tokenizer's model does not have.
+    #[error("GGUF token {id} has type {kind}, which tokenizers of its kind do not have")]
     TokenType {
         /// The token's id.
         id: usize,

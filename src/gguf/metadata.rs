@@ -83,6 +83,18 @@ impl<'a> Metadata<'a> {
             .ok_or_else(|| GgufError::Missing(key.to_owned()))
     }
 
+    pub(super) fn required_floats(self, key: &str) -> Result<Vec<f32>, GgufError> {
+        self.get(key, "a list of 32-bit floats", |value| {
+            value.to_vec().ok()?.iter().map(|value| value.to_f32().ok()).collect()
+        })?
+        .ok_or_else(|| GgufError::Missing(key.to_owned()))
+    }
+
+    /// Whether there is a key, whatever its value.
+    pub(super) fn has(self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
     /// Returns every text whose key begins with `prefix`, by the rest of the key, sorted.
     pub(super) fn texts_below(self, prefix: &str) -> Vec<(&'a str, &'a str)> {
         let mut found: Vec<_> =

@@ -3,28 +3,44 @@
 use super::{GgufError, GgufFile, pre_tokenizer};
 use crate::{
     TokenId,
-    tokenizer::{AddedToken, ByteLevelBpe, Tokenizer},
+    tokenizer::{AddedToken, ByteLevelBpe, SentencePieceBpe, Tokenizer},
 };
 
 /// A token as the model writes it.
 const NORMAL: i64 = 1;
+/// The token of what has no other.
+const UNKNOWN: i64 = 2;
 /// A special token.
 const CONTROL: i64 = 3;
 /// A token that is matched in the text, but is not special.
 const USER_DEFINED: i64 = 4;
 /// A place in the embeddings that no token uses.
 const UNUSED: i64 = 5;
+/// A single byte.
+const BYTE: i64 = 6;
+
+/// A vocabulary, and which of it is matched in the text.
+#[derive(Default)]
+struct Tokens {
+    vocab: Vec<(String, TokenId)>,
+    added: Vec<AddedToken>,
+}
 
 impl GgufFile {
     /// Builds the tokenizer; its ids are those of the tokenizer.json that the file was converted from.
     ///
-    /// Only byte-level BPE with a known pre-tokenizer is supported; anything else is an error.
+    /// Only byte-level BPE with a known pre-tokenizer, and SentencePiece's BPE that puts no space before a text, are
+    /// supported; anything else is an error.
     pub fn tokenizer(&self) -> Result<Tokenizer, GgufError> {
-        let metadata = self.metadata();
-        let model = metadata.required_text("tokenizer.ggml.model")?;
-        if model != "gpt2" {
-            return Err(GgufError::TokenizerModel(model.to_owned()));
+        match self.metadata().required_text("tokenizer.ggml.model")? {
+            "gpt2" => self.byte_level(),
+            "llama" => self.sentence_piece(),
+            model => Err(GgufError::TokenizerModel(model.to_owned())),
         }
+    }
+
+    fn byte_level(&self) -> Result<Tokenizer, GgufError> {
+        let metadata = self.metadata();
         if metadata.flag("tokenizer.ggml.add_space_prefix")? == Some(true) {
             return Err(GgufError::Invalid {
                 key: "tokenizer.ggml.add_space_prefix".to_owned(),
@@ -33,18 +49,68 @@ impl GgufFile {
         }
         let name = metadata.required_text("tokenizer.ggml.pre")?;
         let pre = pre_tokenizer::lookup(name).ok_or_else(|| GgufError::PreTokenizer(name.to_owned()))?;
-        let (vocab, added_tokens) = self.tokens()?;
+        let Tokens { vocab, added } = self.tokens(&[NORMAL, CONTROL, USER_DEFINED, UNUSED])?;
         let parts = ByteLevelBpe {
             vocab,
             merges: self.merges()?,
             ignore_merges: pre.ignore_merges,
             nfc: pre.nfc,
             splits: pre.splits,
-            added_tokens,
+            added_tokens: added,
             bos: self.around_text("bos", pre.adds_bos)?,
             eos: self.around_text("eos", false)?,
         };
         Ok(parts.build()?)
+    }
+
+    /// The tokenizer of Gemma, and of whatever else puts no space before a text. Where one does, the file does not say
+    /// whether it also stands after special tokens within a text.
+    fn sentence_piece(&self) -> Result<Tokenizer, GgufError> {
+        let metadata = self.metadata();
+        let space = metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+        let trims = metadata.flag("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(false);
+        let rewrites = metadata.has("tokenizer.ggml.precompiled_charsmap");
+        if let Some((_, what)) = [
+            (space, "it puts a space before a text, and the file does not say where else"),
+            (trims, "it removes spaces from a text"),
+            (rewrites, "it replaces characters by a table"),
+        ]
+        .into_iter()
+        .find(|(is, _)| *is)
+        {
+            return Err(GgufError::SentencePiece(what));
+        }
+        let mut tokens = self.tokens(&[NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE])?;
+        let scores = self.scores(&mut tokens)?;
+        let parts = SentencePieceBpe {
+            vocab: tokens.vocab,
+            scores,
+            unknown: metadata.token_id("tokenizer.ggml.unknown_token_id")?,
+            added_tokens: tokens.added,
+            bos: self.around_text("bos", true)?,
+            eos: self.around_text("eos", false)?,
+        };
+        Ok(parts.build()?)
+    }
+
+    /// The scores of all tokens of a vocabulary. Converters write those of tokens that users have defined, which
+    /// SentencePiece prefers to all others, as the least, and their spaces as spaces.
+    fn scores(&self, tokens: &mut Tokens) -> Result<Vec<f32>, GgufError> {
+        let key = "tokenizer.ggml.scores";
+        let scores = self.metadata().required_floats(key)?;
+        let kinds = self.metadata().required_integers("tokenizer.ggml.token_type")?;
+        if scores.len() != kinds.len() || scores.iter().any(|score| !score.is_finite()) {
+            return Err(GgufError::Invalid { key: key.to_owned(), expected: "a finite number for each token" });
+        }
+        let best = |id: TokenId| if kinds[id as usize] == USER_DEFINED { 0.0 } else { scores[id as usize] };
+        let spelled = |token: &mut String, id: TokenId| {
+            if kinds[id as usize] == USER_DEFINED {
+                *token = token.replace(' ', "\u{2581}");
+            }
+        };
+        tokens.vocab.iter_mut().for_each(|(token, id)| spelled(token, *id));
+        tokens.added.iter_mut().for_each(|token| spelled(&mut token.content, token.id));
+        Ok(tokens.vocab.iter().map(|(_, id)| best(*id)).collect())
     }
 
     /// Returns the token of `role` if encoding adds it.
@@ -56,26 +122,29 @@ impl GgufFile {
         self.metadata().token_id(&key)?.map(Some).ok_or(GgufError::Missing(key))
     }
 
-    #[expect(clippy::type_complexity, reason = "the two parts of a vocabulary, used once")]
-    fn tokens(&self) -> Result<(Vec<(String, TokenId)>, Vec<AddedToken>), GgufError> {
+    /// The tokens of a file in which only these kinds may be.
+    fn tokens(&self, kinds_of_model: &[i64]) -> Result<Tokens, GgufError> {
         let tokens = self.metadata().required_texts("tokenizer.ggml.tokens")?;
         let kinds = self.metadata().required_integers("tokenizer.ggml.token_type")?;
         if kinds.len() != tokens.len() {
             let key = "tokenizer.ggml.token_type".to_owned();
             return Err(GgufError::Invalid { key, expected: "as long as `tokenizer.ggml.tokens`" });
         }
-        let (mut vocab, mut added) = (Vec::with_capacity(tokens.len()), Vec::new());
+        let mut found = Tokens::default();
         for (index, (token, kind)) in tokens.into_iter().zip(kinds).enumerate() {
-            let id = TokenId::try_from(index).map_err(|_| GgufError::TokenType { id: index, kind })?;
-            match kind {
-                NORMAL => {}
-                CONTROL | USER_DEFINED => added.push(AddedToken::verbatim(id, token, kind == CONTROL)),
-                UNUSED => continue,
-                _ => return Err(GgufError::TokenType { id: index, kind }),
+            let wrong = GgufError::TokenType { id: index, kind };
+            let Ok(id) = TokenId::try_from(index) else { return Err(wrong) };
+            if !kinds_of_model.contains(&kind) {
+                return Err(wrong);
             }
-            vocab.push((token.to_owned(), id));
+            if [UNKNOWN, CONTROL, USER_DEFINED].contains(&kind) {
+                found.added.push(AddedToken::verbatim(id, token, kind != USER_DEFINED));
+            }
+            if kind != UNUSED {
+                found.vocab.push((token.to_owned(), id));
+            }
         }
-        Ok((vocab, added))
+        Ok(found)
     }
 
     fn merges(&self) -> Result<Vec<(String, String)>, GgufError> {

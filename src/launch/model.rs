@@ -8,7 +8,7 @@ use super::{progress::Progress, settings::ModelSettings};
 use crate::{
     config::ModelLength,
     gguf::MOST_POSITIONS,
-    model::{HubOptions, ModelFiles},
+    model::{HubOptions, ModelFiles, TokenizerFiles},
     prompt::{Templates, template::ChatTemplate},
     tokenizer::Tokenizer,
 };
@@ -20,23 +20,21 @@ pub(super) async fn files(model: &ModelSettings, progress: &Progress) -> anyhow:
     let Some(tokenizer) = model.tokenizer.as_deref().filter(|tokenizer| *tokenizer != model.name) else {
         return Ok(files);
     };
-    let other = ModelFiles::resolve(tokenizer, &HubOptions { revision: None, without_weights: true, ..hub }).await;
+    let other = TokenizerFiles::resolve(tokenizer, &HubOptions { revision: None, without_weights: true, ..hub }).await;
     Ok(files.with_tokenizer_of(other.with_context(|| format!("--tokenizer {tokenizer} cannot be used"))?))
 }
 
-/// The tokenizer. Some models come with one that knows more ids than they have; one that was chosen must fit.
+/// The tokenizer. Some models come with one to which more tokens were added than they have; apart from those, one that was
+/// chosen must fit.
 pub(super) fn tokenizer(model: &ModelSettings, files: &ModelFiles) -> anyhow::Result<Tokenizer> {
     let tokenizer = files.tokenizer().with_context(|| format!("the tokenizer of {} cannot be used", model.name))?;
-    let width = files.config.vocab_size.filter(|width| model.tokenizer.is_some() && tokenizer.vocab_size() > *width);
-    match width {
-        Some(width) => {
-            bail!(
-                "the tokenizer has {} ids, and the model {width}: they do not belong together",
-                tokenizer.vocab_size()
-            )
-        }
-        None => Ok(tokenizer),
+    if model.tokenizer.is_some()
+        && let Some(width) = files.config.vocab_size
+        && tokenizer.trained_size() > width
+    {
+        bail!("the tokenizer has {} ids, and the model {width}: they do not belong together", tokenizer.vocab_size());
     }
+    Ok(tokenizer)
 }
 
 /// The templates, and where they come from.

@@ -73,12 +73,12 @@ pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// What a GGUF file says cannot be used.
-    #[error("invalid {}: {source}", path.display())]
+    #[error("invalid {}: {reason}", path.display())]
     InGguf {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: GgufError,
+        reason: GgufError,
     },
     /// The tokenizer cannot be used.
     #[error(transparent)]

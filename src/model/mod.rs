@@ -10,6 +10,7 @@ mod generation_config;
 mod hub;
 mod json;
 mod tokenizer_config;
+mod tokenizer_files;
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,8 @@ pub use config::ModelConfig;
 pub use error::ModelError;
 pub use generation_config::GenerationConfig;
 pub use hub::{DownloadEvent, DownloadProgress, HubOptions};
-use serde_json::Map;
 pub use tokenizer_config::TokenizerConfig;
+pub use tokenizer_files::TokenizerFiles;
 
 use crate::{
     TokenId,
@@ -42,6 +43,18 @@ pub enum ModelSource {
         /// The directory.
         path: PathBuf,
     },
+}
+
+impl ModelSource {
+    /// Tells by its name what a path is.
+    fn at(path: &Path) -> Result<Self, ModelError> {
+        let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+        match (path.is_dir(), is_gguf) {
+            (true, _) => Ok(Self::Directory { path: path.to_owned() }),
+            (false, true) => Ok(Self::Gguf { path: path.to_owned() }),
+            (false, false) => Err(ModelError::NotAModel(path.to_owned())),
+        }
+    }
 }
 
 /// The tokens that end a generation.
@@ -71,41 +84,30 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Takes tokenizer and chat template from another model.
+    /// Takes tokenizer and chat template from elsewhere.
     #[must_use]
-    pub fn with_tokenizer_of(mut self, other: Self) -> Self {
-        self.tokenizer_config = other.tokenizer_config;
-        self.tokenizer_source = other.tokenizer_source;
+    pub fn with_tokenizer_of(mut self, TokenizerFiles { config, source }: TokenizerFiles) -> Self {
+        (self.tokenizer_config, self.tokenizer_source) = (config, source);
         self
     }
 
     /// Finds a model: an existing .gguf file, an existing directory, or else a hub id such as `Qwen/Qwen3-0.6B`.
     pub async fn resolve(model: &str, hub: &HubOptions) -> Result<Self, ModelError> {
-        let path = Path::new(model);
-        if path.exists() {
-            return Self::open(path);
-        }
-        if !hub::is_id(model) {
-            return Err(ModelError::NotFound(model.to_owned()));
-        }
-        Self::open(&hub::directory(model, hub).await?)
+        Self::open(&found(model, hub).await?)
     }
 
     /// Reads a .gguf file or a directory.
     pub fn open(path: &Path) -> Result<Self, ModelError> {
-        if path.is_dir() {
-            return Self::open_directory(path);
-        }
-        match path.extension() {
-            Some(extension) if extension.eq_ignore_ascii_case("gguf") => Self::open_gguf(path),
-            _ => Err(ModelError::NotAModel(path.to_owned())),
+        match ModelSource::at(path)? {
+            ModelSource::Gguf { path } => Self::open_gguf(&path),
+            ModelSource::Directory { path } => Self::open_directory(&path),
         }
     }
 
     fn open_gguf(path: &Path) -> Result<Self, ModelError> {
         let file = GgufFile::open(path)?;
-        let wrong = |source| ModelError::InGguf { path: path.to_owned(), source };
-        let source = ModelSource::Gguf { path: path.to_owned() };
+        let wrong = |reason| ModelError::InGguf { path: path.to_owned(), reason };
+        let TokenizerFiles { config: tokenizer_config, source } = TokenizerFiles::of_gguf(&file)?;
         let config = ModelConfig::parse(file.config().map_err(wrong)?, path)?;
         let generation = GenerationConfig::parse(file.generation_config().map_err(wrong)?, path)?;
         config.check_ends(&generation.eos_token_ids, path)?;
@@ -115,7 +117,7 @@ impl ModelFiles {
             config,
             generation,
             generation_file: path.to_owned(),
-            tokenizer_config: TokenizerConfig::parse(file.tokenizer_config().map_err(wrong)?, None, path)?,
+            tokenizer_config,
         })
     }
 
@@ -144,14 +146,7 @@ impl ModelFiles {
             (GenerationConfig { eos_token_ids, ..GenerationConfig::default() }, path)
         };
         config.check_ends(&generation.eos_token_ids, &generation_file)?;
-        let path = directory.join("tokenizer_config.json");
-        let raw = json::read_object(&path)?.unwrap_or_else(Map::new);
-        let map = json::read_object(&directory.join("special_tokens_map.json"))?;
-        let mut tokenizer_config = TokenizerConfig::parse(raw, map, &path)?;
-        if let Some(templates) = ChatTemplates::read(directory)? {
-            tokenizer_config.chat_templates = templates;
-        }
-        let source = ModelSource::Directory { path: directory.to_owned() };
+        let TokenizerFiles { config: tokenizer_config, source } = TokenizerFiles::of_directory(directory)?;
         Ok(Self { tokenizer_source: source.clone(), source, config, generation, generation_file, tokenizer_config })
     }
 
@@ -166,7 +161,7 @@ impl ModelFiles {
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
         let tokenizer = match &self.tokenizer_source {
             ModelSource::Gguf { path } => {
-                let wrong = |source| ModelError::InGguf { path: path.clone(), source };
+                let wrong = |reason| ModelError::InGguf { path: path.clone(), reason };
                 GgufFile::open(path)?.tokenizer().map_err(wrong)?
             }
             ModelSource::Directory { path: directory } => {
@@ -217,6 +212,18 @@ impl ModelFiles {
     pub fn max_model_len(&self) -> Option<usize> {
         self.config.max_position_embeddings
     }
+}
+
+/// Finds what an existing path or a hub id stands for.
+async fn found(model: &str, hub: &HubOptions) -> Result<PathBuf, ModelError> {
+    let path = Path::new(model);
+    if path.exists() {
+        return Ok(path.to_owned());
+    }
+    if !hub::is_id(model) {
+        return Err(ModelError::NotFound(model.to_owned()));
+    }
+    hub::directory(model, hub).await
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Byte-level BPE from its parts, for files that do not carry a tokenizer.json.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use tokenizers::{
-    AddedToken as LibraryToken, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, decoders,
-    models::bpe::{BPE, Vocab},
+    NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, decoders,
+    models::bpe::BPE,
     normalizers::unicode::NFC,
     pre_tokenizers::{
         byte_level::ByteLevel,
@@ -12,10 +12,12 @@ use tokenizers::{
         sequence::Sequence,
         split::{Split as SplitPreTokenizer, SplitPattern},
     },
-    processors::template::TemplateProcessing,
 };
 
-use super::{AddedToken, Tokenizer, TokenizerError, byte_level};
+use super::{
+    AddedToken, Tokenizer, TokenizerError, byte_level,
+    parts::{template, unique, with_added},
+};
 use crate::TokenId;
 
 /// One step of cutting a text into the words that merges stay within.
@@ -54,10 +56,9 @@ impl ByteLevelBpe {
     /// Builds the tokenizer. A token twice in the vocabulary, or outside the byte alphabet, is an error.
     pub fn build(self) -> Result<Tokenizer, TokenizerError> {
         self.check_vocab()?;
-        let template = self.template()?;
-        let vocab: Vocab = self.vocab.into_iter().collect();
+        let template = template(&self.vocab, self.bos, self.eos)?;
         let model = BPE::builder()
-            .vocab_and_merges(vocab, self.merges)
+            .vocab_and_merges(unique(self.vocab)?, self.merges)
             .ignore_merges(self.ignore_merges)
             .build()
             .map_err(|e| TokenizerError::Invalid(e.to_string()))?;
@@ -67,57 +68,18 @@ impl ByteLevelBpe {
         }
         inner.with_pre_tokenizer(Some(pre_tokenizer(&self.splits)?));
         inner.with_decoder(Some(decoders::byte_level::ByteLevel::default()));
-        if let Some(template) = template {
-            inner.with_post_processor(Some(template));
-        }
-        inner.add_tokens(&self.added_tokens.iter().map(AddedToken::to_library).collect::<Vec<LibraryToken>>());
-        super::check_ids(&inner, &self.added_tokens)?;
-        Tokenizer::from_inner(inner, super::contradict(&self.added_tokens))
+        inner.with_post_processor(template);
+        with_added(inner, &self.added_tokens)
     }
 
     fn check_vocab(&self) -> Result<(), TokenizerError> {
-        let mut ids: HashMap<&str, TokenId> = HashMap::with_capacity(self.vocab.len());
-        for (token, id) in &self.vocab {
-            if let Some(other) = ids.insert(token, *id) {
-                return Err(TokenizerError::Invalid(format!("token {token:?} has two ids, {other} and {id}")));
-            }
-        }
-        let added: std::collections::HashSet<&str> =
-            self.added_tokens.iter().map(|token| token.content.as_str()).collect();
+        let added: HashSet<&str> = self.added_tokens.iter().map(|token| token.content.as_str()).collect();
         match self.vocab.iter().find(|(token, _)| !added.contains(&**token) && byte_level::bytes(token).is_none()) {
             Some((token, id)) => {
                 Err(TokenizerError::Invalid(format!("token {token:?} (id {id}) is not spelled in the byte alphabet")))
             }
             None => Ok(()),
         }
-    }
-
-    fn template(&self) -> Result<Option<TemplateProcessing>, TokenizerError> {
-        let spell = |id: TokenId| {
-            let entry = self.vocab.iter().find(|(_, other)| *other == id);
-            entry.map(|(token, _)| (token.clone(), id)).ok_or(TokenizerError::OutOfVocabulary(id))
-        };
-        let (bos, eos) = (self.bos.map(spell).transpose()?, self.eos.map(spell).transpose()?);
-        if bos.is_none() && eos.is_none() {
-            return Ok(None);
-        }
-        let around = |sequence: &str, kind: u32| {
-            let mut pieces: Vec<String> = bos.iter().map(|(token, _)| format!("{token}:{kind}")).collect();
-            pieces.push(format!("{sequence}:{kind}"));
-            pieces.extend(eos.iter().map(|(token, _)| format!("{token}:{kind}")));
-            pieces
-        };
-        let pair = [around("$A", 0), around("$B", 1)].concat();
-        let mut special: Vec<(String, TokenId)> = bos.iter().chain(&eos).cloned().collect();
-        special.dedup();
-        TemplateProcessing::builder()
-            .try_single(around("$A", 0))
-            .and_then(|builder| builder.try_pair(pair))
-            .map_err(|e| TokenizerError::Invalid(format!("special tokens around a text: {e}")))?
-            .special_tokens(special)
-            .build()
-            .map(Some)
-            .map_err(|e| TokenizerError::Invalid(format!("special tokens around a text: {e}")))
     }
 }
 

@@ -14,7 +14,9 @@ mod incremental;
 mod long_text;
 mod longest;
 mod normal;
+mod parts;
 mod pattern;
+mod sentence_piece_bpe;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,6 +28,7 @@ pub use byte_level_bpe::{ByteLevelBpe, Split};
 pub use error::TokenizerError;
 pub use incremental::IncrementalDecoder;
 pub use long_text::Extent;
+pub use sentence_piece_bpe::SentencePieceBpe;
 use tokenizers::ModelWrapper;
 
 use self::{
@@ -189,6 +192,13 @@ impl Tokenizer {
     /// Returns the number of ids up to the largest one, added tokens included.
     pub fn vocab_size(&self) -> usize {
         self.known.len()
+    }
+
+    /// Returns the number of ids up to the largest one of a token that was not added.
+    pub fn trained_size(&self) -> usize {
+        let added: HashSet<TokenId> = self.added.iter().map(|token| token.id).collect();
+        let trained = self.inner.get_vocab(false).into_values().filter(|id| !added.contains(id));
+        trained.max().map_or(0, |id| id as usize + 1)
     }
 
     /// Returns whether a token has this id.

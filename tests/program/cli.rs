@@ -142,6 +142,20 @@ fn a_tokenizer_may_come_from_another_model_that_fits() {
 }
 
 #[test]
+fn a_tokenizer_may_lie_alone_and_have_more_added_tokens_than_the_model() {
+    let (model, alone) = (model_copy(), tempfile::tempdir().unwrap());
+    let tokenizer = std::fs::read_to_string(model.path().join("tokenizer.json")).unwrap();
+    let mut tokenizer: serde_json::Value = serde_json::from_str(&tokenizer).unwrap();
+    let mut added = tokenizer["added_tokens"][0].clone();
+    (added["id"], added["content"]) = (326.into(), "<image>".into());
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(added);
+    std::fs::write(alone.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let flags = ["--tokenizer", path(alone.path()), "--chat-template", "{{ messages[0].content }}"];
+    let server = Server::spawn(&mut tito(&serve_arguments(path(model.path()), &flags)));
+    assert!(server.get("/health").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
 fn a_model_that_is_not_there_is_one_clear_line() {
     let line = failure(&serve_arguments("./no/such/model", &[]));
     assert!(line.contains("./no/such/model"), "{line}");

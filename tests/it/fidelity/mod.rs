@@ -3,6 +3,8 @@
 //! The recording is made outside the repository (`tests/fidelity/README.md`), since it takes templates and tokenizers
 //! that are fetched. Without it these tests pass and say that they did nothing.
 
+/// Vocabularies of GGUF files.
+mod gguf;
 /// Ids and texts of real tokenizers.
 mod ids;
 /// Long texts, in pieces and whole.
