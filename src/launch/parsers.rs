@@ -21,7 +21,7 @@ pub(super) fn check(
     for (flag, chosen) in flags {
         let Some((name, needed)) = chosen else { continue };
         if let Some(token) = needed.iter().find(|token| tokenizer.id_of(token).is_none()) {
-            bail!("{flag} {name} cannot be used with the tokenizer of {}: it has no token {token}", model);
+            bail!("{flag} {name} cannot be used with the tokenizer of {model}: it has no token {token}");
         }
     }
     Ok(())

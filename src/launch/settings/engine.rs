@@ -19,7 +19,6 @@ const STEP_TOKENS: usize = 512;
 const GPU_STEP_TOKENS: usize = 8192;
 
 /// What runs the model, and how.
-#[expect(clippy::struct_excessive_bools, reason = "settings are independent")]
 pub(in crate::launch) struct EngineSettings {
     /// Which engine.
     pub(in crate::launch) kind: EngineKind,
