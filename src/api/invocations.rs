@@ -11,7 +11,10 @@ use super::{
     Api, chat_completions, completions,
     http::{caller::Caller, json_body::JsonBody},
 };
-use crate::wire::error::ApiError;
+use crate::wire::{
+    body::{Body, parse},
+    error::ApiError,
+};
 
 pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::new().routes(routes!(invocations))
@@ -36,13 +39,18 @@ async fn invocations(
     JsonBody(body): JsonBody<Box<RawValue>>,
 ) -> Result<Response, ApiError> {
     let body = body.get().as_bytes();
-    if let Some(answer) = chat_completions::answer(&api, &caller, body).await {
-        return answer;
+    if let Some(request) = read(body)? {
+        return chat_completions::complete(api, caller, request).await;
     }
-    if let Some(answer) = completions::answer(&api, &caller, body).await {
-        return answer;
+    if let Some(request) = read(body)? {
+        return completions::complete(api, caller, request).await;
     }
     let message = "Cannot find suitable handler for request. Expected one of: ['ChatCompletionRequest', \
                    'CompletionRequest']";
     Err(ApiError::invalid_request(message))
+}
+
+/// Reads a body, or returns `None` if it does not have the shape of this request.
+fn read<T: Body>(body: &[u8]) -> Result<Option<T>, ApiError> {
+    parse(body).map(Some).or_else(|error| if error.is_about_shape() { Ok(None) } else { Err(error) })
 }

@@ -36,7 +36,7 @@ pub use crate::wire::error::ApiError;
 pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
 
 use self::http::{document::Document, slashes::Paths};
-use crate::{records::Responses, store::MemoryStore, turn::Turns};
+use crate::{records::Responses, store::MemoryStore, turn::Turns, wire::answer::output::PromptTokensDetails};
 
 /// The memory that responses may take up, and the time for which they are kept, if no flag sets them.
 const RESPONSE_BYTES: u64 = 1 << 24;
@@ -74,6 +74,12 @@ impl Api {
             tokenizer_info: None,
             responses: Responses::new(Arc::new(store)),
         }
+    }
+
+    /// Returns the usage details of a prompt, if they are shown.
+    fn prompt_details(&self, cached_tokens: Option<usize>) -> Option<PromptTokensDetails> {
+        let details = |cached_tokens| PromptTokensDetails { cached_tokens };
+        cached_tokens.filter(|_| self.prompt_tokens_details).map(details)
     }
 
     /// Refuses a request for more tokens than the context has; `field` is the field that asks for them.

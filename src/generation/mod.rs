@@ -11,6 +11,7 @@ mod parsed;
 mod replay;
 mod running;
 mod sequences;
+mod stream_interval;
 mod unread;
 mod weights;
 
@@ -26,6 +27,7 @@ pub use marks::{MarkIds, OpenReasoning, PromptReasoning, open_reasoning};
 use meters::Meters;
 pub use replay::Recording;
 pub use running::{Door, RunningRequests};
+pub use stream_interval::batched;
 pub use weights::WeightSpans;
 
 use crate::{

@@ -1,7 +1,6 @@
 //! `POST /v1/chat/completions`.
 
 mod batch;
-mod deltas;
 pub(super) mod request;
 pub(super) mod response;
 pub(super) mod shown;
@@ -18,15 +17,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    fields::{delivery::AnswerDelivery, stream_interval::batched},
+    fields::delivery::AnswerDelivery,
     http::{caller::Caller, json_body::JsonBody, sse},
 };
 use crate::{
-    generation::collect,
+    generation::{batched, collect},
     turn::PreparedTurn,
     wire::{
         answer::token_continuity::TokenContinuity,
-        body::parse,
         chat_completions::types::{ChatCompletion, ChatCompletionChunk, ChatCompletionRequest},
         error::{ApiError, validation::missing},
     },
@@ -90,16 +88,12 @@ async fn create_chat_completion_from_tokens(
     complete(api, caller, request).await
 }
 
-/// Answers a body, or returns `None` if it does not have the shape of a request.
-pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Option<Result<Response, ApiError>> {
-    match parse::<ChatCompletionRequest>(body) {
-        Ok(request) => Some(complete(Arc::clone(api), caller.clone(), request).await),
-        Err(error) => (!error.is_about_shape()).then_some(Err(error)),
-    }
-}
-
 /// Answers a valid body.
-async fn complete(api: Arc<Api>, caller: Caller, request: ChatCompletionRequest) -> Result<Response, ApiError> {
+pub(super) async fn complete(
+    api: Arc<Api>,
+    caller: Caller,
+    request: ChatCompletionRequest,
+) -> Result<Response, ApiError> {
     let ChatTurn { id, turn, shown, stream_interval, delivery } = ChatTurn::new(request, &caller, &api)?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{deltas, shown::ShownInChat};
+use super::shown::ShownInChat;
 use crate::{
     TokenId,
     api::{
         Api,
-        fields::tools::{ParserCounter, ToolChoice},
+        fields::{
+            progress::Progress,
+            tools::{ParserCounter, ToolChoice},
+        },
         http::sse,
     },
-    engine::{PromptOutput, Routes, SampledToken},
+    engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, Finish, WeightSpans},
     turn::{Prompted, Sampling},
     wire::{
@@ -23,9 +26,12 @@ use crate::{
             token_continuity::TokenContinuity,
             weight_versions::{WeightVersionSpan, weight_versions},
         },
-        chat_completions::types::{
-            AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
-            ChunkDelta, NamedLogprob, TokenLogprob,
+        chat_completions::{
+            deltas::messages,
+            types::{
+                AnswerMessage, AnswerTokens, ChatCompletion, ChatCompletionChunk, Choice, ChoiceLogprobs, ChunkChoice,
+                ChunkDelta, NamedLogprob, TokenLogprob,
+            },
         },
         error::ApiError,
     },
@@ -80,23 +86,14 @@ impl ChatEnvelope {
         let asks_for_ids = sampling.return_token_ids || (sampling.wants_logprobs() && sampling.tokens_as_ids);
         let token_continuity =
             (prompt.asks_for_continuity || asks_for_ids).then(|| TokenContinuity::from(&prompt.verdict));
+        let shown = (sampling.wants_logprobs(), shown);
         Self {
-            id,
-            created: created(),
-            model: api.models.name().to_owned(),
-            prompt_token_ids: Arc::clone(&prompt.token_ids),
             prompt_text: prompt.text.clone(),
             token_continuity,
-            return_token_ids: sampling.return_token_ids,
             return_weight_versions: sampling.return_weight_versions,
-            logprobs: sampling.wants_logprobs(),
             prompt_logprobs: sampling.prompt_logprobs.is_some(),
-            tokens_as_ids: sampling.tokens_as_ids,
-            shown,
-            silence_is_null: sampling.text.format.silence_is_null(),
-            counts_reasoning: api.turns.policies.tools.reasoning.is_some(),
             calls_read: sampling.text.format.tools.is_some().then_some(ParserCounter::Chat),
-            api,
+            ..Self::of_recording(api, id, Arc::clone(&prompt.token_ids), sampling, shown)
         }
     }
 
@@ -136,8 +133,7 @@ impl ChatEnvelope {
     /// Returns the usage details of the prompt. Of `n` sequences the first one reports them, because it met the cache
     /// as it was before the request.
     fn details(&self, prompt: Option<&PromptOutput>) -> Option<PromptTokensDetails> {
-        let details = |prompt: &PromptOutput| PromptTokensDetails { cached_tokens: prompt.cached_tokens };
-        prompt.filter(|_| self.api.prompt_tokens_details).map(details)
+        self.api.prompt_details(prompt.map(|prompt| prompt.cached_tokens))
     }
 
     /// Returns the usage details of the sampled tokens.
@@ -294,14 +290,10 @@ pub(super) struct ChatChunks {
     continuous_usage: bool,
     /// Whether the first chunks have been sent.
     started: bool,
-    /// The number of tokens sampled so far, for each choice.
-    sampled: Vec<usize>,
-    /// The number of these tokens that were reasoning.
-    thought: Vec<usize>,
-    /// The number of calls sent so far.
+    /// The progress of each choice.
+    progress: Vec<Progress>,
+    /// The number of calls of each choice that have been sent.
     called: Vec<usize>,
-    weights: Vec<WeightSpans>,
-    routes: Vec<Option<Routes>>,
     details: Option<PromptTokensDetails>,
 }
 
@@ -317,18 +309,16 @@ impl ChatChunks {
             include_usage,
             continuous_usage,
             started: false,
-            sampled: vec![0; sampling.n],
-            thought: vec![0; sampling.n],
+            progress: vec![Progress::default(); sampling.n],
             called: vec![0; sampling.n],
-            weights: vec![WeightSpans::default(); sampling.n],
-            routes: vec![None; sampling.n],
             details: None,
         }
     }
 
     fn usage(&self, index: usize) -> Option<StreamedUsage> {
-        let details = self.envelope.completion_details(self.thought[index]);
-        self.continuous_usage.then(|| StreamedUsage::so_far(self.envelope.usage(self.sampled[index]), details))
+        let Progress { sampled, thought, .. } = self.progress[index];
+        let details = self.envelope.completion_details(thought);
+        self.continuous_usage.then(|| StreamedUsage::so_far(self.envelope.usage(sampled), details))
     }
 
     fn first(&self, index: usize) -> ChatCompletionChunk {
@@ -372,7 +362,7 @@ impl ChatChunks {
             delta.reasoning = None;
         }
         let ended = delta.finish.is_some();
-        let mut messages = deltas::messages(&mut delta, &mut self.called[index]);
+        let mut messages = messages(&mut delta, &mut self.called[index]);
         if messages.is_empty() {
             if !(ended || self.shows_silence()) {
                 return Ok(Vec::new());
@@ -397,8 +387,7 @@ impl ChatChunks {
     /// Makes a chunk that says `message`, with the tokens and the end of `delta`.
     fn piece(&self, index: usize, message: ChunkDelta, delta: &Delta) -> Result<ChatCompletionChunk, ApiError> {
         let ending = |finish| ending(finish, self.called[index] > 0, &self.envelope.shown.tool_choice);
-        let finish = delta.finish.as_ref().map(ending);
-        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), Some(stop)));
+        let (finish_reason, stop_reason) = delta.finish.as_ref().map(ending).unzip();
         let finished = finish_reason.is_some();
         let token_ids = || delta.tokens.iter().map(|token| token.id).collect();
         let choice = ChunkChoice {
@@ -407,8 +396,8 @@ impl ChatChunks {
             finish_reason,
             stop_reason,
             token_ids: Some(self.envelope.return_token_ids.then(token_ids)),
-            routed_experts: self.envelope.api.routed_experts(self.routes[index].as_ref().filter(|_| finished)),
-            weight_versions: finished.then(|| self.envelope.weight_versions(&self.weights[index])),
+            routed_experts: self.envelope.api.routed_experts(self.progress[index].routes.as_ref().filter(|_| finished)),
+            weight_versions: finished.then(|| self.envelope.weight_versions(&self.progress[index].weights)),
             delta: message,
         };
         Ok(ChatCompletionChunk {
@@ -436,22 +425,21 @@ impl sse::Chunks for ChatChunks {
         };
         let mut chunks = Vec::with_capacity(2);
         if !std::mem::replace(&mut self.started, true) {
-            chunks.extend((0..self.sampled.len()).map(|index| self.first(index)));
-            chunks.extend((0..self.sampled.len()).filter_map(|index| self.repeated(index)));
+            chunks.extend((0..self.progress.len()).map(|index| self.first(index)));
+            chunks.extend((0..self.progress.len()).filter_map(|index| self.repeated(index)));
         }
-        self.thought[index] += delta.reasoning_tokens;
-        self.sampled[index] += delta.tokens.len();
-        self.weights[index].push(&delta);
-        Routes::join(&mut self.routes[index], delta.routes.take());
+        self.progress[index].push(&mut delta);
         chunks.extend(self.deltas(index, delta)?);
         Ok(chunks)
     }
 
     fn last(&self) -> Option<ChatCompletionChunk> {
+        let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
+        let thought = self.progress.iter().map(|progress| progress.thought).sum();
         self.include_usage.then(|| ChatCompletionChunk {
             usage: Some(
-                StreamedUsage::last(self.envelope.usage(self.sampled.iter().sum()), self.details)
-                    .detailed(self.envelope.completion_details(self.thought.iter().sum())),
+                StreamedUsage::last(self.envelope.usage(sampled), self.details)
+                    .detailed(self.envelope.completion_details(thought)),
             ),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),
             ..self.envelope.chunk(Vec::new())

@@ -15,14 +15,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    fields::{conversation::session_of, delivery::AnswerDelivery, stream_interval::batched},
+    fields::{conversation::session_of, delivery::AnswerDelivery},
     http::{caller::Caller, json_body::JsonBody, sse},
 };
 use crate::{
-    generation::collect,
+    generation::{batched, collect},
     turn::{Asker, Prepared},
     wire::{
-        body::parse,
         completions::types::{CompletionAnswer, CompletionChunk, CompletionRequest},
         error::ApiError,
     },
@@ -55,16 +54,8 @@ async fn create_completion(
     complete(api, caller, request).await
 }
 
-/// Answers a body, or returns `None` if it does not have the shape of a request.
-pub(super) async fn answer(api: &Arc<Api>, caller: &Caller, body: &[u8]) -> Option<Result<Response, ApiError>> {
-    match parse::<CompletionRequest>(body) {
-        Ok(request) => Some(complete(Arc::clone(api), caller.clone(), request).await),
-        Err(error) => (!error.is_about_shape()).then_some(Err(error)),
-    }
-}
-
 /// Answers a valid body.
-async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
+pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionRequest) -> Result<Response, ApiError> {
     let mut turn = CompletionTurn::new(request, &caller, &api).await?;
     if turn.delivery == AnswerDelivery::Json {
         api.turns.check_answer_size(&turn.sampling, turn.prompts.iter().map(|prompt| prompt.token_ids.len()))?;

@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use super::request::{CompletionTurn, Prompt};
 use crate::{
     TokenId,
-    api::{Api, http::sse},
-    engine::{PromptOutput, Routes, SampledToken},
+    api::{Api, fields::progress::Progress, http::sse},
+    engine::{PromptOutput, SampledToken},
     generation::{Completion, Delta, Event, WeightSpans},
     wire::{
         answer::{
@@ -54,9 +54,7 @@ impl CompletionEnvelope {
     /// its first choice reports it, because that one met the cache as it was before the request.
     fn details(&self, cached_tokens: impl Iterator<Item = Option<usize>>) -> Option<PromptTokensDetails> {
         let of_each_prompt = cached_tokens.step_by(self.turn.sampling.n).flatten();
-        let cached_tokens = of_each_prompt.reduce(|sum, tokens| sum + tokens);
-        let details = |cached_tokens| PromptTokensDetails { cached_tokens };
-        cached_tokens.filter(|_| self.api.prompt_tokens_details).map(details)
+        self.api.prompt_details(of_each_prompt.reduce(|sum, tokens| sum + tokens))
     }
 
     /// Makes the JSON answer.
@@ -195,13 +193,11 @@ impl Logprobs {
     }
 }
 
-/// The progress of one choice of a stream.
+/// One choice of a stream.
 #[derive(Default)]
-struct Progress {
+struct StreamedChoice {
     started: bool,
-    sampled: usize,
-    weights: WeightSpans,
-    routes: Option<Routes>,
+    progress: Progress,
     prompt: Option<PromptOutput>,
     offset: usize,
 }
@@ -211,33 +207,31 @@ pub(super) struct CompletionChunks {
     envelope: CompletionEnvelope,
     include_usage: bool,
     continuous_usage: bool,
-    progress: Vec<Progress>,
+    choices: Vec<StreamedChoice>,
 }
 
 impl CompletionChunks {
     pub(in crate::api) fn new(envelope: CompletionEnvelope, include_usage: bool, continuous_usage: bool) -> Self {
         let choices = envelope.turn.prompts.len() * envelope.turn.sampling.n;
-        let progress = std::iter::repeat_with(Progress::default).take(choices).collect();
-        Self { envelope, include_usage, continuous_usage, progress }
+        let choices = std::iter::repeat_with(StreamedChoice::default).take(choices).collect();
+        Self { envelope, include_usage, continuous_usage, choices }
     }
 
-    fn delta(&mut self, index: usize, delta: &Delta) -> Result<CompletionChunk, ApiError> {
+    fn delta(&mut self, index: usize, mut delta: Delta) -> Result<CompletionChunk, ApiError> {
         let envelope = &self.envelope;
-        let progress = &mut self.progress[index];
-        let first = !std::mem::replace(&mut progress.started, true);
-        progress.sampled += delta.tokens.len();
-        progress.weights.push(delta);
-        Routes::join(&mut progress.routes, delta.routes.clone());
-        let mut logprobs = Logprobs { lists: None, offset: progress.offset };
+        let streamed = &mut self.choices[index];
+        let first = !std::mem::replace(&mut streamed.started, true);
+        streamed.progress.push(&mut delta);
+        let mut logprobs = Logprobs { lists: None, offset: streamed.offset };
         if first {
-            let scores = progress.prompt.as_mut().map(|prompt| std::mem::take(&mut prompt.logprobs));
+            let scores = streamed.prompt.as_mut().map(|prompt| std::mem::take(&mut prompt.logprobs));
             envelope.add_echo(index, scores.as_deref(), &mut logprobs)?;
         }
         envelope.add_sampled(&delta.tokens, &mut logprobs)?;
-        progress.offset = logprobs.offset;
-        let finish = delta.finish.as_ref().map(finish_fields);
-        let finished = finish.is_some();
-        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
+        streamed.offset = logprobs.offset;
+        let progress = &streamed.progress;
+        let (finish_reason, stop_reason) = delta.finish.as_ref().map(finish_fields).unzip();
+        let finished = finish_reason.is_some();
         let ids = envelope.turn.sampling.return_token_ids;
         let prompt = envelope.prompt(index);
         let sampled = || delta.tokens.iter().map(|token| token.id).collect::<Vec<TokenId>>();
@@ -245,7 +239,7 @@ impl CompletionChunks {
             index,
             logprobs: logprobs.lists,
             finish_reason,
-            stop_reason,
+            stop_reason: stop_reason.flatten(),
             // vLLM reports the ids of a repeated prompt even if they are not asked for.
             prompt_token_ids: (first && (ids || envelope.turn.echo)).then(|| prompt.token_ids.to_vec()),
             token_ids: ids.then(sampled),
@@ -269,17 +263,17 @@ impl sse::Chunks for CompletionChunks {
     fn push(&mut self, index: usize, event: Event) -> Result<Vec<CompletionChunk>, ApiError> {
         match event {
             Event::Prompt(prompt) => {
-                self.progress[index].prompt = Some(prompt);
+                self.choices[index].prompt = Some(prompt);
                 Ok(Vec::new())
             }
-            Event::Delta(delta) => Ok(vec![self.delta(index, &delta)?]),
+            Event::Delta(delta) => Ok(vec![self.delta(index, delta)?]),
         }
     }
 
     fn last(&self) -> Option<CompletionChunk> {
-        let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
-        let cached = |progress: &Progress| progress.prompt.as_ref().map(|prompt| prompt.cached_tokens);
-        let details = self.envelope.details(self.progress.iter().map(cached));
+        let sampled = self.choices.iter().map(|choice| choice.progress.sampled).sum();
+        let cached = |choice: &StreamedChoice| choice.prompt.as_ref().map(|prompt| prompt.cached_tokens);
+        let details = self.envelope.details(self.choices.iter().map(cached));
         self.include_usage.then(|| CompletionChunk {
             usage: Some(StreamedUsage::last(Usage::new(self.envelope.prompt_tokens(), sampled), details)),
             system_fingerprint: Some(SYSTEM_FINGERPRINT),

@@ -2,7 +2,7 @@
 
 pub(super) mod conversation;
 pub(super) mod delivery;
+pub(super) mod progress;
 pub(super) mod sampling;
-pub(super) mod stream_interval;
 pub(super) mod tools;
 mod truncation;

@@ -8,7 +8,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::sanitize::sanitized;
 use crate::{
     continuity::{ContinuityError, Reason},
     engine::EngineError,
@@ -17,7 +16,7 @@ use crate::{
     store::StoreError,
     turn::TurnError,
     wire::{
-        error::{ApiError, ErrorBody, ErrorDetail, Kind, wording::Sentence},
+        error::{ApiError, ErrorBody, ErrorDetail, Kind, sanitize::sanitized, wording::Sentence},
         routed_experts::FIELD,
     },
 };

@@ -6,7 +6,6 @@ pub(super) mod docs;
 pub(super) mod document;
 pub(super) mod error;
 pub(super) mod json_body;
-mod sanitize;
 pub(super) mod slashes;
 pub(super) mod sse;
 mod token_continuity;

@@ -1,11 +1,9 @@
-//! Makes the events of a message from the events of a generation, and adds them up to the message, which is the JSON
-//! answer.
+//! Makes the events of a message from the events of a generation.
 
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::tool_input::{input_of, input_text};
 use crate::{
     TokenId,
     api::{
@@ -23,8 +21,9 @@ use crate::{
             token_continuity::TokenContinuity,
             weight_versions::weight_versions,
         },
-        messages::answer::{
-            AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage,
+        messages::{
+            answer::{AnswerMessage, Block, BlockDelta, MessageDelta, MessageEvent, SampledIds, StopReason, Usage},
+            tool_input::input_text,
         },
         routed_experts::of_nemo_rl,
     },
@@ -239,63 +238,6 @@ impl Blocks {
         let delta = MessageDelta { stop_reason, stop_sequence, sampled, weight_versions };
         events.push(MessageEvent::MessageDelta { delta, usage: self.usage() });
         events.push(MessageEvent::MessageStop);
-    }
-}
-
-/// The message that events add up to; it is not there before its end.
-#[derive(Default)]
-pub(super) struct MessageFold {
-    message: Option<AnswerMessage>,
-    ended: bool,
-}
-
-impl MessageFold {
-    /// Adds the next event.
-    pub(super) fn push(&mut self, event: MessageEvent) {
-        if let MessageEvent::MessageStart { message } = event {
-            self.message = Some(AnswerMessage { stop_reason: None, stop_sequence: None, ..*message });
-            return;
-        }
-        let Some(message) = &mut self.message else { return };
-        match event {
-            MessageEvent::ContentBlockStart { content_block, .. } => message.content.push(content_block),
-            MessageEvent::ContentBlockDelta { index, delta } => {
-                if let Some(block) = message.content.get_mut(index) {
-                    block.push(delta);
-                }
-            }
-            MessageEvent::MessageDelta { delta, usage } => {
-                message.stop_reason = delta.stop_reason.map(Some);
-                message.stop_sequence = delta.stop_sequence.map(Some);
-                message.sampled = delta.sampled;
-                message.weight_versions = delta.weight_versions;
-                message.usage = usage;
-            }
-            MessageEvent::MessageStop => self.ended = true,
-            MessageEvent::MessageStart { .. } | MessageEvent::ContentBlockStop { .. } => {}
-        }
-    }
-
-    /// Returns the message, if it has ended.
-    pub(super) fn whole(self) -> Option<AnswerMessage> {
-        self.message.filter(|_| self.ended)
-    }
-}
-
-impl Block {
-    fn push(&mut self, delta: BlockDelta) {
-        match (self, delta) {
-            (Self::Text { text }, BlockDelta::TextDelta { text: more }) => text.push_str(&more),
-            (Self::Thinking { thinking, .. }, BlockDelta::ThinkingDelta { thinking: more }) => thinking.push_str(&more),
-            (Self::Thinking { signature, .. }, BlockDelta::SignatureDelta { signature: whole }) => {
-                *signature = Some(whole);
-            }
-            // The input of a call comes in one piece.
-            (Self::ToolUse { input, .. }, BlockDelta::InputJsonDelta { partial_json }) => {
-                *input = Value::parse(&partial_json).unwrap_or_else(|_| input_of(&partial_json));
-            }
-            _ => {}
-        }
     }
 }
 

@@ -4,12 +4,14 @@
 //! It deviates deliberately where vLLM drops something, and refuses it: blocks in messages of a role that cannot have
 //! them, images, references to tools, blocks that lack what their kind needs, and messages that say nothing.
 
-use super::tool_input::arguments_of;
 use crate::{
     chat::{Content, ContentPart, Message, ToolCall},
     json::{Object, Value},
     prompt::without_billing_header,
-    wire::{error::ApiError, messages::types::InputMessage},
+    wire::{
+        error::ApiError,
+        messages::{tool_input::arguments_of, types::InputMessage},
+    },
 };
 
 /// Returns the messages of a chat. If the template wants its system message first, `merges_system` moves all of them

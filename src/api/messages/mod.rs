@@ -9,7 +9,6 @@ mod input;
 pub(super) mod request;
 mod stream;
 mod template_wishes;
-mod tool_input;
 
 use std::sync::Arc;
 
@@ -26,22 +25,22 @@ use uuid::Uuid;
 
 use super::{
     Api,
-    fields::stream_interval::batched,
     http::{caller::Caller, json_body::JsonBody},
 };
 use crate::{
-    generation::Event,
+    generation::{Event, batched},
     turn::{PreparedTurn, PromptRequest, Turn},
     wire::{
         answer::token_continuity::TokenContinuity,
         error::ApiError,
         messages::{
             answer::{AnswerMessage, CountedContext, MessageEvent, TokenCount},
+            fold::MessageFold,
             types::{CountTokensRequest, MessagesRequest},
         },
     },
 };
-use blocks::{Blocks, MessageFold};
+use blocks::Blocks;
 use error::{MessagesError, MessagesErrorBody};
 use request::{MessagesTurn, counted_turn};
 

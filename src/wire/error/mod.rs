@@ -2,6 +2,7 @@
 //!
 //! Which status a kind has is said by `api`.
 
+pub(crate) mod sanitize;
 pub(crate) mod validation;
 pub(crate) mod wording;
 

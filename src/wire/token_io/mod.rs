@@ -1,6 +1,7 @@
 //! Endpoints of ids: their shapes.
 
 pub(crate) mod abort;
+pub(crate) mod candidates;
 pub(crate) mod derender;
 pub(crate) mod generate;
 pub(crate) mod given;

@@ -183,8 +183,9 @@ fn whole_choice(
         state.last_tool_call_ids.push(call.id);
     }
     state.tools_streamed |= !tool_calls.is_empty();
-    let finish = completion.finish.as_ref().map(|finish| ending(finish, state.tools_streamed, &how.shown.tool_choice));
-    let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
+    let ending = |finish| ending(finish, state.tools_streamed, &how.shown.tool_choice);
+    let (finish_reason, stop_reason) = completion.finish.as_ref().map(ending).unzip();
+    let stop_reason = stop_reason.flatten();
     let role = (!std::mem::replace(&mut state.role_sent, true)).then_some("assistant");
     let logprobs = if given.has_logprobs() { envelope.choice_logprobs(&completion.tokens)? } else { None };
     let token_ids = how.sampling.return_token_ids.then(|| completion.token_ids());

@@ -216,15 +216,14 @@ fn piece(
     for given in &chunk.choices {
         let completion = script.play_on(api, &state, given)?;
         state.add(&completion.tokens)?;
-        let finish = completion.finish.as_ref().map(finish_fields);
-        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
+        let (finish_reason, stop_reason) = completion.finish.as_ref().map(finish_fields).unzip();
         let (logprobs, offset) = envelope.logprobs(&completion.tokens, state.logprob_text_offset as usize)?;
         state.set_logprob_text_offset(offset)?;
         choices.push(CompletionChunkChoice {
             index: given.index,
             logprobs: logprobs.filter(|_| given.has_logprobs()),
             finish_reason,
-            stop_reason,
+            stop_reason: stop_reason.flatten(),
             prompt_token_ids: None,
             token_ids: return_token_ids.then(|| completion.token_ids()),
             routed_experts: None,

@@ -53,6 +53,11 @@ impl StreamState {
         Ok(state)
     }
 
+    /// Returns the script of the stream.
+    fn script(&self, sampling: &Sampling) -> Script {
+        Script::new(self.prompt_token_ids.as_slice().into(), sampling)
+    }
+
     /// Adds the tokens of an event.
     fn add(&mut self, tokens: &[SampledToken]) -> Result<(), ApiError> {
         if !tokens.is_empty() {
@@ -177,13 +182,6 @@ fn known_prompt<'a>(
             Err(ApiError::invalid_request(message))
         }
         ids => Ok(ids),
-    }
-}
-
-impl StreamState {
-    /// Returns the script of the stream.
-    fn script(&self, sampling: &Sampling) -> Script {
-        Script::new(self.prompt_token_ids.as_slice().into(), sampling)
     }
 }
 

@@ -5,7 +5,6 @@
 //! the room in the context.
 
 mod abort;
-mod candidates;
 mod derender;
 mod request;
 mod response;

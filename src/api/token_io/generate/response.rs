@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::request::GenerateTurn;
 use crate::{
     TokenId,
-    api::{Api, chat_completions::response::ChatEnvelope, http::sse},
-    engine::{PromptOutput, Routes, SampledToken},
-    generation::{Completion, Delta, Event, WeightSpans},
+    api::{Api, chat_completions::response::ChatEnvelope, fields::progress::Progress, http::sse},
+    engine::{PromptOutput, SampledToken},
+    generation::{Completion, Delta, Event},
     sampling::TopLogprob,
     wire::{
         answer::{
@@ -50,8 +50,7 @@ impl GenerateEnvelope {
     }
 
     fn details(&self, prompt: Option<&PromptOutput>) -> Option<PromptTokensDetails> {
-        let details = |prompt: &PromptOutput| PromptTokensDetails { cached_tokens: prompt.cached_tokens };
-        prompt.filter(|_| self.api.prompt_tokens_details).map(details)
+        self.api.prompt_details(prompt.map(|prompt| prompt.cached_tokens))
     }
 
     fn prompt_token_ids(&self) -> Option<Vec<TokenId>> {
@@ -179,43 +178,38 @@ pub(super) struct GenerateChunks {
     continuous_usage: bool,
     /// Whether the prompt has not been sent yet; the first choice that begins sends it.
     prompt_is_due: bool,
-    sampled: Vec<usize>,
-    weights: Vec<WeightSpans>,
-    routes: Vec<Option<Routes>>,
+    progress: Vec<Progress>,
     details: Option<PromptTokensDetails>,
 }
 
 impl GenerateChunks {
     pub(super) fn new(envelope: GenerateEnvelope, n: usize, include_usage: bool, continuous_usage: bool) -> Self {
-        let (sampled, weights, routes) = (vec![0; n], vec![WeightSpans::default(); n], vec![None; n]);
-        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, sampled, weights, routes, details: None }
+        let progress = vec![Progress::default(); n];
+        Self { envelope, include_usage, continuous_usage, prompt_is_due: true, progress, details: None }
     }
 
     fn delta(&mut self, index: usize, mut delta: Delta) -> Result<Vec<GenerateChunk>, ApiError> {
-        self.sampled[index] += delta.tokens.len();
-        self.weights[index].push(&delta);
-        Routes::join(&mut self.routes[index], delta.routes.take());
+        let progress = &mut self.progress[index];
+        progress.push(&mut delta);
         let ended = delta.finish.is_some();
         let speaks = self.envelope.turn.output_mode == OutputMode::Text && !delta.text.is_empty();
         if delta.tokens.is_empty() && !ended && !speaks {
             return Ok(Vec::new());
         }
-        let finish = delta.finish.as_ref().map(finish_fields);
-        let (finish_reason, stop_reason) = finish.map_or((None, None), |(reason, stop)| (Some(reason), stop));
-        let sampled = self.sampled[index];
+        let (finish_reason, stop_reason) = delta.finish.as_ref().map(finish_fields).unzip();
         let choice = GenerateChoice {
             index,
             finish_reason,
-            stop_reason,
+            stop_reason: stop_reason.flatten(),
             token_ids: delta.tokens.iter().map(|token| token.id).collect(),
-            routed_experts: self.envelope.api.routed_experts(self.routes[index].as_ref().filter(|_| ended)),
+            routed_experts: self.envelope.api.routed_experts(progress.routes.as_ref().filter(|_| ended)),
             sampling_mask: None,
-            weight_versions: ended.then(|| weight_versions(&self.weights[index])),
+            weight_versions: ended.then(|| weight_versions(&progress.weights)),
             text: self.envelope.text(delta.text),
             message: None,
             logprobs: self.envelope.logprobs(&delta.tokens)?,
         };
-        let usage = || ChunkUsage::SoFar(DetailedUsage::new(self.envelope.usage(sampled), None));
+        let usage = || ChunkUsage::SoFar(DetailedUsage::new(self.envelope.usage(progress.sampled), None));
         let mut chunk = self.envelope.chunk(vec![choice], self.continuous_usage.then(usage));
         if std::mem::take(&mut self.prompt_is_due) {
             chunk.prompt_token_ids = self.envelope.prompt_token_ids();
@@ -241,7 +235,8 @@ impl sse::Chunks for GenerateChunks {
     }
 
     fn last(&self) -> Option<GenerateChunk> {
-        let usage = || StreamedUsage::last(self.envelope.usage(self.sampled.iter().sum()), self.details);
+        let sampled = self.progress.iter().map(|progress| progress.sampled).sum();
+        let usage = || StreamedUsage::last(self.envelope.usage(sampled), self.details);
         self.include_usage.then(|| self.envelope.chunk(Vec::new(), Some(ChunkUsage::Last(usage()))))
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::candidates;
 use crate::{
     api::Api,
     model::GenerationConfig,
@@ -20,7 +19,10 @@ use crate::{
         answer::output::ShownAlternatives,
         error::ApiError,
         fields::sampling::{SamplingFields, Stop},
-        token_io::generate::{MaxTokens, SamplingParamsFields},
+        token_io::{
+            candidates::Prompt,
+            generate::{MaxTokens, SamplingParamsFields},
+        },
     },
 };
 
@@ -42,7 +44,7 @@ impl SamplingParamsFields {
     pub(super) fn resolve(mut self, prompt_len: usize, api: &Api) -> Result<ResolvedParams, ApiError> {
         self.refuse_unserved()?;
         let policy = &api.turns.policies.sampling;
-        let prompt = candidates::Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), policy };
+        let prompt = Prompt { len: prompt_len, vocab_size: api.turns.vocab_size(), most: policy.max_logprobs };
         let candidates = self.candidates(&prompt)?;
         // vLLM's engine takes any number of stop strings; four are the limit of the other endpoints.
         let stops = match self.sampling.stop.take() {

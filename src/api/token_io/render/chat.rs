@@ -56,8 +56,6 @@ async fn render_chat_completion(
         model: request.model.clone(),
         stream: request.stream.unwrap_or(false),
         stream_options: request.stream_options,
-        parse_context: None,
-        variables: None,
     };
     let ChatTurn { id, turn, .. } =
         ChatTurn::new(ChatCompletionRequest { tokens: None, ..request }, &rendering.caller, &api)?;

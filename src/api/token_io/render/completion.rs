@@ -47,17 +47,7 @@ async fn render_completion(
     }
     let (model, stream) = (request.model.clone(), request.stream.unwrap_or(false));
     let stream_options = request.stream_options;
-    let rendering = Rendering {
-        caller,
-        own,
-        fields,
-        logprobs,
-        model,
-        stream,
-        stream_options,
-        parse_context: None,
-        variables: None,
-    };
+    let rendering = Rendering { caller, own, fields, logprobs, model, stream, stream_options };
     let mut turn = CompletionTurn::new(request, &rendering.caller, &api).await?;
     let only = turn.prompts.len() == 1;
     let mut rendered = Vec::with_capacity(turn.prompts.len());

@@ -57,8 +57,6 @@ async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Respo
         model: Some(request.model.clone()),
         stream: request.stream.unwrap_or(false),
         stream_options: None,
-        parse_context: None,
-        variables: None,
     };
     let MessagesTurn { id, turn, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
     rendering.own.tools = turn.prompt.prompt.tools.as_deref().map(chat::tools_as_sent);

@@ -19,7 +19,6 @@ use crate::{
     TokenId,
     api::{Api, http::caller::Caller},
     generation::open_reasoning,
-    json::Object,
     tokenizer::Offsets,
     turn::{Asker, Sampling, Turn, in_flight},
     wire::{
@@ -27,7 +26,7 @@ use crate::{
         error::ApiError,
         fields::{sampling::SamplingFields, stream_options::StreamOptions},
         token_io::{
-            generate::{ParseContext, ReasoningParserKwargs, RenderedRequest},
+            generate::{ReasoningParserKwargs, RenderedRequest},
             render::RenderFields,
         },
     },
@@ -96,22 +95,20 @@ struct Rendering {
     model: Option<String>,
     stream: bool,
     stream_options: Option<StreamOptions>,
-    /// What to know of a chat to read its answer.
-    parse_context: Option<ParseContext>,
-    /// The variables of the template; `None` for a text completion.
-    variables: Option<Object>,
 }
 
 impl Rendering {
     /// Puts the prompt of a turn into ids, and answers with the request that it becomes; `history` is how many calls the
     /// conversation of a chat has made, where its answer is to be read.
-    async fn answer(mut self, api: &Api, id: String, turn: Turn, history: Option<usize>) -> Result<Response, ApiError> {
+    async fn answer(self, api: &Api, id: String, turn: Turn, history: Option<usize>) -> Result<Response, ApiError> {
         let Turn { prompt, mut sampling, .. } = turn;
-        let variables = prompt.prompt.template_variables();
-        self.parse_context = history.map(|calls| self.own.parse_context(variables.clone(), calls));
-        self.variables = Some(variables);
+        let chat_template_kwargs = prompt.prompt.template_variables();
         let prompt = api.turns.prompt(prompt).await?;
-        let answer = self.request(api, id, &prompt.token_ids, &mut sampling).await?;
+        let mut answer = self.request(api, id, &prompt.token_ids, &mut sampling).await?;
+        answer.parse_context = history.map(|calls| self.own.parse_context(chat_template_kwargs.clone(), calls));
+        // The variables decide whether the model thinks, on a server that reads thoughts.
+        let reads_reasoning = api.turns.policies.tools.reasoning.is_some();
+        answer.reasoning_parser_kwargs = reads_reasoning.then_some(ReasoningParserKwargs { chat_template_kwargs });
         Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
     }
 
@@ -147,24 +144,16 @@ impl Rendering {
             model: self.model.clone(),
             stream: self.stream,
             stream_options: self.stream_options.filter(|_| self.stream).map(Into::into),
-            parse_context: self.parse_context.clone(),
             reasoning_ended: sampling
                 .text
                 .format
                 .reasoning
                 .map(|format| open_reasoning(Some(format), api.turns.tokenizer(), token_ids).is_none()),
-            reasoning_parser_kwargs: self.reasoning_parser_kwargs(api),
             return_token_ids: self.fields.return_token_ids,
             cache_salt: self.fields.cache_salt.clone(),
             priority: self.own.priority.unwrap_or(0),
             ..RenderedRequest::default()
         })
-    }
-
-    /// Returns what decides whether the model thinks, on a server that reads thoughts.
-    fn reasoning_parser_kwargs(&self, api: &Api) -> Option<ReasoningParserKwargs> {
-        api.turns.policies.tools.reasoning?;
-        Some(ReasoningParserKwargs { chat_template_kwargs: self.variables.clone()? })
     }
 }
 

@@ -55,8 +55,6 @@ async fn render_response(
         model: request.model.clone(),
         stream: request.stream.unwrap_or(false),
         stream_options: None,
-        parse_context: None,
-        variables: None,
     };
     let turn = ResponseTurn::rendered(request, &rendering.caller, &api).await?;
     let (id, named_here) = (turn.id().to_owned(), turn.names_of_items());

@@ -4,7 +4,7 @@ use std::future::ready;
 
 use futures::{Stream, TryStreamExt};
 
-use crate::generation::{Delta, Event};
+use super::{Delta, Event};
 
 /// The events of one choice of a stream that are held back.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl Batch {
 }
 
 /// Passes on the events of `choices` choices so that each of them holds `interval` tokens.
-pub(in crate::api) fn batched<E>(
+pub fn batched<E>(
     events: impl Stream<Item = Result<(usize, Event), E>>,
     interval: usize,
     choices: usize,

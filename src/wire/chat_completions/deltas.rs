@@ -1,13 +1,10 @@
 //! Splits a delta into the messages that vLLM sends it in.
 
-use crate::{
-    generation::Delta,
-    parser::ToolCall,
-    wire::chat_completions::types::{ChunkDelta, ChunkFunction, ChunkToolCall},
-};
+use super::types::{ChunkDelta, ChunkFunction, ChunkToolCall};
+use crate::{generation::Delta, parser::ToolCall};
 
 /// Takes the messages out of `delta`: reasoning and content together, then two for each call. `called` counts the calls.
-pub(super) fn messages(delta: &mut Delta, called: &mut usize) -> Vec<ChunkDelta> {
+pub(crate) fn messages(delta: &mut Delta, called: &mut usize) -> Vec<ChunkDelta> {
     let text = std::mem::take(&mut delta.text);
     let reasoning = delta.reasoning.take().filter(|reasoning| !reasoning.is_empty());
     let mut messages = Vec::new();

@@ -9,7 +9,7 @@ const PLACEHOLDER: &str = "<path>";
 const ROOTS: [&str; 9] = ["home", "usr", "opt", "var", "tmp", "root", "lib", "mnt", "srv"];
 
 /// Returns the text without addresses and paths.
-pub(in crate::api) fn sanitized(text: &str) -> String {
+pub(crate) fn sanitized(text: &str) -> String {
     let text = without_addresses(text);
     let text = replaced(&text, system_path);
     replaced(&text, file_path).trim().to_owned()

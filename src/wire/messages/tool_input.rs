@@ -22,13 +22,13 @@ pub(super) fn input_of(arguments: &str) -> Value {
 
 /// Returns the input as text. Arguments that are JSON keep the model's spelling; broken ones become the object that
 /// holds them.
-pub(super) fn input_text(arguments: &str) -> String {
+pub(crate) fn input_text(arguments: &str) -> String {
     let input = input_of(arguments);
     if is_wrapped(&input) { input.to_json_string_with(&Format::compact()) } else { arguments.to_owned() }
 }
 
 /// Returns the arguments that an input was made from.
-pub(super) fn arguments_of(input: Option<&Value>) -> String {
+pub(crate) fn arguments_of(input: Option<&Value>) -> String {
     match input {
         Some(input @ Value::Object(fields)) => match fields.get(INVALID).and_then(Value::as_str) {
             Some(arguments) if is_wrapped(input) => arguments.to_owned(),

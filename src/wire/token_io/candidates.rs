@@ -5,12 +5,8 @@
 
 use serde::Deserialize;
 
-use crate::{
-    TokenId,
-    sampling::Candidates,
-    turn::SamplingPolicy,
-    wire::{error::ApiError, token_io::generate::SamplingParamsFields},
-};
+use super::generate::SamplingParamsFields;
+use crate::{TokenId, sampling::Candidates, wire::error::ApiError};
 
 const IDS: &str = "prompt_logprob_token_ids";
 const START: &str = "prompt_logprob_start";
@@ -24,15 +20,16 @@ enum Given {
 }
 
 /// The prompt that candidates are for, and the limits of the server.
-pub(super) struct Prompt<'a> {
-    pub(super) len: usize,
-    pub(super) vocab_size: usize,
-    pub(super) policy: &'a SamplingPolicy,
+pub(crate) struct Prompt {
+    pub(crate) len: usize,
+    pub(crate) vocab_size: usize,
+    /// How many candidates a position may have.
+    pub(crate) most: Option<usize>,
 }
 
 impl SamplingParamsFields {
     /// Reads the candidates for the tokens of `prompt`.
-    pub(super) fn candidates(&mut self, prompt: &Prompt<'_>) -> Result<Option<Candidates>, ApiError> {
+    pub(crate) fn candidates(&mut self, prompt: &Prompt) -> Result<Option<Candidates>, ApiError> {
         let Some(value) = self.prompt_logprob_token_ids.take().filter(|value| !value.is_null()) else {
             return Ok(None);
         };
@@ -73,12 +70,12 @@ impl SamplingParamsFields {
     }
 }
 
-impl Prompt<'_> {
+impl Prompt {
     fn check_width(&self, width: usize) -> Result<(), ApiError> {
         if width == 0 {
             return Err(ApiError::refused(IDS, format!("{IDS} must not be empty."), Some(width.to_string())));
         }
-        match self.policy.max_logprobs {
+        match self.most {
             Some(most) if width > most => {
                 let message = format!(
                     "Requested {IDS} of length {width}, which is greater than max allowed: {most}. Set max_logprobs \
