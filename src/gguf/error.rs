@@ -70,11 +70,11 @@ pub enum GgufError {
     NoRoom,
     /// The vocabulary is of another kind.
     #[error(
-        "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`) and SentencePiece's (`llama`); \
+        "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`) and `SentencePiece`'s (`llama`); \
          pass a directory with its tokenizer.json as --tokenizer"
     )]
     TokenizerModel(String),
-    /// SentencePiece was trained with rules that the file does not say as a tokenizer.json does.
+    /// `SentencePiece` was trained with rules that the file does not say as a tokenizer.json does.
     #[error(
         "the tokenizer of this GGUF file is not supported: {0}, and guessing would give wrong token ids; \
          pass a directory with its tokenizer.json as --tokenizer"

@@ -29,7 +29,7 @@ struct Tokens {
 impl GgufFile {
     /// Builds the tokenizer; its ids are those of the tokenizer.json that the file was converted from.
     ///
-    /// Only byte-level BPE with a known pre-tokenizer, and SentencePiece's BPE that puts no space before a text, are
+    /// Only byte-level BPE with a known pre-tokenizer, and `SentencePiece`'s BPE that puts no space before a text, are
     /// supported; anything else is an error.
     pub fn tokenizer(&self) -> Result<Tokenizer, GgufError> {
         match self.metadata().required_text("tokenizer.ggml.model")? {
@@ -94,7 +94,7 @@ impl GgufFile {
     }
 
     /// The scores of all tokens of a vocabulary. Converters write those of tokens that users have defined, which
-    /// SentencePiece prefers to all others, as the least, and their spaces as spaces.
+    /// `SentencePiece` prefers to all others, as the least, and their spaces as spaces.
     fn scores(&self, tokens: &mut Tokens) -> Result<Vec<f32>, GgufError> {
         let key = "tokenizer.ggml.scores";
         let scores = self.metadata().required_floats(key)?;

@@ -1,4 +1,4 @@
-//! BPE of SentencePiece from its parts, for files that do not carry a tokenizer.json.
+//! BPE of `SentencePiece` from its parts, for files that do not carry a tokenizer.json.
 
 use std::cmp::Reverse;
 
@@ -16,10 +16,10 @@ use crate::TokenId;
 
 /// What a space is in the vocabulary.
 const SPACE: &str = "\u{2581}";
-/// No token that SentencePiece has trained is longer; all ways in which a longer one can be cut would take long to find.
+/// No token that `SentencePiece` has trained is longer; all ways in which a longer one can be cut would take long to find.
 const MOST_PIECE_BYTES: usize = 512;
 
-/// The parts of a tokenizer that SentencePiece has trained, in which no text is preceded by a space.
+/// The parts of a tokenizer that `SentencePiece` has trained, in which no text is preceded by a space.
 #[derive(Debug, Clone, Default)]
 pub struct SentencePieceBpe {
     /// Every token with its id; added tokens, and one for each byte, too.
@@ -37,7 +37,7 @@ pub struct SentencePieceBpe {
 }
 
 impl SentencePieceBpe {
-    /// Builds the tokenizer that transformers makes of the same parts (`SentencePieceExtractor` in its
+    /// Builds the tokenizer that transformers makes of the same parts (``SentencePiece`Extractor` in its
     /// `convert_slow_tokenizer.py`): merges are all ways in which a token consists of two others.
     ///
     /// A token twice in the vocabulary, and bytes without a token, are errors.

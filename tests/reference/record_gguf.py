@@ -53,6 +53,7 @@ ARCHITECTURES = (
     "MiniMaxM2ForCausalLM",
     "MistralForCausalLM",
     "MixtralForCausalLM",
+    "NemotronHForCausalLM",
     "Olmo2ForCausalLM",
     "Olmo3ForCausalLM",
     "OlmoeForCausalLM",
@@ -101,6 +102,8 @@ UNSAID = {
     "llama_gelu": "hidden_act",
     "mistral_window": "sliding_window",
     "mixtral_window": "sliding_window",
+    "nemotron_h_experts_full": "layers_block_type",
+    "nemotron_h_full": "layers_block_type",
     "olmoe_clip": "clip_qkv",
     "olmoe_full": "rms_norm_eps",
     "olmoe_normalised": "norm_topk_prob",
@@ -129,6 +132,8 @@ def as_published(config):
         more["moe_intermediate_size"] = [config["intermediate_size"]] * layers
         more["num_shared_expert"] = [1] * layers
         more["moe_topk"] = [config["moe_topk"]] * layers
+    if config["architectures"][0] == "NemotronHForCausalLM" and layers is None:
+        more["num_hidden_layers"] = len(config.get("hybrid_override_pattern") or config["layers_block_type"])
     return {**config, **more}
 
 

@@ -28,6 +28,8 @@ pub(super) enum Dim {
     Experts,
     Expert,
     ExpertGateUp,
+    /// What experts read and give, where states are compressed for them.
+    ExpertState,
     /// What every token goes through besides, and its gates and ups as one.
     Shared,
     SharedGateUp,

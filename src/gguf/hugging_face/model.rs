@@ -36,6 +36,8 @@ pub(super) struct Model<'a> {
     said: Option<&'static str>,
     /// Layers from this one on are there and not computed.
     layers: usize,
+    /// What comes before the number of a layer in the directory.
+    layer_names: &'static str,
 }
 
 /// What has the same names in all families but for the head.
@@ -153,7 +155,8 @@ impl<'a> Model<'a> {
     ) -> Result<(Map<String, Value>, Vec<NamedTensor>), GgufError> {
         let settings = Settings::new(file.metadata(), file.architecture()?);
         let (sizes, tensors) = (Sizes::default(), Vec::new());
-        let mut model = Self { file, settings, sizes, config, tensors, said: None, layers: 0 };
+        let layer_names = "model.layers.";
+        let mut model = Self { file, settings, sizes, config, tensors, said: None, layers: 0, layer_names };
         (family.read)(&mut model)?;
         model.settings.refuse_others()?;
         let Self { config, tensors, said, layers, .. } = model;
@@ -293,14 +296,24 @@ impl<'a> Model<'a> {
     /// The same under other names: of epsilon in config.json, and of the tensors.
     pub(super) fn ends_with(&mut self, epsilon: &str, lines: &[Line]) -> Result<(), GgufError> {
         let number = self.settings.required_float("attention.layer_norm_rms_epsilon")?;
-        let tied = !self.has("output.weight");
         self.config.insert(epsilon.to_owned(), json!(number));
+        self.ends_and_head(lines);
+        Ok(())
+    }
+
+    /// Adds these tensors, and a head of its own if the file has one.
+    pub(super) fn ends_and_head(&mut self, lines: &[Line]) {
+        let tied = !self.has("output.weight");
         self.set(json!({"tie_word_embeddings": tied}));
         self.top(lines);
         if !tied {
             self.top(&[HEAD]);
         }
-        Ok(())
+    }
+
+    /// Says what comes before the number of a layer in the directory.
+    pub(super) fn layers_are_called(&mut self, names: &'static str) {
+        self.layer_names = names;
     }
 
     /// Says that the file has one more than the last norm's weights.
@@ -380,7 +393,7 @@ impl<'a> Model<'a> {
     pub(super) fn layers_that(&mut self, has: impl Fn(usize) -> bool, lines: &[Line]) -> Result<(), GgufError> {
         for layer in (0..self.layers).filter(|layer| has(*layer)) {
             self.believe_experts(layer)?;
-            let (source, name) = (format!("blk.{layer}."), format!("model.layers.{layer}."));
+            let (source, name) = (format!("blk.{layer}."), format!("{}{layer}.", self.layer_names));
             for line in lines {
                 self.tensors.extend(line.tensors(&self.sizes, [&source, &name]));
             }

@@ -1,4 +1,4 @@
-//! Vocabularies of SentencePiece.
+//! Vocabularies of `SentencePiece`.
 
 use candle_core::quantized::gguf_file::Value;
 

@@ -10,7 +10,7 @@ use super::{
         rope,
     },
     granite::{experts, factors},
-    hybrid::{Recurrence, attending, recurrence},
+    hybrid::{Recurrence, attending, first_has, recurrence},
 };
 
 pub(super) const GRANITE_HYBRID: Family = Family {
@@ -81,11 +81,6 @@ fn hybrid(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.sizes.set([(Dim::Shared, width), (Dim::SharedGateUp, width.saturating_mul(2))]);
     model.set(json!({"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": width}));
     model.layer(&DENSE)
-}
-
-/// Whether the first of some layers has a tensor: a model has it in all of them or in none.
-fn first_has(model: &Model<'_>, mut layers: impl Iterator<Item = usize>, name: &str) -> bool {
-    layers.next().is_some_and(|layer| model.has(&format!("blk.{layer}.{name}")))
 }
 
 fn attention(model: &mut Model<'_>, attending: &[bool]) -> Result<(), GgufError> {

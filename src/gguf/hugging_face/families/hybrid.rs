@@ -23,6 +23,11 @@ pub(super) fn attending(model: &mut Model<'_>) -> Result<Vec<bool>, GgufError> {
     Ok(heads.into_iter().map(|heads| heads > 0).collect())
 }
 
+/// Whether the first of some layers has a tensor: a model has it in all of them or in none.
+pub(super) fn first_has(model: &Model<'_>, mut layers: impl Iterator<Item = usize>, name: &str) -> bool {
+    layers.next().is_some_and(|layer| model.has(&format!("blk.{layer}.{name}")))
+}
+
 /// How layers with a recurrent state are.
 pub(super) struct Recurrence {
     /// Heads of values.

@@ -13,6 +13,7 @@ mod hybrid;
 mod lfm;
 mod llama;
 mod minimax;
+mod nemotron;
 mod olmo;
 mod phi;
 mod qwen;
@@ -25,7 +26,7 @@ use super::{
 };
 
 /// All of them.
-static ALL: [Family; 29] = [
+static ALL: [Family; 30] = [
     llama::LLAMA,
     llama::SMOLLM3,
     qwen::QWEN2,
@@ -53,6 +54,7 @@ static ALL: [Family; 29] = [
     hunyuan::DENSE,
     hunyuan::MIXTURE,
     minimax::MINIMAX_M2,
+    nemotron::NEMOTRON_H_MOE,
     lfm::LFM2,
     lfm::LFM2_MOE,
 ];
