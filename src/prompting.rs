@@ -8,13 +8,13 @@
 //! `prompt_token_ids` and `generation_token_ids`, and [`known_prefix`] finds the ones that count.
 
 pub use crate::{
-    chat::{Content, ContentPart, FunctionTool, Message, Role, TokenBundle, TokenIds, ToolCall},
+    chat::{Content, ContentPart, FunctionTool, Message, Role, Said, TokenBundle, TokenIds, ToolCall},
     continuity::{ContinuityError, Reason, known_prefix},
     json::{Object, Path, Segment, Value},
     model::{EosTokens, ModelError, ModelFiles, TokenizerConfig},
     prompt::{
-        ChatPrompt, Checks, Drift, Edits, KnownPrefix, OnUnprovable, PromptError, PromptRenderer, Provenance,
-        RenderedPrompt, Templates, UnprovableSplice,
+        ChatPrompt, Checks, Drift, Edits, Harmony, HarmonySettings, KnownPrefix, OnUnprovable, PromptError,
+        PromptRenderer, Provenance, RenderedPrompt, Templates, UnprovableSplice,
         template::{ChatTemplate, TemplateError},
     },
     tokenizer::{Tokenizer, TokenizerError},

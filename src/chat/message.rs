@@ -52,9 +52,24 @@ pub struct Message {
     pub tools: Option<Value>,
     /// The `task` of a message, for the templates that read it.
     pub task: Option<String>,
+    /// What the message was put together from, if it came as items of the Responses API.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub items: Option<Vec<Said>>,
     /// The ids that the message is known to consist of.
     #[serde(flatten)]
     pub tokens: TokenBundle,
+}
+
+/// One thing that an assistant said, in the order of the items that a message was put together from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// A thought.
+    Thought(String),
+    /// A text, in the parts that it was sent in.
+    Text(Vec<String>),
+    /// The call of this number.
+    Call(usize),
 }
 
 /// The message as sent: `reasoning` and `reasoning_content` may both be there (NeMo Gym sends both). Fields that vLLM
@@ -93,6 +108,7 @@ impl TryFrom<WireMessage> for Message {
             reasoning: string(reasoning),
             tools: wire.tools,
             task: string(wire.task),
+            items: None,
             tokens: TokenBundle {
                 prompt_token_ids: wire.prompt_token_ids,
                 generation_token_ids: wire.generation_token_ids,
@@ -132,6 +148,7 @@ impl Message {
             reasoning: None,
             tools: None,
             task: None,
+            items: None,
             tokens: TokenBundle::default(),
         }
     }

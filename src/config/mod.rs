@@ -9,6 +9,7 @@ mod config_file;
 mod device;
 mod efforts;
 mod foreign;
+mod harmony;
 mod http;
 mod number;
 mod serve;

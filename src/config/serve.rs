@@ -12,6 +12,7 @@ use super::{
     admin::AdminArgs,
     device::DeviceArg,
     efforts::{self, Efforts},
+    harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
     structured_outputs::{self, StructuredOutputsConfig},
@@ -291,6 +292,10 @@ pub struct ServeArgs {
     /// The control plane.
     #[command(flatten)]
     pub admin: AdminArgs,
+
+    /// Prompts of gpt-oss.
+    #[command(flatten)]
+    pub harmony: HarmonyArgs,
 
     /// Logs.
     #[command(flatten)]

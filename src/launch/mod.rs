@@ -6,6 +6,7 @@ mod admin;
 mod compared;
 mod device;
 mod engine;
+mod harmony;
 mod kernels;
 mod listen;
 mod memory;
@@ -70,6 +71,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     parsers::check(settings.tools, &tokenizer, &model.name)?;
     let given = model::given_template(&model)?;
     let (templates, template_source) = model::templates(&model, &files, given.as_ref())?;
+    let (harmony, template_source) = harmony::of_model(&model, &files, &tokenizer, template_source);
     let tokenizer_info = settings.tokenizer_info.then(|| {
         let template = given.as_ref().map(|(source, _)| source.as_str());
         TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, &model.name, template)
@@ -92,7 +94,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end).with_json(settings.json);
     let config = settings.server;
     let turns = Turns {
-        renderer,
+        renderer: renderer.with_harmony(harmony),
         generator: Generator::new(Arc::clone(&engine), tokenizer)
             .logging(settings.request_log)
             .with_patience(config.stream_stall_timeout),

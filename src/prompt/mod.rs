@@ -8,6 +8,7 @@ mod conversation;
 mod edits;
 mod eos_count;
 mod guards;
+mod harmony;
 mod marks;
 mod messages;
 mod seams;
@@ -30,6 +31,8 @@ use crate::{
 use conversation::Conversation;
 #[cfg(any(test, feature = "internals"))]
 pub use eos_count::replace_prefix_tokens;
+use harmony::House;
+pub use harmony::{Harmony, HarmonySettings};
 pub use messages::{said, without_billing_header};
 use seams::Seams;
 use splice::Joined;
@@ -251,6 +254,8 @@ pub struct PromptRenderer {
     eos_token_id: Option<TokenId>,
     stop_token_ids: Vec<TokenId>,
     on_unprovable: OnUnprovable,
+    /// What renders instead of the templates, for models that read Harmony.
+    harmony: Option<Harmony>,
 }
 
 impl RenderedPrompt {
@@ -261,6 +266,14 @@ impl RenderedPrompt {
 
     fn new(token_ids: Vec<TokenId>, provenance: Provenance) -> Self {
         Self { token_ids: token_ids.into(), provenance, text: None, drift: None, edits: Edits::default() }
+    }
+}
+
+impl Drift {
+    /// What is different between the ids of a whole conversation and its prompt.
+    fn between(encoded: &[TokenId], prompt: &[TokenId]) -> Self {
+        let same = encoded.iter().zip(prompt).take_while(|(encoded, id)| encoded == id).count();
+        Self { position: (same < encoded.len().max(prompt.len())).then_some(same) }
     }
 }
 
@@ -311,7 +324,18 @@ impl PromptRenderer {
     pub fn new(templates: Templates, tokenizer: Arc<Tokenizer>, eos: &EosTokens, on_unprovable: OnUnprovable) -> Self {
         let stop_token_ids: Vec<_> = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         let seams = Seams::new(tokenizer.added_tokens(), &stop_token_ids);
-        Self { templates, tokenizer, seams, eos_token_id: eos.primary, stop_token_ids, on_unprovable }
+        Self { templates, tokenizer, seams, eos_token_id: eos.primary, stop_token_ids, on_unprovable, harmony: None }
+    }
+
+    /// Has Harmony render conversations instead of the templates, as vLLM does for gpt-oss.
+    #[must_use]
+    pub fn with_harmony(self, harmony: Option<Harmony>) -> Self {
+        Self { harmony, ..self }
+    }
+
+    /// Whether Harmony renders conversations, so that no template is asked.
+    pub fn is_harmony(&self) -> bool {
+        self.harmony.is_some()
     }
 
     /// The tokenizer that the ids belong to.
@@ -341,6 +365,9 @@ impl PromptRenderer {
     /// Renders a conversation as [`render`](Self::render) does. Where no ids of it are known, only as many ids are made
     /// as `extent` wants.
     pub fn render_part(&self, prompt: &ChatPrompt, extent: Extent) -> Result<RenderedPrompt, PromptError> {
+        if let Some(harmony) = &self.harmony {
+            return harmony.render(prompt, extent, self.house());
+        }
         let tool_use = self.templates.tool_use.as_ref().filter(|_| prompt.tools.is_some());
         let own = tool_use.or(self.templates.default.as_ref());
         let template = prompt.template.as_deref().or(own).ok_or(PromptError::NoTemplate)?;
@@ -433,9 +460,12 @@ impl PromptRenderer {
     }
 
     fn drift(&self, text: &str, prompt: &ChatPrompt, token_ids: &[TokenId]) -> Result<Drift, PromptError> {
-        let encoded = self.tokenizer.encode(text, prompt.add_special_tokens)?;
-        let same = encoded.iter().zip(token_ids).take_while(|(encoded, id)| encoded == id).count();
-        Ok(Drift { position: (same < encoded.len().max(token_ids.len())).then_some(same) })
+        Ok(Drift::between(&self.tokenizer.encode(text, prompt.add_special_tokens)?, token_ids))
+    }
+
+    fn house(&self) -> House<'_> {
+        let Self { eos_token_id, on_unprovable, .. } = *self;
+        House { tokenizer: &self.tokenizer, eos_token_id, stop_token_ids: &self.stop_token_ids, on_unprovable }
     }
 
     fn count_eos(

@@ -136,7 +136,13 @@ pub(super) fn spoken(text: &str) -> &str {
 }
 
 /// Puts `suffix` after what is known, without the part of the close that was sampled.
-fn join(prompt: &[TokenId], sampled: &[TokenId], suffix: &[TokenId], close_len: usize, stops: &[TokenId]) -> Joined {
+pub(super) fn join(
+    prompt: &[TokenId],
+    sampled: &[TokenId],
+    suffix: &[TokenId],
+    close_len: usize,
+    stops: &[TokenId],
+) -> Joined {
     let overlap = (1..=close_len).rev().find(|&length| sampled.ends_with(&suffix[..length])).unwrap_or(0);
     let foreign_stop = overlap == 0 && sampled.last().is_some_and(|id| stops.contains(id));
     Joined { token_ids: [prompt, sampled, &suffix[overlap..]].concat(), overlap, foreign_stop }

@@ -20,7 +20,7 @@ use tito::{
     generation::Generator,
     model::{EosTokens, ModelFiles},
     parser::ToolParser,
-    prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
+    prompt::{Harmony, HarmonySettings, OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
     records::Responses,
     server::{self, ApiKeys, ControlPlane, ServerConfig},
     store::ResponseStore,
@@ -32,6 +32,8 @@ use tower::Service;
 
 /// The model directory of all tests.
 pub(crate) const TINY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model");
+/// Tokenizer and settings of gpt-oss, as far as recorded prompts need them.
+const HARMONY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/harmony");
 /// The name that it is served under.
 pub(crate) const MODEL: &str = "tiny";
 /// The end of a turn, the tokenizer's own end-of-sequence token.
@@ -60,6 +62,8 @@ struct Recipe {
     tokenizer_info: bool,
     names: Vec<String>,
     chat_template: Option<String>,
+    model: &'static str,
+    harmony: Option<HarmonySettings>,
     max_model_len: usize,
     on_unprovable: OnUnprovable,
     continuity: ContinuityPolicy,
@@ -95,6 +99,8 @@ impl TestApp {
             tokenizer_info: false,
             names: vec![MODEL.to_owned()],
             chat_template: None,
+            model: TINY_MODEL,
+            harmony: None,
             max_model_len: 4096,
             on_unprovable: OnUnprovable::Error,
             continuity: ContinuityPolicy {
@@ -107,7 +113,7 @@ impl TestApp {
     }
 
     fn make(recipe: Recipe) -> Self {
-        let files = ModelFiles::open(Path::new(TINY_MODEL)).unwrap();
+        let files = ModelFiles::open(Path::new(recipe.model)).unwrap();
         let tokenizer = Arc::new(files.tokenizer().unwrap());
         let info = EngineInfo::scripted(tokenizer.vocab_size(), recipe.max_model_len);
         let mut engine = match recipe.scripts.as_slice() {
@@ -131,6 +137,8 @@ impl TestApp {
         let templates = Templates { default: Some(template), tool_use: None };
         let eos = files.eos(&tokenizer).unwrap();
         let renderer = PromptRenderer::new(templates, Arc::clone(&tokenizer), &eos, recipe.on_unprovable);
+        let harmony = recipe.harmony.clone().map(|settings| Harmony::new(&tokenizer, settings).unwrap());
+        let renderer = renderer.with_harmony(harmony);
         let models = ServedModels::new("tests/fixtures/tiny-model", recipe.names.clone());
         let info = || TokenizerInfo::new(&files.tokenizer_config.raw, &tokenizer, "tiny", None);
         let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
@@ -263,6 +271,14 @@ impl TestApp {
     /// Another template than the model's.
     pub(crate) fn chat_template(self, source: &str) -> Self {
         self.with(|recipe| recipe.chat_template = Some(source.to_owned()))
+    }
+
+    /// A part of gpt-oss's tokenizer, and Harmony.
+    pub(crate) fn harmony(self, settings: HarmonySettings) -> Self {
+        self.with(|recipe| {
+            recipe.model = HARMONY_MODEL;
+            recipe.harmony = Some(settings);
+        })
     }
 
     /// The longest sequence.

@@ -121,6 +121,8 @@ impl Conversation {
     fn template(&self, api: &Api) -> Result<Option<Arc<ChatTemplate>>, ApiError> {
         match &self.chat_template {
             None | Some(Value::Null) => Ok(None),
+            // As in vLLM, no template is asked.
+            Some(_) if api.turns.renderer.is_harmony() => Ok(None),
             Some(_) if !api.turns.policies.requests.trust_request_chat_template => Err(untrusted_template()),
             // vLLM ignores an empty template.
             Some(Value::String(source)) if source.is_empty() => Ok(None),

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     TokenId,
-    chat::{Content, ContentPart, Message, Role, TokenBundle, TokenIds, ToolCall},
+    chat::{Content, ContentPart, Message, Role, Said, TokenBundle, TokenIds, ToolCall},
     json::{Object, Path, Value},
     records::TurnIds,
     wire::error::{ApiError, wording::Sentence},
@@ -141,7 +141,20 @@ impl ItemFold {
 
     /// Returns the message of the model that is not finished yet.
     fn open(&mut self) -> &mut Message {
-        self.open.get_or_insert_with(|| Message { content: Content::Empty, ..Message::text("assistant", "") })
+        let silent = || Message { content: Content::Empty, items: Some(Vec::new()), ..Message::text("assistant", "") };
+        self.open.get_or_insert_with(silent)
+    }
+
+    /// Notes what the model's next item says, for formats in which every item is a message of its own.
+    fn note(&mut self, said: Said) {
+        self.open().items.get_or_insert_default().push(said);
+    }
+
+    fn call(&mut self, call: ToolCall) {
+        let calls = self.open().tool_calls.get_or_insert_default();
+        calls.push(call);
+        let number = calls.len() - 1;
+        self.note(Said::Call(number));
     }
 
     fn push(
@@ -171,7 +184,10 @@ impl ItemFold {
                 }
                 self.said(item, at)?;
             }
-            Some("reasoning") => self.thought(&thoughts(&item, at)?),
+            Some("reasoning") => {
+                let text = thoughts(&item, at)?;
+                self.think(&text, thought_of(&item));
+            }
             Some(kind @ ("function_call" | "custom_tool_call")) => {
                 let arguments = if kind == "function_call" {
                     at.needs("arguments", item.arguments)?
@@ -185,7 +201,7 @@ impl ItemFold {
                     function_extras: Object::new(),
                     extras: Object::new(),
                 };
-                self.open().tool_calls.get_or_insert_default().push(call);
+                self.call(call);
             }
             Some("function_call_output" | "custom_tool_call_output") => {
                 let role = "tool".to_owned();
@@ -233,6 +249,7 @@ impl ItemFold {
             reasoning: item.reasoning.or(item.reasoning_content),
             tool_calls: item.tool_calls,
             tokens,
+            items: Some(Vec::new()),
             ..Message::text("", "")
         };
         self.messages.push(message);
@@ -242,31 +259,36 @@ impl ItemFold {
 
     /// Adds text of the model, and the further fields that an assistant's message of a chat has.
     fn said(&mut self, item: WireItem, at: &Place) -> Result<(), ApiError> {
-        let text = match item.content {
+        let texts = match item.content {
             None | Some(Value::Null) => None,
-            Some(Value::String(text)) => Some(text),
+            Some(Value::String(text)) => Some(vec![text]),
             Some(Value::Array(parts)) => {
-                Some(parts.iter().map(|part| part_text(part, at)).collect::<Result<Vec<_>, _>>()?.concat())
+                Some(parts.iter().map(|part| part_text(part, at)).collect::<Result<Vec<_>, _>>()?)
             }
             Some(_) => return Err(at.wrong("the content of an item is a string or a list of parts")),
         };
-        self.thought(item.reasoning.or(item.reasoning_content).as_deref().unwrap_or_default());
+        let thought = item.reasoning.or(item.reasoning_content).unwrap_or_default();
+        self.think(&thought, Some(thought.clone()));
         let message = self.open();
-        if let Some(text) = text {
+        if let Some(texts) = texts {
+            let text = texts.concat();
+            message.items.get_or_insert_default().push(Said::Text(texts));
             match &mut message.content {
                 Content::Text(said) => said.push_str(&text),
                 content => *content = Content::Text(text),
             }
         }
-        if let Some(calls) = item.tool_calls {
-            message.tool_calls.get_or_insert_default().extend(calls);
-        }
+        item.tool_calls.into_iter().flatten().for_each(|call| self.call(call));
         Ok(())
     }
 
-    fn thought(&mut self, text: &str) {
+    /// Adds a thought; `own` is what the item itself says of it, which may be nothing but a summary.
+    fn think(&mut self, text: &str, own: Option<String>) {
         if !text.is_empty() {
             self.open().reasoning.get_or_insert_default().push_str(text);
+        }
+        if let Some(own) = own.filter(|own| !own.is_empty()) {
+            self.note(Said::Thought(own));
         }
     }
 }
@@ -349,6 +371,14 @@ fn thoughts(item: &WireItem, at: &Place) -> Result<String, ApiError> {
         return Err(at.wrong("encrypted reasoning cannot be read on this server"));
     }
     Ok(text.cloned().unwrap_or_default())
+}
+
+/// Returns what an item says of a thought, its parts on a line each as in vLLM, and `None` where it only sums it up.
+fn thought_of(item: &WireItem) -> Option<String> {
+    let parts = item.content.as_ref().and_then(Value::as_array).unwrap_or_default();
+    let texts: Vec<&str> = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect();
+    let said = item.reasoning.as_ref().or(item.reasoning_content.as_ref());
+    if texts.is_empty() { said.cloned() } else { Some(texts.join("\n")) }
 }
 
 /// Makes the arguments of a custom tool, which is a function with one text.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::{
     config::{ModelLength, ServeArgs},
     model::{DownloadProgress, HubOptions},
-    prompt::template::ContentFormat,
+    prompt::{HarmonySettings, template::ContentFormat},
 };
 
 /// What is served.
@@ -20,6 +20,8 @@ pub(in crate::launch) struct ModelSettings {
     pub(in crate::launch) chat_template: Option<String>,
     /// What templates take a message's content for, unless they show it.
     pub(in crate::launch) content_format: Option<ContentFormat>,
+    /// What prompts of gpt-oss say besides the conversation.
+    pub(in crate::launch) harmony: HarmonySettings,
     /// The longest sequence.
     pub(in crate::launch) max_model_len: ModelLength,
     hub: Hub,
@@ -57,6 +59,10 @@ pub(super) fn settings(args: &ServeArgs) -> ModelSettings {
         tokenizer: args.tokenizer.clone(),
         chat_template: args.chat_template.clone(),
         content_format: args.chat_template_content_format.into(),
+        harmony: HarmonySettings {
+            start_date: args.harmony.system_start_date.clone().filter(|date| !date.is_empty()),
+            system_instructions: args.harmony.harmony_system_instructions.is_some_and(|number| number != 0),
+        },
         max_model_len: args.max_model_len,
         hub: Hub {
             offline: args.hub_offline,

@@ -4,6 +4,7 @@
 //! exact ([`super::cuts`]), and no further than its ids are wanted.
 
 use parking_lot::Mutex;
+use tokenizers::{Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer};
 
 use super::{Offsets, Tokenizer, TokenizerError};
 use crate::TokenId;
@@ -152,6 +153,26 @@ impl Tokenizer {
             at = piece.next;
         }
         Ok((ids, offsets))
+    }
+
+    /// Converts a text to ids in which added tokens are only text, so that none of their ids is among them.
+    pub fn encode_without_added_tokens(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        check_uncut(text.len())?;
+        let _turn = (text.len() > LARGE).then(|| self.turn.lock());
+        self.encode_by_model(text).map_err(|e| TokenizerError::Encode(e.to_string()))
+    }
+
+    fn encode_by_model(&self, text: &str) -> tokenizers::Result<Vec<TokenId>> {
+        let mut normalized = NormalizedString::from(text);
+        if let Some(normalizer) = self.inner.get_normalizer() {
+            normalizer.normalize(&mut normalized)?;
+        }
+        let mut pieces = PreTokenizedString::from(normalized);
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces)?;
+        }
+        pieces.tokenize(|piece| self.inner.get_model().tokenize(piece.get()))?;
+        Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
     }
 
     fn at_once(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TokenizerError> {

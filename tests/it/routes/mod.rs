@@ -14,6 +14,7 @@ mod derender;
 mod dialects;
 mod generate;
 mod generated_messages;
+mod harmony;
 mod health;
 mod invocations;
 mod message_turns;
