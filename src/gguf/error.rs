@@ -70,7 +70,7 @@ pub enum GgufError {
     NoRoom,
     /// The vocabulary is of another kind.
     #[error(
-        "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`) and `SentencePiece`'s (`llama`); \
+        "GGUF tokenizer model `{0}` is not supported, only byte-level BPE (`gpt2`) and SentencePiece's (`llama`); \
          pass a directory with its tokenizer.json as --tokenizer"
     )]
     TokenizerModel(String),

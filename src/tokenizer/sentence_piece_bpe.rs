@@ -37,7 +37,7 @@ pub struct SentencePieceBpe {
 }
 
 impl SentencePieceBpe {
-    /// Builds the tokenizer that transformers makes of the same parts (``SentencePiece`Extractor` in its
+    /// Builds the tokenizer that transformers makes of the same parts (`SentencePieceExtractor` in its
     /// `convert_slow_tokenizer.py`): merges are all ways in which a token consists of two others.
     ///
     /// A token twice in the vocabulary, and bytes without a token, are errors.
