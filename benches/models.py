@@ -254,8 +254,10 @@ def write(directory, config, tensors, seed):
 
 def convert(directory, file):
     """Has llama.cpp's converter write the same weights as GGUF."""
+    # The package's converter names tensors of models that its own list of tensors lacks; none of these are such models.
     program = (
         "import sys, pathlib, gguf\n"
+        "type(gguf.MODEL_TENSOR).__getattr__ = lambda names, name: None\n"
         "from conversion import get_model_class\n"
         "source, out, architecture = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]\n"
         "get_model_class(architecture)(source, gguf.LlamaFileType.MOSTLY_BF16, out).write()\n"
