@@ -176,7 +176,7 @@ def delta():
 
 
 def latent():
-    hidden, layers, width, count, heads, rank = 1024, 20, 512, 32, 16, 512
+    hidden, layers, width, count, heads, rank, query_rank = 1024, 20, 512, 32, 16, 512, 768
     config = {
         "architectures": ["DeepseekV2ForCausalLM"],
         "model_type": "deepseek_v2",
@@ -195,7 +195,8 @@ def latent():
         "topk_method": "greedy",
         "num_attention_heads": heads,
         "num_key_value_heads": heads,
-        "q_lora_rank": None,
+        # llama.cpp reads no other shape without it than DeepSeek V2 Lite's.
+        "q_lora_rank": query_rank,
         "kv_lora_rank": rank,
         "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64,
@@ -205,7 +206,9 @@ def latent():
     for layer in range(layers):
         prefix = f"model.layers.{layer}"
         tensors |= {
-            f"{prefix}.self_attn.q_proj.weight": [heads * 192, hidden],
+            f"{prefix}.self_attn.q_a_proj.weight": [query_rank, hidden],
+            f"{prefix}.self_attn.q_a_layernorm.weight": [query_rank],
+            f"{prefix}.self_attn.q_b_proj.weight": [heads * 192, query_rank],
             f"{prefix}.self_attn.kv_a_proj_with_mqa.weight": [rank + 64, hidden],
             f"{prefix}.self_attn.kv_a_layernorm.weight": [rank],
             f"{prefix}.self_attn.kv_b_proj.weight": [heads * 256, rank],
