@@ -3,6 +3,8 @@
 //! Follows vLLM 0.33, `entrypoints/openai/parser/harmony_utils.py` and `entrypoints/openai/responses/harmony.py`. What
 //! vLLM would drop without a word, as a refusal among the parts of a content, is refused.
 
+use std::collections::HashMap;
+
 use super::{Effort, Mark, preamble::Circumstances};
 use crate::{
     chat::{Content, ContentPart, FunctionTool, Message, Said, ToolCall},
@@ -67,9 +69,11 @@ pub(super) fn spoken(
         let text = circumstances.developer(instructions.as_deref(), tools);
         all.push(Spoken::new(leading.map(|_| 0), "developer", text));
     }
+    let mut callers = Callers::of(messages);
     for (index, message) in messages.iter().enumerate().skip(leading.iter().len()) {
         check_names(index, message)?;
-        all.extend(spoken_of(index, messages, circumstances)?);
+        all.extend(spoken_of(index, message, &callers, circumstances)?);
+        callers.earlier.extend(calls(message));
     }
     Ok(without_old_thoughts(all))
 }
@@ -84,15 +88,15 @@ fn without_old_thoughts(all: Vec<Spoken>) -> Vec<Spoken> {
 
 fn spoken_of(
     index: usize,
-    messages: &[Message],
+    message: &Message,
+    callers: &Callers<'_>,
     circumstances: &Circumstances<'_>,
 ) -> Result<Vec<Spoken>, PromptError> {
-    let message = &messages[index];
     match message.role.as_str() {
         "assistant" => by_assistant(index, message),
         "tool" => {
             let text = flat(index, message)?.unwrap_or_default();
-            let author = format!("functions.{}", caller(index, messages)?);
+            let author = format!("functions.{}", callers.of_answer(index, message)?);
             Ok(vec![Spoken { author, channel: Some("commentary to=assistant"), ..Spoken::new(Some(index), "", text) }])
         }
         role @ ("system" | "developer") => {
@@ -138,21 +142,36 @@ fn by_assistant(index: usize, message: &Message) -> Result<Vec<Spoken>, PromptEr
     Ok(preface.into_iter().chain(thoughts).chain(calls.iter().map(|call| Spoken::call(index, call))).collect())
 }
 
-/// The name of the function whose call a tool's message answers: the last call of that id. Of items, the last one
-/// before it, which there must be.
-fn caller(index: usize, messages: &[Message]) -> Result<&str, PromptError> {
-    let id = messages[index].tool_call_id.as_deref().unwrap_or_default();
-    let is_item = messages[index].items.is_some();
-    let among = if is_item { &messages[..index] } else { messages };
-    let mut calls = among.iter().rev().flat_map(|message| message.tool_calls.iter().flatten().rev());
-    match calls.find(|call| call.id == id) {
-        Some(call) => Ok(&call.name),
-        None if is_item => Err(PromptError::Content {
+/// The names of the functions that were called, by the id of the call; of calls with one id, that of the last.
+struct Callers<'a> {
+    /// Of the whole conversation.
+    all: HashMap<&'a str, &'a str>,
+    /// Of the messages before the present one.
+    earlier: HashMap<&'a str, &'a str>,
+}
+
+impl<'a> Callers<'a> {
+    fn of(messages: &'a [Message]) -> Self {
+        Self { all: messages.iter().flat_map(calls).collect(), earlier: HashMap::new() }
+    }
+
+    /// The name of the function whose call a tool's message answers: the last call of that id. Of items, the last one
+    /// before it, which there must be.
+    fn of_answer(&self, index: usize, message: &Message) -> Result<&'a str, PromptError> {
+        let id = message.tool_call_id.as_deref().unwrap_or_default();
+        if message.items.is_none() {
+            return Ok(self.all.get(id).copied().unwrap_or_default());
+        }
+        self.earlier.get(id).copied().ok_or_else(|| PromptError::Content {
             field: Path::from("messages").then(index).then("call_id"),
             message: format!("No call message found for {id}"),
-        }),
-        None => Ok(""),
+        })
     }
+}
+
+/// The calls of a message: id and name.
+fn calls(message: &Message) -> impl Iterator<Item = (&str, &str)> {
+    message.tool_calls.iter().flatten().map(|call| (call.id.as_str(), call.name.as_str()))
 }
 
 /// Refuses names of functions that would not be read back as what they are.

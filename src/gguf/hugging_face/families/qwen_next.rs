@@ -9,7 +9,7 @@ use super::{
         model::{ATTENTION, ATTENTION_BIASES, Family, HEAD_NORMS, Model, less_one},
         tensors::{Groups, Layout, NamedTensor, Part, Source},
     },
-    hybrid::{Recurrence, recurrence},
+    hybrid::{Recurrence, first_has, recurrence},
     qwen::{mixtures, shared},
 };
 
@@ -50,8 +50,7 @@ fn read(model: &mut Model<'_>) -> Result<(), GgufError> {
     let [_, keys, values, output] = ATTENTION;
     model.layers_that(attends, &[QUERIES, keys, values, output])?;
     model.layers_that(attends, &less_one(HEAD_NORMS))?;
-    let first = (0..model.layers()).find(|layer| attends(*layer));
-    let bias = first.is_some_and(|layer| model.has(&format!("blk.{layer}.attn_q.bias")));
+    let bias = first_has(model, (0..model.layers()).filter(|layer| attends(*layer)), "attn_q.bias");
     if bias {
         let [_, keys, values, output] = ATTENTION_BIASES;
         model.layers_that(attends, &[QUERY_BIAS, keys, values, output])?;
