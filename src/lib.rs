@@ -91,10 +91,11 @@
 //! | `pydantic` | which values pass for which types, as vLLM's requests have it |
 //! | `chat` | messages, tools, calls, and the ids that messages carry |
 //! | `sampling`, `structured`, `parser` | logits to token; grammars over tokens; how models write reasoning and tool calls |
-//! | `weights` | weights as trainers hand them over: streams, deltas, checksums |
+//! | `weights` | weights as trainers hand them over: streams, deltas, adapters, checksums |
 //! | `prompt` | chat templates and the splice: the one road from messages to ids |
 //! | `engine` | ids to sampled tokens: tito's own engine, mistral.rs, and one that plays scripts |
 //! | `continuity`, `generation` | which ids are known for a conversation; tokens to text and events |
+//! | `adapters` | the adapters that are loaded, by name |
 //! | `store` | responses that are found again by their id |
 //! | `wire` | the public shapes of requests and answers, and the rules that bodies must keep |
 //! | `turn` | the application: a turn of any dialect to its prompt, its verdict and its events |
@@ -106,6 +107,7 @@
 
 #![cfg_attr(feature = "internals", warn(unreachable_pub))]
 
+mod adapters;
 mod admin;
 mod api;
 mod chat;

@@ -8,6 +8,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use crate::{
+    adapters::AdapterError,
     control::ControlError,
     engine::{EngineError, UpdateError},
 };
@@ -29,6 +30,11 @@ impl AdminError {
     /// Refuses what was sent.
     pub(super) fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "Bad Request", message)
+    }
+
+    /// Refuses what was sent, in the words that vLLM has for adapters.
+    pub(super) fn user_input(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidUserInput", message)
     }
 
     /// Refuses a field, by its path.
@@ -72,6 +78,27 @@ impl From<ControlError> for AdminError {
             ControlError::Update(UpdateError::Lost { .. } | UpdateError::Engine(_)) | ControlError::Engine(_) => {
                 Self::internal(message)
             }
+        }
+    }
+}
+
+impl From<AdapterError> for AdminError {
+    fn from(error: AdapterError) -> Self {
+        let message = error.to_string();
+        match error {
+            AdapterError::Off => Self::not_here(message),
+            AdapterError::NotFound { .. } | AdapterError::Unknown(_) => {
+                Self::new(StatusCode::NOT_FOUND, "NotFoundError", message)
+            }
+            AdapterError::Incomplete | AdapterError::Name(_) | AdapterError::IsBase(_) | AdapterError::Taken(_) => {
+                Self::user_input(message)
+            }
+            // A client that sends the same again gets the same answer.
+            AdapterError::TooMany(_)
+            | AdapterError::Outside
+            | AdapterError::Unusable(_)
+            | AdapterError::Rank { .. }
+            | AdapterError::Model(_) => Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message),
         }
     }
 }

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::{Answered, Shared, error::health, json as answer, query::Parameters};
-use crate::engine::{EngineOutput, SamplingParams, SequenceRequest};
+use crate::engine::{AdapterLimits, EngineOutput, SamplingParams, SequenceRequest};
 
 /// How long a token may take that shows that the engine is well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,10 +79,24 @@ fn config(admin: &Shared) -> Value {
             "max_model_len": info.max_model_len,
         },
         "parallel_config": { "data_parallel_size": 1, "tensor_parallel_size": 1, "pipeline_parallel_size": 1, "world_size": 1 },
-        "lora_config": null,
+        "lora_config": lora_config(admin),
         "weight_transfer_config": { "backend": "disk" },
         "engine": info.engine,
         "device": info.device,
+    })
+}
+
+/// The bounds of adapters; null where none are served.
+fn lora_config(admin: &Shared) -> Value {
+    let limits = admin.adapters.limits();
+    limits.map_or(Value::Null, |AdapterLimits { max_loras, max_lora_rank }| {
+        json!({
+            "max_lora_rank": max_lora_rank,
+            "max_loras": max_loras,
+            "max_cpu_loras": admin.adapters.most(),
+            "lora_dtype": torch_dtype(admin),
+            "fully_sharded_loras": false,
+        })
     })
 }
 

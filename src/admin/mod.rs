@@ -8,6 +8,7 @@ mod areal;
 mod body;
 mod error;
 mod info;
+mod lora;
 mod meters;
 mod pausing;
 mod query;
@@ -26,7 +27,10 @@ use axum::{
 
 pub use self::info::Served;
 use self::{error::AdminError, meters::Operation};
-use crate::control::{Control, ControlError};
+use crate::{
+    adapters::Adapters,
+    control::{Control, ControlError},
+};
 
 /// Everything that the control plane works with.
 pub struct Admin {
@@ -34,6 +38,8 @@ pub struct Admin {
     pub control: Arc<Control>,
     /// What is served.
     pub served: Served,
+    /// The adapters that are served beside it.
+    pub adapters: Arc<Adapters>,
 }
 
 impl Admin {
@@ -67,6 +73,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     let mut routes = vllm::routes();
     routes.extend(weights::routes());
     routes.extend(sglang::routes());
+    routes.extend(lora::routes());
     routes.extend(areal::routes());
     routes.extend(info::routes());
     routes

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_refused_unless_it_changes_nothing() {
         for line in [
-            "serve --tensor-parallel-size 1 --quantization-config {} --kv-cache-dtype auto --no-enable-lora --task generate",
+            "serve --tensor-parallel-size 1 --quantization-config {} --kv-cache-dtype auto --lora-dtype auto --task generate",
             "serve --scheduling-policy fcfs --load-format auto --hf-overrides {} --worker-extension-cls=",
         ] {
             assert_eq!(judged(line), Ok(None), "{line}");
@@ -127,10 +127,10 @@ mod tests {
         for (line, words) in [
             ("serve --tensor-parallel-size 2", "--tensor-parallel-size 2 cannot be honoured: one process"),
             ("serve --quantization-config {\"a\":1}", "say None"),
-            ("serve --enable-lora", "--enable-lora cannot be honoured: tito has no LoRA"),
+            ("serve --fully-sharded-loras", "--fully-sharded-loras cannot be honoured: tito applies adapters"),
             ("serve --kv-cache-dtype fp8", "say auto"),
             ("serve --logits-processors a.b:C d.e:F", "a.b:C cannot be honoured"),
-            ("serve --lora-modules a=b", "a=b"),
+            ("serve --lora-target-modules a b", "a"),
         ] {
             let reason = judged(line).unwrap_err();
             assert!(reason.contains(words), "{line}: {reason}");

@@ -3,6 +3,7 @@
 //! The only reader of the environment. Spellings and defaults are `vllm serve`'s; flags of vLLM that mean nothing here
 //! are known too, see `vllm_flags`.
 
+mod adapters;
 mod admin;
 mod argv;
 mod config_file;
@@ -20,6 +21,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, builder::Styles, error::ErrorKind};
 
+pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
 pub use device::DeviceArg;
 pub use http::HttpArgs;

@@ -9,6 +9,7 @@ use clap::{
 use serde_json::{Map, Value};
 
 use super::{
+    adapters::AdapterArgs,
     admin::AdminArgs,
     device::DeviceArg,
     efforts::{self, Efforts},
@@ -292,6 +293,10 @@ pub struct ServeArgs {
     /// The control plane.
     #[command(flatten)]
     pub admin: AdminArgs,
+
+    /// Adapters.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
 
     /// Prompts of gpt-oss.
     #[command(flatten)]

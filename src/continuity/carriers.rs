@@ -21,6 +21,8 @@ pub struct Carriers {
     pub session: Option<String>,
     /// Who else may be given what the conversation was answered, and whose answers it may be given: those of the same salt.
     pub salt: Option<Arc<str>>,
+    /// The name of the adapter that is asked; what one adapter answered is given to no conversation with another.
+    pub adapter: Option<Arc<str>>,
 }
 
 /// What the explicit carriers of a request say.

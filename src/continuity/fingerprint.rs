@@ -33,10 +33,13 @@ impl Fingerprint {
         digest.finish()
     }
 
-    /// The fingerprint of a salt; a request without one is told apart from requests with any.
-    pub(super) fn of_salt(salt: Option<&str>) -> Self {
+    /// The fingerprint of a salt and the name of an adapter; a request without one is told apart from requests with any.
+    pub(super) fn of_salt(salt: Option<&str>, adapter: Option<&str>) -> Self {
         let mut digest = Digest::new(b"salt");
         digest.some(salt, Digest::text);
+        if let Some(adapter) = adapter {
+            digest.text(adapter);
+        }
         digest.finish()
     }
 

@@ -91,7 +91,7 @@ pub(super) fn makes_calls(message: &Message) -> bool {
 impl Lookup {
     pub(super) fn new(memory: &Arc<Memory>, prompt: &ChatPrompt, carriers: &Carriers) -> Self {
         let assistants = prompt.messages.iter().filter(|message| message.role.is_assistant());
-        let salt = Fingerprint::of_salt(carriers.salt.as_deref());
+        let salt = Fingerprint::of_salt(carriers.salt.as_deref(), carriers.adapter.as_deref());
         Self {
             memory: Arc::clone(memory),
             scope: Scope::of(carriers.session.as_deref(), salt),

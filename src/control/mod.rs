@@ -31,7 +31,7 @@ pub use self::{
     updating::{Update, Updated},
 };
 use crate::{
-    engine::{Engine, EngineControl, EngineError, OnWeightsChange, UndoPolicy, UpdateError, WeightVersion},
+    engine::{AdapterId, Engine, EngineControl, EngineError, OnWeightsChange, UndoPolicy, UpdateError, WeightVersion},
     generation::{Door, RunningRequests},
 };
 use pausing::Paused;
@@ -198,6 +198,11 @@ impl Control {
             None => self.requests.abort_all(),
             Some(ids) => self.requests.abort_any(ids),
         }
+    }
+
+    /// Ends the requests that run with an adapter; says how many there were.
+    pub fn abort_adapter(&self, id: AdapterId) -> usize {
+        self.requests.abort_adapter(id)
     }
 
     /// Forgets cached prefixes; `running` has running requests give back theirs too. Returns whether nothing is left.

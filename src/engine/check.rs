@@ -1,10 +1,11 @@
 //! Which requests an engine can serve at all: the same answer for every engine.
 
-use super::{EngineError, EngineInfo, RouteShape, SequenceRequest};
+use super::{Engine, EngineError, EngineInfo, SequenceRequest};
 
 impl EngineInfo {
-    /// Refuses what no load or luck could make servable; `routes` are the mixtures of experts of the engine.
-    pub(crate) fn check(&self, request: &SequenceRequest, routes: Option<&RouteShape>) -> Result<(), EngineError> {
+    /// Refuses what no load or luck could make servable by `engine`, which this is the description of.
+    pub(crate) fn check(&self, request: &SequenceRequest, engine: &dyn Engine) -> Result<(), EngineError> {
+        let routes = engine.route_shape();
         let prompt = &request.prompt_token_ids;
         let (max_tokens, longest) = (request.sampling.max_tokens, self.max_model_len);
         let unsupported = |reason: String| Err(EngineError::Unsupported(reason));
@@ -19,6 +20,9 @@ impl EngineInfo {
             return unsupported(format!(
                 "a prompt of {length} tokens and max_completion_tokens of {max_tokens} exceed the context of {longest} tokens"
             ));
+        }
+        if request.adapter.is_some() && engine.adapters().is_none() {
+            return unsupported(format!("the {} engine serves no adapters here", self.engine));
         }
         let routing = &request.routing;
         if !routing.is_default() && routes.is_none() {

@@ -2,6 +2,7 @@
 //!
 //! Owns the boundary to whatever runs the model. Refuses text, chat and HTTP.
 
+mod adapters;
 mod admission;
 mod backlog;
 mod check;
@@ -28,6 +29,7 @@ use futures::{
 #[cfg(test)]
 pub(crate) use self::meters::{EngineMeters, RequestTimes};
 pub use self::{
+    adapters::{Adapter, AdapterId, AdapterLimits, AdapterLoad, EngineAdapters},
     control::{
         Answer, EngineControl, Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError, Visit,
         WeightVersion, Written,
@@ -55,6 +57,9 @@ pub struct SequenceRequest {
     pub candidates: Option<Arc<Candidates>>,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
+    /// The adapter that it goes through; `None` for the base. Only for an engine that [serves
+    /// adapters](Engine::adapters).
+    pub adapter: Option<Arc<Adapter>>,
     /// What is wanted of the experts that its tokens go through.
     pub routing: Routing,
 }
@@ -68,6 +73,7 @@ impl SequenceRequest {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            adapter: None,
             routing: Routing::default(),
         }
     }
@@ -226,6 +232,11 @@ pub trait Engine: Send + Sync + 'static {
 
     /// The mixtures of experts whose choices requests may see or give; `None` where there are none.
     fn route_shape(&self) -> Option<&RouteShape> {
+        None
+    }
+
+    /// What it can do with adapters; `None` where it serves none.
+    fn adapters(&self) -> Option<&dyn EngineAdapters> {
         None
     }
 

@@ -152,6 +152,12 @@ impl<T> Turns<T> {
     }
 
     /// All that wait.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let requests = self.parties.values().flat_map(|queue| queue.requests.values());
+        requests.flat_map(|sequences| sequences.waiting.values())
+    }
+
+    /// The same, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let requests = self.parties.values_mut().flat_map(|queue| queue.requests.values_mut());
         requests.flat_map(|sequences| sequences.waiting.values_mut())

@@ -33,7 +33,7 @@ pub use weights::WeightSpans;
 use crate::{
     TokenId,
     engine::{
-        Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, Routes, Routing,
+        Adapter, Candidates, Engine, EngineError, EngineOutput, FinishReason, Party, PromptOutput, Routes, Routing,
         SampledToken, SamplingParams, TokenStream, ValidSamplingParams, WeightsInUse,
     },
     parser::ToolCall,
@@ -58,6 +58,8 @@ pub struct GenerationRequest {
     pub candidates: Option<Arc<Candidates>>,
     /// Requests share cached prefixes only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
+    /// The adapter that they go through; `None` for the base.
+    pub adapter: Option<Arc<Adapter>>,
     /// What is wanted of the experts that tokens go through.
     pub routing: Routing,
     /// How tokens become text.

@@ -15,7 +15,7 @@ use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::engine::{EngineError, EngineOutput, FinishReason, TokenStream};
+use crate::engine::{AdapterId, EngineError, EngineOutput, FinishReason, TokenStream};
 
 type Ids = Arc<[Arc<str>]>;
 
@@ -66,9 +66,21 @@ struct Name {
 #[derive(Debug, Clone)]
 struct Entry {
     ticket: u64,
+    /// The adapter that they go through.
+    adapter: Option<AdapterId>,
     abort: watch::Sender<bool>,
     /// How many generations have not ended yet, whether or not they have begun.
     left: Arc<AtomicUsize>,
+}
+
+/// The generations of one prompt, before they begin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entering<'a> {
+    pub(super) owner: Option<&'a Arc<str>>,
+    pub(super) ids: &'a Ids,
+    pub(super) adapter: Option<AdapterId>,
+    /// How many there are.
+    pub(super) generations: usize,
 }
 
 /// Takes the generations out of the registry when all of them ended or their request is dropped.
@@ -128,6 +140,11 @@ impl RunningRequests {
         ended(named.flat_map(|(_, entries)| entries))
     }
 
+    /// Ends the generations that go through an adapter, whosever they are, and says how many there were.
+    pub fn abort_adapter(&self, id: AdapterId) -> usize {
+        ended(self.shared.table.lock().by_ticket.values().filter(|entry| entry.adapter == Some(id)))
+    }
+
     /// Ends all generations, whosever they are, and says how many there were.
     pub fn abort_all(&self) -> usize {
         ended(self.shared.table.lock().by_ticket.values())
@@ -156,7 +173,7 @@ impl RunningRequests {
     /// entered, or none where the door is not open.
     pub(super) fn register<'a>(
         &self,
-        prompts: impl IntoIterator<Item = (Option<&'a Arc<str>>, &'a Ids, usize)>,
+        prompts: impl IntoIterator<Item = Entering<'a>>,
     ) -> Result<Vec<Arc<Registration>>, Door> {
         let mut table = self.shared.table.lock();
         let door = *self.shared.door.borrow();
@@ -164,17 +181,17 @@ impl RunningRequests {
             return Err(door);
         }
         let prompts = prompts.into_iter();
-        let entered =
-            prompts.map(|(owner, ids, generations)| self.enter(&mut table, owner, ids, generations)).collect();
+        let entered = prompts.map(|entering| self.enter(&mut table, entering)).collect();
         self.shared.present.send_replace(table.by_ticket.len());
         Ok(entered)
     }
 
-    fn enter(&self, table: &mut Table, owner: Option<&Arc<str>>, ids: &Ids, generations: usize) -> Arc<Registration> {
+    fn enter(&self, table: &mut Table, entering: Entering<'_>) -> Arc<Registration> {
+        let Entering { owner, ids, adapter, generations } = entering;
         let (abort, left) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(generations)));
         let ticket = self.shared.tickets.fetch_add(1, Ordering::Relaxed);
         let names: Vec<Name> = ids.iter().map(|id| Name::new(owner, Arc::clone(id))).collect();
-        let entry = Entry { ticket, abort: abort.clone(), left: Arc::clone(&left) };
+        let entry = Entry { ticket, adapter, abort: abort.clone(), left: Arc::clone(&left) };
         for name in &names {
             table.by_name.entry(name.clone()).or_default().push(entry.clone());
         }
@@ -231,7 +248,7 @@ mod tests {
     }
 
     fn entered(running: &RunningRequests, owner: Option<&Arc<str>>, names: &[&str], count: usize) -> Arc<Registration> {
-        running.register([(owner, &ids(names), count)]).unwrap().remove(0)
+        running.register([Entering { owner, ids: &ids(names), adapter: None, generations: count }]).unwrap().remove(0)
     }
 
     /// A generation alone.
@@ -301,7 +318,12 @@ mod tests {
         let mut inside = registered(&running, &[], stuck());
         for door in [Door::Refusing, Door::Queueing] {
             running.set_door(door);
-            assert_eq!(running.register([(None, &ids(&[]), 1)]).unwrap_err(), door);
+            assert_eq!(
+                running
+                    .register([Entering { owner: None, ids: &ids(&[]), adapter: None, generations: 1 }])
+                    .unwrap_err(),
+                door
+            );
             assert!(running.settled().now_or_never().is_none());
         }
         assert!(running.admitted().now_or_never().is_none());

@@ -18,7 +18,7 @@ use super::{
     Door, Event, EventStream, GenerationRequest, Generator, Loops, TextDecoder, events,
     meters::{Meter, Meters, Siblings},
     parsed,
-    running::Registration,
+    running::{Entering, Registration},
     unread::ended_unless_read,
 };
 use crate::engine::{EngineError, Reservation, SequenceRequest, Ticket};
@@ -79,7 +79,12 @@ impl Generator {
         reservation: Reservation,
         arrived: Instant,
     ) -> BoxStream<'static, Indexed> {
-        let prompts = requests.iter().map(|request| (request.owner.as_ref(), &request.request_ids, request.sequences));
+        let prompts = requests.iter().map(|request| Entering {
+            owner: request.owner.as_ref(),
+            ids: &request.request_ids,
+            adapter: request.adapter.as_ref().map(|adapter| adapter.id()),
+            generations: request.sequences,
+        });
         let registrations = match self.running.register(prompts) {
             Ok(registrations) => registrations,
             Err(Door::Queueing) => {
@@ -164,6 +169,7 @@ impl Generator {
                 prompt_logprobs: request.prompt_logprobs,
                 candidates: request.candidates.clone(),
                 cache_salt: request.cache_salt.clone(),
+                adapter: request.adapter.clone(),
                 routing: request.routing.clone(),
             };
             engine.start(ticket, request)
@@ -314,6 +320,7 @@ mod tests {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            adapter: None,
             routing: Routing::default(),
             text: Arc::new(TextOptions::default()),
             request_ids: Arc::default(),

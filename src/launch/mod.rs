@@ -2,6 +2,7 @@
 //!
 //! Owns the order of start-up and what a person sees of it. Refuses to know what any part does.
 
+mod adapters;
 mod admin;
 mod compared;
 mod device;
@@ -84,6 +85,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let wanted =
         Wanted { settings: &settings.engine, device, files: &files, tokenizer: &tokenizer, eos: &eos, max_model_len };
     let engine = engine::load(wanted, &progress).await?;
+    let adapters = adapters::load(&engine, settings.adapters, &models, &progress).await?;
+    let models = models.with_adapters(Arc::clone(&adapters));
     let announcement = announce(&model.name, engine.info(), &template_source, &bound.shown);
     if settings.log_statistics {
         tokio::spawn(metrics.clone().log_statistics(Arc::clone(&engine)));
@@ -116,7 +119,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let control =
         Control::new(Arc::clone(&engine), api.turns.generator.running().clone(), settings.control_plane.policy);
     let served = Served { model: model.name, name: api.models.name().to_owned() };
-    let admin = Arc::new(Admin { control, served });
+    let admin = Arc::new(Admin { control, served, adapters });
     let work = work(engine, &api, &admin);
     let control = match admin_keys {
         None => ControlPlane::Closed,

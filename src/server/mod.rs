@@ -118,7 +118,9 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         api.turns.continuity.measure();
         let engine = api.turns.generator.engine();
         let version = engine.control().map_or_else(WeightVersion::first, EngineControl::weights);
-        let text = metrics.render(engine.load(), &version.label);
+        let adapters = engine.adapters().map(|adapters| (adapters.limits(), adapters.asked_for()));
+        let adapters = adapters.as_ref().map(|(limits, load)| (*limits, load));
+        let text = metrics.render(engine.load(), &version.label, adapters);
         async move { ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], text) }
     };
     let limits = Limits { most: config.max_request_bytes, in_flight: BytesInFlight::new(config.max_bytes_in_flight) };

@@ -4,8 +4,9 @@ use std::{fmt::Write as _, sync::atomic::Ordering};
 
 use super::{
     families::Family,
-    registry::{Metric, Registry, Series, Value},
+    registry::{Metric, Registry, Series, Value, now},
 };
+use crate::engine::{AdapterLimits, AdapterLoad};
 
 /// The media type of the page, which is what vLLM says.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=1.0.0; charset=utf-8";
@@ -28,6 +29,19 @@ pub(super) fn write_weight_version(text: &mut String, version: &str) {
     let name = "tito:weight_version_info";
     head(text, name, "gauge", "What the weights are called that sample now.");
     line(text, name, &[("version".to_owned(), version.to_owned())], None, 1.0);
+}
+
+/// Writes which adapters are asked for, as vLLM does; the value is the time. vLLM leaves a series behind for each set of
+/// names that there ever was, of which the youngest counts: here there is that one.
+pub(super) fn write_adapters(text: &mut String, AdapterLimits { max_loras, .. }: AdapterLimits, load: &AdapterLoad) {
+    let name = "vllm:lora_requests_info";
+    head(text, name, "gauge", "Running stats on lora requests.");
+    let labels = [
+        ("max_lora", max_loras.to_string()),
+        ("waiting_lora_adapters", load.waiting.join(",")),
+        ("running_lora_adapters", load.running.join(",")),
+    ];
+    line(text, name, &labels.map(|(name, value)| (name.to_owned(), value)), None, now());
 }
 
 fn write_family(text: &mut String, name: &str, family: Option<&Family>, series: &Series) {

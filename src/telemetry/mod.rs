@@ -12,7 +12,7 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::engine::EngineLoad;
+use crate::engine::{AdapterLimits, AdapterLoad, EngineLoad};
 pub(crate) use exposition::CONTENT_TYPE;
 use registry::Registry;
 
@@ -47,13 +47,22 @@ impl Metrics {
         Self::new(model_name, 4096)
     }
 
-    /// Prometheus text; `weight_version` is what the weights are called that sample now.
-    pub fn render(&self, load: EngineLoad, weight_version: &str) -> String {
+    /// Prometheus text; `weight_version` is what the weights are called that sample now, and `adapters` are those that
+    /// requests ask for, where any are served.
+    pub fn render(
+        &self,
+        load: EngineLoad,
+        weight_version: &str,
+        adapters: Option<(AdapterLimits, &AdapterLoad)>,
+    ) -> String {
         self.measure(load);
         let mut text = String::new();
         process::write(&mut text);
         text.push_str(&exposition::write(&self.registry));
         exposition::write_weight_version(&mut text, weight_version);
+        if let Some((limits, load)) = adapters {
+            exposition::write_adapters(&mut text, limits, load);
+        }
         text
     }
 
@@ -100,7 +109,8 @@ mod tests {
             meters.finished(RequestTimes { queued: seconds(1), prefill: seconds(2), decode: seconds(3) }, 4);
             EngineMeters::cache_config(16, 10);
         });
-        let text = metrics.render(EngineLoad { running: 3, waiting: 2, paused: 1, kv_cache_usage: 0.25 }, "default");
+        let text =
+            metrics.render(EngineLoad { running: 3, waiting: 2, paused: 1, kv_cache_usage: 0.25 }, "default", None);
         let labels = "engine=\"0\",model_name=\"tiny\"";
         for (name, value) in [
             ("prefix_cache_queries_total", "15.0"),
@@ -130,17 +140,33 @@ mod tests {
     }
 
     #[test]
+    fn adapters_are_one_series_as_vllm_names_it() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
+        let load = AdapterLoad { running: names(&["a", "b"]), waiting: names(&["c"]) };
+        let limits = AdapterLimits { max_loras: 2, max_lora_rank: 8 };
+        let metrics = Metrics::detached("tiny");
+        let text = metrics.render(EngineLoad::default(), "default", Some((limits, &load)));
+        let labels = "max_lora=\"2\",waiting_lora_adapters=\"c\",running_lora_adapters=\"a,b\"";
+        let series: Vec<&str> = text.lines().filter(|line| line.starts_with("vllm:lora_requests_info")).collect();
+        assert_eq!(series.len(), 1, "{series:?}");
+        let value = series[0].strip_prefix(&format!("vllm:lora_requests_info{{{labels}}} ")).expect(series[0]);
+        assert!(value.parse::<f64>().unwrap() > 1.7e9, "{value}");
+        has(&text, "# TYPE vllm:lora_requests_info gauge");
+        assert!(!metrics.render(EngineLoad::default(), "default", None).contains("lora"));
+    }
+
+    #[test]
     fn a_counter_that_no_table_knows_is_shown_too() {
         let metrics = Metrics::detached("tiny");
         metrics::with_local_recorder(&metrics.registry, || metrics::counter!("other_total").increment(2));
-        let text = metrics.render(EngineLoad::default(), "default");
+        let text = metrics.render(EngineLoad::default(), "default", None);
         has(&text, "other_total{engine=\"0\",model_name=\"tiny\"} 2.0");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn the_process_is_measured() {
-        let text = Metrics::detached("tiny").render(EngineLoad::default(), "default");
+        let text = Metrics::detached("tiny").render(EngineLoad::default(), "default", None);
         let value = |name: &str| -> f64 {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
             line.parse().unwrap()

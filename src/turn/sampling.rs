@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{RouteWishes, SamplingPolicy};
 use crate::{
     TokenId,
+    engine::Adapter,
     generation::TextOptions,
     parser::{OutputFormat, ReasoningFormat},
     sampling::{Candidates, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
@@ -39,6 +40,8 @@ pub struct Sampling {
     pub thinking_budget: Option<usize>,
     /// How the thoughts of an answer are told that nobody reads.
     pub thoughts: Option<ReasoningFormat>,
+    /// The adapter that samples; `None` for the model itself.
+    pub adapter: Option<Arc<Adapter>>,
     /// Requests with the same salt share cached prefixes.
     pub cache_salt: Option<Arc<str>>,
     /// What the request says about the experts that tokens go through.
@@ -62,6 +65,7 @@ impl Sampling {
             return_weight_versions: false,
             thinking_budget: None,
             thoughts: None,
+            adapter: None,
             cache_salt: None,
             routes: RouteWishes::default(),
         }

@@ -133,6 +133,7 @@ impl Turns {
             sampling: sampling.params(room, budget)?,
             prompt_logprobs: sampling.prompt_logprobs,
             candidates: sampling.candidates.clone(),
+            adapter: sampling.adapter.clone(),
             cache_salt: asker.client.salt(sampling.cache_salt.as_ref()),
             routing: self.routing(&sampling.routes, tokens)?,
             text: Arc::clone(&sampling.text),

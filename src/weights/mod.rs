@@ -1,4 +1,4 @@
-//! Weights as trainers hand them over: safetensors that come in pieces, deltas on disk, and checksums of both.
+//! Weights as trainers hand them over: safetensors that come in pieces, deltas on disk, adapters, and checksums.
 //!
 //! Owns the shape of one tensor, and the formats that carry many. Refuses to know a model (which names there are, and what
 //! becomes of the numbers, is the engine's business) and HTTP.
@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod delta;
 mod file;
 mod header;
+pub mod peft;
 mod stream;
 mod tensor;
 

@@ -65,6 +65,7 @@ fn request(control: &Served, tokens: usize) -> Events {
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        adapter: None,
         routing: Routing::default(),
         text: Arc::default(),
         owner: None,

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 32] = [
+const MAY_USE: [(&str, &[&str]); 33] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -21,6 +21,7 @@ const MAY_USE: [(&str, &[&str]); 32] = [
     (
         "launch",
         &[
+            "adapters",
             "admin",
             "api",
             "chat",
@@ -47,13 +48,15 @@ const MAY_USE: [(&str, &[&str]); 32] = [
         ],
     ),
     // Pauses, weights, sleep.
-    ("admin", &["control", "engine", "weights"]),
+    ("admin", &["adapters", "control", "engine", "weights"]),
+    ("adapters", &["engine", "files", "weights"]),
     ("control", &["engine", "generation", "weights"]),
     ("server", &["admin", "api", "engine", "telemetry", "turn"]),
     ("telemetry", &["engine"]),
     (
         "api",
         &[
+            "adapters",
             "chat",
             "continuity",
             "engine",

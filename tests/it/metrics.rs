@@ -69,7 +69,7 @@ async fn the_page_has_vllms_names_words_labels_and_buckets() {
     // Never counted.
     app.get("/health").await;
     app.get("/metrics").await;
-    let ours = metrics.render(EngineLoad::default(), "default");
+    let ours = metrics.render(EngineLoad::default(), "default", None);
     let ours = series(ours.lines().map(without_value), &ADDED);
     let theirs = series(include_str!("../golden/vllm/metrics.txt").lines(), &MISSING);
     assert_eq!(theirs.difference(&ours).collect::<Vec<_>>(), Vec::<&&str>::new(), "not shown");
@@ -88,7 +88,7 @@ async fn requests_and_prompts_are_counted_by_route_and_outcome() {
     let stream = app.post("/v1/completions", json!({ "prompt": "hello", "stream": true })).await;
     assert_eq!(stream.status, 200);
     app.post("/tokenize", json!({ "messages": [{ "role": "user", "content": "hello" }] })).await.ok();
-    let text = metrics.render(EngineLoad::default(), "default");
+    let text = metrics.render(EngineLoad::default(), "default", None);
     let count = |handler: &str, method: &str, status: &str| {
         let labels = format!("handler=\"{handler}\",method=\"{method}\",status=\"{status}\"");
         sample_with(&text, "http_requests_total", &labels)
@@ -130,7 +130,7 @@ async fn requests_that_find_the_queue_full_are_counted_as_rejected() {
     let running = app.open("/v1/completions", json!({ "prompt": "hello", "stream": true })).await;
     assert_eq!(app.post("/v1/completions", json!({ "prompt": "hello" })).await.status, 503);
     drop(running);
-    let text = metrics.render(EngineLoad::default(), "default");
+    let text = metrics.render(EngineLoad::default(), "default", None);
     let rejected = "vllm:admission_rejections_total{model_name=\"tiny\",reason=\"max_num_queued_reqs\"} 1.0\n";
     assert!(text.contains(rejected), "{text}");
     assert_eq!(sample_with(&text, "vllm:request_success_total", "abort"), Some(1.0), "{text}");

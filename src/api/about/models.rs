@@ -8,16 +8,19 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
+    adapters::{Adapters, Named},
     api::Api,
+    engine::Adapter,
     wire::{answer::output::created, error::ApiError},
 };
 
 /// The served model and its names.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServedModels {
     names: Vec<String>,
     root: String,
     created: u64,
+    adapters: Option<Arc<Adapters>>,
 }
 
 impl ServedModels {
@@ -25,21 +28,40 @@ impl ServedModels {
     pub fn new(root: impl Into<String>, names: Vec<String>) -> Self {
         let root = root.into();
         let names = if names.is_empty() { vec![root.clone()] } else { names };
-        Self { names, root, created: created() }
+        Self { names, root, created: created(), adapters: None }
     }
 
-    /// Returns the name that answers carry: the first one, whichever name was asked for (as in vLLM).
+    /// Serves these adapters beside it, under their own names.
+    #[must_use]
+    pub fn with_adapters(self, adapters: Arc<Adapters>) -> Self {
+        Self { adapters: Some(adapters), ..self }
+    }
+
+    /// Returns the names of the model itself.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the name that answers of the model itself carry: the first one, whichever was asked for (as in vLLM).
     pub fn name(&self) -> &str {
         self.names.first().map_or(&self.root, |name| name)
     }
 
-    /// Refuses a model that is not served here. A request that names none, or the empty one, takes any.
-    pub(in crate::api) fn check(&self, model: Option<&str>) -> Result<(), ApiError> {
-        match model {
-            Some(model) if !model.is_empty() && !self.names.iter().any(|name| name == model) => {
-                Err(ApiError::model_not_found(model, &self.names))
-            }
-            _ => Ok(()),
+    /// Returns the name that answers carry.
+    pub(in crate::api) fn answering(&self, adapter: Option<&Arc<Adapter>>) -> String {
+        adapter.map_or(self.name(), |adapter| adapter.name()).to_owned()
+    }
+
+    /// Returns the adapter that a request asks for, if it asks for one; refuses what is not served here. A request that
+    /// names no model, or the empty one, takes the model itself.
+    pub(in crate::api) fn find(&self, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
+        let Some(model) = model.filter(|model| !model.is_empty()) else { return Ok(None) };
+        if self.names.iter().any(|name| name == model) {
+            return Ok(None);
+        }
+        match self.adapters.as_ref().and_then(|adapters| adapters.get(model)) {
+            Some(adapter) => Ok(Some(adapter)),
+            None => Err(ApiError::model_not_found(model, &self.names)),
         }
     }
 }
@@ -65,7 +87,8 @@ struct ModelCard {
     owned_by: &'static str,
     root: String,
     parent: Option<String>,
-    max_model_len: usize,
+    /// The longest sequence; `null` for an adapter, as in vLLM.
+    max_model_len: Option<usize>,
     /// tito's own: what the weights are called that sample now.
     weight_version: String,
     /// tito's own: why nobody knows whether the model is computed right; absent where tests have compared it.
@@ -92,36 +115,54 @@ struct ModelPermission {
     is_blocking: bool,
 }
 
-/// Lists the served names.
+/// Lists the served names: those of the model, then those of its adapters.
 #[utoipa::path(get, path = "/v1/models", tag = "server", responses((status = 200, body = ModelList)))]
 async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
     let models = &api.models;
-    let weights = api.turns.generator.engine().current_weights();
-    let card = |name: &String| ModelCard {
+    let engine = api.turns.generator.engine();
+    let (weights, unproven) = (engine.current_weights(), &engine.info().unproven);
+    let of_model = models.names.iter().map(|name| ModelCard {
         id: name.clone(),
         object: "model",
         created: models.created,
         owned_by: "vllm",
         root: models.root.clone(),
         parent: None,
-        max_model_len: api.turns.max_model_len,
+        max_model_len: Some(api.turns.max_model_len),
         weight_version: weights.label.to_string(),
-        unproven: api.turns.generator.engine().info().unproven.clone(),
-        permission: vec![ModelPermission {
-            // The id is as long as vLLM's.
-            id: format!("modelperm-{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),
-            object: "model_permission",
-            created: models.created,
-            allow_create_engine: false,
-            allow_sampling: true,
-            allow_logprobs: true,
-            allow_search_indices: false,
-            allow_view: true,
-            allow_fine_tuning: false,
-            organization: "*",
-            group: None,
-            is_blocking: false,
-        }],
-    };
-    Json(ModelList { object: "list", data: models.names.iter().map(card).collect() })
+        unproven: unproven.clone(),
+        permission: permission(models.created),
+    });
+    let adapters = models.adapters.iter().flat_map(|adapters| adapters.all());
+    let of_adapters = adapters.map(|(name, Named { adapter, source, base_model, created })| ModelCard {
+        id: name,
+        object: "model",
+        created,
+        owned_by: "vllm",
+        root: source,
+        parent: Some(base_model.unwrap_or_else(|| models.name().to_owned())),
+        max_model_len: None,
+        weight_version: adapter.label().to_string(),
+        unproven: unproven.clone(),
+        permission: permission(created),
+    });
+    Json(ModelList { object: "list", data: of_model.chain(of_adapters).collect() })
+}
+
+fn permission(created: u64) -> Vec<ModelPermission> {
+    vec![ModelPermission {
+        // The id is as long as vLLM's.
+        id: format!("modelperm-{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),
+        object: "model_permission",
+        created,
+        allow_create_engine: false,
+        allow_sampling: true,
+        allow_logprobs: true,
+        allow_search_indices: false,
+        allow_view: true,
+        allow_fine_tuning: false,
+        organization: "*",
+        group: None,
+        is_blocking: false,
+    }]
 }

@@ -38,7 +38,7 @@ pub(in crate::api) struct ChatTurn {
 
 impl ChatTurn {
     pub(in crate::api) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
-        api.models.check(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref())?;
         let tokenizer = api.turns.tokenizer();
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
         let delivery =
@@ -71,6 +71,7 @@ impl ChatTurn {
             let like_answer = alternatives(request.top_logprobs.unwrap_or(0));
             report_prompt(&mut sampling, Some(&like_answer), &api.turns.policies.sampling, tokenizer.vocab_size())?;
         }
+        sampling.adapter = adapter;
         sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let truncation = request.sampling.truncation(api.turns.max_model_len, max_tokens)?;
@@ -97,6 +98,7 @@ impl ChatTurn {
             chat_template_kwargs: request.chat_template_kwargs,
             stop_token_ids: sampling.stop_token_ids().to_vec(),
             cache_salt: sampling.cache_salt.clone(),
+            adapter: sampling.adapter.clone(),
         };
         let prompt =
             PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? };

@@ -108,7 +108,7 @@ impl ChatEnvelope {
         Self {
             id,
             created: created(),
-            model: api.models.name().to_owned(),
+            model: api.models.answering(sampling.adapter.as_ref()),
             prompt_token_ids,
             prompt_text: None,
             token_continuity: None,

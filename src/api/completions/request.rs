@@ -59,7 +59,7 @@ impl CompletionTurn {
         caller: &Caller,
         api: &Arc<Api>,
     ) -> Result<Self, ApiError> {
-        api.models.check(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref())?;
         refuse_unserved(&request)?;
         let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref());
         let delivery =
@@ -91,6 +91,7 @@ impl CompletionTurn {
             truncation: request.sampling.truncation(api.turns.max_model_len, Some(asked))?,
         };
         api.turns.policies.requests.check_sequences(count(request.prompt.as_ref()), sampling.n)?;
+        sampling.adapter = adapter;
         sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         let prompts = prompts(request.prompt, wanted, api).await?;
         if sampling.routes.given.is_some() && prompts.len() > 1 {

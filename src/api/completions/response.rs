@@ -38,7 +38,7 @@ impl CompletionEnvelope {
     }
 
     fn model(&self) -> String {
-        self.api.models.name().to_owned()
+        self.api.models.answering(self.turn.sampling.adapter.as_ref())
     }
 
     /// Returns the prompt of choice `index`: the choices of the first prompt come first.

@@ -10,6 +10,7 @@ use crate::{
     api::{Api, http::caller::Caller},
     chat::{FunctionTool, Message, TokenIds},
     continuity::Carriers,
+    engine::Adapter,
     json::{Object, Path, Value},
     prompt::{
         ChatPrompt, Checks, PromptError,
@@ -34,6 +35,8 @@ pub(in crate::api) struct Conversation {
     pub(in crate::api) stop_token_ids: Vec<TokenId>,
     /// The salt has been checked.
     pub(in crate::api) cache_salt: Option<Arc<str>>,
+    /// The adapter that is asked.
+    pub(in crate::api) adapter: Option<Arc<Adapter>>,
 }
 
 /// The fields that bring ids, or that name the conversation to which the ids belong.
@@ -78,6 +81,7 @@ impl CarrierFields {
             required_prefix_token_ids: self.required_prefix_token_ids,
             session: names.into_iter().flatten().find(|name| !name.is_empty()),
             salt: caller.client.salt(cache_salt),
+            adapter: None,
         })
     }
 }
@@ -90,7 +94,8 @@ impl Conversation {
         let (add_generation_prompt, continue_final_message) = self.ending()?;
         let asks_for_continuity = self.carriers.return_token_continuity.unwrap_or(false);
         let reasoning_effort = self.reasoning_effort.map(|asked| policy.effort(asked));
-        let carriers = self.carriers.into_carriers(caller, self.cache_salt.as_ref())?;
+        let adapter = self.adapter.map(|adapter| Arc::clone(adapter.name()));
+        let carriers = Carriers { adapter, ..self.carriers.into_carriers(caller, self.cache_salt.as_ref())? };
         let prompt = ChatPrompt {
             messages: self.messages,
             tools: self.tools,

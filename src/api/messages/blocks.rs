@@ -87,7 +87,7 @@ impl Blocks {
             (prompt.asks_for_continuity || shows_ids).then(|| TokenContinuity::from(&prompt.verdict));
         Self {
             id,
-            model: api.models.name().to_owned(),
+            model: api.models.answering(sampling.adapter.as_ref()),
             prompt_token_ids: Arc::clone(&prompt.token_ids),
             token_continuity,
             tool_choice,

@@ -38,10 +38,11 @@ pub(in crate::api) struct MessagesTurn {
 
 impl MessagesTurn {
     pub(in crate::api) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
-        check_model(&request, api)?;
+        let adapter = api.models.find(Some(&request.model))?;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
         let tools = chat_tools(&mut request);
         let mut sampling = sampling(&mut request, api)?;
+        sampling.adapter = adapter;
         let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
         if let Some(format) = &format
             && let Some(constraint) = format.constraint(&|token| api.turns.tokenizer().id_of(token).is_some())?
@@ -54,7 +55,8 @@ impl MessagesTurn {
         let stream = request.stream.unwrap_or(false);
         let stop_token_ids = sampling.stop_token_ids().to_vec();
         let cache_salt = sampling.cache_salt.clone();
-        let conversation = Conversation { stop_token_ids, cache_salt, ..conversation(request, tools, api)? };
+        let adapter = sampling.adapter.clone();
+        let conversation = Conversation { stop_token_ids, cache_salt, adapter, ..conversation(request, tools, api)? };
         let prompt = PromptRequest { truncation, must_fit: true, ..conversation.into_request(api, caller)? };
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {
@@ -94,10 +96,6 @@ fn refuse_two_forms(sampling: &mut Sampling, choice: &ToolChoice) -> Result<(), 
     Err(ApiError::invalid(param, message))
 }
 
-fn check_model(request: &MessagesRequest, api: &Api) -> Result<(), ApiError> {
-    api.models.check(Some(&request.model))
-}
-
 /// Collects the fields that decide the prompt.
 fn conversation(
     request: MessagesRequest,
@@ -135,6 +133,7 @@ fn conversation(
         chat_template_kwargs: request.chat_template_kwargs,
         stop_token_ids: Vec::new(),
         cache_salt: None,
+        adapter: None,
     })
 }
 

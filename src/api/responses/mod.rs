@@ -70,7 +70,7 @@ async fn create_response(
     let ResponseTurn { turn, shown, stream, background, record, repeated, .. } = turn;
     let prepared = api.turns.prepare(turn).await.map_err(|error| named_here(error.into()));
     let PreparedTurn { prepared, prompt, .. } = prepared?;
-    let response = repeated.into_response(&api, &prompt, prepared.params(), &shown);
+    let response = repeated.into_response(&prompt, prepared.params(), &shown);
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
     if prompt.is_cut {
         writer.forget_ids();

@@ -50,6 +50,7 @@ pub(in crate::api) struct ResponseTurn {
 /// The fields of a request that its answer repeats.
 pub(super) struct Repeated {
     pub(super) id: String,
+    pub(super) model: String,
     asks_for_continuity: bool,
     instructions: Option<String>,
     metadata: Option<Value>,
@@ -74,7 +75,7 @@ pub(super) struct Repeated {
 impl ResponseTurn {
     pub(super) async fn new(mut request: ResponsesRequest, caller: &Caller, api: &Arc<Api>) -> Result<Self, ApiError> {
         refuse_unserved(&request)?;
-        api.models.check(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref())?;
         let id = answer_id(request.request_id.take())?;
         tracing::Span::current().record("id", &id);
         let keeps = request.store.unwrap_or(true);
@@ -90,7 +91,8 @@ impl ResponseTurn {
         };
         context.apply(&mut request)?;
         let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
-        let (sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
+        let (mut sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
+        sampling.adapter = adapter;
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let shown = ShownInResponse { stream_interval, ..shown(&request, &sampling, tools.custom.clone()) };
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_output_tokens.or(Some(1)));
@@ -100,13 +102,13 @@ impl ResponseTurn {
         let Folded { messages, places } = folded;
         let instructions = context.instructions.clone();
         let record = reservation.map(|reservation| (reservation, Record::new(context, stored, new_items)));
-        let repeated = Repeated::new(&request, id, instructions, &tools);
+        let repeated =
+            Repeated::new(&request, (id, api.models.answering(sampling.adapter.as_ref())), instructions, &tools);
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
         let wants_text = request.enable_response_messages.unwrap_or(false);
         let conversation = conversation(request, messages, &tools, &sampling, api);
         let prompt =
             PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? };
-        let mut sampling = sampling;
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {
             prompt,
@@ -360,16 +362,23 @@ fn conversation(
         chat_template_kwargs: request.chat_template_kwargs,
         stop_token_ids: sampling.stop_token_ids().to_vec(),
         cache_salt: sampling.cache_salt.clone(),
+        adapter: sampling.adapter.clone(),
     }
 }
 
 impl Repeated {
-    fn new(request: &ResponsesRequest, id: String, instructions: Option<String>, tools: &Tools) -> Self {
+    fn new(
+        request: &ResponsesRequest,
+        (id, model): (String, String),
+        instructions: Option<String>,
+        tools: &Tools,
+    ) -> Self {
         let choice = request.tool_choice.clone().filter(|choice| !choice.is_null());
         let given = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
         let object = |value: &Value| with_keys(value, &REASONING_KEYS);
         Self {
             id,
+            model,
             asks_for_continuity: request.return_token_continuity.unwrap_or(false),
             instructions,
             metadata: request.metadata.clone(),
@@ -398,7 +407,6 @@ impl Repeated {
     /// Makes the response as it is before anything is sampled.
     pub(super) fn into_response(
         self,
-        api: &Api,
         prompt: &Prompted,
         params: &ValidSamplingParams,
         shown: &ShownInResponse,
@@ -413,7 +421,7 @@ impl Repeated {
             incomplete_details: None,
             instructions: self.instructions,
             metadata: self.metadata,
-            model: api.models.name().to_owned(),
+            model: self.model,
             object: "response",
             output: Vec::new(),
             parallel_tool_calls: self.parallel_tool_calls,

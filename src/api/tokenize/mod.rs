@@ -17,6 +17,7 @@ use super::{
     http::{caller::Caller, json_body::JsonBody},
 };
 use crate::{
+    engine::Adapter,
     tokenizer::Extent,
     turn::in_flight,
     wire::{
@@ -36,7 +37,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 }
 
 impl TokenizeRequest {
-    fn into_conversation(self) -> Result<Conversation, ApiError> {
+    fn into_conversation(self, adapter: Option<Arc<Adapter>>) -> Result<Conversation, ApiError> {
         Ok(Conversation {
             messages: self.messages.unwrap_or_default(),
             carriers: CarrierFields {
@@ -59,6 +60,7 @@ impl TokenizeRequest {
             chat_template_kwargs: self.chat_template_kwargs,
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
             cache_salt: cache_salt(self.cache_salt.as_ref())?,
+            adapter,
         })
     }
 }
@@ -82,12 +84,12 @@ async fn tokenize(
     caller: Caller,
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Response, ApiError> {
-    api.models.check(request.model.as_deref())?;
+    let adapter = api.models.find(request.model.as_deref())?;
     let wants_strings = request.return_token_strs.unwrap_or(false);
     let asks_for_continuity = request.return_token_continuity.unwrap_or(false);
     let (tokens, verdict) = match (request.messages.is_some(), &request.prompt) {
         (true, _) => {
-            let prompted = api.turns.prompt(request.into_conversation()?.into_request(&api, &caller)?).await?;
+            let prompted = api.turns.prompt(request.into_conversation(adapter)?.into_request(&api, &caller)?).await?;
             (prompted.token_ids.to_vec(), Some(TokenContinuity::from(&prompted.verdict)))
         }
         (false, Some(_)) => {
@@ -122,7 +124,7 @@ async fn detokenize(
     State(api): State<Arc<Api>>,
     JsonBody(request): JsonBody<DetokenizeRequest>,
 ) -> Result<Json<DetokenizeResponse>, ApiError> {
-    api.models.check(request.model.as_deref())?;
+    api.models.find(request.model.as_deref())?;
     let prompt = api.turns.tokenizer().decode(&request.tokens, false)?;
     Ok(Json(DetokenizeResponse { prompt }))
 }

@@ -188,7 +188,7 @@ impl MistralRsEngine {
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<TokenStream, EngineError> {
         self.shared.alive()?;
-        self.shared.info.check(&request, None)?;
+        self.shared.info.check(&request, self)?;
         // The multiplier keeps the seeds of neighbouring base seeds apart.
         let (number, arrived) = (ticket.number, ticket.arrived);
         let place = self.shared.admission.enter(ticket)?;

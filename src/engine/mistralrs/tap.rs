@@ -243,6 +243,7 @@ mod tests {
             prompt_logprobs,
             candidates: None,
             cache_salt: None,
+            adapter: None,
             routing: Routing::default(),
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Span {
     pub(crate) blocks: Vec<u32>,
     /// The slot of its recurrent state, which counts as zero at its first position; 0 in a model without such states.
     pub(crate) slot: SlotId,
+    /// The slot of the adapter that its rows go through; `None` for the base.
+    pub(crate) adapter: Option<usize>,
     /// Slots that the state is to be copied to once so many tokens of the sequence are computed, ascending; all are new ones.
     pub(crate) snapshots: Vec<(usize, SlotId)>,
 }

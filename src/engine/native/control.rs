@@ -11,9 +11,12 @@ use super::{
     executor::{Command, Controlled},
     gone,
 };
-use crate::engine::{
-    Answer, EngineControl, EngineError, Memory, NewWeights, OnWeightsChange, TensorInfo, UndoPolicy, UpdateError,
-    Visit, WeightVersion, Written,
+use crate::{
+    engine::{
+        AdapterId, AdapterLimits, AdapterLoad, Answer, EngineAdapters, EngineControl, EngineError, Memory, NewWeights,
+        OnWeightsChange, TensorInfo, UndoPolicy, UpdateError, Visit, WeightVersion, Written,
+    },
+    weights::peft::PeftAdapter,
 };
 
 /// Has the thread do something, and answers with what came of it.
@@ -30,6 +33,28 @@ fn ask<'a, T: Send + 'static, E: From<EngineError> + Send + 'static>(
         answered.await.map_err(|_| gone())?
     }
     .boxed()
+}
+
+impl EngineAdapters for NativeEngine {
+    fn limits(&self) -> AdapterLimits {
+        self.adapters.as_ref().map_or(AdapterLimits { max_loras: 0, max_lora_rank: 0 }, |(_, limits)| *limits)
+    }
+
+    fn asked_for(&self) -> AdapterLoad {
+        self.status.adapters()
+    }
+
+    fn check(&self, adapter: &PeftAdapter) -> Result<(), String> {
+        match &self.adapters {
+            Some((sites, _)) => sites.check(adapter),
+            None => Err("the server was started without --enable-lora".to_owned()),
+        }
+    }
+
+    fn forget(&self, id: AdapterId) {
+        // A thread that is gone keeps nothing.
+        let _ = self.commands.send(Command::Control(Box::new(move |thread| thread.forget_adapter(id))));
+    }
 }
 
 impl EngineControl for NativeEngine {

@@ -45,15 +45,15 @@ use self::{
     cpu::{CpuBackend, Pool, Precision},
     cuda::{DeviceBackend, Gpu},
     executor::{Command, Entry, Executor},
-    model::{ConfigError, Model, ModelShape, Room},
+    model::{AdapterSites, ConfigError, Model, ModelShape, Room},
     room::Wanted,
     scheduler::{Bounds, Scheduler},
     status::Status,
     weights::{GgufWeights, Rounded, Weights, WeightsError},
 };
 use super::{
-    Engine, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party, Reservation, RouteShape,
-    SequenceRequest, TensorInfo, Ticket, TokenStream,
+    AdapterLimits, Engine, EngineAdapters, EngineControl, EngineError, EngineInfo, EngineLoad, EngineOutput, Party,
+    Reservation, RouteShape, SequenceRequest, TensorInfo, Ticket, TokenStream,
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
@@ -166,6 +166,8 @@ pub struct NativeEngine {
     routes: Option<RouteShape>,
     /// Whether the routes of all tokens are kept, so that they can be reported.
     keeps_routes: bool,
+    /// The matrices that adapters can change, and the bounds of adapters, where they are served.
+    adapters: Option<(Arc<AdapterSites>, AdapterLimits)>,
 }
 
 impl NativeEngine {
@@ -259,9 +261,11 @@ impl NativeEngine {
         };
         let tensors = model.tensors().into();
         let routes = model.shape().routes();
+        let adapters = settings.adapters.map(|limits| (Arc::clone(model.adapter_sites()), limits));
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler =
-            Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots);
+            Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots)
+                .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras));
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
@@ -283,6 +287,7 @@ impl NativeEngine {
             kept_by: settings.source.kept_by(),
             keeps_routes: settings.return_routed_experts,
             routes,
+            adapters,
         })
     }
 
@@ -299,7 +304,7 @@ impl NativeEngine {
             0 => {}
             missing => return Err(EngineError::WithoutWeights { missing }),
         }
-        self.info.check(&request, self.routes.as_ref())?;
+        self.info.check(&request, self)?;
         if request.routing.shown_from.is_some() && !self.keeps_routes {
             return Err(EngineError::Unsupported("the server was not started to report routed experts".to_owned()));
         }
@@ -419,6 +424,10 @@ impl Engine for NativeEngine {
 
     fn control(&self) -> Option<&dyn EngineControl> {
         Some(self)
+    }
+
+    fn adapters(&self) -> Option<&dyn EngineAdapters> {
+        self.adapters.as_ref().map(|_| self as &dyn EngineAdapters)
     }
 
     fn shutdown(&self, grace: Duration) -> BoxFuture<'_, ()> {

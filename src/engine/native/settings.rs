@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
+use crate::engine::AdapterLimits;
+
 pub use super::cpu::{KernelName, KernelSet, Mismatch};
 
 /// The type of the weights and of what is cached; sums are in f32 with both.
@@ -103,6 +105,8 @@ pub struct NativeSettings {
     pub max_waiting: usize,
     /// Keep the experts of all tokens, so that requests can ask for them.
     pub return_routed_experts: bool,
+    /// The bounds of adapters; `None` where none are served.
+    pub adapters: Option<AdapterLimits>,
     /// See [`Device`].
     pub device: Device,
     /// Bytes for keys and values and for recurrent states, unless a share of a GPU's memory is to decide. Memory of the
@@ -131,6 +135,7 @@ impl NativeSettings {
             max_num_batched_tokens: 512,
             max_waiting: 1_024,
             return_routed_experts: false,
+            adapters: None,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 30,
             threads: None,
@@ -151,6 +156,7 @@ impl NativeSettings {
             max_num_batched_tokens: 1,
             max_waiting: 0,
             return_routed_experts: false,
+            adapters: None,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 20,
             threads: Some(1),

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::engine::{EngineError, EngineLoad, Party, Reservation, WeightVersion, reservation::Register};
+use crate::engine::{AdapterLoad, EngineError, EngineLoad, Party, Reservation, WeightVersion, reservation::Register};
 
 /// Shared between the engine and its thread.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub(super) struct Status {
     closed: Mutex<Option<EngineError>>,
     ended: watch::Sender<bool>,
     weights: Mutex<Arc<WeightVersion>>,
+    adapters: Mutex<AdapterLoad>,
     /// Tensors that are to be written before anything can be computed.
     lacking: AtomicUsize,
 }
@@ -36,6 +37,7 @@ impl Status {
             closed: Mutex::new(None),
             ended: watch::Sender::new(false),
             weights: Mutex::new(WeightVersion::first()),
+            adapters: Mutex::default(),
             lacking: AtomicUsize::new(0),
         }
     }
@@ -59,6 +61,15 @@ impl Status {
 
     pub(super) fn set_load(&self, load: EngineLoad) {
         *self.load.lock() = load;
+    }
+
+    pub(super) fn adapters(&self) -> AdapterLoad {
+        self.adapters.lock().clone()
+    }
+
+    /// Takes note of the adapters that are asked for.
+    pub(super) fn set_adapters(&self, adapters: AdapterLoad) {
+        *self.adapters.lock() = adapters;
     }
 
     pub(super) fn health(&self) -> Result<(), EngineError> {

@@ -161,7 +161,7 @@ impl ScriptedEngine {
     }
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
-        self.info.check(&request, self.mixtures.as_ref())?;
+        self.info.check(&request, self)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
         // The number picks the script, and the seed where a request brings none.
         let (number, arrived) = (ticket.number, ticket.arrived);
@@ -239,6 +239,7 @@ mod tests {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            adapter: None,
             routing: Routing::default(),
         }
     }

@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     config::{DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs},
-    engine::native::{self, Dtype},
+    engine::{
+        AdapterLimits,
+        native::{self, Dtype},
+    },
     launch::device::Device,
 };
 
@@ -46,6 +49,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) kernels: Option<String>,
     /// Keep the experts of all tokens.
     pub(in crate::launch) return_routed_experts: bool,
+    /// The bounds of adapters; `None` where none are served.
+    pub(in crate::launch) adapters: Option<AdapterLimits>,
     /// Let mistral.rs serve what it has not been shown to compute right.
     pub(in crate::launch) unproven_models: bool,
     /// What the scripted engine samples.
@@ -106,6 +111,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         threads: args.threads,
         kernels: args.kernels.clone(),
         return_routed_experts: args.enable_return_routed_experts,
+        adapters: super::adapters::limits(&args.adapters),
         unproven_models: args.unproven_models,
         script: args.script.clone(),
         max_num_batched_tokens: args.max_num_batched_tokens,

@@ -2,12 +2,14 @@
 //!
 //! Owns what flags mean together, and the defaults that depend on the machine. Refuses to open, bind or load anything.
 
+mod adapters;
 mod control_plane;
 mod engine;
 mod model;
 mod policies;
 mod server;
 
+pub(super) use adapters::AdapterSettings;
 pub(super) use control_plane::{AdminPort, ControlPlaneSettings, MainPort};
 pub(super) use engine::EngineSettings;
 pub(super) use model::ModelSettings;
@@ -37,6 +39,8 @@ pub(super) struct Settings {
     pub(super) model: ModelSettings,
     /// What runs it.
     pub(super) engine: EngineSettings,
+    /// What is decided about adapters.
+    pub(super) adapters: AdapterSettings,
     /// What is decided about sampling, once the model's files are read.
     pub(super) sampling: SamplingSettings,
     /// What is decided about conversations and their answers.
@@ -72,6 +76,7 @@ impl Settings {
             control_plane: control_plane::settings(args)?,
             model: model::settings(args),
             engine: engine::settings(args),
+            adapters: adapters::settings(&args.adapters)?,
             sampling: policies::sampling(args),
             requests: policies::requests(args),
             tools: policies::tools(args),

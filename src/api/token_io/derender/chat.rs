@@ -56,7 +56,7 @@ async fn derender_chat_completion(
     State(api): State<Arc<Api>>,
     JsonBody(mut request): JsonBody<DerenderChatRequest>,
 ) -> Result<Json<DerenderedChat>, ApiError> {
-    api.models.check(request.model.as_deref())?;
+    api.models.find(request.model.as_deref())?;
     if api.turns.policies.tools.parser.is_some() && request.chat_request.is_none() {
         let message = "chat_request is required when a tool or reasoning parser is configured because plain \
                        detokenization would leak raw parser markup into content.";

@@ -47,7 +47,7 @@ impl GenerateTurn {
         let prompt_token_ids = prompt(&request.token_ids, api)?;
         check_mode(&request)?;
         refuse_media(&request)?;
-        api.models.check(request.model.as_deref())?;
+        let adapter = api.models.find(request.model.as_deref())?;
         let stream = request.stream.unwrap_or(false);
         // Stream options without a stream are not refused here, unlike in a chat.
         let delivery = delivery(
@@ -72,6 +72,7 @@ impl GenerateTurn {
             return Err(ApiError::invalid("prompt_logprob_token_ids", message));
         }
         resolved.sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
+        resolved.sampling.adapter = adapter;
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
         Ok(Self {
             id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref()),

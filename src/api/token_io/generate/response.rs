@@ -70,7 +70,7 @@ impl GenerateEnvelope {
         let choices = completions.iter().enumerate().map(|(index, completion)| self.choice(index, completion));
         Ok(GenerateAnswer {
             request_id: self.turn.id.clone(),
-            model: self.api.models.name().to_owned(),
+            model: self.api.models.answering(self.turn.sampling.adapter.as_ref()),
             created: self.created,
             usage: DetailedUsage::new(self.usage(sampled), self.details(prompt)),
             prompt_logprobs: scored.map(|prompt| prompt_logprobs(&prompt.logprobs, tokenizer)).transpose()?,

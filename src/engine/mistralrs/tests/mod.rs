@@ -78,6 +78,7 @@ fn request(prompt: &[TokenId], max_tokens: usize) -> SequenceRequest {
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        adapter: None,
         routing: Routing::default(),
     }
 }

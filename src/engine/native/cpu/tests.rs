@@ -44,6 +44,7 @@ fn logits(model: &mut Model<CpuBackend>, tokens: Range<TokenId>) -> Vec<f32> {
             first_position: first,
             blocks: vec![1, 0],
             slot: 0,
+            adapter: None,
             snapshots: Vec::new(),
         }],
         logit_rows: (0..count).collect(),

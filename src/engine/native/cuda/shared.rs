@@ -271,7 +271,15 @@ mod tests {
     use super::{super::tests::test_device, *};
 
     fn span(first_row: usize, tokens: usize, first_position: usize, blocks: &[u32]) -> Span {
-        Span { first_row, tokens, first_position, blocks: blocks.to_vec(), slot: 0, snapshots: Vec::new() }
+        Span {
+            first_row,
+            tokens,
+            first_position,
+            blocks: blocks.to_vec(),
+            slot: 0,
+            adapter: None,
+            snapshots: Vec::new(),
+        }
     }
 
     /// Queries at the positions 4 and 5.

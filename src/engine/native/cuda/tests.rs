@@ -191,6 +191,7 @@ impl Company {
                 first_position: sequence.computed,
                 blocks,
                 slot: 0,
+                adapter: None,
                 snapshots: Vec::new(),
             });
             batch.logit_rows.extend(first_row..first_row + tokens);
@@ -220,6 +221,7 @@ fn in_company(name: &str, dtype: DType, deterministic: bool) -> (Vec<Vec<f32>>, 
                 first_position: 0,
                 blocks: vec![3, 0, 2, 1],
                 slot: 0,
+                adapter: None,
                 snapshots: Vec::new(),
             }],
             logit_rows: (0..sequence.tokens.len()).collect(),
@@ -278,6 +280,7 @@ fn a_copied_block_serves_another_sequence() {
             first_position: 32,
             blocks: vec![2, 5],
             slot: 0,
+            adapter: None,
             snapshots: Vec::new(),
         }],
         logit_rows: (0..8).collect(),
@@ -319,6 +322,7 @@ fn a_span_that_is_not_finite_is_named_and_spoils_no_other() {
             first_position: 0,
             blocks: blocks.to_vec(),
             slot: 0,
+            adapter: None,
             snapshots: Vec::new(),
         };
         let mut batch = Batch {

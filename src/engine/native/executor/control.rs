@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::Executor;
 use crate::{
     engine::{
-        Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy, UpdateError, Visit, WeightVersion,
-        WeightsInUse, Written,
+        AdapterId, Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy, UpdateError, Visit,
+        WeightVersion, WeightsInUse, Written,
         native::{
             backend::{Backend, NoRoom},
             model::Undo,
@@ -43,6 +43,7 @@ impl<B: Backend> Standing<B> {
 
 /// The thread, as a training loop sees it; the calls are those of [`EngineControl`](crate::engine::EngineControl).
 pub(in crate::engine::native) trait Controlled {
+    fn forget_adapter(&mut self, id: AdapterId);
     fn hold(&mut self);
     fn release(&mut self);
     fn reset_prefix_cache(&mut self, running: bool) -> bool;
@@ -82,9 +83,17 @@ impl<B: Backend> Executor<B> {
     pub(super) fn untold_weights(&self, id: SequenceId) -> Option<WeightsInUse> {
         let Standing { weights, reuses, .. } = &self.standing;
         let reuse_older_keys = *reuses && self.scheduler.reuses_older_keys(id);
-        let told = self.active.get(&id)?.told.as_ref();
-        let is_told = told.is_some_and(|told| told.reuse_older_keys == reuse_older_keys && told.version == *weights);
-        (!is_told).then(|| WeightsInUse { version: Arc::clone(weights), reuse_older_keys })
+        let active = self.active.get(&id)?;
+        let is =
+            |told: &WeightsInUse| told.reuse_older_keys == reuse_older_keys && told.version.number == weights.number;
+        let version = match &active.adapter {
+            None if active.told.as_ref().is_some_and(|told| is(told) && told.version == *weights) => return None,
+            None => Arc::clone(weights),
+            // An adapter has its name whatever the base is called.
+            Some(_) if active.told.as_ref().is_some_and(is) => return None,
+            Some(adapter) => Arc::new(WeightVersion { number: weights.number, label: Arc::clone(adapter.label()) }),
+        };
+        Some(WeightsInUse { version, reuse_older_keys })
     }
 
     fn publish(&mut self, weights: WeightVersion) -> Arc<WeightVersion> {
@@ -146,6 +155,10 @@ impl<B: Backend> Executor<B> {
 const NOT_STARTED: UpdateError = UpdateError::OutOfOrder("start_weight_update must be called before update_weights.");
 
 impl<B: Backend> Controlled for Executor<B> {
+    fn forget_adapter(&mut self, id: AdapterId) {
+        self.forget(id);
+    }
+
     fn hold(&mut self) {
         self.standing.held = true;
     }

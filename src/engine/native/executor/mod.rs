@@ -1,5 +1,6 @@
 //! The thread that owns the model: takes commands, plans, computes, samples, and hands tokens on.
 
+mod adapters;
 mod control;
 mod routes;
 mod scoring;
@@ -27,7 +28,8 @@ use super::{
 use crate::{
     TokenId,
     engine::{
-        EngineError, EngineLoad, EngineOutput, FinishReason, GivenRoutes, PromptOutput, SequenceRequest, WeightsInUse,
+        Adapter, EngineError, EngineLoad, EngineOutput, FinishReason, GivenRoutes, PromptOutput, SequenceRequest,
+        WeightsInUse,
         backlog::Sender as Outputs,
         meters::{EngineMeters, RequestTimes},
         turns::Claimant,
@@ -75,6 +77,7 @@ struct Active {
     outputs: Outputs,
     prompt_tokens: usize,
     scoring: Option<Scoring>,
+    adapter: Option<Arc<Adapter>>,
     /// The routes that its prompt takes.
     given: Option<Arc<GivenRoutes>>,
     /// The position of the first token whose routes were not reported, where they are asked for.
@@ -190,13 +193,15 @@ impl<B: Backend> Executor<B> {
         if self.stands_still() {
             return true;
         }
-        let plan = self.scheduler.plan();
+        let mut plan = self.scheduler.plan();
         (0..plan.preempted + plan.reclaimed).for_each(|_| self.meters.preempted());
         self.admit(&plan);
+        self.put_adapters(&mut plan);
         if !plan.work.is_empty() {
             self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len()).sum());
             self.compute(&plan);
         }
+        self.empty_slots();
         self.publish_load();
         true
     }
@@ -215,6 +220,7 @@ impl<B: Backend> Executor<B> {
             Command::Control(call) => call(self),
             Command::Stop => return false,
         }
+        self.empty_slots();
         self.publish_load();
         true
     }
@@ -223,12 +229,22 @@ impl<B: Backend> Executor<B> {
         let (running, waiting) = self.scheduler.load();
         let (paused, kv_cache_usage) = (self.scheduler.paused(), self.scheduler.usage());
         self.status.set_load(EngineLoad { running, waiting, paused, kv_cache_usage });
+        if self.scheduler.serves_adapters() {
+            self.status.set_adapters(self.scheduler.adapter_load());
+        }
     }
 
     fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
         let Entry { id, claimant, arrived, seed } = entry;
-        let SequenceRequest { prompt_token_ids: prompt, sampling, prompt_logprobs, candidates, cache_salt, routing } =
-            request;
+        let SequenceRequest {
+            prompt_token_ids: prompt,
+            sampling,
+            prompt_logprobs,
+            candidates,
+            cache_salt,
+            adapter,
+            routing,
+        } = request;
         let scoring = Scoring::new(prompt.len(), prompt_logprobs, candidates);
         self.scheduler.add(NewSequence {
             id,
@@ -240,6 +256,7 @@ impl<B: Backend> Executor<B> {
                 Some(given) => Some(given.salt(cache_salt.as_deref())),
                 None => cache_salt,
             },
+            adapter: adapter.clone(),
             scores_from: scoring.as_ref().map(Scoring::first),
         });
         self.active.insert(
@@ -250,6 +267,7 @@ impl<B: Backend> Executor<B> {
                 preparing: false,
                 outputs,
                 scoring,
+                adapter,
                 given: routing.given,
                 unrouted: routing.shown_from,
                 told: None,
@@ -451,6 +469,7 @@ fn batch(plan: &Plan) -> (Batch, Vec<LogitsRow>) {
             first_position: work.first,
             blocks: work.blocks.clone(),
             slot: work.slot,
+            adapter: work.adapter,
             snapshots: work.snapshots.clone(),
         });
     }

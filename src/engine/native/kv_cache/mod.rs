@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn hash(content: u32) -> BlockHash {
-        BlockHash::root(0, None).then(&[content])
+        BlockHash::root(0, None, None).then(&[content])
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Attention: its parameters, and the order of its operations.
 
 use super::{
+    adapters::Weight,
+    destinations::InLayer,
     latent::Latent,
     shape::{AttentionLayer, HeadNormKind, LayerRotation, PartFactors},
     workspace::Workspace,
@@ -13,10 +15,10 @@ pub(super) struct Attention<B: Backend> {
     norm: NormShape,
     pub(super) projection: Projection<B>,
     /// What makes the gates of what the heads give.
-    pub(super) gate: Option<B::Matrix>,
+    pub(super) gate: Option<Weight<B>>,
     pub(super) gate_bias: Option<B::Vector>,
     pub(super) sinks: Option<B::Vector>,
-    pub(super) output: B::Matrix,
+    pub(super) output: Weight<B>,
     pub(super) output_bias: Option<B::Vector>,
 }
 
@@ -28,7 +30,7 @@ pub(super) enum Projection<B: Backend> {
 
 /// Queries, keys and values by one matrix.
 pub(super) struct Heads<B: Backend> {
-    pub(super) qkv: B::Matrix,
+    pub(super) qkv: Weight<B>,
     pub(super) qkv_bias: Option<B::Vector>,
     pub(super) query_norm: Option<B::Vector>,
     pub(super) key_norm: Option<B::Vector>,
@@ -46,10 +48,10 @@ impl<B: Backend> Attention<B> {
                 Some(latent) => Projection::Latent(Latent::zeros(backend, hidden, latent, shape.shape.heads)?),
                 None => Projection::Heads(Heads::zeros(backend, hidden, shape)?),
             },
-            gate: shape.gated.then(|| backend.matrix(width, hidden)).transpose()?,
+            gate: shape.gated.then(|| Weight::zeros(backend, InLayer::Gate(0), width, hidden)).transpose()?,
             gate_bias: vector(shape.gated && shape.qkv_bias, width)?,
             sinks: vector(shape.sinks, shape.shape.heads)?,
-            output: backend.matrix(hidden, width)?,
+            output: Weight::zeros(backend, InLayer::Output, hidden, width)?,
             output_bias: vector(shape.output_bias, hidden)?,
         })
     }
@@ -103,8 +105,8 @@ impl<B: Backend> Attention<B> {
             latent.widen(backend, workspace);
         }
         if let Some(gate) = &self.gate {
-            let Workspace { input, sum: gates, attended, .. } = workspace;
-            backend.linear(input, gate, self.gate_bias.as_ref(), gates);
+            let Workspace { input, sum: gates, attended, adapters, .. } = workspace;
+            adapters.linear(backend, input, gate, self.gate_bias.as_ref(), gates);
             backend.open(gates, attended);
         }
     }
@@ -162,7 +164,7 @@ impl<B: Backend> Heads<B> {
         let (query_width, key_width) = widths.unwrap_or_default();
         let (width, own) = (attention.made_width(), attention.shares.is_none());
         Ok(Self {
-            qkv: backend.matrix(width, hidden)?,
+            qkv: Weight::zeros(backend, InLayer::Qkv(0), width, hidden)?,
             qkv_bias: vector(attention.qkv_bias, width)?,
             query_norm: vector(widths.is_some(), query_width)?,
             key_norm: vector(widths.is_some() && own, key_width)?,
@@ -172,13 +174,13 @@ impl<B: Backend> Heads<B> {
 
     /// Makes queries of the input, and keys and values where the layer has its own.
     fn project(&self, backend: &mut B, shape: &AttentionLayer, workspace: &mut Workspace<B>) {
-        let Workspace { wide, out, input, .. } = workspace;
+        let Workspace { wide, out, input, adapters, .. } = workspace;
         let bias = self.qkv_bias.as_ref();
         if shape.shares.is_some() || !shape.values_are_keys {
-            return backend.linear(input, &self.qkv, bias, wide);
+            return adapters.linear(backend, input, &self.qkv, bias, wide);
         }
         let (queries, made) = (shape.query_width(), shape.made_width());
-        backend.linear(input, &self.qkv, bias, out);
+        adapters.linear(backend, input, &self.qkv, bias, out);
         backend.zeros(out, shape.qkv_width(), wide);
         backend.place(out, 0..made, wide, 0);
         backend.place(out, queries..made, wide, made);

@@ -2,6 +2,7 @@
 
 use super::{
     dense::Dense,
+    destinations::InLayer,
     mixture::Sparse,
     shape::{DenseShape, ModelShape, SparseShape},
     workspace::Workspace,
@@ -30,7 +31,7 @@ impl<B: Backend> Both<B> {
         Ok(Self {
             norm,
             hidden,
-            dense: Dense::zeros(backend, hidden, dense)?,
+            dense: Dense::zeros(backend, InLayer::Dense, hidden, dense)?,
             sparse: Sparse::zeros(backend, (hidden, norm), sparse)?,
             after_dense: vector()?,
             before_sparse: vector()?,
@@ -41,9 +42,9 @@ impl<B: Backend> Both<B> {
     /// Makes the sum of what the feed-forward part makes of the input, and experts of the residual stream.
     pub(super) fn make(&self, backend: &mut B, workspace: &mut Workspace<B>, sum: &mut B::States) {
         let (norm, whole) = (self.norm, HeadRange::whole(self.hidden));
-        let Workspace { hidden, wide, input, gated, .. } = workspace;
-        self.dense.gate(backend, (input, 1.0), wide, gated);
-        backend.linear(gated, &self.dense.down, self.dense.down_bias.as_ref(), sum);
+        let Workspace { hidden, wide, input, gated, adapters, .. } = workspace;
+        self.dense.gate(backend, adapters, (input, 1.0), wide, gated);
+        adapters.linear(backend, gated, &self.dense.down, self.dense.down_bias.as_ref(), sum);
         backend.head_norm(sum, whole, &self.after_dense, norm);
         backend.norm(hidden, &self.before_sparse, norm, input);
         let mut experts = std::mem::take(&mut workspace.head);

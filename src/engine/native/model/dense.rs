@@ -1,6 +1,10 @@
 //! A feed-forward part, which an expert is too.
 
-use super::shape::DenseShape;
+use super::{
+    adapters::{Adapters, Weight},
+    destinations::{InDense, InLayer},
+    shape::DenseShape,
+};
 use crate::engine::native::backend::{Backend, Gate, NoRoom, Xielu};
 
 /// A feed-forward part, or one expert.
@@ -9,14 +13,20 @@ pub(super) struct Dense<B: Backend> {
     gate: Gate,
     /// The four numbers of a gate that is learnt.
     pub(super) activation: Option<B::Vector>,
-    pub(super) gate_up: B::Matrix,
+    pub(super) gate_up: Weight<B>,
     pub(super) gate_up_bias: Option<B::Vector>,
-    pub(super) down: B::Matrix,
+    pub(super) down: Weight<B>,
     pub(super) down_bias: Option<B::Vector>,
 }
 
 impl<B: Backend> Dense<B> {
-    pub(super) fn zeros(backend: &B, hidden: usize, shape: DenseShape) -> Result<Self, NoRoom> {
+    /// A part whose tensors are where `place` says.
+    pub(super) fn zeros(
+        backend: &B,
+        place: impl Fn(InDense) -> InLayer,
+        hidden: usize,
+        shape: DenseShape,
+    ) -> Result<Self, NoRoom> {
         let DenseShape { intermediate, bias, gate } = shape;
         let inner = shape.inner_width();
         let vector = |len| bias.then(|| backend.vector(len)).transpose();
@@ -24,22 +34,24 @@ impl<B: Backend> Dense<B> {
             intermediate,
             gate,
             activation: matches!(gate, Gate::Xielu(_)).then(|| backend.vector(4)).transpose()?,
-            gate_up: backend.matrix(inner, hidden)?,
+            gate_up: Weight::zeros(backend, place(InDense::GateUp(0)), inner, hidden)?,
             gate_up_bias: vector(inner)?,
-            down: backend.matrix(hidden, intermediate)?,
+            down: Weight::zeros(backend, place(InDense::Down), hidden, intermediate)?,
             down_bias: vector(hidden)?,
         })
     }
 
     /// The part before the way back, into `gated`; gates have a factor.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     pub(super) fn gate(
         &self,
         backend: &mut B,
+        adapters: &mut Adapters<B>,
         (input, factor): (&B::Operand, f32),
         wide: &mut B::States,
         gated: &mut B::Operand,
     ) {
-        backend.linear(input, &self.gate_up, self.gate_up_bias.as_ref(), wide);
+        adapters.linear(backend, input, &self.gate_up, self.gate_up_bias.as_ref(), wide);
         backend.scale(wide, 0..self.intermediate, factor);
         let gate = self.activation.as_ref().map_or(self.gate, |numbers| xielu(&backend.read_vector(numbers)));
         backend.gate(wide, gate, self.intermediate, gated);
@@ -47,14 +59,16 @@ impl<B: Backend> Dense<B> {
 
     /// The same of an input whose rows have weights; there are no biases, so that a product of a row may be weighed in its
     /// place.
+    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
     pub(super) fn gate_weighed(
         &self,
         backend: &mut B,
+        adapters: &mut Adapters<B>,
         (input, weights): (&B::Operand, &[(usize, f32)]),
         (out, wide): (&mut B::States, &mut B::States),
         gated: &mut B::Operand,
     ) {
-        backend.linear(input, &self.gate_up, None, out);
+        adapters.linear(backend, input, &self.gate_up, None, out);
         backend.zeros(out, self.gate.inputs(self.intermediate), wide);
         backend.add_scaled(out, weights, wide);
         backend.gate(wide, self.gate, self.intermediate, gated);

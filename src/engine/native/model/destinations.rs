@@ -107,6 +107,14 @@ impl Destination {
         }
     }
 
+    /// The row or number from which on the tensor's are, in the whole matrix or vector.
+    pub(super) fn first(self) -> usize {
+        match self {
+            Self::Layer(_, place) => place.first(),
+            _ => 0,
+        }
+    }
+
     /// Whether it is numbers of a vector, which every backend holds in f32.
     pub(super) fn is_vector(self) -> bool {
         match self {
@@ -129,6 +137,23 @@ impl InLayer {
             Self::Expert(expert, place) => Self::Expert(expert, place.whole()),
             Self::Shared(place) => Self::Shared(place.whole()),
             whole => whole,
+        }
+    }
+
+    fn first(self) -> usize {
+        match self {
+            Self::Qkv(first) | Self::QkvBias(first) | Self::Gate(first) | Self::GateBias(first) => first,
+            Self::Recurrent(
+                InRecurrent::Input(first)
+                | InRecurrent::InputBias(first)
+                | InRecurrent::Convolution(first)
+                | InRecurrent::ConvolutionBias(first),
+            ) => first,
+            Self::Dense(place) | Self::Expert(_, place) | Self::Shared(place) => match place {
+                InDense::GateUp(first) | InDense::GateUpBias(first) | InDense::Activation(first) => first,
+                InDense::Down | InDense::DownBias => 0,
+            },
+            _ => 0,
         }
     }
 

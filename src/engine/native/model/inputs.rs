@@ -5,6 +5,8 @@
 use std::f32::consts::FRAC_1_SQRT_2;
 
 use super::{
+    adapters::Weight,
+    destinations::InLayer,
     shape::{InputShape, ModelShape},
     workspace::Workspace,
 };
@@ -29,8 +31,8 @@ pub(super) struct LayerInput<B: Backend> {
     shape: InputShape,
     norm: NormShape,
     hidden: usize,
-    pub(super) gate: B::Matrix,
-    pub(super) projection: B::Matrix,
+    pub(super) gate: Weight<B>,
+    pub(super) projection: Weight<B>,
     pub(super) after: B::Vector,
 }
 
@@ -74,8 +76,8 @@ impl<B: Backend> LayerInput<B> {
             shape,
             norm: model.norm,
             hidden,
-            gate: backend.matrix(shape.width, hidden)?,
-            projection: backend.matrix(hidden, shape.width)?,
+            gate: Weight::zeros(backend, InLayer::InputGate, shape.width, hidden)?,
+            projection: Weight::zeros(backend, InLayer::InputProjection, hidden, shape.width)?,
             after: backend.vector(hidden)?,
         })
     }
@@ -83,14 +85,14 @@ impl<B: Backend> LayerInput<B> {
     /// Adds to the residual stream what the gate of the layer of this number lets through.
     pub(super) fn add(&self, backend: &mut B, number: usize, workspace: &mut Workspace<B>) {
         let InputShape { width, gate, .. } = self.shape;
-        let Workspace { hidden, wide, out, input, gated, inputs, .. } = workspace;
+        let Workspace { hidden, wide, out, input, gated, inputs, adapters, .. } = workspace;
         backend.round(hidden, 0..self.hidden, input);
-        backend.linear(input, &self.gate, None, out);
+        adapters.linear(backend, input, &self.gate, None, out);
         backend.zeros(out, 2 * width, wide);
         backend.place(out, 0..width, wide, 0);
         backend.place(inputs, number * width..(number + 1) * width, wide, width);
         backend.gate(wide, gate, width, gated);
-        backend.linear(gated, &self.projection, None, out);
+        adapters.linear(backend, gated, &self.projection, None, out);
         backend.head_norm(out, HeadRange::whole(self.hidden), &self.after, self.norm);
         backend.add(out, 1.0, hidden);
     }

@@ -4,17 +4,22 @@
 //! kept (their numbers that are not rotated times the transposed key matrix), and values out of it after attention: the
 //! same products in another order, without the keys and values of every head of every token.
 
-use super::{shape::LatentShape, workspace::Workspace};
+use super::{
+    adapters::Weight,
+    destinations::{InLatent, InLayer},
+    shape::LatentShape,
+    workspace::Workspace,
+};
 use crate::engine::native::backend::{Backend, HeadRange, NoRoom, NormShape};
 
 /// What such a layer has learnt.
 pub(super) struct Latent<B: Backend> {
     shape: LatentShape,
-    pub(super) query_down: Option<B::Matrix>,
+    pub(super) query_down: Option<Weight<B>>,
     pub(super) query_down_bias: Option<B::Vector>,
     pub(super) query_norm: Option<B::Vector>,
-    pub(super) query: B::Matrix,
-    pub(super) down: B::Matrix,
+    pub(super) query: Weight<B>,
+    pub(super) down: Weight<B>,
     pub(super) down_bias: Option<B::Vector>,
     pub(super) norm: B::Vector,
     /// For each head what brings a query into the space of what is kept.
@@ -26,14 +31,15 @@ pub(super) struct Latent<B: Backend> {
 impl<B: Backend> Latent<B> {
     pub(super) fn zeros(backend: &B, hidden: usize, shape: LatentShape, heads: usize) -> Result<Self, NoRoom> {
         let LatentShape { query_rank, rank, apart, rotated, value, bias, .. } = shape;
-        let down = query_rank.map(|rank| backend.matrix(rank, hidden)).transpose()?;
+        let weight = |place, outputs, inputs| Weight::zeros(backend, InLayer::Latent(place), outputs, inputs);
+        let down = query_rank.map(|rank| weight(InLatent::QueryDown, rank, hidden)).transpose()?;
         Ok(Self {
             shape,
             query_down: down,
             query_down_bias: query_rank.filter(|_| bias).map(|rank| backend.vector(rank)).transpose()?,
             query_norm: query_rank.map(|rank| backend.vector(rank)).transpose()?,
-            query: backend.matrix(heads * (apart + rotated), query_rank.unwrap_or(hidden))?,
-            down: backend.matrix(rank + rotated, hidden)?,
+            query: weight(InLatent::Query, heads * (apart + rotated), query_rank.unwrap_or(hidden))?,
+            down: weight(InLatent::Down, rank + rotated, hidden)?,
             down_bias: bias.then(|| backend.vector(rank + rotated)).transpose()?,
             norm: backend.vector(rank)?,
             keys: (0..heads).map(|_| backend.matrix(rank, apart)).collect::<Result<_, _>>()?,
@@ -46,16 +52,16 @@ impl<B: Backend> Latent<B> {
     pub(super) fn project(&self, backend: &mut B, workspace: &mut Workspace<B>) {
         let LatentShape { rank, apart, rotated, epsilon, .. } = self.shape;
         let norm = NormShape { epsilon, offset: 0.0, centred: false };
-        let Workspace { wide, out, sum: queries, head: part, input, picked, gated, .. } = workspace;
+        let Workspace { wide, out, sum: queries, head: part, input, picked, gated, adapters, .. } = workspace;
         match (&self.query_down, &self.query_norm) {
             (Some(down), Some(weight)) => {
-                backend.linear(input, down, self.query_down_bias.as_ref(), out);
+                adapters.linear(backend, input, down, self.query_down_bias.as_ref(), out);
                 backend.norm(out, weight, norm, picked);
-                backend.linear(picked, &self.query, None, queries);
+                adapters.linear(backend, picked, &self.query, None, queries);
             }
-            _ => backend.linear(input, &self.query, None, queries),
+            _ => adapters.linear(backend, input, &self.query, None, queries),
         }
-        backend.linear(input, &self.down, self.down_bias.as_ref(), out);
+        adapters.linear(backend, input, &self.down, self.down_bias.as_ref(), out);
         backend.head_norm(out, HeadRange::whole(rank), &self.norm, norm);
         let (width, heads) = (rotated + rank, self.keys.len());
         backend.zeros(out, (heads + 2) * width, wide);

@@ -1,9 +1,11 @@
 //! One layer: its parameters, and the order of its parts.
 
 use super::{
+    adapters::{Adapters, Weight},
     attention::Attention,
     both::Both,
     dense::Dense,
+    destinations::InLayer,
     inputs::LayerInput,
     mixture::Sparse,
     recurrent::Recurrent,
@@ -47,10 +49,10 @@ pub(super) struct Past<'a, B: Backend> {
     pub(super) state: Option<&'a mut B::Recurrent>,
 }
 
-/// `(matrix * input (+ bias)) * factor`.
+/// `(weight * input (+ bias)) * factor`.
 struct Product<'a, B: Backend> {
     input: &'a B::Operand,
-    matrix: &'a B::Matrix,
+    weight: &'a Weight<B>,
     bias: Option<&'a B::Vector>,
     factor: f32,
 }
@@ -95,16 +97,16 @@ impl<B: Backend> Layer<B> {
         if let (Some(attention), Some(cache)) = (&self.attention, past.cache) {
             attention.attend(backend, self.factors, workspace, cache, shared);
             let (bias, factor) = (attention.output_bias.as_ref(), self.factors.attention_output);
-            let Workspace { hidden, out, attended, .. } = workspace;
-            let product = Product { input: attended, matrix: &attention.output, bias, factor };
-            self.leave(backend, product, norm, out, hidden);
+            let Workspace { hidden, out, attended, adapters, .. } = workspace;
+            let product = Product { input: attended, weight: &attention.output, bias, factor };
+            self.leave(backend, adapters, product, norm, (out, hidden));
         }
         if let (Some(recurrent), Some(state)) = (&self.recurrent, past.state) {
             recurrent.mix(backend, self.factors.scan, workspace, state, shared);
             let (bias, factor) = (recurrent.output_bias.as_ref(), self.factors.recurrent_output);
-            let Workspace { hidden, out, attended, .. } = workspace;
-            let product = Product { input: attended, matrix: &recurrent.output, bias, factor };
-            self.leave(backend, product, norm, out, hidden);
+            let Workspace { hidden, out, attended, adapters, .. } = workspace;
+            let product = Product { input: attended, weight: &recurrent.output, bias, factor };
+            self.leave(backend, adapters, product, norm, (out, hidden));
         }
     }
 
@@ -118,11 +120,11 @@ impl<B: Backend> Layer<B> {
         let factor = self.residual_factor;
         match (mlp, self.after_mlp_norm.as_ref()) {
             (Mlp::Dense(dense), after) => {
-                let Workspace { hidden, wide, out, input, gated, .. } = workspace;
-                dense.gate(backend, (input, self.factors.gates), wide, gated);
+                let Workspace { hidden, wide, out, input, gated, adapters, .. } = workspace;
+                dense.gate(backend, adapters, (input, self.factors.gates), wide, gated);
                 let (bias, factor) = (dense.down_bias.as_ref(), self.factors.mlp_output);
-                let down = Product { input: gated, matrix: &dense.down, bias, factor };
-                self.leave(backend, down, after, out, hidden);
+                let down = Product { input: gated, weight: &dense.down, bias, factor };
+                self.leave(backend, adapters, down, after, (out, hidden));
             }
             (Mlp::Sparse(sparse), None) => {
                 let mut sum = std::mem::take(&mut workspace.hidden);
@@ -175,16 +177,16 @@ impl<B: Backend> Layer<B> {
     fn leave(
         &self,
         backend: &mut B,
-        Product { input, matrix, bias, factor }: Product<'_, B>,
+        adapters: &mut Adapters<B>,
+        Product { input, weight, bias, factor }: Product<'_, B>,
         norm: Option<&B::Vector>,
-        out: &mut B::States,
-        hidden: &mut B::States,
+        (out, hidden): (&mut B::States, &mut B::States),
     ) {
         let factor = self.residual_factor * factor;
         if norm.is_none() && factor.to_bits() == 1.0_f32.to_bits() {
-            return backend.add_linear(input, matrix, bias, hidden);
+            return adapters.add_linear(backend, input, weight, bias, hidden);
         }
-        backend.linear(input, matrix, bias, out);
+        adapters.linear(backend, input, weight, bias, out);
         if let Some(weight) = norm {
             backend.head_norm(out, HeadRange::whole(self.hidden), weight, self.norm);
         }
@@ -196,7 +198,7 @@ impl<B: Backend> Mlp<B> {
     fn zeros(backend: &B, model: &ModelShape, shape: &MlpShape) -> Result<Self, NoRoom> {
         let (hidden, norm) = (model.hidden, model.norm);
         match shape {
-            MlpShape::Dense(dense) => Dense::zeros(backend, hidden, *dense).map(Self::Dense),
+            MlpShape::Dense(dense) => Dense::zeros(backend, InLayer::Dense, hidden, *dense).map(Self::Dense),
             MlpShape::Sparse(sparse) => Sparse::zeros(backend, (hidden, norm), sparse).map(Self::Sparse),
             MlpShape::Both(dense, sparse) => Both::zeros(backend, model, *dense, sparse).map(Self::Both),
         }

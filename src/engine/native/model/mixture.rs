@@ -2,6 +2,7 @@
 
 use super::{
     dense::Dense,
+    destinations::InLayer,
     routes::StepRoutes,
     shape::{Groups, LatentExperts, RouterShape, Scores, SparseShape},
     workspace::Workspace,
@@ -66,8 +67,10 @@ impl<B: Backend> Sparse<B> {
             norm,
             hidden,
             choice_bias: vector(router.choice_bias)?,
-            experts: (0..*experts).map(|_| Dense::zeros(backend, width, *expert)).collect::<Result<_, _>>()?,
-            shared: shared.map(|shared| Dense::zeros(backend, hidden, shared.dense)).transpose()?,
+            experts: (0..*experts)
+                .map(|number| Dense::zeros(backend, |place| InLayer::Expert(number, place), width, *expert))
+                .collect::<Result<_, _>>()?,
+            shared: shared.map(|shared| Dense::zeros(backend, InLayer::Shared, hidden, shared.dense)).transpose()?,
             shared_gate: is_gated.then(|| backend.matrix(1, hidden)).transpose()?,
             latent: latent.map(|latent| Compression::zeros(backend, hidden, latent)).transpose()?,
         })
@@ -142,7 +145,7 @@ impl<B: Backend> Sparse<B> {
         workspace: &mut Workspace<B>,
         sum: &mut B::States,
     ) {
-        let Workspace { wide, out, input, picked, gated, .. } = workspace;
+        let Workspace { wide, out, input, picked, gated, adapters, .. } = workspace;
         for (expert, mut picks) in self.experts.iter().zip(picks) {
             if picks.is_empty() {
                 continue;
@@ -154,28 +157,28 @@ impl<B: Backend> Sparse<B> {
                 for (_, weight) in &mut picks {
                     *weight = 1.0;
                 }
-                expert.gate_weighed(backend, (picked, &weights), (out, wide), gated);
+                expert.gate_weighed(backend, adapters, (picked, &weights), (out, wide), gated);
             } else {
-                expert.gate(backend, (picked, 1.0), wide, gated);
+                expert.gate(backend, adapters, (picked, 1.0), wide, gated);
             }
             for (_, weight) in &mut picks {
                 *weight *= factor;
             }
-            backend.linear(gated, &expert.down, expert.down_bias.as_ref(), out);
+            adapters.linear(backend, gated, &expert.down, expert.down_bias.as_ref(), out);
             backend.add_scaled(out, &picks, sum);
         }
     }
 
     /// Adds what every token goes through.
     fn add_shared(&self, backend: &mut B, factor: f32, workspace: &mut Workspace<B>, sum: &mut B::States) {
-        let Workspace { wide, out, input, gated, .. } = workspace;
+        let Workspace { wide, out, input, gated, adapters, .. } = workspace;
         let Some(shared) = &self.shared else { return };
         let gates = self.shared_gate.as_ref().map(|gate| {
             backend.linear(input, gate, None, wide);
             backend.read(wide, 1)
         });
-        shared.gate(backend, (input, 1.0), wide, gated);
-        backend.linear(gated, &shared.down, shared.down_bias.as_ref(), out);
+        shared.gate(backend, adapters, (input, 1.0), wide, gated);
+        adapters.linear(backend, gated, &shared.down, shared.down_bias.as_ref(), out);
         match gates {
             None => backend.add(out, factor, sum),
             Some(gates) => {

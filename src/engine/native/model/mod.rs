@@ -4,6 +4,8 @@
 //!
 //! A family is data: a file of `families` makes a [`ModelShape`] of its config.json, and everything else follows from it.
 
+mod adapter_sites;
+mod adapters;
 mod attention;
 mod both;
 mod dense;
@@ -26,13 +28,15 @@ mod tensors;
 mod update;
 mod workspace;
 
+pub(crate) use adapter_sites::AdapterSites;
+pub(crate) use adapters::AdapterSlot;
 pub(crate) use routes::{RoutedRow, StepRoutes};
 pub(crate) use settings::ConfigError;
 pub(crate) use shape::ModelShape;
 pub(crate) use tensors::{Checked, parameter_count};
 pub(crate) use update::Undo;
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use super::{
     backend::{Backend, Batch, Consumer, NoRoom},
@@ -52,7 +56,8 @@ pub(super) const LOGIT_ROWS: usize = 256;
 pub(crate) struct Model<B: Backend> {
     shape: ModelShape,
     backend: B,
-    tensors: Tensors,
+    tensors: Arc<Tensors>,
+    adapter_sites: Arc<AdapterSites>,
     /// `None` while their memory is given back.
     parameters: Option<Parameters<B>>,
     /// Tensors that are to be written before anything can be computed.
@@ -92,9 +97,10 @@ impl<B: Backend> Model<B> {
         weights: &dyn Weights,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, WeightsError> {
-        let tensors = Tensors::of(&shape);
+        let tensors = Arc::new(Tensors::of(&shape));
         let checked = Checked::new(&tensors, weights, true)?;
         let mut model = Self {
+            adapter_sites: Arc::new(AdapterSites::new(Arc::clone(&tensors))),
             tensors,
             parameters: Some(Parameters::zeros(&backend, &shape)?),
             lacking: BTreeSet::new(),
@@ -117,6 +123,11 @@ impl<B: Backend> Model<B> {
     /// The arithmetic.
     pub(crate) fn shape(&self) -> &ModelShape {
         &self.shape
+    }
+
+    /// The matrices that adapters can change.
+    pub(crate) fn adapter_sites(&self) -> &Arc<AdapterSites> {
+        &self.adapter_sites
     }
 
     /// The memory of one block of all layers, in bytes.
@@ -196,12 +207,14 @@ impl<B: Backend> Model<B> {
             batch.spans.iter().flat_map(|span| span.first_position..span.first_position + span.tokens).collect();
         let angles = shape.ropes.iter().map(|rope| rope.angles(positions.iter().copied())).collect();
         let mut shared = backend.begin_step(batch, angles);
+        workspace.adapters.begin(&batch.spans);
         backend.embed(embedding, &batch.token_ids, shape.embedding_factor, &mut workspace.hidden);
         if let Some(inputs) = inputs {
             inputs.make(backend, &batch.token_ids, workspace);
         }
         for (number, (layer, state)) in layers.iter().zip(recurrents).enumerate() {
             let cache = caches[shape.layers[number].cache().unwrap_or(number)].as_mut();
+            workspace.adapters.enter(number);
             layer.mix(backend, workspace, Past { cache, state: state.as_mut() }, &mut shared);
             layer.feed_forward(backend, workspace);
             layer.finish(backend, number, workspace);

@@ -57,6 +57,8 @@ pub(crate) struct Names {
     /// How names may begin besides, and what that stands for: trainers give tensors under the names that they have in
     /// memory, which are not always those of checkpoints.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
+    /// Likewise for what stands within names.
+    pub(crate) aliases_within: &'static [(&'static str, &'static str)],
 }
 
 /// The names of a feed-forward part.
@@ -192,6 +194,7 @@ impl Names {
             unused_in_layers: &[],
             other_parts: &[],
             aliases: &[],
+            aliases_within: &[],
         }
     };
 }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use super::{
+    adapters::Weight,
+    destinations::{InLayer, InRecurrent},
     shape::{Mixing, RecurrentLayer},
     workspace::Workspace,
 };
@@ -14,21 +16,21 @@ use crate::engine::native::{
 /// What such a part has learnt.
 pub(super) struct Recurrent<B: Backend> {
     shape: RecurrentLayer,
-    pub(super) input: B::Matrix,
+    pub(super) input: Weight<B>,
     pub(super) input_bias: Option<B::Vector>,
     /// What makes steps, and what makes gates, where the input does not make them.
     pub(super) low_rank: Option<[LowRank<B>; 2]>,
     pub(super) convolution: B::Vector,
     pub(super) convolution_bias: Option<B::Vector>,
     pub(super) tables: Option<Tables<B>>,
-    pub(super) output: B::Matrix,
+    pub(super) output: Weight<B>,
     pub(super) output_bias: Option<B::Vector>,
 }
 
 /// Two matrices, one after the other.
 pub(super) struct LowRank<B: Backend> {
-    pub(super) down: B::Matrix,
-    pub(super) up: B::Matrix,
+    pub(super) down: Weight<B>,
+    pub(super) up: Weight<B>,
 }
 
 /// What a recurrence over tables has learnt.
@@ -52,9 +54,16 @@ fn sections(shape: &RecurrenceShape, norm: GatedNormShape) -> [Range<usize>; 5] 
     .map(|(first, count)| first..first + count)
 }
 
+fn weight<B: Backend>(backend: &B, place: InRecurrent, outputs: usize, inputs: usize) -> Result<Weight<B>, NoRoom> {
+    Weight::zeros(backend, InLayer::Recurrent(place), outputs, inputs)
+}
+
 impl<B: Backend> LowRank<B> {
-    fn zeros(backend: &B, hidden: usize, rank: usize, width: usize) -> Result<Self, NoRoom> {
-        Ok(Self { down: backend.matrix(rank, hidden)?, up: backend.matrix(width, rank)? })
+    fn zeros(backend: &B, index: usize, [hidden, rank, width]: [usize; 3]) -> Result<Self, NoRoom> {
+        Ok(Self {
+            down: weight(backend, InRecurrent::Down(index), rank, hidden)?,
+            up: weight(backend, InRecurrent::Up(index), width, rank)?,
+        })
     }
 }
 
@@ -75,17 +84,17 @@ impl<B: Backend> Recurrent<B> {
             }
         };
         let low_rank = |rank| -> Result<_, NoRoom> {
-            Ok([LowRank::zeros(backend, hidden, rank, steps)?, LowRank::zeros(backend, hidden, rank, width)?])
+            Ok([LowRank::zeros(backend, 0, [hidden, rank, steps])?, LowRank::zeros(backend, 1, [hidden, rank, width])?])
         };
         Ok(Self {
             shape: shape.clone(),
-            input: backend.matrix(shape.input_width(), hidden)?,
+            input: weight(backend, InRecurrent::Input(0), shape.input_width(), hidden)?,
             input_bias: vector(shape.input_bias, shape.input_width())?,
             low_rank: shape.rank.map(low_rank).transpose()?,
             convolution: backend.vector(channels * shape.convolution.taps)?,
             convolution_bias: vector(shape.convolution_bias, channels)?,
             tables,
-            output: backend.matrix(hidden, width)?,
+            output: weight(backend, InRecurrent::Output, hidden, width)?,
             output_bias: vector(shape.output_bias, hidden)?,
         })
     }
@@ -122,20 +131,20 @@ impl<B: Backend> Recurrent<B> {
 
     /// Makes rows of the input.
     fn project(&self, backend: &mut B, workspace: &mut Workspace<B>) {
-        let Workspace { wide, out, sum, input, picked, .. } = workspace;
+        let Workspace { wide, out, sum, input, picked, adapters, .. } = workspace;
         let Some(low_rank) = &self.low_rank else {
-            return backend.linear(input, &self.input, self.input_bias.as_ref(), wide);
+            return adapters.linear(backend, input, &self.input, self.input_bias.as_ref(), wide);
         };
-        backend.linear(input, &self.input, self.input_bias.as_ref(), out);
+        adapters.linear(backend, input, &self.input, self.input_bias.as_ref(), out);
         backend.zeros(out, self.shape.row_width(), wide);
         let mut done = self.shape.input_width();
         backend.place(out, 0..done, wide, 0);
         let Some(rank) = self.shape.rank else { return };
         let widths = [self.shape.row_width() - done - self.shape.output_width(), self.shape.output_width()];
         for (LowRank { down, up }, width) in low_rank.iter().zip(widths) {
-            backend.linear(input, down, None, out);
+            adapters.linear(backend, input, down, None, out);
             backend.round(out, 0..rank, picked);
-            backend.linear(picked, up, None, sum);
+            adapters.linear(backend, picked, up, None, sum);
             backend.place(sum, 0..width, wide, done);
             done += width;
         }

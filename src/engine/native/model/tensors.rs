@@ -104,7 +104,9 @@ impl Tensors {
         let alias = |(given, meant): &(&str, &str)| {
             name.strip_prefix(given).and_then(|rest| self.numbers.get(&format!("{meant}{rest}")))
         };
-        self.numbers.get(name).or_else(|| self.names.aliases.iter().find_map(alias)).copied()
+        let within = |(given, meant): &(&str, &str)| self.numbers.get(&name.replacen(given, meant, 1));
+        let known = self.numbers.get(name).or_else(|| self.names.aliases.iter().find_map(alias));
+        known.or_else(|| self.names.aliases_within.iter().find_map(within)).copied()
     }
 
     /// How many tensors share this matrix or vector.
@@ -302,8 +304,8 @@ impl<B: Backend> Layer<B> {
             InLayer::MlpNorm => numbers(&mut self.mlp_norm, 0),
             InLayer::AfterMlpNorm => numbers(&mut self.after_mlp_norm, 0),
             InLayer::Recurrent(place) => self.recurrent.as_mut()?.target(place),
-            InLayer::InputGate => Some(Target::Rows(&mut self.input.as_mut()?.gate, 0)),
-            InLayer::InputProjection => Some(Target::Rows(&mut self.input.as_mut()?.projection, 0)),
+            InLayer::InputGate => Some(Target::Rows(&mut self.input.as_mut()?.gate.matrix, 0)),
+            InLayer::InputProjection => Some(Target::Rows(&mut self.input.as_mut()?.projection.matrix, 0)),
             InLayer::AfterInputNorm => Some(Target::Numbers(&mut self.input.as_mut()?.after, 0)),
             InLayer::Scalar => numbers(&mut self.scalar, 0),
             InLayer::Router
@@ -330,10 +332,10 @@ impl<B: Backend> Layer<B> {
 impl<B: Backend> Attention<B> {
     fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
         match place {
-            InLayer::Gate(first) => self.gate.as_mut().map(|gate| Target::Rows(gate, first)),
+            InLayer::Gate(first) => self.gate.as_mut().map(|gate| Target::Rows(&mut gate.matrix, first)),
             InLayer::GateBias(first) => numbers(&mut self.gate_bias, first),
             InLayer::Sinks => numbers(&mut self.sinks, 0),
-            InLayer::Output => Some(Target::Rows(&mut self.output, 0)),
+            InLayer::Output => Some(Target::Rows(&mut self.output.matrix, 0)),
             InLayer::OutputBias => numbers(&mut self.output_bias, 0),
             place => self.projection.target(place),
         }
@@ -343,17 +345,17 @@ impl<B: Backend> Attention<B> {
 impl<B: Backend> Recurrent<B> {
     fn target(&mut self, place: InRecurrent) -> Option<Target<'_, B>> {
         match place {
-            InRecurrent::Input(first) => Some(Target::Rows(&mut self.input, first)),
+            InRecurrent::Input(first) => Some(Target::Rows(&mut self.input.matrix, first)),
             InRecurrent::InputBias(first) => numbers(&mut self.input_bias, first),
-            InRecurrent::Down(index) => Some(Target::Rows(&mut self.low_rank.as_mut()?.get_mut(index)?.down, 0)),
-            InRecurrent::Up(index) => Some(Target::Rows(&mut self.low_rank.as_mut()?.get_mut(index)?.up, 0)),
+            InRecurrent::Down(index) => Some(Target::Rows(&mut self.low_rank.as_mut()?.get_mut(index)?.down.matrix, 0)),
+            InRecurrent::Up(index) => Some(Target::Rows(&mut self.low_rank.as_mut()?.get_mut(index)?.up.matrix, 0)),
             InRecurrent::Convolution(first) => Some(Target::Numbers(&mut self.convolution, first)),
             InRecurrent::ConvolutionBias(first) => numbers(&mut self.convolution_bias, first),
             InRecurrent::Decay => Some(Target::Numbers(&mut self.tables.as_mut()?.decay, 0)),
             InRecurrent::StepBias => Some(Target::Numbers(&mut self.tables.as_mut()?.step_bias, 0)),
             InRecurrent::Skip => numbers(&mut self.tables.as_mut()?.skip, 0),
             InRecurrent::Norm => numbers(&mut self.tables.as_mut()?.norm, 0),
-            InRecurrent::Output => Some(Target::Rows(&mut self.output, 0)),
+            InRecurrent::Output => Some(Target::Rows(&mut self.output.matrix, 0)),
             InRecurrent::OutputBias => numbers(&mut self.output_bias, 0),
         }
     }
@@ -362,7 +364,7 @@ impl<B: Backend> Recurrent<B> {
 impl<B: Backend> Projection<B> {
     fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
         match (place, self) {
-            (InLayer::Qkv(first), Self::Heads(heads)) => Some(Target::Rows(&mut heads.qkv, first)),
+            (InLayer::Qkv(first), Self::Heads(heads)) => Some(Target::Rows(&mut heads.qkv.matrix, first)),
             (InLayer::QkvBias(first), Self::Heads(heads)) => numbers(&mut heads.qkv_bias, first),
             (InLayer::QueryNorm, Self::Heads(heads)) => numbers(&mut heads.query_norm, 0),
             (InLayer::KeyNorm, Self::Heads(heads)) => numbers(&mut heads.key_norm, 0),
@@ -375,11 +377,11 @@ impl<B: Backend> Projection<B> {
 impl<B: Backend> Latent<B> {
     fn target(&mut self, place: InLatent) -> Option<Target<'_, B>> {
         match place {
-            InLatent::QueryDown => self.query_down.as_mut().map(|down| Target::Rows(down, 0)),
+            InLatent::QueryDown => self.query_down.as_mut().map(|down| Target::Rows(&mut down.matrix, 0)),
             InLatent::QueryDownBias => numbers(&mut self.query_down_bias, 0),
             InLatent::QueryNorm => numbers(&mut self.query_norm, 0),
-            InLatent::Query => Some(Target::Rows(&mut self.query, 0)),
-            InLatent::Down => Some(Target::Rows(&mut self.down, 0)),
+            InLatent::Query => Some(Target::Rows(&mut self.query.matrix, 0)),
+            InLatent::Down => Some(Target::Rows(&mut self.down.matrix, 0)),
             InLatent::DownBias => numbers(&mut self.down_bias, 0),
             InLatent::Norm => Some(Target::Numbers(&mut self.norm, 0)),
             InLatent::Key(head) => self.keys.get_mut(head).map(|matrix| Target::Rows(matrix, 0)),
@@ -434,9 +436,9 @@ impl<B: Backend> Sparse<B> {
 impl<B: Backend> Dense<B> {
     fn target(&mut self, place: InDense) -> Option<Target<'_, B>> {
         match place {
-            InDense::GateUp(first) => Some(Target::Rows(&mut self.gate_up, first)),
+            InDense::GateUp(first) => Some(Target::Rows(&mut self.gate_up.matrix, first)),
             InDense::GateUpBias(first) => numbers(&mut self.gate_up_bias, first),
-            InDense::Down => Some(Target::Rows(&mut self.down, 0)),
+            InDense::Down => Some(Target::Rows(&mut self.down.matrix, 0)),
             InDense::DownBias => numbers(&mut self.down_bias, 0),
             InDense::Activation(first) => numbers(&mut self.activation, first),
         }

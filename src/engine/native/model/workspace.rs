@@ -1,6 +1,6 @@
 //! What a step computes with, layer by layer.
 
-use super::routes::StepRoutes;
+use super::{adapters::Adapters, routes::StepRoutes};
 use crate::engine::native::backend::Backend;
 
 /// Buffers of a step.
@@ -22,6 +22,7 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) picked: B::Operand,
     pub(super) attended: B::Operand,
     pub(super) gated: B::Operand,
+    pub(super) adapters: Adapters<B>,
     pub(super) routes: StepRoutes,
 }
 
@@ -38,6 +39,7 @@ impl<B: Backend> Workspace<B> {
             picked: backend.operand(),
             attended: backend.operand(),
             gated: backend.operand(),
+            adapters: Adapters::new(backend),
             routes: StepRoutes::default(),
         }
     }

@@ -1,8 +1,8 @@
 //! Who of those that wait may run.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Plan, Scheduler, SequenceId, pieces::KEPT, sequence::Sequence, states, work};
+use super::{Plan, Scheduler, SequenceId, adapters::Seat, pieces::KEPT, sequence::Sequence, states, work};
 use crate::engine::{
     native::{
         backend::BLOCK_TOKENS,
@@ -92,6 +92,7 @@ impl Scheduler {
         let most = (self.bounds.max_num_batched_tokens / KEPT).max(BLOCK_TOKENS);
         let mut seated = Vec::new();
         let mut shares = self.shares(plan);
+        let mut claimed = BTreeSet::new();
         while *budget > 0
             && let Some((claimant, number)) = self.waiting.next(&passed)
         {
@@ -109,13 +110,18 @@ impl Scheduler {
                 sequence.hash(self.weight_version);
             }
             let Some(sequence) = self.waiting.get(number) else { break };
+            let seat = self.seat(sequence.adapter.as_ref(), &mut claimed);
+            if seat == Seat::Nowhere {
+                passed.pass_all(claimant.request);
+                continue;
+            }
             let found = self.find(sequence, &pending);
             if self.is_pending(sequence, &found, &pending) {
                 passed.pass(claimant.request, number);
                 continue;
             }
-            let started =
-                self.running.len() < self.bounds.max_num_seqs && self.start(number, &found, plan, (*budget).min(most));
+            let started = self.running.len() < self.bounds.max_num_seqs
+                && self.start(number, (&found, &seat), plan, (*budget).min(most));
             if started {
                 let Some(sequence) = self.running.iter().find(|sequence| sequence.id == number) else { break };
                 let tokens = sequence.remaining().min(*budget).min(most);
@@ -222,9 +228,9 @@ impl Scheduler {
         agreeing.max_by_key(|(_, agree)| *agree)
     }
 
-    /// Lets one that waits run, with what was found, the blocks that its first tokens need and a slot; `false`, with
+    /// Lets one that waits run, with what was found, the blocks that its first tokens need, a slot, and its adapter in one; `false`, with
     /// nothing changed but that no sequence that pauses keeps blocks, if there are too few.
-    fn start(&mut self, id: SequenceId, found: &Found, plan: &mut Plan, budget: usize) -> bool {
+    fn start(&mut self, id: SequenceId, (found, seat): (&Found, &Seat), plan: &mut Plan, budget: usize) -> bool {
         let Some(length) = self.waiting.get_mut(id).map(|sequence| sequence.token_ids.len()) else { return false };
         let computed = found.tokens();
         let tokens = (length - computed).min(budget);
@@ -239,6 +245,7 @@ impl Scheduler {
             }
         }
         let Some((_, mut sequence)) = self.waiting.seat(id) else { return false };
+        self.sit(seat, &mut sequence, plan);
         for block in &found.blocks {
             self.cache.blocks.hold(*block);
         }

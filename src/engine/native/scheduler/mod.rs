@@ -14,6 +14,7 @@
 //! Where layers have recurrent states, a sequence that runs has a *slot* for its own besides its blocks, and goes on only
 //! from tokens whose blocks and state are both there: see `states`.
 
+mod adapters;
 mod admission;
 mod paused;
 mod pieces;
@@ -24,11 +25,13 @@ mod tests;
 
 pub(crate) use sequence::{NewSequence, SequenceId};
 
-use self::{sequence::Sequence, states::Cache};
-use super::{backend::BLOCK_TOKENS, kv_cache::BlockId, recurrence::SlotId};
+use std::sync::Arc;
+
+use self::{adapters::AdapterSlots, sequence::Sequence, states::Cache};
+use super::{backend::BLOCK_TOKENS, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
 use crate::{
     TokenId,
-    engine::{OnWeightsChange, turns::Turns},
+    engine::{Adapter, OnWeightsChange, turns::Turns},
 };
 
 /// The bounds of a scheduler.
@@ -53,6 +56,8 @@ pub(crate) struct Work {
     pub(crate) blocks: Vec<BlockId>,
     /// The slot of the sequence's recurrent state; 0 in a model without such states.
     pub(crate) slot: SlotId,
+    /// The slot of the sequence's adapter; `None` for the base.
+    pub(crate) adapter: Option<AdapterSlot>,
     /// Where copies of the state are to go once so many tokens of the sequence are computed, ascending.
     pub(crate) snapshots: Vec<(usize, SlotId)>,
     /// For each token of the prompt to score: the row of its predecessor among `token_ids`, and its id.
@@ -62,12 +67,14 @@ pub(crate) struct Work {
 }
 
 /// What is computed in a step.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Blocks to copy before anything is computed, `(from, to)`, in this order.
     pub(crate) copies: Vec<(BlockId, BlockId)>,
     /// Recurrent states to copy before anything is computed, `(from, to)`, in this order.
     pub(crate) restores: Vec<(SlotId, SlotId)>,
+    /// Adapters to put into slots before anything is computed.
+    pub(crate) adapters: Vec<(AdapterSlot, Arc<Adapter>)>,
     /// The work of each sequence that takes part, at most one item for each.
     pub(crate) work: Vec<Work>,
     /// Sequences that run for the first time, with the tokens of their prompts that were cached.
@@ -83,6 +90,7 @@ pub(crate) struct Plan {
 pub(crate) struct Scheduler {
     bounds: Bounds,
     cache: Cache,
+    adapters: AdapterSlots,
     weight_version: u64,
     /// The sequences that run, in the order of their arrival.
     running: Vec<Sequence>,
@@ -111,6 +119,7 @@ impl Scheduler {
         Self {
             bounds,
             cache: Cache::new(blocks, slots),
+            adapters: AdapterSlots::new(0),
             weight_version: 0,
             running: Vec::new(),
             waiting,
@@ -119,6 +128,11 @@ impl Scheduler {
             contested: Contested::default(),
             newcomer: false,
         }
+    }
+
+    /// The same with slots for so many adapters.
+    pub(crate) fn with_adapters(self, slots: usize) -> Self {
+        Self { adapters: AdapterSlots::new(slots), ..self }
     }
 
     /// The longest sequence that all blocks together can hold, in tokens.
@@ -276,6 +290,7 @@ fn work(sequence: &Sequence, tokens: usize) -> Work {
         token_ids,
         blocks,
         slot: sequence.slot.unwrap_or(0),
+        adapter: sequence.adapter_slot,
         snapshots: Vec::new(),
         scores,
         samples: end == sequence.token_ids.len(),

@@ -15,11 +15,12 @@ impl Scheduler {
         }
     }
 
-    /// Lets a sequence go on: at once if its blocks and a seat are there, else it waits for them.
+    /// Lets a sequence go on: at once if its blocks, its adapter and a seat are there, else it waits for them.
     pub(crate) fn resume(&mut self, id: SequenceId) {
         let Some(index) = self.paused.iter().position(|sequence| sequence.id == id) else { return };
         let mut sequence = self.paused.remove(index);
-        let goes_on = !sequence.blocks.is_empty() && self.running.len() < self.bounds.max_num_seqs;
+        let has_all = !sequence.blocks.is_empty() && self.adapters.has(&sequence);
+        let goes_on = has_all && self.running.len() < self.bounds.max_num_seqs;
         if !goes_on {
             self.cache.release(&mut sequence);
         }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use crate::{
     TokenId,
     engine::{
+        Adapter, AdapterId,
         native::{
             backend::BLOCK_TOKENS,
             kv_cache::{BlockHash, BlockId},
+            model::AdapterSlot,
             recurrence::SlotId,
         },
         turns::Claimant,
@@ -30,6 +32,8 @@ pub(crate) struct NewSequence {
     pub(crate) max_tokens: usize,
     /// Sequences share blocks only with those of the same salt.
     pub(crate) salt: Option<Arc<str>>,
+    /// The adapter that it goes through; `None` for the base. Sequences share blocks only with those of the same one.
+    pub(crate) adapter: Option<Arc<Adapter>>,
     /// The position from which on logits of the prompt are wanted, so that what is cached after it is of no use.
     pub(crate) scores_from: Option<usize>,
 }
@@ -45,6 +49,9 @@ pub(super) struct Sequence {
     pub(super) token_ids: Vec<TokenId>,
     pub(super) prompt_len: usize,
     pub(super) salt: Option<Arc<str>>,
+    pub(super) adapter: Option<Arc<Adapter>>,
+    /// Where its adapter was when it began to run last.
+    pub(super) adapter_slot: Option<AdapterSlot>,
     pub(super) scores_from: Option<usize>,
     /// Tokens whose keys and values are in the blocks.
     pub(super) computed: usize,
@@ -76,6 +83,8 @@ impl Sequence {
             prompt_len: new.prompt_token_ids.len(),
             token_ids: new.prompt_token_ids,
             salt: new.salt,
+            adapter: new.adapter,
+            adapter_slot: None,
             scores_from: new.scores_from,
             computed: 0,
             blocks: Vec::new(),
@@ -120,7 +129,8 @@ impl Sequence {
     /// Hashes all whole blocks of tokens; the first hash is that of no block.
     pub(super) fn hash(&mut self, weight_version: u64) {
         if self.hashes.is_empty() {
-            self.hashes.push(BlockHash::root(weight_version, self.salt.as_deref()));
+            let adapter = self.adapter.as_ref().map(|adapter| adapter.id());
+            self.hashes.push(BlockHash::root(weight_version, adapter.map(AdapterId::number), self.salt.as_deref()));
         }
         while self.hashes.len() * BLOCK_TOKENS <= self.token_ids.len() {
             let block = self.hashes.len() - 1;

@@ -1,5 +1,6 @@
 //! The engine as its users see it, over the tiny models of `tests/golden/native`.
 
+mod adapters;
 mod recurrent;
 mod routes;
 mod soak;
@@ -39,6 +40,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         max_num_batched_tokens: 512,
         max_waiting: 1_000,
         return_routed_experts: false,
+        adapters: None,
         device: Device::Cpu,
         kv_cache_bytes: 64 << 20,
         threads: Some(1),
@@ -69,6 +71,7 @@ pub(super) fn request(prompt: &[TokenId], sampling: SamplingParams) -> SequenceR
         prompt_logprobs: None,
         candidates: None,
         cache_salt: None,
+        adapter: None,
         routing: Routing::default(),
     }
 }
@@ -157,22 +160,26 @@ async fn compare(model: &str, dtype: Dtype, kernels: KernelSet, count: usize) {
     let base = NativeSettings { dtype, kernels: Some(kernels.name()), ..settings(model) };
     let companies = [(64, 512, 1, 2_000), (8, 16, 2, 2_000), (3, 64, 3, 40), (64, 33, 2, 9), (5, 128, 1, 5)];
     let companies = companies.map(|(seqs, tokens, threads, kv)| (seqs, tokens, threads, blocks(model, kv, dtype)));
-    compare_in(&companies, &base, count, engine).await;
+    compare_in(&companies, &base, &requests(count), engine).await;
+}
+
+/// Requests of all kinds.
+fn requests(count: usize) -> Vec<SequenceRequest> {
+    let mut random = Random::seeded(0);
+    (0..count).map(|_| random.request()).collect()
 }
 
 /// Likewise, with engines of any kind.
 async fn compare_in(
     companies: &[Company],
     base: &NativeSettings,
-    count: usize,
+    requests: &[SequenceRequest],
     engine: impl Fn(&NativeSettings) -> NativeEngine,
 ) {
-    let mut random = Random::seeded(0);
-    let requests: Vec<SequenceRequest> = (0..count).map(|_| random.request()).collect();
     let alone = NativeSettings { max_num_seqs: 1, max_num_batched_tokens: 512, ..base.clone() };
     let alone = engine(&alone);
     let mut expected = Vec::new();
-    for request in &requests {
+    for request in requests {
         assert!(alone.reset_prefix_cache(false).await.unwrap());
         expected.push(collected(alone.generate(request.clone())).await);
     }
@@ -185,7 +192,7 @@ async fn compare_in(
             ..base.clone()
         };
         let engine = engine(&settings);
-        let company = in_company(&engine, &requests);
+        let company = in_company(&engine, requests);
         let company = join_all(company.into_iter().map(collected)).await;
         for (index, (found, expected)) in company.iter().zip(&expected).enumerate() {
             assert_eq!(bits(found), bits(expected), "request {index}, {settings:?}");

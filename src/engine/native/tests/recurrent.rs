@@ -22,13 +22,12 @@ pub(super) fn hybrid(golden: &Golden, settings: &NativeSettings) -> NativeEngine
 }
 
 /// The bytes of so many blocks and slots.
-fn bytes(golden: &Golden, blocks: usize, slots: usize) -> u64 {
+pub(super) fn bytes(golden: &Golden, blocks: usize, slots: usize) -> u64 {
     let shape = ModelShape::read(golden.config()).unwrap();
     let settings = of(golden);
     let processor = processor::choose(&settings, Pool::new(1).unwrap()).unwrap();
     let backend = CpuBackend::new(processor, Precision::Bf16);
     let Wanted { block_bytes, slot_bytes, .. } = wanted(&settings, &backend, &shape);
-    assert!(slot_bytes > 0);
     (blocks * block_bytes + slots * slot_bytes) as u64
 }
 
@@ -39,7 +38,7 @@ async fn company_copies_of_states_and_preemption_change_no_bit() {
         let few = bytes(&golden, 12, 6);
         let companies =
             [(64, 512, 1, 64 << 20), (8, 16, 2, 64 << 20), (3, 64, 3, few), (64, 33, 2, few), (5, 128, 1, few)];
-        compare_in(&companies, &of(&golden), REQUESTS, |settings| hybrid(&golden, settings)).await;
+        compare_in(&companies, &of(&golden), &requests(REQUESTS), |settings| hybrid(&golden, settings)).await;
     }
 }
 

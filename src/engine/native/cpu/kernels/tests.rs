@@ -166,7 +166,8 @@ fn attention_case(set: KernelSet, layout: KvLayout, case: AttentionCase) {
     let scale = 1.0 / (head_dim as f32).sqrt();
     let shape = AttentionShape { heads, scale, reach: Reach::within(window), cap: None };
     let attention = Attention { states: &queries, store: &store, shape, sinks: None };
-    let span = Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, snapshots: Vec::new() };
+    let span =
+        Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, adapter: None, snapshots: Vec::new() };
     let mut out = Operand::new(precision);
     attend(&mut processor(set, 2), &attention, &[span], &mut out);
     // Weights and results are rounded to bf16, one part in 256 each.

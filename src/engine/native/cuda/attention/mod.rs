@@ -109,8 +109,15 @@ pub(super) fn attend_single_rows(
     for (row, (length, span)) in rows.lengths.iter().zip(&rows.spans).enumerate() {
         let length = *length as usize;
         let blocks = shared.spans[*span].blocks[..length.div_ceil(BLOCK_TOKENS)].to_vec();
-        let alone =
-            Span { first_row: row, tokens: 1, first_position: length - 1, blocks, slot: 0, snapshots: Vec::new() };
+        let alone = Span {
+            first_row: row,
+            tokens: 1,
+            first_position: length - 1,
+            blocks,
+            slot: 0,
+            adapter: None,
+            snapshots: Vec::new(),
+        };
         attended.push(attend_span(&queries.narrow(0, row, 1)?, &alone, cache, setting, shared)?);
     }
     Tensor::cat(&attended, 0)

@@ -92,6 +92,7 @@ impl Sequence {
                 first_position: *first_position,
                 blocks,
                 slot: 0,
+                adapter: None,
                 snapshots: Vec::new(),
             });
             batch.token_ids.resize(first_row + tokens, 0);

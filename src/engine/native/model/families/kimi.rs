@@ -59,6 +59,7 @@ fn names() -> Names {
         experts: ExpertNames::Each(expert),
         shared: names.shared.under("block_sparse_moe.shared_experts"),
         unused: &[LAYERS],
+        aliases_within: &[(".forget_gate.", "."), (".mlp.", ".block_sparse_moe.")],
         ..names
     }
 }

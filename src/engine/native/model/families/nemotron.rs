@@ -88,6 +88,7 @@ fn names() -> Names {
         latent_experts: ["mixer.fc1_latent_proj", "mixer.fc2_latent_proj"],
         shared: part.under("mixer.shared_experts"),
         unused: &["mtp.", "backbone.mtp."],
+        aliases: &[("model.", "backbone.")],
         ..names
     }
 }

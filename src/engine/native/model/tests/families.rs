@@ -107,6 +107,11 @@ impl Golden {
         self.content["config"].as_object().unwrap()
     }
 
+    /// What its weights are drawn from, and the kind of model that config.json names.
+    pub(super) fn seed_and_family(&self) -> (u64, &str) {
+        (self.content["seed"].as_u64().unwrap(), self.config()["model_type"].as_str().unwrap())
+    }
+
     /// Its weights, as they are drawn.
     pub(in crate::engine::native) fn weights(&self) -> Given {
         Given::new(self.tensors()).unwrap()
@@ -123,7 +128,7 @@ impl Golden {
 
     /// The numbers of a tensor.
     pub(super) fn tensor(&self, name: &str) -> Vec<f32> {
-        let (seed, family) = (self.content["seed"].as_u64().unwrap(), self.config()["model_type"].as_str().unwrap());
+        let (seed, family) = self.seed_and_family();
         let shape: Vec<usize> = serde_json::from_value(self.content["tensors"][name].clone()).unwrap();
         drawn(seed, name, &shape, family)
     }
@@ -205,7 +210,7 @@ impl Golden {
     }
 }
 
-fn off(row: &[f32], token: TokenId, expected: f64) -> f64 {
+pub(super) fn off(row: &[f32], token: TokenId, expected: f64) -> f64 {
     (f64::from(score_token(row, token, 0).unwrap().logprob) - expected).abs()
 }
 
@@ -219,9 +224,9 @@ pub(in crate::engine::native) fn in_order<B: Backend>(
 }
 
 /// A span of so many tokens from a position on, in blocks from the first on.
-fn span(tokens: usize, first_position: usize) -> Span {
+pub(super) fn span(tokens: usize, first_position: usize) -> Span {
     let blocks = (0..).take((first_position + tokens).div_ceil(BLOCK_TOKENS)).collect();
-    Span { first_row: 0, tokens, first_position, blocks, slot: 0, snapshots: Vec::new() }
+    Span { first_row: 0, tokens, first_position, blocks, slot: 0, adapter: None, snapshots: Vec::new() }
 }
 
 /// What became of the variants of one architecture.

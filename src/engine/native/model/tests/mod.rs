@@ -1,5 +1,6 @@
 //! The models of `tests/golden/native` against what numpy made of them.
 
+pub(in crate::engine::native) mod adapters;
 mod drawn;
 pub(in crate::engine::native) mod families;
 mod gguf;
@@ -87,8 +88,15 @@ pub(in crate::engine::native) fn logits<B: Backend>(
     first: usize,
 ) -> Vec<Vec<f32>> {
     let blocks = (0..(first + token_ids.len()).div_ceil(BLOCK_TOKENS)).map(|block| [4, 1, 5, 0, 3, 2][block]).collect();
-    let span =
-        Span { first_row: 0, tokens: token_ids.len(), first_position: first, blocks, slot: 0, snapshots: Vec::new() };
+    let span = Span {
+        first_row: 0,
+        tokens: token_ids.len(),
+        first_position: first,
+        blocks,
+        slot: 0,
+        adapter: None,
+        snapshots: Vec::new(),
+    };
     rows_of(model, span, token_ids)
 }
 

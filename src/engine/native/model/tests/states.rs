@@ -57,7 +57,8 @@ impl States {
         let hidden = shape.hidden;
         let mut model = self.golden.loaded(backend, shape);
         let blocks = (0..).take(tokens.div_ceil(BLOCK_TOKENS)).collect();
-        let span = Span { first_row: 0, tokens, first_position: 0, blocks, slot: 0, snapshots: Vec::new() };
+        let span =
+            Span { first_row: 0, tokens, first_position: 0, blocks, slot: 0, adapter: None, snapshots: Vec::new() };
         let token_ids = self.golden.token_ids()[..tokens].to_vec();
         let batch = Batch { token_ids, spans: vec![span], logit_rows: Vec::new() };
         let mut layers = Vec::new();

@@ -1,5 +1,6 @@
 //! The scheduler against blocks and slots that remember what was computed into them.
 
+mod adapters;
 mod fairness;
 mod memory;
 mod simulation;
@@ -28,6 +29,7 @@ pub(super) fn new(id: SequenceId, prompt: &[TokenId], max_tokens: usize) -> NewS
         prompt_token_ids: prompt.to_vec(),
         max_tokens,
         salt: None,
+        adapter: None,
         scores_from: None,
     }
 }

@@ -106,7 +106,7 @@ fn a_state_counts_only_as_far_as_its_blocks_are_there_and_the_other_way_round() 
 
 /// The hash of whole blocks of tokens.
 fn hash_of(tokens: &[TokenId]) -> BlockHash {
-    tokens.chunks(BLOCK_TOKENS).fold(BlockHash::root(0, None), BlockHash::then)
+    tokens.chunks(BLOCK_TOKENS).fold(BlockHash::root(0, None, None), BlockHash::then)
 }
 
 #[test]

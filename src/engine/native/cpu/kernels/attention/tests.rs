@@ -75,6 +75,7 @@ impl Case {
                 first_position: first,
                 blocks: blocks.clone(),
                 slot: 0,
+                adapter: None,
                 snapshots: Vec::new(),
             };
             let mut out = Operand::new(precision);

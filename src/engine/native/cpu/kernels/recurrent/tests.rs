@@ -44,7 +44,7 @@ fn processor(set: KernelSet, threads: usize) -> Processor {
 }
 
 fn span(first_row: usize, tokens: usize, first_position: usize, slot: SlotId) -> Span {
-    Span { first_row, tokens, first_position, blocks: Vec::new(), slot, snapshots: Vec::new() }
+    Span { first_row, tokens, first_position, blocks: Vec::new(), slot, adapter: None, snapshots: Vec::new() }
 }
 
 fn sigmoid(x: f64) -> f64 {

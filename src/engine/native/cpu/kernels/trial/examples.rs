@@ -157,7 +157,15 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
         let shape = AttentionShape { heads, scale: 1.0, reach: Reach::within(window), cap: window.map(|_| 20.0) };
         let sinks = numbers(heads, 17);
         let attention = Attention { states: &queries, store: &store, shape, sinks: window.map(|_| &sinks[..]) };
-        let span = Span { first_row: 0, tokens, first_position: before, blocks, slot: 0, snapshots: Vec::new() };
+        let span = Span {
+            first_row: 0,
+            tokens,
+            first_position: before,
+            blocks,
+            slot: 0,
+            adapter: None,
+            snapshots: Vec::new(),
+        };
         let mut out = Operand::new(precision);
         attend(processor, &attention, &[span], &mut out);
         numbers_of_operand(&out)

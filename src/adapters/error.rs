@@ -1,0 +1,66 @@
+//! Why an adapter was not loaded or unloaded.
+
+use crate::weights::peft::PeftError;
+
+/// Why a call was not done. The words are those of vLLM 0.33 where it has some.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdapterError {
+    /// The server serves no adapters.
+    #[error("the server serves no adapters; start it with --enable-lora, and with --engine native")]
+    Off,
+    /// A name or a path is missing.
+    #[error("Both 'lora_name' and 'lora_path' must be provided.")]
+    Incomplete,
+    /// A name cannot be one.
+    #[error("'lora_name' {0}")]
+    Name(&'static str),
+    /// The name is one of the base model's.
+    #[error("The lora adapter '{0}' conflicts with a served base model.")]
+    IsBase(String),
+    /// The name is taken.
+    #[error(
+        "The lora adapter '{0}' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to \
+         True."
+    )]
+    Taken(String),
+    /// No more adapters may be loaded.
+    #[error("{0} adapters are loaded, as many as --max-cpu-loras allows; unload one first")]
+    TooMany(usize),
+    /// There is nothing where the adapter should be.
+    #[error("Loading lora {name} failed: No adapter found for {path}")]
+    NotFound {
+        /// Its name.
+        name: String,
+        /// The path, as it was said.
+        path: String,
+    },
+    /// The path leads out of the directory of adapters.
+    #[error("'lora_path' has to be within --lora-root")]
+    Outside,
+    /// The adapter cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// The rank is too great.
+    #[error("LoRA rank {rank} is greater than max_lora_rank {most}.")]
+    Rank {
+        /// Its rank.
+        rank: usize,
+        /// The greatest that is served.
+        most: usize,
+    },
+    /// It is not an adapter of the model.
+    #[error("{0}")]
+    Model(String),
+    /// There is no such adapter.
+    #[error("The lora adapter '{0}' cannot be found.")]
+    Unknown(String),
+}
+
+impl AdapterError {
+    pub(super) fn of_directory(name: &str, path: &str, error: PeftError) -> Self {
+        match error {
+            PeftError::NotFound(_) => Self::NotFound { name: name.to_owned(), path: path.to_owned() },
+            other => Self::Unusable(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The adapters that are loaded, by name.
+//!
+//! Owns names: which are taken, what replaces what, and the *version* of a name, which counts how often it was given. Calls
+//! that change something are done one after the other. It knows no HTTP, and leaves the arithmetic to the engine.
+//!
+//! An adapter is read when it is loaded, and kept in memory from then on: files that a trainer overwrites or deletes later
+//! change nothing. Requests hold the adapter itself, so that one whose name is given to another, or taken away, goes on as
+//! it began.
+
+mod error;
+mod place;
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use indexmap::IndexMap;
+use parking_lot::RwLock;
+
+pub use error::AdapterError;
+
+use crate::{
+    engine::{Adapter, AdapterLimits, Engine, EngineAdapters},
+    weights::peft::PeftAdapter,
+};
+
+/// The decisions of the server, rather than of a call.
+#[derive(Debug, Clone, Default)]
+pub struct AdapterPolicy {
+    /// The names of the base model, which no adapter can have.
+    pub base_names: Vec<String>,
+    /// The only directory from which adapters are loaded; `None` for any.
+    pub root: Option<PathBuf>,
+    /// The most adapters that are loaded at a time; `None` for as many as there is memory for.
+    pub most: Option<usize>,
+}
+
+/// The adapters of a server.
+pub struct Adapters {
+    engine: Arc<dyn Engine>,
+    policy: AdapterPolicy,
+    /// In the order in which the names came.
+    named: RwLock<IndexMap<String, Named>>,
+    /// How often each name was given; names that are gone stay here, so that no version comes twice.
+    versions: parking_lot::Mutex<std::collections::HashMap<String, u64>>,
+    /// Held while a call is done that changes something.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// An adapter under its name.
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// The adapter.
+    pub adapter: Arc<Adapter>,
+    /// Where it came from, as whoever loaded it says: a path, or `memory`.
+    pub source: String,
+    /// The name of the base model, as whoever loaded it says.
+    pub base_model: Option<String>,
+    /// When it was loaded, in seconds since 1970.
+    pub created: u64,
+}
+
+/// Where an adapter is to come from.
+#[derive(Debug, Clone)]
+pub enum AdapterSource {
+    /// A directory as PEFT writes it.
+    Directory(String),
+    /// Safetensors with the settings in their metadata.
+    Memory(Bytes),
+}
+
+/// An adapter to load.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// The name under which requests ask for it.
+    pub name: String,
+    /// See [`AdapterSource`].
+    pub source: AdapterSource,
+    /// Whether it may take the place of one of this name.
+    pub replaces: bool,
+    /// The name of the base model, if it is said.
+    pub base_model: Option<String>,
+}
+
+impl Adapters {
+    /// Makes the adapters of a server, none yet.
+    pub fn new(engine: Arc<dyn Engine>, policy: AdapterPolicy) -> Self {
+        Self {
+            engine,
+            policy,
+            named: RwLock::default(),
+            versions: parking_lot::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Returns the bounds of the engine; `None` where it serves no adapters.
+    pub fn limits(&self) -> Option<AdapterLimits> {
+        self.engine.adapters().map(EngineAdapters::limits)
+    }
+
+    /// Returns how many adapters may be loaded at a time; `None` for as many as there is memory for.
+    pub fn most(&self) -> Option<usize> {
+        self.policy.most
+    }
+
+    /// Returns the adapter of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<Adapter>> {
+        self.named.read().get(name).map(|named| Arc::clone(&named.adapter))
+    }
+
+    /// Returns all names with their adapters, in the order in which the names came.
+    pub fn all(&self) -> Vec<(String, Named)> {
+        self.named.read().iter().map(|(name, named)| (name.clone(), named.clone())).collect()
+    }
+
+    /// Loads an adapter, and gives it its name once the engine has agreed to it. Returns the one that had the name before.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be loaded; names are as they were then.
+    pub async fn load(&self, load: Load) -> Result<Option<Arc<Adapter>>, AdapterError> {
+        let engine = self.engine.adapters().ok_or(AdapterError::Off)?;
+        let _changing = self.changing.lock().await;
+        self.check_name(&load)?;
+        let Load { name, source, base_model, .. } = load;
+        let said = match &source {
+            AdapterSource::Directory(path) => path.clone(),
+            AdapterSource::Memory(_) => "memory".to_owned(),
+        };
+        let weights = self.read(&name, source).await?;
+        let (rank, most) = (weights.rank(), engine.limits().max_lora_rank);
+        if rank > most {
+            return Err(AdapterError::Rank { rank, most });
+        }
+        engine.check(&weights).map_err(AdapterError::Model)?;
+        let version = {
+            let mut versions = self.versions.lock();
+            let version = versions.entry(name.clone()).or_default();
+            *version += 1;
+            *version
+        };
+        let bytes = weights.bytes();
+        let adapter = Adapter::new(&name, version, weights);
+        tracing::info!(name, version, source = said, rank, bytes, "an adapter was loaded");
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let named = Named { adapter, source: said, base_model, created };
+        let before = self.named.write().insert(name, named).map(|named| named.adapter);
+        if let Some(before) = &before {
+            engine.forget(before.id());
+        }
+        Ok(before)
+    }
+
+    /// Takes a name away, and returns its adapter. Requests that run with it go on.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such name.
+    pub async fn unload(&self, name: &str) -> Result<Arc<Adapter>, AdapterError> {
+        let _changing = self.changing.lock().await;
+        let removed = self.named.write().shift_remove(name);
+        let Some(Named { adapter, .. }) = removed else { return Err(AdapterError::Unknown(name.to_owned())) };
+        if let Some(engine) = self.engine.adapters() {
+            engine.forget(adapter.id());
+        }
+        tracing::info!(name, "an adapter was unloaded");
+        Ok(adapter)
+    }
+
+    fn check_name(&self, Load { name, replaces, .. }: &Load) -> Result<(), AdapterError> {
+        place::check_name(name)?;
+        if self.policy.base_names.contains(name) {
+            return Err(AdapterError::IsBase(name.clone()));
+        }
+        let named = self.named.read();
+        match (named.contains_key(name), replaces) {
+            (true, false) => Err(AdapterError::Taken(name.clone())),
+            (false, _) if self.policy.most.is_some_and(|most| named.len() >= most) => {
+                Err(AdapterError::TooMany(named.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn read(&self, name: &str, source: AdapterSource) -> Result<PeftAdapter, AdapterError> {
+        let root = self.policy.root.clone();
+        let shown = name.to_owned();
+        let read = move || match source {
+            AdapterSource::Directory(path) => {
+                let directory = place::directory(&path, root.as_deref())?;
+                PeftAdapter::open(&directory).map_err(|error| AdapterError::of_directory(&shown, &path, error))
+            }
+            AdapterSource::Memory(bytes) => {
+                PeftAdapter::parse(bytes).map_err(|error| AdapterError::Unusable(error.to_string()))
+            }
+        };
+        match tokio::task::spawn_blocking(move || crate::files::without_panics(read)).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(panic)) => Err(AdapterError::Unusable(panic)),
+            Err(error) => Err(AdapterError::Unusable(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Adapters.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+
+use super::number::positive;
+
+const ADAPTERS: &str = "Adapters";
+
+/// Which LoRA adapters are served beside the model.
+#[derive(Debug, Args)]
+#[command(next_help_heading = ADAPTERS)]
+pub struct AdapterArgs {
+    /// Serve LoRA adapters beside the model.
+    #[arg(long)]
+    pub enable_lora: bool,
+
+    /// Most adapters whose requests are computed at a time; more can be loaded, and take turns.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub max_loras: usize,
+
+    /// Most adapters that are loaded at a time. [default: as many as there is memory for]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub max_cpu_loras: Option<usize>,
+
+    /// The greatest rank of an adapter.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
+    pub max_lora_rank: usize,
+
+    /// Adapters to load at the start: NAME=DIR, or a JSON object with `name`, `path` and `base_model_name`.
+    #[arg(long, value_name = "NAME=DIR", num_args = 1.., value_parser = module)]
+    pub lora_modules: Vec<LoraModule>,
+
+    /// The only directory from which adapters are loaded, with all that is in it. [default: any directory]
+    #[arg(long, value_name = "DIR")]
+    pub lora_root: Option<PathBuf>,
+}
+
+/// An adapter to load at the start.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraModule {
+    /// The name under which requests ask for it.
+    pub name: String,
+    /// Its directory.
+    pub path: String,
+    /// The name of the base model.
+    #[serde(default)]
+    pub base_model_name: Option<String>,
+    /// Whether experts are stored as one tensor; adapters of experts are refused in any case.
+    #[serde(default, rename = "is_3d_lora_weight")]
+    _is_3d_lora_weight: bool,
+}
+
+/// As vLLM reads it: with an equals sign and without a comma it is a pair, otherwise JSON.
+fn module(text: &str) -> Result<LoraModule, String> {
+    match text.split_once('=') {
+        Some((name, path)) if !text.contains(',') && !name.is_empty() && !path.is_empty() => Ok(LoraModule {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            base_model_name: None,
+            _is_3d_lora_weight: false,
+        }),
+        _ => serde_json::from_str(text).map_err(|error| format!("neither NAME=DIR nor a JSON object: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_pairs_or_json() {
+        let read = |text: &str| module(text).map(|module| (module.name, module.path, module.base_model_name));
+        let named = |name: &str, path: &str, base: Option<&str>| {
+            Ok((name.to_owned(), path.to_owned(), base.map(str::to_owned)))
+        };
+        assert_eq!(read("a=/b/c"), named("a", "/b/c", None));
+        assert_eq!(read("a=b=c"), named("a", "b=c", None));
+        let json = r#"{"name": "a", "path": "b", "base_model_name": "m", "is_3d_lora_weight": false}"#;
+        assert_eq!(read(json), named("a", "b", Some("m")));
+        for text in ["a", "=b", "a=", "{}", r#"{"name": "a", "path": "b", "other": 1}"#, "a=b,c=d"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

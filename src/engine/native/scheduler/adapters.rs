@@ -1,0 +1,156 @@
+//! Which adapters are in the slots of the device.
+//!
+//! A sequence runs only while its adapter has a slot. Where all slots are taken by adapters of others, it claims the one
+//! that was used longest ago: nobody else begins to use that one any more, and it changes hands once those that run with it
+//! have ended. So nobody waits for ever, however many adapters there are.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Plan, Scheduler, sequence::Sequence};
+use crate::engine::{Adapter, AdapterId, AdapterLoad, native::model::AdapterSlot};
+
+/// The slots, and who is in them.
+#[derive(Debug)]
+pub(super) struct AdapterSlots {
+    slots: Vec<Option<Resident>>,
+    /// Adapters that nobody asks for any more, and that sequences may still run with.
+    forgotten: BTreeSet<AdapterId>,
+}
+
+/// An adapter in a slot.
+#[derive(Debug, Clone, Copy)]
+struct Resident {
+    id: AdapterId,
+    /// The step in which a sequence began to run with it last.
+    used: u64,
+}
+
+/// Where a sequence's adapter can be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// It needs none, or is there.
+    There(Option<AdapterSlot>),
+    /// It has to be put there.
+    Free(AdapterSlot),
+    /// Nowhere, for now.
+    Nowhere,
+}
+
+impl AdapterSlots {
+    pub(super) fn new(slots: usize) -> Self {
+        Self { slots: vec![None; slots], forgotten: BTreeSet::new() }
+    }
+
+    fn slot_of(&self, id: AdapterId) -> Option<AdapterSlot> {
+        self.slots.iter().position(|slot| slot.is_some_and(|resident| resident.id == id))
+    }
+
+    /// Whether the sequence's adapter is still where it was when the sequence ran last.
+    pub(super) fn has(&self, sequence: &Sequence) -> bool {
+        let Some(adapter) = &sequence.adapter else { return true };
+        sequence.adapter_slot.is_some() && self.slot_of(adapter.id()) == sequence.adapter_slot
+    }
+
+    fn seat(&self, id: AdapterId, in_use: &BTreeSet<AdapterSlot>, claimed: &mut BTreeSet<AdapterSlot>) -> Seat {
+        if let Some(slot) = self.slot_of(id) {
+            return if claimed.contains(&slot) { Seat::Nowhere } else { Seat::There(Some(slot)) };
+        }
+        let used = |slot: &AdapterSlot| (in_use.contains(slot), self.slots[*slot].map_or(0, |resident| resident.used));
+        let unclaimed = (0..self.slots.len()).filter(|slot| !claimed.contains(slot));
+        match unclaimed.min_by_key(used) {
+            Some(slot) if !in_use.contains(&slot) => Seat::Free(slot),
+            Some(slot) => {
+                claimed.insert(slot);
+                Seat::Nowhere
+            }
+            None => Seat::Nowhere,
+        }
+    }
+
+    /// Takes note that a sequence begins to run with the adapter in this slot.
+    fn take(&mut self, slot: AdapterSlot, adapter: &Arc<Adapter>, step: u64) {
+        self.slots[slot] = Some(Resident { id: adapter.id(), used: step });
+    }
+}
+
+impl Scheduler {
+    /// Looks for a slot for an adapter, of which those in `claimed` are for others. Where none is to be had, claims one.
+    pub(super) fn seat(&self, adapter: Option<&Arc<Adapter>>, claimed: &mut BTreeSet<AdapterSlot>) -> Seat {
+        match adapter {
+            None => Seat::There(None),
+            Some(adapter) => self.adapters.seat(adapter.id(), &self.adapters_in_use(), claimed),
+        }
+    }
+
+    /// The slots whose adapters sequences run with.
+    fn adapters_in_use(&self) -> BTreeSet<AdapterSlot> {
+        self.running.iter().filter_map(|sequence| sequence.adapter_slot).collect()
+    }
+
+    /// Takes note that a sequence has its adapter in this slot, which is to be put there if it is not.
+    pub(super) fn sit(&mut self, seat: &Seat, sequence: &mut Sequence, plan: &mut Plan) {
+        let (Seat::There(Some(slot)) | Seat::Free(slot)) = *seat else { return };
+        let Some(adapter) = &sequence.adapter else { return };
+        self.adapters.take(slot, adapter, self.step);
+        if matches!(seat, Seat::Free(_)) {
+            plan.adapters.push((slot, Arc::clone(adapter)));
+        }
+        sequence.adapter_slot = Some(slot);
+    }
+
+    /// Whether sequences may have adapters.
+    pub(crate) fn serves_adapters(&self) -> bool {
+        !self.adapters.slots.is_empty()
+    }
+
+    /// The adapters of the sequences that run, and those of others that wait.
+    pub(crate) fn adapter_load(&self) -> AdapterLoad {
+        let name = |sequence: &Sequence| sequence.adapter.as_ref().map(|adapter| Arc::clone(adapter.name()));
+        let running: BTreeSet<Arc<str>> = self.running.iter().filter_map(name).collect();
+        let waiting: BTreeSet<Arc<str>> =
+            self.waiting.iter().filter_map(name).filter(|name| !running.contains(name)).collect();
+        AdapterLoad { running: running.into_iter().collect(), waiting: waiting.into_iter().collect() }
+    }
+
+    /// Takes note that a slot is empty after all.
+    pub(crate) fn vacate(&mut self, slot: AdapterSlot) {
+        self.adapters.slots[slot] = None;
+    }
+
+    /// Takes note that nobody asks for an adapter any more.
+    pub(crate) fn forget_adapter(&mut self, id: AdapterId) {
+        if self.adapters.slot_of(id).is_some() {
+            self.adapters.forgotten.insert(id);
+        }
+    }
+
+    /// Empties the slots of adapters that were forgotten, as far as nobody runs with them, and names the slots.
+    pub(crate) fn emptied_slots(&mut self) -> Vec<AdapterSlot> {
+        if self.adapters.forgotten.is_empty() {
+            return Vec::new();
+        }
+        let in_use = self.adapters_in_use();
+        let mut emptied = Vec::new();
+        for id in self.adapters.forgotten.clone() {
+            match self.adapters.slot_of(id) {
+                Some(slot) if in_use.contains(&slot) => {}
+                Some(slot) => {
+                    self.adapters.forgotten.remove(&id);
+                    self.vacate(slot);
+                    emptied.push(slot);
+                }
+                None => _ = self.adapters.forgotten.remove(&id),
+            }
+        }
+        emptied
+    }
+
+    /// Takes the sequences of an adapter out of a plan that is not computed yet; the sequences themselves stay.
+    pub(crate) fn without_adapter(&mut self, plan: &mut Plan, slot: AdapterSlot) -> Vec<super::SequenceId> {
+        let (out, rest) = std::mem::take(&mut plan.work).into_iter().partition(|work| work.adapter == Some(slot));
+        plan.work = rest;
+        let out: Vec<super::Work> = out;
+        out.iter().for_each(|work| self.cache.release_snapshots(work));
+        out.into_iter().map(|work| work.id).collect()
+    }
+}

@@ -1,0 +1,165 @@
+//! The settings of an adapter.
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use super::{PeftError, shown};
+
+/// What of an adapter's settings its arithmetic depends on.
+#[derive(Debug)]
+pub(super) struct Config {
+    rank: usize,
+    alpha: f64,
+    ranks: Vec<(Regex, usize)>,
+    alphas: Vec<(Regex, f64)>,
+    /// Whether a factor is divided by the root of the rank, and not by the rank.
+    rank_stabilised: bool,
+}
+
+/// Settings that say how an adapter was made, trained or found, and nothing of what it computes.
+const NEUTRAL: [&str; 20] = [
+    "auto_mapping",
+    "base_model_name_or_path",
+    "corda_config",
+    "eva_config",
+    "exclude_modules",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "loftq_config",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_config",
+    "megatron_core",
+    "peft_type",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "task_type",
+];
+
+/// Settings that are read.
+const READ: [&str; 7] = ["alpha_pattern", "bias", "init_lora_weights", "lora_alpha", "r", "rank_pattern", "use_rslora"];
+
+/// Initial weights that leave the base model as it is. vLLM 0.33 has the same list.
+const HARMLESS_INITS: [&str; 5] = ["gaussian", "eva", "orthogonal", "mica", "lora_ga"];
+
+impl Config {
+    /// Reads the text of `adapter_config.json`.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, PeftError> {
+        Self::read(text).map_err(|reason| PeftError::Config(shown(&reason)))
+    }
+
+    fn read(text: &[u8]) -> Result<Self, String> {
+        let config: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        match config.get("peft_type").and_then(Value::as_str) {
+            Some(kind) if kind.eq_ignore_ascii_case("lora") => {}
+            Some(other) => return Err(format!("`peft_type` is {other}, and only LORA is served")),
+            None => return Err("`peft_type` is missing".to_owned()),
+        }
+        refuse_others(&config)?;
+        let rank = whole(&config, "r")?.ok_or("`r` is missing")?;
+        let alpha = number(&config, "lora_alpha")?.ok_or("`lora_alpha` is missing")?;
+        let rank_stabilised = match config.get("use_rslora") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(is_so)) => *is_so,
+            Some(other) => return Err(format!("`use_rslora` is {other}, neither true nor false")),
+        };
+        Ok(Self {
+            rank,
+            alpha,
+            ranks: patterns(&config, "rank_pattern", whole)?,
+            alphas: patterns(&config, "alpha_pattern", number)?,
+            rank_stabilised,
+        })
+    }
+
+    /// The rank of a module.
+    pub(super) fn rank(&self, module: &str) -> usize {
+        matching(&self.ranks, module).unwrap_or(self.rank)
+    }
+
+    /// The factor of a module. As in PEFT it is computed in double precision, and applied in single precision.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "as PEFT computes it")]
+    pub(super) fn scale(&self, module: &str) -> f32 {
+        let alpha = matching(&self.alphas, module).unwrap_or(self.alpha);
+        let rank = self.rank(module) as f64;
+        (if self.rank_stabilised { alpha / rank.sqrt() } else { alpha / rank }) as f32
+    }
+}
+
+/// Refuses settings that change what an adapter computes, and those that nobody knows.
+fn refuse_others(config: &Map<String, Value>) -> Result<(), String> {
+    match config.get("bias").unwrap_or(&Value::Null) {
+        Value::Null => {}
+        Value::String(bias) if bias == "none" => {}
+        other => return Err(format!("`bias` is {other}; adapters that train biases are not served")),
+    }
+    match config.get("init_lora_weights") {
+        Some(Value::String(init)) if !HARMLESS_INITS.contains(&init.to_lowercase().as_str()) => {
+            return Err(format!(
+                "`init_lora_weights` is {init}, which changes the weights of the base model; convert the adapter with PEFT's \
+                 path_initial_model_for_weight_conversion, or set it to true where the served model has the changed \
+                 weights"
+            ));
+        }
+        _ => {}
+    }
+    let known = |name: &str| NEUTRAL.contains(&name) || READ.contains(&name);
+    match config.iter().find(|(name, value)| !known(name) && !is_off(value)) {
+        None => Ok(()),
+        Some((name, _)) if name == "use_dora" => Err("`use_dora` is set; DoRA is not served".to_owned()),
+        Some((name, value)) => Err(format!("`{name}` is {value}, which is not served")),
+    }
+}
+
+/// Whether a setting asks for nothing.
+fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(all) => all.is_empty(),
+        Value::Object(all) => all.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// A number of at least 1 that has no fraction.
+fn whole(config: &Map<String, Value>, name: &str) -> Result<Option<usize>, String> {
+    let Some(value) = config.get(name) else { return Ok(None) };
+    let whole = value.as_u64().and_then(|whole| usize::try_from(whole).ok()).filter(|whole| *whole > 0);
+    whole.map(Some).ok_or_else(|| format!("`{name}` is {value}, not a whole number of at least 1"))
+}
+
+fn number(config: &Map<String, Value>, name: &str) -> Result<Option<f64>, String> {
+    let Some(value) = config.get(name) else { return Ok(None) };
+    let number = value.as_f64().filter(|number| number.is_finite());
+    number.map(Some).ok_or_else(|| format!("`{name}` is {value}, not a number"))
+}
+
+/// Settings of modules by patterns of their names, in the order in which they are tried.
+fn patterns<T>(
+    config: &Map<String, Value>,
+    name: &str,
+    read: impl Fn(&Map<String, Value>, &str) -> Result<Option<T>, String>,
+) -> Result<Vec<(Regex, T)>, String> {
+    let all = match config.get(name) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Object(all)) => all,
+        Some(other) => return Err(format!("`{name}` is {other}, not an object")),
+    };
+    let pattern = |(key, _): (&String, &Value)| {
+        let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$")).map_err(|_| {
+            format!("`{name}` has the pattern {key}, which is not a regular expression that is read here")
+        })?;
+        let value = read(all, key).map_err(|reason| format!("`{name}`: {reason}"))?;
+        Ok((regex, value.ok_or("a key has a value")?))
+    };
+    all.iter().map(pattern).collect()
+}
+
+/// The value of the first pattern that the end of a module's name matches, from a dot on.
+fn matching<T: Copy>(patterns: &[(Regex, T)], module: &str) -> Option<T> {
+    patterns.iter().find(|(pattern, _)| pattern.is_match(module)).map(|(_, value)| *value)
+}

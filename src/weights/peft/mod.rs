@@ -1,0 +1,165 @@
+//! Adapters as PEFT saves them: LoRA, two thin matrices beside each weight matrix that was trained.
+//!
+//! A directory has `adapter_config.json` and `adapter_model.safetensors`. The same can come in memory: safetensors whose
+//! metadata have the text of the configuration under `adapter_config`.
+//!
+//! Owns which of PEFT's settings an adapter may have. Refuses to know which modules a model has.
+//!
+//! Follows `peft/tuners/lora/config.py`, `peft/tuners/lora/layer.py` and `peft/utils/save_and_load.py` of PEFT 0.21.
+
+mod config;
+mod tensors;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+
+use super::{SafetensorsStream, WeightTensor, header::shown, stream::StreamError};
+use crate::files;
+use config::Config;
+
+/// The name of the file of settings.
+const CONFIG: &str = "adapter_config.json";
+/// The name of the file of tensors.
+const TENSORS: &str = "adapter_model.safetensors";
+/// The name of the file of tensors that torch wrote.
+const PICKLED: &str = "adapter_model.bin";
+/// The metadata of safetensors that hold the settings, where an adapter comes in memory.
+const CONFIG_NOTE: &str = "adapter_config";
+/// No file of settings is longer.
+const MOST_CONFIG_BYTES: u64 = 16 << 20;
+/// No file of tensors is longer.
+const MOST_TENSOR_BYTES: u64 = 64 << 30;
+
+/// Why an adapter cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PeftError {
+    /// There is no adapter where one was said to be.
+    #[error("there is no {CONFIG} in {}", .0.display())]
+    NotFound(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The settings are not usable.
+    #[error("{CONFIG}: {0}")]
+    Config(String),
+    /// The tensors are not usable.
+    #[error("the adapter's tensors are not usable: {0}")]
+    Tensors(String),
+}
+
+/// An adapter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeftAdapter {
+    /// What it adds to, in the order of the tensors.
+    pub modules: Vec<PeftModule>,
+}
+
+/// What an adapter adds to one module: `scale * b * a`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeftModule {
+    /// The module's name in the model, such as `model.layers.0.self_attn.q_proj`.
+    pub name: String,
+    /// What the matrices are of.
+    pub kind: PeftKind,
+    /// The thin matrix that is applied first. Of a linear module rank by inputs, of an embedding rank by vocabulary.
+    pub a: WeightTensor,
+    /// The other one, outputs by rank.
+    pub b: WeightTensor,
+    /// The factor of their product.
+    pub scale: f32,
+}
+
+/// The kinds of modules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeftKind {
+    /// A linear module.
+    Linear,
+    /// An embedding.
+    Embedding,
+}
+
+impl PeftModule {
+    /// Rows of the first matrix.
+    pub fn rank(&self) -> usize {
+        self.a.shape[0]
+    }
+}
+
+impl PeftAdapter {
+    /// Reads an adapter's directory.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or is not what is read here.
+    pub fn open(directory: &Path) -> Result<Self, PeftError> {
+        let path = directory.join(CONFIG);
+        let text = match files::read(&path, MOST_CONFIG_BYTES) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(PeftError::NotFound(directory.to_owned()));
+            }
+            Err(source) => return Err(PeftError::Read { path, source }),
+        };
+        // What cannot be served is said before much is read.
+        let config = Config::parse(&text)?;
+        let path = directory.join(TENSORS);
+        let bytes = match files::read(&path, MOST_TENSOR_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && directory.join(PICKLED).exists() => {
+                let reason = format!("{PICKLED} is not read, since unpickling it could run code; save it as {TENSORS}");
+                return Err(PeftError::Tensors(reason));
+            }
+            Err(source) => return Err(PeftError::Read { path, source }),
+        };
+        Self::of(&config, unpacked(bytes.into())?.0)
+    }
+
+    /// Reads an adapter that is in memory as safetensors whose metadata have its settings.
+    ///
+    /// # Errors
+    ///
+    /// If it is not what is read here.
+    pub fn parse(bytes: Bytes) -> Result<Self, PeftError> {
+        let (tensors, text) = unpacked(bytes)?;
+        let text = text.ok_or_else(|| {
+            PeftError::Tensors(format!("their metadata lack `{CONFIG_NOTE}`, the text of the adapter's {CONFIG}"))
+        })?;
+        Self::of(&Config::parse(text.as_bytes())?, tensors)
+    }
+
+    fn of(config: &Config, tensors: Vec<WeightTensor>) -> Result<Self, PeftError> {
+        tensors::modules(config, tensors).map(|modules| Self { modules }).map_err(PeftError::Tensors)
+    }
+
+    /// The greatest rank of its modules.
+    pub fn rank(&self) -> usize {
+        self.modules.iter().map(PeftModule::rank).max().unwrap_or(0)
+    }
+
+    /// The bytes of its tensors.
+    pub fn bytes(&self) -> u64 {
+        self.modules.iter().map(|module| (module.a.bytes.len() + module.b.bytes.len()) as u64).sum()
+    }
+}
+
+/// The tensors of safetensors, and the settings that their metadata have.
+fn unpacked(bytes: Bytes) -> Result<(Vec<WeightTensor>, Option<String>), PeftError> {
+    let mut stream = SafetensorsStream::new();
+    let refused = |error: StreamError| PeftError::Tensors(error.to_string());
+    let tensors = stream.push(bytes).map_err(refused)?;
+    let text = stream.header().and_then(|header| header.notes().get(CONFIG_NOTE)).cloned();
+    stream.finish().map_err(refused)?;
+    Ok((tensors, text))
+}
+
+#[cfg(test)]
+mod tests;
