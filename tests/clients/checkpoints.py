@@ -72,6 +72,24 @@ class Checkpoints:
         self.keep(name, tensors)
         return tensors
 
+    def write_adapter(self, name, seed, rank=4, alpha=8, targets=("q_proj", "v_proj", "o_proj", "down_proj"), **settings):
+        """An adapter of the base as PEFT saves it, known by what the base computes once it is merged."""
+        directory = self.root / "adapters" / name
+        directory.mkdir(parents=True)
+        config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": list(targets), "bias": "none"}
+        (directory / "adapter_config.json").write_text(json.dumps(config | settings))
+        merged, thin, draw = self.tensors("base"), {}, np.random.default_rng(seed)
+        for key in [key for key in merged if key.split(".")[-2] in targets]:
+            outputs, inputs = merged[key].shape
+            a = draw.normal(0, inputs**-0.5, (rank, inputs)).astype("f4")
+            b = draw.normal(0, rank**-0.5, (outputs, rank)).astype("f4")
+            module = key.removesuffix(".weight")
+            thin |= {f"base_model.model.{module}.lora_A.weight": a, f"base_model.model.{module}.lora_B.weight": b}
+            merged[key] = merged[key] + np.float32(alpha / rank) * (b @ a)
+        (directory / "adapter_model.safetensors").write_bytes(record.safetensors(thin, "F32"))
+        self.keep(name, merged)
+        return directory
+
     def tensors(self, name):
         """The float32 arrays of a checkpoint."""
         return {key: array.astype("f4") for key, array in self.models[name].weights.items()}

@@ -1,0 +1,349 @@
+"""Adapters that are loaded, replaced and taken away while the server serves, as trainers and vLLM's clients do it.
+
+What an adapter computes is known from numpy: that of the base with the adapter merged into it.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import struct
+
+import openai
+import pytest
+import requests
+
+import frameworks
+from checkpoints import FIXTURE
+from conftest import Server
+from control import LONG, MODEL, Rollout, Trained, prompt
+from test_control_trl import ABSENT, PACKAGES
+
+FLAGS = ["--enable-lora", "--max-loras", "4"]
+
+
+@pytest.fixture
+def served(tmp_path):
+    served = Trained(tmp_path, *FLAGS)
+    yield served
+    served.stop()
+
+
+def post(served, path, body, status=200, **more):
+    answer = requests.post(served.url + path, json=body, timeout=60, **more)
+    assert answer.status_code == status, answer.text
+    return answer
+
+
+def load(served, name, seed=None, status=200, path="/v1/load_lora_adapter", directory=None, **more):
+    """Writes an adapter, unless it is there, and has the server load it under its name."""
+    directory = directory or served.checkpoints.write_adapter(name, seed if seed is not None else sum(name.encode()))
+    served.names[f"{name}@1"] = name
+    return post(served, path, {"lora_name": name, "lora_path": str(directory), **more}, status)
+
+
+def refusal(answer):
+    error = answer.json()["error"]
+    assert error["code"] == answer.status_code
+    return error["type"], error["message"]
+
+
+def test_requests_choose_an_adapter_by_its_name(served):
+    for name in ["one", "two", "three"]:
+        answer = load(served, name)
+        assert answer.text == f"Success: LoRA adapter '{name}' added successfully."
+    models = json.loads(served.server.get("/v1/models"))["data"]
+    assert [(card["id"], card["parent"]) for card in models] == [(MODEL, None), ("one", MODEL), ("two", MODEL), ("three", MODEL)]
+    assert models[1]["root"] == str(served.checkpoints.root / "adapters" / "one")
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        asked = [(name, number) for number in range(4) for name in [MODEL, "one", "two", "three"]]
+        rollouts = list(pool.map(lambda of: (of[0], served.complete(prompt(of[1]), model=of[0], seed=of[1])), asked))
+    for name, rollout in rollouts:
+        assert set(served.check(rollout)) == {"base" if name == MODEL else name}
+    # An adapter's answers are its own: the same seed gives others.
+    assert len({tuple(rollout.ids) for _, rollout in rollouts}) > 12
+
+
+def test_every_dialect_knows_adapters(served):
+    load(served, "one")
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="-")
+    chat = client.chat.completions.create(model="one", messages=[{"role": "user", "content": "a"}], max_tokens=4)
+    assert chat.model == "one"
+    assert client.responses.create(model="one", input="a", max_output_tokens=4).model == "one"
+    assert client.completions.create(model="one", prompt="a", max_tokens=4).model == "one"
+    message = post(served, "/v1/messages", {"model": "one", "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]})
+    assert message.json()["model"] == "one"
+    generated = post(served, "/inference/v1/generate", {"model": "one", "token_ids": [3, 4], "sampling_params": {"max_tokens": 4}})
+    assert generated.json()["model"] == "one"
+    tokens = [post(served, "/tokenize", {"model": name, "prompt": "a"}).json() for name in [MODEL, "one"]]
+    assert tokens[0] == tokens[1]
+    with pytest.raises(openai.NotFoundError, match="The model `none` does not exist"):
+        client.completions.create(model="none", prompt="a")
+
+
+def test_log_probs_of_every_dialect_are_the_adapters(served):
+    load(served, "one")
+    ids = prompt(3)
+    body = {"token_ids": ids, "model": "one", "sampling_params": {"max_tokens": 8, "logprobs": 0, "seed": 1}}
+    [choice] = post(served, "/inference/v1/generate", body).json()["choices"]
+    log_probs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+    served.check(Rollout(ids, choice["token_ids"], log_probs), "one")
+    body = {"model": "one", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 8, "logprobs": True, "return_token_ids": True}
+    answer = post(served, "/v1/chat/completions", body).json()
+    [choice] = answer["choices"]
+    log_probs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+    served.check(Rollout(answer["prompt_token_ids"], choice["token_ids"], log_probs), "one")
+
+
+def test_ids_of_another_adapter_are_not_continued_from_the_cache(served):
+    load(served, "one")
+    load(served, "two")
+
+    def turn(model, messages):
+        body = {"model": model, "messages": messages, "max_tokens": 6, "return_token_continuity": True, "temperature": 0}
+        return post(served, "/v1/chat/completions", body | {"return_token_ids": True, "ignore_eos": True}).json()
+
+    first = [{"role": "user", "content": "hello"}]
+    answer = turn("one", first)
+    second = [*first, {"role": "assistant", "content": answer["choices"][0]["message"]["content"]}, {"role": "user", "content": "b"}]
+    assert turn("one", second)["token_continuity"]["source"] == "cache"
+    for other in ["two", MODEL]:
+        assert turn(other, second)["token_continuity"]["source"] != "cache"
+
+
+def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served):
+    old = load(served, "policy", 1)
+    assert old.status_code == 200
+    long = {"max_tokens": LONG, "model": "policy", "seed": 5}
+    kept = served.later(lambda: served.complete(prompt(0), **long))
+    new = served.checkpoints.write_adapter("new", 2)
+    taken = post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new)}, 400)
+    message = "The lora adapter 'policy' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."
+    assert refusal(taken) == ("InvalidUserInput", message)
+    post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new), "load_inplace": True})
+    served.names["policy@2"] = "new"
+    assert set(served.check(served.complete(prompt(1), model="policy"))) == {"new"}
+    kept = kept.result(120)
+    assert (kept.finish_reason, len(kept.ids)) == ("length", LONG)
+    assert set(served.check(kept)) == {"policy"}
+    # Replaced once more, and whoever runs ends with what it has.
+    ended = served.later(lambda: served.complete(prompt(0), **long))
+    third = served.checkpoints.write_adapter("third", 3)
+    body = {"lora_name": "policy", "lora_path": str(third), "load_inplace": True}
+    post(served, "/v1/load_lora_adapter?on_replace=abort", body)
+    served.names["policy@3"] = "third"
+    ended = ended.result(60)
+    assert (ended.finish_reason, set(served.check(ended))) == ("abort", {"new"})
+
+
+def test_an_adapter_is_unloaded(served):
+    load(served, "one")
+    running = served.later(lambda: served.complete(prompt(0), model="one", max_tokens=400))
+    answer = post(served, "/v1/unload_lora_adapter", {"lora_name": "one"})
+    assert answer.text == "Success: LoRA adapter 'one' removed successfully."
+    assert set(served.check(running.result(60))) == {"one"}
+    gone = post(served, "/v1/completions", {"model": "one", "prompt": [3]}, 404)
+    assert refusal(gone)[0] == "NotFoundError"
+    again = post(served, "/v1/unload_lora_adapter", {"lora_name": "one"}, 404)
+    assert refusal(again) == ("NotFoundError", "The lora adapter 'one' cannot be found.")
+    nameless = post(served, "/v1/unload_lora_adapter", {"lora_name": ""}, 400)
+    assert refusal(nameless) == ("InvalidUserInput", "'lora_name' needs to be provided to unload a LoRA adapter.")
+
+
+def test_an_adapter_comes_in_the_body(served):
+    directory = served.checkpoints.write_adapter("memory", 9)
+    file = (directory / "adapter_model.safetensors").read_bytes()
+    length = struct.unpack("<Q", file[:8])[0]
+    header = json.loads(file[8 : 8 + length])
+    header["__metadata__"] = {"adapter_config": (directory / "adapter_config.json").read_text()}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    body = struct.pack("<Q", len(text)) + text + file[8 + length :]
+    shutil.rmtree(directory)
+    url = f"{served.url}/v1/load_lora_adapter"
+    headers = {"Content-Type": "application/octet-stream"}
+    answer = requests.post(url, params={"lora_name": "memory"}, data=body, headers=headers, timeout=60)
+    assert (answer.status_code, answer.text) == (200, "Success: LoRA adapter 'memory' added successfully.")
+    served.names["memory@1"] = "memory"
+    assert set(served.check(served.complete(prompt(2), model="memory"))) == {"memory"}
+    cut = requests.post(url, params={"lora_name": "cut"}, data=body[:-9], headers=headers, timeout=60)
+    assert (cut.status_code, "ended early" in cut.text) == (400, True)
+    nameless = requests.post(url, data=body, headers=headers, timeout=60)
+    assert (nameless.status_code, nameless.json()["error"]["param"]) == (400, "query.lora_name")
+
+
+def test_what_cannot_be_served_is_refused_and_changes_nothing(served):
+    write = served.checkpoints.write_adapter
+
+    def refused(name, directory, status=400):
+        return refusal(load(served, name, directory=directory, status=status))
+
+    missing = str(served.checkpoints.root / "nothing")
+    assert refused("a", missing, 404) == ("NotFoundError", f"Loading lora a failed: No adapter found for {missing}")
+    assert refused("b", write("b", 1, rank=17))[1] == "LoRA rank 17 is greater than max_lora_rank 16."
+    assert refused("c", write("c", 1, use_dora=True))[1] == "adapter_config.json: `use_dora` is set; DoRA is not served"
+    broken = write("e", 1)
+    file = broken / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    assert "ended early" in refused("e", broken)[1]
+    shapes = write("f", 1)
+    text = (shapes / "adapter_config.json").read_text()
+    (shapes / "adapter_config.json").write_text(text.replace('"r": 4', '"r": 5'))
+    assert "has the rank 5, and matrices of the shapes" in refused("f", shapes)[1]
+    assert refusal(post(served, "/v1/load_lora_adapter", {"lora_name": "g", "lora_path": ""}, 400))[0] == "InvalidUserInput"
+    message = f"The lora adapter '{MODEL}' conflicts with a served base model."
+    assert refusal(load(served, MODEL, directory=write("h", 1), status=400)) == ("InvalidUserInput", message)
+    [card] = json.loads(served.server.get("/v1/models"))["data"]
+    assert card["id"] == MODEL
+    served.check(served.complete(prompt(1)), "base")
+
+
+def test_adapters_stay_within_their_root(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    served = Trained(tmp_path / "served", *FLAGS, "--lora-root", str(root))
+    try:
+        inside = served.checkpoints.write_adapter("inside", 1)
+        shutil.move(inside, root / "inside")
+        outside = served.checkpoints.write_adapter("outside", 2)
+        os.symlink(outside, root / "link")
+        assert load(served, "inside", directory="inside").status_code == 200
+        assert set(served.check(served.complete(prompt(1), model="inside"))) == {"inside"}
+        for path in [outside, "../served/adapters/outside", "link", "/etc", "nothing", "inside/../../served/adapters/outside"]:
+            answer = load(served, "other", directory=path, status=400)
+            assert refusal(answer) == ("BadRequestError", "'lora_path' has to be within --lora-root")
+    finally:
+        served.stop()
+
+
+def test_adapters_are_there_from_the_start(tmp_path):
+    first = Trained(tmp_path / "first")
+    directory = first.checkpoints.write_adapter("one", 3)
+    first.stop()
+    module = json.dumps({"name": "two", "path": str(directory), "base_model_name": "base"})
+    served = Trained(tmp_path / "second", *FLAGS, "--lora-modules", f"one={directory}", module)
+    try:
+        models = json.loads(served.server.get("/v1/models"))["data"]
+        assert [(card["id"], card["parent"]) for card in models[1:]] == [("one", MODEL), ("two", "base")]
+        # The same base, so that the same adapter computes the same.
+        served.checkpoints.models["one"] = first.checkpoints.models["one"]
+        served.names |= {"one@1": "one", "two@1": "one"}
+        for name in ["one", "two"]:
+            served.check(served.complete(prompt(4), model=name), "one")
+    finally:
+        served.stop()
+
+
+def test_a_server_without_adapters_says_so(trained):
+    answer = post(trained, "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "b"}, 501)
+    assert "--enable-lora" in refusal(answer)[1]
+
+
+def resident(served):
+    """The megabytes that the server holds."""
+    status = pathlib.Path(f"/proc/{served.server.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def test_a_hundred_loads_and_unloads_under_load_leave_no_memory_behind(served):
+    directories = [served.checkpoints.write_adapter(f"a{number}", number, rank=16) for number in range(4)]
+    stop = False
+
+    def busy(number):
+        while not stop:
+            served.complete(prompt(number), max_tokens=30, model=MODEL if number else "stays")
+
+    load(served, "stays", 77)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(busy, number) for number in range(3)]
+        sizes = []
+        for number in range(100):
+            name = f"cycle-{number}"
+            post(served, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(directories[number % 4])})
+            served.names[f"{name}@1"] = f"a{number % 4}"
+            assert set(served.check(served.complete(prompt(number), model=name, max_tokens=4))) == {f"a{number % 4}"}
+            post(served, "/v1/unload_lora_adapter", {"lora_name": name})
+            sizes.append(resident(served))
+        stop = True
+        for future in running:
+            future.result(60)
+    early, late = max(sizes[20:40]), min(sizes[80:])
+    assert late < early + 16, f"{early:.0f} MiB after 40 cycles, {late:.0f} MiB after 100"
+    assert len(json.loads(served.server.get("/v1/models"))["data"]) == 2
+
+
+@pytest.fixture(scope="module")
+def trl_client():
+    with frameworks.importing(PACKAGES, ABSENT) as load_module:
+        yield load_module("trl.experimental.async_grpo.vllm_client").VLLMClient
+
+
+def test_trls_asynchronous_grpo_publishes_each_policy_under_a_new_name(served, trl_client):
+    """The calls of `_sync_weight_lora`, with `max_staleness` 1, and rollouts by name."""
+    client, staleness = trl_client(served.url), 1
+    client.wait_for_server_ready()
+    info = client.get_server_info()
+    assert info["lora_config"]["max_lora_rank"] >= 4
+    assert info["lora_config"]["max_loras"] >= staleness + 2
+    assert client.get_max_model_len() == 2048
+    for version in range(1, 5):
+        name = f"policy-v{version}"
+        client.pause()
+        directory = served.checkpoints.write_adapter(name, version)
+        client.load_lora_adapter(name, str(directory))
+        client.resume()
+        served.names[f"{name}@1"] = name
+        stale = version - (staleness + 1)
+        if stale > 0:
+            client.unload_lora_adapter(f"policy-v{stale}")
+            shutil.rmtree(served.checkpoints.root / "adapters" / f"policy-v{stale}")
+        for known in range(max(1, stale + 1), version + 1):
+            rollout = served.complete(prompt(version), model=f"policy-v{known}", seed=version)
+            assert set(served.check(rollout)) == {f"policy-v{known}"}
+    # Names that are missing are no error for it.
+    client.unload_lora_adapter("policy-v1")
+
+
+def test_prime_rl_and_skyrl_overwrite_one_name(served):
+    for version, path in enumerate(["/load_lora_adapter", "/load_lora_adapter", "/skyrl/v1/load_lora_adapter"], 1):
+        directory = served.checkpoints.write_adapter(f"v{version}", version)
+        answer = post(served, path, {"lora_name": "policy", "lora_path": str(directory)})
+        if path == "/load_lora_adapter":
+            assert answer.json() == {"status": "ok"}
+        served.names[f"policy@{version}"] = f"v{version}"
+        assert set(served.check(served.complete(prompt(version), model="policy"))) == {f"v{version}"}
+
+
+def test_more_adapters_than_places_take_turns(tmp_path):
+    served = Trained(tmp_path, "--enable-lora", "--max-loras", "2")
+    try:
+        names = [f"a{number}" for number in range(6)]
+        for name in names:
+            load(served, name)
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            asked = [(name, number) for number in range(4) for name in names]
+            rollouts = list(pool.map(lambda of: (of[0], served.complete(prompt(of[1]), model=of[0], max_tokens=40)), asked))
+        for name, rollout in rollouts:
+            assert set(served.check(rollout)) == {name}
+    finally:
+        served.stop()
+
+
+def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
+    load(served, "one")
+    limits = json.loads(served.server.get("/server_info?config_format=json"))["vllm_config"]["lora_config"]
+    assert (limits["max_loras"], limits["max_lora_rank"], limits["lora_dtype"]) == (4, 16, "torch.float32")
+    running = served.later(lambda: served.complete(prompt(0), model="one", max_tokens=LONG))
+    series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters="one"}'
+    served.server.poll("the adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
+    served.check(running.result(120))
+    series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters=""}'
+    served.server.poll("no adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
+
+
+def test_adapters_need_the_native_engine(tmp_path):
+    script = tmp_path / "script"
+    script.write_text('"a"\n')
+    with pytest.raises(AssertionError, match="--enable-lora needs --engine native"):
+        Server("--engine", "scripted", "--script", str(script), "--enable-lora", model=str(FIXTURE))
