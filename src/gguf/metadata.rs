@@ -90,6 +90,11 @@ impl<'a> Metadata<'a> {
         .ok_or_else(|| GgufError::Missing(key.to_owned()))
     }
 
+    /// Whether a key has a list.
+    pub(super) fn is_list(self, key: &str) -> bool {
+        matches!(self.values.get(key), Some(Value::Array(_)))
+    }
+
     /// Whether there is a key, whatever its value.
     pub(super) fn has(self, key: &str) -> bool {
         self.values.contains_key(key)

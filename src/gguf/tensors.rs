@@ -77,7 +77,7 @@ impl GgufTensors {
         let entry = self.tensors.get(name)?;
         let (rows, columns) = match (&entry.named.layout, &entry.named.shape[..]) {
             // A reordered vector is reordered number by number.
-            (Layout::Rotary(_), [len]) => (*len, 1),
+            (Layout::Rows(_), [len]) => (*len, 1),
             (_, [columns]) => (1, *columns),
             (_, [rows, rest @ ..]) => (*rows, rest.iter().product()),
             (_, []) => (1, 1),
@@ -146,7 +146,11 @@ impl<'a> GgufTensor<'a> {
     /// is done with their numbers.
     pub(crate) fn blocks(&self) -> Option<GgmlDType> {
         match (&self.entry.named, &self.entry.stored[..]) {
-            (NamedTensor { change: Some(_), .. } | NamedTensor { layout: Layout::Groups(_), .. }, _) => None,
+            (
+                NamedTensor { change: Some(_), .. }
+                | NamedTensor { layout: Layout::Groups(_) | Layout::Columns(_), .. },
+                _,
+            ) => None,
             (_, [Stored { dtype: TensorType::Ggml(dtype), .. }]) => Some(*dtype),
             _ => None,
         }
@@ -179,6 +183,14 @@ impl<'a> GgufTensor<'a> {
         } else {
             let bytes = self.read_blocks(rows)?;
             out.extend_from_slice(&self.dequantized(0, &bytes, numbers)?);
+        }
+        if let Layout::Columns(order) = self.entry.named.layout {
+            for row in out[first..].chunks_exact_mut(self.columns) {
+                let in_file = row.to_vec();
+                for (place, number) in row.iter_mut().enumerate() {
+                    *number = in_file[order.in_file(place, self.columns)];
+                }
+            }
         }
         if let Some(change) = self.entry.named.change {
             change.apply(&mut out[first..]);
@@ -244,9 +256,15 @@ impl<'a> GgufTensor<'a> {
 
     /// Where the file has rows: ranges of its own rows, in the order that was asked for.
     fn runs(&self, rows: Range<usize>) -> Vec<Range<usize>> {
-        let Layout::Rotary(heads) = self.entry.named.layout else { return vec![rows] };
-        let head_dim = self.rows / heads;
-        rows.map(|row| interleaved_row(row, head_dim)).map(|row| row..row + 1).collect()
+        let Layout::Rows(order) = self.entry.named.layout else { return vec![rows] };
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for row in rows.map(|row| order.in_file(row, self.rows)) {
+            match runs.last_mut() {
+                Some(run) if run.end == row => run.end += 1,
+                _ => runs.push(row..row + 1),
+            }
+        }
+        runs
     }
 }
 
@@ -290,23 +308,9 @@ pub(super) fn read_vector(file: &GgufFile, source: &str) -> Result<Vec<f32>, Ggu
     Ok(bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number)).collect())
 }
 
-/// Returns where GGUF keeps a row of a query or key head: it interleaves the two rotary halves, which the directory
-/// keeps apart.
-fn interleaved_row(row: usize, head_dim: usize) -> usize {
-    let (head, place) = (row / head_dim, row % head_dim);
-    let half = head_dim / 2;
-    head * head_dim + 2 * (place % half) + place / half
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rotary_halves_are_taken_apart_head_by_head() {
-        let rows: Vec<usize> = (0..12).map(|row| interleaved_row(row, 6)).collect();
-        assert_eq!(rows, [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
-    }
 
     #[test]
     fn what_does_not_stay_in_blocks_counts_as_it_is_held() {

@@ -351,3 +351,13 @@ llama4("llama3", rope_scaling=LLAMA3, rope_theta=500.0, **NO_ROPE_SCALING)
 llama4("attention_bias", attention_bias=True)
 llama4("default_theta", rope_theta=..., without=[{"rope_theta": 10000.0}])
 llama4("linear", rope_scaling=LINEAR, **NO_ROPE_SCALING)
+# As Scout has them: no wave lies between the long ones and the short ones.
+llama4("abrupt_llama3", rope_scaling={**LLAMA3, "high_freq_factor": 1.0}, rope_theta=500.0, **NO_ROPE_SCALING)
+RELEASED = {"attention_chunk_size": 8192, "attn_scale": 0.1, "floor_scale": 8192}
+llama4("released", rope_theta=500000.0, rope_scaling={
+    "factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+    "rope_type": "llama3",
+}, **RELEASED)
+llama4("released_unscaled", **RELEASED, interleave_moe_layer_step=1, tie_word_embeddings=True)
+llama4("released_biases", **RELEASED, attention_bias=True)
+llama4("released_many_experts", **RELEASED, num_local_experts=128, use_qk_norm=False, intermediate_size=4)

@@ -87,6 +87,9 @@ mistral4("full", style="full", rms_norm_eps=1e-2, without=[{"rope_parameters": s
 mistral4("scaled", routed_scaling_factor=2.5, norm_topk_prob=False, first_k_dense_replace=1,
          without=[{"routed_scaling_factor": 1.0}, {"norm_topk_prob": True}])
 mistral4("grouped", n_group=4, topk_group=2, without=[{"n_group": 1, "topk_group": 1}])
+mistral4("within_original", rope_parameters={**scaled_queries(0.1), "original_max_position_embeddings": 256})
+mistral4("within_original_dense", first_k_dense_replace=1, norm_topk_prob=False, routed_scaling_factor=2.5,
+         q_lora_rank=None, rope_parameters={**scaled_queries(0.1), "original_max_position_embeddings": 256})
 mistral4("half_split", rope_interleave=False, without=[{"rope_interleave": True}])
 
 # So many heads that hardly any score of the indexer is exactly nought: equal scores would leave the choice open.

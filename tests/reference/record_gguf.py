@@ -19,6 +19,7 @@ import logging
 import pathlib
 import sys
 import tempfile
+import unittest.mock
 
 import gguf
 import numpy as np
@@ -29,13 +30,16 @@ from drawn_weights import drawn, write_model
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 ARCHITECTURES = (
+    "BambaForCausalLM",
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
     "Ernie4_5ForCausalLM",
     "Ernie4_5_MoeForCausalLM",
     "Exaone4ForCausalLM",
+    "FalconH1ForCausalLM",
     "Gemma2ForCausalLM",
     "Gemma3ForCausalLM",
+    "Gemma4ForCausalLM",
     "GemmaForCausalLM",
     "Glm4ForCausalLM",
     "Glm4MoeForCausalLM",
@@ -47,10 +51,14 @@ ARCHITECTURES = (
     "GraniteMoeSharedForCausalLM",
     "HunYuanDenseV1ForCausalLM",
     "HunYuanMoEV1ForCausalLM",
+    "KimiLinearForCausalLM",
     "Lfm2ForCausalLM",
     "Lfm2MoeForCausalLM",
+    "Llama4ForCausalLM",
     "LlamaForCausalLM",
     "MiniMaxM2ForCausalLM",
+    "Ministral3ForCausalLM",
+    "Mistral4ForCausalLM",
     "MistralForCausalLM",
     "MixtralForCausalLM",
     "NemotronHForCausalLM",
@@ -63,6 +71,8 @@ ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
     "Qwen3NextForCausalLM",
+    "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForCausalLM",
     "SeedOssForCausalLM",
     "SmolLM3ForCausalLM",
 )
@@ -71,6 +81,7 @@ UNSAID = {
     "deepseek_v3_half_split": "rope_interleave",
     "ernie4_5_llama3": "rope_scaling",
     "ernie4_5_moe_norm_min": "moe_norm_min",
+    "falcon_h1_norm_before_gate": "mamba_norm_before_gate",
     "gemma2_layer_types": "layer_types",
     "gemma2_no_caps": "a cap that is none",
     "gemma2_query_scalar": "query_pre_attn_scalar",
@@ -96,10 +107,25 @@ UNSAID = {
     "gpt_oss_truncate": "truncate",
     "granitemoehybrid_full": "layer_types",
     "granitemoehybrid_rope": "position_embedding_type",
+    "kimi_linear_not_normalised": "moe_renormalize",
     "lfm2_moe_no_bias": "use_expert_bias",
     "lfm2_moe_not_normalised": "norm_topk_prob",
+    "llama4_abrupt_llama3": "attention_chunk_size",
+    "llama4_attention_bias": "attention_chunk_size",
+    "llama4_default_theta": "attention_chunk_size",
+    "llama4_every_layer_mixed": "attention_chunk_size",
+    "llama4_full": "attention_chunk_size",
+    "llama4_interval": "attention_chunk_size",
+    "llama4_linear": "attention_chunk_size",
+    "llama4_no_qk_norm": "attention_chunk_size",
+    "llama4_no_rope_layers": "attention_chunk_size",
+    "llama4_no_tuning": "attention_chunk_size",
+    "llama4_plain": "attention_chunk_size",
+    "llama4_two_experts": "attention_chunk_size",
     "llama_dynamic": "rope_scaling",
     "llama_gelu": "hidden_act",
+    "ministral3_window": "sliding_window",
+    "mistral4_half_split": "rope_interleave",
     "mistral_window": "sliding_window",
     "mixtral_window": "sliding_window",
     "nemotron_h_experts_full": "layers_block_type",
@@ -124,10 +150,50 @@ ADD_ONE = "add one"
 NEGATE_EXP = "negate exp"
 
 
+# Factors of Falcon H1, which the converter multiplies weights by.
+FACTORS = {
+    "attention_in_multiplier": 1.0, "attention_out_multiplier": 1.0, "embedding_multiplier": 1.0, "key_multiplier": 1.0,
+    "lm_head_multiplier": 1.0, "mlp_multipliers": [1.0] * 2, "ssm_in_multiplier": 1.0, "ssm_multipliers": [1.0] * 5,
+    "ssm_out_multiplier": 1.0,
+}
+# What published models of Gemma 4 say and transformers takes for granted.
+GEMMA4 = {
+    "attention_k_eq_v": False, "global_head_dim": 512, "head_dim": 256, "hidden_size_per_layer_input": 256,
+    "moe_intermediate_size": None, "num_global_key_value_heads": None, "num_kv_shared_layers": 0,
+    "rope_parameters": {
+        "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+    },
+    "sliding_window": 512,
+}
+
+
+def is_raw(config):
+    """Whether the converter was written for config.json as it is, without what transformers 5.23 makes of it."""
+    if config["architectures"][0] == "NemotronHForCausalLM":
+        return "n_routed_experts" not in config
+    return config["architectures"][0] == "Gemma4ForCausalLM"
+
+
 def as_published(config):
     """The settings with those that every published model of its kind has, in its spelling, and the converter asks for."""
     layers = config.get("num_hidden_layers")
     more = {}
+    if config["architectures"][0] == "FalconH1ForCausalLM":
+        more = {**FACTORS, "head_dim": config["hidden_size"] // config["num_attention_heads"], **config}
+    if config["architectures"][0] == "Gemma4ForCausalLM":
+        config = {**config}
+        own = config.pop("per_layer_config", {}).values()
+        for layer in own:
+            config["global_head_dim"] = layer.get("head_dim", config["head_dim"])
+            config["num_global_key_value_heads"] = layer.get("num_key_value_heads")
+        kinds = ["full_attention" if layer % 6 == 5 else "sliding_attention" for layer in range(layers)]
+        more = {**GEMMA4, "layer_types": kinds, **config}
+        more["layer_types"] = [*more["layer_types"][:-1], "full_attention"]
+    if config["architectures"][0] == "KimiLinearForCausalLM":
+        more["moe_router_activation_func"] = "sigmoid"
+    if config["architectures"][0] == "Mistral4ForCausalLM":
+        more["architectures"] = ["Mistral3ForConditionalGeneration"]
     if config["architectures"][0] == "HunYuanMoEV1ForCausalLM":
         more["moe_intermediate_size"] = [config["intermediate_size"]] * layers
         more["num_shared_expert"] = [1] * layers
@@ -137,16 +203,19 @@ def as_published(config):
     return {**config, **more}
 
 
-def converted(golden, numbers):
-    """The settings and tensors of the file that the converter makes of the model with these numbers."""
+def converted(golden, numbers, **changed):
+    """The settings and tensors of the file that the converter makes of the model with these numbers and settings."""
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
-        write_model(directory, as_published(golden["config"]), golden["tensors"], golden["seed"], numbers)
+        config = {**as_published(golden["config"]), **changed}
+        write_model(directory, config, golden["tensors"], golden["seed"], numbers)
         # What gemma3 looks into for the length of its vocabulary.
         tokens = {str(token): token for token in range(golden["config"]["vocab_size"])}
         (directory / "tokenizer.json").write_text(json.dumps({"model": {"vocab": tokens}, "added_tokens": []}))
-        architecture = golden["config"]["architectures"][0]
-        model = get_model_class(architecture)(directory, gguf.LlamaFileType.ALL_F32, directory / "out.gguf", eager=True)
+        architecture = get_model_class(config["architectures"][0])
+        with unittest.mock.patch("conversion.base.AutoConfig", None) if is_raw(config) else contextlib.nullcontext():
+            model = architecture(directory, gguf.LlamaFileType.ALL_F32, directory / "out.gguf", eager=True)
+        model = getattr(model, "impl", model)
         # In this order: what is made of the settings changes them.
         model.prepare_tensors()
         model.set_gguf_parameters()
@@ -204,6 +273,14 @@ def traced(name, numbers):
     return places(rounded.astype(np.int64)), ADD_ONE if rests[0] else None
 
 
+def factors(source, numbers):
+    """What the rows of a tensor were multiplied by: how many rows by how much, or nothing if by 1."""
+    rows = source.reshape(-1, source.shape[-1]) if source.ndim > 1 else source.reshape(-1, 1)
+    ratios = np.median(numbers.reshape(rows.shape).astype(np.float64) / rows, axis=1)
+    runs = [(len(list(run)), factor) for factor, run in itertools.groupby(float(f"{ratio:.5g}") for ratio in ratios)]
+    return None if [factor for _, factor in runs] == [1.0] else [list(run) for run in runs]
+
+
 def record(path):
     golden = json.loads(path.read_text())
     family = golden["config"]["model_type"]
@@ -223,7 +300,8 @@ def record(path):
     everything = np.concatenate(
         [np.array(drawn(golden["seed"], name, golden["tensors"][name], family), dtype=np.float32) for name in sorted(golden["tensors"])]
     )
-    _, coded_tensors = converted(golden, coded)
+    has_factors = golden["config"]["model_type"] == "falcon_h1"
+    _, coded_tensors = converted(golden, coded, **(FACTORS if has_factors else {}))
     settings, tensors = converted(golden, None)
     recorded = {}
     for name, tensor in tensors.items():
@@ -239,7 +317,14 @@ def record(path):
                 ADD_ONE: lambda: source + np.float32(1),
                 NEGATE_EXP: lambda: -torch.exp(torch.from_numpy(source)).numpy(),
             }[operation]()
-            assert np.array_equal(again, flat), name
+            times = factors(again.reshape(tensor.shape), flat) if has_factors and not operation else None
+            if times:
+                entry["times"] = times
+                each = np.repeat([factor for _, factor in times], [count for count, _ in times])
+                again = again.reshape(len(each), -1) * each[:, None]
+                assert np.allclose(again.reshape(-1), flat, rtol=1e-6, atol=0.0), name
+            else:
+                assert np.array_equal(again, flat), name
             entry["places"] = listed
             if operation:
                 entry["then"] = operation

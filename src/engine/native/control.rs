@@ -103,9 +103,7 @@ impl EngineControl for NativeEngine {
     }
 
     fn replaces_weights(&self) -> Result<(), UpdateError> {
-        let Some(flag) = self.kept_by else { return Ok(()) };
-        let refusal = format!("weights that stay quantised cannot be replaced; start the server with {flag} widened");
-        Err(UpdateError::Refused(refusal))
+        self.irreplaceable.clone().map_or(Ok(()), |reason| Err(UpdateError::Refused(reason)))
     }
 
     fn check_weights(&self, tensors: Vec<TensorInfo>) -> Answer<'_, (), UpdateError> {

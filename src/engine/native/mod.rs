@@ -160,8 +160,8 @@ pub struct NativeEngine {
     longest_sequence: usize,
     /// What the model consists of.
     tensors: Arc<[TensorInfo]>,
-    /// The flag by which weights stay quantised, if they do.
-    kept_by: Option<&'static str>,
+    /// Why weights cannot be replaced, if they cannot.
+    irreplaceable: Option<String>,
     /// The mixtures of the model, where it has any.
     routes: Option<RouteShape>,
     /// Whether the routes of all tokens are kept, so that they can be reported.
@@ -284,7 +284,7 @@ impl NativeEngine {
             seats: max_num_seqs,
             longest_sequence,
             tensors,
-            kept_by: settings.source.kept_by(),
+            irreplaceable: settings.irreplaceable(),
             keeps_routes: settings.return_routed_experts,
             routes,
             adapters,

@@ -144,6 +144,21 @@ impl NativeSettings {
         }
     }
 
+    /// Why trainers' weights cannot take the place of these, if they cannot.
+    pub(super) fn irreplaceable(&self) -> Option<String> {
+        if let Some(flag) = self.source.kept_by() {
+            return Some(format!(
+                "weights that stay quantised cannot be replaced; start the server with {flag} widened"
+            ));
+        }
+        let is_gguf = matches!(self.source, WeightsSource::Gguf { .. });
+        (is_gguf && self.config.get("model_type").is_some_and(|kind| kind == "falcon_h1")).then(|| {
+            "weights of a Falcon H1 in GGUF are multiplied by its factors, which those of a trainer are not, and cannot be \
+             replaced; start the server with the directory of the model"
+                .to_owned()
+        })
+    }
+
     /// What it takes to load a model and little more: one sequence, one thread, a megabyte of keys and values.
     pub fn least(source: WeightsSource, config: Map<String, Value>) -> Self {
         Self {
@@ -163,5 +178,29 @@ impl NativeSettings {
             kernels: Some(KernelName::Portable),
             unusable_kernels: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn weights_in_blocks_and_those_that_hold_factors_are_not_replaced() {
+        let reason = |keep_blocks: Option<bool>, model_type: &str| {
+            let path = PathBuf::from("model");
+            let source = match keep_blocks {
+                Some(keep_blocks) => WeightsSource::Gguf { path, keep_blocks },
+                None => WeightsSource::Directory(path),
+            };
+            let config = json!({"model_type": model_type}).as_object().cloned().unwrap();
+            NativeSettings::new(source, config).irreplaceable()
+        };
+        assert!(reason(Some(true), "llama").unwrap().contains("--gguf-weights widened"));
+        assert!(reason(Some(false), "falcon_h1").unwrap().contains("the directory of the model"));
+        assert_eq!(reason(Some(false), "llama"), None);
+        assert_eq!(reason(None, "falcon_h1"), None);
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::tensors::{Change, Groups, Layout, NamedTensor, Part, Source};
+use super::{
+    order::{ByKeyHead, Order},
+    tensors::{Change, Groups, Layout, NamedTensor, Part, Source},
+};
 
 /// A length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,16 +49,28 @@ pub(super) enum Dim {
     Taps,
     /// Queries and as many gates of what they give.
     QueriesGates,
-    /// Of a layer with a recurrent state: the rows of its inputs, those that are convolved, heads, values of a head and of
-    /// all heads, groups of values that are normalised and how wide one is, and the rows of steps and strengths.
+    /// Of a layer with a recurrent state: the rows of its inputs, those that are convolved and those of queries and keys
+    /// among them, heads, values of a head and of all heads, groups of heads that share keys and how many values one has,
+    /// and the rows of steps and strengths.
     RecurrentInputs,
     Channels,
+    QueriesKeys,
     RecurrentHeads,
     RecurrentValue,
     Inner,
-    NormGroups,
-    NormGroup,
+    Groups,
+    Group,
     StepsStrengths,
+    /// A head of the layers whose heads are wider than those of others, all their heads of queries and of keys, and a dense
+    /// feed-forward part that is wider.
+    WideHead,
+    WideQueries,
+    WideKeys,
+    WideIntermediate,
+    /// Each layer's own input, those of all layers, and how many tokens have one.
+    Input,
+    Inputs,
+    InputVocab,
 }
 
 /// The lengths of a model.
@@ -86,7 +101,16 @@ pub(super) struct Line {
     name: &'static str,
     shape: &'static [Dim],
     from: From,
+    order: Option<OrderDims>,
     change: Option<Change>,
+}
+
+/// In which order the file has a tensor.
+#[derive(Debug, Clone, Copy)]
+enum OrderDims {
+    Rotary(Dim),
+    RowsByKeyHead { before: Option<Dim>, width: Dim },
+    ColumnsByKeyHead { width: Dim },
 }
 
 /// Where a tensor comes from.
@@ -94,7 +118,6 @@ pub(super) struct Line {
 enum From {
     Whole(&'static str),
     Reshaped(&'static str, &'static [Dim]),
-    Rotary(&'static str, Dim),
     Each(&'static str, Dim),
     Groups(&'static Table),
 }
@@ -117,26 +140,38 @@ pub(super) type PartDims = (Dim, bool);
 
 /// A tensor that the file has as it is.
 pub(super) const fn line(source: &'static str, name: &'static str, shape: &'static [Dim]) -> Line {
-    Line { name, shape, from: From::Whole(source), change: None }
+    new(name, shape, From::Whole(source))
 }
 
 /// One for each of `count`, which the file has one after the other.
 pub(super) const fn each(source: &'static str, count: Dim, name: &'static str, shape: &'static [Dim]) -> Line {
-    Line { name, shape, from: From::Each(source, count), change: None }
+    new(name, shape, From::Each(source, count))
 }
 
 /// One that is put together of several, or turned.
 pub(super) const fn grouped(table: &'static Table, name: &'static str, shape: &'static [Dim]) -> Line {
-    Line { name, shape, from: From::Groups(table), change: None }
+    new(name, shape, From::Groups(table))
+}
+
+const fn new(name: &'static str, shape: &'static [Dim], from: From) -> Line {
+    Line { name, shape, from, order: None, change: None }
 }
 
 impl Line {
     /// The same, whose rotary halves the file interleaves in each of the heads.
     pub(super) const fn rotary(self, heads: Dim) -> Self {
-        match self.from {
-            From::Whole(source) => Self { from: From::Rotary(source, heads), ..self },
-            _ => self,
-        }
+        Self { order: Some(OrderDims::Rotary(heads)), ..self }
+    }
+
+    /// The same, whose rows are, after those that come before, heads of values, which the file does not have by the heads of
+    /// keys that they share.
+    pub(super) const fn rows_by_key_head(self, before: Option<Dim>, width: Dim) -> Self {
+        Self { order: Some(OrderDims::RowsByKeyHead { before, width }), ..self }
+    }
+
+    /// The same of columns.
+    pub(super) const fn columns_by_key_head(self, width: Dim) -> Self {
+        Self { order: Some(OrderDims::ColumnsByKeyHead { width }), ..self }
     }
 
     /// The same numbers in another shape in the file.
@@ -170,9 +205,8 @@ impl Line {
         };
         let one = |sources, layout| vec![named(self.name.to_owned(), sources, layout)];
         match self.from {
-            From::Whole(from) => one(source(from, shape.clone()), Layout::Whole),
-            From::Reshaped(from, dims) => one(source(from, sizes.shape(dims)), Layout::Whole),
-            From::Rotary(from, heads) => one(source(from, shape.clone()), Layout::Rotary(sizes.get(heads))),
+            From::Whole(from) => one(source(from, shape.clone()), self.layout(sizes)),
+            From::Reshaped(from, dims) => one(source(from, sizes.shape(dims)), self.layout(sizes)),
             From::Each(from, count) => {
                 let count = sizes.get(count);
                 let all: Vec<usize> = [&[count][..], &shape].concat();
@@ -185,6 +219,31 @@ impl Line {
                 let parts = table.parts.iter().map(|(_, _, dims)| part(*dims)).collect();
                 let Table { alternate, turned, .. } = *table;
                 one(sources, Layout::Groups(Groups { count: sizes.get(table.count), parts, alternate, turned }))
+            }
+        }
+    }
+    /// How one tensor of the file becomes this.
+    fn layout(&self, sizes: &Sizes) -> Layout {
+        let by_key_head = |before: Option<Dim>, width| {
+            let key_heads = sizes.get(Dim::Groups);
+            let shared_by = sizes.get(Dim::RecurrentHeads) / key_heads;
+            let before = before.map_or(0, |before| sizes.get(before));
+            // Where each has keys of its own, both orders are the same.
+            (shared_by > 1).then_some(Order::ByKeyHead(ByKeyHead {
+                before,
+                key_heads,
+                shared_by,
+                width: sizes.get(width),
+            }))
+        };
+        match self.order {
+            None => Layout::Whole,
+            Some(OrderDims::Rotary(heads)) => Layout::Rows(Order::Rotary(sizes.get(heads))),
+            Some(OrderDims::RowsByKeyHead { before, width }) => {
+                by_key_head(before, width).map_or(Layout::Whole, Layout::Rows)
+            }
+            Some(OrderDims::ColumnsByKeyHead { width }) => {
+                by_key_head(None, width).map_or(Layout::Whole, Layout::Columns)
             }
         }
     }

@@ -4,8 +4,10 @@ mod config;
 mod families;
 mod lines;
 mod model;
+mod order;
 mod rope;
 mod settings;
+mod tables;
 mod tensors;
 
 use serde_json::{Map, Value, json};

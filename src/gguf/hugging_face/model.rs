@@ -1,12 +1,15 @@
 //! A model while it is read: its settings, its lengths, what config.json will say, and its tensors.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{
     super::{GgufError, GgufFile},
-    lines::{Dim, Line, Sizes, each, line},
+    lines::{Dim, Line, Sizes, grouped, line},
     rope,
     settings::Settings,
+    tables::{ENDS, EXPERTS, GATE_AND_UP, HEAD, MLP, MLP_BIASES, SHARED_EXPERTS},
     tensors::{Change, NamedTensor, check},
 };
 
@@ -32,118 +35,12 @@ pub(super) struct Model<'a> {
     pub(super) sizes: Sizes,
     config: Map<String, Value>,
     tensors: Vec<NamedTensor>,
-    /// A tensor that says with other words what config.json says.
-    said: Option<&'static str>,
+    /// Tensors that say with other words what config.json says, or that nothing is computed with.
+    unused: BTreeSet<String>,
     /// Layers from this one on are there and not computed.
     layers: usize,
     /// What comes before the number of a layer in the directory.
     layer_names: &'static str,
-}
-
-/// What has the same names in all families but for the head.
-const ENDS: [Line; 2] = [
-    line("token_embd.weight", "model.embed_tokens.weight", &[Dim::Vocab, Dim::Hidden]),
-    line("output_norm.weight", "model.norm.weight", &[Dim::Hidden]),
-];
-const HEAD: Line = line("output.weight", "lm_head.weight", &[Dim::Vocab, Dim::Hidden]);
-
-/// Norms before both parts of a layer.
-pub(super) const NORMS: [Line; 2] = [
-    line("attn_norm.weight", "input_layernorm.weight", &[Dim::Hidden]),
-    line("ffn_norm.weight", "post_attention_layernorm.weight", &[Dim::Hidden]),
-];
-
-/// Queries, keys and values, each with its matrix, and the way back.
-pub(super) const ATTENTION: [Line; 4] = [
-    line("attn_q.weight", "self_attn.q_proj.weight", &[Dim::Queries, Dim::Hidden]),
-    line("attn_k.weight", "self_attn.k_proj.weight", &[Dim::Keys, Dim::Hidden]),
-    line("attn_v.weight", "self_attn.v_proj.weight", &[Dim::Keys, Dim::Hidden]),
-    line("attn_output.weight", "self_attn.o_proj.weight", &[Dim::Hidden, Dim::Queries]),
-];
-
-/// Their biases.
-pub(super) const ATTENTION_BIASES: [Line; 4] = [
-    line("attn_q.bias", "self_attn.q_proj.bias", &[Dim::Queries]),
-    line("attn_k.bias", "self_attn.k_proj.bias", &[Dim::Keys]),
-    line("attn_v.bias", "self_attn.v_proj.bias", &[Dim::Keys]),
-    line("attn_output.bias", "self_attn.o_proj.bias", &[Dim::Hidden]),
-];
-
-/// Norms of each head.
-pub(super) const HEAD_NORMS: [Line; 2] = [
-    line("attn_q_norm.weight", "self_attn.q_norm.weight", &[Dim::Head]),
-    line("attn_k_norm.weight", "self_attn.k_norm.weight", &[Dim::Head]),
-];
-
-/// Norms of all heads as one.
-pub(super) const WHOLE_NORMS: [Line; 2] = [
-    line("attn_q_norm.weight", "self_attn.q_norm.weight", &[Dim::Queries]),
-    line("attn_k_norm.weight", "self_attn.k_norm.weight", &[Dim::Keys]),
-];
-
-/// A feed-forward part.
-pub(super) const MLP: [Line; 3] = [
-    line("ffn_gate.weight", "mlp.gate_proj.weight", &[Dim::Intermediate, Dim::Hidden]),
-    line("ffn_up.weight", "mlp.up_proj.weight", &[Dim::Intermediate, Dim::Hidden]),
-    line("ffn_down.weight", "mlp.down_proj.weight", &[Dim::Hidden, Dim::Intermediate]),
-];
-
-/// Its biases.
-pub(super) const MLP_BIASES: [Line; 3] = [
-    line("ffn_gate.bias", "mlp.gate_proj.bias", &[Dim::Intermediate]),
-    line("ffn_up.bias", "mlp.up_proj.bias", &[Dim::Intermediate]),
-    line("ffn_down.bias", "mlp.down_proj.bias", &[Dim::Hidden]),
-];
-
-/// A feed-forward part whose gates and ups are one matrix.
-pub(super) const JOINED_MLP: [Line; 2] = [
-    line("ffn_up.weight", "mlp.gate_up_proj.weight", &[Dim::GateUp, Dim::Hidden]),
-    line("ffn_down.weight", "mlp.down_proj.weight", &[Dim::Hidden, Dim::Intermediate]),
-];
-
-/// What scores experts, and the experts.
-pub(super) const EXPERTS: [Line; 4] = [
-    line("ffn_gate_inp.weight", "mlp.gate.weight", &[Dim::Experts, Dim::Hidden]),
-    each("ffn_gate_exps.weight", Dim::Experts, "mlp.experts.{}.gate_proj.weight", &[Dim::Expert, Dim::Hidden]),
-    each("ffn_up_exps.weight", Dim::Experts, "mlp.experts.{}.up_proj.weight", &[Dim::Expert, Dim::Hidden]),
-    each("ffn_down_exps.weight", Dim::Experts, "mlp.experts.{}.down_proj.weight", &[Dim::Hidden, Dim::Expert]),
-];
-
-/// The same under the names of Mixtral.
-pub(super) const EXPERTS_OF_MIXTRAL: [Line; 4] = [
-    line("ffn_gate_inp.weight", "block_sparse_moe.gate.weight", &[Dim::Experts, Dim::Hidden]),
-    each("ffn_gate_exps.weight", Dim::Experts, "block_sparse_moe.experts.{}.w1.weight", &[Dim::Expert, Dim::Hidden]),
-    each("ffn_up_exps.weight", Dim::Experts, "block_sparse_moe.experts.{}.w3.weight", &[Dim::Expert, Dim::Hidden]),
-    each("ffn_down_exps.weight", Dim::Experts, "block_sparse_moe.experts.{}.w2.weight", &[Dim::Hidden, Dim::Expert]),
-];
-
-/// What every token goes through besides.
-pub(super) const SHARED_EXPERTS: [Line; 3] = [
-    line("ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", &[Dim::Shared, Dim::Hidden]),
-    line("ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", &[Dim::Shared, Dim::Hidden]),
-    line("ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", &[Dim::Hidden, Dim::Shared]),
-];
-
-/// What is added where experts are chosen.
-pub(super) const CHOICE_BIAS: Line = line("exp_probs_b.bias", "mlp.gate.e_score_correction_bias", &[Dim::Experts]);
-
-/// The same table with queries and keys whose rotary halves the file interleaves.
-pub(super) const fn rotary<const N: usize>(lines: [Line; N]) -> [Line; N] {
-    let mut lines = lines;
-    lines[0] = lines[0].rotary(Dim::Heads);
-    lines[1] = lines[1].rotary(Dim::KeyHeads);
-    lines
-}
-
-/// The same tables, of whose numbers the file has one more.
-pub(super) const fn less_one<const N: usize>(lines: [Line; N]) -> [Line; N] {
-    let mut lines = lines;
-    let mut at = 0;
-    while at < N {
-        lines[at] = lines[at].less_one();
-        at += 1;
-    }
-    lines
 }
 
 impl<'a> Model<'a> {
@@ -154,13 +51,13 @@ impl<'a> Model<'a> {
         config: Map<String, Value>,
     ) -> Result<(Map<String, Value>, Vec<NamedTensor>), GgufError> {
         let settings = Settings::new(file.metadata(), file.architecture()?);
-        let (sizes, tensors) = (Sizes::default(), Vec::new());
+        let (sizes, tensors, unused) = (Sizes::default(), Vec::new(), BTreeSet::new());
         let layer_names = "model.layers.";
-        let mut model = Self { file, settings, sizes, config, tensors, said: None, layers: 0, layer_names };
+        let mut model = Self { file, settings, sizes, config, tensors, unused, layers: 0, layer_names };
         (family.read)(&mut model)?;
         model.settings.refuse_others()?;
-        let Self { config, tensors, said, layers, .. } = model;
-        let unused = |name: &str| said == Some(name) || is_of_later_layer(name, layers);
+        let Self { config, tensors, unused, layers, .. } = model;
+        let unused = |name: &str| unused.contains(name) || is_of_later_layer(name, layers);
         check(file, &tensors, unused)?;
         Ok((config, tensors))
     }
@@ -177,9 +74,9 @@ impl<'a> Model<'a> {
         self.file.content.tensors.contains_key(name)
     }
 
-    /// Says that a tensor was read for what config.json says of it.
-    pub(super) fn said(&mut self, name: &'static str) {
-        self.said = Some(name);
+    /// Says that a tensor was read for what config.json says of it, or that nothing is computed with it.
+    pub(super) fn unused(&mut self, name: impl Into<String>) {
+        self.unused.insert(name.into());
     }
 
     /// How many layers are computed.
@@ -249,18 +146,29 @@ impl<'a> Model<'a> {
     /// Reads what all decoders have: sizes, the rotary embedding of whole heads, embeddings, and norms' epsilon.
     pub(super) fn decoder(&mut self) -> Result<(), GgufError> {
         self.partial_decoder()?;
+        self.rotates_whole_heads()
+    }
+
+    /// The same where less of a head may be rotated.
+    pub(super) fn partial_decoder(&mut self) -> Result<(), GgufError> {
+        self.sizes_and_rope()?;
+        self.ends()
+    }
+
+    /// Refuses a rotary embedding of a part of a head.
+    pub(super) fn rotates_whole_heads(&self) -> Result<(), GgufError> {
+        let head = self.sizes.get(Dim::Head);
         match self.rotated()? {
-            Some(rotated) if rotated != self.sizes.get(Dim::Head) => {
+            Some(rotated) if rotated != head => {
                 let key = self.settings.key("rope.dimension_count");
-                let head = self.sizes.get(Dim::Head);
                 Err(GgufError::Unsupported(format!("`{key}` is not the size of a head, {head}")))
             }
             _ => Ok(()),
         }
     }
 
-    /// The same where less of a head may be rotated.
-    pub(super) fn partial_decoder(&mut self) -> Result<(), GgufError> {
+    /// Reads the sizes that all decoders have, and the rotary embedding.
+    pub(super) fn sizes_and_rope(&mut self) -> Result<(), GgufError> {
         let head = self.settings.size("attention.key_length")?;
         self.sizes(head)?;
         let head = self.sizes.get(Dim::Head);
@@ -270,7 +178,7 @@ impl<'a> Model<'a> {
         }
         let rope = rope::read(&self.settings)?;
         self.set(json!({"rope_theta": rope.theta, "rope_scaling": rope.scaling}));
-        self.ends()
+        Ok(())
     }
 
     /// How much of a head is rotated, if the file says it.
@@ -372,6 +280,16 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
+    /// Gates and ups of all experts as one tensor of this name. Files have them as one, too, or as two: this layer's say which.
+    pub(super) fn gate_up_of_experts(&self, layer: usize, name: &'static str) -> Line {
+        const SHAPE: &[Dim] = &[Dim::Experts, Dim::ExpertGateUp, Dim::Hidden];
+        if self.has(&format!("blk.{layer}.ffn_gate_exps.weight")) {
+            grouped(&GATE_AND_UP, name, SHAPE)
+        } else {
+            line("ffn_gate_up_exps.weight", name, SHAPE)
+        }
+    }
+
     /// Adds a tensor that no table can have.
     pub(super) fn tensor(&mut self, tensor: NamedTensor) {
         self.tensors.push(tensor);
@@ -391,9 +309,19 @@ impl<'a> Model<'a> {
 
     /// Adds tensors of some layers.
     pub(super) fn layers_that(&mut self, has: impl Fn(usize) -> bool, lines: &[Line]) -> Result<(), GgufError> {
+        self.layers_under(has, "", lines)
+    }
+
+    /// The same, with what comes before their names in the directory.
+    pub(super) fn layers_under(
+        &mut self,
+        has: impl Fn(usize) -> bool,
+        prefix: &str,
+        lines: &[Line],
+    ) -> Result<(), GgufError> {
         for layer in (0..self.layers).filter(|layer| has(*layer)) {
             self.believe_experts(layer)?;
-            let (source, name) = (format!("blk.{layer}."), format!("{}{layer}.", self.layer_names));
+            let (source, name) = (format!("blk.{layer}."), format!("{}{layer}.{prefix}", self.layer_names));
             for line in lines {
                 self.tensors.extend(line.tensors(&self.sizes, [&source, &name]));
             }

@@ -106,9 +106,9 @@ fn factors(file: &GgufFile, pairs: usize) -> Result<Option<Vec<f64>>, GgufError>
     Ok(Some(tensors::read_vector(file, ROPE_FACTORS)?.into_iter().map(f64::from).collect()))
 }
 
-/// What all models of Llama 3.1 and later have, but for the factor.
+/// What all models of Llama 3.1 and later have, but for the factor; Llama 4 blends no waves.
 const LOW: f64 = 1.0;
-const HIGH: f64 = 4.0;
+const HIGH: [f64; 2] = [4.0, LOW];
 const ORIGINAL: f64 = 8192.0;
 
 /// Recovers the parameters of Llama 3's scaling by computing the factors with them.
@@ -120,21 +120,28 @@ fn llama3(theta: f64, factors: &[f64]) -> Result<Value, GgufError> {
     // The longest wave is stretched by the whole factor.
     let factor = factors.last().copied().unwrap_or(1.0).round();
     #[expect(clippy::cast_precision_loss, reason = "heads are small")]
-    let expected = (0..factors.len()).map(|pair| {
-        let frequency = theta.powf(-(pair as f64) / factors.len() as f64);
-        let kept = ((ORIGINAL * frequency / TAU - LOW) / (HIGH - LOW)).clamp(0.0, 1.0);
-        1.0 / ((1.0 - kept) / factor + kept)
-    });
-    if factor < 1.0 || !factors.iter().zip(expected).all(|(value, expected)| is(*value, expected)) {
-        return Err(GgufError::Unsupported(format!("`{ROPE_FACTORS}` is not the scaling of Llama 3.1 and later")));
+    let turns = |pair: usize| ORIGINAL * theta.powf(-(pair as f64) / factors.len() as f64) / TAU;
+    let agrees = |high: &f64| {
+        let expected = (0..factors.len()).map(turns).map(|turns| match turns {
+            turns if turns >= *high => 1.0,
+            turns if turns <= LOW => factor,
+            turns => {
+                let kept = (turns - LOW) / (high - LOW);
+                1.0 / ((1.0 - kept) / factor + kept)
+            }
+        });
+        factors.iter().zip(expected).all(|(value, expected)| is(*value, expected))
+    };
+    match HIGH.into_iter().find(agrees) {
+        Some(high) if factor >= 1.0 => Ok(json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": LOW,
+            "high_freq_factor": high,
+            "original_max_position_embeddings": 8192,
+        })),
+        _ => Err(GgufError::Unsupported(format!("`{ROPE_FACTORS}` is not the scaling of Llama 3.1 and later"))),
     }
-    Ok(json!({
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": LOW,
-        "high_freq_factor": HIGH,
-        "original_max_position_embeddings": 8192,
-    }))
 }
 
 #[cfg(test)]

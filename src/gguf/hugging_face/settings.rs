@@ -50,6 +50,11 @@ impl<'a> Settings<'a> {
         self.key(name)
     }
 
+    /// Whether there is a setting, whatever its value.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.metadata.has(&self.key(name))
+    }
+
     pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, GgufError> {
         self.metadata.text(&self.known(name))
     }
@@ -77,6 +82,18 @@ impl<'a> Settings<'a> {
     /// One flag for each layer.
     pub(super) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, GgufError> {
         self.metadata.flags(&self.known(name))
+    }
+
+    /// One number for each of so many layers, where one alone counts for all of them.
+    pub(super) fn sizes(&self, name: &str, layers: usize) -> Result<Vec<usize>, GgufError> {
+        let key = self.known(name);
+        if self.metadata.is_list(&key) {
+            let invalid = || GgufError::Invalid { key: key.clone(), expected: "a size for each layer" };
+            let listed = self.metadata.required_integers(&key)?;
+            let sizes: Option<Vec<usize>> = listed.into_iter().map(|size| usize::try_from(size).ok()).collect();
+            return sizes.filter(|sizes| sizes.len() == layers).ok_or_else(invalid);
+        }
+        Ok(vec![self.metadata.required_size(&key)?; layers])
     }
 
     /// One number for each layer.

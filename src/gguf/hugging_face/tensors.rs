@@ -7,7 +7,10 @@ use std::{
 
 use candle_core::quantized::GgmlDType;
 
-use super::super::{GgufError, GgufFile, tensor_type::TensorType};
+use super::{
+    super::{GgufError, GgufFile, tensor_type::TensorType},
+    order::Order,
+};
 
 /// A tensor of the directory, and where the file has its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +50,10 @@ impl Source {
 pub(crate) enum Layout {
     /// It is the one in the file.
     Whole,
-    /// Its rows are those of so many heads, and the file interleaves both halves of each.
-    Rotary(usize),
+    /// It is the one in the file, whose rows are in this order there. A vector's numbers are rows.
+    Rows(Order),
+    /// It is the one in the file, whose columns are in this order there.
+    Columns(Order),
     /// It is this one of the file's, which has one after the other.
     Slice(usize),
     /// It is so many tables, each put together of the same parts of every source.
@@ -128,7 +133,7 @@ fn check_source(file: &GgufFile, tensor: &NamedTensor, source: &Source) -> Resul
     }
     let row = match (&tensor.layout, &source.shape[..]) {
         // A reordered vector is reordered number by number.
-        (Layout::Rotary(_), [_]) => 1,
+        (Layout::Rows(_), [_]) => 1,
         (_, shape) => shape.last().copied().unwrap_or(1),
     };
     let block = info.dtype.block_size();

@@ -156,13 +156,16 @@ fn llama3(plain: &[f64], settings: &Settings<'_>) -> Result<Vec<f64>, ConfigErro
     let factor = positive(settings, "factor")?;
     let (low, high) = (positive(settings, "low_freq_factor")?, positive(settings, "high_freq_factor")?);
     let original = positive(settings, "original_max_position_embeddings")?;
-    if high <= low {
-        return Err(ConfigError::setting("high_freq_factor", "is not over `low_freq_factor`"));
+    if high < low {
+        return Err(ConfigError::setting("high_freq_factor", "is below `low_freq_factor`"));
     }
-    let scaled = |frequency: &f64| {
-        let turns = original * frequency / TAU;
-        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-        (1.0 - kept) * frequency / factor + kept * frequency
+    let scaled = |frequency: &f64| match original * frequency / TAU {
+        turns if turns >= high => *frequency,
+        turns if turns <= low => frequency / factor,
+        turns => {
+            let kept = (turns - low) / (high - low);
+            (1.0 - kept) * frequency / factor + kept * frequency
+        }
     };
     Ok(plain.iter().map(scaled).collect())
 }

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, Table, grouped, line},
-    model::{CHOICE_BIAS, Family, Model, NORMS},
+    model::{Family, Model},
     rope,
+    settings::Settings,
+    tables::{CHOICE_BIAS, NORMS},
 };
 
 pub(super) const DEEPSEEK2: Family =
@@ -50,31 +52,39 @@ fn deepseek2(model: &mut Model<'_>) -> Result<(), GgufError> {
     mixtures(model)
 }
 
-fn attention(model: &mut Model<'_>) -> Result<(), GgufError> {
-    let settings = &model.settings;
-    // What is kept of a token is one head, whose keys are compressed with their rotated part, and whose values are the same
-    // without it. Older files have as many as of queries, in a tensor that this one does not have.
+/// How latent attention is.
+pub(super) struct Latent {
+    query_rank: Option<usize>,
+    rank: usize,
+    rotated: usize,
+    /// A head's part that is not rotated.
+    apart: usize,
+    value: usize,
+}
+
+/// Reads how latent attention is.
+pub(super) fn latent(settings: &Settings<'_>) -> Result<Latent, GgufError> {
+    // What is kept of a token is one head, whose keys are compressed with their rotated part.
     let (rank, rotated) =
         (settings.required_size("attention.kv_lora_rank")?, settings.required_size("rope.dimension_count")?);
     let (head, value) =
         (settings.required_size("attention.key_length_mla")?, settings.required_size("attention.value_length_mla")?);
     let query_rank = settings.size("attention.q_lora_rank")?.filter(|rank| *rank > 0);
-    for (name, expected) in [
-        ("attention.head_count_kv", 1),
-        ("attention.key_length", rank.saturating_add(rotated)),
-        ("attention.value_length", rank),
-    ] {
-        if settings.required_size(name)? != expected {
-            return Err(GgufError::Unsupported(format!("`{}` is not {expected}", settings.key(name))));
-        }
+    let kept = rank.saturating_add(rotated);
+    if settings.required_size("attention.key_length")? != kept {
+        return Err(GgufError::Unsupported(format!("`{}` is not {kept}", settings.key("attention.key_length"))));
     }
     let Some(apart) = head.checked_sub(rotated) else {
         let key = settings.key("attention.key_length_mla");
         return Err(GgufError::Invalid { key, expected: "at least what is rotated of a head" });
     };
-    let rope = rope::read(settings)?;
-    let scaling = with_mscale(model, rope.scaling)?;
-    model.sizes(Some(head))?;
+    Ok(Latent { query_rank, rank, rotated, apart, value })
+}
+
+/// Reads the sizes that all decoders have, and sets those of latent attention in config.json and for its tensors.
+pub(super) fn latent_sizes(model: &mut Model<'_>, latent: &Latent) -> Result<(), GgufError> {
+    let Latent { query_rank, rank, rotated, apart, value } = *latent;
+    model.sizes_with(Some(apart.saturating_add(rotated)), Some(1))?;
     let heads = model.sizes.get(Dim::Heads);
     model.sizes.set([
         (Dim::QueryRank, query_rank.unwrap_or(0)),
@@ -85,18 +95,44 @@ fn attention(model: &mut Model<'_>) -> Result<(), GgufError> {
         (Dim::Attended, heads.saturating_mul(value)),
         (Dim::ApartValues, heads.saturating_mul(apart.saturating_add(value))),
     ]);
+    model.set(json!({
+        "num_key_value_heads": heads, "q_lora_rank": query_rank, "kv_lora_rank": rank, "qk_nope_head_dim": apart,
+        "qk_rope_head_dim": rotated, "v_head_dim": value, "head_dim": rotated,
+    }));
+    Ok(())
+}
+
+/// Latent attention in some layers.
+pub(super) fn latent_layers(
+    model: &mut Model<'_>,
+    latent: &Latent,
+    attends: impl Fn(usize) -> bool,
+) -> Result<(), GgufError> {
+    model.layers_that(&attends, &ATTENTION)?;
+    model.layers_that(&attends, if latent.query_rank.is_some() { &COMPRESSED_QUERIES } else { &QUERIES })
+}
+
+/// Latent attention in all layers.
+pub(super) fn attention(model: &mut Model<'_>) -> Result<(), GgufError> {
+    let latent = latent(&model.settings)?;
+    // Older files have as many heads of keys as of queries, in a tensor that this one does not have.
+    for (name, expected) in [("attention.head_count_kv", 1), ("attention.value_length", latent.rank)] {
+        if model.settings.required_size(name)? != expected {
+            return Err(GgufError::Unsupported(format!("`{}` is not {expected}", model.settings.key(name))));
+        }
+    }
+    let rope = rope::read(&model.settings)?;
+    let scaling = with_mscale(model, rope.scaling)?;
+    latent_sizes(model, &latent)?;
     model.ends()?;
-    model.layer(&ATTENTION)?;
-    model.layer(if query_rank.is_some() { &COMPRESSED_QUERIES } else { &QUERIES })?;
+    latent_layers(model, &latent, |_| true)?;
     let bias = model.has("blk.0.attn_kv_a_mqa.bias");
     if bias {
         model.layer(&BIASES)?;
-        model.layer(if query_rank.is_some() { &QUERY_BIAS } else { &[] })?;
+        model.layer(if latent.query_rank.is_some() { &QUERY_BIAS } else { &[] })?;
     }
     model.set(json!({
-        "rope_theta": rope.theta, "rope_scaling": scaling, "attention_bias": bias, "num_key_value_heads": heads,
-        "q_lora_rank": query_rank, "kv_lora_rank": rank, "qk_nope_head_dim": apart, "qk_rope_head_dim": rotated,
-        "v_head_dim": value, "head_dim": rotated, "rope_interleave": true,
+        "rope_theta": rope.theta, "rope_scaling": scaling, "attention_bias": bias, "rope_interleave": true,
     }));
     Ok(())
 }

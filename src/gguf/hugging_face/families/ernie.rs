@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, Family, MLP, Model, NORMS},
+    model::{Family, Model},
+    tables::{ATTENTION, MLP, NORMS},
 };
 
 pub(super) const ERNIE4_5: Family =

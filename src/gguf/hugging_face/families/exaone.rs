@@ -5,8 +5,9 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, Family, HEAD_NORMS, MLP, Model},
+    model::{Family, Model},
     rope::{self, ROPE_FACTORS},
+    tables::{ATTENTION, HEAD_NORMS, MLP},
 };
 
 pub(super) const EXAONE4: Family =
@@ -26,7 +27,7 @@ fn exaone4(model: &mut Model<'_>) -> Result<(), GgufError> {
     }
     let pairs = model.sizes.get(Dim::Head) / 2;
     if let Some(scaling) = rope::with_factors(model.file, &model.settings, pairs)? {
-        model.said(ROPE_FACTORS);
+        model.unused(ROPE_FACTORS);
         model.set(json!({"rope_scaling": scaling}));
     }
     let (window, types) = (model.window()?, model.layer_types()?);

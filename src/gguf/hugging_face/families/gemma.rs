@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, ATTENTION_BIASES, Family, HEAD_NORMS, MLP, Model, NORMS, less_one},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, HEAD_NORMS, MLP, NORMS, less_one},
 };
 
 pub(super) const GEMMA: Family = Family { name: "gemma", model_type: "gemma", class: "GemmaForCausalLM", read: gemma };

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, ATTENTION_BIASES, CHOICE_BIAS, Family, HEAD_NORMS, JOINED_MLP, Model, NORMS},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, CHOICE_BIAS, HEAD_NORMS, JOINED_MLP, NORMS},
 };
 
 pub(super) const GLM4: Family = Family { name: "glm4", model_type: "glm4", class: "Glm4ForCausalLM", read: glm4 };

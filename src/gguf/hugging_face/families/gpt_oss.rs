@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, Table, grouped, line},
-    model::{ATTENTION, ATTENTION_BIASES, Family, Model},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES},
 };
 
 pub(super) const GPT_OSS: Family =

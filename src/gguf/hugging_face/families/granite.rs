@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, Table, grouped, line},
-    model::{ATTENTION, ATTENTION_BIASES, Family, MLP, Model, NORMS, rotary},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, GATE_AND_UP, MLP, NORMS, rotary},
 };
 
 pub(super) const GRANITE: Family =
@@ -13,16 +14,6 @@ pub(super) const GRANITE: Family =
 
 pub(super) const GRANITE_MOE: Family =
     Family { name: "granitemoe", model_type: "granitemoeshared", class: "GraniteMoeSharedForCausalLM", read: mixture };
-
-const GATE_UP: Table = Table {
-    count: Dim::Experts,
-    parts: &[
-        ("ffn_gate_exps.weight", &[Dim::Experts, Dim::Expert, Dim::Hidden], (Dim::Hidden, false)),
-        ("ffn_up_exps.weight", &[Dim::Experts, Dim::Expert, Dim::Hidden], (Dim::Hidden, false)),
-    ],
-    alternate: false,
-    turned: false,
-};
 
 const SHARED_GATE_UP: Table = Table {
     count: Dim::One,
@@ -36,7 +27,7 @@ const SHARED_GATE_UP: Table = Table {
 
 const EXPERTS: [Line; 3] = [
     line("ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", &[Dim::Experts, Dim::Hidden]),
-    grouped(&GATE_UP, "block_sparse_moe.input_linear.weight", &[Dim::Experts, Dim::ExpertGateUp, Dim::Hidden]),
+    grouped(&GATE_AND_UP, "block_sparse_moe.input_linear.weight", &[Dim::Experts, Dim::ExpertGateUp, Dim::Hidden]),
     line("ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", &[Dim::Experts, Dim::Hidden, Dim::Expert]),
 ];
 

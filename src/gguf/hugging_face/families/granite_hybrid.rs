@@ -1,4 +1,5 @@
-//! The hybrids of Granite 4: Mamba 2 beside attention, each with a feed-forward part or a mixture.
+//! The hybrids of Granite 4: Mamba 2 beside attention, each with a feed-forward part or a mixture. Bamba came before them,
+//! and has files of the same architecture.
 
 use serde_json::json;
 
@@ -6,11 +7,12 @@ use super::{
     super::{
         super::GgufError,
         lines::{Dim, Line, Table, grouped, line},
-        model::{ATTENTION, ATTENTION_BIASES, Family, Model, NORMS, rotary},
+        model::{Family, Model},
         rope,
+        tables::{ATTENTION, ATTENTION_BIASES, FEED_FORWARD, FEED_FORWARD_BIASES, NORMS, rotary},
     },
     granite::{experts, factors},
-    hybrid::{Recurrence, attending, first_has, recurrence},
+    hybrid::{MAMBA_NORM, Mamba, Recurrence, attending, first_has, mamba},
 };
 
 pub(super) const GRANITE_HYBRID: Family = Family {
@@ -19,24 +21,6 @@ pub(super) const GRANITE_HYBRID: Family = Family {
     class: "GraniteMoeHybridForCausalLM",
     read: hybrid,
 };
-
-const MAMBA: [Line; 7] = [
-    line("ssm_in.weight", "mamba.in_proj.weight", &[Dim::RecurrentInputs, Dim::Hidden]),
-    line("ssm_conv1d.weight", "mamba.conv1d.weight", &[Dim::Channels, Dim::One, Dim::Taps])
-        .reshaped(&[Dim::Channels, Dim::Taps]),
-    line("ssm_dt.bias", "mamba.dt_bias", &[Dim::RecurrentHeads]),
-    line("ssm_a", "mamba.A_log", &[Dim::RecurrentHeads]).reshaped(&[Dim::RecurrentHeads, Dim::One]).logarithm(),
-    line("ssm_d", "mamba.D", &[Dim::RecurrentHeads]).reshaped(&[Dim::RecurrentHeads, Dim::One]),
-    line("ssm_norm.weight", "mamba.norm.weight", &[Dim::Inner]).reshaped(&[Dim::NormGroups, Dim::NormGroup]),
-    line("ssm_out.weight", "mamba.out_proj.weight", &[Dim::Hidden, Dim::Inner]),
-];
-
-const CONVOLUTION_BIAS: [Line; 1] = [line("ssm_conv1d.bias", "mamba.conv1d.bias", &[Dim::Channels])];
-
-const MAMBA_BIASES: [Line; 2] = [
-    line("ssm_in.bias", "mamba.in_proj.bias", &[Dim::RecurrentInputs]),
-    line("ssm_out.bias", "mamba.out_proj.bias", &[Dim::Hidden]),
-];
 
 const GATE_UP: Table = Table {
     count: Dim::One,
@@ -57,15 +41,16 @@ const DENSE: [Line; 2] = [
 fn hybrid(model: &mut Model<'_>) -> Result<(), GgufError> {
     let attending = attending(model)?;
     let rope = rope::read(&model.settings)?;
+    model.set(json!({"rope_theta": rope.theta, "rope_scaling": rope.scaling}));
+    // Bamba has none of the factors that all of Granite have.
+    if !model.settings.has("embedding_scale") {
+        return bamba(model, &attending);
+    }
     // What llama.cpp takes for granted where it is not said.
     let rotates = model.settings.flag("rope.scaling.finetuned")?.unwrap_or(true);
-    model.set(json!({
-        "rope_theta": rope.theta, "rope_scaling": rope.scaling,
-        "position_embedding_type": if rotates { "rope" } else { "nope" },
-    }));
-    if rotates && model.rotated()?.is_some_and(|rotated| rotated != model.sizes.get(Dim::Head)) {
-        let key = model.settings.key("rope.dimension_count");
-        return Err(GgufError::Unsupported(format!("`{key}` is not the size of a head")));
+    model.set(json!({"position_embedding_type": if rotates { "rope" } else { "nope" }}));
+    if rotates {
+        model.rotates_whole_heads()?;
     }
     model.settings.ignore(&["rope.dimension_count"]);
     model.ends()?;
@@ -73,7 +58,9 @@ fn hybrid(model: &mut Model<'_>) -> Result<(), GgufError> {
     factors(model)?;
     model.layer(&NORMS)?;
     attention(model, &attending)?;
-    mamba(model, &attending)?;
+    recurrent(model, &attending)?;
+    let kinds: Vec<&str> = attending.iter().map(|attends| if *attends { "attention" } else { "mamba" }).collect();
+    model.set(json!({"layer_types": kinds}));
     if model.settings.size("expert_count")?.unwrap_or(0) > 0 {
         return experts(model);
     }
@@ -83,6 +70,43 @@ fn hybrid(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.layer(&DENSE)
 }
 
+const BAMBA_ENDS: [Line; 2] = [
+    line("token_embd.weight", "model.embed_tokens.weight", &[Dim::Vocab, Dim::Hidden]),
+    line("output_norm.weight", "model.final_layernorm.weight", &[Dim::Hidden]),
+];
+
+const BAMBA_NORMS: [Line; 2] = [
+    line("attn_norm.weight", "input_layernorm.weight", &[Dim::Hidden]),
+    line("ffn_norm.weight", "pre_ff_layernorm.weight", &[Dim::Hidden]),
+];
+
+fn bamba(model: &mut Model<'_>, attending: &[bool]) -> Result<(), GgufError> {
+    let head = model.sizes.get(Dim::Head);
+    // Half of a head is rotated; converters write that, or a whole head.
+    let rotated = model.rotated()?.unwrap_or(head);
+    if model.settings.flag("rope.scaling.finetuned")? != Some(true) || ![head, head / 2].contains(&rotated) {
+        let keys = ["rope.scaling.finetuned", "rope.dimension_count"].map(|name| model.settings.key(name));
+        let reason = format!("`{}` or `{}` are not those of Bamba, and it has no factors of Granite", keys[0], keys[1]);
+        return Err(GgufError::Unsupported(reason));
+    }
+    model.ends_with("rms_norm_eps", &BAMBA_ENDS)?;
+    model.intermediate()?;
+    model.layer(&BAMBA_NORMS)?;
+    attention(model, attending)?;
+    recurrent(model, attending)?;
+    model.layer(&FEED_FORWARD)?;
+    let bias = model.has("blk.0.ffn_gate.bias");
+    if bias {
+        model.layer(&FEED_FORWARD_BIASES)?;
+    }
+    let indices: Vec<usize> = (0..attending.len()).filter(|layer| attending[*layer]).collect();
+    model.set(json!({
+        "architectures": ["BambaForCausalLM"], "model_type": "bamba", "attn_layer_indices": indices, "mlp_bias": bias,
+    }));
+    Ok(())
+}
+
+/// The layers that attend.
 fn attention(model: &mut Model<'_>, attending: &[bool]) -> Result<(), GgufError> {
     let attends = |layer: usize| attending[layer];
     model.layers_that(attends, &rotary(ATTENTION))?;
@@ -94,23 +118,15 @@ fn attention(model: &mut Model<'_>, attending: &[bool]) -> Result<(), GgufError>
     Ok(())
 }
 
-fn mamba(model: &mut Model<'_>, attending: &[bool]) -> Result<(), GgufError> {
-    let Recurrence { heads, value, key, groups, inner, taps, .. } = recurrence(model)?;
-    let recurs = |layer: usize| !attending[layer];
-    let recurrent = || (0..attending.len()).filter(|layer| recurs(*layer));
-    model.layers_that(recurs, &MAMBA)?;
-    let convolution_bias = first_has(model, recurrent(), "ssm_conv1d.bias");
-    if convolution_bias {
-        model.layers_that(recurs, &CONVOLUTION_BIAS)?;
-    }
-    let bias = first_has(model, recurrent(), "ssm_in.bias");
-    if bias {
-        model.layers_that(recurs, &MAMBA_BIASES)?;
-    }
-    let kinds: Vec<&str> = attending.iter().map(|attends| if *attends { "attention" } else { "mamba" }).collect();
+/// All others.
+fn recurrent(model: &mut Model<'_>, attending: &[bool]) -> Result<(), GgufError> {
+    let recurs: Vec<bool> = attending.iter().map(|attends| !attends).collect();
+    let Mamba { sizes, convolution_bias, bias } = mamba(model, &recurs, "mamba.")?;
+    model.layers_under(|layer| recurs[layer], "mamba.", &[MAMBA_NORM])?;
+    let Recurrence { heads, value, key, groups, inner, taps, .. } = sizes;
     model.set(json!({
-        "layer_types": kinds, "mamba_n_heads": heads, "mamba_d_head": value, "mamba_d_state": key,
-        "mamba_n_groups": groups, "mamba_d_conv": taps, "mamba_expand": inner / model.sizes.get(Dim::Hidden),
+        "mamba_n_heads": heads, "mamba_d_head": value, "mamba_d_state": key, "mamba_n_groups": groups,
+        "mamba_d_conv": taps, "mamba_expand": inner / model.sizes.get(Dim::Hidden),
         "mamba_conv_bias": convolution_bias, "mamba_proj_bias": bias,
     }));
     Ok(())

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, each, line},
-    model::{ATTENTION, ATTENTION_BIASES, Family, MLP, Model, NORMS},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, MLP, NORMS},
 };
 
 pub(super) const DENSE: Family =

@@ -1,6 +1,10 @@
 //! What hybrids have in common: which of their layers attend, and how those with a recurrent state are.
 
-use super::super::{super::GgufError, lines::Dim, model::Model};
+use super::super::{
+    super::GgufError,
+    lines::{Dim, Line, line},
+    model::Model,
+};
 
 /// Reads the sizes that all decoders have, and for each layer whether it attends: whether it has heads of keys.
 pub(super) fn attending(model: &mut Model<'_>) -> Result<Vec<bool>, GgufError> {
@@ -21,6 +25,11 @@ pub(super) fn attending(model: &mut Model<'_>) -> Result<Vec<bool>, GgufError> {
         return Err(GgufError::Invalid { key, expected: "0 or one number for each layer" });
     }
     Ok(heads.into_iter().map(|heads| heads > 0).collect())
+}
+
+/// For each layer whether it has a recurrent state: whether it has the tensor of how fast it decays.
+pub(super) fn recurring(model: &Model<'_>) -> Vec<bool> {
+    (0..model.layers()).map(|layer| model.has(&format!("blk.{layer}.ssm_a"))).collect()
 }
 
 /// Whether the first of some layers has a tensor: a model has it in all of them or in none.
@@ -63,13 +72,61 @@ pub(super) fn recurrence(model: &mut Model<'_>) -> Result<Recurrence, GgufError>
     model.sizes.set([
         (Dim::RecurrentInputs, channels.saturating_add(inner).saturating_add(heads)),
         (Dim::Channels, channels),
+        (Dim::QueriesKeys, keys.saturating_mul(2)),
         (Dim::RecurrentHeads, heads),
         (Dim::RecurrentValue, inner / heads),
         (Dim::Inner, inner),
-        (Dim::NormGroups, groups),
-        (Dim::NormGroup, inner / groups),
+        (Dim::Groups, groups),
+        (Dim::Group, inner / groups),
         (Dim::StepsStrengths, heads.saturating_mul(2)),
         (Dim::Taps, taps),
     ]);
     Ok(Recurrence { heads, value: inner / heads, key, groups, inner, keys, taps })
+}
+
+const MAMBA: [Line; 6] = [
+    line("ssm_in.weight", "in_proj.weight", &[Dim::RecurrentInputs, Dim::Hidden]),
+    line("ssm_conv1d.weight", "conv1d.weight", &[Dim::Channels, Dim::One, Dim::Taps])
+        .reshaped(&[Dim::Channels, Dim::Taps]),
+    line("ssm_dt.bias", "dt_bias", &[Dim::RecurrentHeads]),
+    line("ssm_a", "A_log", &[Dim::RecurrentHeads]).reshaped(&[Dim::RecurrentHeads, Dim::One]).logarithm(),
+    line("ssm_d", "D", &[Dim::RecurrentHeads]).reshaped(&[Dim::RecurrentHeads, Dim::One]),
+    line("ssm_out.weight", "out_proj.weight", &[Dim::Hidden, Dim::Inner]),
+];
+
+/// What is normalised in a layer of Mamba 2, which not all families do.
+pub(super) const MAMBA_NORM: Line =
+    line("ssm_norm.weight", "norm.weight", &[Dim::Inner]).reshaped(&[Dim::Groups, Dim::Group]);
+
+const CONVOLUTION_BIAS: [Line; 1] = [line("ssm_conv1d.bias", "conv1d.bias", &[Dim::Channels])];
+
+const MAMBA_BIASES: [Line; 2] = [
+    line("ssm_in.bias", "in_proj.bias", &[Dim::RecurrentInputs]),
+    line("ssm_out.bias", "out_proj.bias", &[Dim::Hidden]),
+];
+
+/// Layers of Mamba 2.
+pub(super) struct Mamba {
+    /// How they are.
+    pub(super) sizes: Recurrence,
+    /// Whether the convolution has a bias.
+    pub(super) convolution_bias: bool,
+    /// Whether the ways in and back have one.
+    pub(super) bias: bool,
+}
+
+/// Adds the tensors of Mamba 2 without its norm to some layers, with what comes before their names in the directory.
+pub(super) fn mamba(model: &mut Model<'_>, recurs: &[bool], prefix: &str) -> Result<Mamba, GgufError> {
+    let sizes = recurrence(model)?;
+    let has = |layer: usize| recurs[layer];
+    let first_has = |model: &Model<'_>, name| first_has(model, (0..recurs.len()).filter(|layer| has(*layer)), name);
+    let (convolution_bias, bias) = (first_has(model, "ssm_conv1d.bias"), first_has(model, "ssm_in.bias"));
+    model.layers_under(has, prefix, &MAMBA)?;
+    if convolution_bias {
+        model.layers_under(has, prefix, &CONVOLUTION_BIAS)?;
+    }
+    if bias {
+        model.layers_under(has, prefix, &MAMBA_BIASES)?;
+    }
+    Ok(Mamba { sizes, convolution_bias, bias })
 }

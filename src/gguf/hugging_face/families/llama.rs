@@ -5,8 +5,9 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::Dim,
-    model::{ATTENTION, ATTENTION_BIASES, EXPERTS_OF_MIXTRAL, Family, MLP, Model, NORMS, rotary},
+    model::{Family, Model},
     rope::{self, ROPE_FACTORS},
+    tables::{ATTENTION, ATTENTION_BIASES, EXPERTS_OF_MIXTRAL, MLP, NORMS, rotary},
 };
 
 pub(super) const LLAMA: Family = Family { name: "llama", model_type: "llama", class: "LlamaForCausalLM", read: llama };
@@ -18,7 +19,7 @@ fn llama(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.decoder()?;
     let pairs = model.sizes.get(Dim::Head) / 2;
     if let Some(scaling) = rope::with_factors(model.file, &model.settings, pairs)? {
-        model.said(ROPE_FACTORS);
+        model.unused(ROPE_FACTORS);
         model.set(json!({"rope_scaling": scaling}));
     }
     model.layer(&NORMS)?;

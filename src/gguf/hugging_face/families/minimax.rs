@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, EXPERTS_OF_MIXTRAL, Family, Model, NORMS, WHOLE_NORMS},
+    model::{Family, Model},
+    tables::{ATTENTION, EXPERTS_OF_MIXTRAL, NORMS, WHOLE_NORMS},
 };
 
 pub(super) const MINIMAX_M2: Family =

@@ -3,16 +3,21 @@
 mod deepseek;
 mod ernie;
 mod exaone;
+mod falcon;
 mod gemma;
+mod gemma4;
 mod glm;
 mod gpt_oss;
 mod granite;
 mod granite_hybrid;
 mod hunyuan;
 mod hybrid;
+mod kimi;
 mod lfm;
 mod llama;
+mod llama4;
 mod minimax;
+mod mistral;
 mod nemotron;
 mod olmo;
 mod phi;
@@ -26,18 +31,24 @@ use super::{
 };
 
 /// All of them.
-static ALL: [Family; 30] = [
+static ALL: [Family; 39] = [
     llama::LLAMA,
     llama::SMOLLM3,
+    llama4::LLAMA4,
+    mistral::MISTRAL3,
+    mistral::MISTRAL4,
     qwen::QWEN2,
     qwen::QWEN3,
     qwen::QWEN2_MOE,
     qwen::QWEN3_MOE,
     qwen_next::QWEN3_NEXT,
+    qwen_next::QWEN3_5,
+    qwen_next::QWEN3_5_MOE,
     gpt_oss::GPT_OSS,
     gemma::GEMMA,
     gemma::GEMMA2,
     gemma::GEMMA3,
+    gemma4::GEMMA4,
     glm::GLM4,
     glm::GLM4_MOE,
     phi::PHI3,
@@ -46,7 +57,9 @@ static ALL: [Family; 30] = [
     granite::GRANITE,
     granite::GRANITE_MOE,
     granite_hybrid::GRANITE_HYBRID,
+    falcon::FALCON_H1,
     deepseek::DEEPSEEK2,
+    kimi::KIMI_LINEAR,
     ernie::ERNIE4_5,
     ernie::ERNIE4_5_MOE,
     exaone::EXAONE4,
@@ -55,6 +68,7 @@ static ALL: [Family; 30] = [
     hunyuan::MIXTURE,
     minimax::MINIMAX_M2,
     nemotron::NEMOTRON_H_MOE,
+    nemotron::NEMOTRON_H,
     lfm::LFM2,
     lfm::LFM2_MOE,
 ];

@@ -1,4 +1,5 @@
-//! The mixtures of Nemotron 3: each layer is Mamba 2, attention without positions or a mixture.
+//! Nemotron-H and the mixtures of Nemotron 3: each layer is Mamba 2, attention without positions, a feed-forward part or a
+//! mixture.
 
 use serde_json::json;
 
@@ -7,12 +8,16 @@ use super::{
         super::GgufError,
         lines::{Dim, Line, each, line},
         model::{Family, Model},
+        tables::rotary,
     },
-    hybrid::{Recurrence, attending, first_has, recurrence},
+    hybrid::{MAMBA_NORM, Mamba, Recurrence, attending, first_has, mamba, recurring},
 };
 
 pub(super) const NEMOTRON_H_MOE: Family =
-    Family { name: "nemotron_h_moe", model_type: "nemotron_h", class: "NemotronHForCausalLM", read };
+    Family { name: "nemotron_h_moe", model_type: "nemotron_h", class: "NemotronHForCausalLM", read: mixture };
+
+pub(super) const NEMOTRON_H: Family =
+    Family { name: "nemotron_h", model_type: "nemotron_h", class: "NemotronHForCausalLM", read: dense };
 
 const ENDS: [Line; 2] = [
     line("token_embd.weight", "backbone.embeddings.weight", &[Dim::Vocab, Dim::Hidden]),
@@ -28,18 +33,15 @@ const ATTENTION: [Line; 4] = [
     line("attn_output.weight", "mixer.o_proj.weight", &[Dim::Hidden, Dim::Queries]),
 ];
 
-const MAMBA: [Line; 7] = [
-    line("ssm_in.weight", "mixer.in_proj.weight", &[Dim::RecurrentInputs, Dim::Hidden]),
-    line("ssm_conv1d.weight", "mixer.conv1d.weight", &[Dim::Channels, Dim::One, Dim::Taps])
-        .reshaped(&[Dim::Channels, Dim::Taps]),
-    line("ssm_dt.bias", "mixer.dt_bias", &[Dim::RecurrentHeads]),
-    line("ssm_a", "mixer.A_log", &[Dim::RecurrentHeads]).reshaped(&[Dim::RecurrentHeads, Dim::One]).logarithm(),
-    line("ssm_d", "mixer.D", &[Dim::RecurrentHeads]).reshaped(&[Dim::RecurrentHeads, Dim::One]),
-    line("ssm_norm.weight", "mixer.norm.weight", &[Dim::Inner]).reshaped(&[Dim::NormGroups, Dim::NormGroup]),
-    line("ssm_out.weight", "mixer.out_proj.weight", &[Dim::Hidden, Dim::Inner]),
+const DENSE: [Line; 2] = [
+    line("ffn_up.weight", "mixer.up_proj.weight", &[Dim::Intermediate, Dim::Hidden]),
+    line("ffn_down.weight", "mixer.down_proj.weight", &[Dim::Hidden, Dim::Intermediate]),
 ];
 
-const CONVOLUTION_BIAS: [Line; 1] = [line("ssm_conv1d.bias", "mixer.conv1d.bias", &[Dim::Channels])];
+const DENSE_BIASES: [Line; 2] = [
+    line("ffn_up.bias", "mixer.up_proj.bias", &[Dim::Intermediate]),
+    line("ffn_down.bias", "mixer.down_proj.bias", &[Dim::Hidden]),
+];
 
 const EXPERTS: [Line; 6] = [
     line("ffn_gate_inp.weight", "mixer.gate.weight", &[Dim::Experts, Dim::Hidden]),
@@ -55,40 +57,59 @@ const COMPRESSION: [Line; 2] = [
     line("ffn_latent_up.weight", "mixer.fc2_latent_proj.weight", &[Dim::Hidden, Dim::ExpertState]),
 ];
 
-fn read(model: &mut Model<'_>) -> Result<(), GgufError> {
+fn mixture(model: &mut Model<'_>) -> Result<(), GgufError> {
+    // How wide a mixture is the experts say.
+    model.settings.ignore(&["feed_forward_length"]);
+    let others = hybrid(model, "moe")?;
+    mixtures(model, |layer| others[layer])
+}
+
+fn dense(model: &mut Model<'_>) -> Result<(), GgufError> {
+    let others = hybrid(model, "mlp")?;
+    let widths = model.settings.sizes("feed_forward_length", model.layers())?;
+    let width = widths.iter().copied().max().unwrap_or(0);
+    if widths.iter().zip(&others).any(|(own, dense)| *own != if *dense { width } else { 0 }) {
+        let key = model.settings.key("feed_forward_length");
+        return Err(GgufError::Invalid { key, expected: "0 or one width for each layer" });
+    }
+    model.sizes.set([(Dim::Intermediate, width)]);
+    let is_dense = |layer: usize| others[layer];
+    model.layers_that(is_dense, &DENSE)?;
+    let bias = first_has(model, (0..others.len()).filter(|layer| is_dense(*layer)), "ffn_up.bias");
+    if bias {
+        model.layers_that(is_dense, &DENSE_BIASES)?;
+    }
+    model.set(json!({"intermediate_size": width, "mlp_bias": bias}));
+    Ok(())
+}
+
+/// Layers that attend and those with a recurrent state. For each it is returned whether it is one of the others, which are of
+/// this kind.
+fn hybrid(model: &mut Model<'_>, kind_of_others: &'static str) -> Result<Vec<bool>, GgufError> {
     model.layers_are_called("backbone.layers.");
     let attending = attending(model)?;
-    // Nothing is rotated, and how wide a mixture is the experts say.
-    model.settings.ignore(&["rope.dimension_count", "rope.freq_base", "feed_forward_length"]);
+    model.settings.ignore(&["rope.dimension_count", "rope.freq_base"]);
     let epsilon = model.settings.required_float("attention.layer_norm_epsilon")?;
     model.set(json!({"layer_norm_epsilon": epsilon, "attention_bias": false, "mlp_hidden_act": "relu2"}));
     model.ends_and_head(&ENDS);
     model.layer(&NORM)?;
-    model.layers_that(|layer| attending[layer], &ATTENTION)?;
-    let recurs: Vec<bool> = (0..model.layers()).map(|layer| model.has(&format!("blk.{layer}.ssm_a"))).collect();
-    mamba(model, &recurs)?;
+    // Nothing is rotated, and the converter interleaves halves all the same.
+    model.layers_that(|layer| attending[layer], &rotary(ATTENTION))?;
+    let recurs = recurring(model);
+    let Mamba { sizes, convolution_bias, bias } = mamba(model, &recurs, "mixer.")?;
+    model.layers_under(|layer| recurs[layer], "mixer.", &[MAMBA_NORM])?;
     let kind = |layer: usize| match (attending[layer], recurs[layer]) {
         (true, _) => "attention",
         (false, true) => "mamba",
-        (false, false) => "moe",
+        (false, false) => kind_of_others,
     };
     let kinds: Vec<&str> = (0..model.layers()).map(kind).collect();
-    model.set(json!({"layers_block_type": kinds}));
-    mixtures(model, |layer| !attending[layer] && !recurs[layer])
-}
-
-fn mamba(model: &mut Model<'_>, recurs: &[bool]) -> Result<(), GgufError> {
-    let Recurrence { heads, value, key, groups, taps, .. } = recurrence(model)?;
-    model.layers_that(|layer| recurs[layer], &MAMBA)?;
-    let bias = first_has(model, (0..recurs.len()).filter(|layer| recurs[*layer]), "ssm_conv1d.bias");
-    if bias {
-        model.layers_that(|layer| recurs[layer], &CONVOLUTION_BIAS)?;
-    }
+    let Recurrence { heads, value, key, groups, taps, .. } = sizes;
     model.set(json!({
-        "mamba_num_heads": heads, "mamba_head_dim": value, "ssm_state_size": key, "n_groups": groups,
-        "conv_kernel": taps, "use_conv_bias": bias, "use_bias": false,
+        "layers_block_type": kinds, "mamba_num_heads": heads, "mamba_head_dim": value, "ssm_state_size": key,
+        "n_groups": groups, "conv_kernel": taps, "use_conv_bias": convolution_bias, "use_bias": bias,
     }));
-    Ok(())
+    Ok((0..model.layers()).map(|layer| !attending[layer] && !recurs[layer]).collect())
 }
 
 fn mixtures(model: &mut Model<'_>, is_mixture: impl Fn(usize) -> bool) -> Result<(), GgufError> {

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, ATTENTION_BIASES, EXPERTS, Family, MLP, Model, NORMS, WHOLE_NORMS},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, EXPERTS, MLP, NORMS, WHOLE_NORMS},
 };
 
 pub(super) const OLMO2: Family = Family { name: "olmo2", model_type: "olmo2", class: "Olmo2ForCausalLM", read: olmo2 };

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{Family, JOINED_MLP, Model, NORMS},
+    model::{Family, Model},
+    tables::{JOINED_MLP, NORMS},
 };
 
 pub(super) const PHI3: Family = Family { name: "phi3", model_type: "phi3", class: "Phi3ForCausalLM", read: phi3 };

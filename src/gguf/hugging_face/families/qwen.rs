@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, ATTENTION_BIASES, EXPERTS, Family, HEAD_NORMS, MLP, Model, NORMS},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, EXPERTS, HEAD_NORMS, MLP, NORMS},
 };
 
 pub(super) const QWEN2: Family = Family { name: "qwen2", model_type: "qwen2", class: "Qwen2ForCausalLM", read: qwen2 };

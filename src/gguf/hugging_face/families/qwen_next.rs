@@ -1,4 +1,4 @@
-//! Qwen3-Next: gated delta rules beside gated attention, and mixtures.
+//! Qwen3-Next and Qwen 3.5: gated delta rules beside gated attention, with mixtures or without.
 
 use serde_json::json;
 
@@ -6,15 +6,22 @@ use super::{
     super::{
         super::GgufError,
         lines::{Dim, Line, line},
-        model::{ATTENTION, ATTENTION_BIASES, Family, HEAD_NORMS, Model, less_one},
+        model::{Family, Model},
+        tables::{ATTENTION, ATTENTION_BIASES, HEAD_NORMS, MLP, less_one},
         tensors::{Groups, Layout, NamedTensor, Part, Source},
     },
-    hybrid::{Recurrence, first_has, recurrence},
+    hybrid::{Recurrence, first_has, recurrence, recurring},
     qwen::{mixtures, shared},
 };
 
 pub(super) const QWEN3_NEXT: Family =
-    Family { name: "qwen3next", model_type: "qwen3_next", class: "Qwen3NextForCausalLM", read };
+    Family { name: "qwen3next", model_type: "qwen3_next", class: "Qwen3NextForCausalLM", read: qwen3_next };
+
+pub(super) const QWEN3_5: Family =
+    Family { name: "qwen35", model_type: "qwen3_5_text", class: "Qwen3_5ForCausalLM", read: qwen3_5 };
+
+pub(super) const QWEN3_5_MOE: Family =
+    Family { name: "qwen35moe", model_type: "qwen3_5_moe_text", class: "Qwen3_5MoeForCausalLM", read: qwen3_5_moe };
 
 const NORMS: [Line; 2] = [
     line("attn_norm.weight", "input_layernorm.weight", &[Dim::Hidden]),
@@ -35,16 +42,72 @@ const RECURRENT: [Line; 6] = [
     line("ssm_out.weight", "linear_attn.out_proj.weight", &[Dim::Hidden, Dim::Inner]),
 ];
 
-fn read(model: &mut Model<'_>) -> Result<(), GgufError> {
+/// The same of Qwen 3.5, in whose files heads of values are not put together by the heads of keys that they share.
+const RECURRENT_BY_KEY_HEAD: [Line; 9] = [
+    line("attn_qkv.weight", "linear_attn.in_proj_qkv.weight", &[Dim::Channels, Dim::Hidden])
+        .rows_by_key_head(Some(Dim::QueriesKeys), Dim::RecurrentValue),
+    line("attn_gate.weight", "linear_attn.in_proj_z.weight", &[Dim::Inner, Dim::Hidden])
+        .rows_by_key_head(None, Dim::RecurrentValue),
+    line("ssm_beta.weight", "linear_attn.in_proj_b.weight", &[Dim::RecurrentHeads, Dim::Hidden])
+        .rows_by_key_head(None, Dim::One),
+    line("ssm_alpha.weight", "linear_attn.in_proj_a.weight", &[Dim::RecurrentHeads, Dim::Hidden])
+        .rows_by_key_head(None, Dim::One),
+    line("ssm_conv1d.weight", "linear_attn.conv1d.weight", &[Dim::Channels, Dim::One, Dim::Taps])
+        .reshaped(&[Dim::Channels, Dim::Taps])
+        .rows_by_key_head(Some(Dim::QueriesKeys), Dim::RecurrentValue),
+    line("ssm_dt.bias", "linear_attn.dt_bias", &[Dim::RecurrentHeads]).rows_by_key_head(None, Dim::One),
+    line("ssm_a", "linear_attn.A_log", &[Dim::RecurrentHeads]).logarithm().rows_by_key_head(None, Dim::One),
+    line("ssm_norm.weight", "linear_attn.norm.weight", &[Dim::RecurrentValue]),
+    line("ssm_out.weight", "linear_attn.out_proj.weight", &[Dim::Hidden, Dim::Inner])
+        .columns_by_key_head(Dim::RecurrentValue),
+];
+
+/// Qwen3-Next.
+fn qwen3_next(model: &mut Model<'_>) -> Result<(), GgufError> {
+    let recurs = hybrid(model)?;
+    model.intermediate()?;
+    let parts = recurrent(model, &recurs, &RECURRENT)?;
+    for layer in (0..recurs.len()).filter(|layer| recurs[*layer]) {
+        let inputs = inputs(model, layer, &parts);
+        model.tensor(inputs);
+    }
+    let sparse = mixtures(model, true)?;
+    shared(model, &sparse)
+}
+
+/// The text of Qwen 3.5.
+fn qwen3_5(model: &mut Model<'_>) -> Result<(), GgufError> {
+    text(model)?;
+    model.intermediate()?;
+    model.layer(&MLP)
+}
+
+/// The text of the mixtures of Qwen 3.5.
+fn qwen3_5_moe(model: &mut Model<'_>) -> Result<(), GgufError> {
+    text(model)?;
+    // No layer is dense.
+    model.settings.ignore(&["feed_forward_length"]);
+    let sparse = mixtures(model, true)?;
+    shared(model, &sparse)
+}
+
+fn text(model: &mut Model<'_>) -> Result<(), GgufError> {
+    // Which axes of a picture are rotated by which frequencies; texts have one.
+    model.settings.ignore(&["rope.dimension_sections"]);
+    let recurs = hybrid(model)?;
+    recurrent(model, &recurs, &RECURRENT_BY_KEY_HEAD).map(drop)
+}
+
+/// What all of them have: attention in some layers. Whether each of the others has a recurrent state is returned.
+fn hybrid(model: &mut Model<'_>) -> Result<Vec<bool>, GgufError> {
     model.partial_decoder()?;
     model.norm_less_one();
-    model.intermediate()?;
     let share = model.rotated_share()?;
     model.set(json!({"partial_rotary_factor": share}));
     model.sizes.set([(Dim::QueriesGates, model.sizes.get(Dim::Queries).saturating_mul(2))]);
     // Which layers attend, their tensors say.
     model.settings.ignore(&["full_attention_interval"]);
-    let recurs: Vec<bool> = (0..model.layers()).map(|layer| model.has(&format!("blk.{layer}.ssm_a"))).collect();
+    let recurs = recurring(model);
     let attends = |layer: usize| !recurs[layer];
     model.layer(&less_one(NORMS))?;
     let [_, keys, values, output] = ATTENTION;
@@ -55,27 +118,21 @@ fn read(model: &mut Model<'_>) -> Result<(), GgufError> {
         let [_, keys, values, output] = ATTENTION_BIASES;
         model.layers_that(attends, &[QUERY_BIAS, keys, values, output])?;
     }
-    recurrent(model, &recurs)?;
     let kinds: Vec<&str> =
         recurs.iter().map(|recurs| if *recurs { "linear_attention" } else { "full_attention" }).collect();
     model.set(json!({"attention_bias": bias, "layer_types": kinds}));
-    let sparse = mixtures(model, true)?;
-    shared(model, &sparse)
+    Ok(recurs)
 }
 
-fn recurrent(model: &mut Model<'_>, recurs: &[bool]) -> Result<(), GgufError> {
+fn recurrent(model: &mut Model<'_>, recurs: &[bool], lines: &[Line]) -> Result<Recurrence, GgufError> {
     let parts = recurrence(model)?;
-    model.layers_that(|layer| recurs[layer], &RECURRENT)?;
-    for layer in (0..recurs.len()).filter(|layer| recurs[*layer]) {
-        let inputs = inputs(model, layer, &parts);
-        model.tensor(inputs);
-    }
+    model.layers_that(|layer| recurs[layer], lines)?;
     let Recurrence { heads, value, key, groups, taps, .. } = parts;
     model.set(json!({
         "linear_num_key_heads": groups, "linear_num_value_heads": heads, "linear_key_head_dim": key,
         "linear_value_head_dim": value, "linear_conv_kernel_dim": taps,
     }));
-    Ok(())
+    Ok(parts)
 }
 
 /// Queries, keys, values and gates: the file has all of each, and the directory all of them for each head of keys.

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
-    model::{ATTENTION, ATTENTION_BIASES, Family, MLP, Model},
+    model::{Family, Model},
+    tables::{ATTENTION, ATTENTION_BIASES, MLP},
 };
 
 pub(super) const SEED_OSS: Family =

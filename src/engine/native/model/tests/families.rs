@@ -133,6 +133,13 @@ impl Golden {
         drawn(seed, name, &shape, family)
     }
 
+    /// The numbers of a tensor if there is one of this name, which has to have this shape.
+    pub(super) fn numbers_of(&self, name: &str, shape: &[usize]) -> Option<Vec<f32>> {
+        let expected = self.content["tensors"].get(name)?;
+        assert_eq!(*expected, json!(shape), "{}: {name}", self.name);
+        Some(self.tensor(name))
+    }
+
     /// All numbers, one tensor after the other in the order of their names.
     pub(super) fn numbers(&self) -> Vec<f32> {
         let mut names: Vec<&String> = self.content["tensors"].as_object().unwrap().keys().collect();
@@ -143,9 +150,7 @@ impl Golden {
     /// The model with room for its longest sequence, or why it is refused.
     pub(in crate::engine::native) fn model<B: Backend>(&self, backend: B) -> Result<Model<B>, ConfigError> {
         let shape = ModelShape::read(self.config())?;
-        let greedy =
-            self.content["prompts"].as_array().unwrap().iter().map(|prompt| prompt["greedy"].as_array().unwrap());
-        shape.check_length(self.token_ids().len() + greedy.map(Vec::len).max().unwrap_or(0))?;
+        shape.check_length(self.longest())?;
         Ok(self.loaded(backend, shape))
     }
 
@@ -176,6 +181,13 @@ impl Golden {
     pub(super) fn room(&self) -> Room {
         let slots = 1 + self.content["prompts"].as_array().unwrap().len();
         Room { blocks: (self.token_ids().len() + 20).div_ceil(BLOCK_TOKENS), slots }
+    }
+
+    /// How many tokens its longest sequence has.
+    pub(super) fn longest(&self) -> usize {
+        let greedy =
+            self.content["prompts"].as_array().unwrap().iter().map(|prompt| prompt["greedy"].as_array().unwrap());
+        self.token_ids().len() + greedy.map(Vec::len).max().unwrap_or(0)
     }
 
     /// The ids of its longest prompt.

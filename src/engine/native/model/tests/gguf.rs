@@ -17,7 +17,10 @@ use super::{
     families::{FAR, Golden},
     *,
 };
-use crate::{engine::native::weights::GgufWeights, gguf::GgufFile};
+use crate::{
+    engine::native::weights::GgufWeights,
+    gguf::{GgufFile, GgufTensors},
+};
 
 /// Between these lines of docs/models.md is the table.
 const BEGIN: &str = "<!-- gguf -->\n";
@@ -58,12 +61,8 @@ impl Recorded {
             .map(|(key, value)| (key.clone(), setting(value)))
             .collect();
         let numbers = self.golden.numbers();
-        let tensors: Vec<(String, QTensor)> = self.content["tensors"]
-            .as_object()
-            .unwrap()
-            .iter()
-            .map(|(name, tensor)| (name.clone(), made(tensor, &numbers)))
-            .collect();
+        let tensors: Vec<(String, QTensor)> =
+            self.tensors().map(|(name, tensor)| (name.clone(), made(tensor, &numbers))).collect();
         let settings: Vec<(&str, &Setting)> = settings.iter().map(|(key, value)| (&**key, value)).collect();
         let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         gguf_file::write(&mut File::create(&path).unwrap(), &settings, &tensors).unwrap();
@@ -74,12 +73,43 @@ impl Recorded {
     fn compare(&self) -> Result<f64, String> {
         let (_directory, file) = self.write();
         let config = file.model_config().map_err(|error| error.to_string())?;
+        let context = "max_position_embeddings";
+        if config[context].as_u64().unwrap() < u64::try_from(self.golden.longest()).unwrap() {
+            return Err(format!("`{context}` is less than what the model is compared with"));
+        }
         let shape = ModelShape::read(&config).map_err(|error| error.to_string())?;
         let weights = GgufWeights::open(&file).map_err(|error| error.to_string())?;
-        let backend = cpu(KernelSet::available()[0], 2, Precision::F32);
+        let backend = cpu(KernelSet::available()[0], 1, Precision::F32);
         let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).map_err(|error| error.to_string())?;
         model.allocate_cache(self.golden.room()).unwrap();
+        self.compare_tensors(&file);
         Ok(self.golden.compare(&mut model))
+    }
+
+    /// Compares every tensor with the model's: the same bits, unless the converter computed with them.
+    fn compare_tensors(&self, file: &GgufFile) {
+        let tensors = GgufTensors::open(file).unwrap();
+        let changed: Vec<&String> = self
+            .tensors()
+            .filter(|(_, made)| made.get("then").or(made.get("times")).is_some())
+            .map(|(n, _)| n)
+            .collect();
+        let mut compared = 0;
+        for named in file.named_tensors().unwrap() {
+            let Some(expected) = self.golden.numbers_of(&named.name, &named.shape) else { continue };
+            let tensor = tensors.get(&named.name).unwrap();
+            let mut numbers = Vec::new();
+            tensor.read(0..tensor.rows(), &mut numbers).unwrap();
+            if !named.sources.iter().any(|source| changed.contains(&&source.name)) {
+                assert!(numbers == expected, "{}: {} is another tensor", self.golden.name, named.name);
+                compared += 1;
+            }
+        }
+        assert!(compared > 0, "{}: no tensor was compared", self.golden.name);
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.content["tensors"].as_object().unwrap().iter()
     }
 }
 
@@ -120,7 +150,26 @@ fn made(described: &Value, numbers: &[f32]) -> QTensor {
         Some("negate exp") => values.iter_mut().for_each(|value| *value = -value.exp()),
         Some(other) => panic!("{other}"),
     }
+    multiply(&mut values, &described["times"]);
     QTensor::quantize(&Tensor::from_vec(values, shape, &Device::Cpu).unwrap(), GgmlDType::F32).unwrap()
+}
+
+/// Multiplies the rows of a tensor: so many by this, the next ones by that.
+fn multiply(values: &mut [f32], described: &Value) {
+    let Some(described) = described.as_array() else { return };
+    let runs: Vec<(usize, f64)> =
+        described.iter().map(|run| (run[0].as_u64().unwrap().try_into().unwrap(), run[1].as_f64().unwrap())).collect();
+    let columns = values.len() / runs.iter().map(|(rows, _)| rows).sum::<usize>();
+    let mut rest = values;
+    for (rows, factor) in runs {
+        let (these, others) = rest.split_at_mut(rows * columns);
+        for value in these {
+            #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a product")]
+            let product = (f64::from(*value) * factor) as f32;
+            *value = product;
+        }
+        rest = others;
+    }
 }
 
 /// A first place, and lengths and steps from it on, the outermost first.
@@ -146,19 +195,32 @@ fn table(outcomes: &BTreeMap<String, [BTreeSet<String>; 2]>) -> String {
     table
 }
 
+/// All of them with their outcomes, as many at a time as there are processors.
+fn compared(all: &[Recorded]) -> Vec<(&Recorded, Result<f64, String>)> {
+    let at_a_time = all.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = all
+            .chunks(at_a_time)
+            .map(|part| scope.spawn(move || part.iter().map(|one| (one, one.compare())).collect::<Vec<_>>()))
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 #[test]
 fn what_llama_cpp_makes_of_a_model_is_computed_as_the_model_or_refused() {
     let mut outcomes: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
-    for recorded in Recorded::all() {
+    for (recorded, outcome) in compared(&Recorded::all()) {
         let name = recorded.golden.name.rsplit('/').next().unwrap().replace('_', " ");
         let [agree, refused] = outcomes.entry(recorded.architecture()).or_default();
-        match recorded.compare() {
+        match outcome {
             Ok(worst) => {
                 assert!(worst < FAR, "{} is off by {worst:.1e}", recorded.golden.name);
                 agree.insert(name);
             }
             Err(reason) => {
-                let key = reason.split('`').nth(1).expect("what is refused is named");
+                let of_tensor = || reason.strip_prefix("tensor ")?.split(':').next();
+                let key = reason.split('`').nth(1).or_else(of_tensor).expect("what is refused is named");
                 refused.insert(format!("{name} (`{key}`)"));
             }
         }

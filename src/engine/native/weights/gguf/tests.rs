@@ -207,8 +207,8 @@ fn what_the_table_of_names_does_not_have_is_refused_by_name() {
     assert!(refused.contains("[7, 24, 48], not [8, 24, 48]"), "{refused}");
     let refused = refusal("qwen3_moe", &|gguf| gguf.set("qwen3moe.expert_count", Value::U64(1 << 60)));
     assert!(refused.contains("too many experts"), "{refused}");
-    let refused = refusal("llama", &|gguf| gguf.set("general.architecture", Value::String("gemma4".to_owned())));
-    assert!(refused.contains("`gemma4`"), "{refused}");
+    let refused = refusal("llama", &|gguf| gguf.set("general.architecture", Value::String("gemma3n".to_owned())));
+    assert!(refused.contains("`gemma3n`"), "{refused}");
     let weights = GgufWeights::open(&opened(&Gguf::tiny()).1).unwrap();
     assert!(matches!(weights.rows("lm_head.weight"), Err(WeightsError::Missing(_))));
 }
