@@ -3,10 +3,17 @@
 use crate::tokenizer::Split;
 
 /// The names that [`lookup`] knows.
-pub(super) const SUPPORTED: [&str; 5] = ["gpt-2", "smollm", "qwen2", "llama-bpe", "deepseek-v3"];
+pub(super) const SUPPORTED: [&str; 9] =
+    ["gpt-2", "smollm", "qwen2", "qwen35", "llama-bpe", "llama4", "gpt-4o", "tekken", "deepseek-v3"];
 
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// As [`QWEN2`], with marks as parts of words.
+const QWEN3_5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// The words of `o200k`, which end where capital letters follow small ones.
+const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// As [`GPT_4O`], without the ends of English words, and with digits alone.
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DEEPSEEK_V3: [Split; 3] = [
     Split::Regex(r"\p{N}{1,3}"),
@@ -28,7 +35,9 @@ pub(super) struct PreTokenizer {
 
 /// Returns what a name stands for, `None` if that is not known for sure.
 ///
-/// `default` and a missing name stay unknown: they were written where the converter did not know either.
+/// `default` and a missing name stay unknown: they were written where the converter did not know either. So do names of
+/// several tokenizers that are not the same: `lfm2` is also that of LFM 2.5, whose words are others, and tokenizers called
+/// `glm4` put two tokens before a text, of which a file can say one.
 pub(super) fn lookup(name: &str) -> Option<PreTokenizer> {
     let plain = PreTokenizer { splits: vec![Split::Gpt2], nfc: false, ignore_merges: false, adds_bos: false };
     match name {
@@ -37,6 +46,15 @@ pub(super) fn lookup(name: &str) -> Option<PreTokenizer> {
         "qwen2" => Some(PreTokenizer { splits: vec![Split::Regex(QWEN2)], nfc: true, ..plain }),
         "llama-bpe" | "llama-v3" | "llama3" => {
             Some(PreTokenizer { splits: vec![Split::Regex(LLAMA3)], ignore_merges: true, adds_bos: true, ..plain })
+        }
+        "qwen35" => Some(PreTokenizer { splits: vec![Split::Regex(QWEN3_5)], nfc: true, ..plain }),
+        // All words that are tokens are made by merges as well.
+        "gpt-4o" => Some(PreTokenizer { splits: vec![Split::Regex(GPT_4O)], ignore_merges: true, ..plain }),
+        "llama4" => {
+            Some(PreTokenizer { splits: vec![Split::Regex(GPT_4O)], ignore_merges: true, adds_bos: true, ..plain })
+        }
+        "tekken" => {
+            Some(PreTokenizer { splits: vec![Split::Regex(TEKKEN)], ignore_merges: true, adds_bos: true, ..plain })
         }
         "deepseek-v3" => Some(PreTokenizer { splits: DEEPSEEK_V3.to_vec(), ..plain }),
         _ => None,
@@ -56,5 +74,7 @@ mod tests {
     fn what_the_converter_did_not_know_is_not_guessed() {
         assert_eq!(lookup("default"), None);
         assert_eq!(lookup(""), None);
+        assert_eq!(lookup("lfm2"), None);
+        assert_eq!(lookup("glm4"), None);
     }
 }

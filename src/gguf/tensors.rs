@@ -311,6 +311,49 @@ pub(super) fn read_vector(file: &GgufFile, source: &str) -> Result<Vec<f32>, Ggu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gguf::{
+        hugging_face::{ByKeyHead, Order},
+        tests::fixture::Gguf,
+    };
+
+    /// Rows of blocks of a file with one tensor, in this layout.
+    fn laid_out(layout: Layout) -> GgufTensors {
+        let mut gguf = Gguf::tiny();
+        gguf.add_tensor("table", &[8, 64], GgmlDType::Q8_0);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        gguf.write(&path);
+        let file = GgufFile::open(&path).unwrap();
+        let source = Source { name: "table".to_owned(), shape: vec![8, 64], rows: None };
+        let stored = vec![stored_rows(&file, &source)];
+        let sources = vec![source];
+        let named = NamedTensor { name: "table".to_owned(), shape: vec![8, 64], sources, layout, change: None };
+        let tensors = [("table".to_owned(), Entry { named, stored })].into_iter().collect();
+        GgufTensors { path: path.clone(), file: File::open(path).unwrap(), tensors }
+    }
+
+    #[test]
+    fn rows_stay_in_blocks_in_another_order_and_columns_do_not() {
+        let order = |width| Order::ByKeyHead(ByKeyHead { before: 2 * width, key_heads: 2, shared_by: 3, width });
+        let read = |tensors: &GgufTensors| {
+            let (tensor, mut numbers) = (tensors.get("table").unwrap(), Vec::new());
+            tensor.read(0..8, &mut numbers).unwrap();
+            (tensor.blocks(), numbers, tensor.read_blocks(0..8).unwrap())
+        };
+        let (blocks, whole, bytes) = read(&laid_out(Layout::Whole));
+        let (row_blocks, rows, row_bytes) = read(&laid_out(Layout::Rows(order(1))));
+        let (column_blocks, columns, _) = read(&laid_out(Layout::Columns(order(8))));
+        assert_eq!((blocks, row_blocks, column_blocks), (Some(GgmlDType::Q8_0), Some(GgmlDType::Q8_0), None));
+        // Of heads 0, 3, 1, 4, 2, 5 in the file.
+        let in_file = [0, 1, 2, 4, 6, 3, 5, 7];
+        for (row, from) in in_file.into_iter().enumerate() {
+            assert_eq!(rows[row * 64..][..64], whole[from * 64..][..64]);
+            assert_eq!(row_bytes[row * 68..][..68], bytes[from * 68..][..68]);
+        }
+        for (head, from) in in_file.into_iter().enumerate() {
+            assert_eq!(columns[64 + head * 8..][..8], whole[64 + from * 8..][..8]);
+        }
+    }
 
     #[test]
     fn what_does_not_stay_in_blocks_counts_as_it_is_held() {

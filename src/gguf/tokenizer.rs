@@ -3,7 +3,7 @@
 use super::{GgufError, GgufFile, pre_tokenizer};
 use crate::{
     TokenId,
-    tokenizer::{AddedToken, ByteLevelBpe, SentencePieceBpe, Tokenizer},
+    tokenizer::{AddedToken, ByteLevelBpe, Piece, SentencePieceBpe, Tokenizer},
 };
 
 /// A token as the model writes it.
@@ -19,11 +19,19 @@ const UNUSED: i64 = 5;
 /// A single byte.
 const BYTE: i64 = 6;
 
-/// A vocabulary, and which of it is matched in the text.
-#[derive(Default)]
-struct Tokens {
-    vocab: Vec<(String, TokenId)>,
-    added: Vec<AddedToken>,
+/// A place in the embeddings.
+struct Token {
+    content: String,
+    id: TokenId,
+    kind: i64,
+}
+
+impl Token {
+    /// The token if it is one that is matched in the text.
+    fn added(&self) -> Option<AddedToken> {
+        let is_added = [UNKNOWN, CONTROL, USER_DEFINED].contains(&self.kind);
+        is_added.then(|| AddedToken::verbatim(self.id, &self.content, self.kind != USER_DEFINED))
+    }
 }
 
 impl GgufFile {
@@ -49,29 +57,31 @@ impl GgufFile {
         }
         let name = metadata.required_text("tokenizer.ggml.pre")?;
         let pre = pre_tokenizer::lookup(name).ok_or_else(|| GgufError::PreTokenizer(name.to_owned()))?;
-        let Tokens { vocab, added } = self.tokens(&[NORMAL, CONTROL, USER_DEFINED, UNUSED])?;
+        let tokens = self.tokens(&[NORMAL, CONTROL, USER_DEFINED, UNUSED])?;
+        let added_tokens = tokens.iter().filter_map(Token::added).collect();
+        let used = tokens.into_iter().filter(|token| token.kind != UNUSED);
         let parts = ByteLevelBpe {
-            vocab,
+            vocab: used.map(|token| (token.content, token.id)).collect(),
             merges: self.merges()?,
             ignore_merges: pre.ignore_merges,
             nfc: pre.nfc,
             splits: pre.splits,
-            added_tokens: added,
+            added_tokens,
             bos: self.around_text("bos", pre.adds_bos)?,
             eos: self.around_text("eos", false)?,
         };
         Ok(parts.build()?)
     }
 
-    /// The tokenizer of Gemma, and of whatever else puts no space before a text. Where one does, the file does not say
-    /// whether it also stands after special tokens within a text.
+    /// The tokenizer of Gemma, and of whatever else puts no space before a text. Where one does, `legacy` of
+    /// `tokenizer_config.json` decides whether it also stands after special tokens within a text, which converters leave out.
     fn sentence_piece(&self) -> Result<Tokenizer, GgufError> {
         let metadata = self.metadata();
         let space = metadata.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
         let trims = metadata.flag("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(false);
         let rewrites = metadata.has("tokenizer.ggml.precompiled_charsmap");
         if let Some((_, what)) = [
-            (space, "it puts a space before a text, and the file does not say where else"),
+            (space, "it puts a space before a text, and the file does not say whether also after special tokens"),
             (trims, "it removes spaces from a text"),
             (rewrites, "it replaces characters by a table"),
         ]
@@ -81,36 +91,34 @@ impl GgufFile {
             return Err(GgufError::SentencePiece(what));
         }
         let mut tokens = self.tokens(&[NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE])?;
-        let scores = self.scores(&mut tokens)?;
+        // Converters write the spaces of tokens that users have defined as spaces.
+        for token in tokens.iter_mut().filter(|token| token.kind == USER_DEFINED) {
+            token.content = token.content.replace(' ', "\u{2581}");
+        }
         let parts = SentencePieceBpe {
-            vocab: tokens.vocab,
-            scores,
+            added_tokens: tokens.iter().filter_map(Token::added).collect(),
+            pieces: self.pieces(tokens)?,
             unknown: metadata.token_id("tokenizer.ggml.unknown_token_id")?,
-            added_tokens: tokens.added,
             bos: self.around_text("bos", true)?,
             eos: self.around_text("eos", false)?,
         };
         Ok(parts.build()?)
     }
 
-    /// The scores of all tokens of a vocabulary. Converters write those of tokens that users have defined, which
-    /// `SentencePiece` prefers to all others, as the least, and their spaces as spaces.
-    fn scores(&self, tokens: &mut Tokens) -> Result<Vec<f32>, GgufError> {
+    /// Tokens with their scores. Converters write those of tokens that users have defined, which `SentencePiece` prefers to
+    /// all others, as the least.
+    fn pieces(&self, tokens: Vec<Token>) -> Result<Vec<Piece>, GgufError> {
         let key = "tokenizer.ggml.scores";
         let scores = self.metadata().required_floats(key)?;
-        let kinds = self.metadata().required_integers("tokenizer.ggml.token_type")?;
-        if scores.len() != kinds.len() || scores.iter().any(|score| !score.is_finite()) {
+        if scores.len() != tokens.len() || scores.iter().any(|score| !score.is_finite()) {
             return Err(GgufError::Invalid { key: key.to_owned(), expected: "a finite number for each token" });
         }
-        let best = |id: TokenId| if kinds[id as usize] == USER_DEFINED { 0.0 } else { scores[id as usize] };
-        let spelled = |token: &mut String, id: TokenId| {
-            if kinds[id as usize] == USER_DEFINED {
-                *token = token.replace(' ', "\u{2581}");
-            }
+        let used = tokens.into_iter().zip(scores).filter(|(token, _)| token.kind != UNUSED);
+        let piece = |(token, score): (Token, f32)| {
+            let score = if token.kind == USER_DEFINED { 0.0 } else { score };
+            Piece { token: token.content, id: token.id, score }
         };
-        tokens.vocab.iter_mut().for_each(|(token, id)| spelled(token, *id));
-        tokens.added.iter_mut().for_each(|token| spelled(&mut token.content, token.id));
-        Ok(tokens.vocab.iter().map(|(_, id)| best(*id)).collect())
+        Ok(used.map(piece).collect())
     }
 
     /// Returns the token of `role` if encoding adds it.
@@ -123,28 +131,18 @@ impl GgufFile {
     }
 
     /// The tokens of a file in which only these kinds may be.
-    fn tokens(&self, kinds_of_model: &[i64]) -> Result<Tokens, GgufError> {
+    fn tokens(&self, kinds_of_model: &[i64]) -> Result<Vec<Token>, GgufError> {
         let tokens = self.metadata().required_texts("tokenizer.ggml.tokens")?;
         let kinds = self.metadata().required_integers("tokenizer.ggml.token_type")?;
         if kinds.len() != tokens.len() {
             let key = "tokenizer.ggml.token_type".to_owned();
             return Err(GgufError::Invalid { key, expected: "as long as `tokenizer.ggml.tokens`" });
         }
-        let mut found = Tokens::default();
-        for (index, (token, kind)) in tokens.into_iter().zip(kinds).enumerate() {
-            let wrong = GgufError::TokenType { id: index, kind };
-            let Ok(id) = TokenId::try_from(index) else { return Err(wrong) };
-            if !kinds_of_model.contains(&kind) {
-                return Err(wrong);
-            }
-            if [UNKNOWN, CONTROL, USER_DEFINED].contains(&kind) {
-                found.added.push(AddedToken::verbatim(id, token, kind != USER_DEFINED));
-            }
-            if kind != UNUSED {
-                found.vocab.push((token.to_owned(), id));
-            }
-        }
-        Ok(found)
+        let token = |(index, (content, kind)): (usize, (&str, i64))| match TokenId::try_from(index) {
+            Ok(id) if kinds_of_model.contains(&kind) => Ok(Token { content: content.to_owned(), id, kind }),
+            _ => Err(GgufError::TokenType { id: index, kind }),
+        };
+        tokens.into_iter().zip(kinds).enumerate().map(token).collect()
     }
 
     fn merges(&self) -> Result<Vec<(String, String)>, GgufError> {

@@ -28,7 +28,7 @@ pub use byte_level_bpe::{ByteLevelBpe, Split};
 pub use error::TokenizerError;
 pub use incremental::IncrementalDecoder;
 pub use long_text::Extent;
-pub use sentence_piece_bpe::SentencePieceBpe;
+pub use sentence_piece_bpe::{Piece, SentencePieceBpe};
 use tokenizers::ModelWrapper;
 
 use self::{

@@ -19,13 +19,22 @@ const SPACE: &str = "\u{2581}";
 /// No token that `SentencePiece` has trained is longer; all ways in which a longer one can be cut would take long to find.
 const MOST_PIECE_BYTES: usize = 512;
 
+/// A token that `SentencePiece` has trained.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// As it is in the vocabulary.
+    pub token: String,
+    /// Its id.
+    pub id: TokenId,
+    /// Of two merges, that into the token of the higher score comes first.
+    pub score: f32,
+}
+
 /// The parts of a tokenizer that `SentencePiece` has trained, in which no text is preceded by a space.
 #[derive(Debug, Clone, Default)]
 pub struct SentencePieceBpe {
-    /// Every token with its id; added tokens, and one for each byte, too.
-    pub vocab: Vec<(String, TokenId)>,
-    /// The score of each token of `vocab`: of two merges, that into the token of the higher score comes first.
-    pub scores: Vec<f32>,
+    /// Every token; added tokens, and one for each byte, too.
+    pub pieces: Vec<Piece>,
     /// The token of what has no other, where there is one.
     pub unknown: Option<TokenId>,
     /// Tokens matched in the text.
@@ -42,21 +51,21 @@ impl SentencePieceBpe {
     ///
     /// A token twice in the vocabulary, and bytes without a token, are errors.
     pub fn build(self) -> Result<Tokenizer, TokenizerError> {
-        let Self { vocab: tokens, scores, unknown, added_tokens, bos, eos } = self;
+        let Self { pieces, unknown, added_tokens, bos, eos } = self;
+        let tokens: Vec<(String, TokenId)> = pieces.iter().map(|piece| (piece.token.clone(), piece.id)).collect();
         let template = template(&tokens, bos, eos)?;
-        let spell = |id| tokens.iter().find(|(_, other)| *other == id).map(|(token, _)| token.clone());
+        let spell = |id| pieces.iter().find(|piece| piece.id == id).map(|piece| piece.token.clone());
         let unknown = unknown.map(|id| spell(id).ok_or(TokenizerError::OutOfVocabulary(id))).transpose()?;
-        let pieces: Vec<String> = tokens.iter().map(|(token, _)| token.clone()).collect();
         let vocab = unique(tokens)?;
         if let Some(byte) = (0..=u8::MAX).find(|byte| !vocab.contains_key(&format!("<0x{byte:02X}>"))) {
             return Err(TokenizerError::Invalid(format!("the byte {byte:#04x} has no token")));
         }
-        if let Some(piece) = pieces.iter().find(|piece| piece.len() > MOST_PIECE_BYTES) {
-            let start: String = piece.chars().take(20).collect();
-            let bytes = piece.len();
+        if let Some(Piece { token, .. }) = pieces.iter().find(|piece| piece.token.len() > MOST_PIECE_BYTES) {
+            let start: String = token.chars().take(20).collect();
+            let bytes = token.len();
             return Err(TokenizerError::Invalid(format!("the token that begins with {start:?} has {bytes} bytes")));
         }
-        let merges = merges(&pieces, &scores, &vocab);
+        let merges = merges(&pieces, &vocab);
         let mut builder = BPE::builder().vocab_and_merges(vocab, merges).byte_fallback(true).fuse_unk(true);
         if let Some(unknown) = unknown {
             builder = builder.unk_token(unknown);
@@ -81,13 +90,13 @@ fn replace(from: &str, to: &str) -> Result<Replace, TokenizerError> {
 
 /// All pairs of tokens that are one together, the first to be applied first: by the score of what they become, then by
 /// the length of the left token and of the right one, in characters, and at last by their ids.
-fn merges(pieces: &[String], scores: &[f32], vocab: &Vocab) -> Vec<(String, String)> {
+fn merges(pieces: &[Piece], vocab: &Vocab) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for (piece, score) in pieces.iter().zip(scores) {
-        let mut local: Vec<(&str, &str)> = piece
+    for Piece { token, score, .. } in pieces {
+        let mut local: Vec<(&str, &str)> = token
             .char_indices()
             .skip(1)
-            .map(|(at, _)| piece.split_at(at))
+            .map(|(at, _)| token.split_at(at))
             .filter(|(left, right)| vocab.contains_key(*left) && vocab.contains_key(*right))
             .collect();
         local.sort_by_key(|(left, right)| (vocab[*left], vocab[*right]));

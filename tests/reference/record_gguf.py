@@ -6,8 +6,9 @@
 The package has llama.cpp's converter and its `gguf` as they were in August 2026. A recorded file has every setting that
 the converter writes, each with its type, and for every tensor where its numbers come from: places in all of the model's
 numbers, one tensor after the other in the order of their names. A place is a number, and lengths and steps from it on,
-the outermost first. So a file is a few lines rather than its weights, and what it says of the converter was found by
-converting numbers that tell their own places, and checked with those that the model has.
+the outermost first. Where rows were multiplied, it has by what, too. So a file is a few lines rather than its weights,
+and what it says of the converter was found by converting numbers that tell their own places, and checked with those that
+the model has.
 """
 
 import contextlib

@@ -10,6 +10,8 @@ mod settings;
 mod tables;
 mod tensors;
 
+#[cfg(test)]
+pub(crate) use order::{ByKeyHead, Order};
 use serde_json::{Map, Value, json};
 pub(crate) use tensors::{Groups, Layout, NamedTensor, Part, Source};
 

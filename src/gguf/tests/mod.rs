@@ -69,6 +69,10 @@ fn each_pre_tokenizer_cuts_digits_in_its_own_way() {
     assert_eq!(ids("gpt-2"), "123|456");
     assert_eq!(ids("llama-bpe"), "123|456");
     assert_eq!(ids("deepseek-v3"), "123|456");
+    assert_eq!(ids("gpt-4o"), "123|456");
+    assert_eq!(ids("llama4"), "123|456");
+    assert_eq!(ids("tekken"), "1|2|3|4|5|6");
+    assert_eq!(ids("qwen35"), "1|2|3|4|5|6");
     assert_eq!(ids("qwen2"), "1|2|3|4|5|6");
     assert_eq!(ids("smollm"), "1|2|3|4|5|6");
 }
