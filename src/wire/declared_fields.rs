@@ -209,7 +209,7 @@ fn the_rules_of_tokens_name_their_fields() {
 
 #[test]
 fn the_rules_of_fields_with_fields_of_their_own_name_these() {
-    compare(&sampling::rules::REPETITION_DETECTION, "RepetitionFields", &[], &[]);
+    compare(&sampling::field::DETECTION, "RepetitionFields", &[], &[]);
     compare(&stream_options::STREAM_OPTIONS, "StreamOptions", &[], &[]);
     compare(&structured::rules::STRUCTURED_OUTPUTS, "StructuredOutputs", &[], &["disable_fallback"]);
     compare(&structured::rules::RESPONSE_FORMAT, "ResponseFormat", &[], &[]);

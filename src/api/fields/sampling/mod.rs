@@ -20,10 +20,7 @@ use crate::{
         fields::{
             before::not_positive,
             cache_salt::cache_salt,
-            sampling::{
-                MAX_N, SamplingFields, Stop,
-                rules::{self, MOST_STOP_STRINGS},
-            },
+            sampling::{MAX_N, SamplingFields, Stop, field::MOST_STOP_STRINGS, rules},
             thinking_budget::thinking_budget,
         },
     },

@@ -2,6 +2,7 @@
 //!
 //! Names, defaults and limits are vLLM 0.32's (`entrypoints/openai/chat_completion/protocol.py`, `sampling_params.py`).
 
+pub(crate) mod field;
 pub(crate) mod rules;
 
 use std::collections::BTreeMap;

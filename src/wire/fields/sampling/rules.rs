@@ -1,63 +1,43 @@
 //! The rules by which vLLM 0.32 declares the sampling fields that endpoints share, and its checks of them before those
 //! of types.
 
+use super::field;
 use crate::{
     json::Node,
     pydantic::{
         Field,
-        Schema::{self, Bool, Dict, Float, Int, IntIn, List, Literal, Nullable, Object, ShortList, Str, Text, Union},
-        Shape::Dataclass,
-        branch, optional,
-        scalars::{INT64, NULLABLE_BOOL, NULLABLE_DICT, NULLABLE_FLOAT, NULLABLE_IDS, NULLABLE_INT, NULLABLE_STR},
+        Schema::{Bool, Float, IntIn, Literal, Nullable},
+        optional,
+        scalars::NULLABLE_BOOL,
     },
     wire::fields::before::{Checked, is_minus_one, is_true, not_negative, refuse},
 };
 
-/// A request may have at most this many stop strings (vLLM: `VLLM_MAX_STOP_STRINGS`).
-pub(crate) const MOST_STOP_STRINGS: usize = 4;
-
-pub(crate) const STOP: Schema = Nullable(&Union(&[branch(Str), branch(ShortList(&Str, MOST_STOP_STRINGS))]));
-pub(crate) const TRUNCATION_SIDE: Schema = Nullable(&Literal(&["left", "right"]));
-pub(crate) const TRUNCATE_PROMPT_TOKENS: Schema = Nullable(&IntIn(-1, Some(i64::MAX)));
-pub(crate) const CACHE_SALT: Schema = Nullable(&Text(1, 1024));
-pub(crate) const MM_PAYLOAD: Schema = Literal(&["tensors", "none"]);
-pub(crate) const STREAM_INTERVAL: Schema = Nullable(&IntIn(1, None));
-pub(crate) const XARGS: Schema = Nullable(&Dict(&Union(&[
-    branch(Str),
-    branch(Int),
-    branch(Float),
-    branch(List(&Union(&[branch(Str), branch(Int), branch(Float)]))),
-])));
-pub(crate) const REPETITION_DETECTION: Schema = Nullable(&Object(
-    Dataclass("RepetitionDetectionParams"),
-    &[optional("max_pattern_size", Int), optional("min_pattern_size", Int), optional("min_count", Int)],
-));
-
 /// How tokens are drawn, how long an answer may be, and how it is decoded, as chats and completions have it.
 pub(crate) const SAMPLER: [Field; 14] = [
     optional("use_beam_search", Bool),
-    optional("top_k", NULLABLE_INT),
-    optional("min_p", NULLABLE_FLOAT),
-    optional("repetition_penalty", NULLABLE_FLOAT),
-    optional("watermarking", NULLABLE_BOOL),
+    field::TOP_K,
+    field::MIN_P,
+    field::REPETITION_PENALTY,
+    field::WATERMARKING,
     optional("length_penalty", Float),
-    optional("stop_token_ids", NULLABLE_IDS),
-    optional("include_stop_str_in_output", Bool),
-    optional("ignore_eos", Bool),
-    optional("min_tokens", Int),
-    optional("skip_special_tokens", NULLABLE_BOOL),
+    field::STOP_TOKEN_IDS,
+    field::INCLUDE_STOP_STR_IN_OUTPUT,
+    field::IGNORE_EOS,
+    field::MIN_TOKENS,
+    field::SKIP_SPECIAL_TOKENS,
     optional("spaces_between_special_tokens", Bool),
-    optional("truncate_prompt_tokens", TRUNCATE_PROMPT_TOKENS),
-    optional("truncation_side", TRUNCATION_SIDE),
+    optional("truncate_prompt_tokens", Nullable(&IntIn(-1, Some(i64::MAX)))),
+    optional("truncation_side", Nullable(&Literal(&["left", "right"]))),
 ];
 
 /// How a request is named, and what its answer shows of ids, as chats and completions have it.
 pub(crate) const REQUEST: [Field; 8] = [
-    optional("priority", INT64),
-    optional("request_id", Str),
-    optional("session_id", NULLABLE_STR),
-    optional("return_tokens_as_token_ids", NULLABLE_BOOL),
-    optional("return_token_ids", NULLABLE_BOOL),
+    field::PRIORITY,
+    field::REQUEST_ID,
+    field::SESSION_ID,
+    field::RETURN_TOKENS_AS_TOKEN_IDS,
+    field::RETURN_TOKEN_IDS,
     optional("return_weight_versions", Bool),
     optional("routed_experts_prompt_start", IntIn(0, None)),
     optional("return_token_offsets", NULLABLE_BOOL),
@@ -65,13 +45,13 @@ pub(crate) const REQUEST: [Field; 8] = [
 
 /// What vLLM's own extensions take, as chats and completions have it.
 pub(crate) const EXTENSIONS: [Field; 7] = [
-    optional("mm_payload", MM_PAYLOAD),
-    optional("return_mm_kwargs", NULLABLE_BOOL),
-    optional("cache_salt", CACHE_SALT),
-    optional("kv_transfer_params", NULLABLE_DICT),
-    optional("ec_transfer_params", NULLABLE_DICT),
-    optional("vllm_xargs", XARGS),
-    optional("repetition_detection", REPETITION_DETECTION),
+    field::MM_PAYLOAD,
+    field::RETURN_MM_KWARGS,
+    field::CACHE_SALT,
+    field::KV_TRANSFER_PARAMS,
+    field::EC_TRANSFER_PARAMS,
+    field::VLLM_XARGS,
+    field::REPETITION_DETECTION,
 ];
 
 /// The refusal of log-probs of a prompt in a stream.
