@@ -24,7 +24,6 @@ use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tito::TokenId;
@@ -42,6 +41,7 @@ use tito::internals::{
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,
+    wire,
 };
 use tower::Service;
 
@@ -61,16 +61,17 @@ fn model() -> ModelFiles {
     ModelFiles::open(&directory).expect("TITO_TEST_MODEL is a model's directory")
 }
 
-/// What a request's body says about its prompt, read as the server reads it.
-#[derive(Deserialize)]
+/// What a request's body says about its prompt.
 struct Body {
     messages: Vec<Message>,
     tools: Option<Vec<FunctionTool>>,
 }
 
 impl Body {
+    /// Read as the server reads it.
     fn parse(bytes: &[u8]) -> Self {
-        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(bytes)).expect("a valid body")
+        let (messages, tools) = wire::read_chat(bytes).expect("a valid body");
+        Self { messages, tools }
     }
 
     fn into_prompt(self, add_generation_prompt: bool) -> ChatPrompt {

@@ -18,3 +18,13 @@ pub(crate) mod responses;
 pub(crate) mod routed_experts;
 pub(crate) mod token_io;
 pub(crate) mod tokenize;
+
+#[cfg(any(test, feature = "internals"))]
+use crate::chat::{FunctionTool, Message};
+
+/// Reads the body of a chat as its endpoint does, for its messages and tools; `None` if it does not keep the rules.
+#[cfg(any(test, feature = "internals"))]
+pub fn read_chat(body: &[u8]) -> Option<(Vec<Message>, Option<Vec<FunctionTool>>)> {
+    let request: chat_completions::types::ChatCompletionRequest = body::parse(body).ok()?;
+    Some((request.messages, request.tools))
+}
