@@ -1,26 +1,17 @@
-//! Models of every family, in variants, against what transformers makes of them.
+//! Models of every family, in variants, and what transformers makes of them; `agreement` compares all.
 //!
-//! The models are those of `tests/golden/families` and `tests/golden/mistralrs`, whose weights are drawn from a seed. A
-//! variant agrees, or it is refused: which of both is written down in `docs/models.md`.
+//! The models are those of `tests/golden/families` and `tests/golden/mistralrs`, whose weights are drawn from a seed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use expect_test::expect_file;
 use serde_json::json;
 
-use super::{drawn::drawn, states::States, *};
+use super::{drawn::drawn, *};
 use crate::engine::native::model::shape::Longest;
 use crate::sampling::score_token;
 
 /// How far a log-prob may be from that of transformers, both in f32.
 pub(super) const FAR: f64 = 1e-4;
-
-/// Between these lines of docs/models.md is the table.
-const BEGIN: &str = "<!-- native -->\n";
-const END: &str = "<!-- end of native -->";
 
 /// One model of every kind of arithmetic.
 pub(in crate::engine::native) const KINDS: [&str; 34] = [
@@ -68,15 +59,27 @@ pub(in crate::engine::native) struct Golden {
 }
 
 impl Golden {
-    /// All of them, by name.
-    pub(in crate::engine::native) fn all() -> Vec<Self> {
+    /// The files of all of them, by name.
+    fn paths() -> Vec<PathBuf> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
         let files = ["families", "mistralrs"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
         let mut paths: Vec<PathBuf> = files.into_iter().flatten().map(|file| file.unwrap().path()).collect();
         paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
         paths.retain(|path| !path.ends_with("mistralrs/measured.json"));
         paths.sort();
-        paths.iter().map(|path| Self::read(path)).collect()
+        paths
+    }
+
+    /// All of them, by name.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::paths().into_iter().map(|path| Self::read(&path))
+    }
+
+    /// Those of an architecture, by name. Files that do not name it are not parsed.
+    pub(super) fn of(architecture: &str) -> impl Iterator<Item = Self> {
+        let names = move |path: &PathBuf| std::fs::read_to_string(path).unwrap().contains(architecture);
+        let goldens = Self::paths().into_iter().filter(names).map(|path| Self::read(&path));
+        goldens.filter(move |golden| golden.architecture() == architecture)
     }
 
     fn read(path: &Path) -> Self {
@@ -95,7 +98,7 @@ impl Golden {
     }
 
     /// What is special about it: its name without what is said by the architecture.
-    fn variant(&self) -> String {
+    pub(super) fn variant(&self) -> String {
         let name = self.name.rsplit('/').next().unwrap();
         let family = self.config()["model_type"].as_str().unwrap().trim_end_matches("_text");
         let rest = name.strip_prefix(family).unwrap_or(name).trim_start_matches('_');
@@ -163,7 +166,7 @@ impl Golden {
 
     /// The greatest difference of a log-prob of as many tokens as are computed, and the setting that says how many those
     /// are; `None` where it does not end there, or another setting is refused.
-    fn compare_beginning<B: Backend>(&self, backend: B) -> Option<(&'static str, f64)> {
+    pub(super) fn compare_beginning<B: Backend>(&self, backend: B) -> Option<(&'static str, f64)> {
         let shape = ModelShape::read(self.config()).ok()?;
         let Longest { tokens, key, .. } = shape.longest?;
         if key == "rope_scaling" {
@@ -239,69 +242,6 @@ pub(in crate::engine::native) fn in_order<B: Backend>(
 pub(super) fn span(tokens: usize, first_position: usize) -> Span {
     let blocks = (0..).take((first_position + tokens).div_ceil(BLOCK_TOKENS)).collect();
     Span { first_row: 0, tokens, first_position, blocks, slot: 0, adapter: None, snapshots: Vec::new() }
-}
-
-/// What became of the variants of one architecture.
-#[derive(Default)]
-struct Outcomes {
-    agree: BTreeSet<String>,
-    refused: BTreeSet<String>,
-    /// How far states are off, in the one variant whose states were recorded.
-    states: Option<f64>,
-}
-
-/// The table of docs/models.md.
-fn table(outcomes: &BTreeMap<String, Outcomes>) -> String {
-    let listed = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let mut table =
-        "| architecture | as transformers computes it | refused | states off by |\n|---|---|---|---|\n".to_owned();
-    for (architecture, Outcomes { agree, refused, states }) in outcomes {
-        let states = states.unwrap_or_else(|| panic!("record the states of a model of {architecture}"));
-        let refused = if refused.is_empty() { "nothing".to_owned() } else { listed(refused) };
-        writeln!(table, "| `{architecture}` | {} | {refused} | {states:.0e} |", listed(agree)).unwrap();
-    }
-    table
-}
-
-#[test]
-fn every_family_agrees_with_transformers_or_is_refused() {
-    let mut outcomes: BTreeMap<String, Outcomes> = BTreeMap::new();
-    for golden in Golden::all() {
-        let found = golden.model(cpu(KernelSet::available()[0], 2, Precision::F32));
-        if matches!(found, Err(ConfigError::Architecture(_))) {
-            continue;
-        }
-        let of_architecture = outcomes.entry(golden.architecture()).or_default();
-        match found {
-            Err(ConfigError::Setting { key, .. }) => {
-                let variant = golden.variant();
-                match golden.compare_beginning(cpu(KernelSet::available()[0], 2, Precision::F32)) {
-                    None => of_architecture.refused.insert(format!("{variant} (`{key}`)")),
-                    Some((most, worst)) => {
-                        assert!(worst < FAR, "{} is off by {worst:.1e}", golden.name);
-                        of_architecture.agree.insert(format!("{variant} up to `{most}`"))
-                    }
-                }
-            }
-            Err(error) => panic!("{}: {error}", golden.name),
-            Ok(mut model) => {
-                let worst = golden.compare(&mut model);
-                assert!(worst < FAR, "{} is off by {worst:.1e}", golden.name);
-                of_architecture.agree.insert(golden.variant())
-            }
-        };
-    }
-    for states in States::all() {
-        // On the set that computes the same everywhere.
-        let off = states.compare(cpu(KernelSet::PORTABLE, 2, Precision::F32));
-        outcomes.get_mut(&states.golden.architecture()).unwrap().states = Some(off);
-    }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    let wanted = format!("{before}{BEGIN}{}{END}{after}", table(&outcomes));
-    expect_file![path].assert_eq(&wanted);
 }
 
 #[test]

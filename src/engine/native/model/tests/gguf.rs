@@ -11,20 +11,16 @@ use candle_core::{
     Device, Tensor,
     quantized::{GgmlDType, QTensor, gguf_file, gguf_file::Value as Setting},
 };
-use expect_test::expect_file;
 
 use super::{
     families::{FAR, Golden},
+    page::{self, Part},
     *,
 };
 use crate::{
     engine::native::weights::GgufWeights,
     gguf::{GgufFile, GgufTensors},
 };
-
-/// Between these lines of docs/models.md is the table.
-const BEGIN: &str = "<!-- gguf -->\n";
-const END: &str = "<!-- end of gguf -->";
 
 /// What the converter makes of a model.
 struct Recorded {
@@ -225,9 +221,5 @@ fn what_llama_cpp_makes_of_a_model_is_computed_as_the_model_or_refused() {
             }
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    expect_file![path].assert_eq(&format!("{before}{BEGIN}{}{END}{after}", table(&outcomes)));
+    page::compare(Part::Gguf, |_| table(&outcomes));
 }

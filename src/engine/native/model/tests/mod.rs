@@ -1,9 +1,11 @@
 //! The models of `tests/golden/native` against what numpy made of them.
 
 pub(in crate::engine::native) mod adapters;
+mod agreement;
 mod drawn;
 pub(in crate::engine::native) mod families;
 mod gguf;
+mod page;
 mod routes;
 mod states;
 

@@ -12,10 +12,20 @@ pub(super) struct States {
 }
 
 impl States {
+    /// Those of a model, if they were recorded.
+    pub(super) fn of(golden: Golden) -> Option<Self> {
+        let path = Self::folder().join(format!("{}.json", golden.name.replacen('/', "_", 1)));
+        path.exists().then(|| Self { golden, content: object(&path) })
+    }
+
+    fn folder() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/states")
+    }
+
     /// All that were recorded.
-    pub(super) fn all() -> Vec<Self> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/states");
-        let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    fn all() -> Vec<Self> {
+        let entries = std::fs::read_dir(Self::folder()).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         let read = |path: &PathBuf| {
             let name = path.file_stem().unwrap().to_string_lossy().replacen('_', "/", 1);
