@@ -38,7 +38,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             runtime.shutdown_background();
             served
         }
-        Command::Convert { model, directory } => launch::convert(&model, &directory),
+        Command::Convert { model, directory, merge: None } => launch::convert(&model, &directory),
+        Command::Convert { model, directory, merge: Some(adapter) } => launch::merge(&model, &adapter, &directory),
         Command::TryKernels { set } => launch::try_kernels(&set),
         Command::Openapi => {
             let document = api::openapi().to_pretty_json()?;

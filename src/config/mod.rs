@@ -49,12 +49,15 @@ pub struct Arguments {
 pub enum Command {
     /// Serve a model over HTTP.
     Serve(Box<ServeArgs>),
-    /// Widen a GGUF file to a Hugging Face directory in bfloat16.
+    /// Widen a GGUF file to a Hugging Face directory in bfloat16, or merge an adapter into a directory.
     Convert {
-        /// The GGUF file.
+        /// The GGUF file or, with --merge, the directory of the base model.
         model: PathBuf,
         /// The directory to make.
         directory: PathBuf,
+        /// Merge this LoRA adapter into the weights, each number rounded once.
+        #[arg(long, value_name = "ADAPTER")]
+        merge: Option<PathBuf>,
     },
     /// Print the OpenAPI document.
     Openapi,

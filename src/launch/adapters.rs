@@ -1,15 +1,42 @@
-//! Adapters that are there from the start.
+//! Adapters that are there from the start, and adapters that are merged into a checkpoint.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use serde_json::{Map, Value};
 
 use super::{progress::Progress, settings::AdapterSettings};
 use crate::{
     adapters::{AdapterPolicy, Adapters},
     api::ServedModels,
-    engine::Engine,
+    engine::{Engine, native},
+    files,
+    weights::peft::{self, PeftAdapter},
 };
+
+/// No config.json is longer.
+const MOST_CONFIG_BYTES: u64 = 16 << 20;
+
+/// Writes the weights of a directory with an adapter merged into them.
+pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()> {
+    let progress = Progress::new();
+    let step = progress.step("merging the adapter");
+    let merge = || -> anyhow::Result<()> {
+        let read = PeftAdapter::open(adapter)?;
+        let text = files::read(&base.join("config.json"), MOST_CONFIG_BYTES).context("cannot read config.json")?;
+        let config: Map<String, Value> = serde_json::from_slice(&text).context("config.json is not a JSON object")?;
+        if config.contains_key("quantization_config") {
+            bail!("its weights are quantised, and a merged number has no code");
+        }
+        let modules = native::adapted_tensors(&config, &read).map_err(anyhow::Error::msg)?;
+        Ok(peft::merge(base, &modules, directory, &mut |done, all| step.count(done, all))?)
+    };
+    let merged = files::without_panics(merge).unwrap_or_else(|reason| Err(anyhow!(reason)));
+    merged.with_context(|| format!("{} cannot be merged into {}", adapter.display(), base.display()))?;
+    step.done();
+    progress.banner(&format!("wrote {}", directory.display()));
+    Ok(())
+}
 
 /// Loads the adapters that flags name.
 pub(super) async fn load(

@@ -45,6 +45,7 @@ use crate::{
     telemetry::Metrics,
     turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
 };
+pub use adapters::merge;
 use device::Device;
 pub use kernels::try_kernels;
 use progress::Progress;

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import struct
+import subprocess
 
 import openai
 import pytest
@@ -328,6 +329,19 @@ def test_more_adapters_than_places_take_turns(tmp_path):
             assert set(served.check(rollout)) == {name}
     finally:
         served.stop()
+
+
+def test_a_merged_checkpoint_computes_what_the_adapter_does(served, tmp_path):
+    directory = served.checkpoints.write_adapter("one", 3)
+    merged = tmp_path / "merged"
+    convert = [os.environ["TITO_BIN"], "convert", str(served.checkpoints.base), str(merged), "--merge", str(directory)]
+    subprocess.run(convert, check=True, capture_output=True)
+    assert sorted(path.name for path in merged.iterdir()) == sorted(path.name for path in served.checkpoints.base.iterdir())
+    post(served, "/update_weights", {"weight_dir": str(merged)})
+    served.has_now("one")
+    assert set(served.check(served.complete(prompt(1)))) == {"one"}
+    again = subprocess.run(convert, capture_output=True, text=True, check=False)
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
 
 
 def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):

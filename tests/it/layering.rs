@@ -45,6 +45,7 @@ const MAY_USE: [(&str, &[&str]); 33] = [
             "telemetry",
             "tokenizer",
             "turn",
+            "weights",
         ],
     ),
     // Pauses, weights, sleep.

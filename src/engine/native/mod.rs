@@ -23,6 +23,7 @@ mod tests;
 mod weights;
 
 use std::{
+    collections::BTreeMap,
     num::NonZero,
     path::Path,
     pin::Pin,
@@ -57,7 +58,10 @@ use super::{
     backlog::{Backlog, Bounds as BacklogBounds, Receiver},
     meters::EngineMeters,
 };
-use crate::gguf::GgufFile;
+use crate::{
+    gguf::GgufFile,
+    weights::peft::{PeftAdapter, PeftModule},
+};
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +141,16 @@ pub fn parameter_count(config: &Map<String, Value>) -> Result<u64, String> {
 /// Whether a directory has weights that can stay in their codes, FP8 or MXFP4.
 pub(crate) fn has_codes(directory: &Path, config: &Map<String, Value>) -> Result<bool, LoadError> {
     Ok(weights::holds_codes(directory, config)?)
+}
+
+/// The modules of an adapter, by the names of the tensors that they change in a model with this config.json; the error is one
+/// line.
+pub fn adapted_tensors<'a>(
+    config: &Map<String, Value>,
+    adapter: &'a PeftAdapter,
+) -> Result<BTreeMap<String, &'a PeftModule>, String> {
+    let shape = ModelShape::read(config).map_err(|error| error.to_string())?;
+    AdapterSites::of(&shape).by_tensor(adapter)
 }
 
 /// A model that is about to be loaded, and who computes it.

@@ -8,7 +8,10 @@
 //! Follows `peft/tuners/lora/config.py`, `peft/tuners/lora/layer.py` and `peft/utils/save_and_load.py` of PEFT 0.21.
 
 mod config;
+mod merge;
 mod tensors;
+
+pub use merge::merge;
 
 use std::{
     io,

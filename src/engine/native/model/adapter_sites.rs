@@ -10,6 +10,7 @@ use super::{
     Model,
     adapters::{AdapterSlot, Addition},
     destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
+    shape::ModelShape,
     tensor::{Part, Tensor},
     tensors::Tensors,
 };
@@ -39,6 +40,11 @@ pub(crate) struct AdapterSites {
 }
 
 impl AdapterSites {
+    /// Those of a model of this shape.
+    pub(crate) fn of(shape: &ModelShape) -> Self {
+        Self::new(Arc::new(Tensors::of(shape)))
+    }
+
     pub(super) fn new(tensors: Arc<Tensors>) -> Self {
         let mut outputs = BTreeMap::new();
         for part in tensors.all().iter().flat_map(|tensor| &tensor.parts) {
@@ -54,6 +60,12 @@ impl AdapterSites {
     /// Compares an adapter with the model; the error is one line.
     pub(crate) fn check(&self, adapter: &PeftAdapter) -> Result<(), String> {
         self.additions(adapter).map(|_| ())
+    }
+
+    /// The modules of an adapter, by the names of the tensors that they change; the error is one line.
+    pub(crate) fn by_tensor<'a>(&self, adapter: &'a PeftAdapter) -> Result<BTreeMap<String, &'a PeftModule>, String> {
+        self.check(adapter)?;
+        adapter.modules.iter().map(|module| Ok((self.tensor(module)?.name.clone(), module))).collect()
     }
 
     /// What an adapter adds to the matrices that it changes.
