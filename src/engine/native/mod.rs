@@ -247,10 +247,14 @@ impl NativeEngine {
             wanted.divide(settings.kv_cache_bytes)?;
         }
         let step = DeviceBackend::step_bytes(&shape, settings.max_num_batched_tokens);
+        let number = backend.dtype().size();
+        let adapters = settings.adapters.map_or(0, |AdapterLimits { max_loras, max_lora_rank }| {
+            max_loras as u64 * AdapterSites::of(&shape).slot_bytes(max_lora_rank, number)
+        });
         let model = Model::load(backend, shape, weights, progress)?;
         let bytes = match memory_share {
             None => settings.kv_cache_bytes,
-            Some(memory_share) => gpu.room_for_cache(memory_share, step)?,
+            Some(memory_share) => gpu.room_for_cache(memory_share, step + adapters)?,
         };
         Self::serve(settings, gpu.name(), model, bytes, wanted.divide(bytes)?)
     }

@@ -15,7 +15,9 @@ use crate::engine::{
         model::{
             Model, Room,
             tests::{
-                MODELS, TOLERANCE, compare, compare_changes, directory,
+                MODELS, TOLERANCE,
+                adapters::{self, Adapted},
+                compare, compare_changes, directory,
                 families::{Golden, KINDS, in_order},
                 loaded, logits, model as on_cpu,
             },
@@ -104,6 +106,28 @@ fn pieces_have_the_same_bits_in_equal_shapes_in_every_kind_of_arithmetic() {
             let piece = in_order(&mut model, &token_ids[first..first + length], first);
             assert_same_bits(&piece, &whole[first..first + length], name);
             first += length;
+        }
+    }
+}
+
+#[test]
+fn adapters_agree_with_peft_and_have_the_same_bits_in_equal_shapes() {
+    let models =
+        ["mistralrs/llama", "families/cohere_plain", "families/qwen3_next_plain", "families/deepseek_v3_plain"];
+    for adapted in models.map(Adapted::named) {
+        let name = &adapted.golden.name;
+        let worst = adapted.compare(backend(DType::F32));
+        assert!(worst < adapters::FAR, "{name} is off by {worst:.1e}");
+        let mut model = adapted.loaded(backend(DType::BF16).deterministic());
+        model.allocate_cache(Room { blocks: 12, slots: 6 }).unwrap();
+        for slot in 0..2 {
+            model.put_adapter(slot, &adapted.adapter(Some(slot as u64))).unwrap();
+        }
+        let tokens = &adapted.golden.token_ids()[..19];
+        let company = [Some(1), None, Some(0), Some(1)];
+        let found = adapters::together(&mut model, tokens, &company);
+        for (adapter, rows) in company.into_iter().zip(found) {
+            assert_same_bits(&rows, &adapters::together(&mut model, tokens, &[adapter])[0], name);
         }
     }
 }

@@ -62,6 +62,18 @@ impl AdapterSites {
         self.additions(adapter).map(|_| ())
     }
 
+    /// The bytes of the thin matrices of an adapter of all of them, of this rank and in numbers of so many bytes.
+    pub(crate) fn slot_bytes(&self, rank: usize, number: usize) -> u64 {
+        let adapted = |part: &&Part| matches!(part.place, Destination::Layer(_, place) if is_adapted(place));
+        let of_tensor = |tensor: &Arc<Tensor>| -> u64 {
+            let wholes: BTreeSet<Destination> =
+                tensor.parts.iter().filter(adapted).map(|part| part.place.whole()).collect();
+            let of_whole = |whole: Destination| (rank * (tensor.shape[1] + self.outputs[&whole]) * number) as u64;
+            wholes.into_iter().map(of_whole).sum()
+        };
+        self.tensors.all().iter().map(of_tensor).sum()
+    }
+
     /// The modules of an adapter, by the names of the tensors that they change; the error is one line.
     pub(crate) fn by_tensor<'a>(&self, adapter: &'a PeftAdapter) -> Result<BTreeMap<String, &'a PeftModule>, String> {
         self.check(adapter)?;

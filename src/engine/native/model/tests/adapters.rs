@@ -7,7 +7,7 @@ use super::{drawn::drawn, families::Golden, *};
 use crate::weights::peft::PeftAdapter;
 
 /// How far a log-prob may be from that of PEFT, both in f32.
-const FAR: f64 = 1e-4;
+pub(in crate::engine::native) const FAR: f64 = 1e-4;
 
 /// An adapter of a model, and what PEFT makes of both.
 pub(in crate::engine::native) struct Adapted {
@@ -81,7 +81,7 @@ impl Adapted {
         }
     }
 
-    fn loaded<B: Backend>(&self, backend: B) -> Model<B> {
+    pub(in crate::engine::native) fn loaded<B: Backend>(&self, backend: B) -> Model<B> {
         self.golden.loaded(backend, ModelShape::read(self.golden.config()).unwrap())
     }
 
@@ -91,7 +91,7 @@ impl Adapted {
     }
 
     /// The greatest difference of a log-prob with the adapter from that of PEFT.
-    fn compare<B: Backend>(&self, backend: B) -> f64 {
+    pub(in crate::engine::native) fn compare<B: Backend>(&self, backend: B) -> f64 {
         let mut model = self.loaded(backend);
         model.put_adapter(1, &self.adapter(None)).unwrap();
         let expected = floats(&self.content["next_log_probs"]);
@@ -134,6 +134,18 @@ fn modules_that_are_not_served_are_refused_by_name() {
 }
 
 #[test]
+fn a_slot_has_room_for_an_adapter_of_all_that_is_served() {
+    let adapted = Adapted::named("mistralrs/llama");
+    let model = adapted.plain();
+    let modules = adapted.content["modules"].as_object().unwrap();
+    let numbers: u64 =
+        adapted.adapter(None).modules.iter().map(|module| (module.rank() * module.a.shape[1]) as u64).sum();
+    let room = |rank| model.adapter_sites().slot_bytes(rank, 4);
+    assert!(room(4) > 4 * numbers, "{} modules", modules.len());
+    assert_eq!(room(8), 2 * room(4));
+}
+
+#[test]
 fn an_adapter_of_another_model_is_refused() {
     let adapted = Adapted::named("families/cohere_plain");
     let model = adapted.plain();
@@ -150,7 +162,7 @@ fn an_adapter_of_another_model_is_refused() {
 }
 
 /// Several sequences of the same tokens in one step, each with its adapter.
-fn together<B: Backend>(
+pub(in crate::engine::native) fn together<B: Backend>(
     model: &mut Model<B>,
     tokens: &[TokenId],
     adapters: &[Option<AdapterSlot>],
