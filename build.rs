@@ -1,4 +1,5 @@
-//! With the feature `cuda`, compiles the engine's own kernels to PTX, which the driver translates for its GPU.
+//! Tells the code whether it is optimised. With the feature `cuda`, compiles the engine's own kernels to PTX, which the
+//! driver translates for its GPU.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -9,12 +10,16 @@ const KERNELS: [(&str, bool); 2] = [("rows", true), ("summary", false)];
 const EARLIEST: &str = "80";
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
-    for (name, _) in KERNELS {
-        println!("cargo:rerun-if-changed={FOLDER}/{name}.cu");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-check-cfg=cfg(unoptimised)");
+    if env::var_os("OPT_LEVEL").is_some_and(|level| level == "0") {
+        println!("cargo::rustc-cfg=unoptimised");
     }
-    println!("cargo:rerun-if-env-changed=CUDA_HOME");
-    println!("cargo:rerun-if-env-changed=CUDA_COMPUTE_CAP");
+    for (name, _) in KERNELS {
+        println!("cargo::rerun-if-changed={FOLDER}/{name}.cu");
+    }
+    println!("cargo::rerun-if-env-changed=CUDA_HOME");
+    println!("cargo::rerun-if-env-changed=CUDA_COMPUTE_CAP");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
         return;
     }

@@ -122,7 +122,7 @@ pub mod inference;
 #[cfg(any(test, feature = "internals"))]
 #[doc(hidden)]
 pub mod internals;
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
 #[path = "../tests/it/mod.rs"]
 mod it;
 mod json;
@@ -148,7 +148,7 @@ mod wire;
 pub use program::main;
 
 // Tests and fuzz targets name the crate as whoever uses it does.
-#[cfg(all(test, debug_assertions))]
+#[cfg(test)]
 extern crate self as tito;
 
 /// The id of a token in the model's vocabulary.

@@ -2,8 +2,6 @@
 //!
 //! A module of the library itself, so that nothing is public for the tests' sake; `tests/program` runs the binary.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 /// Dropped requests and streams, graceful shutdown.
 mod abort;
 /// A server to talk to without a socket; every other module starts here.

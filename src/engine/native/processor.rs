@@ -8,7 +8,7 @@ use super::{
 /// How often a set is tried under signals: some ten milliseconds, in which hundreds of them arrive. Unoptimised, one round
 /// takes longer than that.
 #[cfg(target_os = "linux")]
-const ROUNDS: usize = if cfg!(debug_assertions) { 1 } else { 10 };
+const ROUNDS: usize = if cfg!(unoptimised) { 1 } else { 10 };
 
 /// The fastest kernels that compute here what they should, or those that were asked for.
 pub(super) fn choose(settings: &NativeSettings, pool: Pool) -> Result<Processor, LoadError> {

@@ -232,7 +232,7 @@ fn texts() -> impl Strategy<Value = String> {
 }
 
 /// Each case goes through all tokenizers, which takes its time where they are not optimised.
-const CASES: u32 = if cfg!(debug_assertions) { 16 } else { 96 };
+const CASES: u32 = if cfg!(unoptimised) { 16 } else { 96 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]

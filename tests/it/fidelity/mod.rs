@@ -26,7 +26,6 @@ const SHOWN: usize = 12;
 
 /// The directory that `tests/fidelity/record.py` wrote.
 #[expect(clippy::disallowed_methods, reason = "tests are told by the environment where the recording is")]
-#[expect(clippy::print_stderr, reason = "what was not tested should be seen")]
 pub(crate) fn recording() -> Option<PathBuf> {
     let path = std::env::var("TITO_TEST_FIDELITY").ok();
     let required = std::env::var("TITO_REQUIRE_FIDELITY").is_ok_and(|value| value == "1");

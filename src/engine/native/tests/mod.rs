@@ -25,7 +25,7 @@ use weights::replace;
 
 const VOCABULARY: u32 = 128;
 /// Unoptimised kernels take their time; the release build runs the whole.
-const REQUESTS: usize = if cfg!(debug_assertions) { 8 } else { 500 };
+const REQUESTS: usize = if cfg!(unoptimised) { 8 } else { 500 };
 
 pub(super) fn settings(model: &str) -> NativeSettings {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native").join(model);
@@ -205,7 +205,7 @@ async fn compare_in(
 async fn company_cache_pieces_threads_and_preemption_change_no_bit() {
     for kernels in KernelSet::tested() {
         compare("llama", Dtype::Bf16, kernels, REQUESTS).await;
-        if !cfg!(debug_assertions) {
+        if !cfg!(unoptimised) {
             compare("mistral", Dtype::Bf16, kernels, REQUESTS).await;
             compare("qwen3_moe", Dtype::F32, kernels, REQUESTS).await;
         }

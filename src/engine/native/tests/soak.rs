@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// A day's worth in the release build.
-const REQUESTS: u32 = if cfg!(debug_assertions) { 600 } else { 200_000 };
-const ROUNDS: u32 = if cfg!(debug_assertions) { 3 } else { 300 };
+const REQUESTS: u32 = if cfg!(unoptimised) { 600 } else { 200_000 };
+const ROUNDS: u32 = if cfg!(unoptimised) { 3 } else { 300 };
 const AT_ONCE: usize = 100;
 /// What the process may have grown by, beyond what its first tenth took.
 const MOST_GROWTH_BYTES: u64 = 48 << 20;
