@@ -116,17 +116,30 @@ fn rewrite(file: &SafetensorsFile, tensor: &HeaderTensor, module: &PeftModule, c
     Ok(())
 }
 
+/// A number in single precision whose last bit says whether anything was lost, so that rounding it to half of the bits
+/// gives what rounding the number itself would. The conversions of `half` pass over the lower half of a double.
+#[expect(clippy::cast_possible_truncation, reason = "what is lost is said by the last bit")]
+fn to_odd(number: f64) -> f32 {
+    let nearest = number as f32;
+    let wide = f64::from(nearest);
+    if !nearest.is_finite() || wide.to_bits() == number.to_bits() {
+        return nearest;
+    }
+    let towards_zero = if wide.abs() > number.abs() { nearest.to_bits() - 1 } else { nearest.to_bits() };
+    f32::from_bits(towards_zero | 1)
+}
+
 /// Writes numbers in a type, each rounded once.
 #[expect(clippy::cast_possible_truncation, reason = "the one rounding of a number")]
 fn rounded(dtype: WeightDtype, numbers: &[f64], out: &mut [u8]) {
     match dtype {
         WeightDtype::Bf16 => {
             let out = out.as_chunks_mut::<2>().0;
-            out.iter_mut().zip(numbers).for_each(|(two, number)| *two = bf16::from_f64(*number).to_le_bytes());
+            out.iter_mut().zip(numbers).for_each(|(two, number)| *two = bf16::from_f32(to_odd(*number)).to_le_bytes());
         }
         WeightDtype::F16 => {
             let out = out.as_chunks_mut::<2>().0;
-            out.iter_mut().zip(numbers).for_each(|(two, number)| *two = f16::from_f64(*number).to_le_bytes());
+            out.iter_mut().zip(numbers).for_each(|(two, number)| *two = f16::from_f32(to_odd(*number)).to_le_bytes());
         }
         WeightDtype::F32 => {
             let out = out.as_chunks_mut::<4>().0;

@@ -20,7 +20,7 @@ use crate::engine::native::backend::NoRoom;
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     mapping: MmapMut,
-    /// The bytes of the mapping that the numbers are in, from an address that is a multiple of a huge page on.
+    /// The bytes of the mapping that the numbers are in; large ones begin at an address that is a multiple of a huge page.
     bytes: Range<usize>,
     numbers: PhantomData<T>,
 }
@@ -121,17 +121,19 @@ impl<T: Pod> Pages<T> {
     /// Memory for `len` zeros, if the system has addresses for them.
     pub(super) fn zeros(len: usize) -> Result<Self, NoRoom> {
         let wanted = len.checked_mul(size_of::<T>()).ok_or(NoRoom)?;
+        // Small buffers would waste most of a huge page, which some systems give to whatever has room for one.
+        if wanted < HUGE / 2 {
+            let mapping = MmapOptions::new().len(wanted.max(1)).no_reserve_swap().map_anon().map_err(|_| NoRoom)?;
+            return Ok(Self { mapping, bytes: 0..wanted, numbers: PhantomData });
+        }
         // Room to begin at a huge page and to end with one.
         let whole = wanted.checked_next_multiple_of(HUGE).ok_or(NoRoom)?;
         let room = whole.checked_add(HUGE).ok_or(NoRoom)?;
         let mapping = MmapOptions::new().len(room).no_reserve_swap().map_anon().map_err(|_| NoRoom)?;
         let start = mapping.as_ptr().addr().next_multiple_of(HUGE) - mapping.as_ptr().addr();
-        // Small buffers would waste most of a huge page.
+        // Where huge pages are refused, nothing changes but the speed.
         #[cfg(target_os = "linux")]
-        if wanted >= HUGE / 2 {
-            // Where huge pages are refused, nothing changes but the speed.
-            let _ = mapping.advise_range(Advice::HugePage, start, whole);
-        }
+        let _ = mapping.advise_range(Advice::HugePage, start, whole);
         Ok(Self { mapping, bytes: start..start + wanted, numbers: PhantomData })
     }
 }
