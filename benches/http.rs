@@ -133,6 +133,7 @@ impl Server {
             prompt_logprobs: None,
             candidates: None,
             cache_salt: None,
+            adapter: None,
             routing: Routing::default(),
         });
         let mut tokens = Vec::new();
@@ -223,6 +224,7 @@ fn generation() -> GenerationRequest {
         sampling: Arc::new(sampling.validated(usize::MAX).expect("valid parameters")),
         prompt_logprobs: None,
         candidates: None,
+        adapter: None,
         routing: Routing::default(),
         cache_salt: None,
         text: Arc::new(TextOptions::default()),

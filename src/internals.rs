@@ -11,6 +11,6 @@ macro_rules! open {
 }
 
 open!(
-    admin, api, chat, config, continuity, control, engine, files, generation, gguf, json, launch, model, parser,
-    prompt, sampling, server, store, structured, telemetry, tokenizer, turn, weights, wire,
+    adapters, admin, api, chat, config, continuity, control, engine, files, generation, gguf, json, launch, model,
+    parser, prompt, sampling, server, store, structured, telemetry, tokenizer, turn, weights, wire,
 );

@@ -108,6 +108,7 @@ impl Meters {
             sampled: 0,
             siblings,
             log: None,
+            adapter: None,
             ended: false,
         }
     }
@@ -126,13 +127,16 @@ pub(super) struct Meter {
     siblings: Arc<Siblings>,
     /// Where the end is told, if it is.
     log: Option<tracing::Span>,
+    /// The name of the adapter that is asked, where one is.
+    adapter: Option<Arc<str>>,
     ended: bool,
 }
 
 impl Meter {
     /// Tells the log, within the request's span, how the generation ended.
-    pub(super) fn logging(mut self, span: tracing::Span) -> Self {
+    pub(super) fn logging(mut self, span: tracing::Span, adapter: Option<Arc<str>>) -> Self {
         self.log = Some(span);
+        self.adapter = adapter;
         self
     }
 
@@ -191,6 +195,7 @@ impl Meter {
         let first = self.sampled_at.map_or(0.0, |(first, _)| milliseconds(self.started, first));
         tracing::info!(
             parent: span,
+            adapter = self.adapter.as_deref(),
             prompt_tokens = self.prompt_tokens,
             cached_tokens = self.cached_tokens,
             generation_tokens = self.sampled,

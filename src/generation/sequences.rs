@@ -146,7 +146,7 @@ impl Generator {
         let Some(log) = self.log else { return meter };
         let shown = log.max_ids.unwrap_or(usize::MAX).min(prompt.len());
         tracing::debug!(parent: &span, prompt_token_ids = ?&prompt[..shown], "received");
-        meter.logging(span)
+        meter.logging(span, request.adapter.as_ref().map(|adapter| Arc::clone(adapter.name())))
     }
 
     /// Starts a sequence in its place.

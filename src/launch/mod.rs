@@ -30,11 +30,12 @@ use anyhow::{Context, anyhow};
 use time::UtcOffset;
 
 use crate::{
+    adapters::Adapters,
     admin::{Admin, Served},
     api::{Api, ServedModels, ServerLoad, TokenizerInfo},
     config::{EngineKind, ServeArgs},
     continuity::Continuity,
-    control::Control,
+    control::{Control, ControlPolicy},
     engine::{Engine, EngineInfo},
     files::without_panics,
     generation::Generator,
@@ -117,10 +118,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         tokenizer_info,
         responses: Responses::new(store),
     });
-    let control =
-        Control::new(Arc::clone(&engine), api.turns.generator.running().clone(), settings.control_plane.policy);
     let served = Served { model: model.name, name: api.models.name().to_owned() };
-    let admin = Arc::new(Admin { control, served, adapters });
+    let admin = control_plane(&engine, &api, settings.control_plane.policy, (served, adapters));
     let work = work(engine, &api, &admin);
     let control = match admin_keys {
         None => ControlPlane::Closed,
@@ -135,6 +134,17 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
     server::serve(endpoint, app, work, &config, stop).await.context("the server failed")
+}
+
+/// Makes the control plane of an engine and of the requests that an API has under way.
+fn control_plane(
+    engine: &Arc<dyn Engine>,
+    api: &Api,
+    policy: ControlPolicy,
+    (served, adapters): (Served, Arc<Adapters>),
+) -> Arc<Admin> {
+    let control = Control::new(Arc::clone(engine), api.turns.generator.running().clone(), policy);
+    Arc::new(Admin { control, served, adapters })
 }
 
 /// What has to end before the process does.

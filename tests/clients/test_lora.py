@@ -11,15 +11,18 @@ import shutil
 import struct
 import subprocess
 
+import numpy as np
 import openai
 import pytest
 import requests
 
 import frameworks
-from checkpoints import FIXTURE
-from conftest import Server
+from checkpoints import FIXTURE, record
+from conftest import REPOSITORY, Server
 from control import LONG, MODEL, Rollout, Trained, prompt
 from test_control_trl import ABSENT, PACKAGES
+
+import record_smollm2_lora  # noqa: E402, from tests/reference, which `checkpoints` makes known
 
 FLAGS = ["--enable-lora", "--max-loras", "4"]
 
@@ -342,6 +345,27 @@ def test_a_merged_checkpoint_computes_what_the_adapter_does(served, tmp_path):
     assert set(served.check(served.complete(prompt(1)))) == {"one"}
     again = subprocess.run(convert, capture_output=True, text=True, check=False)
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
+
+
+def test_a_real_model_with_an_adapter_has_the_log_probs_of_peft(tmp_path):
+    """SmolLM2-135M and an adapter of rank 16 of all linear layers, in float32; the adapter is drawn, see its script."""
+    model = os.environ["TITO_TEST_MODEL"]
+    config = json.loads(pathlib.Path(model, "config.json").read_text())
+    tensors = record_smollm2_lora.adapter(config)
+    arrays = {name: np.frombuffer(numbers, "f4").reshape(shape) for name, (shape, numbers) in tensors.items()}
+    (tmp_path / "adapter_model.safetensors").write_bytes(record.safetensors(arrays, "F32"))
+    settings = {"peft_type": "LORA", **record_smollm2_lora.SETTINGS}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    server = Server("--engine", "native", "--dtype", "float32", "--enable-lora", "--lora-modules", f"drawn={tmp_path}")
+    try:
+        for case in json.loads((REPOSITORY / "tests" / "golden" / "smollm2_lora.json").read_text()):
+            for name, expected in [("drawn", case["logprobs"]), (MODEL, case["without"])]:
+                scored = server.post("/v1/completions", model=name, prompt=case["ids"], max_tokens=1, prompt_logprobs=0)
+                entries = scored["choices"][0]["prompt_logprobs"][1:]
+                found = [entry[str(id)]["logprob"] for entry, id in zip(entries, case["ids"][1:], strict=True)]
+                assert found == pytest.approx(expected, abs=1e-4, rel=0), name
+    finally:
+        server.stop()
 
 
 def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Model,
-    adapters::{AdapterSlot, Addition},
+    adapters::{AdapterSlot, AddedModule, Addition},
     destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
     shape::ModelShape,
     tensor::{Part, Tensor},
@@ -93,10 +93,10 @@ impl AdapterSites {
             for part in &tensor.parts {
                 of_whole.entry(part.place.whole()).or_default().push((part.rows.clone(), part.place.first()));
             }
-            for (whole, parts) in of_whole {
+            for (whole, rows) in of_whole {
                 let (outputs, inputs) = (self.outputs[&whole], tensor.shape[1]);
                 let new = || Addition { whole, outputs, inputs, modules: Vec::new() };
-                additions.entry(whole).or_insert_with(new).modules.push((module, parts));
+                additions.entry(whole).or_insert_with(new).modules.push(AddedModule { module, rows });
             }
         }
         Ok(additions.into_values().collect())

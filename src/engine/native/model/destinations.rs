@@ -142,8 +142,11 @@ impl InLayer {
 
     fn first(self) -> usize {
         match self {
-            Self::Qkv(first) | Self::QkvBias(first) | Self::Gate(first) | Self::GateBias(first) => first,
-            Self::Recurrent(
+            Self::Qkv(first)
+            | Self::QkvBias(first)
+            | Self::Gate(first)
+            | Self::GateBias(first)
+            | Self::Recurrent(
                 InRecurrent::Input(first)
                 | InRecurrent::InputBias(first)
                 | InRecurrent::Convolution(first)

@@ -150,7 +150,9 @@ impl Scheduler {
         let (out, rest) = std::mem::take(&mut plan.work).into_iter().partition(|work| work.adapter == Some(slot));
         plan.work = rest;
         let out: Vec<super::Work> = out;
-        out.iter().for_each(|work| self.cache.release_snapshots(work));
+        for work in &out {
+            self.cache.release_snapshots(work);
+        }
         out.into_iter().map(|work| work.id).collect()
     }
 }

@@ -11,14 +11,14 @@ use crate::engine::{Adapter, native::model::tests::adapters::Adapted};
 const MODELS: [&str; 2] = ["mistralrs/llama", "families/qwen3_next_plain"];
 const ADAPTERS: u64 = 8;
 
-fn limits(max_loras: usize) -> Option<AdapterLimits> {
-    Some(AdapterLimits { max_loras, max_lora_rank: 8 })
+fn with_slots(max_loras: usize, settings: NativeSettings) -> NativeSettings {
+    NativeSettings { adapters: Some(AdapterLimits { max_loras, max_lora_rank: 8 }), ..settings }
 }
 
 /// An engine with room for so many adapters at a time, and adapters of its model.
 fn served(model: &str, max_loras: usize) -> (NativeEngine, Vec<Arc<Adapter>>) {
     let adapted = Adapted::named(model);
-    let engine = hybrid(&adapted.golden, &NativeSettings { adapters: limits(max_loras), ..of(&adapted.golden) });
+    let engine = hybrid(&adapted.golden, &with_slots(max_loras, of(&adapted.golden)));
     (engine, adapters(&adapted))
 }
 
@@ -37,15 +37,15 @@ async fn company_of_other_adapters_cache_pieces_and_preemption_change_no_bit() {
         let adapters = adapters(&adapted);
         let mut random = Random::seeded(1);
         let requests = requests(REQUESTS.min(300)).into_iter().map(|request| {
-            let adapter = adapters.get(random.below(9) as usize);
-            with(adapter, request)
+            let chosen = adapters.get(random.below(9) as usize);
+            with(chosen, request)
         });
         let requests: Vec<SequenceRequest> = requests.collect();
         let few = bytes(&adapted.golden, 8, 6);
         // Sequences, tokens of a step, threads, bytes of the cache.
         let companies = [(64, 512, 1, 64 << 20), (8, 16, 2, 64 << 20), (5, 64, 3, few), (64, 33, 2, few)];
         for (company, max_loras) in companies.into_iter().zip([8, 2, 3, 1]) {
-            let base = NativeSettings { adapters: limits(max_loras), ..of(&adapted.golden) };
+            let base = with_slots(max_loras, of(&adapted.golden));
             compare_in(&[company], &base, &requests, |settings| hybrid(&adapted.golden, settings)).await;
         }
     }

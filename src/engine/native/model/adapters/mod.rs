@@ -11,8 +11,8 @@ mod thin;
 
 use std::collections::BTreeMap;
 
-pub(super) use self::thin::Addition;
 use self::thin::Thin;
+pub(super) use self::thin::{AddedModule, Addition};
 use super::destinations::{Destination, InLayer};
 use crate::engine::native::{
     backend::{Backend, NoRoom, Span},

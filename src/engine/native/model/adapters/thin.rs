@@ -16,15 +16,21 @@ pub(in crate::engine::native::model) struct Addition<'a> {
     pub(in crate::engine::native::model) whole: Destination,
     pub(in crate::engine::native::model) outputs: usize,
     pub(in crate::engine::native::model) inputs: usize,
-    /// The modules that the matrix stands for, each with which of its rows are which rows of the matrix, from the given
-    /// one on.
-    pub(in crate::engine::native::model) modules: Vec<(&'a PeftModule, Vec<(Range<usize>, usize)>)>,
+    /// The modules that the matrix stands for.
+    pub(in crate::engine::native::model) modules: Vec<AddedModule<'a>>,
+}
+
+/// A module of an adapter in a weight matrix.
+pub(in crate::engine::native::model) struct AddedModule<'a> {
+    pub(in crate::engine::native::model) module: &'a PeftModule,
+    /// Rows of the module, and the row of the matrix from which on they are.
+    pub(in crate::engine::native::model) rows: Vec<(Range<usize>, usize)>,
 }
 
 impl Addition<'_> {
     /// The rank of all modules together.
     pub(super) fn rank(&self) -> usize {
-        self.modules.iter().map(|(module, _)| module.rank()).sum()
+        self.modules.iter().map(|added| added.module.rank()).sum()
     }
 }
 
@@ -74,13 +80,13 @@ impl<B: Backend> Thin<B> {
         let rank = addition.rank();
         let (mut a, mut b) = (Table::zeros(0, addition.inputs), Table::zeros(addition.outputs, rank));
         let mut factors = Vec::new();
-        for (module, parts) in &addition.modules {
+        for AddedModule { module, rows } in &addition.modules {
             let first = a.rows();
             module.a.dtype.widen(&module.a.bytes, &mut a.numbers);
             let columns = first..first + module.rank();
             let mut numbers = Vec::new();
             module.b.dtype.widen(&module.b.bytes, &mut numbers);
-            for (from, to) in parts {
+            for (from, to) in rows {
                 for (row, from) in (*to..).zip(from.clone()) {
                     let target = &mut b.numbers[row * rank..][columns.clone()];
                     target.copy_from_slice(&numbers[from * columns.len()..][..columns.len()]);

@@ -11,8 +11,11 @@ fn of(adapter: &Arc<Adapter>, id: SequenceId, max_tokens: usize) -> NewSequence 
     NewSequence { adapter: Some(Arc::clone(adapter)), ..new(id, &[1, 2, 3], max_tokens) }
 }
 
+/// What is put into which slot, and who computes with which.
+type Told = (Vec<(AdapterSlot, String)>, Vec<(SequenceId, Option<AdapterSlot>)>);
+
 /// The adapters that are put into slots in a step, and the sequences that it computes, each with its slot.
-fn told(scheduler: &mut Scheduler) -> (Vec<(AdapterSlot, String)>, Vec<(SequenceId, Option<AdapterSlot>)>) {
+fn told(scheduler: &mut Scheduler) -> Told {
     let plan = step(scheduler);
     let put = plan.adapters.iter().map(|(slot, adapter)| (*slot, adapter.name().to_string())).collect();
     (put, plan.work.iter().map(|work| (work.id, work.adapter)).collect())
