@@ -86,7 +86,7 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
         assert!(run.err.contains(words), "{arguments:?}: {}", run.err);
     };
     usage(&["-tp", "2"], "--tensor-parallel-size 2 cannot be honoured: one process computes the whole model");
-    usage(&["--enable-lora"], "tito has no LoRA adapters");
+    usage(&["--fully-sharded-loras"], "tito applies adapters of linear layers as they are");
     let experts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--enable-return-routed-experts"]);
     assert_eq!(experts.code, Some(1), "{}", experts.err);
     assert!(experts.err.contains("--enable-return-routed-experts is for the native engine"), "{}", experts.err);
