@@ -25,6 +25,8 @@ from test_control_trl import ABSENT, PACKAGES
 import record_smollm2_lora  # noqa: E402, from tests/reference, which `checkpoints` makes known
 
 FLAGS = ["--enable-lora", "--max-loras", "4"]
+# Of 40 answers, so many that a call comes while they run.
+MANY = 300
 
 
 @pytest.fixture
@@ -116,29 +118,38 @@ def test_ids_of_another_adapter_are_not_continued_from_the_cache(served):
         assert turn(other, second)["token_continuity"]["source"] != "cache"
 
 
+def many(served, pool, model):
+    """More answers than are sampled in a moment, some of which run already."""
+    futures = [pool.submit(served.complete, prompt(n), model=model, seed=n, max_tokens=MANY) for n in range(40)]
+    served.server.poll("requests that run", 30, lambda: served.server.gauge("vllm:num_requests_running") > 0)
+    return futures
+
+
 def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served):
-    old = load(served, "policy", 1)
-    assert old.status_code == 200
-    long = {"max_tokens": LONG, "model": "policy", "seed": 5}
-    kept = served.later(lambda: served.complete(prompt(0), **long))
-    new = served.checkpoints.write_adapter("new", 2)
+    load(served, "policy", 1)
+    new, third = (served.checkpoints.write_adapter(name, seed) for name, seed in [("new", 2), ("third", 3)])
     taken = post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new)}, 400)
     message = "The lora adapter 'policy' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."
     assert refusal(taken) == ("InvalidUserInput", message)
-    post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new), "load_inplace": True})
-    served.names["policy@2"] = "new"
-    assert set(served.check(served.complete(prompt(1), model="policy"))) == {"new"}
-    kept = kept.result(120)
-    assert (kept.finish_reason, len(kept.ids)) == ("length", LONG)
-    assert set(served.check(kept)) == {"policy"}
-    # Replaced once more, and whoever runs ends with what it has.
-    ended = served.later(lambda: served.complete(prompt(0), **long))
-    third = served.checkpoints.write_adapter("third", 3)
-    body = {"lora_name": "policy", "lora_path": str(third), "load_inplace": True}
-    post(served, "/v1/load_lora_adapter?on_replace=abort", body)
-    served.names["policy@3"] = "third"
-    ended = ended.result(60)
-    assert (ended.finish_reason, set(served.check(ended))) == ("abort", {"new"})
+    served.names |= {"policy@2": "new", "policy@3": "third"}
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        running = many(served, pool, "policy")
+        post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new), "load_inplace": True})
+        assert set(served.check(served.complete(prompt(1), model="policy"))) == {"new"}
+        kept = [future.result(120) for future in running]
+        # Each has one adapter from its first token to its last, and those that ran have the old one.
+        assert all(len(set(served.check(rollout))) == 1 for rollout in kept)
+        assert {(rollout.finish_reason, len(rollout.ids)) for rollout in kept} == {("length", MANY)}
+        assert "policy" in {served.check(rollout)[0] for rollout in kept}
+        # Replaced once more, and whoever runs ends with what it has.
+        running = many(served, pool, "policy")
+        body = {"lora_name": "policy", "lora_path": str(third), "load_inplace": True}
+        post(served, "/v1/load_lora_adapter?on_replace=abort", body)
+        ended = [future.result(120) for future in running]
+        assert "abort" in {rollout.finish_reason for rollout in ended}
+        for rollout in ended:
+            names = set(served.check(rollout))
+            assert names <= ({"new"} if rollout.finish_reason == "abort" else {"new", "third"})
 
 
 def test_an_adapter_is_unloaded(served):
@@ -372,10 +383,12 @@ def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
     load(served, "one")
     limits = json.loads(served.server.get("/server_info?config_format=json"))["vllm_config"]["lora_config"]
     assert (limits["max_loras"], limits["max_lora_rank"], limits["lora_dtype"]) == (4, 16, "torch.float32")
-    running = served.later(lambda: served.complete(prompt(0), model="one", max_tokens=LONG))
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters="one"}'
-    served.server.poll("the adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
-    served.check(running.result(120))
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        running = [pool.submit(served.complete, prompt(n), model="one", max_tokens=LONG) for n in range(40)]
+        served.server.poll("the adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
+        for future in running:
+            future.result(120)
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters=""}'
     served.server.poll("no adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
 
