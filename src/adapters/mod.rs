@@ -11,6 +11,7 @@ mod error;
 mod place;
 
 use std::{
+    collections::HashMap,
     path::PathBuf,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -44,10 +45,9 @@ pub struct Adapters {
     policy: AdapterPolicy,
     /// In the order in which the names came.
     named: RwLock<IndexMap<String, Named>>,
-    /// How often each name was given; names that are gone stay here, so that no version comes twice.
-    versions: parking_lot::Mutex<std::collections::HashMap<String, u64>>,
-    /// Held while a call is done that changes something.
-    changing: tokio::sync::Mutex<()>,
+    /// How often each name was given; names that are gone stay here, so that no version comes twice. Held while a call is
+    /// done that changes something.
+    versions: tokio::sync::Mutex<HashMap<String, u64>>,
 }
 
 /// An adapter under its name.
@@ -88,13 +88,7 @@ pub struct Load {
 impl Adapters {
     /// Makes the adapters of a server, none yet.
     pub fn new(engine: Arc<dyn Engine>, policy: AdapterPolicy) -> Self {
-        Self {
-            engine,
-            policy,
-            named: RwLock::default(),
-            versions: parking_lot::Mutex::default(),
-            changing: tokio::sync::Mutex::default(),
-        }
+        Self { engine, policy, named: RwLock::default(), versions: tokio::sync::Mutex::default() }
     }
 
     /// Returns the bounds of the engine; `None` where it serves no adapters.
@@ -124,7 +118,7 @@ impl Adapters {
     /// If it cannot be loaded; names are as they were then.
     pub async fn load(&self, load: Load) -> Result<Option<Arc<Adapter>>, AdapterError> {
         let engine = self.engine.adapters().ok_or(AdapterError::Off)?;
-        let _changing = self.changing.lock().await;
+        let mut versions = self.versions.lock().await;
         self.check_name(&load)?;
         let Load { name, source, base_model, .. } = load;
         let said = match &source {
@@ -137,13 +131,9 @@ impl Adapters {
             return Err(AdapterError::Rank { rank, most });
         }
         engine.check(&weights).map_err(AdapterError::Model)?;
-        let version = {
-            let mut versions = self.versions.lock();
-            let version = versions.entry(name.clone()).or_default();
-            *version += 1;
-            *version
-        };
-        let bytes = weights.bytes();
+        let version = versions.entry(name.clone()).or_default();
+        *version += 1;
+        let (version, bytes) = (*version, weights.bytes());
         let adapter = Adapter::new(&name, version, weights);
         tracing::info!(name, version, source = said, rank, bytes, "an adapter was loaded");
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -161,7 +151,7 @@ impl Adapters {
     ///
     /// If there is no such name.
     pub async fn unload(&self, name: &str) -> Result<Arc<Adapter>, AdapterError> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.versions.lock().await;
         let removed = self.named.write().shift_remove(name);
         let Some(Named { adapter, .. }) = removed else { return Err(AdapterError::Unknown(name.to_owned())) };
         if let Some(engine) = self.engine.adapters() {

@@ -10,7 +10,7 @@ use crate::{
     adapters::{AdapterPolicy, Adapters},
     api::ServedModels,
     engine::{Engine, native},
-    files,
+    files, json,
     weights::peft::{self, PeftAdapter},
 };
 
@@ -23,8 +23,8 @@ pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()
     let step = progress.step("merging the adapter");
     let merge = || -> anyhow::Result<()> {
         let read = PeftAdapter::open(adapter)?;
-        let text = files::read(&base.join("config.json"), MOST_CONFIG_BYTES).context("cannot read config.json")?;
-        let config: Map<String, Value> = serde_json::from_slice(&text).context("config.json is not a JSON object")?;
+        let text = files::read_text(&base.join("config.json"), MOST_CONFIG_BYTES).context("cannot read config.json")?;
+        let config: Map<String, Value> = json::read_python(&text).context("config.json is not a JSON object")?;
         if config.contains_key("quantization_config") {
             bail!("its weights are quantised, and a merged number has no code");
         }

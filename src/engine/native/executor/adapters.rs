@@ -2,7 +2,7 @@
 
 use super::Executor;
 use crate::engine::{
-    AdapterId, EngineError,
+    EngineError,
     native::{backend::Backend, scheduler::Plan},
 };
 
@@ -21,12 +21,6 @@ impl<B: Backend> Executor<B> {
                 self.end(id);
             }
         }
-    }
-
-    /// Forgets an adapter that nobody asks for any more.
-    pub(super) fn forget(&mut self, id: AdapterId) {
-        self.scheduler.forget_adapter(id);
-        self.empty_slots();
     }
 
     /// Gives the memory of adapters back that nobody asks for and nobody runs with.

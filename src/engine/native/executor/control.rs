@@ -156,7 +156,7 @@ const NOT_STARTED: UpdateError = UpdateError::OutOfOrder("start_weight_update mu
 
 impl<B: Backend> Controlled for Executor<B> {
     fn forget_adapter(&mut self, id: AdapterId) {
-        self.forget(id);
+        self.scheduler.forget_adapter(id);
     }
 
     fn hold(&mut self) {

@@ -1,18 +1,12 @@
 //! Tensors in slices of their first dimension: one for each expert, or two for each head.
 
-use std::{num::NonZero, ops::Range, panic::resume_unwind};
+use std::{num::NonZero, panic::resume_unwind};
 
 use super::tensor::{Part, Tensor};
 use crate::engine::{
     WeightDtype,
-    native::weights::{Rows, SomeRows, WeightsError},
+    native::weights::{Rows, SomeRows, Table, WeightsError},
 };
-
-/// One slice, as rows of outputs by inputs.
-pub(super) struct Slice {
-    columns: usize,
-    numbers: Vec<f32>,
-}
 
 /// The most bytes of slices that are in memory at once, unless one alone has more.
 const SLICES_AT_ONCE: usize = 256 << 20;
@@ -25,36 +19,34 @@ pub(super) fn at_once(tensor: &Tensor) -> usize {
 }
 
 /// Reads some slices of a tensor, each on a thread of its own.
-pub(super) fn read_together(tensor: &Tensor, parts: &[Part], rows: &dyn Rows) -> Result<Vec<Slice>, WeightsError> {
+pub(super) fn read_together(tensor: &Tensor, parts: &[Part], rows: &dyn Rows) -> Result<Vec<Table>, WeightsError> {
     let [first, others @ ..] = parts else { return Ok(Vec::new()) };
     std::thread::scope(|scope| {
-        let others: Vec<_> = others.iter().map(|part| scope.spawn(move || Slice::read(tensor, part, rows))).collect();
-        let first = Slice::read(tensor, first, rows);
+        let others: Vec<_> = others.iter().map(|part| scope.spawn(move || read_slice(tensor, part, rows))).collect();
+        let first = read_slice(tensor, first, rows);
         let others = others.into_iter().map(|reading| reading.join().unwrap_or_else(|panic| resume_unwind(panic)));
         std::iter::once(first).chain(others).collect()
     })
 }
 
-impl Slice {
-    /// Reads a slice of a tensor.
-    pub(super) fn read(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Result<Self, WeightsError> {
-        let mut numbers = Vec::new();
-        if tensor.shape.len() == 1 {
-            rows.read(0..1, &mut numbers)?;
-            return Ok(Self { columns: part.rows.len(), numbers: numbers[part.rows.clone()].to_vec() });
-        }
-        let (inner, columns) = slice_shape(tensor, part);
-        // What is turned here may be stored turned already.
-        if part.transposed && part.rows.len() == 1 && rows.read_turned(part.rows.start, &mut numbers)? {
-            return Ok(Self { columns: inner, numbers });
-        }
-        rows.read(part.rows.clone(), &mut numbers)?;
-        if part.transposed {
-            numbers = transposed(&numbers, columns);
-            return Ok(Self { columns: inner, numbers });
-        }
-        Ok(Self { columns, numbers })
+/// Reads a slice of a tensor, as rows of outputs by inputs.
+pub(super) fn read_slice(tensor: &Tensor, part: &Part, rows: &dyn Rows) -> Result<Table, WeightsError> {
+    let mut numbers = Vec::new();
+    if tensor.shape.len() == 1 {
+        rows.read(0..1, &mut numbers)?;
+        return Ok(Table { columns: part.rows.len(), numbers: numbers[part.rows.clone()].to_vec() });
     }
+    let (inner, columns) = slice_shape(tensor, part);
+    // What is turned here may be stored turned already.
+    if part.transposed && part.rows.len() == 1 && rows.read_turned(part.rows.start, &mut numbers)? {
+        return Ok(Table { columns: inner, numbers });
+    }
+    rows.read(part.rows.clone(), &mut numbers)?;
+    if part.transposed {
+        numbers = transposed(&numbers, columns);
+        return Ok(Table { columns: inner, numbers });
+    }
+    Ok(Table { columns, numbers })
 }
 
 /// A slice whose numbers are codes, where it is as such: rows of a matrix, or a matrix that is kept outputs by inputs.
@@ -77,21 +69,6 @@ fn slice_shape(tensor: &Tensor, part: &Part) -> (usize, usize) {
         [_, columns] => (part.rows.len(), columns),
         [_, rows, columns] => (rows, columns),
         _ => unreachable!("a tensor in slices has up to three dimensions"),
-    }
-}
-
-impl Rows for Slice {
-    fn rows(&self) -> usize {
-        self.numbers.len() / self.columns
-    }
-
-    fn columns(&self) -> usize {
-        self.columns
-    }
-
-    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        out.extend_from_slice(&self.numbers[rows.start * self.columns..rows.end * self.columns]);
-        Ok(())
     }
 }
 

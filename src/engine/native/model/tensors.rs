@@ -18,7 +18,7 @@ use super::{
     names::{ExpertNames, Names},
     recurrent::Recurrent,
     shape::ModelShape,
-    stacks::{Slice, at_once, coded, read_together},
+    stacks::{at_once, coded, read_slice, read_together},
     tensor::{LAYERS, Tensor},
 };
 use crate::engine::native::{
@@ -245,7 +245,7 @@ impl<B: Backend> Model<B> {
         if tensor.parts.iter().any(|part| coded(tensor, part, rows).is_some()) {
             return tensor.parts.iter().try_for_each(|part| match coded(tensor, part, rows) {
                 Some(slice) => self.write_place(part.place, &slice),
-                None => self.write_place(part.place, &Slice::read(tensor, part, rows)?),
+                None => self.write_place(part.place, &read_slice(tensor, part, rows)?),
             });
         }
         for parts in tensor.parts.chunks(at_once(tensor)) {

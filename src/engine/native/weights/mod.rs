@@ -10,6 +10,7 @@ mod rounded;
 mod safetensors;
 mod shapes;
 mod small_floats;
+mod table;
 
 use std::{ops::Range, path::PathBuf};
 
@@ -26,6 +27,7 @@ pub(crate) use self::{
     rounded::Rounded,
     safetensors::SafetensorsFiles,
     shapes::Shapes,
+    table::Table,
 };
 use crate::{engine::WeightDtype, gguf::GgufError};
 

@@ -6,7 +6,7 @@ use super::super::destinations::Destination;
 use crate::{
     engine::native::{
         backend::Backend,
-        weights::{Rows, WeightsError},
+        weights::{Rows, Table, WeightsError},
     },
     weights::peft::PeftModule,
 };
@@ -48,37 +48,11 @@ pub(super) struct Thin<B: Backend> {
     factors: Vec<(Range<usize>, f32)>,
 }
 
-/// A table in memory.
-struct Table {
-    columns: usize,
-    numbers: Vec<f32>,
-}
-
-impl Table {
-    fn zeros(rows: usize, columns: usize) -> Self {
-        Self { columns, numbers: vec![0.0; rows * columns] }
-    }
-}
-
-impl Rows for Table {
-    fn rows(&self) -> usize {
-        self.numbers.len() / self.columns
-    }
-
-    fn columns(&self) -> usize {
-        self.columns
-    }
-
-    fn read(&self, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), WeightsError> {
-        out.extend_from_slice(&self.numbers[rows.start * self.columns..rows.end * self.columns]);
-        Ok(())
-    }
-}
-
 impl<B: Backend> Thin<B> {
     pub(super) fn make(backend: &mut B, addition: &Addition<'_>) -> Result<Self, WeightsError> {
         let rank = addition.rank();
-        let (mut a, mut b) = (Table::zeros(0, addition.inputs), Table::zeros(addition.outputs, rank));
+        let mut a = Table { columns: addition.inputs, numbers: Vec::new() };
+        let mut b = Table { columns: rank, numbers: vec![0.0; addition.outputs * rank] };
         let mut factors = Vec::new();
         for AddedModule { module, rows } in &addition.modules {
             let first = a.rows();
