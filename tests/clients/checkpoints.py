@@ -20,6 +20,8 @@ import reference  # noqa: E402
 FIXTURE = REPOSITORY / "tests" / "fixtures" / "tiny-model"
 # Between what the server computes in float32 and what numpy computes in float64.
 TOLERANCE = 1e-3
+# So wide that a step takes a fraction of a millisecond: calls are to come while long answers are sampled.
+INTERMEDIATE_SIZE = 12288
 
 
 class Checkpoints:
@@ -27,10 +29,11 @@ class Checkpoints:
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
-        self.config = json.loads((FIXTURE / "config.json").read_text())
+        self.config = json.loads((FIXTURE / "config.json").read_text()) | {"intermediate_size": INTERMEDIATE_SIZE}
         self.models = {}
         self.base = self.root / "base"
         shutil.copytree(FIXTURE, self.base)
+        record.write_json(self.base / "config.json", self.config)
         self.fill(self.base, "base", seed=0)
 
     def write(self, name, seed):

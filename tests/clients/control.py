@@ -14,7 +14,7 @@ from conftest import Server
 MODEL = "smollm2"
 FLAGS = ["--engine", "native", "--dtype", "float32", "--max-model-len", "2048", "--admin-on-main-port", "--insecure-admin"]
 # So long that an update comes while they run.
-LONG = 1500
+LONG = 800
 LETTERS = range(3, 259)
 
 

@@ -17,7 +17,7 @@ ABSENT = [
     *["areal.infra.workflow_executor", "areal.utils.data", "areal.utils.logging", "areal.utils.name_resolve"],
     *["areal.utils.perf_tracer", "areal.utils.stats_tracker"],
 ]
-LONG = 1500
+LONG = 800
 
 
 class Executor:

@@ -25,7 +25,7 @@ from test_control_trl import ABSENT, PACKAGES
 import record_smollm2_lora  # noqa: E402, from tests/reference, which `checkpoints` makes known
 
 FLAGS = ["--enable-lora", "--max-loras", "4"]
-# Of 40 answers, so many that a call comes while they run.
+# Of 12 answers, so many that a call comes while they run.
 MANY = 300
 
 
@@ -120,7 +120,7 @@ def test_ids_of_another_adapter_are_not_continued_from_the_cache(served):
 
 def many(served, pool, model):
     """More answers than are sampled in a moment, some of which run already."""
-    futures = [pool.submit(served.complete, prompt(n), model=model, seed=n, max_tokens=MANY) for n in range(40)]
+    futures = [pool.submit(served.complete, prompt(n), model=model, seed=n, max_tokens=MANY) for n in range(12)]
     served.server.poll("requests that run", 30, lambda: served.server.gauge("vllm:num_requests_running") > 0)
     return futures
 
@@ -132,7 +132,7 @@ def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served)
     message = "The lora adapter 'policy' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True."
     assert refusal(taken) == ("InvalidUserInput", message)
     served.names |= {"policy@2": "new", "policy@3": "third"}
-    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
         running = many(served, pool, "policy")
         post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new), "load_inplace": True})
         assert set(served.check(served.complete(prompt(1), model="policy"))) == {"new"}
@@ -384,8 +384,8 @@ def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
     limits = json.loads(served.server.get("/server_info?config_format=json"))["vllm_config"]["lora_config"]
     assert (limits["max_loras"], limits["max_lora_rank"], limits["lora_dtype"]) == (4, 16, "torch.float32")
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters="one"}'
-    with concurrent.futures.ThreadPoolExecutor(40) as pool:
-        running = [pool.submit(served.complete, prompt(n), model="one", max_tokens=LONG) for n in range(40)]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        running = [pool.submit(served.complete, prompt(n), model="one", max_tokens=LONG) for n in range(12)]
         served.server.poll("the adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
         for future in running:
             future.result(120)
