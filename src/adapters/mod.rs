@@ -24,8 +24,11 @@ use parking_lot::RwLock;
 pub use error::AdapterError;
 
 use crate::{
-    engine::{Adapter, AdapterLimits, Engine, EngineAdapters},
-    weights::peft::PeftAdapter,
+    engine::{Adapter, AdapterLimits, Engine, EngineAdapters, TensorInfo},
+    weights::{
+        WeightTensor,
+        peft::{PeftAdapter, is_same},
+    },
 };
 
 /// The decisions of the server, rather than of a call.
@@ -125,12 +128,13 @@ impl Adapters {
             AdapterSource::Directory(path) => path.clone(),
             AdapterSource::Memory(_) => "memory".to_owned(),
         };
-        let weights = self.read(&name, source).await?;
+        let mut weights = self.read(&name, source).await?;
         let (rank, most) = (weights.rank(), engine.limits().max_lora_rank);
         if rank > most {
             return Err(AdapterError::Rank { rank, most });
         }
-        engine.check(&weights).map_err(AdapterError::Model)?;
+        let tensors = engine.check(&weights).map_err(AdapterError::Model)?;
+        self.check_base(&mut weights, tensors).await?;
         let version = versions.entry(name.clone()).or_default();
         *version += 1;
         let (version, bytes) = (*version, weights.bytes());
@@ -173,6 +177,35 @@ impl Adapters {
                 Err(AdapterError::TooMany(named.len()))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Compares the weights of the base that an adapter has with it with those that are served, and lets them go. `tensors`
+    /// are the names of the tensors that its modules change.
+    async fn check_base(&self, weights: &mut PeftAdapter, tensors: Vec<String>) -> Result<(), AdapterError> {
+        let saved = weights.modules.iter_mut().zip(tensors);
+        let saved: Vec<(String, WeightTensor)> =
+            saved.filter_map(|(module, tensor)| Some((tensor, module.base.take()?))).collect();
+        if saved.is_empty() {
+            return Ok(());
+        }
+        let control = self.engine.control().ok_or(AdapterError::Off)?;
+        let names = saved.iter().map(|(name, _)| name.clone()).collect();
+        let (difference, differences) = std::sync::mpsc::channel();
+        let visit = move |info: &TensorInfo, bytes: Vec<u8>| {
+            let mut of_tensor = saved.iter().filter(|(name, _)| *name == info.name);
+            if of_tensor.any(|(_, saved)| !is_same(saved, info.dtype, &bytes)) {
+                // Whoever asked may have gone.
+                let _ = difference.send(info.name.clone());
+            }
+        };
+        let read = control.read_weights(names, Box::new(visit)).await;
+        read.map_err(|error| AdapterError::Model(error.to_string()))?;
+        match differences.try_recv() {
+            Ok(name) => Err(AdapterError::Model(format!(
+                "the adapter has other numbers for {name} than the model that is served, so it was trained with another one"
+            ))),
+            Err(_) => Ok(()),
         }
     }
 

@@ -95,6 +95,7 @@ pub struct Found {
     matched_by: Option<MatchedBy>,
     warnings: Vec<Warning>,
     whole_prompt: Option<Vec<TokenId>>,
+    adapter: Option<Arc<str>>,
     /// What is needed to remember the answers.
     lookup: Option<Lookup>,
 }
@@ -138,6 +139,7 @@ impl Continuity {
             matched_by: None,
             warnings: Vec::new(),
             whole_prompt: None,
+            adapter: carriers.adapter.clone(),
             lookup: self.memory.as_ref().map(|memory| Lookup::new(memory, prompt, carriers)),
         };
         prompt.checks.drift = asked || self.policy.check_drift;
@@ -217,6 +219,7 @@ impl Continuity {
         self.refuse(&found)?;
         verdict.source = found.source;
         verdict.matched_by = found.matched_by;
+        verdict.adapter = found.adapter.take();
         let parent = found.lookup.as_ref().and_then(|lookup| lookup.parent.as_ref());
         let continued = parent.filter(|parent| verdict.reused > 0 && parent.begins(&rendered.token_ids));
         verdict.weights = continued.and_then(|parent| parent.weights.clone());

@@ -124,6 +124,8 @@ pub struct Verdict {
     pub proof: Option<Proof>,
     /// How the cache found the ids.
     pub matched_by: Option<MatchedBy>,
+    /// The name of the adapter that is asked: what the cache knows of other adapters and of the base is not looked at.
+    pub adapter: Option<Arc<str>>,
     /// What the weights are called that sampled the last of the known ids, when the server sampled them last; `None`
     /// where it does not remember them.
     pub weights: Option<Arc<str>>,
@@ -146,6 +148,7 @@ impl Verdict {
             new: len,
             proof: None,
             matched_by: None,
+            adapter: None,
             weights: None,
             warnings: Vec::new(),
             drift: rendered.drift,

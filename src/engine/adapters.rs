@@ -92,12 +92,13 @@ pub trait EngineAdapters: Send + Sync {
     /// Returns which adapters requests ask for now.
     fn asked_for(&self) -> AdapterLoad;
 
-    /// Compares an adapter with the model.
+    /// Compares an adapter with the model, and returns the name of the tensor that each of its modules changes. Numbers of
+    /// the base that the adapter has with it are not looked at.
     ///
     /// # Errors
     ///
     /// If it cannot be applied as it is; the error is one line.
-    fn check(&self, adapter: &PeftAdapter) -> Result<(), String>;
+    fn check(&self, adapter: &PeftAdapter) -> Result<Vec<String>, String>;
 
     /// Gives back what the device keeps of an adapter, as soon as no sequence that runs needs it.
     fn forget(&self, id: AdapterId);

@@ -82,15 +82,22 @@ class Checkpoints:
         config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": list(targets), "bias": "none"}
         (directory / "adapter_config.json").write_text(json.dumps(config | settings))
         merged, thin, draw = self.tensors("base"), {}, np.random.default_rng(seed)
+        # The base has one tensor for embeddings and head, and an adapter changes one of them.
+        merged["lm_head.weight"] = merged["model.embed_tokens.weight"]
         for key in [key for key in merged if key.split(".")[-2] in targets]:
-            outputs, inputs = merged[key].shape
+            is_table = key == "model.embed_tokens.weight"
+            outputs, inputs = merged[key].shape[::-1] if is_table else merged[key].shape
             a = draw.normal(0, inputs**-0.5, (rank, inputs)).astype("f4")
             b = draw.normal(0, rank**-0.5, (outputs, rank)).astype("f4")
-            module = key.removesuffix(".weight")
-            thin |= {f"base_model.model.{module}.lora_A.weight": a, f"base_model.model.{module}.lora_B.weight": b}
-            merged[key] = merged[key] + np.float32(alpha / rank) * (b @ a)
+            module = "base_model.model." + key.removesuffix(".weight")
+            ends = ("lora_embedding_A", "lora_embedding_B") if is_table else ("lora_A.weight", "lora_B.weight")
+            thin |= {f"{module}.{end}": matrix for end, matrix in zip(ends, (a, b), strict=True)}
+            if module.endswith(("embed_tokens", "lm_head")):
+                thin[f"{module}.base_layer.weight"] = merged[key]
+            added = np.float32(alpha / rank) * (b @ a)
+            merged[key] = merged[key] + (added.T if is_table else added)
         (directory / "adapter_model.safetensors").write_bytes(record.safetensors(thin, "F32"))
-        self.keep(name, merged)
+        self.models[name] = reference.Model(self.config | {"tie_word_embeddings": False}, merged)
         return directory
 
     def tensors(self, name):

@@ -113,9 +113,12 @@ def test_ids_of_another_adapter_are_not_continued_from_the_cache(served):
     first = [{"role": "user", "content": "hello"}]
     answer = turn("one", first)
     second = [*first, {"role": "assistant", "content": answer["choices"][0]["message"]["content"]}, {"role": "user", "content": "b"}]
-    assert turn("one", second)["token_continuity"]["source"] == "cache"
+    verdict = turn("one", second)["token_continuity"]
+    assert (verdict["source"], verdict["adapter"], verdict["weight_version"]) == ("cache", "one", "one@1")
     for other in ["two", MODEL]:
-        assert turn(other, second)["token_continuity"]["source"] != "cache"
+        verdict = turn(other, second)["token_continuity"]
+        assert verdict["source"] != "cache"
+        assert verdict.get("adapter") == (other if other != MODEL else None)
 
 
 def many(served, pool, model):
@@ -186,6 +189,29 @@ def test_an_adapter_comes_in_the_body(served):
     assert (cut.status_code, "ended early" in cut.text) == (400, True)
     nameless = requests.post(url, data=body, headers=headers, timeout=60)
     assert (nameless.status_code, nameless.json()["error"]["param"]) == (400, "query.lora_name")
+
+
+def test_adapters_of_embeddings_and_of_the_head_have_the_base_with_them(served):
+    for targets in [("embed_tokens",), ("lm_head",), ("embed_tokens", "lm_head", "q_proj")]:
+        name = "-".join(targets)
+        directory = served.checkpoints.write_adapter(name, 3, targets=targets)
+        load(served, name, directory=directory)
+        served.names[f"{name}@1"] = name
+        for number in range(3):
+            assert set(served.check(served.complete(prompt(number), model=name, seed=number))) == {name}
+    # The same adapter for a base that has one other number.
+    file = directory / "adapter_model.safetensors"
+    content = bytearray(file.read_bytes())
+    header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
+    begin, _ = header["base_model.model.lm_head.base_layer.weight"]["data_offsets"]
+    content[8 + struct.unpack("<Q", content[:8])[0] + begin] ^= 1
+    file.write_bytes(content)
+    kind, message = refusal(load(served, "other", directory=directory, status=400))
+    assert "other numbers for model.embed_tokens.weight than the model that is served" in message
+    # Nobody is merged into a tensor that is both.
+    convert = [os.environ["TITO_BIN"], "convert", str(served.checkpoints.base), str(directory.parent / "out"), "--merge"]
+    merged = subprocess.run([*convert, str(directory)], capture_output=True, text=True, timeout=60)
+    assert (merged.returncode, "both the embeddings and the head" in merged.stderr) == (1, True)
 
 
 def test_what_cannot_be_served_is_refused_and_changes_nothing(served):
@@ -355,7 +381,7 @@ def test_a_merged_checkpoint_computes_what_the_adapter_does(served, tmp_path):
     served.has_now("one")
     assert set(served.check(served.complete(prompt(1)))) == {"one"}
     again = subprocess.run(convert, capture_output=True, text=True, check=False)
-    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+    assert (again.returncode, "is not an empty directory" in again.stderr) == (1, True)
 
 
 def test_a_real_model_with_an_adapter_has_the_log_probs_of_peft(tmp_path):

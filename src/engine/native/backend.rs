@@ -434,14 +434,6 @@ pub(crate) trait Backend: Send + 'static {
     fn add_scaled(&mut self, from: &Self::States, picks: &[(usize, f32)], to: &mut Self::States);
     /// The first `columns` numbers of all rows, on the host, row by row.
     fn read(&mut self, states: &Self::States, columns: usize) -> Vec<f32>;
-    /// Logits of some rows of `input`, of which the consumer's numbers are those of `input`.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn logits(
-        &mut self,
-        input: &Self::Operand,
-        rows: Range<usize>,
-        matrix: &Self::Matrix,
-        shape: LogitShape,
-        consumer: &dyn Consumer,
-    );
+    /// Makes logits of what the head gave, in place, and hands all rows on; the consumer's number of the first is `first`.
+    fn hand_on(&mut self, logits: &mut Self::States, first: usize, shape: LogitShape, consumer: &dyn Consumer);
 }

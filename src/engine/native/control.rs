@@ -44,7 +44,7 @@ impl EngineAdapters for NativeEngine {
         self.status.adapters()
     }
 
-    fn check(&self, adapter: &PeftAdapter) -> Result<(), String> {
+    fn check(&self, adapter: &PeftAdapter) -> Result<Vec<String>, String> {
         match &self.adapters {
             Some((sites, _)) => sites.check(adapter),
             None => Err("the server was started without --enable-lora".to_owned()),

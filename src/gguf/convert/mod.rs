@@ -5,12 +5,13 @@
 
 mod safetensors;
 
-use std::path::{Path, PathBuf};
-
-use uuid::Uuid;
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use super::{GgufError, GgufFile, GgufTensor, GgufTensors};
-use crate::tokenizer::TokenizerError;
+use crate::{files::NewDirectory, tokenizer::TokenizerError};
 
 /// Why a GGUF file was not converted. Nothing is left at the destination.
 #[derive(Debug, thiserror::Error)]
@@ -53,27 +54,19 @@ pub fn to_hugging_face(
     staging.write_json("generation_config.json", &file.generation_config()?)?;
     staging.write_json("tokenizer_config.json", &file.tokenizer_config()?)?;
     staging.write("tokenizer.json", &tokenizer)?;
-    safetensors::write(&tensors, &staging.path.join("model.safetensors"), progress)?;
+    safetensors::write(&tensors, &staging.0.path().join("model.safetensors"), progress)?;
     staging.publish(out)
 }
 
 /// A directory next to the destination that goes away unless it is published.
-struct Staging {
-    path: PathBuf,
-}
+struct Staging(NewDirectory);
 
 impl Staging {
     fn new(out: &Path) -> Result<Self, ConvertError> {
-        let vacant = match std::fs::read_dir(out) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        };
-        let (true, Some(name)) = (vacant, out.file_name()) else {
-            return Err(ConvertError::Exists { path: out.to_owned() });
-        };
-        let path = out.with_file_name(format!(".{}.{}", name.to_string_lossy(), Uuid::new_v4()));
-        std::fs::create_dir_all(&path).map_err(|source| ConvertError::Write { path: path.clone(), source })?;
-        Ok(Self { path })
+        NewDirectory::beside(out).map(Self).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => ConvertError::Exists { path: out.to_owned() },
+            _ => ConvertError::Write { path: out.to_owned(), source },
+        })
     }
 
     fn write_json(&self, name: &str, value: &serde_json::Map<String, serde_json::Value>) -> Result<(), ConvertError> {
@@ -82,19 +75,12 @@ impl Staging {
     }
 
     fn write(&self, name: &str, content: &str) -> Result<(), ConvertError> {
-        let path = self.path.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, content).map_err(|source| ConvertError::Write { path, source })
     }
 
     fn publish(self, out: &Path) -> Result<(), ConvertError> {
-        std::fs::rename(&self.path, out).map_err(|source| ConvertError::Write { path: out.to_owned(), source })
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // Once published, nothing is left here; otherwise the error that led here is the one to report.
-        let _ = std::fs::remove_dir_all(&self.path);
+        self.0.publish(out).map_err(|source| ConvertError::Write { path: out.to_owned(), source })
     }
 }
 

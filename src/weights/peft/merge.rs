@@ -7,14 +7,17 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
-    os::unix::fs::{FileExt, PermissionsExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use half::{bf16, f16};
 
-use super::PeftModule;
-use crate::weights::{FileError, HeaderTensor, SafetensorsFile, WeightDtype};
+use super::{PeftKind, PeftModule, is_same};
+use crate::{
+    files::NewDirectory,
+    weights::{FileError, HeaderTensor, SafetensorsFile, WeightDtype, WeightTensor},
+};
 
 /// Why an adapter was not merged. Nothing is left at the destination.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +34,7 @@ pub enum MergeError {
         source: io::Error,
     },
     /// Something is at the destination already.
-    #[error("{} exists already", .0.display())]
+    #[error("{} exists and is not an empty directory", .0.display())]
     Exists(PathBuf),
     /// A tensor is not what the adapter was compared with.
     #[error("{0}")]
@@ -50,13 +53,10 @@ pub fn merge(
     out: &Path,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<(), MergeError> {
-    if out.exists() {
-        return Err(MergeError::Exists(out.to_owned()));
-    }
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let readable = fs::Permissions::from_mode(0o755);
-    let staging = tempfile::Builder::new().prefix(".merging-").permissions(readable).tempdir_in(parent);
-    let staging = staging.map_err(failed(parent))?;
+    let staging = NewDirectory::beside(out).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => MergeError::Exists(out.to_owned()),
+        _ => failed(out)(source),
+    })?;
     let mut merged = 0;
     let mut left: BTreeMap<&str, &PeftModule> = modules.iter().map(|(name, module)| (&**name, *module)).collect();
     for entry in fs::read_dir(base).map_err(failed(base))? {
@@ -78,33 +78,68 @@ pub fn merge(
     if let Some(missing) = left.keys().next() {
         return Err(MergeError::Tensor(format!("the checkpoint lacks {missing}, which the adapter changes")));
     }
-    fs::rename(staging.keep(), out).map_err(failed(out))
+    staging.publish(out).map_err(failed(out))
+}
+
+/// What a module adds to its weights before it is scaled: the product of two matrices, row by row.
+struct Factors {
+    left: Vec<f32>,
+    right: Vec<f32>,
+    /// The columns of the left one, and the rows of the right one.
+    rank: usize,
+}
+
+impl Factors {
+    fn of(module: &PeftModule) -> Self {
+        let rank = module.rank();
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        module.a.dtype.widen(&module.a.bytes, &mut a);
+        module.b.dtype.widen(&module.b.bytes, &mut b);
+        match module.kind {
+            PeftKind::Linear => Self { left: b, right: a, rank },
+            // The weights of embeddings have a row for each token.
+            PeftKind::Embedding => Self { left: turned(&a, module.a.shape[1]), right: turned(&b, rank), rank },
+        }
+    }
+}
+
+/// A matrix of so many columns, column by column.
+fn turned(matrix: &[f32], columns: usize) -> Vec<f32> {
+    (0..columns).flat_map(|column| matrix.iter().skip(column).step_by(columns).copied()).collect()
+}
+
+/// One row of a tensor.
+fn row_of(tensor: &WeightTensor, row: usize) -> WeightTensor {
+    let bytes = tensor.shape[1..].iter().product::<usize>() * tensor.dtype.size();
+    WeightTensor { bytes: tensor.bytes.slice(row * bytes..(row + 1) * bytes), ..tensor.clone() }
 }
 
 /// Writes one tensor of a file's copy, row by row.
 fn rewrite(file: &SafetensorsFile, tensor: &HeaderTensor, module: &PeftModule, copy: &Path) -> Result<(), MergeError> {
     let layout = tensor.layout().map_err(MergeError::Tensor)?;
-    let (rank, inputs) = (module.rank(), module.a.shape[1]);
-    if layout.shape != [module.b.shape[0], inputs] {
+    let Factors { left, right, rank } = Factors::of(module);
+    let columns = right.len() / rank;
+    if layout.shape != [left.len() / rank, columns] {
         let (name, shape) = (&tensor.name, &layout.shape);
         return Err(MergeError::Tensor(format!("{name} has the shape {shape:?}, which is not the adapter's")));
     }
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    module.a.dtype.widen(&module.a.bytes, &mut a);
-    module.b.dtype.widen(&module.b.bytes, &mut b);
     let from = File::open(file.path()).map_err(failed(file.path()))?;
     let to = File::options().write(true).open(copy).map_err(failed(copy))?;
-    let mut bytes = vec![0; inputs * layout.dtype.size()];
+    let mut bytes = vec![0; columns * layout.dtype.size()];
     let mut numbers = Vec::new();
-    for (row, b) in b.chunks_exact(rank).enumerate() {
+    for (row, left) in left.chunks_exact(rank).enumerate() {
         let start = file.start(tensor) + (row * bytes.len()) as u64;
         from.read_exact_at(&mut bytes, start).map_err(failed(file.path()))?;
+        if module.base.as_ref().is_some_and(|base| !is_same(&row_of(base, row), layout.dtype, &bytes)) {
+            let name = &tensor.name;
+            return Err(MergeError::Tensor(format!("the adapter has other numbers for {name} than the checkpoint")));
+        }
         numbers.clear();
         layout.dtype.widen(&bytes, &mut numbers);
-        let mut sums = vec![0.0_f64; inputs];
-        for (factor, a) in b.iter().zip(a.chunks_exact(inputs)) {
-            for (sum, a) in sums.iter_mut().zip(a) {
-                *sum += f64::from(*factor) * f64::from(*a);
+        let mut sums = vec![0.0_f64; columns];
+        for (factor, right) in left.iter().zip(right.chunks_exact(columns)) {
+            for (sum, number) in sums.iter_mut().zip(right) {
+                *sum += f64::from(*factor) * f64::from(*number);
             }
         }
         for (sum, number) in sums.iter_mut().zip(&numbers) {
@@ -151,7 +186,6 @@ fn rounded(dtype: WeightDtype, numbers: &[f64], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::{WeightTensor, peft::PeftKind};
 
     fn tensor(dtype: WeightDtype, shape: [usize; 2], numbers: &[f32]) -> WeightTensor {
         let mut bytes = vec![0; numbers.len() * dtype.size()];
@@ -177,7 +211,7 @@ mod tests {
         write(&base.join("model.safetensors"), safetensors::Dtype::BF16, &weight.bytes);
         let a = tensor(WeightDtype::F32, [2, 2], &[2.0_f32.powi(-8), 0.5, 2.0_f32.powi(-40), 0.0]);
         let b = tensor(WeightDtype::F32, [2, 2], &[1.0, 1.0, 0.0, 0.0]);
-        let module = PeftModule { name: "m".to_owned(), kind: PeftKind::Linear, a, b, scale: 1.0 };
+        let module = PeftModule { name: "m".to_owned(), kind: PeftKind::Linear, a, b, scale: 1.0, base: None };
         let modules = [("m.weight".to_owned(), &module)].into();
         let out = root.path().join("out");
         let mut done = Vec::new();
@@ -190,6 +224,23 @@ mod tests {
         WeightDtype::Bf16.widen(merged.tensor("m.weight").unwrap().data(), &mut numbers);
         assert_eq!(numbers, [1.0 + 2.0_f32.powi(-7), 2.5, -3.0, 0.0]);
         assert_eq!(merged.tensor("other").unwrap().data(), &weight.bytes[..2]);
+        // The same tensor as embeddings, whose matrices are those of the transposed one.
+        let a = tensor(WeightDtype::F32, [1, 2], &[1.0, 2.0]);
+        let b = tensor(WeightDtype::F32, [2, 1], &[0.5, 0.25]);
+        let kind = PeftKind::Embedding;
+        let table = PeftModule { name: "m".to_owned(), kind, a, b, scale: 4.0, base: Some(weight.clone()) };
+        let embedded = root.path().join("embedded");
+        merge(&base, &[("m.weight".to_owned(), &table)].into(), &embedded, &mut |_, _| ()).unwrap();
+        let bytes = fs::read(embedded.join("model.safetensors")).unwrap();
+        numbers.clear();
+        let merged = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        WeightDtype::Bf16.widen(merged.tensor("m.weight").unwrap().data(), &mut numbers);
+        assert_eq!(numbers, [3.0, 3.0, 1.0, 2.0]);
+        let of_another = PeftModule { base: Some(tensor(WeightDtype::Bf16, [2, 2], &[1.0, 2.0, -3.0, 0.5])), ..table };
+        let other =
+            merge(&base, &[("m.weight".to_owned(), &of_another)].into(), &root.path().join("x"), &mut |_, _| ());
+        assert_eq!(other.unwrap_err().to_string(), "the adapter has other numbers for m.weight than the checkpoint");
+        fs::remove_dir_all(embedded).unwrap();
         // Whatever is there already is left alone.
         assert!(matches!(merge(&base, &modules, &out, &mut |_, _| ()), Err(MergeError::Exists(_))));
         let modules = [("n.weight".to_owned(), &module)].into();

@@ -7,10 +7,12 @@
 //!
 //! Follows `peft/tuners/lora/config.py`, `peft/tuners/lora/layer.py` and `peft/utils/save_and_load.py` of PEFT 0.21.
 
+mod base;
 mod config;
 mod merge;
 mod tensors;
 
+pub use base::is_same;
 pub use merge::merge;
 
 use std::{
@@ -79,6 +81,8 @@ pub struct PeftModule {
     pub b: WeightTensor,
     /// The factor of their product.
     pub scale: f32,
+    /// The weights that they were trained beside, where the adapter has them: PEFT saves those of embeddings and heads.
+    pub base: Option<WeightTensor>,
 }
 
 /// The kinds of modules.

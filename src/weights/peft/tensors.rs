@@ -8,17 +8,21 @@ use super::{PeftKind, PeftModule, WeightTensor, config::Config, shown};
 const PREFIX: &str = "base_model.model.";
 
 /// The ends of names, and what each says.
-const ENDS: [(&str, PeftKind, Half); 4] = [
-    (".lora_A.weight", PeftKind::Linear, Half::A),
-    (".lora_B.weight", PeftKind::Linear, Half::B),
-    (".lora_embedding_A", PeftKind::Embedding, Half::A),
-    (".lora_embedding_B", PeftKind::Embedding, Half::B),
+const ENDS: [(&str, Option<PeftKind>, Role); 5] = [
+    (".lora_A.weight", Some(PeftKind::Linear), Role::A),
+    (".lora_B.weight", Some(PeftKind::Linear), Role::B),
+    (".lora_embedding_A", Some(PeftKind::Embedding), Role::A),
+    (".lora_embedding_B", Some(PeftKind::Embedding), Role::B),
+    (".base_layer.weight", None, Role::Base),
 ];
 
+/// What a tensor is to its module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Half {
+enum Role {
     A,
     B,
+    /// The weights that the module has without the adapter.
+    Base,
 }
 
 /// The matrices of one module, as far as they were found.
@@ -27,21 +31,23 @@ struct Found {
     kind: Option<PeftKind>,
     a: Option<WeightTensor>,
     b: Option<WeightTensor>,
+    base: Option<WeightTensor>,
 }
 
 /// Puts the tensors of an adapter together; the error is one line.
 pub(super) fn modules(config: &Config, tensors: Vec<WeightTensor>) -> Result<Vec<PeftModule>, String> {
     let mut found: BTreeMap<String, Found> = BTreeMap::new();
     for tensor in tensors {
-        let (module, kind, half) = told(&tensor.name)?;
+        let (module, kind, role) = told(&tensor.name)?;
         let entry = found.entry(module).or_default();
-        if entry.kind.is_some_and(|other| other != kind) {
+        if kind.is_some() && entry.kind.is_some() && entry.kind != kind {
             return Err(format!("{} is of a module that has matrices of another kind", shown(&tensor.name)));
         }
-        entry.kind = Some(kind);
-        match half {
-            Half::A => entry.a = Some(tensor),
-            Half::B => entry.b = Some(tensor),
+        entry.kind = entry.kind.or(kind);
+        match role {
+            Role::A => entry.a = Some(tensor),
+            Role::B => entry.b = Some(tensor),
+            Role::Base => entry.base = Some(tensor),
         }
     }
     if found.is_empty() {
@@ -50,12 +56,12 @@ pub(super) fn modules(config: &Config, tensors: Vec<WeightTensor>) -> Result<Vec
     found.into_iter().map(|(name, found)| module(config, name, found)).collect()
 }
 
-/// The module of a tensor, and which of its matrices it is.
-fn told(name: &str) -> Result<(String, PeftKind, Half), String> {
+/// The module of a tensor, of which kind the module is if the tensor says so, and what the tensor is to it.
+fn told(name: &str) -> Result<(String, Option<PeftKind>, Role), String> {
     let Some(rest) = name.strip_prefix(PREFIX) else {
         return Err(format!("{} does not begin with {PREFIX}", shown(name)));
     };
-    let end = ENDS.iter().find_map(|(end, kind, half)| Some((rest.strip_suffix(end)?.to_owned(), *kind, *half)));
+    let end = ENDS.iter().find_map(|(end, kind, role)| Some((rest.strip_suffix(end)?.to_owned(), *kind, *role)));
     end.ok_or_else(|| {
         let served = "served are lora_A and lora_B, and lora_embedding_A and lora_embedding_B";
         format!("{} is not a matrix of LoRA ({served})", shown(name))
@@ -64,7 +70,9 @@ fn told(name: &str) -> Result<(String, PeftKind, Half), String> {
 
 fn module(config: &Config, name: String, found: Found) -> Result<PeftModule, String> {
     let called = shown(&name);
-    let Found { kind: Some(kind), a, b } = found else { unreachable!("an entry has a tensor") };
+    let Found { kind: Some(kind), a, b, base } = found else {
+        return Err(format!("{called} has weights of the base model, and no matrices of LoRA"));
+    };
     let a = a.ok_or_else(|| format!("{called} lacks its matrix A"))?;
     let b = b.ok_or_else(|| format!("{called} lacks its matrix B"))?;
     let rank = config.rank(&name);
@@ -76,5 +84,5 @@ fn module(config: &Config, name: String, found: Found) -> Result<PeftModule, Str
             a.shape, b.shape
         ));
     }
-    Ok(PeftModule { scale: config.scale(&name), name, kind, a, b })
+    Ok(PeftModule { scale: config.scale(&name), name, kind, a, b, base })
 }

@@ -136,3 +136,18 @@ fn what_is_missing_is_said() {
     let refused = PeftAdapter::parse(bytes.into()).unwrap_err().to_string();
     assert!(refused.contains("their metadata lack `adapter_config`"), "{refused}");
 }
+
+#[test]
+fn base_weights_stay_with_the_module_that_they_are_of() {
+    let table = tensors(&[
+        ("model.embed_tokens.lora_embedding_A", &[2, 5]),
+        ("model.embed_tokens.lora_embedding_B", &[4, 2]),
+        ("model.embed_tokens.base_layer.weight", &[5, 4]),
+    ]);
+    let adapter = read(&settings(&json!({})), &table).unwrap();
+    let [PeftModule { kind, base: Some(base), .. }] = &adapter.modules[..] else { panic!("one module: {adapter:?}") };
+    assert_eq!((*kind, &base.shape[..]), (PeftKind::Embedding, &[5, 4][..]));
+    let alone = tensors(&[("lm_head.base_layer.weight", &[5, 4])]);
+    let refusal = read(&settings(&json!({})), &[pair(), alone].concat()).unwrap_err();
+    assert!(refusal.contains("lm_head has weights of the base model, and no matrices of LoRA"), "{refusal}");
+}

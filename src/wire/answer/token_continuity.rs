@@ -24,6 +24,9 @@ pub struct TokenContinuity {
     proof: Option<&'static str>,
     /// How the cache found the ids: by `session`, `tool_call` or `messages`.
     matched_by: Option<&'static str>,
+    /// The name of the adapter that is asked; left out for the base. Only what this adapter answered is taken from the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapter: Option<String>,
     /// What the weights are called that sampled the last of the known ids; left out where the server does not remember
     /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +57,7 @@ impl From<&Verdict> for TokenContinuity {
             new_ids: verdict.new,
             proof: verdict.proof.map(Into::into),
             matched_by: verdict.matched_by.map(Into::into),
+            adapter: verdict.adapter.as_deref().map(str::to_owned),
             weight_version: verdict.weights.as_deref().map(str::to_owned),
             warnings: verdict.warnings.iter().map(Into::into).collect(),
             drift: verdict.drift.map(|drift| Drift { differs: drift.position.is_some(), position: drift.position }),

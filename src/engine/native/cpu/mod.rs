@@ -98,13 +98,12 @@ pub(crate) struct CpuBackend {
     processor: Processor,
     precision: Precision,
     keeps: Keeps,
-    logits: States,
 }
 
 impl CpuBackend {
     /// A backend whose matrices and caches have this precision.
     pub(crate) fn new(processor: Processor, precision: Precision) -> Self {
-        Self { processor, precision, keeps: Keeps::Nothing, logits: States::default() }
+        Self { processor, precision, keeps: Keeps::Nothing }
     }
 
     /// Leaves weights of GGUF files in their blocks: less memory, and activations rounded to 8 bits.
@@ -440,26 +439,12 @@ impl Backend for CpuBackend {
         (0..states.rows()).flat_map(|row| &states.row(row)[..columns]).copied().collect()
     }
 
-    fn logits(
-        &mut self,
-        input: &Operand,
-        rows: Range<usize>,
-        matrix: &Matrix,
-        shape: LogitShape,
-        consumer: &dyn Consumer,
-    ) {
-        let first = rows.start;
-        let mut picked = self.operand();
-        picked.gather(input, &rows.collect::<Vec<_>>());
-        let mut logits = std::mem::take(&mut self.logits);
-        logits.reshape(picked.rows(), matrix.outputs());
-        matrix.multiply(&mut self.processor, &picked, &mut logits, false);
+    fn hand_on(&mut self, logits: &mut States, first: usize, shape: LogitShape, consumer: &dyn Consumer) {
         let set = self.processor.set;
         self.processor.pool.for_each_mut(&mut logits.rows_mut(), &|row, logits| {
             shape_logits(set, logits, shape);
             consumer.whole(first + row, logits);
         });
-        self.logits = logits;
     }
 }
 

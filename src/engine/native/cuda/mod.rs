@@ -73,14 +73,12 @@ pub(crate) struct DeviceBackend {
     keeps_codes: bool,
     /// The numbers of the matrix in codes that is multiplied with.
     widened: Buffer,
-    logits: Buffer,
 }
 
 impl DeviceBackend {
     /// A backend whose matrices and caches are of this type, bf16 or f32.
     pub(crate) fn new(device: Device, dtype: DType, processor: Processor) -> Self {
-        let (widened, logits) = (Buffer::default(), Buffer::default());
-        Self { device, dtype, processor, tile: None, keeps_codes: false, widened, logits }
+        Self { device, dtype, processor, tile: None, keeps_codes: false, widened: Buffer::default() }
     }
 
     /// Gives every row the bits that it has alone.
@@ -126,26 +124,6 @@ impl DeviceBackend {
         let product = products::multiply_in_tiles(input, &matrix, tile)?;
         let product = if begun { (out + product)? } else { product };
         out.slice_set(&product, 0, 0)
-    }
-
-    /// Computes rows of logits and hands them to the consumer, whose first row is `first`.
-    #[expect(clippy::too_many_arguments, reason = "an operation names all that it reads and writes")]
-    fn hand_on_logits(
-        &mut self,
-        input: &Tensor,
-        first: usize,
-        matrix: &Matrix,
-        shape: LogitShape,
-        consumer: &dyn Consumer,
-    ) -> Result<()> {
-        let (rows, outputs) = (input.dim(0)?, matrix.shape().0);
-        let mut buffer = std::mem::take(&mut self.logits);
-        let out = buffer.reshape(self.sums(), rows, outputs)?;
-        self.multiply(input, matrix, None, out, false)?;
-        elementwise::shape_logits(out, shape)?;
-        let outcome = logits::consume(out, first, &mut self.processor.pool, consumer);
-        self.logits = buffer;
-        outcome
     }
 }
 
@@ -423,16 +401,10 @@ impl Backend for DeviceBackend {
         done(states.tensor().narrow(1, 0, columns).and_then(|part| part.flatten_all()?.to_vec1()))
     }
 
-    fn logits(
-        &mut self,
-        input: &Buffer,
-        rows: Range<usize>,
-        matrix: &Matrix,
-        shape: LogitShape,
-        consumer: &dyn Consumer,
-    ) {
-        let input = done(input.tensor().narrow(0, rows.start, rows.len()));
-        done(self.hand_on_logits(&input, rows.start, matrix, shape, consumer));
+    fn hand_on(&mut self, logits: &mut Buffer, first: usize, shape: LogitShape, consumer: &dyn Consumer) {
+        let logits = logits.tensor();
+        done(elementwise::shape_logits(logits, shape));
+        done(logits::consume(logits, first, &mut self.processor.pool, consumer));
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::Range,
     sync::Arc,
 };
 
 use super::{
     Model,
-    adapters::{AdapterSlot, AddedModule, Addition},
+    adapters::{AdapterSlot, AddedModule, Addition, Form, Places},
     destinations::{Destination, InDense, InLatent, InLayer, InRecurrent},
     shape::ModelShape,
     tensor::{Part, Tensor},
@@ -20,11 +19,24 @@ use crate::{
 };
 
 /// Whether adapters can change what is here.
-fn is_adapted(place: InLayer) -> bool {
+fn is_adapted(place: Destination) -> bool {
+    let Destination::Layer(_, place) = place else {
+        return !matches!(place, Destination::InputNorm | Destination::Norm);
+    };
     match place {
-        InLayer::Qkv(_) | InLayer::Gate(_) | InLayer::Output | InLayer::InputGate | InLayer::InputProjection => true,
+        InLayer::Qkv(_)
+        | InLayer::Gate(_)
+        | InLayer::Output
+        | InLayer::InputGate
+        | InLayer::InputProjection
+        | InLayer::Router
+        | InLayer::SharedGate
+        | InLayer::LatentDown
+        | InLayer::LatentUp => true,
         InLayer::Dense(place) | InLayer::Shared(place) => matches!(place, InDense::GateUp(_) | InDense::Down),
-        InLayer::Latent(place) => matches!(place, InLatent::QueryDown | InLatent::Query | InLatent::Down),
+        InLayer::Latent(place) => {
+            !matches!(place, InLatent::QueryDownBias | InLatent::QueryNorm | InLatent::DownBias | InLatent::Norm)
+        }
         InLayer::Recurrent(place) => {
             matches!(place, InRecurrent::Input(_) | InRecurrent::Down(_) | InRecurrent::Up(_) | InRecurrent::Output)
         }
@@ -32,11 +44,26 @@ fn is_adapted(place: InLayer) -> bool {
     }
 }
 
+/// How the model holds what is here.
+fn form(part: &Part) -> Form {
+    match part.place {
+        Destination::Embedding | Destination::InputEmbedding => Form::Table,
+        _ if part.transposed => Form::Transposed,
+        _ => Form::Linear,
+    }
+}
+
 /// The matrices of a model that adapters can change.
 pub(crate) struct AdapterSites {
     tensors: Arc<Tensors>,
-    /// The outputs of each.
+    /// The rows of each that adapters add to.
     outputs: BTreeMap<Destination, usize>,
+}
+
+/// What a module of an adapter changes.
+struct Site<'a> {
+    tensor: &'a Tensor,
+    parts: Vec<Part>,
 }
 
 impl AdapterSites {
@@ -47,37 +74,51 @@ impl AdapterSites {
 
     pub(super) fn new(tensors: Arc<Tensors>) -> Self {
         let mut outputs = BTreeMap::new();
-        for part in tensors.all().iter().flat_map(|tensor| &tensor.parts) {
-            if let Destination::Layer(_, place) = part.place
-                && is_adapted(place)
-            {
-                *outputs.entry(part.place.whole()).or_default() += part.rows.len();
+        for tensor in tensors.all() {
+            for part in tensor.parts.iter().filter(|part| is_adapted(part.place)) {
+                *outputs.entry(part.place.whole()).or_default() += match form(part) {
+                    Form::Linear => part.rows.len(),
+                    Form::Transposed | Form::Table => tensor.shape[1],
+                };
             }
         }
         Self { tensors, outputs }
     }
 
-    /// Compares an adapter with the model; the error is one line.
-    pub(crate) fn check(&self, adapter: &PeftAdapter) -> Result<(), String> {
-        self.additions(adapter).map(|_| ())
+    /// Compares an adapter with the model, and returns the name of the tensor that each of its modules changes; the error is
+    /// one line.
+    pub(crate) fn check(&self, adapter: &PeftAdapter) -> Result<Vec<String>, String> {
+        self.additions(adapter)?;
+        adapter.modules.iter().map(|module| Ok(self.site(module)?.tensor.name.clone())).collect()
     }
 
     /// The bytes of the thin matrices of an adapter of all of them, of this rank and in numbers of so many bytes.
     pub(crate) fn slot_bytes(&self, rank: usize, number: usize) -> u64 {
-        let adapted = |part: &&Part| matches!(part.place, Destination::Layer(_, place) if is_adapted(place));
-        let of_tensor = |tensor: &Arc<Tensor>| -> u64 {
-            let wholes: BTreeSet<Destination> =
-                tensor.parts.iter().filter(adapted).map(|part| part.place.whole()).collect();
-            let of_whole = |whole: Destination| (rank * (tensor.shape[1] + self.outputs[&whole]) * number) as u64;
-            wholes.into_iter().map(of_whole).sum()
+        let of_tensor = |tensor: &Arc<Tensor>| -> usize {
+            let parts = || tensor.parts.iter().filter(|part| is_adapted(part.place));
+            if tensor.parts.iter().any(|part| part.transposed) {
+                // Each of its rows is in one matrix, and the columns are there in both forms.
+                return parts().map(|part| part.rows.len()).sum::<usize>() + 2 * tensor.shape[1];
+            }
+            let wholes: BTreeSet<Destination> = parts().map(|part| part.place.whole()).collect();
+            // Other than a table, a tensor has as many columns as it has inputs.
+            let inputs = usize::from(parts().all(|part| form(part) != Form::Table));
+            wholes.into_iter().map(|whole| tensor.shape[inputs] + self.outputs[&whole]).sum()
         };
-        self.tensors.all().iter().map(of_tensor).sum()
+        let head = self.tensors.tied().map_or(0, |embeddings| embeddings.shape.iter().sum());
+        (rank * number * (head + self.tensors.all().iter().map(of_tensor).sum::<usize>())) as u64
     }
 
     /// The modules of an adapter, by the names of the tensors that they change; the error is one line.
     pub(crate) fn by_tensor<'a>(&self, adapter: &'a PeftAdapter) -> Result<BTreeMap<String, &'a PeftModule>, String> {
-        self.check(adapter)?;
-        adapter.modules.iter().map(|module| Ok((self.tensor(module)?.name.clone(), module))).collect()
+        let names = self.check(adapter)?;
+        if let Some(name) = names.iter().find(|name| self.tensors.tied().is_some_and(|tied| tied.name == **name)) {
+            return Err(format!(
+                "the adapter changes {name}, which is both the embeddings and the head of the model; a checkpoint cannot \
+                 have one of them changed"
+            ));
+        }
+        Ok(names.into_iter().zip(&adapter.modules).collect())
     }
 
     /// What an adapter adds to the matrices that it changes.
@@ -85,46 +126,65 @@ impl AdapterSites {
         let mut additions: BTreeMap<Destination, Addition<'a>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for module in &adapter.modules {
-            let tensor = self.tensor(module)?;
-            if !seen.insert(&tensor.name) {
+            let Site { tensor, parts } = self.site(module)?;
+            if !seen.insert((&tensor.name, parts[0].place)) {
                 return Err(format!("the adapter changes {} twice, under two of its names", tensor.name));
             }
-            let mut of_whole: BTreeMap<Destination, Vec<(Range<usize>, usize)>> = BTreeMap::new();
-            for part in &tensor.parts {
-                of_whole.entry(part.place.whole()).or_default().push((part.rows.clone(), part.place.first()));
+            let mut of_whole: BTreeMap<(Destination, Form), Places> = BTreeMap::new();
+            for part in &parts {
+                let rows = of_whole.entry((part.place.whole(), form(part))).or_default();
+                rows.push((part.rows.clone(), part.place.first()));
             }
-            for (whole, rows) in of_whole {
-                let (outputs, inputs) = (self.outputs[&whole], tensor.shape[1]);
-                let new = || Addition { whole, outputs, inputs, modules: Vec::new() };
+            for ((whole, form), rows) in of_whole {
+                let outputs = self.outputs.get(&whole).copied().unwrap_or(module.b.shape[0]);
+                let inputs = match form {
+                    Form::Linear | Form::Table => module.a.shape[1],
+                    Form::Transposed => rows.iter().map(|(rows, _)| rows.len()).sum(),
+                };
+                let new = || Addition { whole, form, outputs, inputs, modules: Vec::new() };
                 additions.entry(whole).or_insert_with(new).modules.push(AddedModule { module, rows });
             }
         }
         Ok(additions.into_values().collect())
     }
 
-    /// The tensor that a module of an adapter is trained beside.
-    fn tensor(&self, PeftModule { name, kind, a, b, .. }: &PeftModule) -> Result<&Tensor, String> {
-        let Some(tensor) = self.tensors.named(&format!("{name}.weight")) else {
-            return Err(format!("the adapter changes {name}, which the model does not have"));
+    /// What a module of an adapter is trained beside.
+    fn site(&self, PeftModule { name, kind, a, b, base, .. }: &PeftModule) -> Result<Site<'_>, String> {
+        let weight = format!("{name}.weight");
+        let (tensor, parts) = match (self.tensors.named(&weight), self.tensors.tied()) {
+            (Some(tensor), _) => (tensor, tensor.parts.clone()),
+            // The head is another module than the embeddings, also where both have the same weights.
+            (None, Some(tied)) if self.tensors.is_head(&weight) => {
+                let rows = 0..tied.shape[0];
+                (tied, vec![Part { place: Destination::Head, rows, transposed: false }])
+            }
+            (None, _) => return Err(format!("the adapter changes {name}, which the model does not have")),
         };
-        let is_adapted =
-            |part: &Part| !part.transposed && matches!(part.place, Destination::Layer(_, place) if is_adapted(place));
-        let [outputs, inputs] = tensor.shape[..] else { return Err(not_served(name)) };
-        if *kind != PeftKind::Linear || !tensor.parts.iter().all(is_adapted) {
+        let [rows, columns] = tensor.shape[..] else { return Err(not_served(name)) };
+        let is_table = parts.iter().any(|part| form(part) == Form::Table);
+        let of_kind = if is_table { PeftKind::Embedding } else { PeftKind::Linear };
+        if *kind != of_kind || !parts.iter().all(|part| is_adapted(part.place)) {
             return Err(not_served(name));
         }
-        let (found, expected) = ([b.shape[0], a.shape[1]], [outputs, inputs]);
-        if found != expected {
-            return Err(format!("the adapter takes {name} to be of the shape {found:?}, and it is of {expected:?}"));
+        let found = match kind {
+            PeftKind::Linear => [b.shape[0], a.shape[1]],
+            PeftKind::Embedding => [a.shape[1], b.shape[0]],
+        };
+        let taken = [Some(&found[..]), base.as_ref().map(|base| &base.shape[..])];
+        match taken.into_iter().flatten().find(|shape| **shape != [rows, columns]) {
+            Some(found) => {
+                let expected = [rows, columns];
+                Err(format!("the adapter takes {name} to be of the shape {found:?}, and it is of {expected:?}"))
+            }
+            None => Ok(Site { tensor, parts }),
         }
-        Ok(tensor)
     }
 }
 
 fn not_served(name: &str) -> String {
     format!(
-        "the adapter changes {name}; adapters of linear layers are served, but not of embeddings, heads, routers, experts, \
-         and keys and values that are compressed together"
+        "the adapter changes {name}; adapters of linear layers and embeddings are served, but not of norms, convolutions and \
+         experts"
     )
 }
 
@@ -136,7 +196,7 @@ impl<B: Backend> Model<B> {
         let Self { adapter_sites, backend, workspace, .. } = self;
         let put = adapter_sites
             .additions(adapter)
-            .and_then(|additions| workspace.adapters.put(backend, slot, additions).map_err(|error| error.to_string()));
+            .and_then(|additions| workspace.adapters.put(backend, slot, &additions).map_err(|error| error.to_string()));
         if put.is_err() {
             workspace.adapters.clear(slot);
         }

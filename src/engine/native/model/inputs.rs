@@ -6,7 +6,7 @@ use std::f32::consts::FRAC_1_SQRT_2;
 
 use super::{
     adapters::Weight,
-    destinations::InLayer,
+    destinations::{Destination, InLayer},
     shape::{InputShape, ModelShape},
     workspace::Workspace,
 };
@@ -58,12 +58,14 @@ impl<B: Backend> Inputs<B> {
     /// Makes the inputs of all layers of tokens and their embeddings, which are in the residual stream.
     pub(super) fn make(&self, backend: &mut B, token_ids: &[TokenId], workspace: &mut Workspace<B>) {
         let (layers, width) = (self.layers, self.shape.width);
-        let Workspace { hidden, wide, input, inputs, .. } = workspace;
+        let Workspace { hidden, wide, input, inputs, adapters, .. } = workspace;
         backend.round(hidden, 0..self.hidden, input);
         backend.linear(input, &self.projection, None, wide);
+        adapters.add(backend, Destination::InputProjection, input, wide);
         backend.scale(wide, 0..layers * width, 1.0 / root(self.hidden));
         backend.head_norm(wide, HeadRange { first: 0, count: layers, width }, &self.projection_norm, self.norm);
         backend.embed(&self.embedding, token_ids, root(width), inputs);
+        adapters.add_embeddings(backend, Destination::InputEmbedding, (token_ids, root(width)), inputs);
         backend.add(wide, 1.0, inputs);
         backend.scale(inputs, 0..layers * width, FRAC_1_SQRT_2);
     }

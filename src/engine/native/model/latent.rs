@@ -23,9 +23,9 @@ pub(super) struct Latent<B: Backend> {
     pub(super) down_bias: Option<B::Vector>,
     pub(super) norm: B::Vector,
     /// For each head what brings a query into the space of what is kept.
-    pub(super) keys: Vec<B::Matrix>,
+    pub(super) keys: Vec<Weight<B>>,
     /// For each head what brings a value out of it.
-    pub(super) values: Vec<B::Matrix>,
+    pub(super) values: Vec<Weight<B>>,
 }
 
 impl<B: Backend> Latent<B> {
@@ -42,8 +42,8 @@ impl<B: Backend> Latent<B> {
             down: weight(InLatent::Down, rank + rotated, hidden)?,
             down_bias: bias.then(|| backend.vector(rank + rotated)).transpose()?,
             norm: backend.vector(rank)?,
-            keys: (0..heads).map(|_| backend.matrix(rank, apart)).collect::<Result<_, _>>()?,
-            values: (0..heads).map(|_| backend.matrix(value, rank)).collect::<Result<_, _>>()?,
+            keys: (0..heads).map(|head| weight(InLatent::Key(head), rank, apart)).collect::<Result<_, _>>()?,
+            values: (0..heads).map(|head| weight(InLatent::Value(head), value, rank)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -68,7 +68,7 @@ impl<B: Backend> Latent<B> {
         for (head, key) in self.keys.iter().enumerate() {
             let (first, to) = (head * (apart + rotated), head * width);
             backend.round(queries, first..first + apart, gated);
-            backend.linear(gated, key, None, part);
+            adapters.linear(backend, gated, key, None, part);
             backend.place(queries, first + apart..first + apart + rotated, wide, to);
             backend.place(part, 0..rank, wide, to + rotated);
         }
@@ -81,12 +81,12 @@ impl<B: Backend> Latent<B> {
     /// Makes of what the heads attended to, which is in the space of what is kept, the values of the heads.
     pub(super) fn widen(&self, backend: &mut B, workspace: &mut Workspace<B>) {
         let LatentShape { rank, rotated, value, .. } = self.shape;
-        let Workspace { hidden, sum: values, head: part, picked, attended, .. } = workspace;
+        let Workspace { hidden, sum: values, head: part, picked, attended, adapters, .. } = workspace;
         backend.zeros(hidden, self.values.len() * value, values);
-        for (head, matrix) in self.values.iter().enumerate() {
+        for (head, weight) in self.values.iter().enumerate() {
             let first = head * (rotated + rank) + rotated;
             backend.pick(attended, first..first + rank, picked);
-            backend.linear(picked, matrix, None, part);
+            adapters.linear(backend, picked, weight, None, part);
             backend.place(part, 0..value, values, head * value);
         }
         backend.round(values, 0..self.values.len() * value, attended);

@@ -1,6 +1,7 @@
 //! Mixtures of experts: which experts a token goes through, and with what weight.
 
 use super::{
+    adapters::Weight,
     dense::Dense,
     destinations::InLayer,
     routes::StepRoutes,
@@ -15,7 +16,7 @@ type Picks = Vec<(usize, f32)>;
 /// What a mixture has learnt.
 pub(super) struct Sparse<B: Backend> {
     shape: SparseShape,
-    pub(super) router: B::Matrix,
+    pub(super) router: Weight<B>,
     pub(super) router_bias: Option<B::Vector>,
     /// What normalises states for the router, where it does not read what experts read.
     pub(super) router_norm: Option<B::Vector>,
@@ -26,16 +27,16 @@ pub(super) struct Sparse<B: Backend> {
     pub(super) choice_bias: Option<B::Vector>,
     pub(super) experts: Vec<Dense<B>>,
     pub(super) shared: Option<Dense<B>>,
-    pub(super) shared_gate: Option<B::Matrix>,
+    pub(super) shared_gate: Option<Weight<B>>,
     pub(super) latent: Option<Compression<B>>,
 }
 
 /// What compresses states for experts, and what brings their sum back.
 pub(super) struct Compression<B: Backend> {
     width: usize,
-    pub(super) down: B::Matrix,
+    pub(super) down: Weight<B>,
     pub(super) down_bias: Option<B::Vector>,
-    pub(super) up: B::Matrix,
+    pub(super) up: Weight<B>,
     pub(super) up_bias: Option<B::Vector>,
 }
 
@@ -44,9 +45,9 @@ impl<B: Backend> Compression<B> {
         let vector = |len| bias.then(|| backend.vector(len)).transpose();
         Ok(Self {
             width,
-            down: backend.matrix(width, hidden)?,
+            down: Weight::zeros(backend, InLayer::LatentDown, width, hidden)?,
             down_bias: vector(width)?,
-            up: backend.matrix(hidden, width)?,
+            up: Weight::zeros(backend, InLayer::LatentUp, hidden, width)?,
             up_bias: vector(hidden)?,
         })
     }
@@ -60,7 +61,7 @@ impl<B: Backend> Sparse<B> {
         let is_gated = shared.is_some_and(|shared| shared.gated);
         Ok(Self {
             shape: shape.clone(),
-            router: backend.matrix(*experts, hidden)?,
+            router: Weight::zeros(backend, InLayer::Router, *experts, hidden)?,
             router_bias: vector(router.bias)?,
             router_norm: router.normed.then(|| backend.vector(hidden)).transpose()?,
             expert_factors: vector(router.normed)?,
@@ -71,7 +72,7 @@ impl<B: Backend> Sparse<B> {
                 .map(|number| Dense::zeros(backend, |place| InLayer::Expert(number, place), width, *expert))
                 .collect::<Result<_, _>>()?,
             shared: shared.map(|shared| Dense::zeros(backend, InLayer::Shared, hidden, shared.dense)).transpose()?,
-            shared_gate: is_gated.then(|| backend.matrix(1, hidden)).transpose()?,
+            shared_gate: is_gated.then(|| Weight::zeros(backend, InLayer::SharedGate, 1, hidden)).transpose()?,
             latent: latent.map(|latent| Compression::zeros(backend, hidden, latent)).transpose()?,
         })
     }
@@ -100,11 +101,13 @@ impl<B: Backend> Sparse<B> {
 
     /// Makes scores of experts.
     fn score(&self, backend: &mut B, workspace: &mut Workspace<B>) {
-        let Workspace { hidden, wide, input, picked, .. } = workspace;
+        let Workspace { hidden, wide, input, picked, adapters, .. } = workspace;
         let bias = self.router_bias.as_ref();
-        let Some(weight) = &self.router_norm else { return backend.linear(input, &self.router, bias, wide) };
+        let Some(weight) = &self.router_norm else {
+            return adapters.linear(backend, input, &self.router, bias, wide);
+        };
         backend.norm(hidden, weight, self.norm, picked);
-        backend.linear(picked, &self.router, bias, wide);
+        adapters.linear(backend, picked, &self.router, bias, wide);
         #[expect(clippy::cast_precision_loss, reason = "states are narrow")]
         let factor = 1.0 / (self.hidden as f32).sqrt();
         backend.scale(wide, 0..self.experts.len(), factor);
@@ -120,17 +123,17 @@ impl<B: Backend> Sparse<B> {
         workspace: &mut Workspace<B>,
         sum: &mut B::States,
     ) {
-        let Workspace { out, input, attended, .. } = workspace;
-        backend.linear(input, &latent.down, latent.down_bias.as_ref(), out);
+        let Workspace { out, input, attended, adapters, .. } = workspace;
+        adapters.linear(backend, input, &latent.down, latent.down_bias.as_ref(), out);
         backend.round(out, 0..latent.width, attended);
         let mut compressed = std::mem::take(&mut workspace.head);
         backend.zeros(out, latent.width, &mut compressed);
         std::mem::swap(&mut workspace.input, &mut workspace.attended);
         self.add_chosen(backend, 1.0, picks, workspace, &mut compressed);
         std::mem::swap(&mut workspace.input, &mut workspace.attended);
-        let Workspace { out, attended, .. } = workspace;
+        let Workspace { out, attended, adapters, .. } = workspace;
         backend.round(&compressed, 0..latent.width, attended);
-        backend.linear(attended, &latent.up, latent.up_bias.as_ref(), out);
+        adapters.linear(backend, attended, &latent.up, latent.up_bias.as_ref(), out);
         backend.add(out, factor, sum);
         workspace.head = compressed;
     }
@@ -174,7 +177,7 @@ impl<B: Backend> Sparse<B> {
         let Workspace { wide, out, input, gated, adapters, .. } = workspace;
         let Some(shared) = &self.shared else { return };
         let gates = self.shared_gate.as_ref().map(|gate| {
-            backend.linear(input, gate, None, wide);
+            adapters.linear(backend, input, gate, None, wide);
             backend.read(wide, 1)
         });
         shared.gate(backend, adapters, (input, 1.0), wide, gated);

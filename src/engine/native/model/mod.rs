@@ -36,13 +36,14 @@ pub(crate) use shape::ModelShape;
 pub(crate) use tensors::{Checked, parameter_count};
 pub(crate) use update::Undo;
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     backend::{Backend, Batch, Consumer, NoRoom},
     recurrence::SlotId,
     weights::{Weights, WeightsError},
 };
+use destinations::Destination;
 use inputs::Inputs;
 use layer::{Layer, Past};
 use shape::LayerShape;
@@ -208,7 +209,9 @@ impl<B: Backend> Model<B> {
         let angles = shape.ropes.iter().map(|rope| rope.angles(positions.iter().copied())).collect();
         let mut shared = backend.begin_step(batch, angles);
         workspace.adapters.begin(&batch.spans);
-        backend.embed(embedding, &batch.token_ids, shape.embedding_factor, &mut workspace.hidden);
+        let Workspace { hidden, adapters, .. } = &mut *workspace;
+        backend.embed(embedding, &batch.token_ids, shape.embedding_factor, hidden);
+        adapters.add_embeddings(backend, Destination::Embedding, (&batch.token_ids, shape.embedding_factor), hidden);
         if let Some(inputs) = inputs {
             inputs.make(backend, &batch.token_ids, workspace);
         }
@@ -223,13 +226,14 @@ impl<B: Backend> Model<B> {
         if batch.logit_rows.is_empty() {
             return backend.finite(shared);
         }
-        let Workspace { hidden, input, picked, .. } = &mut *workspace;
+        let Workspace { hidden, input, picked, logits, adapters, .. } = &mut *workspace;
         backend.norm(hidden, norm, shape.norm, input);
-        backend.gather(input, &batch.logit_rows, picked);
         let head = head.as_ref().unwrap_or(embedding);
-        for first in (0..batch.logit_rows.len()).step_by(LOGIT_ROWS) {
-            let rows: Range<usize> = first..batch.logit_rows.len().min(first + LOGIT_ROWS);
-            backend.logits(picked, rows, head, shape.logits, consumer);
+        for (first, rows) in (0..).step_by(LOGIT_ROWS).zip(batch.logit_rows.chunks(LOGIT_ROWS)) {
+            backend.gather(input, rows, picked);
+            backend.linear(picked, head, None, logits);
+            adapters.add_logits(backend, rows, picked, logits);
+            backend.hand_on(logits, first, shape.logits, consumer);
         }
         backend.finite(shared)
     }

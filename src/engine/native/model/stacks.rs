@@ -95,7 +95,7 @@ pub(super) fn turned_back(tensor: &Tensor, part: &Part, dtype: WeightDtype, matr
 const TURNED_AT_ONCE: usize = 16;
 
 /// A table of so many columns, column by column.
-fn transposed<T: Copy>(table: &[T], columns: usize) -> Vec<T> {
+pub(super) fn transposed<T: Copy>(table: &[T], columns: usize) -> Vec<T> {
     let (Some(first), rows) = (table.first(), table.len() / columns.max(1)) else { return Vec::new() };
     let mut turned = vec![*first; table.len()];
     for start in (0..rows).step_by(TURNED_AT_ONCE) {

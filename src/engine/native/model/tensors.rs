@@ -114,10 +114,19 @@ impl Tensors {
         self.shares.get(&whole).copied().unwrap_or_default()
     }
 
+    /// The embeddings, where they are the head too.
+    pub(super) fn tied(&self) -> Option<&Arc<Tensor>> {
+        self.all.first().filter(|_| self.tied)
+    }
+
+    /// Whether the head has this name, in checkpoints that hold one.
+    pub(super) fn is_head(&self, name: &str) -> bool {
+        name.strip_suffix(".weight") == Some(self.names.head) || name == "lm_head.weight"
+    }
+
     /// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
     fn is_redundant(&self, name: &str) -> bool {
-        let is_head = |name: &str| name.strip_suffix(".weight") == Some(self.names.head) || name == "lm_head.weight";
-        let computed = name.ends_with("rotary_emb.inv_freq") || (self.tied && is_head(name));
+        let computed = name.ends_with("rotary_emb.inv_freq") || (self.tied && self.is_head(name));
         let unused = |prefix: &&str| match *prefix {
             LAYERS => name.strip_prefix(self.names.layers).is_some_and(|rest| self.is_of_later_layer(rest)),
             prefix => name.starts_with(prefix),
@@ -384,8 +393,8 @@ impl<B: Backend> Latent<B> {
             InLatent::Down => Some(Target::Rows(&mut self.down.matrix, 0)),
             InLatent::DownBias => numbers(&mut self.down_bias, 0),
             InLatent::Norm => Some(Target::Numbers(&mut self.norm, 0)),
-            InLatent::Key(head) => self.keys.get_mut(head).map(|matrix| Target::Rows(matrix, 0)),
-            InLatent::Value(head) => self.values.get_mut(head).map(|matrix| Target::Rows(matrix, 0)),
+            InLatent::Key(head) => self.keys.get_mut(head).map(|key| Target::Rows(&mut key.matrix, 0)),
+            InLatent::Value(head) => self.values.get_mut(head).map(|value| Target::Rows(&mut value.matrix, 0)),
         }
     }
 }
@@ -416,17 +425,17 @@ impl<B: Backend> Both<B> {
 impl<B: Backend> Sparse<B> {
     fn target(&mut self, place: InLayer) -> Option<Target<'_, B>> {
         match place {
-            InLayer::Router => Some(Target::Rows(&mut self.router, 0)),
+            InLayer::Router => Some(Target::Rows(&mut self.router.matrix, 0)),
             InLayer::RouterBias => numbers(&mut self.router_bias, 0),
             InLayer::RouterNorm => numbers(&mut self.router_norm, 0),
             InLayer::ExpertFactors => numbers(&mut self.expert_factors, 0),
             InLayer::ChoiceBias => numbers(&mut self.choice_bias, 0),
             InLayer::Expert(expert, place) => self.experts.get_mut(expert)?.target(place),
             InLayer::Shared(place) => self.shared.as_mut()?.target(place),
-            InLayer::SharedGate => self.shared_gate.as_mut().map(|gate| Target::Rows(gate, 0)),
-            InLayer::LatentDown => Some(Target::Rows(&mut self.latent.as_mut()?.down, 0)),
+            InLayer::SharedGate => self.shared_gate.as_mut().map(|gate| Target::Rows(&mut gate.matrix, 0)),
+            InLayer::LatentDown => Some(Target::Rows(&mut self.latent.as_mut()?.down.matrix, 0)),
             InLayer::LatentDownBias => numbers(&mut self.latent.as_mut()?.down_bias, 0),
-            InLayer::LatentUp => Some(Target::Rows(&mut self.latent.as_mut()?.up, 0)),
+            InLayer::LatentUp => Some(Target::Rows(&mut self.latent.as_mut()?.up.matrix, 0)),
             InLayer::LatentUpBias => numbers(&mut self.latent.as_mut()?.up_bias, 0),
             _ => None,
         }

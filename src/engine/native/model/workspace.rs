@@ -18,6 +18,7 @@ pub(super) struct Workspace<B: Backend> {
     pub(super) head: B::States,
     /// What all layers read of tokens besides their states.
     pub(super) inputs: B::States,
+    pub(super) logits: B::States,
     pub(super) input: B::Operand,
     pub(super) picked: B::Operand,
     pub(super) attended: B::Operand,
@@ -35,6 +36,7 @@ impl<B: Backend> Workspace<B> {
             sum: B::States::default(),
             head: B::States::default(),
             inputs: B::States::default(),
+            logits: B::States::default(),
             input: backend.operand(),
             picked: backend.operand(),
             attended: backend.operand(),

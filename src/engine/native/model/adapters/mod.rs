@@ -11,12 +11,15 @@ mod thin;
 
 use std::collections::BTreeMap;
 
-use self::thin::Thin;
-pub(super) use self::thin::{AddedModule, Addition};
+pub(super) use self::thin::{AddedModule, Addition, Form, Places};
+use self::thin::{Putting, Thin, ThinMatrices};
 use super::destinations::{Destination, InLayer};
-use crate::engine::native::{
-    backend::{Backend, NoRoom, Span},
-    weights::WeightsError,
+use crate::{
+    TokenId,
+    engine::native::{
+        backend::{Backend, NoRoom, Span},
+        weights::WeightsError,
+    },
 };
 
 /// The number of a place for an adapter.
@@ -41,6 +44,11 @@ pub(super) struct Adapters<B: Backend> {
     groups: Vec<Group>,
     /// The layer that is being computed.
     layer: usize,
+    buffers: Buffers<B>,
+}
+
+/// What thin products are computed with.
+struct Buffers<B: Backend> {
     gathered: B::Operand,
     narrow: B::States,
     rounded: B::Operand,
@@ -49,7 +57,9 @@ pub(super) struct Adapters<B: Backend> {
 
 /// An adapter in its slot.
 struct Loaded<B: Backend> {
-    layers: Vec<BTreeMap<InLayer, Thin<B>>>,
+    matrices: ThinMatrices<B>,
+    /// By the matrices that they change.
+    thin: BTreeMap<Destination, Thin>,
 }
 
 /// The rows of a step that go through one adapter.
@@ -63,15 +73,13 @@ struct Group {
 
 impl<B: Backend> Adapters<B> {
     pub(super) fn new(backend: &B) -> Self {
-        Self {
-            slots: Vec::new(),
-            groups: Vec::new(),
-            layer: 0,
+        let buffers = Buffers {
             gathered: backend.operand(),
             narrow: B::States::default(),
             rounded: backend.operand(),
             added: B::States::default(),
-        }
+        };
+        Self { slots: Vec::new(), groups: Vec::new(), layer: 0, buffers }
     }
 
     /// Puts an adapter into a slot, in the place of whichever was there.
@@ -79,24 +87,18 @@ impl<B: Backend> Adapters<B> {
         &mut self,
         backend: &mut B,
         slot: AdapterSlot,
-        additions: Vec<Addition<'_>>,
+        additions: &[Addition<'_>],
     ) -> Result<(), WeightsError> {
         // Its memory is given back before the next one takes as much.
         self.clear(slot);
-        let mut loaded = Loaded { layers: Vec::new() };
-        for addition in additions {
-            let Destination::Layer(layer, place) = addition.whole else {
-                unreachable!("adapters change matrices of layers")
-            };
-            if loaded.layers.len() <= layer {
-                loaded.layers.resize_with(layer + 1, BTreeMap::new);
-            }
-            loaded.layers[layer].insert(place, Thin::make(backend, &addition)?);
-        }
+        let mut putting = Putting::new(backend);
+        let thin = additions.iter().map(|addition| Ok((addition.whole, putting.put(addition)?)));
+        let thin = thin.collect::<Result<_, WeightsError>>()?;
+        let matrices = putting.done();
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, || None);
         }
-        self.slots[slot] = Some(loaded);
+        self.slots[slot] = Some(Loaded { matrices, thin });
         Ok(())
     }
 
@@ -128,7 +130,7 @@ impl<B: Backend> Adapters<B> {
         out: &mut B::States,
     ) {
         backend.linear(input, &weight.matrix, bias, out);
-        self.add(backend, weight.place, input, out);
+        self.add(backend, Destination::Layer(self.layer, weight.place), input, out);
     }
 
     /// Adds the same to every row of `out`.
@@ -142,23 +144,78 @@ impl<B: Backend> Adapters<B> {
         out: &mut B::States,
     ) {
         backend.add_linear(input, &weight.matrix, bias, out);
-        self.add(backend, weight.place, input, out);
+        self.add(backend, Destination::Layer(self.layer, weight.place), input, out);
     }
 
-    fn add(&mut self, backend: &mut B, place: InLayer, input: &B::Operand, out: &mut B::States) {
-        let Self { slots, groups, layer, gathered, narrow, rounded, added } = self;
-        for group in groups {
-            let loaded = slots[group.slot].as_ref().expect("an adapter is in its slot before a row asks for it");
-            let Some(thin) = loaded.layers.get(*layer).and_then(|layer| layer.get(&place)) else { continue };
-            if group.is_whole {
-                thin.multiply(backend, input, (narrow, rounded), added);
-                backend.add(added, thin.factor, out);
-            } else {
-                backend.gather(input, &group.rows, gathered);
-                thin.multiply(backend, gathered, (narrow, rounded), added);
-                let picks: Vec<(usize, f32)> = group.rows.iter().map(|row| (*row, thin.factor)).collect();
-                backend.add_scaled(added, &picks, out);
-            }
+    /// Adds to every row of `out` what its adapter adds to `matrix * row`.
+    pub(super) fn add(&mut self, backend: &mut B, matrix: Destination, input: &B::Operand, out: &mut B::States) {
+        add(backend, (&self.slots, &self.groups), matrix, input, (&mut self.buffers, out));
+    }
+
+    /// Adds to logits of some rows of the step what each row's adapter adds. `input` has these rows only.
+    pub(super) fn add_logits(&mut self, backend: &mut B, rows: &[usize], input: &B::Operand, logits: &mut B::States) {
+        let chosen: Vec<Group> = self.groups.iter().filter_map(|group| group.among(rows)).collect();
+        add(backend, (&self.slots, &chosen), Destination::Head, input, (&mut self.buffers, logits));
+    }
+
+    /// Adds to the embedding of every token what the token's adapter adds, times the factor of embeddings.
+    pub(super) fn add_embeddings(
+        &mut self,
+        backend: &mut B,
+        table: Destination,
+        (token_ids, factor): (&[TokenId], f32),
+        out: &mut B::States,
+    ) {
+        let Self { slots, groups, buffers: Buffers { narrow, rounded, added, .. }, .. } = self;
+        for (group, loaded, thin) in changing(slots, groups, table) {
+            let token_ids: Vec<TokenId> = group.rows.iter().map(|row| token_ids[*row]).collect();
+            loaded.matrices.embed(backend, thin, &token_ids, (narrow, rounded, added));
+            backend.add_scaled(added, &group.picks(factor * thin.factor), out);
+        }
+    }
+}
+
+impl Group {
+    /// The rows of the group that are among these, by their places there; `None` if none is.
+    fn among(&self, chosen: &[usize]) -> Option<Self> {
+        let places = chosen.iter().enumerate().filter(|(_, row)| self.rows.binary_search(row).is_ok());
+        let rows: Vec<usize> = places.map(|(place, _)| place).collect();
+        let (slot, is_whole) = (self.slot, rows.len() == chosen.len());
+        (!rows.is_empty()).then_some(Self { slot, rows, is_whole })
+    }
+
+    fn picks(&self, factor: f32) -> Vec<(usize, f32)> {
+        self.rows.iter().map(|row| (*row, factor)).collect()
+    }
+}
+
+/// The groups whose adapter changes a matrix.
+fn changing<'a, B: Backend>(
+    slots: &'a [Option<Loaded<B>>],
+    groups: &'a [Group],
+    matrix: Destination,
+) -> impl Iterator<Item = (&'a Group, &'a Loaded<B>, &'a Thin)> {
+    groups.iter().filter_map(move |group| {
+        let loaded = slots[group.slot].as_ref().expect("an adapter is in its slot before a row asks for it");
+        loaded.thin.get(&matrix).map(|thin| (group, loaded, thin))
+    })
+}
+
+fn add<B: Backend>(
+    backend: &mut B,
+    (slots, groups): (&[Option<Loaded<B>>], &[Group]),
+    matrix: Destination,
+    input: &B::Operand,
+    (Buffers { gathered, narrow, rounded, added }, out): (&mut Buffers<B>, &mut B::States),
+) {
+    for (group, loaded, thin) in changing(slots, groups, matrix) {
+        if group.is_whole {
+            loaded.matrices.multiply(backend, thin, input, (narrow, rounded, added));
+            backend.add(added, thin.factor, out);
+        } else {
+            backend.gather(input, &group.rows, gathered);
+            loaded.matrices.multiply(backend, thin, gathered, (narrow, rounded, added));
+            backend.add_scaled(added, &group.picks(thin.factor), out);
         }
     }
 }

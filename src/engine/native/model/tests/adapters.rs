@@ -48,10 +48,14 @@ impl Adapted {
         let tensors: Vec<(String, Vec<usize>)> = modules
             .iter()
             .flat_map(|(name, shape)| {
-                let [outputs, inputs]: [usize; 2] = serde_json::from_value(shape.clone()).unwrap();
+                let [rows, columns]: [usize; 2] = serde_json::from_value(shape.clone()).unwrap();
                 let rank = self.rank(name);
-                let full = |half: &str| format!("base_model.model.{name}.lora_{half}.weight");
-                [(full("A"), vec![rank, inputs]), (full("B"), vec![outputs, rank])]
+                let full = |end: &str| format!("base_model.model.{name}.lora_{end}");
+                if self.content["embeddings"].as_array().unwrap().contains(&json!(name)) {
+                    [(full("embedding_A"), vec![rank, rows]), (full("embedding_B"), vec![columns, rank])]
+                } else {
+                    [(full("A.weight"), vec![rank, columns]), (full("B.weight"), vec![rows, rank])]
+                }
             })
             .collect();
         let numbers = |(name, shape): &(String, Vec<usize>)| -> Vec<u8> {
@@ -130,7 +134,7 @@ fn modules_that_are_not_served_are_refused_by_name() {
             refused += 1;
         }
     }
-    assert!(refused > 10, "{refused} modules");
+    assert!(refused >= 12, "{refused} modules");
 }
 
 #[test]
@@ -146,6 +150,23 @@ fn a_slot_has_room_for_an_adapter_of_all_that_is_served() {
 }
 
 #[test]
+fn an_adapter_may_change_one_of_several_modules_that_share_a_matrix() {
+    let adapted = Adapted::named("mistralrs/llama");
+    let all = adapted.content["modules"].as_object().unwrap();
+    let tokens = &adapted.golden.token_ids()[..9];
+    let mut model = adapted.plain();
+    let mut seen = vec![together(&mut model, tokens, &[None]).remove(0)];
+    for name in ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"] {
+        let of_name =
+            all.iter().filter(|(module, _)| module.ends_with(name)).map(|(name, shape)| (name.clone(), shape.clone()));
+        model.put_adapter(0, &adapted.of_modules(&of_name.collect(), None)).unwrap();
+        let rows = together(&mut model, tokens, &[Some(0)]).remove(0);
+        assert!(!seen.contains(&rows), "{name} changes something of its own");
+        seen.push(rows);
+    }
+}
+
+#[test]
 fn an_adapter_of_another_model_is_refused() {
     let adapted = Adapted::named("families/cohere_plain");
     let model = adapted.plain();
@@ -157,8 +178,10 @@ fn an_adapter_of_another_model_is_refused() {
     assert_eq!(refusal(missing, [8, 8]), format!("the adapter changes {missing}, which the model does not have"));
     let reason = refusal("model.layers.0.self_attn.q_proj", [8, 9]);
     assert!(reason.contains("takes model.layers.0.self_attn.q_proj to be of the shape [8, 9]"), "{reason}");
-    assert!(refusal("model.layers.0.input_layernorm", [8, 8]).contains("adapters of linear layers are served"));
-    assert!(refusal("model.embed_tokens", [8, 8]).contains("but not of embeddings"));
+    let norm = refusal("model.layers.0.input_layernorm", [8, 8]);
+    assert!(norm.contains("adapters of linear layers and embeddings are served"), "{norm}");
+    let embeddings = refusal("model.embed_tokens", [7, 8]);
+    assert!(embeddings.contains("takes model.embed_tokens to be of the shape [7, 8]"), "{embeddings}");
 }
 
 /// Several sequences of the same tokens in one step, each with its adapter.

@@ -1,7 +1,11 @@
 //! What every reader of a file needs where the file may be anything: bounded reading, memory that may be refused, and
-//! panics of libraries as errors.
+//! panics of libraries as errors; and directories that appear at once, complete.
 //!
 //! Refuses to know any format.
+
+mod new_directory;
+
+pub use new_directory::NewDirectory;
 
 use std::{
     any::Any,
