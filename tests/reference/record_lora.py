@@ -3,7 +3,7 @@
     pip install numpy==2.4.6 torch==2.15.0 transformers==5.23.0 peft==0.21.2
     python record_lora.py [NAME...]
 
-One model of each architecture, with an adapter of all linear layers, the head and the embeddings, but for those that tito
+One model of each architecture, and a few variants, with an adapter of all linear layers, the head and the embeddings, but for those that tito
 refuses by name; they are written down too. Ranks and factors differ between modules. The adapter's numbers are drawn like the model's, from the names
 of its tensors. In float32 on the CPU, with eager attention, the sequence computed whole, without a cache.
 """
@@ -27,6 +27,8 @@ TOKENS = 130
 SEEDS = 4
 # Models in which one token's experts have nearly the same scores with their own seed, so that rounding decides.
 SKIPPED_SEEDS = {"granitemoeshared_plain": 1}
+# Variants with modules that the plain ones have not: inputs of each layer, routers, compressed states of experts, a head of its own.
+BESIDES = ("gemma4_per_layer_inputs", "gemma4_experts", "nemotron_h_latent_experts", "cohere_untied")
 # How far log-probs in single and in double precision may be apart.
 STEADY = 3e-5
 # Classes of which PEFT refuses these modules, or fails as soon as something is computed.
@@ -139,7 +141,7 @@ def main(names):
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    for path in chosen():
+    for path in [*chosen(), *(GOLDEN / "families" / f"{name}.json" for name in BESIDES)]:
         if names and path.stem not in names:
             continue
         moved, modules, left_out = record(path)
