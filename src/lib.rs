@@ -96,7 +96,8 @@
 //! | `engine` | ids to sampled tokens: tito's own engine, mistral.rs, and one that plays scripts |
 //! | `continuity`, `generation` | which ids are known for a conversation; tokens to text and events |
 //! | `adapters` | the adapters that are loaded, by name |
-//! | `store` | responses that are found again by their id |
+//! | `store` | records that are found again by their id |
+//! | `trajectory` | captured turns, joined by their ids; sequences for training |
 //! | `wire` | the public shapes of requests and answers, and the rules that bodies must keep |
 //! | `turn` | the application: a turn of any dialect to its prompt, its verdict and its events |
 //! | `records` | what is kept of a response, whose it is, and which are being generated |
@@ -141,6 +142,7 @@ mod store;
 mod structured;
 mod telemetry;
 mod tokenizer;
+mod trajectory;
 mod turn;
 mod weights;
 mod wire;

@@ -14,6 +14,7 @@ mod responses;
 mod routed_experts;
 mod token_io;
 mod tokenize;
+mod trajectories;
 
 use std::{sync::Arc, time::Duration};
 
@@ -119,6 +120,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .merge(responses::router())
         .merge(token_io::responses())
         .merge(tokenize::router())
+        .merge(trajectories::router())
         .merge(about::tokenizer_info::router())
         .merge(about::models::router())
         .merge(about::health::router())

@@ -6,6 +6,7 @@
 mod adapters;
 mod admin;
 mod argv;
+mod capture;
 mod config_file;
 mod device;
 mod efforts;

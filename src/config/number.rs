@@ -42,6 +42,15 @@ pub(super) fn human_readable_size(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { human_readable_int(text).map(|number| number as u64) }
 }
 
+/// Less would hold hardly one response, and clients would meet errors.
+const LEAST_STORE_BYTES: u64 = 1 << 20;
+
+/// The room of a store.
+pub(super) fn store_size(text: &str) -> Result<u64, String> {
+    let size = human_readable_size(text)?;
+    if size < LEAST_STORE_BYTES { Err("at least 1M".to_owned()) } else { Ok(size) }
+}
+
 /// Reads the same as a count of things.
 pub(super) fn human_readable_count(text: &str) -> Result<usize, String> {
     if text == "0" { Ok(0) } else { human_readable_int(text) }

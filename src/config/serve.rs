@@ -11,11 +11,12 @@ use serde_json::{Map, Value};
 use super::{
     adapters::AdapterArgs,
     admin::AdminArgs,
+    capture::CaptureArgs,
     device::DeviceArg,
     efforts::{self, Efforts},
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
-    number::{human_readable_count, human_readable_int, human_readable_size, positive, share},
+    number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
     structured_outputs::{self, StructuredOutputsConfig},
 };
 use crate::{
@@ -298,6 +299,10 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub adapters: AdapterArgs,
 
+    /// Trajectories.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
     /// Prompts of gpt-oss.
     #[command(flatten)]
     pub harmony: HarmonyArgs,
@@ -310,9 +315,6 @@ pub struct ServeArgs {
 const ANSWERS: &str = "Answers";
 const CONTINUITY: &str = "Token continuity";
 const STORE: &str = "Stored responses";
-
-/// Less would hold hardly one response, and clients would meet errors.
-const LEAST_STORE_BYTES: u64 = 1 << 20;
 
 impl ServeArgs {
     /// What to serve; the parser wants one of the two.
@@ -345,11 +347,6 @@ fn model_length(text: &str) -> Result<ModelLength, String> {
         auto if auto.eq_ignore_ascii_case("auto") => Ok(ModelLength::Auto),
         number => human_readable_int(number).map(ModelLength::Tokens),
     }
-}
-
-fn store_size(text: &str) -> Result<u64, String> {
-    let size = human_readable_size(text)?;
-    if size < LEAST_STORE_BYTES { Err("at least 1M".to_owned()) } else { Ok(size) }
 }
 
 /// vLLM's names of [`ContentFormat`].

@@ -142,6 +142,9 @@ pub enum EngineError {
         /// How many tensors are missing.
         missing: usize,
     },
+    /// What was generated could not be captured, see [`crate::turn`]; the text says why.
+    #[error("the answer could not be captured: {0}")]
+    Uncaptured(String),
     /// The engine failed; the text is for the log.
     #[error("engine failure: {0}")]
     Failed(String),

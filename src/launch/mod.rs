@@ -44,7 +44,7 @@ use crate::{
     records::Responses,
     server::{self, ControlPlane, Work},
     telemetry::Metrics,
-    turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
+    turn::{Capture, Policies, RequestTemplates, StructuredOutputCompiler, Turns},
 };
 pub use adapters::merge;
 use device::Device;
@@ -68,6 +68,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let mut files = model::files(&model, &progress).await?;
     settings.sampling.take_over(&mut files)?;
     let store = store::open(&settings.store, &progress)?;
+    let capture = store::capture(settings.capture.as_ref(), &progress)?;
     let reading = progress.step("reading the tokenizer");
     let tokenizer = Arc::new(model::tokenizer(&model, &files)?);
     let eos = files.eos(&tokenizer)?;
@@ -109,6 +110,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         max_model_len,
         utc_offset,
         request_templates: RequestTemplates::default(),
+        capture: capture.map(|trajectories| Capture { trajectories, model: models.name().into() }),
     };
     let api = Arc::new(Api {
         turns: Arc::new(turns),
@@ -121,10 +123,8 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let served = Served { model: model.name, name: api.models.name().to_owned() };
     let admin = control_plane(&engine, &api, settings.control_plane.policy, (served, adapters));
     let work = work(engine, &api, &admin);
-    let control = match admin_keys {
-        None => ControlPlane::Closed,
-        Some(keys) => ControlPlane::Open { admin: Arc::clone(&admin), keys },
-    };
+    let control =
+        admin_keys.map_or(ControlPlane::Closed, |keys| ControlPlane::Open { admin: Arc::clone(&admin), keys });
     let app = server::app(api, control, &config, metrics);
     server::raise_open_files();
     if let Some(port) = admin_port {

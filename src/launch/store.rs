@@ -1,9 +1,17 @@
-//! Where responses are kept.
+//! Where responses and captured turns are kept.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::{progress::Progress, settings::Store};
-use crate::store::{DiskStore, MemoryStore, ResponseStore};
+use anyhow::Context;
+
+use super::{
+    progress::Progress,
+    settings::{CaptureSettings, Store},
+};
+use crate::{
+    store::{BatchStore, DiskStore, MemoryStore, Purpose, ResponseStore},
+    trajectory::Trajectories,
+};
 
 /// Opens the store; one on a disk is checked from end to end.
 pub(super) fn open(store: &Store, progress: &Progress) -> anyhow::Result<Arc<dyn ResponseStore>> {
@@ -16,4 +24,24 @@ pub(super) fn open(store: &Store, progress: &Progress) -> anyhow::Result<Arc<dyn
             Ok(Arc::new(store))
         }
     }
+}
+
+/// Opens the store of captured turns, whose bounds are kept by the trajectories; one on a disk is checked and read from
+/// end to end.
+pub(super) fn capture(
+    settings: Option<&CaptureSettings>,
+    progress: &Progress,
+) -> anyhow::Result<Option<Arc<Trajectories>>> {
+    let Some(settings) = settings else { return Ok(None) };
+    let reading = progress.step("reading the trajectory store");
+    let store: Arc<dyn BatchStore> = match &settings.path {
+        None => Arc::new(MemoryStore::new(u64::MAX, Duration::MAX)),
+        Some(path) => Arc::new(DiskStore::open_for(Purpose::Trajectories, path, u64::MAX)?),
+    };
+    let opened = Trajectories::open(store, settings.policy).with_context(|| {
+        let path = settings.path.as_deref().unwrap_or_else(|| "memory".as_ref());
+        format!("the trajectories of {} cannot be read", path.display())
+    });
+    reading.done();
+    Ok(Some(Arc::new(opened?)))
 }

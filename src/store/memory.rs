@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{RecordState, ResponseStore, StoreError};
+use super::{BatchStore, RecordState, ResponseStore, StoreError};
 
 /// A bounded store without a disk.
 pub struct MemoryStore {
@@ -93,6 +93,28 @@ impl ResponseStore for MemoryStore {
 
     fn delete(&self, id: &str) -> Result<bool, StoreError> {
         Ok(self.fresh().0.forget(id))
+    }
+}
+
+impl BatchStore for MemoryStore {
+    fn write(&self, gone: &[String], kept: &[(&str, &[u8])]) -> Result<(), StoreError> {
+        let kept = kept.iter().map(|(id, record)| (*id, Arc::from(*record))).collect::<Vec<(_, Arc<[u8]>)>>();
+        let (mut all, now) = self.fresh();
+        for id in gone.iter().map(String::as_str).chain(kept.iter().map(|(id, _)| *id)) {
+            all.forget(id);
+        }
+        for (id, record) in kept {
+            all.insert(id, Entry { state: RecordState::Done, record, used: 0, used_at: now });
+        }
+        Ok(())
+    }
+
+    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.get(id)?.map(|(_, record)| record))
+    }
+
+    fn ids(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.fresh().0.entries.keys().map(ToString::to_string).collect())
     }
 }
 

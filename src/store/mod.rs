@@ -1,4 +1,4 @@
-//! Answers that can be asked for again by their ids.
+//! Records that are found again by their ids: answers that can be asked for again, and turns that were captured.
 //!
 //! Owns where records are kept, for how long, and what is said when they cannot be. Refuses to know what a record says:
 //! to a store it is bytes, and whether the answer that they are of is whole.
@@ -14,6 +14,31 @@ pub use disk::DiskStore;
 #[cfg(any(test, feature = "internals"))]
 pub use disk::OpenError;
 pub use memory::MemoryStore;
+
+/// What a store keeps, which its file and its errors say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Responses that can be asked for again.
+    Responses,
+    /// Turns that were captured.
+    Trajectories,
+}
+
+impl Purpose {
+    /// What the store is called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Responses => "response store",
+            Self::Trajectories => "trajectory store",
+        }
+    }
+}
+
+impl std::fmt::Display for Purpose {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
 
 /// How far the answer of a record has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +65,22 @@ pub trait ResponseStore: Send + Sync {
 
     /// Forgets a record; whether there was one.
     fn delete(&self, id: &str) -> Result<bool, StoreError>;
+}
+
+/// Keeps records of which some leave when others come, all at once: either the whole batch is done, or nothing of it.
+/// Whoever uses it keeps the bounds.
+///
+/// Methods block, like those of [`ResponseStore`].
+pub trait BatchStore: Send + Sync {
+    /// Forgets the records in `gone`, those that are not there too, and keeps those in `kept`; one with the same id is
+    /// replaced.
+    fn write(&self, gone: &[String], kept: &[(&str, &[u8])]) -> Result<(), StoreError>;
+
+    /// The record of an id.
+    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The ids of all records, in no order.
+    fn ids(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// Why a store did not do what it was asked for. The texts are for clients: no paths.

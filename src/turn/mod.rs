@@ -11,6 +11,7 @@
 //! them for its clients.
 
 mod answer_size;
+mod capture;
 mod client;
 mod compiler;
 mod encode;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 use time::UtcOffset;
 
+pub use capture::Capture;
 pub use client::{Client, Identity};
 pub use compiler::StructuredOutputCompiler;
 pub use error::TurnError;
@@ -70,6 +72,8 @@ pub struct Turns {
     pub utc_offset: UtcOffset,
     /// Lets the templates of requests run in turn.
     pub request_templates: RequestTemplates,
+    /// Captures what is generated, where that is asked for.
+    pub capture: Option<Capture>,
 }
 
 impl Turns {
@@ -92,6 +96,7 @@ impl Turns {
             max_model_len,
             utc_offset: UtcOffset::UTC,
             request_templates: RequestTemplates::default(),
+            capture: None,
         }
     }
 

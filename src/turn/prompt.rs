@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Truncation, TurnError, Turns, in_flight, templates::GivesUp};
+use super::{Truncation, TurnError, Turns, capture::Said, in_flight, templates::GivesUp};
 use crate::{
     TokenId,
     continuity::{Carriers, Recorder, Verdict},
@@ -26,6 +26,8 @@ pub struct PromptRequest {
     /// Whether the prompt is to be continued: one that is longer than the context is then refused before it is encoded
     /// to its end.
     pub must_fit: bool,
+    /// The id of the request that the client says it continues.
+    pub continues: Option<Arc<str>>,
 }
 
 /// A conversation in ids.
@@ -44,6 +46,8 @@ pub struct Prompted {
     pub session: Option<String>,
     /// Remembers the answers.
     pub(super) recorder: Option<Recorder>,
+    /// What the conversation says, where it is captured.
+    pub(super) said: Option<Said>,
 }
 
 impl Turns {
@@ -70,7 +74,9 @@ impl Turns {
     }
 
     fn prompt_blocking(&self, request: PromptRequest) -> Result<Prompted, TurnError> {
-        let PromptRequest { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit } = request;
+        let PromptRequest { mut prompt, carriers, asks_for_continuity, truncation, wants_text, must_fit, continues } =
+            request;
+        let said = self.capture.as_ref().filter(|_| must_fit).map(|capture| capture.said(&prompt, continues));
         let extent = match truncation {
             Some(truncation) => truncation.extent(),
             None if must_fit => Extent::AtMost(self.max_model_len),
@@ -107,7 +113,7 @@ impl Turns {
             self.check_given(&token_ids)?;
         }
         let session = carriers.session;
-        Ok(Prompted { token_ids, verdict, asks_for_continuity, is_cut, text, session, recorder })
+        Ok(Prompted { token_ids, verdict, asks_for_continuity, is_cut, text, session, recorder, said })
     }
 
     /// Cuts a prompt that is too long and has no known ids.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 
 use super::{
-    Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns, client::party, in_flight, record::recorded,
+    Client, PromptRequest, Prompted, Sampling, TextForm, TurnError, Turns, capture::captured, client::party, in_flight,
+    record::recorded,
 };
 use crate::{
     TokenId,
     continuity::Recorder,
     engine::{EngineError, ValidSamplingParams},
     generation::{Event, GenerationRequest},
+    trajectory::Generation,
 };
 
 /// The conversation of a turn, and the wishes for its answers.
@@ -56,6 +58,8 @@ pub struct Prepared {
     request: GenerationRequest,
     recorder: Option<Recorder>,
     form: TextForm,
+    /// The turn to be captured, where that is asked for.
+    turn: Option<Box<Generation>>,
 }
 
 /// A prepared turn, and the results of rendering its conversation.
@@ -95,7 +99,10 @@ impl Turns {
         };
         self.check_answer_size(&sampling, std::iter::repeat_n(prompt.token_ids.len(), kept))?;
         let asker = Asker { client, session: prompt.session.as_deref() };
-        let prepared = self.prepare_ids(asker, &prompt.token_ids, &mut sampling, names).await?;
+        let mut prepared = self.prepare_ids(asker, &prompt.token_ids, &mut sampling, names).await?;
+        if let (Some(turn), Some(said)) = (&mut prepared.turn, prompt.said.take()) {
+            said.tell(turn, &prompt.verdict);
+        }
         let prepared = Prepared { recorder: prompt.recorder.take(), form, ..prepared };
         Ok(PreparedTurn { prepared, prompt, sampling })
     }
@@ -140,19 +147,24 @@ impl Turns {
             owner,
             request_ids: names.into(),
         };
-        Ok(Prepared { request, recorder: None, form: TextForm::Whole })
+        let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session)));
+        Ok(Prepared { request, recorder: None, form: TextForm::Whole, turn })
     }
 
     /// Samples the answers to all of `prepared`, which enter the engine together or not at all; sequences are numbered
-    /// across all of them. Dropping the events ends all sequences. An answer to a conversation is remembered before its
-    /// last event goes out.
+    /// across all of them. Dropping the events ends all sequences. An answer to a conversation is remembered, and
+    /// where that is asked for captured, before its last event goes out.
     pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
-        let (mut requests, mut recorders) = (Vec::new(), Vec::new());
-        for Prepared { request, recorder, form } in prepared {
+        let (mut requests, mut recorders, mut turns) = (Vec::new(), Vec::new(), Vec::new());
+        for Prepared { request, recorder, form, turn } in prepared {
+            if let (Some(capture), Some(turn)) = (&self.capture, turn) {
+                turns.extend(capture.turns(&turn, &request));
+            }
             let recorder = recorder.map(Arc::new);
             recorders.extend(std::iter::repeat_n((recorder, form), request.sequences));
             requests.push(request);
         }
-        Box::pin(recorded(self.generator.generate_all(requests), recorders))
+        let events = recorded(self.generator.generate_all(requests), recorders);
+        if self.capture.is_some() { Box::pin(captured(events, turns)) } else { Box::pin(events) }
     }
 }

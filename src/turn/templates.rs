@@ -92,6 +92,7 @@ mod tests {
             asks_for_continuity: false,
             truncation: None,
             must_fit: false,
+            continues: None,
             wants_text: false,
         }
     }

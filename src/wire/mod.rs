@@ -18,6 +18,7 @@ pub(crate) mod responses;
 pub(crate) mod routed_experts;
 pub(crate) mod token_io;
 pub(crate) mod tokenize;
+pub(crate) mod trajectories;
 
 #[cfg(any(test, feature = "internals"))]
 use crate::chat::{FunctionTool, Message};

@@ -26,7 +26,7 @@ use tito::{
     store::ResponseStore,
     telemetry::Metrics,
     tokenizer::Tokenizer,
-    turn::{Policies, RequestPolicy, SamplingPolicy, ToolPolicy, Turns},
+    turn::{Capture, Policies, RequestPolicy, SamplingPolicy, ToolPolicy, Turns},
 };
 use tower::Service;
 
@@ -69,6 +69,7 @@ struct Recipe {
     continuity: ContinuityPolicy,
     response_store: Option<Arc<dyn ResponseStore>>,
     patience: Option<Duration>,
+    capture: Option<Capture>,
 }
 
 /// A server without a socket.
@@ -109,6 +110,7 @@ impl TestApp {
             },
             response_store: None,
             patience: None,
+            capture: None,
         })
     }
 
@@ -120,11 +122,10 @@ impl TestApp {
             [] => ScriptedEngine::hashed(info, vec![IM_END, ENDOFTEXT]),
             scripts => ScriptedEngine::playing(info, scripts.to_vec()),
         };
-        engine = engine.with_seats(recipe.seats, recipe.max_waiting);
+        engine = engine.with_seats(recipe.seats, recipe.max_waiting).with_weights(recipe.weights.clone());
         if let Some(tokens) = recipe.cached_tokens {
             engine = engine.with_cached_tokens(tokens);
         }
-        engine = engine.with_weights(recipe.weights.clone());
         if let Some(shape) = &recipe.mixtures {
             engine = engine.with_mixtures(shape.clone());
         }
@@ -144,6 +145,7 @@ impl TestApp {
         let generator = Generator::new(Arc::clone(&engine) as Arc<dyn Engine>, Arc::clone(&tokenizer));
         let turns = Turns {
             generator: generator.with_patience(recipe.patience),
+            capture: recipe.capture.clone(),
             continuity: Continuity::new(recipe.continuity, tokenizer.vocab_size()),
             policies: Policies {
                 sampling: recipe.policy.clone(),
@@ -304,6 +306,11 @@ impl TestApp {
     /// `--stream-stall-timeout`, for generations.
     pub(crate) fn patience(self, patience: Duration) -> Self {
         self.with(|recipe| recipe.patience = Some(patience))
+    }
+
+    /// `--capture`.
+    pub(crate) fn captures(self, capture: Capture) -> Self {
+        self.with(|recipe| recipe.capture = Some(capture))
     }
 
     /// The tokenizer of the tiny model.

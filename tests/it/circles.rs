@@ -27,6 +27,7 @@ const ROOMS_OF_API: Rooms = &[
     ("messages", &["fields", "http"]),
     ("responses", &["fields", "http"]),
     ("tokenize", &["fields", "http"]),
+    ("trajectories", &["http"]),
     ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses"]),
     ("invocations", &["chat_completions", "completions", "http"]),
 ];
@@ -43,6 +44,7 @@ const ROOMS_OF_WIRE: Rooms = &[
     ("messages", &["answer", "body", "error", "fields"]),
     ("responses", &["answer", "body", "error", "fields"]),
     ("tokenize", &["answer", "body", "error", "fields"]),
+    ("trajectories", &["body"]),
     ("token_io", &["answer", "body", "chat_completions", "completions", "error", "fields"]),
 ];
 

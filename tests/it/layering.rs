@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 33] = [
+const MAY_USE: [(&str, &[&str]); 34] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -44,6 +44,7 @@ const MAY_USE: [(&str, &[&str]); 33] = [
             "structured",
             "telemetry",
             "tokenizer",
+            "trajectory",
             "turn",
             "weights",
         ],
@@ -71,6 +72,7 @@ const MAY_USE: [(&str, &[&str]); 33] = [
             "store",
             "structured",
             "tokenizer",
+            "trajectory",
             "turn",
             "wire",
         ],
@@ -89,6 +91,7 @@ const MAY_USE: [(&str, &[&str]); 33] = [
             "sampling",
             "structured",
             "tokenizer",
+            "trajectory",
         ],
     ),
     (
@@ -105,8 +108,10 @@ const MAY_USE: [(&str, &[&str]); 33] = [
             "sampling",
             "structured",
             "tokenizer",
+            "trajectory",
         ],
     ),
+    ("trajectory", &["store"]),
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),
     ("continuity", &["chat", "json", "prompt"]),

@@ -119,6 +119,7 @@ impl Conversation {
             truncation: None,
             wants_text: false,
             must_fit: false,
+            continues: None,
         })
     }
 

@@ -24,6 +24,7 @@ enum BadRequestBody {
     tags(
         (name = "generation", description = "Sampling from the model"),
         (name = "tokens", description = "Text and conversations to ids and back"),
+        (name = "trajectories", description = "Captured turns, for training"),
         (name = "server", description = "What is served, and how it is"),
     )
 )]

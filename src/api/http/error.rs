@@ -14,6 +14,7 @@ use crate::{
     parser::ForcingError,
     prompt::PromptError,
     store::StoreError,
+    trajectory::CaptureError,
     turn::TurnError,
     wire::{
         error::{ApiError, ErrorBody, ErrorDetail, Kind, sanitize::sanitized, wording::Sentence},
@@ -27,7 +28,7 @@ impl Kind {
             Self::Invalid | Self::Malformed | Self::Unreadable | Self::Overflow | Self::InvalidResponse => {
                 StatusCode::BAD_REQUEST
             }
-            Self::UnknownModel | Self::UnknownResponse => StatusCode::NOT_FOUND,
+            Self::UnknownModel | Self::UnknownResponse | Self::NotFound => StatusCode::NOT_FOUND,
             Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
             Self::Overloaded | Self::Paused => StatusCode::SERVICE_UNAVAILABLE,
             Self::TimedOut => StatusCode::REQUEST_TIMEOUT,
@@ -40,7 +41,7 @@ impl Kind {
         match self {
             Self::Invalid | Self::Overflow => "BadRequestError",
             Self::Malformed | Self::Unreadable => "Bad Request",
-            Self::UnknownModel => "NotFoundError",
+            Self::UnknownModel | Self::NotFound => "NotFoundError",
             Self::InvalidResponse | Self::UnknownResponse => "invalid_request_error",
             Self::Unsupported => "NotImplementedError",
             Self::Overloaded => "Service Unavailable",
@@ -241,6 +242,7 @@ impl From<EngineError> for ApiError {
                                streams as they come, or ask for fewer log-probs";
                 Self::new(Kind::TimedOut, None, message)
             }
+            EngineError::Uncaptured(_) => Self::new(Kind::Internal, None, error.to_string()),
             EngineError::Failed(cause) => Self::internal(cause),
         }
     }
@@ -250,6 +252,14 @@ impl From<StoreError> for ApiError {
     /// This is not a client's fault, but a client can do something about it: ask without `store`.
     fn from(error: StoreError) -> Self {
         tracing::error!(%error, "the response store failed");
+        Self::new(Kind::Internal, None, error.to_string())
+    }
+}
+
+impl From<CaptureError> for ApiError {
+    /// As with the store of responses, the client is told what the store cannot do.
+    fn from(error: CaptureError) -> Self {
+        tracing::error!(%error, "the trajectory store failed");
         Self::new(Kind::Internal, None, error.to_string())
     }
 }

@@ -106,9 +106,10 @@ impl ResponseTurn {
             Repeated::new(&request, (id, api.models.answering(sampling.adapter.as_ref())), instructions, &tools);
         let (stream, background) = (request.stream.unwrap_or(false), repeated.background);
         let wants_text = request.enable_response_messages.unwrap_or(false);
+        let continues = request.previous_response_id.as_deref().map(Into::into);
         let conversation = conversation(request, messages, &tools, &sampling, api);
-        let prompt =
-            PromptRequest { truncation, wants_text, must_fit: true, ..conversation.into_request(api, caller)? };
+        let prompt = conversation.into_request(api, caller)?;
+        let prompt = PromptRequest { truncation, wants_text, must_fit: true, continues, ..prompt };
         sampling.read(api.turns.policies.tools.output_format(format, &prompt.prompt));
         let turn = Turn {
             prompt,

@@ -3,6 +3,7 @@
 //! Owns what flags mean together, and the defaults that depend on the machine. Refuses to open, bind or load anything.
 
 mod adapters;
+mod capture;
 mod control_plane;
 mod engine;
 mod model;
@@ -10,6 +11,7 @@ mod policies;
 mod server;
 
 pub(super) use adapters::AdapterSettings;
+pub(super) use capture::CaptureSettings;
 pub(super) use control_plane::{AdminPort, ControlPlaneSettings, MainPort};
 pub(super) use engine::EngineSettings;
 pub(super) use model::ModelSettings;
@@ -55,6 +57,8 @@ pub(super) struct Settings {
     pub(super) json: JsonOptions,
     /// Where responses are kept.
     pub(super) store: Store,
+    /// Where generations are captured, if they are.
+    pub(super) capture: Option<CaptureSettings>,
     /// What is logged of requests.
     pub(super) request_log: Option<RequestLog>,
     /// Throughput is logged.
@@ -84,6 +88,7 @@ impl Settings {
             on_unprovable: args.on_unprovable,
             json: policies::json(args),
             store: policies::store(args),
+            capture: capture::settings(args),
             request_log: policies::request_log(args),
             log_statistics: !args.logs.disable_log_stats,
             server_load: args.enable_server_load_tracking,

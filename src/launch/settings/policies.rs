@@ -15,10 +15,10 @@ use crate::{
     turn::{RequestPolicy, SamplingPolicy, ToolPolicy},
 };
 
-/// Room for responses in memory, unless the flags say otherwise.
-const STORE_BYTES_IN_MEMORY: u64 = 512 << 20;
+/// Room for responses, and for trajectories, in memory, unless the flags say otherwise.
+pub(super) const STORE_BYTES_IN_MEMORY: u64 = 512 << 20;
 /// Room for them on a disk, unless the flags say otherwise.
-const STORE_BYTES_ON_DISK: u64 = 4 << 30;
+pub(super) const STORE_BYTES_ON_DISK: u64 = 4 << 30;
 
 /// What is logged of requests.
 pub(super) fn request_log(args: &ServeArgs) -> Option<RequestLog> {

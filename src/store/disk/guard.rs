@@ -20,6 +20,6 @@ pub(super) fn opened(open: impl FnOnce() -> Result<Database, DatabaseError>) -> 
 /// Closes a file, which writes to it.
 pub(super) fn close(database: Option<Database>) {
     if let Err(reason) = files::without_panics(|| drop(database)) {
-        tracing::error!(reason, "the response store was closed in the middle of a fault");
+        tracing::error!(reason, "a store was closed in the middle of a fault");
     }
 }

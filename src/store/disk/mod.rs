@@ -17,12 +17,13 @@ use std::{io, path::Path};
 use parking_lot::RwLock;
 use redb::{Database, DatabaseError, ReadableDatabase};
 
-use super::{RecordState, ResponseStore, StoreError};
+use super::{BatchStore, Purpose, RecordState, ResponseStore, StoreError};
 pub use opening::OpenError;
 use tables::{Head, Reading, Writing};
 
 /// A bounded store in one file; the oldest records leave first.
 pub struct DiskStore {
+    purpose: Purpose,
     reopen: Opener,
     handle: RwLock<Handle>,
     most: u64,
@@ -53,16 +54,21 @@ struct Fault {
 }
 
 impl DiskStore {
-    /// Opens or makes the store at `path`, with room for about `most` bytes.
+    /// Opens or makes the store of responses at `path`, with room for about `most` bytes.
     pub fn open(path: &Path, most: u64) -> Result<Self, OpenError> {
-        let database = opening::open(path)?;
-        let path = path.to_owned();
-        Ok(Self::new(database, Box::new(move || opening::reopen(&path)), most))
+        Self::open_for(Purpose::Responses, path, most)
     }
 
-    fn new(database: Database, reopen: Opener, most: u64) -> Self {
+    /// Opens or makes the store at `path` that is for `purpose`.
+    pub fn open_for(purpose: Purpose, path: &Path, most: u64) -> Result<Self, OpenError> {
+        let database = opening::open(purpose, path)?;
+        let path = path.to_owned();
+        Ok(Self::new(purpose, database, Box::new(move || opening::reopen(&path)), most))
+    }
+
+    fn new(purpose: Purpose, database: Database, reopen: Opener, most: u64) -> Self {
         let epoch = uuid::Uuid::new_v4().as_u128();
-        Self { reopen, handle: RwLock::new(Handle { database: Some(database), number: 0 }), most, epoch }
+        Self { purpose, reopen, handle: RwLock::new(Handle { database: Some(database), number: 0 }), most, epoch }
     }
 
     /// Runs `action`, with a new handle where the one at hand has failed before.
@@ -105,7 +111,7 @@ impl DiskStore {
         if handle.database.is_none() {
             let opened =
                 guard::opened(|| (self.reopen)()).map_err(|error| Fault::from(redb::Error::from(error)).error)?;
-            tracing::info!("the response store was opened again");
+            tracing::info!("the {} was opened again", self.purpose);
             *handle = Handle { database: Some(opened), number: handle.number + 1 };
         }
         Ok(())
@@ -131,7 +137,7 @@ impl ResponseStore for DiskStore {
         }
         self.with(|database| {
             let transaction = tables::begin_write(database)?;
-            let mut writing = Writing::open(&transaction)?;
+            let mut writing = Writing::open(&transaction, self.purpose)?;
             writing.remove(id)?;
             writing.make_room(weight, self.most)?;
             writing.insert(id, &head, record)?;
@@ -156,13 +162,43 @@ impl ResponseStore for DiskStore {
     fn delete(&self, id: &str) -> Result<bool, StoreError> {
         self.with(|database| {
             let transaction = tables::begin_write(database)?;
-            let removed = Writing::open(&transaction)?.remove(id)?;
+            let removed = Writing::open(&transaction, self.purpose)?.remove(id)?;
             if removed {
                 transaction.commit().map_err(redb::Error::from)?;
             } else {
                 transaction.abort().map_err(redb::Error::from)?;
             }
             Ok(removed)
+        })
+    }
+}
+
+impl BatchStore for DiskStore {
+    fn write(&self, gone: &[String], kept: &[(&str, &[u8])]) -> Result<(), StoreError> {
+        let kept: Vec<_> =
+            kept.iter().map(|(id, record)| (*id, self.head(id, RecordState::Done, record), *record)).collect();
+        self.with(|database| {
+            let transaction = tables::begin_write(database)?;
+            let mut writing = Writing::open(&transaction, self.purpose)?;
+            for id in gone.iter().map(String::as_str).chain(kept.iter().map(|(id, ..)| *id)) {
+                writing.remove(id)?;
+            }
+            for (id, head, record) in &kept {
+                writing.insert(id, head, record)?;
+            }
+            drop(writing);
+            Ok(transaction.commit().map_err(redb::Error::from)?)
+        })
+    }
+
+    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.get(id)?.map(|(_, record)| record))
+    }
+
+    fn ids(&self) -> Result<Vec<String>, StoreError> {
+        self.with(|database| {
+            let transaction = database.begin_read().map_err(redb::Error::from)?;
+            Ok(Reading::open(&transaction)?.ids()?)
         })
     }
 }

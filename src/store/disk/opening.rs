@@ -10,36 +10,52 @@ use redb::{Database, DatabaseError, ReadableDatabase};
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
-use super::{guard, tables};
+use super::{Purpose, guard, tables};
 
 /// Why there is no store. The texts are for whoever starts the server.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// Another process has the file open.
-    #[error("the response store {0} is in use by another process")]
-    InUse(PathBuf),
-    /// The file is not a store of responses.
-    #[error("{0} is not a response store")]
-    Foreign(PathBuf),
+    #[error("the {store} {path} is in use by another process")]
+    InUse {
+        /// What the file was to be.
+        store: Purpose,
+        /// Where the file is.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{path} is not a {store}")]
+    Foreign {
+        /// What the file was to be.
+        store: Purpose,
+        /// Where the file is.
+        path: PathBuf,
+    },
     /// The file was written by another version of tito.
-    #[error("the response store {path} has format {found}, and this version reads format {read}", read = tables::FORMAT)]
+    #[error("the {store} {path} has format {found}, and this version reads format {read}", read = tables::FORMAT)]
     Format {
+        /// What the file was to be.
+        store: Purpose,
         /// Where the file is.
         path: PathBuf,
         /// The number of the format that it has.
         found: u64,
     },
     /// The file is not what was written.
-    #[error("the response store {path} is corrupted: {reason}; move it away to begin a new one")]
+    #[error("the {store} {path} is corrupted: {reason}; move it away to begin a new one")]
     Corrupted {
+        /// What the file was to be.
+        store: Purpose,
         /// Where the file is.
         path: PathBuf,
         /// What was noticed.
         reason: String,
     },
     /// The system does not let us open the file.
-    #[error("the response store {path} cannot be opened: {error}")]
+    #[error("the {store} {path} cannot be opened: {error}")]
     Io {
+        /// What the file was to be.
+        store: Purpose,
         /// Where the file is.
         path: PathBuf,
         /// What the system says.
@@ -47,8 +63,10 @@ pub enum OpenError {
         error: io::Error,
     },
     /// The library reports something else.
-    #[error("the response store {path} cannot be opened: {reason}")]
+    #[error("the {store} {path} cannot be opened: {reason}")]
     Failed {
+        /// What the file was to be.
+        store: Purpose,
         /// Where the file is.
         path: PathBuf,
         /// What the library says.
@@ -62,40 +80,41 @@ const CACHE_BYTES: usize = 64 << 20;
 const MAGIC: &[u8] = b"redb";
 
 /// Checks all of the file: it may have been changed, copied in part, or rot.
-pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
-    let failed = |error| OpenError::Io { path: path.to_owned(), error };
+pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
+    let failed = |error| OpenError::Io { store, path: path.to_owned(), error };
     match fs::metadata(path) {
-        Ok(found) if !found.is_file() => return Err(OpenError::Foreign(path.to_owned())),
+        Ok(found) if !found.is_file() => return Err(OpenError::Foreign { store, path: path.to_owned() }),
         // tito makes a store under another name, so that a file of its own is never empty, and redb would begin anew.
         Ok(found) if found.len() == 0 => {
-            return Err(OpenError::Corrupted { path: path.to_owned(), reason: "it has 0 bytes".to_owned() });
+            return Err(OpenError::Corrupted { store, path: path.to_owned(), reason: "it has 0 bytes".to_owned() });
         }
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(store, path)?,
         Err(error) => return Err(failed(error)),
     }
     let header = header(path).map_err(failed)?;
     if !header.starts_with(MAGIC) {
-        return Err(OpenError::Foreign(path.to_owned()));
+        return Err(OpenError::Foreign { store, path: path.to_owned() });
     }
     if !names_last_commit(&header) {
         let reason = "the earlier one of its two last commits is said to count".to_owned();
-        return Err(OpenError::Corrupted { path: path.to_owned(), reason });
+        return Err(OpenError::Corrupted { store, path: path.to_owned(), reason });
     }
     let mut builder = redb::Builder::new();
     builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-    let database = guard::opened(|| builder.open(path)).map_err(|error| open_error(path, error.into()))?;
-    let read = || database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction));
+    let database = guard::opened(|| builder.open(path)).map_err(|error| open_error(store, path, error.into()))?;
+    let read =
+        || database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction, store));
     let format = guard::guarded(read, redb::Error::Corrupted);
-    match format.map_err(|error| open_error(path, error))? {
+    match format.map_err(|error| open_error(store, path, error))? {
         Some(tables::FORMAT) => Ok(database),
         Some(tables::FORMAT_WITHOUT_HEADS) => {
-            let adopted = guard::guarded(|| tables::adopt(&database), redb::Error::Corrupted);
-            adopted.map_err(|error| open_error(path, error))?;
+            let adopted = guard::guarded(|| tables::adopt(&database, store), redb::Error::Corrupted);
+            adopted.map_err(|error| open_error(store, path, error))?;
             Ok(database)
         }
-        Some(found) => Err(OpenError::Format { path: path.to_owned(), found }),
-        None => Err(OpenError::Foreign(path.to_owned())),
+        Some(found) => Err(OpenError::Format { store, path: path.to_owned(), found }),
+        None => Err(OpenError::Foreign { store, path: path.to_owned() }),
     }
 }
 
@@ -135,14 +154,14 @@ fn names_last_commit(header: &[u8]) -> bool {
 }
 
 /// A file is made under another name, so that none is ever found half made.
-fn create(path: &Path) -> Result<(), OpenError> {
-    let failed = |error| OpenError::Io { path: path.to_owned(), error };
+fn create(store: Purpose, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Io { store, path: path.to_owned(), error };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let file = NamedTempFile::new_in(directory).map_err(failed)?;
     let database = redb::Builder::new().set_cache_size(CACHE_BYTES).create(file.path());
-    let database = database.map_err(|error| open_error(path, error.into()))?;
-    tables::create(&database).map_err(|error| open_error(path, error))?;
-    database.close().map_err(|error| open_error(path, error.into()))?;
+    let database = database.map_err(|error| open_error(store, path, error.into()))?;
+    tables::create(&database, store).map_err(|error| open_error(store, path, error))?;
+    database.close().map_err(|error| open_error(store, path, error.into()))?;
     match file.persist_noclobber(path) {
         // Another server was faster: its file, or its lock, is what will be found.
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -152,15 +171,15 @@ fn create(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-fn open_error(path: &Path, error: redb::Error) -> OpenError {
+fn open_error(store: Purpose, path: &Path, error: redb::Error) -> OpenError {
     let path = path.to_owned();
     match error {
-        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => OpenError::InUse(path),
-        redb::Error::Corrupted(reason) => OpenError::Corrupted { path, reason },
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => OpenError::InUse { store, path },
+        redb::Error::Corrupted(reason) => OpenError::Corrupted { store, path, reason },
         redb::Error::Io(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
-            OpenError::Corrupted { path, reason: error.to_string() }
+            OpenError::Corrupted { store, path, reason: error.to_string() }
         }
-        redb::Error::Io(error) => OpenError::Io { path, error },
-        other => OpenError::Failed { path, reason: other.to_string() },
+        redb::Error::Io(error) => OpenError::Io { store, path, error },
+        other => OpenError::Failed { store, path, reason: other.to_string() },
     }
 }

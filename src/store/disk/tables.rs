@@ -7,7 +7,7 @@ use redb::{
     WriteTransaction,
 };
 
-use crate::store::RecordState;
+use crate::store::{Purpose, RecordState};
 
 /// The number of this layout. A file with a number that is not known is not touched.
 pub(super) const FORMAT: u64 = 2;
@@ -20,7 +20,14 @@ pub(super) type StoredHead = (u64, u8, u128, u64, [u8; 32]);
 const HEADS: TableDefinition<'_, &str, StoredHead> = TableDefinition::new("heads");
 const IDS: TableDefinition<'_, u64, &str> = TableDefinition::new("ids");
 const BODIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bodies");
-const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("tito response store");
+
+/// The numbers of a store, in a table whose name tells what the store is for.
+fn numbers(purpose: Purpose) -> TableDefinition<'static, &'static str, u64> {
+    TableDefinition::new(match purpose {
+        Purpose::Responses => "tito response store",
+        Purpose::Trajectories => "tito trajectory store",
+    })
+}
 
 const NUMBER_FORMAT: &str = "format";
 const NUMBER_WEIGHT: &str = "weight";
@@ -71,15 +78,15 @@ pub(super) fn begin_write(database: &Database) -> Result<WriteTransaction, redb:
 }
 
 /// Makes the tables of a new file.
-pub(super) fn create(database: &Database) -> Result<(), redb::Error> {
+pub(super) fn create(database: &Database, purpose: Purpose) -> Result<(), redb::Error> {
     let transaction = begin_write(database)?;
-    transaction.open_table(NUMBERS)?.insert(NUMBER_FORMAT, FORMAT)?;
-    drop(Writing::open(&transaction)?);
+    transaction.open_table(numbers(purpose))?.insert(NUMBER_FORMAT, FORMAT)?;
+    drop(Writing::open(&transaction, purpose)?);
     Ok(transaction.commit()?)
 }
 
 /// Gives the records of a file of the earlier format the checksums of this one, all at once.
-pub(super) fn adopt(database: &Database) -> Result<(), redb::Error> {
+pub(super) fn adopt(database: &Database, purpose: Purpose) -> Result<(), redb::Error> {
     let transaction = begin_write(database)?;
     {
         let mut heads = transaction.open_table(HEADS)?;
@@ -91,17 +98,17 @@ pub(super) fn adopt(database: &Database) -> Result<(), redb::Error> {
             let head = Head { state: state_of(state)?, epoch, bytes, content };
             heads.insert(id.as_str(), (age, state, epoch, bytes, checksum(age, &head)))?;
         }
-        transaction.open_table(NUMBERS)?.insert(NUMBER_FORMAT, FORMAT)?;
+        transaction.open_table(numbers(purpose))?.insert(NUMBER_FORMAT, FORMAT)?;
     }
     Ok(transaction.commit()?)
 }
 
 /// The layout's number; `None` where the file is of something else.
-pub(super) fn format(transaction: &ReadTransaction) -> Result<Option<u64>, redb::Error> {
-    if !transaction.list_tables()?.any(|table| table.name() == NUMBERS.name()) {
+pub(super) fn format(transaction: &ReadTransaction, purpose: Purpose) -> Result<Option<u64>, redb::Error> {
+    if !transaction.list_tables()?.any(|table| table.name() == numbers(purpose).name()) {
         return Ok(None);
     }
-    Ok(transaction.open_table(NUMBERS)?.get(NUMBER_FORMAT)?.map(|format| format.value()))
+    Ok(transaction.open_table(numbers(purpose))?.get(NUMBER_FORMAT)?.map(|format| format.value()))
 }
 
 fn state_byte(state: RecordState) -> u8 {
@@ -136,6 +143,11 @@ impl Reading {
         Ok(Self { heads: transaction.open_table(HEADS)?, bodies: transaction.open_table(BODIES)? })
     }
 
+    /// The ids of all records.
+    pub(super) fn ids(&self) -> Result<Vec<String>, redb::Error> {
+        self.heads.iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+    }
+
     pub(super) fn get(&self, id: &str) -> Result<Option<(Head, Vec<u8>)>, redb::Error> {
         let Some(stored) = self.heads.get(id)? else { return Ok(None) };
         let (age, state, epoch, bytes, found) = stored.value();
@@ -157,12 +169,12 @@ pub(super) struct Writing<'t> {
 }
 
 impl<'t> Writing<'t> {
-    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+    pub(super) fn open(transaction: &'t WriteTransaction, purpose: Purpose) -> Result<Self, redb::Error> {
         Ok(Self {
             heads: transaction.open_table(HEADS)?,
             ids: transaction.open_table(IDS)?,
             bodies: transaction.open_table(BODIES)?,
-            numbers: transaction.open_table(NUMBERS)?,
+            numbers: transaction.open_table(numbers(purpose))?,
         })
     }
 
@@ -231,6 +243,6 @@ pub(super) fn make_earlier(database: &Database, records: &[(&str, &[u8])]) {
         change_head(database, id, |head| head.4 = content(id, record));
     }
     let transaction = begin_write(database).unwrap();
-    transaction.open_table(NUMBERS).unwrap().insert(NUMBER_FORMAT, FORMAT_WITHOUT_HEADS).unwrap();
+    transaction.open_table(numbers(Purpose::Responses)).unwrap().insert(NUMBER_FORMAT, FORMAT_WITHOUT_HEADS).unwrap();
     transaction.commit().unwrap();
 }

@@ -27,6 +27,8 @@ pub enum Kind {
     /// A request to `/v1/responses` asks for something that cannot be done.
     InvalidResponse,
     UnknownResponse,
+    /// Something else that is asked for is not here.
+    NotFound,
     Unsupported,
     Overloaded,
     /// Whoever trains the model has paused the server.

@@ -33,4 +33,5 @@ mod thinking_budget;
 mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
+mod trajectories;
 mod weight_versions;

@@ -18,12 +18,12 @@ type Kept = Option<(RecordState, Vec<u8>)>;
 /// The store of a new process; `None` where the disk cannot be read.
 fn try_store(disk: &Disk) -> Result<DiskStore, DatabaseError> {
     let again = disk.clone();
-    Ok(DiskStore::new(disk.open()?, Box::new(move || again.open()), MOST))
+    Ok(DiskStore::new(Purpose::Responses, disk.open()?, Box::new(move || again.open()), MOST))
 }
 
 fn new_disk() -> (Disk, DiskStore) {
     let disk = Disk::default();
-    tables::create(&disk.open().unwrap()).unwrap();
+    tables::create(&disk.open().unwrap(), Purpose::Responses).unwrap();
     let store = try_store(&disk).unwrap();
     (disk, store)
 }
@@ -227,7 +227,7 @@ fn a_record_that_was_changed_behind_our_back_is_not_returned() {
     let database = disk.open().unwrap();
     let transaction = tables::begin_write(&database).unwrap();
     let head = Head { state: RecordState::Done, epoch: 0, bytes: 1, content: tables::content("a", b"x") };
-    let mut writing = Writing::open(&transaction).unwrap();
+    let mut writing = Writing::open(&transaction, Purpose::Responses).unwrap();
     writing.insert("a", &head, b"y").unwrap();
     writing.insert("b", &Head { bytes: 2, ..head.clone() }, b"x").unwrap();
     writing.insert("c", &Head { content: tables::content("c", b"x"), ..head }, b"x").unwrap();
@@ -291,7 +291,7 @@ fn a_smaller_bound_takes_effect_with_the_next_record() {
     }
     drop(store);
     let again = disk.clone();
-    let store = DiskStore::new(disk.open().unwrap(), Box::new(move || again.open()), 20_000);
+    let store = DiskStore::new(Purpose::Responses, disk.open().unwrap(), Box::new(move || again.open()), 20_000);
     store.put("new", RecordState::Done, &[1; 8000]).unwrap();
     let there: Vec<_> = (0..10).filter(|id| store.get(&id.to_string()).unwrap().is_some()).collect();
     assert_eq!(there, [9]);

@@ -1,0 +1,126 @@
+//! The queries of lists and exports. A name or a value that is not known is refused, because a list without its filter
+//! would look like the one that was asked for.
+
+use axum::extract::{Query, rejection::QueryRejection};
+use utoipa::IntoParams;
+
+use crate::{
+    trajectory::{Filter, Unit},
+    wire::{
+        error::ApiError,
+        trajectories::export::{FORMATS, Format},
+    },
+};
+
+/// A query as it was sent.
+pub(super) type Sent = Result<Query<Vec<(String, String)>>, QueryRejection>;
+
+/// Which trajectories are meant.
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the names for the OpenAPI document")]
+pub(super) struct FilterParams {
+    /// The session that the requests named.
+    session: Option<String>,
+    /// A tag.
+    tag: Option<String>,
+    /// The model that sampled a turn.
+    model: Option<String>,
+    /// What the weights are called that sampled a turn.
+    version: Option<String>,
+    /// Those with a turn that ended then or later, in seconds since 1970.
+    since: Option<f64>,
+    /// Those without a turn that ended then or later.
+    until: Option<f64>,
+    /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
+    complete: Option<bool>,
+    /// The id of a trajectory; those that began after it.
+    after: Option<String>,
+}
+
+/// How much of a list is asked for.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the names for the OpenAPI document")]
+pub(super) struct ListParams {
+    /// At most this many, 1 to 1000 (default 100).
+    limit: Option<usize>,
+}
+
+/// What an export looks like.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the names for the OpenAPI document")]
+pub(super) struct ExportParams {
+    /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl` or `agent_lightning`.
+    format: Option<String>,
+    /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
+    unit: Option<String>,
+}
+
+/// A query that was read.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) filter: Filter,
+    pub(super) limit: usize,
+    pub(super) format: Format,
+    pub(super) unit: Unit,
+}
+
+/// Names that stand in every query.
+const FILTERS: [&str; 8] = ["session", "tag", "model", "version", "since", "until", "complete", "after"];
+
+/// Reads a query with the names of filters and `others`.
+pub(super) fn read(sent: Sent, others: &'static [&'static str]) -> Result<Asked, ApiError> {
+    let Query(pairs) = sent.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
+    let mut asked = Asked { filter: Filter::default(), limit: 100, format: Format::Jsonl, unit: Unit::Leaf };
+    let mut seen = Vec::new();
+    for (name, value) in pairs {
+        let Some(known) = FILTERS.iter().chain(others).find(|known| **known == name) else {
+            let known = FILTERS.iter().chain(others).copied().collect::<Vec<_>>().join(", ");
+            return Err(ApiError::invalid(name.clone(), format!("`{name}` is not known here; known are {known}")));
+        };
+        if seen.contains(known) {
+            return Err(ApiError::invalid(*known, format!("`{known}` stands in the query twice")));
+        }
+        seen.push(*known);
+        asked.take(known, value)?;
+    }
+    Ok(asked)
+}
+
+impl Asked {
+    fn take(&mut self, name: &'static str, value: String) -> Result<(), ApiError> {
+        let filter = &mut self.filter;
+        match name {
+            "session" => filter.session = Some(value),
+            "tag" => filter.tag = Some(value),
+            "model" => filter.model = Some(value),
+            "version" => filter.version = Some(value),
+            "after" => filter.after = Some(value),
+            "since" => filter.since = Some(seconds(name, &value)?),
+            "until" => filter.until = Some(seconds(name, &value)?),
+            "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),
+            "format" => self.format = one_of(name, &value, &FORMATS)?,
+            "unit" => self.unit = one_of(name, &value, &[("leaf", Unit::Leaf), ("turn", Unit::Turn)])?,
+            _ => {
+                let limit = value.parse().ok().filter(|limit| (1..=1000).contains(limit));
+                self.limit = limit.ok_or_else(|| ApiError::invalid(name, "`limit` is a number from 1 to 1000"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn seconds(name: &'static str, value: &str) -> Result<f64, ApiError> {
+    let seconds = value.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
+    seconds.ok_or_else(|| ApiError::invalid(name, format!("`{name}` is a number of seconds since 1970")))
+}
+
+fn one_of<T: Copy>(name: &'static str, value: &str, known: &[(&str, T)]) -> Result<T, ApiError> {
+    let found = known.iter().find(|(known, _)| *known == value).map(|(_, meant)| *meant);
+    found.ok_or_else(|| {
+        let known = known.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+        ApiError::invalid(name, format!("`{name}` is one of {known}"))
+    })
+}

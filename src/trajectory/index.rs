@@ -1,0 +1,362 @@
+//! Which turns there are, and how they hang together: what is known of them without reading a record.
+//!
+//! Owns the bounds: bytes and age; the trajectory that was added to longest ago leaves first, as a whole, since a turn
+//! without those before it has no prompt.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    CaptureError,
+    fingerprint::{Base, Fingerprint},
+    notes::Notes,
+    record::{Place, TurnRecord},
+};
+
+/// What a turn takes in memory besides its record.
+pub(super) const ENTRY_BYTES: u64 = 600;
+
+/// Whose turns are looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Scope {
+    Owner(Option<Arc<str>>),
+    Tree(u64),
+}
+
+/// What is known of a turn.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) model: Arc<str>,
+    pub(super) versions: Vec<Arc<str>>,
+    pub(super) request_ids: Vec<Arc<str>>,
+    pub(super) is_complete: bool,
+    pub(super) has_children: bool,
+    pub(super) sampled: usize,
+    pub(super) created: f64,
+    pub(super) ended: f64,
+}
+
+/// What is known of a trajectory.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) id: Arc<str>,
+    pub(super) owner: Option<Arc<str>>,
+    pub(super) session: Option<Arc<str>>,
+    pub(super) turns: Vec<u64>,
+    pub(super) notes: Notes,
+    /// Its place among those that were added to.
+    used: u64,
+    bytes: u64,
+    /// Turns that are being written.
+    pending: usize,
+}
+
+/// All turns and trajectories.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) base: Base,
+    pub(super) nodes: HashMap<u64, Node>,
+    pub(super) trees: BTreeMap<u64, Tree>,
+    by_ids: HashMap<(Scope, Fingerprint), Vec<u64>>,
+    sessions: HashMap<(Option<Arc<str>>, Arc<str>), u64>,
+    requests: HashMap<(Option<Arc<str>>, Arc<str>), u64>,
+    tree_ids: HashMap<Arc<str>, u64>,
+    uses: BTreeMap<u64, u64>,
+    bytes: u64,
+    next: u64,
+    /// Records that have left, and that the store may still have.
+    pub(super) gone: Vec<String>,
+}
+
+/// Where the parent of a generation is looked for.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// `None` where there is nothing to be found.
+    pub(super) scope: Option<Scope>,
+    /// The turn that the client says it continues.
+    pub(super) named: Option<u64>,
+}
+
+/// The key of a turn's record; the order of keys is that of turns.
+pub(super) fn turn_key(number: u64) -> String {
+    format!("turn {number:016x}")
+}
+
+/// The key of what clients attached to a trajectory.
+pub(super) fn notes_key(tree: u64) -> String {
+    format!("notes {tree:016x}")
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        Self {
+            base: Base::random(),
+            nodes: HashMap::new(),
+            trees: BTreeMap::new(),
+            by_ids: HashMap::new(),
+            sessions: HashMap::new(),
+            requests: HashMap::new(),
+            tree_ids: HashMap::new(),
+            uses: BTreeMap::new(),
+            bytes: 0,
+            next: 0,
+            gone: Vec::new(),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Where the parent of a generation is looked for: in the trajectory that a session or an earlier request names, else
+    /// in all of its owner.
+    pub(super) fn search(
+        &self,
+        owner: Option<&Arc<str>>,
+        session: Option<&Arc<str>>,
+        continues: Option<&Arc<str>>,
+    ) -> Search {
+        let owner = owner.cloned();
+        let named = continues.and_then(|id| self.requests.get(&(owner.clone(), Arc::clone(id)))).copied();
+        let scope = match (session, named.and_then(|turn| self.nodes.get(&turn))) {
+            (Some(session), _) => self.sessions.get(&(owner.clone(), Arc::clone(session))).copied().map(Scope::Tree),
+            (None, Some(turn)) => Some(Scope::Tree(turn.place.tree)),
+            (None, None) => Some(Scope::Owner(owner)),
+        };
+        Search { scope, named }
+    }
+
+    /// The turns with the longest whole sequence that may be a prefix of less than `below` ids, by fingerprint alone.
+    pub(super) fn candidates(
+        &self,
+        scope: &Scope,
+        prefixes: &[Fingerprint],
+        below: usize,
+    ) -> Option<(usize, Vec<u64>)> {
+        let mut key = (scope.clone(), Fingerprint::default());
+        for prefix in prefixes[..below.min(prefixes.len())].iter().rev() {
+            key.1 = *prefix;
+            if let Some(found) = self.by_ids.get(&key) {
+                return Some((prefix.len, found.clone()));
+            }
+        }
+        None
+    }
+
+    /// The turns from the first one to this one; `None` if it is gone.
+    pub(super) fn chain(&self, number: u64) -> Option<Vec<u64>> {
+        let mut chain = vec![number];
+        let mut node = self.nodes.get(&number)?;
+        while let Some(parent) = node.place.parent {
+            chain.push(parent);
+            node = self.nodes.get(&parent)?;
+        }
+        chain.reverse();
+        Some(chain)
+    }
+
+    /// Takes a place in a trajectory, a new one where `tree` is `None` and the session has none. It stays until the turn is
+    /// [entered](Self::enter) or [given up](Self::give_up).
+    pub(super) fn reserve(
+        &mut self,
+        tree: Option<u64>,
+        owner: Option<&Arc<str>>,
+        session: Option<&Arc<str>>,
+    ) -> (u64, u64, Arc<str>) {
+        let owner = owner.cloned();
+        let of_session = session.and_then(|session| self.sessions.get(&(owner.clone(), Arc::clone(session))).copied());
+        let known = tree.or(of_session).filter(|tree| self.trees.contains_key(tree));
+        let number = known.unwrap_or_else(|| {
+            let id = format!("traj_{}", uuid::Uuid::new_v4().simple()).into();
+            let number = self.number();
+            self.plant(number, id, owner, session.cloned());
+            number
+        });
+        let tree = self.trees.get_mut(&number).expect("it was found or planted");
+        tree.pending += 1;
+        let id = Arc::clone(&tree.id);
+        (self.number(), number, id)
+    }
+
+    fn plant(&mut self, number: u64, id: Arc<str>, owner: Option<Arc<str>>, session: Option<Arc<str>>) {
+        if let Some(session) = &session {
+            self.sessions.insert((owner.clone(), Arc::clone(session)), number);
+        }
+        self.tree_ids.insert(Arc::clone(&id), number);
+        let tree =
+            Tree { id, owner, session, turns: Vec::new(), notes: Notes::default(), used: 0, bytes: 0, pending: 0 };
+        self.trees.insert(number, tree);
+    }
+
+    /// Has the oldest trajectories leave until a turn of `tree` of so many bytes fits, and counts it.
+    pub(super) fn make_room(&mut self, tree: u64, bytes: u64, most: u64) -> Result<(), CaptureError> {
+        let own = self.trees.get(&tree).map_or(0, |tree| tree.bytes);
+        if own + bytes > most {
+            return Err(CaptureError::TooLarge { bytes: own + bytes, most });
+        }
+        let oldest = self.uses.values().copied().filter(|other| *other != tree && self.trees[other].pending == 0);
+        let (mut left, mut leaving) = (self.bytes + bytes, Vec::new());
+        for other in oldest {
+            if left <= most {
+                break;
+            }
+            left -= self.trees[&other].bytes;
+            leaving.push(other);
+        }
+        for other in leaving {
+            self.fell(other);
+        }
+        self.bytes += bytes;
+        if let Some(tree) = self.trees.get_mut(&tree) {
+            tree.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Takes back what [`Self::reserve`] and [`Self::make_room`] did for a turn that could not be written.
+    pub(super) fn give_up(&mut self, tree: u64, bytes: u64) {
+        let Some(found) = self.trees.get_mut(&tree) else { return };
+        found.pending -= 1;
+        found.bytes -= bytes;
+        self.bytes -= bytes;
+        if found.pending == 0 && found.turns.is_empty() {
+            self.fell(tree);
+        }
+    }
+
+    /// Enters a turn that was written; its trajectory may have been deleted meanwhile.
+    pub(super) fn enter(&mut self, record: &TurnRecord, fingerprint: Fingerprint) {
+        let tree = record.place.tree;
+        let Some(found) = self.trees.get_mut(&tree) else {
+            self.gone.push(turn_key(record.place.number));
+            return;
+        };
+        found.pending -= 1;
+        self.grow(record, fingerprint);
+    }
+
+    /// Enters a turn that was written by an earlier process; turns come in their order.
+    pub(super) fn restore(&mut self, record: &TurnRecord, bytes: u64) -> Result<(), CaptureError> {
+        let TurnRecord { place, generation } = record;
+        let begun = match place.parent.map(|parent| self.nodes.get(&parent)) {
+            None => Fingerprint::default(),
+            Some(Some(parent)) => parent.fingerprint,
+            Some(None) => return Err(CaptureError::Corrupted(format!("the turn before {} is missing", place.id))),
+        };
+        let fingerprint = self.base.after(self.base.after(begun, &generation.prompt), &generation.sampled);
+        if begun.len + generation.prompt.len() != place.prompt_tokens {
+            return Err(CaptureError::Corrupted(format!("the prompt of {} has not the length that it says", place.id)));
+        }
+        if !self.trees.contains_key(&place.tree) {
+            let (owner, session) = (generation.owner.clone(), generation.session.clone());
+            self.plant(place.tree, Arc::clone(&place.trajectory), owner, session);
+        }
+        self.next = self.next.max(place.number);
+        self.bytes += bytes;
+        self.trees.get_mut(&place.tree).expect("it was found or planted").bytes += bytes;
+        self.grow(record, fingerprint);
+        Ok(())
+    }
+
+    fn grow(&mut self, TurnRecord { place, generation }: &TurnRecord, fingerprint: Fingerprint) {
+        let number = place.number;
+        for id in &generation.request_ids {
+            self.requests.insert((generation.owner.clone(), Arc::clone(id)), number);
+        }
+        for scope in [Scope::Owner(generation.owner.clone()), Scope::Tree(place.tree)] {
+            self.by_ids.entry((scope, fingerprint)).or_default().push(number);
+        }
+        if let Some(parent) = place.parent.and_then(|parent| self.nodes.get_mut(&parent)) {
+            parent.has_children = true;
+        }
+        let node = Node {
+            place: place.clone(),
+            fingerprint,
+            model: Arc::clone(&generation.model),
+            versions: generation.weights.iter().map(|weights| Arc::clone(&weights.version)).collect(),
+            request_ids: generation.request_ids.clone(),
+            is_complete: generation.finish.is_complete(),
+            has_children: false,
+            sampled: generation.sampled.len(),
+            created: generation.created,
+            ended: generation.ended,
+        };
+        self.nodes.insert(number, node);
+        let tree = self.trees.get_mut(&place.tree).expect("a turn is entered into a trajectory that is there");
+        tree.turns.push(number);
+        self.uses.remove(&std::mem::replace(&mut tree.used, number));
+        self.uses.insert(number, place.tree);
+    }
+
+    /// The trajectory of an id, if it is this owner's and has turns.
+    pub(super) fn find(&self, owner: Option<&Arc<str>>, id: &str) -> Option<(u64, &Tree)> {
+        let number = *self.tree_ids.get(id)?;
+        let tree = self.trees.get(&number)?;
+        (tree.owner.as_ref() == owner && !tree.turns.is_empty()).then_some((number, tree))
+    }
+
+    /// Forgets a trajectory; its records are to be deleted.
+    pub(super) fn fell(&mut self, number: u64) {
+        let Some(tree) = self.trees.remove(&number) else { return };
+        self.uses.remove(&tree.used);
+        self.tree_ids.remove(&tree.id);
+        self.bytes -= tree.bytes;
+        if let Some(session) = tree.session {
+            self.sessions.remove(&(tree.owner.clone(), session));
+        }
+        for turn in tree.turns {
+            let Some(node) = self.nodes.remove(&turn) else { continue };
+            self.gone.push(turn_key(turn));
+            for scope in [Scope::Owner(tree.owner.clone()), Scope::Tree(number)] {
+                let key = (scope, node.fingerprint);
+                if let Some(turns) = self.by_ids.get_mut(&key) {
+                    turns.retain(|other| *other != turn);
+                    if turns.is_empty() {
+                        self.by_ids.remove(&key);
+                    }
+                }
+            }
+            for id in node.request_ids {
+                let key = (tree.owner.clone(), id);
+                if self.requests.get(&key) == Some(&turn) {
+                    self.requests.remove(&key);
+                }
+            }
+        }
+        if !tree.notes.is_empty() {
+            self.gone.push(notes_key(number));
+        }
+    }
+
+    /// Forgets the trajectories that nothing was added to since `oldest`, in seconds since 1970.
+    pub(super) fn expire(&mut self, oldest: f64) {
+        while let Some(tree) = self.uses.values().next().copied() {
+            let found = &self.trees[&tree];
+            let last = found.turns.last().and_then(|turn| self.nodes.get(turn)).map_or(oldest, |turn| turn.ended);
+            if last >= oldest || found.pending > 0 {
+                return;
+            }
+            self.fell(tree);
+        }
+    }
+
+    /// Has the oldest trajectories leave until the rest fits.
+    pub(super) fn shrink(&mut self, most: u64) {
+        while self.bytes > most
+            && let Some(tree) = self.uses.values().next().copied()
+        {
+            self.fell(tree);
+        }
+    }
+
+    /// The bytes of all turns.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,220 @@
+//! From a generation to its place: the turn that it continues, and what it adds.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::{
+    CaptureError, Generation, Trajectories,
+    fingerprint::Fingerprint,
+    index::{ENTRY_BYTES, turn_key},
+    record::{Place, RecordIds, TurnRecord},
+};
+use crate::TokenId;
+
+/// The turn that a generation continues.
+struct Parent {
+    number: u64,
+    tree: u64,
+    id: Arc<str>,
+    /// The length of its whole sequence.
+    len: usize,
+    ambiguous: bool,
+}
+
+/// Messages and tools.
+#[derive(Default)]
+struct Texts {
+    messages: Vec<Arc<RawValue>>,
+    tools: Option<Vec<Arc<RawValue>>>,
+}
+
+impl Trajectories {
+    /// Keeps a generation, and returns the id of its turn; when this returns, the store has it. A generation that sampled
+    /// nothing is not kept: `None`.
+    ///
+    /// # Errors
+    ///
+    /// If the store failed, or has no room. The turn is not kept then.
+    pub fn capture(&self, generation: Generation) -> Result<Option<Arc<str>>, CaptureError> {
+        if generation.sampled.is_empty() {
+            return Ok(None);
+        }
+        self.expire(generation.ended);
+        let base = self.index.lock().base;
+        let prefixes = base.prefixes(&generation.prompt);
+        let whole = base.after(prefixes[prefixes.len() - 1], &generation.sampled);
+        let parent = self.parent(&generation, &prefixes)?;
+        let before = match &parent {
+            Some(parent) if !generation.messages.is_empty() => self.texts(parent.number)?,
+            _ => Texts::default(),
+        };
+        let (owner, session) = (generation.owner.clone(), generation.session.clone());
+        let (number, tree, trajectory) = {
+            let mut index = self.index.lock();
+            let named = index.search(owner.as_ref(), session.as_ref(), generation.continues.as_ref()).named;
+            let named = named.filter(|_| session.is_none()).and_then(|turn| index.nodes.get(&turn));
+            let tree = parent.as_ref().map(|parent| parent.tree).or(named.map(|turn| turn.place.tree));
+            index.reserve(tree, owner.as_ref(), session.as_ref())
+        };
+        // The trajectory of the parent may have left since.
+        let parent = parent.filter(|parent| parent.tree == tree);
+        let place = Place {
+            id: format!("turn_{}", uuid::Uuid::new_v4().simple()).into(),
+            number,
+            trajectory,
+            tree,
+            parent: parent.as_ref().map(|parent| parent.number),
+            parent_id: parent.as_ref().map(|parent| Arc::clone(&parent.id)),
+            prompt_tokens: generation.prompt.len(),
+            ambiguous: parent.as_ref().is_some_and(|parent| parent.ambiguous),
+            messages_before: 0,
+            digest: digest(&generation),
+        };
+        let record = record(place, generation, parent.as_ref().map(|parent| (parent.len, before)));
+        self.keep(&record, whole)?;
+        Ok(Some(record.place.id))
+    }
+
+    /// Writes a turn whose place is reserved, and enters it.
+    fn keep(&self, record: &TurnRecord, whole: Fingerprint) -> Result<(), CaptureError> {
+        let tree = record.place.tree;
+        let given_up = |bytes, error| {
+            self.index.lock().give_up(tree, bytes);
+            Err(error)
+        };
+        let encoded = match record.encode() {
+            Ok(encoded) => encoded,
+            Err(error) => return given_up(0, error),
+        };
+        let bytes = encoded.len() as u64 + ENTRY_BYTES;
+        let gone = {
+            let mut index = self.index.lock();
+            match index.make_room(tree, bytes, self.policy.bytes) {
+                Ok(()) => std::mem::take(&mut index.gone),
+                Err(error) => {
+                    drop(index);
+                    return given_up(0, error);
+                }
+            }
+        };
+        match self.write(gone, &[(&turn_key(record.place.number), &encoded)]) {
+            Ok(()) => self.index.lock().enter(record, whole),
+            Err(error) => return given_up(bytes, error),
+        }
+        Ok(())
+    }
+
+    /// The turn that a generation continues: the one with the longest whole sequence that its prompt starts with. Of
+    /// several with this sequence it is the one that the client names, else the oldest.
+    fn parent(&self, generation: &Generation, prefixes: &[Fingerprint]) -> Result<Option<Parent>, CaptureError> {
+        let search = {
+            let (session, continues) = (generation.session.as_ref(), generation.continues.as_ref());
+            self.index.lock().search(generation.owner.as_ref(), session, continues)
+        };
+        let Some(scope) = search.scope else { return Ok(None) };
+        let mut below = prefixes.len();
+        loop {
+            let found = self.index.lock().candidates(&scope, prefixes, below);
+            let Some((len, mut candidates)) = found else { return Ok(None) };
+            // False sorts before true.
+            candidates.sort_by_key(|number| (Some(*number) != search.named, *number));
+            let mut proven: Option<Parent> = None;
+            for number in candidates {
+                if !self.is_prefix(number, &generation.prompt[..len])? {
+                    continue;
+                }
+                if let Some(proven) = &mut proven {
+                    proven.ambiguous = true;
+                    break;
+                }
+                let parent = self.index.lock().nodes.get(&number).map(|node| Parent {
+                    number,
+                    tree: node.place.tree,
+                    id: Arc::clone(&node.place.id),
+                    len,
+                    ambiguous: false,
+                });
+                proven = parent;
+                if search.named == Some(number) {
+                    break;
+                }
+            }
+            if proven.is_some() {
+                return Ok(proven);
+            }
+            below = len;
+        }
+    }
+
+    /// Whether the whole sequence of a turn is `ids`. A turn that is gone is nothing's prefix.
+    fn is_prefix(&self, number: u64, ids: &[TokenId]) -> Result<bool, CaptureError> {
+        let Some(chain) = self.index.lock().chain(number) else { return Ok(false) };
+        let mut rest = ids;
+        for number in chain {
+            let Some(bytes) = self.read(number)? else { return Ok(false) };
+            let RecordIds { added, sampled } = RecordIds::decode(&bytes)?;
+            for part in [added, sampled] {
+                let Some(after) = rest.strip_prefix(&*part) else { return Ok(false) };
+                rest = after;
+            }
+        }
+        Ok(rest.is_empty())
+    }
+
+    /// The messages and tools of a turn, with those that it has from the turns before it.
+    fn texts(&self, number: u64) -> Result<Texts, CaptureError> {
+        let chain = self.index.lock().chain(number).unwrap_or_default();
+        let mut texts = Texts::default();
+        for number in chain {
+            let Some(bytes) = self.read(number)? else { return Ok(Texts::default()) };
+            texts.follow(TurnRecord::decode(&bytes)?);
+        }
+        Ok(texts)
+    }
+}
+
+impl Texts {
+    /// The texts of the turn that follows.
+    fn follow(&mut self, TurnRecord { place, generation }: TurnRecord) {
+        self.messages.truncate(place.messages_before);
+        self.messages.extend(generation.messages);
+        if generation.tools.is_some() {
+            self.tools = generation.tools;
+        }
+    }
+}
+
+/// The record of a generation, without what it shares with the turn before: so many ids, and these texts.
+fn record(mut place: Place, mut generation: Generation, shared: Option<(usize, Texts)>) -> TurnRecord {
+    if let Some((len, before)) = shared {
+        generation.prompt = generation.prompt[len..].into();
+        let shared = generation.messages.iter().zip(&before.messages);
+        place.messages_before = shared.take_while(|(own, before)| own.get() == before.get()).count();
+        generation.messages.drain(..place.messages_before);
+        let own = generation.tools.take().unwrap_or_default();
+        let same = own.iter().map(|tool| tool.get()).eq(before.tools.iter().flatten().map(|tool| tool.get()));
+        // That there are no tools any more has to be said.
+        generation.tools = (!same).then_some(own);
+    }
+    TurnRecord { place, generation }
+}
+
+/// The hash of a generation's ids.
+fn digest(generation: &Generation) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hash(&mut hasher, &generation.prompt);
+    hash(&mut hasher, &generation.sampled);
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Goes on with ids.
+pub(super) fn hash(hasher: &mut blake3::Hasher, ids: &[TokenId]) {
+    let mut bytes = [0; 4096];
+    for ids in ids.chunks(bytes.len() / 4) {
+        for (place, id) in bytes.as_chunks_mut().0.iter_mut().zip(ids) {
+            *place = id.to_le_bytes();
+        }
+        hasher.update(&bytes[..4 * ids.len()]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Trajectories: the turns that were generated, joined by their ids to the conversations that they belong to.
+//!
+//! Owns which turn continues which, what is kept of a turn, for how long, and the sequences that a trainer takes. Turns
+//! are joined by ids only: a turn continues the one whose whole sequence, prompt and sampled ids, is the longest prefix of
+//! its prompt. Two continuations of a turn are branches. Refuses texts as a way to tell turns apart, HTTP, and the shapes
+//! of any trainer.
+//!
+//! ```text
+//! Generation ─ capture ─▶ search      fingerprints of all prefixes of the prompt find turns, the longest first
+//!                       ─▶ compare    the ids themselves, turn by turn, since a fingerprint proves nothing
+//!                       ─▶ write      what the prompt adds to those of its parent, what was sampled: acknowledged
+//!                       ─▶ enter      now the turn is seen, and others can continue it
+//! ```
+
+mod fingerprint;
+mod index;
+mod join;
+mod listing;
+mod notes;
+mod record;
+mod sequence;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+
+pub use listing::{Filter, TrajectorySummary};
+pub use notes::{MOST_TAGS, Note, Noted, Notes};
+pub use record::{AdapterUsed, ContinuityFound, Ended, Generation, Place, TurnRecord, WeightsUsed};
+pub use sequence::{Sequence, SequenceKey, SequenceTurn, Unit};
+
+use crate::store::{BatchStore, StoreError};
+use index::{ENTRY_BYTES, Index, notes_key, turn_key};
+
+/// Whose a trajectory is; `None` where all clients are one.
+pub type Owner = Option<Arc<str>>;
+
+/// What a server decides about trajectories.
+#[derive(Debug, Clone, Copy)]
+pub struct CapturePolicy {
+    /// The most bytes that turns may take.
+    pub bytes: u64,
+    /// For how long a trajectory is kept to which nothing is added; `None` for as long as there is room.
+    pub ttl: Option<Duration>,
+    /// Whether messages, tools and stop strings are kept as they were sent, beside the ids.
+    pub texts: bool,
+}
+
+/// All turns that were captured. Methods block, on a disk for as long as it takes to read or write: call them where a
+/// thread may wait.
+pub struct Trajectories {
+    store: Arc<dyn BatchStore>,
+    policy: CapturePolicy,
+    index: Mutex<Index>,
+    /// Held while notes are changed, so that no change is lost to another one.
+    noting: Mutex<()>,
+}
+
+/// Why a turn was not captured, or cannot be read. The texts are for clients: no paths.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CaptureError {
+    /// No bound lets this turn in.
+    #[error("the trajectory would take {bytes} bytes, and all of them together may take {most} (--capture-size)")]
+    TooLarge {
+        /// What the trajectory would take.
+        bytes: u64,
+        /// What all may take.
+        most: u64,
+    },
+    /// Writing needs space that is not there.
+    #[error("the disk of the trajectory store is full: {0}")]
+    DiskFull(String),
+    /// Nothing may be written.
+    #[error("the trajectory store cannot be written: {0}")]
+    ReadOnly(String),
+    /// What is kept is not what was written.
+    #[error("the trajectory store is corrupted: {0}")]
+    Corrupted(String),
+    /// Any other fault.
+    #[error("the trajectory store failed: {0}")]
+    Failed(String),
+}
+
+impl From<StoreError> for CaptureError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::TooLarge { bytes, most } => Self::TooLarge { bytes, most },
+            StoreError::DiskFull(reason) => Self::DiskFull(reason),
+            StoreError::ReadOnly(reason) => Self::ReadOnly(reason),
+            StoreError::Corrupted(reason) => Self::Corrupted(reason),
+            StoreError::Failed(reason) => Self::Failed(reason),
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+impl Trajectories {
+    /// Opens what a store has of earlier processes; all of it is read.
+    ///
+    /// # Errors
+    ///
+    /// If what is there is not what was written.
+    pub fn open(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Result<Self, CaptureError> {
+        let mut index = Index::new();
+        let mut ids = store.ids()?;
+        ids.sort();
+        let (turns, notes): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("turn "));
+        for id in turns {
+            let Some(bytes) = store.read(&id)? else { continue };
+            let record = TurnRecord::decode(&bytes)?;
+            if turn_key(record.place.number) != id {
+                return Err(CaptureError::Corrupted(format!("a turn of another number is kept as `{id}`")));
+            }
+            index.restore(&record, bytes.len() as u64 + ENTRY_BYTES)?;
+        }
+        for id in notes {
+            let number = id.strip_prefix("notes ").and_then(|number| u64::from_str_radix(number, 16).ok());
+            let Some(tree) = number.and_then(|number| index.trees.get_mut(&number)) else { continue };
+            let Some(bytes) = store.read(&id)? else { continue };
+            tree.notes = serde_json::from_slice(&bytes).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
+        }
+        index.shrink(policy.bytes);
+        let this = Self { store, policy, index: Mutex::new(index), noting: Mutex::default() };
+        this.expire(now());
+        this.sweep()?;
+        Ok(this)
+    }
+
+    /// Whether texts are kept beside the ids.
+    pub fn keeps_texts(&self) -> bool {
+        self.policy.texts
+    }
+
+    /// Forgets what is too old at a time, in seconds since 1970.
+    fn expire(&self, now: f64) {
+        if let Some(ttl) = self.policy.ttl {
+            self.index.lock().expire(now - ttl.as_secs_f64());
+        }
+    }
+
+    /// Deletes the records that have left.
+    fn sweep(&self) -> Result<(), CaptureError> {
+        let gone = std::mem::take(&mut self.index.lock().gone);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.write(gone, &[])
+    }
+
+    /// Writes a batch; what could not be deleted is deleted with the next one.
+    fn write(&self, gone: Vec<String>, kept: &[(&str, &[u8])]) -> Result<(), CaptureError> {
+        self.store.write(&gone, kept).map_err(|error| {
+            self.index.lock().gone.extend(gone);
+            tracing::error!(%error, "the trajectory store failed");
+            error.into()
+        })
+    }
+
+    /// Reads the bytes of a turn; `None` if it is gone.
+    fn read(&self, number: u64) -> Result<Option<Vec<u8>>, CaptureError> {
+        Ok(self.store.read(&turn_key(number))?)
+    }
+
+    /// Forgets a trajectory, and says whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// If the store failed; the trajectory is not shown any more, and is deleted as soon as the store can be written.
+    pub fn delete(&self, owner: &Owner, id: &str) -> Result<bool, CaptureError> {
+        let found = {
+            let mut index = self.index.lock();
+            let found = index.find(owner.as_ref(), id).map(|(number, _)| number);
+            if let Some(number) = found {
+                index.fell(number);
+            }
+            found
+        };
+        self.sweep()?;
+        Ok(found.is_some())
+    }
+
+    /// Changes what is attached to a trajectory.
+    ///
+    /// # Errors
+    ///
+    /// If the store failed; nothing is changed then.
+    pub fn note(&self, owner: &Owner, id: &str, note: Note) -> Result<Noted, CaptureError> {
+        let _noting = self.noting.lock();
+        let (number, mut notes) = {
+            let index = self.index.lock();
+            let Some((number, tree)) = index.find(owner.as_ref(), id) else { return Ok(Noted::NoTrajectory) };
+            if let Note::Reward { turn: Some(turn), .. } = &note
+                && !tree.turns.iter().any(|number| index.nodes[number].place.id == *turn)
+            {
+                return Ok(Noted::NoTurn);
+            }
+            (number, tree.notes.clone())
+        };
+        notes.change(note);
+        if notes.tags.len() > MOST_TAGS {
+            return Ok(Noted::TooManyTags);
+        }
+        let bytes = serde_json::to_vec(&notes).map_err(|error| CaptureError::Failed(error.to_string()))?;
+        self.write(Vec::new(), &[(&notes_key(number), &bytes)])?;
+        let mut index = self.index.lock();
+        match index.trees.get_mut(&number) {
+            Some(tree) => tree.notes = notes.clone(),
+            // It left meanwhile, and its notes with it.
+            None => index.gone.push(notes_key(number)),
+        }
+        Ok(Noted::Done(notes))
+    }
+}

@@ -1,0 +1,256 @@
+//! What is kept of a turn, and its bytes.
+//!
+//! A record is a head in JSON and three arrays of little-endian numbers: the ids that the prompt adds to those of the
+//! turn before, the sampled ids, and their log-probs.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::CaptureError;
+use crate::TokenId;
+
+/// One generation, as whoever ran it describes it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Generation {
+    /// The prompt; in a record, the part of it that follows the ids of the turn before.
+    #[serde(skip)]
+    pub prompt: Arc<[TokenId]>,
+    /// What was sampled.
+    #[serde(skip)]
+    pub sampled: Vec<TokenId>,
+    /// The log-prob of each sampled id.
+    #[serde(skip)]
+    pub logprobs: Vec<f32>,
+    /// Whose it is; `None` where all clients are one.
+    pub owner: Option<Arc<str>>,
+    /// The client's name for the conversation, or for a group of conversations.
+    pub session: Option<Arc<str>>,
+    /// The request that the client says it continues.
+    pub continues: Option<Arc<str>>,
+    /// The ids of the request.
+    pub request_ids: Vec<Arc<str>>,
+    /// Its number among the sequences of its prompt.
+    pub index: usize,
+    /// The model that is served.
+    pub model: Arc<str>,
+    /// The adapter that sampled.
+    pub adapter: Option<AdapterUsed>,
+    /// The weights that computed each sampled id, without gaps.
+    pub weights: Vec<WeightsUsed>,
+    /// How it ended.
+    pub finish: Ended,
+    /// When the request was ready to be sampled, in seconds since 1970.
+    pub created: f64,
+    /// When its last id was sampled, in seconds since 1970.
+    pub ended: f64,
+    /// What became of the ids of earlier turns; `None` for a prompt that came as ids.
+    pub continuity: Option<ContinuityFound>,
+    /// The fields that decided what was sampled.
+    pub sampling: Option<Box<RawValue>>,
+    /// The messages as they were sent; in a record, those after the first `place.messages_before`.
+    pub messages: Vec<Arc<RawValue>>,
+    /// The tools as they were sent; in a record `None` where they are those of the turn before.
+    pub tools: Option<Vec<Arc<RawValue>>>,
+}
+
+/// An adapter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterUsed {
+    /// The name under which requests ask for it.
+    pub name: Arc<str>,
+    /// The name and the version of it.
+    pub label: Arc<str>,
+}
+
+/// Ids that the same weights computed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsUsed {
+    /// What the weights are called.
+    pub version: Arc<str>,
+    /// The first of the sampled ids.
+    pub start: usize,
+    /// The one after the last.
+    pub end: usize,
+    /// Whether the weights read keys and values that older ones wrote.
+    pub reuse_older_keys: bool,
+}
+
+/// How a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The model ended its turn.
+    Eos,
+    /// Another stop token was sampled, which is the last of the sampled ids.
+    StopToken,
+    /// A stop string was completed.
+    StopString,
+    /// The tokens to generate ran out.
+    Length,
+    /// What was sampled went round in circles.
+    Repetition,
+    /// The server ended it.
+    Abort,
+    /// Nobody read it any more.
+    #[default]
+    Disconnect,
+    /// The engine failed.
+    Error,
+}
+
+impl Ended {
+    /// Whether it came to an end of its own.
+    pub fn is_complete(self) -> bool {
+        matches!(self, Self::Eos | Self::StopToken | Self::StopString)
+    }
+}
+
+/// What became of the ids of earlier turns, in the words of `token_continuity` in answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContinuityFound {
+    /// Where known ids came from.
+    pub source: String,
+    /// How much of the prompt is what the model saw and sampled.
+    pub outcome: String,
+    /// Why it is not all.
+    pub reason: Option<String>,
+    /// How many ids are.
+    pub reused: usize,
+    /// What proves it.
+    pub proof: Option<String>,
+    /// How the cache found them.
+    pub matched_by: Option<String>,
+    /// What speaks against them.
+    pub warnings: Vec<String>,
+}
+
+/// Where a turn stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The turn's id.
+    pub id: Arc<str>,
+    /// Its number among all turns, from the oldest.
+    pub number: u64,
+    /// The trajectory's id.
+    pub trajectory: Arc<str>,
+    /// The number of the trajectory.
+    pub tree: u64,
+    /// The number of the turn that it continues.
+    pub parent: Option<u64>,
+    /// The id of that turn.
+    pub parent_id: Option<Arc<str>>,
+    /// The length of the whole prompt.
+    pub prompt_tokens: usize,
+    /// Whether several turns had the ids that it continues, and nothing told which one it was.
+    pub ambiguous: bool,
+    /// How many of its messages are the first ones of the turn before.
+    pub messages_before: usize,
+    /// The BLAKE3 hash of all its ids, prompt and sampled, as little-endian numbers of 4 bytes.
+    pub digest: String,
+}
+
+/// A turn as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TurnRecord {
+    /// Where it stands.
+    pub place: Place,
+    /// What was generated.
+    pub generation: Generation,
+}
+
+/// The ids of a record.
+pub(super) struct RecordIds {
+    pub(super) added: Vec<TokenId>,
+    pub(super) sampled: Vec<TokenId>,
+}
+
+/// The number of this layout, and the lengths of head, added ids and sampled ids (of log-probs there are as many).
+const FORMAT: u32 = 1;
+const LENGTHS: usize = 4;
+
+impl TurnRecord {
+    /// The bytes of the record.
+    pub(super) fn encode(&self) -> Result<Vec<u8>, CaptureError> {
+        let Generation { prompt, sampled, logprobs, .. } = &self.generation;
+        let head = serde_json::to_vec(self).map_err(|error| CaptureError::Failed(error.to_string()))?;
+        if logprobs.len() != sampled.len() {
+            let (ids, logprobs) = (sampled.len(), logprobs.len());
+            return Err(CaptureError::Failed(format!("{ids} ids were sampled with {logprobs} log-probs")));
+        }
+        let mut bytes = Vec::with_capacity(4 * (LENGTHS + prompt.len() + 2 * sampled.len()) + head.len());
+        for number in [FORMAT as usize, head.len(), prompt.len(), sampled.len()] {
+            let number = u32::try_from(number).map_err(|error| CaptureError::Failed(error.to_string()))?;
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&head);
+        for id in prompt.iter().chain(sampled) {
+            bytes.extend_from_slice(&id.to_le_bytes());
+        }
+        for logprob in logprobs {
+            bytes.extend_from_slice(&logprob.to_le_bytes());
+        }
+        Ok(bytes)
+    }
+
+    /// The record of these bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, CaptureError> {
+        let parts = Parts::of(bytes)?;
+        let mut record: Self =
+            serde_json::from_slice(parts.head).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
+        record.generation.prompt = parts.added().collect();
+        record.generation.sampled = parts.sampled().collect();
+        record.generation.logprobs = numbers(parts.logprobs).map(f32::from_bits).collect();
+        Ok(record)
+    }
+}
+
+impl RecordIds {
+    /// The ids of a record, without the rest of it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, CaptureError> {
+        let parts = Parts::of(bytes)?;
+        Ok(Self { added: parts.added().collect(), sampled: parts.sampled().collect() })
+    }
+}
+
+/// The parts of a record's bytes.
+struct Parts<'b> {
+    head: &'b [u8],
+    added: &'b [u8],
+    sampled: &'b [u8],
+    logprobs: &'b [u8],
+}
+
+impl<'b> Parts<'b> {
+    fn of(bytes: &'b [u8]) -> Result<Self, CaptureError> {
+        let broken = || CaptureError::Corrupted("a turn has not the length that it says".to_owned());
+        let (lengths, rest) = bytes.split_at_checked(4 * LENGTHS).ok_or_else(broken)?;
+        let lengths: Vec<usize> = numbers(lengths).map(|number| number as usize).collect();
+        let [format, head, added, sampled] = lengths[..] else { return Err(broken()) };
+        if format != FORMAT as usize {
+            return Err(CaptureError::Corrupted(format!(
+                "a turn has format {format}, and this version reads {FORMAT}"
+            )));
+        }
+        let (head, rest) = rest.split_at_checked(head).ok_or_else(broken)?;
+        let (added, rest) = rest.split_at_checked(4 * added).ok_or_else(broken)?;
+        let (sampled, logprobs) = rest.split_at_checked(4 * sampled).ok_or_else(broken)?;
+        if logprobs.len() != sampled.len() {
+            return Err(broken());
+        }
+        Ok(Self { head, added, sampled, logprobs })
+    }
+
+    fn added(&self) -> impl Iterator<Item = TokenId> + use<'b> {
+        numbers(self.added)
+    }
+
+    fn sampled(&self) -> impl Iterator<Item = TokenId> + use<'b> {
+        numbers(self.sampled)
+    }
+}
+
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = u32> + use<'_> {
+    bytes.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number))
+}

@@ -1,0 +1,307 @@
+//! Captures what is generated as turns of trajectories, before the last event of each goes out.
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use serde_json::{json, value::RawValue};
+use tokio::{runtime::Handle, task};
+
+use crate::{
+    chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
+    continuity::Verdict,
+    engine::EngineError,
+    generation::{Delta, Event, Finish, GenerationRequest, WeightSpans},
+    json::{Format, Object, Value},
+    prompt::ChatPrompt,
+    sampling::{LogprobsMode, SamplingParams},
+    trajectory::{AdapterUsed, CaptureError, ContinuityFound, Ended, Generation, Trajectories, WeightsUsed, now},
+};
+
+/// Where turns are captured, and what the model is called there.
+#[derive(Clone)]
+pub struct Capture {
+    /// All turns.
+    pub trajectories: Arc<Trajectories>,
+    /// The name of the model.
+    pub model: Arc<str>,
+}
+
+/// What a conversation says beside its ids, and what it continues.
+#[derive(Default)]
+pub(super) struct Said {
+    messages: Vec<Arc<RawValue>>,
+    tools: Option<Vec<Arc<RawValue>>>,
+    continues: Option<Arc<str>>,
+}
+
+impl Capture {
+    /// Takes what a conversation says, where texts are kept.
+    pub(super) fn said(&self, prompt: &ChatPrompt, continues: Option<Arc<str>>) -> Said {
+        if !self.trajectories.keeps_texts() {
+            return Said { continues, ..Said::default() };
+        }
+        let messages = prompt.messages.iter().map(|said| raw(&message(said))).collect();
+        let tools = prompt.tools.as_ref().map(|tools| tools.iter().map(|told| raw(&tool(told))).collect());
+        Said { messages, tools, continues }
+    }
+
+    /// Begins the turn of a request.
+    pub(super) fn begun(&self, request: &GenerationRequest, session: Option<&str>) -> Generation {
+        let used = |adapter: &Arc<crate::engine::Adapter>| AdapterUsed {
+            name: Arc::clone(adapter.name()),
+            label: Arc::clone(adapter.label()),
+        };
+        Generation {
+            prompt: Arc::clone(&request.prompt_token_ids),
+            owner: request.owner.clone(),
+            session: session.map(Into::into),
+            request_ids: request.request_ids.to_vec(),
+            model: Arc::clone(&self.model),
+            adapter: request.adapter.as_ref().map(used),
+            ..Generation::default()
+        }
+    }
+
+    /// The sampling of a sequence, as far as it can be told.
+    fn sampling(&self, request: &GenerationRequest, index: usize) -> Option<Box<RawValue>> {
+        let stop = self.trajectories.keeps_texts().then_some(&request.text.stop);
+        let fields = sampling(&request.sampling.of_sequence(index), stop, request.routing.given.is_some());
+        RawValue::from_string(fields.to_string()).ok()
+    }
+
+    /// The turns of all sequences of a request.
+    pub(super) fn turns(&self, begun: &Generation, request: &GenerationRequest) -> Vec<Capturing> {
+        let capturing = |index| {
+            let (sampling, created) = (self.sampling(request, index), now());
+            let generation = Generation { index, created, sampling, ..begun.clone() };
+            Capturing { trajectories: Arc::clone(&self.trajectories), generation, weights: WeightSpans::default() }
+        };
+        (0..request.sequences).map(capturing).collect()
+    }
+}
+
+impl Said {
+    /// Adds it to a turn.
+    pub(super) fn tell(self, generation: &mut Generation, verdict: &Verdict) {
+        generation.messages = self.messages;
+        generation.tools = self.tools;
+        generation.continues = self.continues;
+        generation.continuity = Some(found(verdict));
+    }
+}
+
+/// A turn that is being generated.
+pub(super) struct Capturing {
+    trajectories: Arc<Trajectories>,
+    generation: Generation,
+    weights: WeightSpans,
+}
+
+impl Capturing {
+    fn push(&mut self, delta: &Delta) {
+        self.weights.push(delta);
+        for token in &delta.tokens {
+            self.generation.sampled.push(token.id);
+            self.generation.logprobs.push(token.logprob);
+        }
+    }
+
+    /// Keeps the turn; blocking.
+    fn keep(mut self, finish: Ended) -> Result<(), CaptureError> {
+        let used = self.weights.spans().into_iter().map(|span| WeightsUsed {
+            version: span.label,
+            start: span.start,
+            end: span.end,
+            reuse_older_keys: span.reuse_older_keys,
+        });
+        self.generation.weights = used.collect();
+        (self.generation.finish, self.generation.ended) = (finish, now());
+        let captured = self.trajectories.capture(self.generation);
+        if let Err(error) = &captured {
+            tracing::error!(%error, "a turn was not captured");
+            metrics::counter!("tito:capture_failures_total").increment(1);
+        }
+        captured.map(drop)
+    }
+}
+
+/// The turns of a request. Those that have not ended when this is dropped are kept with what they have: nobody waits for
+/// them any more.
+struct Unfinished {
+    turns: Vec<Option<Capturing>>,
+    finish: Ended,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let finish = self.finish;
+        for turn in self.turns.drain(..).flatten().filter(|turn| !turn.generation.sampled.is_empty()) {
+            // It logs what goes wrong, and there is nobody else to tell.
+            let keep = move || drop(turn.keep(finish));
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn_blocking(keep)),
+                Err(_) => keep(),
+            }
+        }
+    }
+}
+
+/// Passes on the events of several sequences, each of which is captured before its last event goes out. Where that
+/// fails, the events end with an error instead.
+pub(super) fn captured(
+    events: impl Stream<Item = Result<(usize, Event), EngineError>> + Send + 'static,
+    turns: Vec<Capturing>,
+) -> impl Stream<Item = Result<(usize, Event), EngineError>> + Send + 'static {
+    let mut unfinished = Unfinished { turns: turns.into_iter().map(Some).collect(), finish: Ended::Disconnect };
+    async_stream::stream! {
+        let mut events = std::pin::pin!(events);
+        while let Some(item) = events.next().await {
+            match &item {
+                Ok((index, Event::Delta(delta))) => {
+                    let turn = unfinished.turns.get_mut(*index);
+                    if let Some(Some(turn)) = turn {
+                        turn.push(delta);
+                    }
+                    if let Some(finish) = &delta.finish
+                        && let Some(turn) = unfinished.turns.get_mut(*index).and_then(Option::take)
+                    {
+                        let finish = ended(finish);
+                        let kept = task::spawn_blocking(move || turn.keep(finish)).await;
+                        let kept = kept.unwrap_or_else(|error| Err(CaptureError::Failed(error.to_string())));
+                        if let Err(error) = kept {
+                            yield Err(EngineError::Uncaptured(error.to_string()));
+                            return;
+                        }
+                    }
+                }
+                Ok(_) | Err(EngineError::Unread) => {}
+                Err(_) => unfinished.finish = Ended::Error,
+            }
+            yield item;
+        }
+    }
+}
+
+fn ended(finish: &Finish) -> Ended {
+    match finish {
+        Finish::Eos => Ended::Eos,
+        Finish::StopToken(_) => Ended::StopToken,
+        Finish::StopString(_) => Ended::StopString,
+        Finish::Length => Ended::Length,
+        Finish::Repetition => Ended::Repetition,
+        Finish::Abort => Ended::Abort,
+    }
+}
+
+fn found(verdict: &Verdict) -> ContinuityFound {
+    let named = |name: &'static str| name.to_owned();
+    ContinuityFound {
+        source: named(verdict.source.into()),
+        outcome: named(verdict.outcome.into()),
+        reason: verdict.reason.map(named),
+        reused: verdict.reused,
+        proof: verdict.proof.map(|proof| named(proof.into())),
+        matched_by: verdict.matched_by.map(|matched| named(matched.into())),
+        warnings: verdict.warnings.iter().map(|warning| named(warning.into())).collect(),
+    }
+}
+
+/// The fields that decide what is sampled. Two of them are only said to be there: a constraint, which is a grammar, and
+/// experts that the request gave.
+fn sampling(params: &SamplingParams, stop: Option<&Vec<String>>, gives_experts: bool) -> serde_json::Value {
+    json!({
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k,
+        "min_p": params.min_p,
+        "presence_penalty": params.presence_penalty,
+        "frequency_penalty": params.frequency_penalty,
+        "repetition_penalty": params.repetition_penalty,
+        "logit_bias": params.logit_bias,
+        "allowed_token_ids": params.allowed_token_ids,
+        "bad_words_token_ids": params.bad_words,
+        "seed": params.seed,
+        "max_tokens": params.max_tokens,
+        "min_tokens": params.min_tokens,
+        "ignore_eos": params.ignore_eos,
+        "eos_token_id": params.eos_token_id,
+        "extra_eos_token_ids": params.extra_eos_token_ids,
+        "stop_token_ids": params.stop_token_ids,
+        "stop": stop,
+        "logprobs_mode": match params.logprobs_mode {
+            LogprobsMode::Raw => "raw_logprobs",
+            LogprobsMode::Processed => "processed_logprobs",
+        },
+        "detects_repetition": params.repetition_detection.is_some(),
+        "is_constrained": params.constraint.is_some(),
+        "gives_experts": gives_experts,
+    })
+}
+
+fn object<'v>(fields: impl IntoIterator<Item = (&'v str, Option<Value>)>) -> Value {
+    let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(given.collect::<Object>())
+}
+
+fn text(text: Option<&String>) -> Option<Value> {
+    text.cloned().map(Value::String)
+}
+
+fn raw(value: &Value) -> Arc<RawValue> {
+    let written = value.to_json_string_with(&Format::compact());
+    // Python's JSON has numbers that JSON has not; such a message is kept as the text that Python writes.
+    let text = || Value::String(written.clone()).to_json_string();
+    let raw = RawValue::from_string(written.clone()).or_else(|_| RawValue::from_string(text()));
+    raw.expect("a string is JSON").into()
+}
+
+fn message(said: &Message) -> Value {
+    object([
+        ("role", Some(said.role.as_str().into())),
+        ("content", Some(content(&said.content))),
+        ("name", text(said.name.as_ref())),
+        ("reasoning", text(said.reasoning.as_ref())),
+        ("tool_calls", said.tool_calls.as_ref().map(|calls| Value::Array(calls.iter().map(call).collect()))),
+        ("tool_call_id", text(said.tool_call_id.as_ref())),
+        ("tools", said.tools.clone()),
+        ("task", text(said.task.as_ref())),
+    ])
+}
+
+fn content(said: &Content) -> Value {
+    let part = |part: &ContentPart| match part {
+        ContentPart::Text(text) => Value::String(text.clone()),
+        ContentPart::Object { fields, .. } => Value::Object(fields.clone()),
+    };
+    match said {
+        Content::Empty => Value::Null,
+        Content::Text(text) => Value::String(text.clone()),
+        Content::Parts(parts) => Value::Array(parts.iter().map(part).collect()),
+    }
+}
+
+fn call(made: &ToolCall) -> Value {
+    let function = object([("name", Some(made.name.as_str().into())), ("arguments", text(made.arguments.as_ref()))]);
+    let mut call = object([("id", Some(made.id.as_str().into())), ("type", Some("function".into()))]);
+    if let (Value::Object(call), Value::Object(mut function)) = (&mut call, function) {
+        function.extend(made.function_extras.clone());
+        call.insert("function".to_owned(), Value::Object(function));
+        call.extend(made.extras.clone());
+    }
+    call
+}
+
+fn tool(told: &FunctionTool) -> Value {
+    let function = object([
+        ("name", Some(told.name.as_str().into())),
+        ("description", text(told.description.as_ref())),
+        ("parameters", told.parameters.clone()),
+        ("strict", told.strict.map(Value::Bool)),
+        ("defer_loading", told.defer_loading.map(Value::Bool)),
+    ]);
+    object([
+        ("type", Some("function".into())),
+        ("function", Some(function)),
+        ("defer_loading", told.outer_defer_loading.map(Value::Bool)),
+    ])
+}

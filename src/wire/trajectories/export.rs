@@ -1,0 +1,223 @@
+//! The lines of an export: one sequence each, in the shape that a trainer takes.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::types::{NotesShown, TurnHead};
+use crate::{
+    TokenId,
+    trajectory::{CaptureError, Sequence, SequenceKey, SequenceTurn},
+};
+
+/// Whose shape a line has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// tito's own, see docs/trajectories.schema.json.
+    Jsonl,
+    /// What TRL's `rollout_func` returns, one row.
+    Trl,
+    /// A message log of NeMo-RL.
+    NemoRl,
+    /// verl's `AgentLoopOutput`.
+    Verl,
+    /// prime-rl's `TrainingSample`, with names.
+    PrimeRl,
+    /// agent-lightning's `Rollout`, with its triplets.
+    AgentLightning,
+}
+
+/// All formats by their names.
+pub(crate) const FORMATS: [(&str, Format); 6] = [
+    ("jsonl", Format::Jsonl),
+    ("trl", Format::Trl),
+    ("nemo_rl", Format::NemoRl),
+    ("verl", Format::Verl),
+    ("prime_rl", Format::PrimeRl),
+    ("agent_lightning", Format::AgentLightning),
+];
+
+/// A line of tito's own format.
+#[derive(Debug, Serialize)]
+struct Line {
+    trajectory_id: Arc<str>,
+    turn_id: Option<Arc<str>>,
+    token_ids: Vec<TokenId>,
+    /// 1 for what is learnt from.
+    loss_mask: Vec<u8>,
+    logprobs: Vec<Option<f32>>,
+    prompt_tokens: usize,
+    turns: Vec<LineTurn>,
+    sequence_reward: Option<f64>,
+    #[serde(flatten)]
+    notes: NotesShown,
+}
+
+/// A turn of a line.
+#[derive(Debug, Serialize)]
+struct LineTurn {
+    /// Where its sampled ids begin.
+    start: usize,
+    /// Where they end.
+    end: usize,
+    #[serde(flatten)]
+    head: TurnHead,
+}
+
+/// The line of a sequence, without its end.
+pub(crate) fn line(format: Format, sequence: Sequence) -> Result<String, serde_json::Error> {
+    match format {
+        Format::Jsonl => serde_json::to_string(&own(sequence)),
+        Format::Trl => serde_json::to_string(&trl(&sequence)),
+        Format::NemoRl => serde_json::to_string(&nemo_rl(&sequence)),
+        Format::Verl => serde_json::to_string(&verl(&sequence)),
+        Format::PrimeRl => serde_json::to_string(&prime_rl(&sequence)),
+        Format::AgentLightning => serde_json::to_string(&agent_lightning(&sequence)),
+    }
+}
+
+/// The line that stands for a sequence that could not be exported.
+pub(crate) fn error_line(key: &SequenceKey, error: &CaptureError) -> String {
+    let error = json!({ "trajectory_id": key.trajectory, "turn_id": key.turn, "message": error.to_string() });
+    json!({ "error": error }).to_string()
+}
+
+fn own(sequence: Sequence) -> Line {
+    let turn = |SequenceTurn { place, generation, start, end }| LineTurn {
+        start,
+        end,
+        head: TurnHead::new(place, generation),
+    };
+    Line {
+        trajectory_id: Arc::clone(&sequence.trajectory),
+        turn_id: last(&sequence),
+        loss_mask: mask(&sequence, 0),
+        logprobs: sequence.logprobs,
+        token_ids: sequence.token_ids,
+        prompt_tokens: sequence.prompt_tokens,
+        turns: sequence.turns.into_iter().map(turn).collect(),
+        sequence_reward: sequence.reward,
+        notes: sequence.notes.into(),
+    }
+}
+
+fn last(sequence: &Sequence) -> Option<Arc<str>> {
+    sequence.turns.last().map(|turn| Arc::clone(&turn.place.id))
+}
+
+fn mask(sequence: &Sequence, from: usize) -> Vec<u8> {
+    sequence.loss_mask[from..].iter().map(|learnt| u8::from(*learnt)).collect()
+}
+
+/// Log-probs where something is learnt, and zeros elsewhere, in as few digits as tell them from every other `f32`: a
+/// [`Value`] would spell out all that an `f64` makes of them.
+fn logprobs(sequence: &Sequence, from: usize) -> Vec<f64> {
+    let all = sequence.logprobs.iter().zip(&sequence.loss_mask).skip(from);
+    let learnt = all.map(|(logprob, learnt)| logprob.filter(|_| *learnt).unwrap_or_default());
+    learnt.map(|logprob| logprob.to_string().parse().expect("a finite number is spelt as one")).collect()
+}
+
+/// `env_mask` is 1 for what the model sampled, and `logprobs` are as long as `completion_ids`
+/// (`trl/trainer/grpo_trainer.py`, TRL 1.16). Other columns go to reward functions.
+fn trl(sequence: &Sequence) -> Value {
+    let start = sequence.prompt_tokens;
+    json!({
+        "prompt_ids": sequence.token_ids[..start],
+        "completion_ids": sequence.token_ids[start..],
+        "logprobs": logprobs(sequence, start),
+        "env_mask": mask(sequence, start),
+        "reward": sequence.reward,
+        "trajectory_id": sequence.trajectory,
+        "turn_id": last(sequence),
+    })
+}
+
+/// `response_ids` are what follows the first prompt, tools' answers included; `response_mask` is 1 for what the model
+/// sampled (`verl/experimental/agent_loop/agent_loop.py`).
+fn verl(sequence: &Sequence) -> Value {
+    let start = sequence.prompt_tokens;
+    json!({
+        "prompt_ids": sequence.token_ids[..start],
+        "response_ids": sequence.token_ids[start..],
+        "response_mask": mask(sequence, start),
+        "response_logprobs": logprobs(sequence, start),
+        "reward_score": sequence.reward,
+        "num_turns": 2 * sequence.turns.len(),
+        "metrics": {},
+        "extra_fields": { "trajectory_id": sequence.trajectory, "turn_id": last(sequence) },
+    })
+}
+
+/// What is learnt from is an assistant's message with `generation_logprobs`; all other ids are the user's, as in the logs
+/// that NeMo-RL makes of NeMo Gym's answers (`nemo_rl/experience/rollouts.py`).
+fn nemo_rl(sequence: &Sequence) -> Value {
+    let (mut log, mut from) = (Vec::new(), 0);
+    while from < sequence.token_ids.len() {
+        let learnt = sequence.loss_mask[from];
+        let length = sequence.loss_mask[from..].iter().take_while(|other| **other == learnt).count();
+        // A turn that follows another one without a prompt between them is a message of its own.
+        let end = sequence.turns.iter().map(|turn| turn.end).find(|end| learnt && *end > from);
+        let to = end.map_or(from + length, |end| end.min(from + length));
+        let ids = &sequence.token_ids[from..to];
+        log.push(if learnt {
+            let logprobs = &logprobs(sequence, from)[..to - from];
+            json!({ "role": "assistant", "content": "", "token_ids": ids, "generation_logprobs": logprobs })
+        } else {
+            json!({ "role": "user", "content": "", "token_ids": ids })
+        });
+        from = to;
+    }
+    json!({
+        "message_log": log,
+        "reward": sequence.reward,
+        "trajectory_id": sequence.trajectory,
+        "turn_id": last(sequence),
+    })
+}
+
+/// All arrays are as long as `token_ids` (`prime_rl/transport/types.py`). prime-rl sends these as arrays without names,
+/// by msgpack; a temperature stands at each id that is learnt from.
+fn prime_rl(sequence: &Sequence) -> Value {
+    let mut temperatures = vec![1.0; sequence.token_ids.len()];
+    for turn in &sequence.turns {
+        let sampling = turn.generation.sampling.as_ref();
+        let fields = sampling.and_then(|fields| serde_json::from_str::<Value>(fields.get()).ok());
+        let temperature = fields.and_then(|fields| fields.get("temperature")?.as_f64());
+        temperatures[turn.start..turn.end].fill(temperature.unwrap_or(1.0));
+    }
+    json!({
+        "token_ids": sequence.token_ids,
+        "mask": sequence.loss_mask,
+        "logprobs": logprobs(sequence, 0),
+        "temperatures": temperatures,
+        "env_name": sequence.turns.first().and_then(|turn| turn.generation.session.clone()).unwrap_or_default(),
+        "reward": sequence.reward,
+        "trajectory_id": sequence.trajectory,
+        "turn_id": last(sequence),
+    })
+}
+
+/// A triplet for each turn that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
+fn agent_lightning(sequence: &Sequence) -> Value {
+    let count = sequence.turns.len();
+    let learnt = sequence.turns.iter().enumerate().filter(|(_, turn)| sequence.loss_mask[turn.start]);
+    let triplets = learnt.map(|(index, turn)| {
+        json!({
+            "prompt": { "token_ids": sequence.token_ids[..turn.start] },
+            "response": {
+                "token_ids": sequence.token_ids[turn.start..turn.end],
+                "logprobs": logprobs(sequence, turn.start)[..turn.end - turn.start],
+            },
+            "reward": sequence.notes.turn_rewards.get(&turn.place.id).copied()
+                .or(sequence.reward.filter(|_| index + 1 == count)),
+            "metadata": { "turn_id": turn.place.id },
+        })
+    });
+    json!({
+        "rollout_id": sequence.trajectory,
+        "final_reward": sequence.reward,
+        "triplets": triplets.collect::<Vec<_>>(),
+        "metadata": { "turn_id": last(sequence) },
+    })
+}

@@ -1,0 +1,4 @@
+//! `/v1/trajectories`: what is shown of captured turns, and the lines of an export.
+
+pub(crate) mod export;
+pub(crate) mod types;

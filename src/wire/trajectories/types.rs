@@ -1,0 +1,277 @@
+//! What is shown of trajectories, and what clients attach to them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    TokenId,
+    trajectory::{Generation, Notes, Place, TrajectorySummary, TurnRecord},
+    wire::body::{self, Body, Rules},
+};
+
+/// A trajectory, without its turns.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrajectoryShown {
+    #[schema(value_type = String)]
+    id: Arc<str>,
+    /// Always `trajectory`.
+    object: &'static str,
+    /// The session that the requests named.
+    #[schema(value_type = Option<String>)]
+    session: Option<Arc<str>>,
+    /// How many turns there are.
+    turn_count: usize,
+    /// How many turns no other one continues.
+    leaf_count: usize,
+    /// How many turns continue no other one.
+    root_count: usize,
+    /// How many ids were sampled.
+    sampled_tokens: usize,
+    /// When the first turn began, in seconds since 1970.
+    created_at: f64,
+    /// When the last turn ended, in seconds since 1970.
+    updated_at: f64,
+    /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
+    complete: bool,
+    /// Whether several turns had the ids that a turn continues, and nothing told which one it was.
+    ambiguous: bool,
+    /// The models that sampled.
+    #[schema(value_type = Vec<String>)]
+    models: Vec<Arc<str>>,
+    /// What the weights are called that sampled.
+    #[schema(value_type = Vec<String>)]
+    weight_versions: Vec<Arc<str>>,
+    #[serde(flatten)]
+    notes: NotesShown,
+}
+
+/// What clients attached to a trajectory.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct NotesShown {
+    /// The reward of the whole trajectory.
+    reward: Option<f64>,
+    /// Rewards of single turns, by their ids.
+    #[schema(value_type = BTreeMap<String, f64>)]
+    turn_rewards: BTreeMap<Arc<str>, f64>,
+    /// Its tags.
+    tags: Vec<String>,
+}
+
+impl From<Notes> for NotesShown {
+    fn from(notes: Notes) -> Self {
+        let Notes { reward, turn_rewards, tags } = notes;
+        Self { reward, turn_rewards, tags: tags.into_iter().collect() }
+    }
+}
+
+impl From<TrajectorySummary> for TrajectoryShown {
+    fn from(summary: TrajectorySummary) -> Self {
+        Self {
+            id: summary.id,
+            object: "trajectory",
+            session: summary.session,
+            turn_count: summary.turns,
+            leaf_count: summary.leaves,
+            root_count: summary.roots,
+            sampled_tokens: summary.sampled_tokens,
+            created_at: summary.created,
+            updated_at: summary.updated,
+            complete: summary.complete,
+            ambiguous: summary.ambiguous,
+            models: summary.models,
+            weight_versions: summary.versions,
+            notes: summary.notes.into(),
+        }
+    }
+}
+
+/// A part of the list of trajectories.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrajectoryList {
+    /// Always `list`.
+    object: &'static str,
+    /// Trajectories, those that began first in front.
+    data: Vec<TrajectoryShown>,
+    /// The first of them.
+    #[schema(value_type = Option<String>)]
+    first_id: Option<Arc<str>>,
+    /// The last of them; with `after`, the list goes on behind it.
+    #[schema(value_type = Option<String>)]
+    last_id: Option<Arc<str>>,
+    /// Whether there are more.
+    has_more: bool,
+}
+
+impl TrajectoryList {
+    pub(crate) fn new(summaries: Vec<TrajectorySummary>, has_more: bool) -> Self {
+        let data: Vec<TrajectoryShown> = summaries.into_iter().map(Into::into).collect();
+        let id = |shown: Option<&TrajectoryShown>| shown.map(|shown| Arc::clone(&shown.id));
+        Self { object: "list", first_id: id(data.first()), last_id: id(data.last()), data, has_more }
+    }
+}
+
+/// A trajectory with its turns, which make a tree by their parents.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrajectoryTree {
+    #[serde(flatten)]
+    summary: TrajectoryShown,
+    /// The turns, the oldest first.
+    turns: Vec<TurnShown>,
+}
+
+impl TrajectoryTree {
+    pub(crate) fn new(summary: TrajectorySummary, turns: Vec<TurnRecord>) -> Self {
+        Self { summary: summary.into(), turns: turns.into_iter().map(Into::into).collect() }
+    }
+}
+
+/// One turn.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TurnShown {
+    #[serde(flatten)]
+    head: TurnHead,
+    /// The ids that the prompt adds to all ids of the parent.
+    #[schema(value_type = Vec<TokenId>)]
+    added_token_ids: Arc<[TokenId]>,
+    /// The ids that were sampled.
+    sampled_token_ids: Vec<TokenId>,
+    /// The log-prob of each of them.
+    logprobs: Vec<f32>,
+    /// How many of the turn's messages are the first ones of the parent.
+    messages_before: usize,
+    /// The messages behind those, as they were sent.
+    #[schema(value_type = Vec<Object>)]
+    messages: serde_json::Value,
+    /// The tools, as they were sent; null where they are those of the parent, or where there are none.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: serde_json::Value,
+}
+
+impl From<TurnRecord> for TurnShown {
+    fn from(TurnRecord { place, mut generation }: TurnRecord) -> Self {
+        let messages = std::mem::take(&mut generation.messages);
+        Self {
+            added_token_ids: std::mem::take(&mut generation.prompt),
+            sampled_token_ids: std::mem::take(&mut generation.sampled),
+            logprobs: std::mem::take(&mut generation.logprobs),
+            messages_before: place.messages_before,
+            messages: serde_json::to_value(messages).unwrap_or_default(),
+            tools: serde_json::to_value(generation.tools.take()).unwrap_or_default(),
+            head: TurnHead::new(place, generation),
+        }
+    }
+}
+
+/// What is known of a turn besides its ids and texts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TurnHead {
+    #[schema(value_type = String)]
+    id: Arc<str>,
+    /// The turn that it continues.
+    #[schema(value_type = Option<String>)]
+    parent_id: Option<Arc<str>>,
+    /// How many ids the prompt has.
+    prompt_tokens: usize,
+    /// Whether several turns had the ids that it continues, and nothing told which one it was.
+    ambiguous: bool,
+    /// The BLAKE3 hash of all ids, prompt and sampled, as little-endian numbers of 4 bytes.
+    token_ids_digest: String,
+    /// The ids of the request.
+    #[schema(value_type = Vec<String>)]
+    request_ids: Vec<Arc<str>>,
+    /// The number of the answer among those of its prompt.
+    index: usize,
+    /// The session that the request named.
+    #[schema(value_type = Option<String>)]
+    session: Option<Arc<str>>,
+    /// The model.
+    #[schema(value_type = String)]
+    model: Arc<str>,
+    /// The adapter, and its version.
+    #[schema(value_type = Option<String>)]
+    adapter: Option<Arc<str>>,
+    /// The weights that sampled each id.
+    #[schema(value_type = Vec<Object>)]
+    weights: serde_json::Value,
+    /// `eos`, `stop_token`, `stop_string`, `length`, `repetition`, `abort`, `disconnect` or `error`.
+    #[schema(value_type = String)]
+    finish_reason: serde_json::Value,
+    /// When the request could be sampled, in seconds since 1970.
+    created_at: f64,
+    /// When its last id was sampled, in seconds since 1970.
+    ended_at: f64,
+    /// What became of the ids of earlier turns; null for a prompt that came as ids.
+    #[schema(value_type = Option<Object>)]
+    token_continuity: serde_json::Value,
+    /// The fields that decided what was sampled.
+    #[schema(value_type = Option<Object>)]
+    sampling: serde_json::Value,
+}
+
+impl TurnHead {
+    pub(crate) fn new(place: Place, generation: Generation) -> Self {
+        Self {
+            id: place.id,
+            parent_id: place.parent_id,
+            prompt_tokens: place.prompt_tokens,
+            ambiguous: place.ambiguous,
+            token_ids_digest: place.digest,
+            request_ids: generation.request_ids,
+            index: generation.index,
+            session: generation.session,
+            model: generation.model,
+            adapter: generation.adapter.map(|adapter| adapter.label),
+            weights: serde_json::to_value(generation.weights).unwrap_or_default(),
+            finish_reason: serde_json::to_value(generation.finish).unwrap_or_default(),
+            created_at: generation.created,
+            ended_at: generation.ended,
+            token_continuity: serde_json::to_value(generation.continuity).unwrap_or_default(),
+            sampling: serde_json::to_value(generation.sampling).unwrap_or_default(),
+        }
+    }
+}
+
+/// A reward.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RewardRequest {
+    /// The reward; null takes an earlier one away.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub reward: Option<f64>,
+    /// The turn that it is for; without it, it is for the whole trajectory.
+    #[serde(default)]
+    pub turn_id: Option<String>,
+}
+
+impl Body for RewardRequest {
+    const RULES: &'static Rules = &body::ANY;
+}
+
+/// A change of tags.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TagsRequest {
+    /// Tags to add, of 1 to 256 bytes.
+    #[serde(default)]
+    pub add: Vec<String>,
+    /// Tags to remove.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+impl Body for TagsRequest {
+    const RULES: &'static Rules = &body::ANY;
+}
+
+/// That a trajectory is gone.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrajectoryDeletion {
+    /// The trajectory.
+    pub id: String,
+    /// Always `trajectory`.
+    pub object: &'static str,
+    /// Always true.
+    pub deleted: bool,
+}
