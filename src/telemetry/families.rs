@@ -311,6 +311,7 @@ pub(super) const FAMILIES: &[Family] = &[
         Kind::Histogram(Buckets::Fixed(HTTP_SECONDS)),
         "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important. ",
     ),
+    counter("tito:capture_failures_total", "Turns that could not be captured.").with_series(&[]),
     counter("tito:continuity_cache_ambiguous_keys_total", "Keys of the continuity cache that two turns shared.")
         .with_series(&[]),
     gauge("tito:continuity_cache_bytes", "Bytes that the continuity cache holds.").with_series(&[]),

@@ -98,7 +98,7 @@ impl Trajectories {
                 }
             }
         };
-        match self.write(gone, &[(&turn_key(record.place.number), &encoded)]) {
+        match self.write(gone, Some((turn_key(record.place.number), encoded))) {
             Ok(()) => self.index.lock().enter(record, whole),
             Err(error) => return given_up(bytes, error),
         }

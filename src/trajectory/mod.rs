@@ -21,6 +21,7 @@ mod record;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod writing;
 
 use std::{
     sync::Arc,
@@ -37,6 +38,7 @@ pub use sequence::{Sequence, SequenceKey, SequenceTurn, Unit};
 
 use crate::store::{BatchStore, StoreError};
 use index::{ENTRY_BYTES, Index, notes_key, turn_key};
+use writing::Writer;
 
 /// Whose a trajectory is; `None` where all clients are one.
 pub type Owner = Option<Arc<str>>;
@@ -56,6 +58,7 @@ pub struct CapturePolicy {
 /// thread may wait.
 pub struct Trajectories {
     store: Arc<dyn BatchStore>,
+    writer: Writer,
     policy: CapturePolicy,
     index: Mutex<Index>,
     /// Held while notes are changed, so that no change is lost to another one.
@@ -130,7 +133,8 @@ impl Trajectories {
             tree.notes = serde_json::from_slice(&bytes).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
         }
         index.shrink(policy.bytes);
-        let this = Self { store, policy, index: Mutex::new(index), noting: Mutex::default() };
+        let writer = Writer::new(Arc::clone(&store));
+        let this = Self { store, writer, policy, index: Mutex::new(index), noting: Mutex::default() };
         this.expire(now());
         this.sweep()?;
         Ok(this)
@@ -154,12 +158,12 @@ impl Trajectories {
         if gone.is_empty() {
             return Ok(());
         }
-        self.write(gone, &[])
+        self.write(gone, None)
     }
 
     /// Writes a batch; what could not be deleted is deleted with the next one.
-    fn write(&self, gone: Vec<String>, kept: &[(&str, &[u8])]) -> Result<(), CaptureError> {
-        self.store.write(&gone, kept).map_err(|error| {
+    fn write(&self, gone: Vec<String>, kept: Option<(String, Vec<u8>)>) -> Result<(), CaptureError> {
+        self.writer.write(gone.clone(), kept).map_err(|error| {
             self.index.lock().gone.extend(gone);
             tracing::error!(%error, "the trajectory store failed");
             error.into()
@@ -211,7 +215,7 @@ impl Trajectories {
             return Ok(Noted::TooManyTags);
         }
         let bytes = serde_json::to_vec(&notes).map_err(|error| CaptureError::Failed(error.to_string()))?;
-        self.write(Vec::new(), &[(&notes_key(number), &bytes)])?;
+        self.write(Vec::new(), Some((notes_key(number), bytes)))?;
         let mut index = self.index.lock();
         match index.trees.get_mut(&number) {
             Some(tree) => tree.notes = notes.clone(),

@@ -363,6 +363,29 @@ fn notes_survive_and_are_their_owners() {
     assert!(again.delete(&owner, &id).unwrap() && store.ids().unwrap().is_empty());
 }
 
+proptest! {
+    #[test]
+    fn bytes_that_are_no_record_are_an_error(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200), at in any::<prop::sample::Index>(), cut: bool,
+    ) {
+        prop_assert!(TurnRecord::decode(&bytes).is_err());
+        let store = a_store();
+        opened(&store, POLICY).capture(generation(&[1, 2], &[3])).unwrap();
+        let id = store.ids().unwrap().remove(0);
+        let mut record = store.read(&id).unwrap().unwrap();
+        if cut {
+            record.truncate(at.index(record.len()));
+            prop_assert!(TurnRecord::decode(&record).is_err());
+        } else {
+            // One of the four lengths in front.
+            record[at.index(16)] ^= 1 << (bytes.len() % 8);
+            prop_assert!(TurnRecord::decode(&record).is_err());
+        }
+        store.write(&[], &[(&id, &record)]).unwrap();
+        prop_assert!(Trajectories::open(Arc::clone(&store) as Arc<dyn BatchStore>, POLICY).is_err());
+    }
+}
+
 /// A disk on which nothing can be written for a while.
 struct Failing(Arc<MemoryStore>, parking_lot::Mutex<bool>);
 

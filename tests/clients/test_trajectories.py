@@ -10,10 +10,12 @@ import random
 import urllib.request
 
 import anthropic
+import jsonschema
 import pytest
-from conftest import Server, client_of
+from conftest import REPOSITORY, Server, client_of
 
 FLAGS = ["--engine", "scripted", "--max-model-len", "8192"]
+SCHEMA = json.loads((REPOSITORY / "docs" / "trajectories.schema.json").read_text())
 
 
 @pytest.fixture
@@ -74,6 +76,9 @@ def captured(server):
             assert len(leaves) == tree["leaf_count"]
             trees.append((sorted(turns, key=repr), leaves))
     exported = [json.loads(line) for line in server.get("/v1/trajectories/export").splitlines()]
+    for line in exported:
+        jsonschema.validate(line, SCHEMA)
+        assert len(line["token_ids"]) == len(line["loss_mask"]) == len(line["logprobs"])
     assert sorted(tuple(line["token_ids"]) for line in exported) == sorted(leaf for _, leaves in trees for leaf in leaves)
     return sorted(turns for turns, _ in trees)
 

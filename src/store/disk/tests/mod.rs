@@ -171,6 +171,36 @@ proptest! {
     }
 }
 
+/// Whatever write fails, and after whatever loss of power: all of a batch, or nothing of it.
+#[test]
+fn a_batch_is_written_as_a_whole_or_not_at_all() {
+    let ids = ["a", "b", "c", "d"].map(str::to_owned);
+    let (mut done, mut left) = (0, 0);
+    for working in 0..40 {
+        let (disk, store) = new_disk();
+        store.write(&[], &[("a", b"1"), ("b", &[2; 5000])]).unwrap();
+        disk.fail_after(working, ErrorKind::StorageFull);
+        let written = store.write(&ids[..1], &[("b", b"3"), ("c", &[4; 9000]), ("d", b"5")]);
+        disk.heal();
+        drop(store);
+        let mut keeps = working % 2 == 0;
+        disk.lose_power(|| {
+            keeps = !keeps;
+            keeps
+        });
+        let store = try_store(&disk).unwrap();
+        let found: Vec<_> = ids.iter().map(|id| store.read(id).unwrap().map(|record| record.len())).collect();
+        let (before, after) = ([Some(1), Some(5000), None, None], [None, Some(1), Some(9000), Some(1)]);
+        assert!(found == after || (found == before && written.is_err()), "{working}: {found:?}, {written:?}");
+        let mut listed = store.ids().unwrap();
+        listed.sort();
+        let there = ids.iter().zip(&found).filter(|(_, found)| found.is_some());
+        assert_eq!(listed, there.map(|(id, _)| id.clone()).collect::<Vec<_>>());
+        if written.is_ok() { done += 1 } else { left += 1 }
+    }
+    assert!(done > 0 && left > 0, "{done} {left}");
+}
+
 #[test]
 fn a_full_disk_refuses_records_keeps_those_it_has_and_goes_on_when_there_is_room() {
     let (disk, store) = new_disk();
