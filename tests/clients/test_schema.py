@@ -17,7 +17,7 @@ EXAMPLES = os.environ.get("TITO_TEST_EXAMPLES", "30")
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 TINY = REPOSITORY / "tests" / "fixtures" / "tiny-model"
 FLAGS = ["--engine", "scripted", "--served-model-name", "smollm2", "--max-model-len", "512", "--enable-auto-tool-choice"]
-FLAGS += ["--tool-call-parser", "hermes"]
+FLAGS += ["--tool-call-parser", "hermes", "--capture", "memory"]
 BIN = pathlib.Path(sys.executable).parent
 
 
