@@ -1,6 +1,6 @@
 //! The lines of an export: one sequence each, in the shape that a trainer takes.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -112,8 +112,8 @@ fn mask(sequence: &Sequence, from: usize) -> Vec<u8> {
 
 /// Log-probs where something is learnt, and zeros elsewhere, in as few digits as tell them from every other `f32`: a
 /// [`Value`] would spell out all that an `f64` makes of them.
-fn logprobs(sequence: &Sequence, from: usize) -> Vec<f64> {
-    let all = sequence.logprobs.iter().zip(&sequence.loss_mask).skip(from);
+fn logprobs(sequence: &Sequence, range: Range<usize>) -> Vec<f64> {
+    let all = sequence.logprobs[range.clone()].iter().zip(&sequence.loss_mask[range]);
     let learnt = all.map(|(logprob, learnt)| logprob.filter(|_| *learnt).unwrap_or_default());
     learnt.map(|logprob| logprob.to_string().parse().expect("a finite number is spelt as one")).collect()
 }
@@ -125,7 +125,7 @@ fn trl(sequence: &Sequence) -> Value {
     json!({
         "prompt_ids": sequence.token_ids[..start],
         "completion_ids": sequence.token_ids[start..],
-        "logprobs": logprobs(sequence, start),
+        "logprobs": logprobs(sequence, start..sequence.token_ids.len()),
         "env_mask": mask(sequence, start),
         "reward": sequence.reward,
         "trajectory_id": sequence.trajectory,
@@ -141,7 +141,7 @@ fn verl(sequence: &Sequence) -> Value {
         "prompt_ids": sequence.token_ids[..start],
         "response_ids": sequence.token_ids[start..],
         "response_mask": mask(sequence, start),
-        "response_logprobs": logprobs(sequence, start),
+        "response_logprobs": logprobs(sequence, start..sequence.token_ids.len()),
         "reward_score": sequence.reward,
         "num_turns": 2 * sequence.turns.len(),
         "metrics": {},
@@ -161,7 +161,7 @@ fn nemo_rl(sequence: &Sequence) -> Value {
         let to = end.map_or(from + length, |end| end.min(from + length));
         let ids = &sequence.token_ids[from..to];
         log.push(if learnt {
-            let logprobs = &logprobs(sequence, from)[..to - from];
+            let logprobs = logprobs(sequence, from..to);
             json!({ "role": "assistant", "content": "", "token_ids": ids, "generation_logprobs": logprobs })
         } else {
             json!({ "role": "user", "content": "", "token_ids": ids })
@@ -189,7 +189,7 @@ fn prime_rl(sequence: &Sequence) -> Value {
     json!({
         "token_ids": sequence.token_ids,
         "mask": sequence.loss_mask,
-        "logprobs": logprobs(sequence, 0),
+        "logprobs": logprobs(sequence, 0..sequence.token_ids.len()),
         "temperatures": temperatures,
         "env_name": sequence.turns.first().and_then(|turn| turn.generation.session.clone()).unwrap_or_default(),
         "reward": sequence.reward,
@@ -207,7 +207,7 @@ fn agent_lightning(sequence: &Sequence) -> Value {
             "prompt": { "token_ids": sequence.token_ids[..turn.start] },
             "response": {
                 "token_ids": sequence.token_ids[turn.start..turn.end],
-                "logprobs": logprobs(sequence, turn.start)[..turn.end - turn.start],
+                "logprobs": logprobs(sequence, turn.start..turn.end),
             },
             "reward": sequence.notes.turn_rewards.get(&turn.place.id).copied()
                 .or(sequence.reward.filter(|_| index + 1 == count)),
