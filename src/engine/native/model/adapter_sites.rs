@@ -95,14 +95,14 @@ impl AdapterSites {
     /// The bytes of the thin matrices of an adapter of all of them, of this rank and in numbers of so many bytes.
     pub(crate) fn slot_bytes(&self, rank: usize, number: usize) -> u64 {
         let of_tensor = |tensor: &Arc<Tensor>| -> usize {
-            let parts = || tensor.parts.iter().filter(|part| is_adapted(part.place));
-            if tensor.parts.iter().any(|part| part.transposed) {
+            let parts: Vec<&Part> = tensor.parts.iter().filter(|part| is_adapted(part.place)).collect();
+            if parts.iter().any(|part| form(part) == Form::Transposed) {
                 // Each of its rows is in one matrix, and the columns are there in both forms.
-                return parts().map(|part| part.rows.len()).sum::<usize>() + 2 * tensor.shape[1];
+                return parts.iter().map(|part| part.rows.len()).sum::<usize>() + 2 * tensor.shape[1];
             }
-            let wholes: BTreeSet<Destination> = parts().map(|part| part.place.whole()).collect();
+            let wholes: BTreeSet<Destination> = parts.iter().map(|part| part.place.whole()).collect();
             // Other than a table, a tensor has as many columns as it has inputs.
-            let inputs = usize::from(parts().all(|part| form(part) != Form::Table));
+            let inputs = usize::from(parts.iter().all(|part| form(part) != Form::Table));
             wholes.into_iter().map(|whole| tensor.shape[inputs] + self.outputs[&whole]).sum()
         };
         let head = self.tensors.tied().map_or(0, |embeddings| embeddings.shape.iter().sum());
