@@ -12,7 +12,9 @@ mod header;
 pub mod peft;
 mod stream;
 mod tensor;
+mod transposed;
 
+pub(crate) use self::transposed::transposed;
 pub use self::{
     file::{FileError, SafetensorsFile},
     header::{Header, HeaderTensor, MOST_HEADER_BYTES},

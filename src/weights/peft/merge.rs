@@ -16,7 +16,7 @@ use half::{bf16, f16};
 use super::{PeftKind, PeftModule, is_same};
 use crate::{
     files::NewDirectory,
-    weights::{FileError, HeaderTensor, SafetensorsFile, WeightDtype, WeightTensor},
+    weights::{FileError, HeaderTensor, SafetensorsFile, WeightDtype, WeightTensor, transposed},
 };
 
 /// Why an adapter was not merged. Nothing is left at the destination.
@@ -98,14 +98,9 @@ impl Factors {
         match module.kind {
             PeftKind::Linear => Self { left: b, right: a, rank },
             // The weights of embeddings have a row for each token.
-            PeftKind::Embedding => Self { left: turned(&a, module.a.shape[1]), right: turned(&b, rank), rank },
+            PeftKind::Embedding => Self { left: transposed(&a, module.a.shape[1]), right: transposed(&b, rank), rank },
         }
     }
-}
-
-/// A matrix of so many columns, column by column.
-fn turned(matrix: &[f32], columns: usize) -> Vec<f32> {
-    (0..columns).flat_map(|column| matrix.iter().skip(column).step_by(columns).copied()).collect()
 }
 
 /// One row of a tensor.

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use super::super::{destinations::Destination, stacks::transposed};
+use super::super::destinations::Destination;
 use crate::{
     TokenId,
     engine::native::{
         backend::Backend,
         weights::{Rows, Table, WeightsError},
     },
-    weights::{WeightTensor, peft::PeftModule},
+    weights::{WeightTensor, peft::PeftModule, transposed},
 };
 
 /// What an adapter adds to one weight matrix.
