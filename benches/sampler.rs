@@ -70,7 +70,7 @@ const SEQUENCE: usize = 256;
 fn bench_case(criterion: &mut Criterion, name: &str, params: &SamplingParams, logits: &[f32]) {
     let prompt: Arc<[u32]> = (0..1024).map(|id| id * 37).collect();
     let params = Arc::new(params.clone().validated(logits.len()).expect("valid parameters"));
-    let sampler = || SequenceSampler::new(Arc::clone(&params), Arc::clone(&prompt), 0);
+    let sampler = || SequenceSampler::new(Arc::clone(&params), Arc::clone(&prompt));
     let (mut sequence, mut length) = (sampler(), 0);
     let mut scratch = logits.to_vec();
     let wanted = params.logprobs.as_ref().map_or(0, |_| 20);

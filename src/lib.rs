@@ -136,6 +136,7 @@ mod prompt;
 pub mod prompting;
 mod pydantic;
 mod records;
+mod replay;
 mod sampling;
 mod server;
 mod store;

@@ -41,6 +41,12 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Convert { model, directory, merge: None } => launch::convert(&model, &directory),
         Command::Convert { model, directory, merge: Some(adapter) } => launch::merge(&model, &adapter, &directory),
         Command::TryKernels { set } => launch::try_kernels(&set),
+        Command::Replay { capture, trajectory, model } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let replayed = runtime.block_on(launch::replay(&capture, trajectory.as_deref(), *model));
+            runtime.shutdown_background();
+            replayed
+        }
         Command::Openapi => {
             let document = api::openapi().to_pretty_json()?;
             writeln!(std::io::stdout(), "{document}")?;

@@ -60,6 +60,20 @@ pub enum Command {
         #[arg(long, value_name = "ADAPTER")]
         merge: Option<PathBuf>,
     },
+    /// Sample the turns of a capture again, and say whether they come out the same, bit by bit.
+    ///
+    /// Besides those that are listed, all flags of `serve` that say how a model is computed are known.
+    Replay {
+        /// The file that `serve --capture` wrote.
+        #[arg(value_name = "CAPTURE")]
+        capture: PathBuf,
+        /// The trajectory to replay. [default: all of them]
+        #[arg(long, value_name = "ID")]
+        trajectory: Option<String>,
+        /// How the model is computed.
+        #[command(flatten)]
+        model: Box<ServeArgs>,
+    },
     /// Print the OpenAPI document.
     Openapi,
     /// Try a set of kernels on this machine; `serve` does so in a process of its own before it chooses one.

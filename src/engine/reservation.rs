@@ -39,8 +39,7 @@ pub struct Reservation {
 pub struct Ticket {
     register: Arc<Register>,
     pub(crate) claimant: Claimant,
-    /// The number of the sequence among all of the engine; later ones have greater numbers. It decides the seed where
-    /// the request brings none.
+    /// The number of the sequence among all of the engine; later ones have greater numbers.
     pub(crate) number: u64,
     /// When the request came.
     pub(crate) arrived: Instant,

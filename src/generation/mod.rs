@@ -10,6 +10,7 @@ mod meters;
 mod parsed;
 mod replay;
 mod running;
+mod seeds;
 mod sequences;
 mod stream_interval;
 mod unread;
@@ -27,6 +28,7 @@ pub use marks::{MarkIds, OpenReasoning, PromptReasoning, open_reasoning};
 use meters::Meters;
 pub use replay::Recording;
 pub use running::{Door, RunningRequests};
+use seeds::Seeds;
 pub use stream_interval::batched;
 pub use weights::WeightSpans;
 
@@ -160,6 +162,7 @@ pub struct Generator {
     log: Option<RequestLog>,
     /// How long events may wait for whoever reads them.
     patience: Option<Duration>,
+    seeds: Seeds,
 }
 
 /// What is logged of every request.
@@ -179,6 +182,22 @@ impl Generator {
             running: RunningRequests::default(),
             log: None,
             patience: None,
+            seeds: Seeds::default(),
+        }
+    }
+
+    /// Derives the seeds of requests that bring none from this one and their number.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seeds = Seeds::new(seed);
+        self
+    }
+
+    /// Gives a request a seed that has none, so that what it samples can be sampled again. [`Self::generate_all`] does so
+    /// too; it is for whoever needs to know the seed before.
+    pub fn seed(&self, request: &mut GenerationRequest) {
+        if request.sampling.seed.is_none() {
+            request.sampling = Arc::new(request.sampling.with_seed(self.seeds.draw()));
         }
     }
 

@@ -61,7 +61,8 @@ impl Generator {
     /// Generates all sequences of several prompts; each event comes with the index of its sequence, those of the first
     /// prompt coming first. Sequences start in this order, as the engine has seats for them and the stream is read.
     pub fn generate_all(&self, requests: impl IntoIterator<Item = GenerationRequest>) -> BoxStream<'static, Indexed> {
-        let requests: Vec<GenerationRequest> = requests.into_iter().collect();
+        let mut requests: Vec<GenerationRequest> = requests.into_iter().collect();
+        requests.iter_mut().for_each(|request| self.seed(request));
         let party = requests.first().and_then(|request| request.party.clone());
         let sequences = requests.iter().map(|request| request.sequences).sum();
         let arrived = Instant::now();
@@ -355,6 +356,19 @@ mod tests {
             assert_eq!(completions(&few, requests()).await, expected);
             assert!(expected.iter().any(|completion| completion.token_ids() != expected[0].token_ids()));
         }
+    }
+
+    #[tokio::test]
+    async fn requests_without_a_seed_differ_and_a_second_generator_repeats_them() {
+        let run = |base| async move {
+            let generator = generator(engine(90)).0.with_seed(base);
+            let unseeded = || completions(&generator, vec![request(&[3], 2, None)]);
+            [unseeded().await, unseeded().await].concat().iter().map(Completion::token_ids).collect::<Vec<_>>()
+        };
+        let first = run(1).await;
+        assert_ne!(first[..2], first[2..]);
+        assert_eq!(run(1).await, first);
+        assert_ne!(run(2).await, first);
     }
 
     #[tokio::test]

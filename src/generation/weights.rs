@@ -18,6 +18,8 @@ pub struct WeightSpans {
 pub struct WeightSpan {
     /// What the weights are called.
     pub label: Arc<str>,
+    /// How often they had been replaced.
+    pub number: u64,
     /// The first of the tokens.
     pub start: usize,
     /// The token after the last one.
@@ -43,10 +45,17 @@ impl WeightSpans {
         let mut spans: Vec<WeightSpan> = Vec::new();
         // What an engine says nothing of was computed by the weights that it was loaded with.
         if self.tokens > 0 && self.starts.first().is_none_or(|(start, _)| *start > 0) {
-            spans.push(WeightSpan { label: WeightVersion::FIRST.into(), start: 0, end: 0, reuse_older_keys: false });
+            spans.push(WeightSpan {
+                label: WeightVersion::FIRST.into(),
+                number: 0,
+                start: 0,
+                end: 0,
+                reuse_older_keys: false,
+            });
         }
         spans.extend(self.starts.iter().map(|(start, weights)| WeightSpan {
             label: Arc::clone(&weights.version.label),
+            number: weights.version.number,
             start: *start,
             end: 0,
             reuse_older_keys: weights.reuse_older_keys,

@@ -59,7 +59,7 @@ fn scripted(Wanted { settings, tokenizer, eos, max_model_len, .. }: Wanted<'_>) 
         let ends = eos.primary.into_iter().chain(eos.others.iter().copied()).collect();
         ScriptedEngine::hashed(info, ends)
     };
-    let engine = engine.with_seed(settings.seed).with_max_num_seqs(settings.max_num_seqs);
+    let engine = engine.with_max_num_seqs(settings.max_num_seqs);
     Ok(Arc::new(engine.lending_seats_after(UNREAD_SEAT)))
 }
 

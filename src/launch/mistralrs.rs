@@ -50,7 +50,6 @@ pub(super) async fn load(
         },
         max_model_len,
         vocab_size: logits_width(files, tokenizer),
-        seed: settings.seed,
         unproven,
     };
     let step = progress.step("loading the model into mistral.rs");

@@ -4,6 +4,7 @@
 
 mod adapters;
 mod admin;
+mod checksums;
 mod compared;
 mod device;
 mod engine;
@@ -18,6 +19,7 @@ mod native;
 mod parsers;
 mod progress;
 mod quantization;
+mod replay;
 mod script;
 mod settings;
 mod store;
@@ -99,9 +101,15 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let end = sampling.eos_token_id.into_iter().chain(sampling.extra_eos_token_ids.iter().copied());
     let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end).with_json(settings.json);
     let config = settings.server;
+    let capture = capture.map(|trajectories| {
+        let process: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
+        tokio::spawn(checksums::keep(Arc::clone(&engine), Arc::clone(&trajectories), Arc::clone(&process)));
+        Capture { trajectories, model: models.name().into(), process }
+    });
     let turns = Turns {
         renderer: renderer.with_harmony(harmony),
         generator: Generator::new(Arc::clone(&engine), tokenizer)
+            .with_seed(settings.seed)
             .logging(settings.request_log)
             .with_patience(config.stream_stall_timeout),
         continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
@@ -110,7 +118,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
         max_model_len,
         utc_offset,
         request_templates: RequestTemplates::default(),
-        capture: capture.map(|trajectories| Capture { trajectories, model: models.name().into() }),
+        capture,
     };
     let api = Arc::new(Api {
         turns: Arc::new(turns),
@@ -134,6 +142,16 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
     server::serve(endpoint, app, work, &config, stop).await.context("the server failed")
+}
+
+/// Samples the turns of a capture again, or those of one trajectory, and prints which of them come out as they are kept;
+/// `args` say which model is tried, and how it is computed.
+///
+/// # Errors
+///
+/// If a turn came out differently or could not be sampled again, or if there is nothing to replay.
+pub async fn replay(capture: &Path, trajectory: Option<&str>, args: ServeArgs) -> anyhow::Result<()> {
+    replay::replay(capture, trajectory, Settings::of(&args)?).await
 }
 
 /// Makes the control plane of an engine and of the requests that an API has under way.

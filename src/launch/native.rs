@@ -63,7 +63,6 @@ pub(super) async fn load(
         dtype,
         config,
         max_model_len,
-        seed: asked.seed,
         max_num_seqs: asked.max_num_seqs,
         max_num_batched_tokens: asked.step_tokens(device),
         max_waiting: asked.max_waiting,

@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn sampler(params: SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(params.valid(), Arc::new([]), 0)
+        SequenceSampler::new(params.valid(), Arc::new([]))
     }
 
     fn sample(params: SamplingParams, logits: &[f32]) -> Result<(Vec<TokenId>, Option<FinishReason>), SampleError> {

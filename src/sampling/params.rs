@@ -1,5 +1,7 @@
 //! What a request asks of the sampler.
 
+use strum::{EnumString, IntoStaticStr};
+
 use super::{FinishReason, RepetitionDetection, SharedConstraint};
 use crate::TokenId;
 
@@ -15,12 +17,14 @@ pub enum Logprobs {
 }
 
 /// Which distribution log-probs describe; the names are vLLM's `--logprobs-mode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, IntoStaticStr)]
 pub enum LogprobsMode {
     /// The model's own: log-softmax of the logits before penalties, masks and temperature.
     #[default]
+    #[strum(serialize = "raw_logprobs")]
     Raw,
     /// The one that was sampled from: after penalties, masks, temperature and truncation; what was cut off has -9999.
+    #[strum(serialize = "processed_logprobs")]
     Processed,
 }
 

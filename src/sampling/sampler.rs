@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::{
     FinishReason, LogprobsMode, SampleError, SampledToken, ValidSamplingParams,
     best::BestTokens,
@@ -60,10 +62,10 @@ struct Scratch {
 }
 
 impl SequenceSampler {
-    /// `fallback_seed` seeds the draw when `params.seed` is `None`.
+    /// Samples after a prompt. Where `params.seed` is `None`, nobody can repeat what is sampled.
     #[expect(clippy::needless_pass_by_value, reason = "whether the prompt is kept is not the caller's concern")]
-    pub fn new(params: Arc<ValidSamplingParams>, prompt_token_ids: Arc<[TokenId]>, fallback_seed: u64) -> Self {
-        let uniforms = UniformStream::new(params.seed.unwrap_or(fallback_seed));
+    pub fn new(params: Arc<ValidSamplingParams>, prompt_token_ids: Arc<[TokenId]>) -> Self {
+        let uniforms = UniformStream::new(params.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().1));
         let method = match Truncation::new(&params) {
             _ if params.is_greedy() => Method::Greedy,
             None => Method::Draw(uniforms),
@@ -216,7 +218,7 @@ mod tests {
     use crate::sampling::{Logprobs, SamplingParams};
 
     fn sampler(params: SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(params.unchecked(), Arc::new([]), 0)
+        SequenceSampler::new(params.unchecked(), Arc::new([]))
     }
 
     fn greedy() -> SamplingParams {
@@ -256,7 +258,7 @@ mod tests {
         let params = SamplingParams { bad_words: vec![vec![2], vec![1, 1]], ..greedy() };
         let logits = [0.0, 2.0, 3.0, 1.0];
         assert_eq!(ids(params.clone(), &logits, 4), [1, 3, 1, 3]);
-        let mut with_prompt = SequenceSampler::new(params.valid(), Arc::new([1]), 0);
+        let mut with_prompt = SequenceSampler::new(params.valid(), Arc::new([1]));
         assert_eq!(with_prompt.step(&mut logits.clone()).unwrap().token.id, 1);
     }
 
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn a_repetition_penalty_covers_the_prompt() {
         let params = SamplingParams { repetition_penalty: 2.0, ..greedy() };
-        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([2, 2]), 0);
+        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([2, 2]));
         assert_eq!(sampler.step(&mut [1.0, 2.0, 3.0]).unwrap().token.id, 1);
     }
 
@@ -390,7 +392,7 @@ mod tests {
 
     #[test]
     fn an_error_restores_the_logits_and_the_sequence_goes_on() {
-        let params = SamplingParams { bad_words: vec![vec![0], vec![1]], ..Default::default() };
+        let params = SamplingParams { bad_words: vec![vec![0], vec![1]], seed: Some(3), ..Default::default() };
         let mut interrupted = sampler(params.clone());
         let mut masked = [1.0, 2.0];
         assert_eq!(interrupted.step(&mut masked), Err(SampleError::NothingLeft));

@@ -206,7 +206,7 @@ mod tests {
     use crate::sampling::SamplingParams;
 
     fn sampler(params: &SamplingParams) -> SequenceSampler {
-        SequenceSampler::new(params.clone().valid(), Arc::new([]), 3)
+        SequenceSampler::new(params.clone().valid(), Arc::new([]))
     }
 
     /// A position by way of a summary, where that may be.
@@ -233,7 +233,7 @@ mod tests {
             alternatives in prop::option::of(0..21_usize),
         ) {
             let logprobs = alternatives.map(Logprobs::Top);
-            let params = SamplingParams { temperature, logprobs, max_tokens: 3, ..Default::default() };
+            let params = SamplingParams { temperature, logprobs, seed: Some(3), max_tokens: 3, ..Default::default() };
             let (mut whole, mut parts) = (sampler(&params), sampler(&params));
             for _ in 0..3 {
                 prop_assert_eq!(skimmed(&mut parts, &logits), Some(whole.step(&mut logits.clone()).unwrap()));

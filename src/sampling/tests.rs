@@ -15,7 +15,7 @@ fn naive_probabilities(logits: &[f32], temperature: f64) -> Vec<f64> {
 }
 
 fn sample(params: &SamplingParams, logits: &[f32], steps: usize) -> Vec<SampledToken> {
-    let mut sampler = SequenceSampler::new(params.clone().valid(), Arc::new([]), 1);
+    let mut sampler = SequenceSampler::new(params.clone().valid(), Arc::new([]));
     let mut logits = logits.to_vec();
     (0..steps).map(|_| sampler.step(&mut logits).unwrap().token).collect()
 }
@@ -89,15 +89,14 @@ fn seeded_ids_never_change() {
 }
 
 #[test]
-fn without_a_seed_the_fallback_decides() {
-    let draw = |seed, fallback| {
+fn without_a_seed_no_two_samplers_draw_the_same() {
+    let draw = |seed| {
         let params = SamplingParams { seed, ..Default::default() }.valid();
-        let mut sampler = SequenceSampler::new(params, Arc::new([]), fallback);
+        let mut sampler = SequenceSampler::new(params, Arc::new([]));
         (0..20).map(|_| sampler.step(&mut [0.0; 50]).unwrap().token.id).collect::<Vec<_>>()
     };
-    assert_eq!(draw(None, 5), draw(None, 5));
-    assert_eq!(draw(None, 5), draw(Some(5), 9));
-    assert_ne!(draw(None, 5), draw(None, 6));
+    assert_eq!(draw(Some(5)), draw(Some(5)));
+    assert_ne!(draw(None), draw(None));
 }
 
 fn any_logits() -> impl Strategy<Value = Vec<f32>> {
@@ -194,7 +193,7 @@ proptest! {
     ) {
         let bits = |logits: &[f32]| logits.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>();
         let before = bits(&logits);
-        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([0, 1, 5000]), 0);
+        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([0, 1, 5000]));
         for _ in 0..3 {
             match sampler.step(&mut logits) {
                 Ok(step) => prop_assert!(logits[step.token.id as usize].is_finite() && step.token.logprob.is_finite()),

@@ -40,6 +40,12 @@ impl ValidSamplingParams {
         }
     }
 
+    /// The parameters with this seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self(SamplingParams { seed: Some(seed), ..self.0.clone() })
+    }
+
     /// The parameters with this `max_tokens`, which is as many as there is room for; one token is sampled in any case.
     pub fn with_max_tokens(&self, max_tokens: usize) -> Result<Self, SamplingError> {
         self.check_min_tokens(max_tokens)?;

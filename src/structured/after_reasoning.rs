@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     TokenId,
     sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
 };
 
 /// The tokens that end reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasoningEnd {
     /// What follows it is constrained.
     pub end: TokenId,

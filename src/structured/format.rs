@@ -3,13 +3,13 @@
 //!
 //! Refuses fields and formats that it does not know, by name.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{error::StructuredError, measure, take};
 
 /// A part of an output.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Format {
     /// This text.
@@ -98,7 +98,7 @@ pub enum Format {
 }
 
 /// Something between a beginning and an end.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tag {
     #[serde(rename = "type", default)]
@@ -112,7 +112,7 @@ pub struct Tag {
 }
 
 /// One end or several to choose from.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Ends {
     /// One.

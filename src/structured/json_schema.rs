@@ -5,6 +5,7 @@
 //! a model that has lost its way would write blanks until `max_tokens`.
 //! Refuses numbers that it would have to round.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{cost, error::StructuredError, references};
@@ -14,7 +15,7 @@ use super::{cost, error::StructuredError, references};
 pub const MOST_WHITESPACE: usize = 32;
 
 /// How JSON may be written.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct JsonOptions {
     /// Whether there is no white space but one blank after `,` and `:`.
     pub compact: bool,

@@ -8,6 +8,7 @@ mod after_reasoning;
 mod cancellation;
 mod compile;
 mod cost;
+mod demand;
 mod ebnf;
 mod error;
 mod follower;
@@ -27,16 +28,19 @@ mod watchdog;
 
 pub use after_reasoning::{ReasoningEnd, after_reasoning};
 pub use cancellation::Cancellation;
+pub use demand::Demand;
 pub use error::StructuredError;
 pub use format::{Format, Tag};
 pub use grammars::Grammars;
 pub use json_schema::{JsonOptions, MOST_WHITESPACE};
 pub use thinking_budget::{ThinkingBudget, Thoughts};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What an output must be.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Constraint {
     /// Any JSON object.
     JsonObject(JsonOptions),

@@ -9,13 +9,15 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     TokenId,
     sampling::{ConstraintState, SampleError, SharedConstraint, TokenConstraint, TokenMask},
 };
 
 /// A budget for the thoughts of an answer, and the marks by which they are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThinkingBudget {
     /// At most so many tokens of thoughts, without their marks.
     pub tokens: usize,
@@ -32,7 +34,8 @@ pub struct ThinkingBudget {
 }
 
 /// How far the thoughts of an answer are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Thoughts {
     /// They begin with the mark that begins them.
     NotBegun,

@@ -1,6 +1,6 @@
 //! Trajectories as lists show them, and the turns of one.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     CaptureError, Notes, Owner, Trajectories, TurnRecord,
@@ -70,6 +70,13 @@ pub struct Listed {
 }
 
 impl Trajectories {
+    /// Those who have trajectories, each once.
+    pub fn owners(&self) -> Vec<Owner> {
+        let index = self.index.lock();
+        let owners: BTreeSet<&Owner> = index.trees.values().map(|tree| &tree.owner).collect();
+        owners.into_iter().cloned().collect()
+    }
+
     /// The trajectories of an owner, at most so many; `None` if the trajectory is not there that the list is to go on after.
     pub fn list(&self, owner: &Owner, filter: &Filter, limit: usize) -> Option<Listed> {
         self.expire(now());
@@ -96,7 +103,7 @@ impl Trajectories {
         let mut turns = Vec::with_capacity(numbers.len());
         for number in numbers {
             let Some(bytes) = self.read(number)? else { return Ok(None) };
-            turns.push(TurnRecord::decode(&bytes)?);
+            turns.push(self.decoded(&bytes)?);
         }
         Ok(Some((summary, turns)))
     }

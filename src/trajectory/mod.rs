@@ -18,9 +18,11 @@ mod join;
 mod listing;
 mod notes;
 mod record;
+mod sampling;
 mod sequence;
 #[cfg(test)]
 mod tests;
+mod weights;
 mod writing;
 
 use std::{
@@ -34,7 +36,9 @@ use thiserror::Error;
 pub use listing::{Filter, TrajectorySummary};
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
 pub use record::{AdapterUsed, ContinuityFound, Ended, Generation, Place, TurnRecord, WeightsUsed};
+pub use sampling::SamplingUsed;
 pub use sequence::{Sequence, SequenceKey, SequenceTurn, Unit};
+pub use weights::{ComputedBy, WeightSet};
 
 use crate::store::{BatchStore, StoreError};
 use index::{ENTRY_BYTES, Index, notes_key, turn_key};

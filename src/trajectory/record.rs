@@ -1,14 +1,14 @@
 //! What is kept of a turn, and its bytes.
 //!
-//! A record is a head in JSON and three arrays of little-endian numbers: the ids that the prompt adds to those of the
-//! turn before, the sampled ids, and their log-probs.
+//! A record is a head in JSON and arrays of little-endian numbers: the ids that the prompt adds to those of the turn before,
+//! the sampled ids, their log-probs, their ranks and, where alternatives were asked for, their entropies.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::CaptureError;
+use super::{CaptureError, SamplingUsed};
 use crate::TokenId;
 
 /// One generation, as whoever ran it describes it.
@@ -23,6 +23,13 @@ pub struct Generation {
     /// The log-prob of each sampled id.
     #[serde(skip)]
     pub logprobs: Vec<f32>,
+    /// The rank of each sampled id, 1 for the most probable one.
+    #[serde(skip)]
+    pub ranks: Vec<u32>,
+    /// The least entropy, in nats, that the distribution of each sampled id can have, given the alternatives that the
+    /// request asked for; empty where it asked for none.
+    #[serde(skip)]
+    pub entropies: Vec<f32>,
     /// Whose it is; `None` where all clients are one.
     pub owner: Option<Arc<str>>,
     /// The client's name for the conversation, or for a group of conversations.
@@ -35,6 +42,8 @@ pub struct Generation {
     pub index: usize,
     /// The model that is served.
     pub model: Arc<str>,
+    /// The process that sampled, by an id that no other one has.
+    pub process: Arc<str>,
     /// The adapter that sampled.
     pub adapter: Option<AdapterUsed>,
     /// The weights that computed each sampled id, without gaps.
@@ -48,7 +57,9 @@ pub struct Generation {
     /// What became of the ids of earlier turns; `None` for a prompt that came as ids.
     pub continuity: Option<ContinuityFound>,
     /// The fields that decided what was sampled.
-    pub sampling: Option<Box<RawValue>>,
+    pub sampling: Option<SamplingUsed>,
+    /// What the output had to keep to, where it had to and where texts are kept.
+    pub demand: Option<Box<RawValue>>,
     /// The messages as they were sent; in a record, those after the first `place.messages_before`.
     pub messages: Vec<Arc<RawValue>>,
     /// The tools as they were sent; in a record `None` where they are those of the turn before.
@@ -69,12 +80,17 @@ pub struct AdapterUsed {
 pub struct WeightsUsed {
     /// What the weights are called.
     pub version: Arc<str>,
+    /// How often the process had replaced its weights.
+    pub number: u64,
     /// The first of the sampled ids.
     pub start: usize,
     /// The one after the last.
     pub end: usize,
     /// Whether the weights read keys and values that older ones wrote.
     pub reuse_older_keys: bool,
+    /// The checksum of the weights, where it is known; it is kept beside the turns.
+    #[serde(default, skip_deserializing)]
+    pub checksum: Option<String>,
 }
 
 /// How a generation ended.
@@ -166,30 +182,37 @@ pub(super) struct RecordIds {
     pub(super) sampled: Vec<TokenId>,
 }
 
-/// The number of this layout, and the lengths of head, added ids and sampled ids (of log-probs there are as many).
-const FORMAT: u32 = 1;
-const LENGTHS: usize = 4;
+/// The number of this layout, and the lengths of head, added ids, sampled ids (of log-probs and ranks there are as many) and
+/// entropies.
+const FORMAT: u32 = 2;
+const LENGTHS: usize = 5;
 
 impl TurnRecord {
     /// The bytes of the record.
     pub(super) fn encode(&self) -> Result<Vec<u8>, CaptureError> {
-        let Generation { prompt, sampled, logprobs, .. } = &self.generation;
+        let Generation { prompt, sampled, logprobs, ranks, entropies, .. } = &self.generation;
         let head = serde_json::to_vec(self).map_err(|error| CaptureError::Failed(error.to_string()))?;
-        if logprobs.len() != sampled.len() {
-            let (ids, logprobs) = (sampled.len(), logprobs.len());
-            return Err(CaptureError::Failed(format!("{ids} ids were sampled with {logprobs} log-probs")));
+        let of_each = |what: &str, length: usize| {
+            let ids = sampled.len();
+            let reason = || CaptureError::Failed(format!("{ids} ids were sampled with {length} {what}"));
+            if length == ids { Ok(()) } else { Err(reason()) }
+        };
+        of_each("log-probs", logprobs.len())?;
+        of_each("ranks", ranks.len())?;
+        if !entropies.is_empty() {
+            of_each("entropies", entropies.len())?;
         }
-        let mut bytes = Vec::with_capacity(4 * (LENGTHS + prompt.len() + 2 * sampled.len()) + head.len());
-        for number in [FORMAT as usize, head.len(), prompt.len(), sampled.len()] {
+        let numbers = prompt.len() + 3 * sampled.len() + entropies.len();
+        let mut bytes = Vec::with_capacity(4 * (LENGTHS + numbers) + head.len());
+        for number in [FORMAT as usize, head.len(), prompt.len(), sampled.len(), entropies.len()] {
             let number = u32::try_from(number).map_err(|error| CaptureError::Failed(error.to_string()))?;
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&head);
-        for id in prompt.iter().chain(sampled) {
-            bytes.extend_from_slice(&id.to_le_bytes());
-        }
-        for logprob in logprobs {
-            bytes.extend_from_slice(&logprob.to_le_bytes());
+        let ids = prompt.iter().chain(sampled).copied();
+        let floats = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<_>>();
+        for number in ids.chain(floats(logprobs)).chain(ranks.iter().copied()).chain(floats(entropies)) {
+            bytes.extend_from_slice(&number.to_le_bytes());
         }
         Ok(bytes)
     }
@@ -202,6 +225,8 @@ impl TurnRecord {
         record.generation.prompt = parts.added().collect();
         record.generation.sampled = parts.sampled().collect();
         record.generation.logprobs = numbers(parts.logprobs).map(f32::from_bits).collect();
+        record.generation.ranks = numbers(parts.ranks).collect();
+        record.generation.entropies = numbers(parts.entropies).map(f32::from_bits).collect();
         Ok(record)
     }
 }
@@ -220,6 +245,8 @@ struct Parts<'b> {
     added: &'b [u8],
     sampled: &'b [u8],
     logprobs: &'b [u8],
+    ranks: &'b [u8],
+    entropies: &'b [u8],
 }
 
 impl<'b> Parts<'b> {
@@ -227,7 +254,7 @@ impl<'b> Parts<'b> {
         let broken = || CaptureError::Corrupted("a turn has not the length that it says".to_owned());
         let (lengths, rest) = bytes.split_at_checked(4 * LENGTHS).ok_or_else(broken)?;
         let lengths: Vec<usize> = numbers(lengths).map(|number| number as usize).collect();
-        let [format, head, added, sampled] = lengths[..] else { return Err(broken()) };
+        let [format, head, added, sampled, entropies] = lengths[..] else { return Err(broken()) };
         if format != FORMAT as usize {
             return Err(CaptureError::Corrupted(format!(
                 "a turn has format {format}, and this version reads {FORMAT}"
@@ -235,11 +262,14 @@ impl<'b> Parts<'b> {
         }
         let (head, rest) = rest.split_at_checked(head).ok_or_else(broken)?;
         let (added, rest) = rest.split_at_checked(4 * added).ok_or_else(broken)?;
-        let (sampled, logprobs) = rest.split_at_checked(4 * sampled).ok_or_else(broken)?;
-        if logprobs.len() != sampled.len() {
+        let (sampled, rest) = rest.split_at_checked(4 * sampled).ok_or_else(broken)?;
+        let (logprobs, rest) = rest.split_at_checked(sampled.len()).ok_or_else(broken)?;
+        let (ranks, rest) = rest.split_at_checked(sampled.len()).ok_or_else(broken)?;
+        let is_whole = rest.len() == 4 * entropies && [0, sampled.len()].contains(&rest.len());
+        if !is_whole {
             return Err(broken());
         }
-        Ok(Self { head, added, sampled, logprobs })
+        Ok(Self { head, added, sampled, logprobs, ranks, entropies: rest })
     }
 
     fn added(&self) -> impl Iterator<Item = TokenId> + use<'b> {

@@ -100,7 +100,7 @@ impl Trajectories {
         let mut building = Building::default();
         for number in chain {
             let bytes = self.read(number)?.ok_or_else(gone)?;
-            building.add(TurnRecord::decode(&bytes)?)?;
+            building.add(self.decoded(&bytes)?)?;
         }
         let mut sequence = building.sequence;
         if let Some(id) = sequence.token_ids.iter().find(|id| **id as usize >= vocab_size) {

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use serde_json::{json, value::RawValue};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::{runtime::Handle, task};
 
 use crate::{
     chat::{Content, ContentPart, FunctionTool, Message, ToolCall},
     continuity::Verdict,
-    engine::EngineError,
+    engine::{EngineError, SampledToken},
     generation::{Delta, Event, Finish, GenerationRequest, WeightSpans},
     json::{Format, Object, Value},
     prompt::ChatPrompt,
-    sampling::{LogprobsMode, SamplingParams},
-    trajectory::{AdapterUsed, CaptureError, ContinuityFound, Ended, Generation, Trajectories, WeightsUsed, now},
+    sampling::{Logprobs, SamplingParams},
+    structured::Demand,
+    trajectory::{
+        AdapterUsed, CaptureError, ContinuityFound, Ended, Generation, SamplingUsed, Trajectories, WeightsUsed, now,
+    },
 };
 
 /// Where turns are captured, and what the model is called there.
@@ -24,6 +27,8 @@ pub struct Capture {
     pub trajectories: Arc<Trajectories>,
     /// The name of the model.
     pub model: Arc<str>,
+    /// The id of this process.
+    pub process: Arc<str>,
 }
 
 /// What a conversation says beside its ids, and what it continues.
@@ -45,8 +50,14 @@ impl Capture {
         Said { messages, tools, continues }
     }
 
-    /// Begins the turn of a request.
-    pub(super) fn begun(&self, request: &GenerationRequest, session: Option<&str>) -> Generation {
+    /// Begins the turn of a request; `demand` says what its outputs have to keep to.
+    pub(super) fn begun(
+        &self,
+        request: &GenerationRequest,
+        session: Option<&str>,
+        demand: impl FnOnce() -> Option<Demand>,
+    ) -> Generation {
+        let demand = if self.trajectories.keeps_texts() { demand() } else { None };
         let used = |adapter: &Arc<crate::engine::Adapter>| AdapterUsed {
             name: Arc::clone(adapter.name()),
             label: Arc::clone(adapter.label()),
@@ -57,24 +68,31 @@ impl Capture {
             session: session.map(Into::into),
             request_ids: request.request_ids.to_vec(),
             model: Arc::clone(&self.model),
+            process: Arc::clone(&self.process),
             adapter: request.adapter.as_ref().map(used),
+            // It is made of JSON and of numbers.
+            demand: demand.and_then(|demand| to_raw_value(&demand).ok()),
             ..Generation::default()
         }
     }
 
-    /// The sampling of a sequence, as far as it can be told.
-    fn sampling(&self, request: &GenerationRequest, index: usize) -> Option<Box<RawValue>> {
+    /// The sampling of a sequence.
+    fn sampling(&self, request: &GenerationRequest, index: usize) -> SamplingUsed {
         let stop = self.trajectories.keeps_texts().then_some(&request.text.stop);
-        let fields = sampling(&request.sampling.of_sequence(index), stop, request.routing.given.is_some());
-        RawValue::from_string(fields.to_string()).ok()
+        sampling(&request.sampling.of_sequence(index), stop, request.routing.given.is_some())
     }
 
     /// The turns of all sequences of a request.
     pub(super) fn turns(&self, begun: &Generation, request: &GenerationRequest) -> Vec<Capturing> {
         let capturing = |index| {
-            let (sampling, created) = (self.sampling(request, index), now());
+            let (sampling, created) = (Some(self.sampling(request, index)), now());
             let generation = Generation { index, created, sampling, ..begun.clone() };
-            Capturing { trajectories: Arc::clone(&self.trajectories), generation, weights: WeightSpans::default() }
+            Capturing {
+                trajectories: Arc::clone(&self.trajectories),
+                generation,
+                weights: WeightSpans::default(),
+                has_alternatives: matches!(request.sampling.logprobs, Some(Logprobs::Top(1..) | Logprobs::All)),
+            }
         };
         (0..request.sequences).map(capturing).collect()
     }
@@ -95,6 +113,8 @@ pub(super) struct Capturing {
     trajectories: Arc<Trajectories>,
     generation: Generation,
     weights: WeightSpans,
+    /// Whether the request asked for the most probable alternatives of each token.
+    has_alternatives: bool,
 }
 
 impl Capturing {
@@ -103,6 +123,10 @@ impl Capturing {
         for token in &delta.tokens {
             self.generation.sampled.push(token.id);
             self.generation.logprobs.push(token.logprob);
+            self.generation.ranks.push(token.rank);
+            if self.has_alternatives {
+                self.generation.entropies.push(least_entropy(token));
+            }
         }
     }
 
@@ -110,9 +134,11 @@ impl Capturing {
     fn keep(mut self, finish: Ended) -> Result<(), CaptureError> {
         let used = self.weights.spans().into_iter().map(|span| WeightsUsed {
             version: span.label,
+            number: span.number,
             start: span.start,
             end: span.end,
             reuse_older_keys: span.reuse_older_keys,
+            checksum: None,
         });
         self.generation.weights = used.collect();
         (self.generation.finish, self.generation.ended) = (finish, now());
@@ -182,6 +208,25 @@ pub(super) fn captured(
     }
 }
 
+/// The least entropy, in nats, that a distribution with these alternatives can have: all that is left is one token.
+fn least_entropy(token: &SampledToken) -> f32 {
+    let sampled = (token.id, token.logprob);
+    let others = token.top_logprobs.iter().map(|top| (top.id, top.logprob)).filter(|(id, _)| *id != token.id);
+    let (mut left, mut entropy) = (1.0, 0.0);
+    for (_, logprob) in others.chain([sampled]) {
+        let logprob = f64::from(logprob);
+        left -= logprob.exp();
+        entropy -= logprob.exp() * logprob;
+    }
+    // What rounding leaves is nothing.
+    if left > 1e-6 {
+        entropy -= left * f64::ln(left);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "it is for looking at")]
+    let entropy = entropy.max(0.0) as f32;
+    entropy
+}
+
 fn ended(finish: &Finish) -> Ended {
     match finish {
         Finish::Eos => Ended::Eos,
@@ -206,36 +251,32 @@ fn found(verdict: &Verdict) -> ContinuityFound {
     }
 }
 
-/// The fields that decide what is sampled. Two of them are only said to be there: a constraint, which is a grammar, and
-/// experts that the request gave.
-fn sampling(params: &SamplingParams, stop: Option<&Vec<String>>, gives_experts: bool) -> serde_json::Value {
-    json!({
-        "temperature": params.temperature,
-        "top_p": params.top_p,
-        "top_k": params.top_k,
-        "min_p": params.min_p,
-        "presence_penalty": params.presence_penalty,
-        "frequency_penalty": params.frequency_penalty,
-        "repetition_penalty": params.repetition_penalty,
-        "logit_bias": params.logit_bias,
-        "allowed_token_ids": params.allowed_token_ids,
-        "bad_words_token_ids": params.bad_words,
-        "seed": params.seed,
-        "max_tokens": params.max_tokens,
-        "min_tokens": params.min_tokens,
-        "ignore_eos": params.ignore_eos,
-        "eos_token_id": params.eos_token_id,
-        "extra_eos_token_ids": params.extra_eos_token_ids,
-        "stop_token_ids": params.stop_token_ids,
-        "stop": stop,
-        "logprobs_mode": match params.logprobs_mode {
-            LogprobsMode::Raw => "raw_logprobs",
-            LogprobsMode::Processed => "processed_logprobs",
-        },
-        "detects_repetition": params.repetition_detection.is_some(),
-        "is_constrained": params.constraint.is_some(),
-        "gives_experts": gives_experts,
-    })
+/// The fields that decide what is sampled.
+fn sampling(params: &SamplingParams, stop: Option<&Vec<String>>, gives_experts: bool) -> SamplingUsed {
+    SamplingUsed {
+        temperature: params.temperature,
+        top_p: params.top_p,
+        top_k: params.top_k,
+        min_p: params.min_p,
+        presence_penalty: params.presence_penalty,
+        frequency_penalty: params.frequency_penalty,
+        repetition_penalty: params.repetition_penalty,
+        logit_bias: params.logit_bias.clone(),
+        allowed_token_ids: params.allowed_token_ids.clone(),
+        bad_words_token_ids: params.bad_words.clone(),
+        seed: params.seed,
+        max_tokens: params.max_tokens,
+        min_tokens: params.min_tokens,
+        ignore_eos: params.ignore_eos,
+        eos_token_id: params.eos_token_id,
+        extra_eos_token_ids: params.extra_eos_token_ids.clone(),
+        stop_token_ids: params.stop_token_ids.clone(),
+        stop: stop.cloned(),
+        logprobs_mode: <&str>::from(params.logprobs_mode).to_owned(),
+        detects_repetition: params.repetition_detection.is_some(),
+        is_constrained: params.constraint.is_some(),
+        gives_experts,
+    }
 }
 
 fn object<'v>(fields: impl IntoIterator<Item = (&'v str, Option<Value>)>) -> Value {

@@ -67,29 +67,34 @@ impl StructuredOutputCompiler {
         prompt: &[TokenId],
         vocab_size: usize,
     ) -> Result<(), TurnError> {
-        let Some(compiled) = self.compile(sampling).await? else { return Ok(()) };
-        sampling.set_compiled(match open_reasoning(sampling.reasoning(), &self.tokenizer, prompt) {
-            None => compiled,
-            Some(OpenReasoning { end: Some(end), call }) => {
-                after_reasoning(compiled, ReasoningEnd { end, call }, vocab_size)
-            }
+        let Some((constraint, compiled)) = self.compile(sampling).await? else { return Ok(()) };
+        let reasoning_end = match open_reasoning(sampling.reasoning(), &self.tokenizer, prompt) {
+            None => None,
+            Some(OpenReasoning { end: Some(end), call }) => Some(ReasoningEnd { end, call }),
             Some(OpenReasoning { end: None, .. }) => {
                 return Err(TurnError::NoEndOfReasoning);
             }
-        });
+        };
+        let compiled = match reasoning_end {
+            Some(end) => after_reasoning(compiled, end, vocab_size),
+            None => compiled,
+        };
+        sampling.set_compiled(compiled, constraint, reasoning_end);
         Ok(())
     }
 
-    async fn compile(&self, sampling: &mut Sampling) -> Result<Option<SharedConstraint>, TurnError> {
+    async fn compile(&self, sampling: &mut Sampling) -> Result<Option<(Arc<Constraint>, SharedConstraint)>, TurnError> {
         let Some(constraint) = sampling.take_constraint() else { return Ok(None) };
         if !sampling.can_end() {
             return Err(TurnError::NoEnd);
         }
-        self.compiled(constraint.within(&self.json)).await.map(Some)
+        let constraint = Arc::new(constraint.within(&self.json));
+        let compiled = self.compiled(Arc::clone(&constraint)).await?;
+        Ok(Some((constraint, compiled)))
     }
 
     /// Compiles a constraint when its turn comes; dropping the future gives up the turn, or ends the compilation.
-    async fn compiled(&self, constraint: Constraint) -> Result<SharedConstraint, TurnError> {
+    async fn compiled(&self, constraint: Arc<Constraint>) -> Result<SharedConstraint, TurnError> {
         let turn = self.turn(&constraint).await?;
         let cancellation = Arc::new(Cancellation::default());
         let _cancelled = CancelOnDrop(Arc::clone(&cancellation));
@@ -134,9 +139,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_dropped_while_it_waits_is_never_compiled() {
         let compiler = compiler();
-        let constraint = Constraint::Regex("c".repeat(SHORT_BYTES + 1));
+        let constraint = Arc::new(Constraint::Regex("c".repeat(SHORT_BYTES + 1)));
         let busy = compiler.turn(&constraint).await.unwrap();
-        assert!(compiler.compiled(constraint.clone()).now_or_never().is_none());
+        assert!(compiler.compiled(Arc::clone(&constraint)).now_or_never().is_none());
         drop(busy);
         // Nothing holds the turn, because the dropped compilation had not begun.
         assert!(compiler.turn(&constraint).now_or_never().is_some());

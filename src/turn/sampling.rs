@@ -9,7 +9,7 @@ use crate::{
     generation::TextOptions,
     parser::{OutputFormat, ReasoningFormat},
     sampling::{Candidates, Logprobs, SamplingError, SamplingParams, SharedConstraint, ValidSamplingParams},
-    structured::{Constraint, ThinkingBudget},
+    structured::{Constraint, Demand, ReasoningEnd, ThinkingBudget},
 };
 
 /// Valid parameters, before it is known how much room there is for the output.
@@ -18,6 +18,8 @@ pub struct Sampling {
     params: ValidSamplingParams,
     /// The constraint on the output, which is not compiled yet.
     constraint: Option<Constraint>,
+    /// The constraint that was compiled, and after which tokens it begins.
+    compiled: Option<(Arc<Constraint>, Option<ReasoningEnd>)>,
     /// The number of sequences to generate.
     pub n: usize,
     /// The number of tokens to generate, if the request or the model sets one.
@@ -54,6 +56,7 @@ impl Sampling {
         Self {
             params,
             constraint: None,
+            compiled: None,
             n: 1,
             max_tokens: None,
             most_tokens: policy.most_tokens,
@@ -96,9 +99,25 @@ impl Sampling {
         self.constraint.take()
     }
 
-    /// Sets the compiled constraint, which the output has to keep.
-    pub(super) fn set_compiled(&mut self, constraint: SharedConstraint) {
-        self.params.constrain(constraint);
+    /// Sets the compiled constraint, which the output has to keep, and says what it was compiled of.
+    pub(super) fn set_compiled(
+        &mut self,
+        compiled: SharedConstraint,
+        constraint: Arc<Constraint>,
+        reasoning_end: Option<ReasoningEnd>,
+    ) {
+        self.params.constrain(compiled);
+        self.compiled = Some((constraint, reasoning_end));
+    }
+
+    /// Says all that the output has to keep to, once it is compiled; `None` where nothing is demanded.
+    pub(super) fn demand_with(&self, budget: Option<ThinkingBudget>) -> Option<Demand> {
+        let (constraint, reasoning_end) = match &self.compiled {
+            Some((constraint, end)) => (Some(Constraint::clone(constraint)), *end),
+            None => (None, None),
+        };
+        let demand = Demand { constraint, reasoning_end, budget };
+        (demand.constraint.is_some() || budget.is_some()).then_some(demand)
     }
 
     /// Whether the output has a compiled constraint.

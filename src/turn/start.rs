@@ -147,7 +147,8 @@ impl Turns {
             owner,
             request_ids: names.into(),
         };
-        let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session)));
+        let demand = || sampling.demand_with(budget);
+        let turn = self.capture.as_ref().map(|capture| Box::new(capture.begun(&request, asker.session, demand)));
         Ok(Prepared { request, recorder: None, form: TextForm::Whole, turn })
     }
 
@@ -156,7 +157,8 @@ impl Turns {
     /// where that is asked for captured, before its last event goes out.
     pub fn start(&self, prepared: impl IntoIterator<Item = Prepared>) -> Events {
         let (mut requests, mut recorders, mut turns) = (Vec::new(), Vec::new(), Vec::new());
-        for Prepared { request, recorder, form, turn } in prepared {
+        for Prepared { mut request, recorder, form, turn } in prepared {
+            self.generator.seed(&mut request);
             if let (Some(capture), Some(turn)) = (&self.capture, turn) {
                 turns.extend(capture.turns(&turn, &request));
             }

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// What each part of the crate may use. Nothing points up.
-const MAY_USE: [(&str, &[&str]); 34] = [
+const MAY_USE: [(&str, &[&str]); 35] = [
     ("main", &["program"]),
     ("program", &["api", "config", "files", "launch", "telemetry"]),
     // What others may build on.
@@ -38,6 +38,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
             "parser",
             "prompt",
             "records",
+            "replay",
             "sampling",
             "server",
             "store",
@@ -111,6 +112,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
             "trajectory",
         ],
     ),
+    ("replay", &["engine", "sampling", "store", "structured", "tokenizer", "trajectory"]),
     ("trajectory", &["store"]),
     // The flags name types of these.
     ("config", &["json", "parser", "prompt", "sampling"]),

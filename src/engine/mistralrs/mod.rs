@@ -78,8 +78,6 @@ pub struct LoadSpec {
     pub max_model_len: usize,
     /// Width of the logits.
     pub vocab_size: usize,
-    /// Requests without a seed derive theirs from this one and their number.
-    pub seed: u64,
     /// Why nobody knows whether mistral.rs computes this right.
     pub unproven: Option<String>,
 }
@@ -127,7 +125,6 @@ pub enum LoadError {
 pub struct MistralRsEngine {
     shared: Arc<Shared>,
     runtime: Handle,
-    seed: u64,
 }
 
 /// What the tasks of all sequences share.
@@ -158,14 +155,14 @@ impl MistralRsEngine {
     }
 
     async fn load_aloud(spec: LoadSpec) -> Result<Self, LoadError> {
-        let (seed, vocab_size, max_model_len) = (spec.seed, spec.vocab_size, spec.max_model_len);
+        let (vocab_size, max_model_len) = (spec.vocab_size, spec.max_model_len);
         let unproven = spec.unproven.clone();
         let alphabet = Alphabet::new(vocab_size)
             .ok_or_else(|| LoadError::Unsupported(format!("a vocabulary of {vocab_size} tokens")))?;
         let Loaded { engine, requests, device, dtype } = load::load(spec, alphabet).await?;
         probe::probe(&requests, vocab_size, max_model_len).await?;
         let info = EngineInfo { engine: "mistralrs", device, dtype, vocab_size, max_model_len, unproven };
-        Ok(Self::over(info, alphabet, requests, Box::new(engine)).with_seed(seed))
+        Ok(Self::over(info, alphabet, requests, Box::new(engine)))
     }
 
     /// An engine that takes `requests` as long as `owner` lives. Needs a tokio runtime.
@@ -178,24 +175,17 @@ impl MistralRsEngine {
         let admission = Arc::new(Admission::new(1, MAX_WAITING));
         let backlog = Backlog::new(UNREAD);
         let shared = Shared { info, alphabet, admission, backlog, requests, failure: OnceLock::new(), _owner: owner };
-        Self { shared: Arc::new(shared), runtime: Handle::current(), seed: 0 }
-    }
-
-    fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
+        Self { shared: Arc::new(shared), runtime: Handle::current() }
     }
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<TokenStream, EngineError> {
         self.shared.alive()?;
         self.shared.info.check(&request, self)?;
-        // The multiplier keeps the seeds of neighbouring base seeds apart.
-        let (number, arrived) = (ticket.number, ticket.arrived);
+        let arrived = ticket.arrived;
         let place = self.shared.admission.enter(ticket)?;
-        let seed = self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         // A sequence that has no room ends: there is nothing to tell it when there is some again.
         let (outputs, stream) = self.shared.backlog.channel(request.prompt_token_ids.len(), arrived, || ());
-        self.runtime.spawn(sequence::run(Arc::clone(&self.shared), place, request, seed, outputs));
+        self.runtime.spawn(sequence::run(Arc::clone(&self.shared), place, request, outputs));
         Ok(stream.boxed())
     }
 }

@@ -22,13 +22,13 @@ use crate::{
 const SPARE_RESPONSES: usize = 16;
 
 /// Runs `request` from its `place` in the queue to its end.
-pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: SequenceRequest, seed: u64, outputs: Outputs) {
+pub(super) async fn run(shared: Arc<Shared>, mut place: Place, request: SequenceRequest, outputs: Outputs) {
     let seated = tokio::select! {
         seated = place.seated() => seated,
         () = outputs.closed() => return,
     };
     let ending = if seated {
-        generate(&shared, &place, request, seed, &outputs).await
+        generate(&shared, &place, request, &outputs).await
     } else {
         shared.alive().map(|()| FinishReason::Abort)
     };
@@ -42,7 +42,6 @@ async fn generate(
     shared: &Shared,
     place: &Place,
     request: SequenceRequest,
-    seed: u64,
     outputs: &Outputs,
 ) -> Result<FinishReason, EngineError> {
     if request.candidates.is_some() {
@@ -52,7 +51,7 @@ async fn generate(
     }
     let prompt = submitted(&request.prompt_token_ids, request.prompt_logprobs).to_vec();
     let max_len = request.prompt_token_ids.len() - prompt.len() + request.sampling.max_tokens;
-    let tap = Arc::new(Tap::new(request, seed, shared.alphabet, outputs.clone()));
+    let tap = Arc::new(Tap::new(request, shared.alphabet, outputs.clone()));
     let responses = submit(&shared.requests, prompt, max_len, tap.clone()).await.map_err(|()| shared.died())?;
     let drained = drain(responses);
     tokio::pin!(drained);

@@ -71,11 +71,11 @@ struct Sequence {
 
 impl Tap {
     /// A tap for `request`, whose prompt is not empty and of which the engine is to be given [`submitted`].
-    pub(super) fn new(request: SequenceRequest, seed: u64, alphabet: Alphabet, outputs: Outputs) -> Self {
+    pub(super) fn new(request: SequenceRequest, alphabet: Alphabet, outputs: Outputs) -> Self {
         let prompt = request.prompt_token_ids;
         let given = submitted(&prompt, request.prompt_logprobs).len();
         let sequence = Sequence {
-            sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt), seed),
+            sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt)),
             expected: Expected::Prompt(given),
             prompt,
             given,

@@ -169,7 +169,6 @@ pub struct NativeEngine {
     status: Arc<Status>,
     /// What was sampled and not read yet.
     backlog: Arc<Backlog>,
-    seed: u64,
     seats: usize,
     longest_sequence: usize,
     /// What the model consists of.
@@ -298,7 +297,6 @@ impl NativeEngine {
             commands,
             status,
             backlog: Backlog::new(BacklogBounds::default()),
-            seed: settings.seed,
             seats: max_num_seqs,
             longest_sequence,
             tensors,
@@ -341,8 +339,7 @@ impl NativeEngine {
         let on_room = move || _ = resume.send(Command::Resume(id));
         let (sender, receiver) = self.backlog.channel(request.prompt_token_ids.len(), ticket.arrived, on_room);
         let (commands, status) = (self.commands.clone(), Arc::clone(&self.status));
-        let seed = self.seed.wrapping_add(id);
-        let entry = Entry { id, claimant: ticket.claimant.clone(), arrived: ticket.arrived, seed };
+        let entry = Entry { id, claimant: ticket.claimant.clone(), arrived: ticket.arrived };
         let outputs = Outputs { ticket, receiver, commands, status, ended: false };
         let start = Command::Start { entry, request, outputs: sender };
         self.commands.send(start).map_err(|_| gone())?;

@@ -95,8 +95,6 @@ pub struct NativeSettings {
     pub dtype: Dtype,
     /// The longest sequence, prompt and output together, in tokens.
     pub max_model_len: usize,
-    /// Requests without a seed derive theirs from this one and their number.
-    pub seed: u64,
     /// Sequences that run at a time.
     pub max_num_seqs: usize,
     /// Tokens of a step, over all sequences.
@@ -130,7 +128,6 @@ impl NativeSettings {
             dtype: Dtype::stored(&config),
             config,
             max_model_len: 2_048,
-            seed: 0,
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             max_waiting: 1_024,
@@ -166,7 +163,6 @@ impl NativeSettings {
             config,
             dtype: Dtype::Bf16,
             max_model_len: 1,
-            seed: 0,
             max_num_seqs: 1,
             max_num_batched_tokens: 1,
             max_waiting: 0,

@@ -85,7 +85,6 @@ enum Phase {
 impl Generation {
     pub(super) fn new(
         request: SequenceRequest,
-        seed: u64,
         source: SequenceLogits,
         vocab_size: usize,
         meter: SamplingMeter,
@@ -93,7 +92,7 @@ impl Generation {
         let prompt = request.prompt_token_ids;
         Self {
             meter,
-            sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt), seed),
+            sampler: SequenceSampler::new(request.sampling, Arc::clone(&prompt)),
             prompt,
             prompt_logprobs: request.prompt_logprobs,
             candidates: request.candidates,

@@ -48,7 +48,6 @@ impl EngineInfo {
 pub struct ScriptedEngine {
     info: EngineInfo,
     source: LogitSource,
-    seed: u64,
     admission: Arc<Admission>,
     gate: Gate,
     cached_tokens: Option<usize>,
@@ -78,7 +77,6 @@ impl ScriptedEngine {
         Self {
             info,
             source,
-            seed: 0,
             admission: Arc::new(Admission::new(DEFAULT_MAX_NUM_SEQS, MAX_WAITING)),
             gate: Gate::opened(),
             cached_tokens: None,
@@ -87,13 +85,6 @@ impl ScriptedEngine {
             cache_salt: Mutex::default(),
             meters: SamplingMeters::new(),
         }
-    }
-
-    /// Sets the seed that those of requests without one derive from.
-    #[must_use]
-    pub fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
     }
 
     /// Sets how many sequences run at a time; the others wait in order.
@@ -163,14 +154,13 @@ impl ScriptedEngine {
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
         self.info.check(&request, self)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);
-        // The number picks the script, and the seed where a request brings none.
         let (number, arrived) = (ticket.number, ticket.arrived);
         let place = self.admission.enter(ticket)?;
-        let (seed, source) = (self.seed.wrapping_add(number), self.source.start(number));
+        let source = self.source.start(number);
         let meter = self.meters.start(request.prompt_token_ids.len(), arrived);
         let routes = self.mixtures.clone().zip(request.routing.shown_from);
         let routes = routes.map(|(shape, next)| Routed::new(shape, request.routing.given.clone(), next));
-        let generation = Generation::new(request, seed, source, self.info.vocab_size, meter).routed(routes);
+        let generation = Generation::new(request, source, self.info.vocab_size, meter).routed(routes);
         let generation = generation.cached(self.cached_tokens).computed_by(self.weights.clone());
         Ok(generation.queued(place, self.gate.clone()))
     }
@@ -277,18 +267,6 @@ mod tests {
         assert!(company.iter().all(|tokens| *tokens == alone));
         assert_eq!(alone.1, FinishReason::Eos);
         assert_eq!(engine.load(), EngineLoad::default());
-    }
-
-    #[tokio::test]
-    async fn requests_without_a_seed_differ_but_a_second_engine_repeats_them() {
-        let run = || async {
-            let engine = ScriptedEngine::hashed(info(), vec![EOS]).with_seed(9);
-            let unseeded = || request(&[5], SamplingParams { seed: None, ignore_eos: true, ..params(16) });
-            [ids(engine.generate(unseeded())).await, ids(engine.generate(unseeded())).await]
-        };
-        let [first, second] = run().await;
-        assert_ne!(first, second);
-        assert_eq!(run().await, [first, second]);
     }
 
     #[tokio::test]

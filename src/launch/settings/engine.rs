@@ -29,8 +29,6 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) device: DeviceArg,
     /// The type of its arithmetic.
     pub(in crate::launch) dtype: Asked,
-    /// Base of the seeds of requests that bring none.
-    pub(in crate::launch) seed: u64,
     /// Sequences that run at a time.
     pub(in crate::launch) max_num_seqs: usize,
     /// Sequences that may wait.
@@ -101,7 +99,6 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         kind: args.engine,
         device: args.device,
         dtype: args.dtype,
-        seed: args.seed,
         max_num_seqs: args.max_num_seqs,
         max_waiting: args.max_waiting,
         gguf_weights: args.gguf_weights,

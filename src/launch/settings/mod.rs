@@ -55,6 +55,8 @@ pub(super) struct Settings {
     pub(super) on_unprovable: OnUnprovable,
     /// How JSON is written in structured outputs.
     pub(super) json: JsonOptions,
+    /// Base of the seeds of requests that bring none.
+    pub(super) seed: u64,
     /// Where responses are kept.
     pub(super) store: Store,
     /// Where generations are captured, if they are.
@@ -87,6 +89,7 @@ impl Settings {
             continuity: policies::continuity(args),
             on_unprovable: args.on_unprovable,
             json: policies::json(args),
+            seed: args.seed,
             store: policies::store(args),
             capture: capture::settings(args),
             request_log: policies::request_log(args),

@@ -94,7 +94,7 @@ impl Model {
             max_tokens: most,
             ..SamplingParams::default()
         };
-        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([]), 0);
+        let mut sampler = SequenceSampler::new(params.valid(), Arc::new([]));
         let mut ids = Vec::new();
         let mut random = seed;
         loop {

@@ -181,10 +181,8 @@ fn nemo_rl(sequence: &Sequence) -> Value {
 fn prime_rl(sequence: &Sequence) -> Value {
     let mut temperatures = vec![1.0; sequence.token_ids.len()];
     for turn in &sequence.turns {
-        let sampling = turn.generation.sampling.as_ref();
-        let fields = sampling.and_then(|fields| serde_json::from_str::<Value>(fields.get()).ok());
-        let temperature = fields.and_then(|fields| fields.get("temperature")?.as_f64());
-        temperatures[turn.start..turn.end].fill(temperature.unwrap_or(1.0));
+        let temperature = turn.generation.sampling.as_ref().map_or(1.0, |sampling| sampling.temperature);
+        temperatures[turn.start..turn.end].fill(temperature);
     }
     json!({
         "token_ids": sequence.token_ids,

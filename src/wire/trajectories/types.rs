@@ -139,6 +139,11 @@ pub(crate) struct TurnShown {
     sampled_token_ids: Vec<TokenId>,
     /// The log-prob of each of them.
     logprobs: Vec<f32>,
+    /// The rank of each of them, 1 for the most probable one.
+    ranks: Vec<u32>,
+    /// The least entropy, in nats, that the distribution of each of them can have, given the alternatives that the request
+    /// asked for; empty where it asked for none.
+    entropies: Vec<f32>,
     /// How many of the turn's messages are the first ones of the parent.
     messages_before: usize,
     /// The messages behind those, as they were sent.
@@ -156,6 +161,8 @@ impl From<TurnRecord> for TurnShown {
             added_token_ids: std::mem::take(&mut generation.prompt),
             sampled_token_ids: std::mem::take(&mut generation.sampled),
             logprobs: std::mem::take(&mut generation.logprobs),
+            ranks: std::mem::take(&mut generation.ranks),
+            entropies: std::mem::take(&mut generation.entropies),
             messages_before: place.messages_before,
             messages: serde_json::to_value(messages).unwrap_or_default(),
             tools: serde_json::to_value(generation.tools.take()).unwrap_or_default(),

@@ -21,7 +21,11 @@ const PATH: &str = "/v1/trajectories";
 const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
 
 fn capture(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Capture {
-    Capture { trajectories: Arc::new(Trajectories::open(store, policy).unwrap()), model: MODEL.into() }
+    Capture {
+        trajectories: Arc::new(Trajectories::open(store, policy).unwrap()),
+        model: MODEL.into(),
+        process: "test".into(),
+    }
 }
 
 fn in_memory(policy: CapturePolicy) -> Capture {

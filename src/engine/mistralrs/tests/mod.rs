@@ -166,17 +166,3 @@ async fn an_engine_that_died_fails_everyone_and_says_so() {
     assert_eq!(engine.health(), Err(died.clone()));
     assert_eq!(outcome(engine.generate(endless())).await, (Vec::new(), Err(died)));
 }
-
-#[tokio::test]
-async fn requests_without_a_seed_differ_and_a_second_engine_repeats_them() {
-    let draw = || async {
-        let engine = engine(Conduct::Serve).with_seed(3);
-        // A temperature that no request could have, so that two draws are never the same by accident.
-        let sampling = SamplingParams { temperature: 100.0, max_tokens: 40, ..SamplingParams::default() };
-        let request = SequenceRequest { sampling: sampling.unchecked(), ..endless() };
-        [outcome(engine.generate(request.clone())).await, outcome(engine.generate(request)).await]
-    };
-    let [first, second] = draw().await;
-    assert_ne!(first, second);
-    assert_eq!(draw().await, [first, second]);
-}

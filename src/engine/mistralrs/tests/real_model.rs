@@ -81,7 +81,6 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
         dtype: Dtype::F32,
         max_model_len: 512,
         vocab_size: VOCAB_SIZE,
-        seed: 0,
         unproven: None,
     };
     let loaded = load::load(spec, alphabet).await.unwrap();

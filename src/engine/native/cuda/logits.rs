@@ -192,7 +192,7 @@ mod tests {
         let rows = 11;
         let numbers: Vec<Vec<f32>> = (0..rows).map(logits).collect();
         let table = Tensor::new(numbers.clone(), &test_device()).unwrap();
-        let sampler = |row| SequenceSampler::new(params(row).valid(), Arc::new([]), 0);
+        let sampler = |row| SequenceSampler::new(params(row).valid(), Arc::new([]));
         let samplers: Vec<Mutex<SequenceSampler>> = (0..rows - 1).map(|row| Mutex::new(sampler(row))).collect();
         let scored = |id, top| Job::Score { token: Some((id, top)), candidates: &[] };
         // The consumer has two rows before these, and the last one is of a prompt.

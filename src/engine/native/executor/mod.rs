@@ -64,8 +64,6 @@ pub(super) struct Entry {
     pub(super) claimant: Claimant,
     /// When the request came.
     pub(super) arrived: Instant,
-    /// The seed of a request that brings none.
-    pub(super) seed: u64,
 }
 
 /// A sequence that is being generated.
@@ -235,7 +233,7 @@ impl<B: Backend> Executor<B> {
     }
 
     fn start(&mut self, entry: Entry, request: SequenceRequest, outputs: Outputs) {
-        let Entry { id, claimant, arrived, seed } = entry;
+        let Entry { id, claimant, arrived } = entry;
         let SequenceRequest {
             prompt_token_ids: prompt,
             sampling,
@@ -263,7 +261,7 @@ impl<B: Backend> Executor<B> {
             id,
             Active {
                 prompt_tokens: prompt.len(),
-                sampler: Arc::new(Mutex::new(SequenceSampler::new(sampling, prompt, seed))),
+                sampler: Arc::new(Mutex::new(SequenceSampler::new(sampling, prompt))),
                 preparing: false,
                 outputs,
                 scoring,

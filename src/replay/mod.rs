@@ -1,0 +1,186 @@
+//! Captured turns, sampled again: the proof that a rollout is what a model samples.
+//!
+//! Owns what of a record decides what is sampled, and what is said where a turn comes out differently. Refuses to load
+//! models, and to take anything for equal but the same bits of ids and log-probs.
+
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::{Stream, StreamExt, stream};
+
+use crate::{
+    TokenId,
+    engine::{Adapter, Engine, EngineError, EngineOutput, SampledToken, SequenceRequest},
+    structured::Grammars,
+    trajectory::{
+        CaptureError, ComputedBy, Filter, Sequence, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet,
+    },
+};
+use request::{Unrepeatable, request};
+
+/// What samples again.
+pub struct Replayer {
+    /// The engine, with the weights that are tried.
+    pub engine: Arc<dyn Engine>,
+    /// Compiles what outputs had to keep to.
+    pub grammars: Arc<Grammars>,
+    /// The adapters that are loaded, by the names that requests give them.
+    pub adapters: HashMap<String, Arc<Adapter>>,
+    /// The checksum of the weights; `None` where the engine has none.
+    pub checksum: Option<String>,
+    /// What computes besides.
+    pub computed_by: ComputedBy,
+}
+
+/// What came of a turn.
+#[derive(Debug, Clone)]
+pub struct Replayed {
+    /// The trajectory.
+    pub trajectory: Arc<str>,
+    /// The turn.
+    pub turn: Arc<str>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of sampling a turn again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// So many tokens have the ids and the log-probs that were captured, to the bit; of `all` sampled ones, where other
+    /// weights sampled the rest.
+    Equal {
+        /// Tokens that were sampled again.
+        tokens: usize,
+        /// Tokens of the turn.
+        all: usize,
+    },
+    /// A token came out differently.
+    Differs {
+        /// The first one, counted from 0 among those that the turn sampled.
+        index: usize,
+        /// The id and the log-prob that were captured.
+        captured: (TokenId, f32),
+        /// Those that came out now; `None` where the turn ended before.
+        again: Option<(TokenId, f32)>,
+        /// What is known to be different and may be why; empty where nothing is known.
+        reasons: Vec<String>,
+    },
+    /// It cannot be sampled again, or what is kept of it is not what was sampled.
+    Unrepeatable(String),
+}
+
+impl Replayer {
+    /// Samples the turns of a capture again, or those of one trajectory, several at a time; they come as they are done.
+    pub fn replay<'r>(
+        &'r self,
+        trajectories: &'r Trajectories,
+        trajectory: Option<&str>,
+    ) -> impl Stream<Item = Replayed> + use<'r> {
+        let mut keys = Vec::new();
+        for owner in trajectories.owners() {
+            let found = trajectories.sequences(&owner, &Filter::default(), Unit::Turn).unwrap_or_default();
+            keys.extend(found.into_iter().filter(|key| trajectory.is_none_or(|wanted| *key.trajectory == *wanted)));
+        }
+        let seats = self.engine.seats().max(1);
+        stream::iter(keys).map(|key| self.turn(trajectories, key)).buffer_unordered(seats)
+    }
+
+    async fn turn(&self, trajectories: &Trajectories, key: SequenceKey) -> Replayed {
+        let (trajectory, turn) = (Arc::clone(&key.trajectory), Arc::clone(&key.turn));
+        let outcome = match self.outcome(trajectories, &key).await {
+            Ok(outcome) => outcome,
+            Err(Unrepeatable(reason)) => Outcome::Unrepeatable(reason),
+        };
+        Replayed { trajectory, turn, outcome }
+    }
+
+    async fn outcome(&self, trajectories: &Trajectories, key: &SequenceKey) -> Result<Outcome, Unrepeatable> {
+        let failed = |error: CaptureError| Unrepeatable(error.to_string());
+        let mut sequence = trajectories.sequence(key, self.engine.info().vocab_size).map_err(failed)?;
+        let turn = sequence.turns.pop().ok_or_else(|| Unrepeatable("it has no turn".to_owned()))?;
+        let generation = &turn.generation;
+        let used = |number| trajectories.weights(&generation.process, number).map_err(failed);
+        let sets = generation.weights.iter().map(|weights| used(weights.number)).collect::<Result<Vec<_>, _>>()?;
+        let tokens = self.own_tokens(&turn, &sets)?;
+        let prompt: Arc<[TokenId]> = sequence.token_ids[..turn.start].into();
+        let request = request(self, generation, prompt, tokens).await?;
+        let captured = captured(&sequence, &turn);
+        let again = self.sampled(request, tokens).await?;
+        let all = captured.len();
+        let same = |(captured, again): (&(TokenId, f32), &(TokenId, f32))| {
+            captured.0 == again.0 && captured.1.to_bits() == again.1.to_bits()
+        };
+        let equal = captured.iter().zip(&again).take_while(|pair| same(*pair)).count();
+        if equal >= tokens {
+            return Ok(Outcome::Equal { tokens, all });
+        }
+        let reasons = self.reasons(&turn, sets.first().and_then(Option::as_ref));
+        Ok(Outcome::Differs { index: equal, captured: captured[equal], again: again.get(equal).copied(), reasons })
+    }
+
+    /// How many of a turn's first tokens one set of weights sampled, if it may be the one that is tried.
+    fn own_tokens(&self, turn: &SequenceTurn, sets: &[Option<WeightSet>]) -> Result<usize, Unrepeatable> {
+        let weights = &turn.generation.weights;
+        let (Some(first), Some(set)) = (weights.first(), sets.first()) else { return Ok(turn.end - turn.start) };
+        let is_other = |set: &WeightSet| self.checksum.as_ref().is_some_and(|own| *own != set.checksum);
+        if weights.len() > 1 && set.as_ref().is_some_and(is_other) {
+            let reason = format!(
+                "weights were replaced while it was sampled, and its first {} tokens were sampled by others than these; \
+                 replay it with those",
+                first.end
+            );
+            return Err(Unrepeatable(reason));
+        }
+        Ok(first.end)
+    }
+
+    async fn sampled(&self, request: SequenceRequest, tokens: usize) -> Result<Vec<(TokenId, f32)>, Unrepeatable> {
+        let mut outputs = self.engine.generate(request);
+        let mut sampled = Vec::with_capacity(tokens);
+        while sampled.len() < tokens {
+            match outputs.next().await {
+                Some(Ok(EngineOutput::Token(SampledToken { id, logprob, .. }))) => sampled.push((id, logprob)),
+                Some(Ok(EngineOutput::Finished(_))) | None => break,
+                Some(Ok(_)) => {}
+                Some(Err(EngineError::Unsupported(reason))) => return Err(Unrepeatable(reason)),
+                Some(Err(error)) => return Err(Unrepeatable(format!("the engine failed: {error}"))),
+            }
+        }
+        Ok(sampled)
+    }
+
+    /// What is known to be different from when a turn was sampled.
+    fn reasons(&self, turn: &SequenceTurn, set: Option<&WeightSet>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let mut differ = |what: &str, then: &str, now: &str| {
+            if then != now {
+                reasons.push(format!("{what}: {then} then, {now} now"));
+            }
+        };
+        match (set, &self.checksum) {
+            (Some(set), checksum) => {
+                differ("the checksum of the weights", &set.checksum, checksum.as_deref().unwrap_or("none"));
+                let (then, now) = (&set.computed_by, &self.computed_by);
+                differ("the version of tito", &then.tito, &now.tito);
+                differ("the engine", &then.engine, &now.engine);
+                differ("the device and its kernels", &then.device, &now.device);
+                differ("the arithmetic", &then.dtype, &now.dtype);
+            }
+            (None, _) => reasons.push("nobody knows which weights sampled it: no checksum of them was kept".to_owned()),
+        }
+        if let Some(adapter) = &turn.generation.adapter {
+            reasons.push(format!("adapters have no checksum, and {} may be another one now", adapter.label));
+        }
+        reasons
+    }
+}
+
+/// The ids that a turn sampled, and their log-probs.
+fn captured(sequence: &Sequence, turn: &SequenceTurn) -> Vec<(TokenId, f32)> {
+    let ids = &sequence.token_ids[turn.start..turn.end];
+    let logprobs = &sequence.logprobs[turn.start..turn.end];
+    ids.iter().copied().zip(logprobs.iter().map(|logprob| logprob.unwrap_or(f32::NAN))).collect()
+}

@@ -1,0 +1,114 @@
+//! From what is kept of a turn to the request that samples it again.
+
+use std::sync::Arc;
+
+use super::Replayer;
+use crate::{
+    TokenId,
+    engine::{Routing, SequenceRequest},
+    sampling::{SamplingParams, SharedConstraint, ValidSamplingParams},
+    structured::Demand,
+    trajectory::{Generation, SamplingUsed},
+};
+
+/// Why a turn cannot be sampled again.
+#[derive(Debug)]
+pub(super) struct Unrepeatable(pub(super) String);
+
+/// The request that samples the first `tokens` of a turn again.
+pub(super) async fn request(
+    replayer: &Replayer,
+    generation: &Generation,
+    prompt: Arc<[TokenId]>,
+    tokens: usize,
+) -> Result<SequenceRequest, Unrepeatable> {
+    let refuse = |reason: &str| Err(Unrepeatable(reason.to_owned()));
+    let Some(used) = &generation.sampling else { return refuse("its sampling was not kept") };
+    if used.gives_experts {
+        return refuse("its request said through which experts tokens go, which is not kept");
+    }
+    if used.seed.is_none() && used.temperature > 0.0 {
+        return refuse("its seed is not known");
+    }
+    let adapter = match &generation.adapter {
+        None => None,
+        Some(used) => match replayer.adapters.get(&*used.name) {
+            Some(adapter) => Some(Arc::clone(adapter)),
+            None => {
+                let reason = format!(
+                    "the adapter {} sampled it; name its directory by --lora-modules {}=PATH",
+                    used.name, used.name
+                );
+                return Err(Unrepeatable(reason));
+            }
+        },
+    };
+    let constraint = constraint(replayer, generation, used).await?;
+    let sampling = params(used, constraint, tokens, replayer.engine.info().vocab_size)?;
+    Ok(SequenceRequest {
+        prompt_token_ids: prompt,
+        sampling: Arc::new(sampling),
+        prompt_logprobs: None,
+        candidates: None,
+        cache_salt: None,
+        adapter,
+        routing: Routing::default(),
+    })
+}
+
+/// What the output had to keep to.
+async fn constraint(
+    replayer: &Replayer,
+    generation: &Generation,
+    used: &SamplingUsed,
+) -> Result<Option<SharedConstraint>, Unrepeatable> {
+    if !used.is_constrained {
+        return Ok(None);
+    }
+    let Some(kept) = &generation.demand else {
+        return Err(Unrepeatable("its grammar was not kept (--capture-texts false)".to_owned()));
+    };
+    let demand: Demand = serde_json::from_str(kept.get())
+        .map_err(|error| Unrepeatable(format!("its grammar cannot be read: {error}")))?;
+    let (grammars, vocab_size) = (Arc::clone(&replayer.grammars), replayer.engine.info().vocab_size);
+    let compiled = tokio::task::spawn_blocking(move || demand.compile(&grammars, vocab_size)).await;
+    let compiled = compiled.map_err(|error| Unrepeatable(error.to_string()))?;
+    compiled.map_err(|error| Unrepeatable(format!("its grammar cannot be compiled: {error}")))
+}
+
+/// The parameters. Ends that the engine does not know of, like stop strings, cut a turn short, so no more than `tokens` are
+/// asked for, where that does not change what may be sampled.
+fn params(
+    used: &SamplingUsed,
+    constraint: Option<SharedConstraint>,
+    tokens: usize,
+    vocab_size: usize,
+) -> Result<ValidSamplingParams, Unrepeatable> {
+    let unreadable = |what: &str| Unrepeatable(format!("its sampling cannot be read: {what}"));
+    let logprobs_mode = used.logprobs_mode.parse().map_err(|_| unreadable("logprobs_mode"))?;
+    let params = SamplingParams {
+        temperature: used.temperature,
+        top_p: used.top_p,
+        top_k: used.top_k,
+        min_p: used.min_p,
+        presence_penalty: used.presence_penalty,
+        frequency_penalty: used.frequency_penalty,
+        repetition_penalty: used.repetition_penalty,
+        logit_bias: used.logit_bias.clone(),
+        allowed_token_ids: used.allowed_token_ids.clone(),
+        constraint,
+        bad_words: used.bad_words_token_ids.clone(),
+        seed: used.seed,
+        max_tokens: used.max_tokens.min(tokens.max(used.min_tokens)),
+        min_tokens: used.min_tokens,
+        ignore_eos: used.ignore_eos,
+        eos_token_id: used.eos_token_id,
+        extra_eos_token_ids: used.extra_eos_token_ids.clone(),
+        stop_token_ids: used.stop_token_ids.clone(),
+        logprobs: None,
+        logprobs_mode,
+        // It ends sequences above the engine, and what was sampled until then is what counts.
+        repetition_detection: None,
+    };
+    params.validated(vocab_size).map_err(|error| unreadable(&error.to_string()))
+}

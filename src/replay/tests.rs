@@ -1,0 +1,244 @@
+use std::time::Duration;
+
+use serde_json::value::to_raw_value;
+
+use super::*;
+use crate::{
+    engine::{EngineInfo, scripted::ScriptedEngine},
+    sampling::{SamplingParams, ValidSamplingParams},
+    store::{BatchStore, MemoryStore},
+    structured::{Constraint, Demand},
+    tokenizer::Tokenizer,
+    trajectory::{CapturePolicy, Ended, Generation, SamplingUsed, WeightsUsed},
+};
+
+const EOS: TokenId = 2;
+const PROMPT: [TokenId; 3] = [5, 6, 7];
+
+fn tokenizer() -> Arc<Tokenizer> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
+    Arc::new(Tokenizer::from_file(path).unwrap())
+}
+
+fn replayer(checksum: &str) -> Replayer {
+    let tokenizer = tokenizer();
+    let info = EngineInfo::scripted(tokenizer.vocab_size(), 512);
+    Replayer {
+        engine: Arc::new(ScriptedEngine::hashed(info, vec![EOS])),
+        grammars: Arc::new(Grammars::new(tokenizer, [EOS])),
+        adapters: HashMap::new(),
+        checksum: Some(checksum.to_owned()),
+        computed_by: computed_by("cpu"),
+    }
+}
+
+fn computed_by(device: &str) -> ComputedBy {
+    let word = |word: &str| word.to_owned();
+    ComputedBy { tito: word("1"), engine: word("scripted"), device: word(device), dtype: word("f32") }
+}
+
+fn used() -> SamplingUsed {
+    SamplingUsed {
+        temperature: 1.1,
+        top_p: 0.95,
+        top_k: 40,
+        min_p: 0.01,
+        presence_penalty: 0.3,
+        frequency_penalty: -0.2,
+        repetition_penalty: 1.1,
+        logit_bias: vec![(9, 1.5)],
+        allowed_token_ids: None,
+        bad_words_token_ids: vec![vec![11, 12]],
+        seed: Some(17),
+        max_tokens: 30,
+        min_tokens: 3,
+        ignore_eos: true,
+        eos_token_id: Some(EOS),
+        extra_eos_token_ids: vec![],
+        stop_token_ids: vec![],
+        stop: None,
+        logprobs_mode: "processed_logprobs".to_owned(),
+        detects_repetition: false,
+        is_constrained: false,
+        gives_experts: false,
+    }
+}
+
+/// What the engine samples with these parameters, without the code that is tested.
+async fn sampled(engine: &dyn Engine, params: SamplingParams) -> (Vec<TokenId>, Vec<f32>) {
+    let valid: ValidSamplingParams = params.validated(engine.info().vocab_size).unwrap();
+    let mut outputs = engine.generate(SequenceRequest::new(PROMPT, valid));
+    let (mut ids, mut logprobs) = (Vec::new(), Vec::new());
+    while let Some(output) = outputs.next().await {
+        if let EngineOutput::Token(token) = output.unwrap() {
+            ids.push(token.id);
+            logprobs.push(token.logprob);
+        }
+    }
+    (ids, logprobs)
+}
+
+fn params() -> SamplingParams {
+    SamplingParams {
+        temperature: 1.1,
+        top_p: 0.95,
+        top_k: 40,
+        min_p: 0.01,
+        presence_penalty: 0.3,
+        frequency_penalty: -0.2,
+        repetition_penalty: 1.1,
+        logit_bias: vec![(9, 1.5)],
+        bad_words: vec![vec![11, 12]],
+        seed: Some(17),
+        max_tokens: 30,
+        min_tokens: 3,
+        ignore_eos: true,
+        eos_token_id: Some(EOS),
+        logprobs_mode: crate::sampling::LogprobsMode::Processed,
+        ..SamplingParams::default()
+    }
+}
+
+async fn generation() -> Generation {
+    let (sampled, logprobs) = sampled(&*replayer("a").engine, params()).await;
+    assert_eq!(sampled.len(), 30);
+    Generation {
+        prompt: PROMPT.into(),
+        ranks: vec![1; sampled.len()],
+        weights: vec![weights(0, 0, 30)],
+        sampled,
+        logprobs,
+        process: "p".into(),
+        sampling: Some(used()),
+        finish: Ended::Length,
+        ..Generation::default()
+    }
+}
+
+fn weights(number: u64, start: usize, end: usize) -> WeightsUsed {
+    WeightsUsed { version: number.to_string().into(), number, start, end, reuse_older_keys: false, checksum: None }
+}
+
+fn captured(generations: impl IntoIterator<Item = Generation>) -> Trajectories {
+    let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX)) as Arc<dyn BatchStore>;
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let trajectories = Trajectories::open(store, policy).unwrap();
+    for generation in generations {
+        trajectories.capture(generation).unwrap();
+    }
+    for (number, checksum) in [(0, "a"), (1, "b")] {
+        let set =
+            WeightSet { process: "p".into(), number, checksum: checksum.to_owned(), computed_by: computed_by("cpu") };
+        trajectories.keep_weights(&set).unwrap();
+    }
+    trajectories
+}
+
+async fn outcome(replayer: &Replayer, generation: Generation) -> Outcome {
+    let trajectories = captured([generation]);
+    let replayed: Vec<_> = replayer.replay(&trajectories, None).collect().await;
+    assert_eq!(replayed.len(), 1);
+    replayed[0].outcome.clone()
+}
+
+#[tokio::test]
+async fn a_turn_comes_out_as_it_was_captured_and_every_bit_counts() {
+    let replayer = replayer("a");
+    let good = generation().await;
+    assert_eq!(outcome(&replayer, good.clone()).await, Outcome::Equal { tokens: 30, all: 30 });
+    // One that its client left.
+    let cut = Generation {
+        sampled: good.sampled[..7].to_vec(),
+        logprobs: good.logprobs[..7].to_vec(),
+        ranks: vec![1; 7],
+        weights: vec![weights(0, 0, 7)],
+        ..good.clone()
+    };
+    assert_eq!(outcome(&replayer, cut).await, Outcome::Equal { tokens: 7, all: 7 });
+    let mut one_bit = good.clone();
+    one_bit.logprobs[12] = f32::from_bits(one_bit.logprobs[12].to_bits() ^ 1);
+    let Outcome::Differs { index: 12, captured, again: Some(again), reasons } = outcome(&replayer, one_bit).await
+    else {
+        panic!("the log-prob of one token is another one")
+    };
+    assert_eq!((captured.0, again, reasons), (good.sampled[12], (good.sampled[12], good.logprobs[12]), vec![]));
+    let mut seed = good.clone();
+    seed.sampling.as_mut().unwrap().seed = Some(18);
+    assert!(matches!(outcome(&replayer, seed).await, Outcome::Differs { index: 0..5, .. }));
+    let longer = Generation {
+        sampled: [&good.sampled[..], &[1]].concat(),
+        logprobs: [&good.logprobs[..], &[-1.0]].concat(),
+        ranks: vec![1; 31],
+        weights: vec![weights(0, 0, 31)],
+        ..good
+    };
+    assert!(matches!(outcome(&replayer, longer).await, Outcome::Differs { index: 30, again: None, .. }));
+}
+
+#[tokio::test]
+async fn what_is_known_to_be_different_is_named() {
+    let mut wrong = generation().await;
+    wrong.logprobs[0] -= 1.0;
+    let mut other = replayer("z");
+    other.computed_by = computed_by("cpu (other)");
+    let Outcome::Differs { reasons, .. } = outcome(&other, wrong.clone()).await else { panic!("it differs") };
+    assert_eq!(
+        reasons,
+        ["the checksum of the weights: a then, z now", "the device and its kernels: cpu then, cpu (other) now"]
+    );
+    wrong.process = "unknown".into();
+    let Outcome::Differs { reasons, .. } = outcome(&other, wrong).await else { panic!("it differs") };
+    assert_eq!(reasons, ["nobody knows which weights sampled it: no checksum of them was kept"]);
+}
+
+#[tokio::test]
+async fn of_a_turn_of_several_weights_their_part_is_proven() {
+    let split = Generation { weights: vec![weights(0, 0, 10), weights(1, 10, 30)], ..generation().await };
+    assert_eq!(outcome(&replayer("a"), split.clone()).await, Outcome::Equal { tokens: 10, all: 30 });
+    let Outcome::Unrepeatable(reason) = outcome(&replayer("b"), split).await else { panic!("others began it") };
+    assert!(reason.contains("its first 10 tokens were sampled by others"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_sampled_again_says_why() {
+    let good = generation().await;
+    let replayer = replayer("a");
+    let change = |change: &dyn Fn(&mut SamplingUsed)| {
+        let mut generation = good.clone();
+        change(generation.sampling.as_mut().unwrap());
+        generation
+    };
+    for (generation, reason) in [
+        (change(&|used| used.gives_experts = true), "through which experts"),
+        (change(&|used| used.seed = None), "its seed is not known"),
+        (change(&|used| used.is_constrained = true), "its grammar was not kept"),
+        (change(&|used| used.logprobs_mode = "other".to_owned()), "logprobs_mode"),
+        (change(&|used| used.top_p = 7.0), "top_p must be in (0, 1]"),
+        (Generation { sampling: None, ..good.clone() }, "its sampling was not kept"),
+    ] {
+        let Outcome::Unrepeatable(told) = outcome(&replayer, generation).await else { panic!("{reason}") };
+        assert!(told.contains(reason), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_grammar_is_compiled_again() {
+    let replayer = replayer("a");
+    let demand =
+        Demand { constraint: Some(Constraint::Regex("[ab]{4}".to_owned())), reasoning_end: None, budget: None };
+    let compiled = demand.compile(&replayer.grammars, replayer.engine.info().vocab_size).unwrap();
+    let params = SamplingParams { constraint: compiled, ignore_eos: false, min_tokens: 0, ..params() };
+    let (sampled, logprobs) = sampled(&*replayer.engine, params).await;
+    let generation = Generation {
+        ranks: vec![1; sampled.len()],
+        weights: vec![weights(0, 0, sampled.len())],
+        sampling: Some(SamplingUsed { is_constrained: true, ignore_eos: false, min_tokens: 0, ..used() }),
+        demand: Some(to_raw_value(&demand).unwrap()),
+        sampled,
+        logprobs,
+        ..generation().await
+    };
+    let free = Generation { demand: None, ..generation.clone() };
+    assert!(matches!(outcome(&replayer, generation).await, Outcome::Equal { .. }));
+    assert!(matches!(outcome(&replayer, free).await, Outcome::Unrepeatable(_)));
+}

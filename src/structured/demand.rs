@@ -1,0 +1,82 @@
+//! All that the outputs of a request must keep to, as it can be written down and compiled again.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cancellation, Constraint, Grammars, ReasoningEnd, StructuredError, ThinkingBudget, after_reasoning};
+use crate::sampling::SharedConstraint;
+
+/// What an output must keep to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    /// What it must be.
+    pub constraint: Option<Constraint>,
+    /// The tokens after which that begins; `None` where it begins at once.
+    pub reasoning_end: Option<ReasoningEnd>,
+    /// How long its thoughts may be.
+    pub budget: Option<ThinkingBudget>,
+}
+
+impl Demand {
+    /// Compiles it for a vocabulary of `vocab_size` tokens; `None` where nothing is demanded. It may take seconds.
+    ///
+    /// # Errors
+    ///
+    /// If the constraint cannot be compiled.
+    pub fn compile(&self, grammars: &Grammars, vocab_size: usize) -> Result<Option<SharedConstraint>, StructuredError> {
+        let compile = |constraint| grammars.compile(constraint, &Cancellation::default());
+        let compiled = self.constraint.as_ref().map(compile).transpose()?;
+        let compiled = compiled.map(|compiled| match self.reasoning_end {
+            Some(end) => after_reasoning(compiled, end, vocab_size),
+            None => compiled,
+        });
+        Ok(match self.budget {
+            Some(budget) => Some(budget.with(compiled)),
+            None => compiled,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::structured::{Format, JsonOptions, Thoughts};
+
+    #[test]
+    fn what_is_written_down_is_read_again() {
+        let options = JsonOptions { compact: true, closed: false, whitespace: Some("[ ]?".to_owned()) };
+        let tags = json!({
+            "type": "triggered_tags", "triggers": ["<a"], "at_least_one": true,
+            "tags": [{ "begin": "<a>", "content": { "type": "json_schema", "json_schema": { "b": 1, "a": 0.1 } }, "end": ["</a>", "\n"] }],
+        });
+        let constraints = [
+            Constraint::JsonObject(options.clone()),
+            Constraint::Json(json!({ "type": "object", "properties": { "b": {}, "a": {} } }), options.clone()),
+            Constraint::Regex("a+".to_owned()),
+            Constraint::Choice(vec!["yes".to_owned(), "no".to_owned()]),
+            Constraint::Grammar("root ::= \"a\"".to_owned()),
+            Constraint::Tags(serde_json::from_value::<Format>(tags).unwrap(), options),
+        ];
+        let budget = ThinkingBudget {
+            tokens: 3,
+            start: Some(1),
+            end: 2,
+            call: None,
+            reopens: true,
+            begun: Thoughts::Open { tokens: 1, marked: false },
+        };
+        for constraint in constraints {
+            let demand = Demand {
+                constraint: Some(constraint),
+                reasoning_end: Some(ReasoningEnd { end: 2, call: Some(3) }),
+                budget: Some(budget),
+            };
+            let written = serde_json::to_string(&demand).unwrap();
+            let read: Demand = serde_json::from_str(&written).unwrap();
+            assert_eq!(read, demand);
+            // The order of properties is part of a grammar.
+            assert_eq!(serde_json::to_string(&read).unwrap(), written);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The fields that decided what was sampled.
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::value::RawValue;
+
+use crate::TokenId;
+
+/// The sampling of one sequence, in the words of requests; the same fields sample the same ids.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the fields are those of requests")]
+pub struct SamplingUsed {
+    /// 0 is greedy.
+    #[serde(deserialize_with = "exact")]
+    pub temperature: f64,
+    /// 1 is off.
+    #[serde(deserialize_with = "exact")]
+    pub top_p: f64,
+    /// 0 is off.
+    pub top_k: usize,
+    /// 0 is off.
+    #[serde(deserialize_with = "exact")]
+    pub min_p: f64,
+    /// 0 is off.
+    #[serde(deserialize_with = "exact")]
+    pub presence_penalty: f64,
+    /// 0 is off.
+    #[serde(deserialize_with = "exact")]
+    pub frequency_penalty: f64,
+    /// 1 is off.
+    #[serde(deserialize_with = "exact")]
+    pub repetition_penalty: f64,
+    /// What was added to the logits of tokens.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// The only tokens that could be sampled.
+    pub allowed_token_ids: Option<Vec<TokenId>>,
+    /// Sequences that the output could not complete.
+    pub bad_words_token_ids: Vec<Vec<TokenId>>,
+    /// The seed of the sequence, also where the server drew it.
+    pub seed: Option<u64>,
+    /// The most tokens.
+    pub max_tokens: usize,
+    /// Before so many tokens, none could end the sequence.
+    pub min_tokens: usize,
+    /// Whether tokens that end sequences did not.
+    pub ignore_eos: bool,
+    /// The tokenizer's token that ends sequences.
+    pub eos_token_id: Option<TokenId>,
+    /// Further ones of the model.
+    pub extra_eos_token_ids: Vec<TokenId>,
+    /// Those of the request.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Stop strings; `None` where texts are not kept.
+    pub stop: Option<Vec<String>>,
+    /// `raw_logprobs` or `processed_logprobs`.
+    pub logprobs_mode: String,
+    /// Whether a sequence that went round in circles was ended.
+    pub detects_repetition: bool,
+    /// Whether the output had to keep to a grammar or to a budget for thoughts.
+    pub is_constrained: bool,
+    /// Whether the request said through which experts tokens go.
+    pub gives_experts: bool,
+}
+
+/// Reads a number to its last bit, as `serde_json` does not without its feature `float_roundtrip`.
+fn exact<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let written = Box::<RawValue>::deserialize(deserializer)?;
+    written.get().parse().map_err(|_| D::Error::custom(format!("{} is no number", written.get())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct One {
+        #[serde(deserialize_with = "exact")]
+        number: f64,
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_read_as_they_were_written(number in any::<f64>().prop_filter("finite", |number| number.is_finite())) {
+            let written = serde_json::to_string(&One { number }).unwrap();
+            let read: One = serde_json::from_str(&written).unwrap();
+            prop_assert_eq!(read.number.to_bits(), number.to_bits());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+"""Captured turns are sampled again by `tito replay`, bit for bit, whatever was computed beside them; and what is not the
+same is named.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+
+from checkpoints import FIXTURE
+from control import LONG, MODEL, Running, Trained, prompt
+
+TURNS = 500
+ENGINE = ["--engine", "native", "--dtype", "float32", "--max-model-len", "2048"]
+
+
+def replayed(capture, model, *flags):
+    """The exit status of `tito replay`, what it counted, and its lines."""
+    command = [os.environ["TITO_BIN"], "replay", str(capture), str(model), *ENGINE, *flags]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr
+    counted = re.fullmatch(r"(\d+) turns equal to the bit \((\d+) tokens\), (\d+) differ, (\d+) not repeatable", lines[-1])
+    assert counted, done.stdout + done.stderr
+    assert done.returncode == (0 if counted[3] == counted[4] == "0" else 1), done.stderr
+    return *map(int, counted.groups()), lines[:-1]
+
+
+def ask(server, numbers):
+    """One request, of any kind; returns how many turns it makes."""
+    tokens = numbers.randint(1, 40)
+    body = {"model": MODEL, "max_tokens": tokens, "stream": numbers.random() < 0.5}
+    body["temperature"] = numbers.choice([0.0, 0.3, 1.0, 1.7, 0.1 + numbers.random()])
+    body |= numbers.choice([{}, {"top_p": 0.5 + numbers.random() / 2}, {"top_k": 7}, {"min_p": 0.05}])
+    body |= numbers.choice([{}, {"presence_penalty": numbers.random()}, {"repetition_penalty": 1 + numbers.random()}])
+    body |= numbers.choice([{}, {"seed": numbers.randint(0, 9)}, {"min_tokens": tokens}, {"ignore_eos": True}])
+    body |= numbers.choice([{}, {"logit_bias": {"70": 3.5}}, {"stop": ["a", "e"]}, {"allowed_token_ids": list(range(40, 90))}])
+    body |= numbers.choice([{}, {"logprobs": 1 if numbers.random() < 0.5 else 3}])
+    if numbers.random() < 0.2:
+        body |= {"structured_outputs": numbers.choice([{"regex": "[a-f]{3,30}"}, {"choice": ["yes", "no"]}])}
+        body.pop("allowed_token_ids", None)
+        body |= {"ignore_eos": False, "min_tokens": 0}
+    if numbers.random() < 0.5:
+        path, body["prompt"] = "/v1/completions", prompt(numbers.randint(0, 30))
+        body["n"] = numbers.choice([1, 1, 3]) if body["temperature"] > 0 else 1
+    else:
+        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": f"Say {numbers.randint(0, 30)}"}]
+        if isinstance(body.pop("logprobs", None), int):
+            body |= {"logprobs": True, "top_logprobs": 2}
+    status, text = server.exchange(path, body)
+    assert status == 200, f"{body} {text}"
+    return body.get("n", 1)
+
+
+def settled(server):
+    """Waits until the checksum of the weights is known: the turns of a server name it in their lines."""
+    def known():
+        page = json.loads(server.get("/v1/trajectories?limit=1"))
+        tree = json.loads(server.get(f"/v1/trajectories/{page['data'][0]['id']}"))
+        return tree["turns"][0]["weights"][0]["checksum"] is not None
+
+    server.poll("the checksum of the weights is kept", 60, known)
+
+
+def test_500_turns_come_out_the_same_to_the_bit(tmp_path):
+    capture = tmp_path / "capture.redb"
+    # Little memory for keys and values, so that sequences are preempted.
+    trained = Trained(tmp_path, "--capture", str(capture), "--kv-cache-memory", "1500K", "--max-num-seqs", "16")
+    checkpoints, server = trained.checkpoints, trained.server
+    numbers = random.Random(7)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        def many(count):
+            made = 0
+            while made < count:
+                made += sum(pool.map(lambda seed: ask(server, random.Random(seed)), [numbers.random() for _ in range(16)]))
+            return made
+
+        made = many(TURNS // 2)
+        settled(server)
+        under_way = Running(trained, prompt(3), seed=1)
+        server.post("/start_weight_update")
+        server.post("/update_weights", update_info={"path": str(checkpoints.write("one", 1))})
+        server.post("/finish_weight_update", weight_version="one")
+        straddling = under_way.rollout()
+        assert [span["version"] for span in straddling.versions] == ["default", "one"]
+        after = many(TURNS // 2)
+    assert server.gauge("vllm:num_preemptions_total") > 0
+    trained.stop()
+
+    shown = [line for line in replayed(capture, checkpoints.base)[4] if "the first" in line]
+    first = straddling.versions[0]["end"]
+    assert len(shown) == 1 and f"the first {first} of {LONG} tokens are equal to the bit" in shown[0], shown
+    equal, _, differ, unrepeatable, lines = replayed(capture, checkpoints.base)
+    assert (equal, unrepeatable) == (made + 1, 0) and differ == after, "\n".join(lines[:5])
+    # Whatever differs is what other weights sampled, and that is what is said of it.
+    assert all("the checksum of the weights: " in line for line in lines if "was id" in line), "\n".join(lines[:5])
+
+    second = model_of(checkpoints, tmp_path / "one", tmp_path / "second")
+    # What is computed beside a turn decides nothing, nor how its prompt is cut.
+    for flags in [[], ["--max-num-seqs", "1"], ["--max-num-batched-tokens", "16", "--kv-cache-memory", "1500K"]]:
+        equal, _, differ, unrepeatable, lines = replayed(capture, second, *flags)
+        assert (equal, differ, unrepeatable) == (after, made, 1), "\n".join(lines[:5])
+    assert "weights were replaced while it was sampled" in "".join(lines)
+
+
+def model_of(checkpoints, weights, directory):
+    """A directory with the config and the tokenizer of the base, and these weights."""
+    shutil.copytree(weights, directory)
+    for file in pathlib.Path(checkpoints.base).iterdir():
+        if file.suffix != ".safetensors":
+            shutil.copy(file, directory)
+    return directory
+
+
+def test_one_bit_of_one_weight_is_named(tmp_path):
+    capture = tmp_path / "capture.redb"
+    trained = Trained(tmp_path, "--capture", str(capture))
+    base = pathlib.Path(trained.checkpoints.base)
+    for number in range(4):
+        trained.complete(prompt(number), seed=number)
+    settled(trained.server)
+    [trajectory, *_] = json.loads(trained.server.get("/v1/trajectories"))["data"]
+    trained.stop()
+
+    equal, tokens, differ, unrepeatable, lines = replayed(capture, base)
+    assert (equal, tokens, differ, unrepeatable, lines) == (4, 48, 0, 0, [])
+    equal, *_ = replayed(capture, base, "--trajectory", trajectory["id"])
+    assert equal == trajectory["turn_count"]
+
+    changed = tmp_path / "changed"
+    shutil.copytree(base, changed)
+    bytes_ = bytearray((changed / "model.safetensors").read_bytes())
+    header = json.loads(bytes_[8 : 8 + int.from_bytes(bytes_[:8], "little")])
+    start = 8 + int.from_bytes(bytes_[:8], "little") + header["model.norm.weight"]["data_offsets"][0]
+    # The third byte of a float32 holds the least bits of bfloat16 and the greatest of the mantissa.
+    bytes_[start + 2] ^= 1
+    (changed / "model.safetensors").write_bytes(bytes_)
+    equal, _, differ, unrepeatable, lines = replayed(capture, changed)
+    assert (equal, differ, unrepeatable) == (0, 4, 0)
+    assert all("the checksum of the weights: " in line for line in lines), lines
+
+
+def test_what_cannot_be_replayed_says_why(tmp_path):
+    def refused(*arguments):
+        command = [os.environ["TITO_BIN"], "replay", *map(str, arguments), *ENGINE]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+        assert done.returncode != 0
+        return done.stderr
+
+    assert f"there is no capture at {tmp_path / 'none'}" in refused(tmp_path / "none", FIXTURE)
+    text = tmp_path / "text"
+    text.write_text("not a capture")
+    assert "not a trajectory store" in refused(text, FIXTURE) or "text" in refused(text, FIXTURE)
+    capture = tmp_path / "capture.redb"
+    trained = Trained(tmp_path, "--capture", str(capture), "--capture-texts", "false")
+    try:
+        trained.complete(prompt(1), structured_outputs={"choice": ["yes", "no"]}, ignore_eos=False)
+        assert "another process" in refused(capture, FIXTURE) or "in use" in refused(capture, FIXTURE)
+    finally:
+        trained.stop()
+    assert "there is no trajectory traj_none" in refused(capture, trained.checkpoints.base, "--trajectory", "traj_none")
+    *_, unrepeatable, lines = replayed(capture, trained.checkpoints.base)
+    assert unrepeatable == 1 and "its grammar was not kept (--capture-texts false)" in lines[0]
