@@ -5,6 +5,7 @@ torch's. NeMo-RL and prime-rl have no wheel with code: their shapes are compared
 which the script beside it records from their sources.
 """
 
+import io
 import json
 import types
 import urllib.request
@@ -86,7 +87,7 @@ def load():
 
 
 def floats(values):
-    return numpy.asarray(values, "float32").tolist()
+    return numpy.asarray(list(values), "float32").tolist()
 
 
 def test_trl(serving, own, load):
@@ -251,3 +252,35 @@ def test_nemo_rl(serving, own):
             logprobs += message.get("generation_logprobs", [0.0] * len(message["token_ids"]))
         assert sum((message["token_ids"] for message in log), []) == line["token_ids"]
         assert (mask, logprobs) == (line["loss_mask"], line["logprobs"])
+
+
+def table(server, query):
+    """The rows of a table, read by pyarrow, which is what `datasets.load_dataset("parquet")` reads it by."""
+    with urllib.request.urlopen(f"{server.url}/v1/trajectories/export?format=parquet&{query}", timeout=60) as answer:
+        assert answer.headers["Content-Type"] == "application/vnd.apache.parquet"
+        data = answer.read()
+    with frameworks.importing([], []) as load:
+        return load("pyarrow.parquet").read_table(io.BytesIO(data)).to_pylist()
+
+
+@pytest.mark.parametrize("unit", ["leaf", "turn"])
+def test_parquet(serving, unit):
+    """A row a sequence, which says what the line of `jsonl` says."""
+    rows = table(serving, f"unit={unit}")
+    for row, line in zip(rows, exported(serving, "jsonl", unit), strict=True):
+        turns = line["turns"]
+        expected = {name: line[name] for name in ("trajectory_id", "turn_id", "token_ids", "loss_mask", "tags", "reward")}
+        expected |= {name: line[name] for name in ("prompt_tokens", "sequence_reward")}
+        expected |= {name: turns[-1][name] for name in ("session", "model", "adapter")}
+        expected |= {"error": None, "turn_ids": [turn["id"] for turn in turns]}
+        names = {"starts": "start", "ends": "end", "repeated": "repeated", "created_at": "created_at", "ended_at": "ended_at"}
+        expected |= {f"turn_{column}": [turn[name] for turn in turns] for column, name in names.items()}
+        expected["turn_rewards"] = [line["turn_rewards"].get(turn["id"]) for turn in turns]
+        logprobs = row.pop("logprobs")
+        assert row == expected
+        assert [value is None for value in logprobs] == [value is None for value in line["logprobs"]]
+        assert floats(value or 0 for value in logprobs) == floats(value or 0 for value in line["logprobs"])
+
+
+def test_a_table_of_nothing_is_a_table(serving):
+    assert table(serving, "session=nobody") == []
