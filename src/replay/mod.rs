@@ -81,8 +81,14 @@ impl Replayer {
     ) -> impl Stream<Item = Replayed> + use<'r> {
         let mut keys = Vec::new();
         for owner in trajectories.owners() {
-            let found = trajectories.sequences(&owner, &Filter::default(), Unit::Turn).unwrap_or_default();
-            keys.extend(found.into_iter().filter(|key| trajectory.is_none_or(|wanted| *key.trajectory == *wanted)));
+            let Some(mut found) = trajectories.sequences(&owner, &Filter::default(), Unit::Turn) else { continue };
+            loop {
+                let part = trajectories.next_sequences(&mut found);
+                if part.is_empty() {
+                    break;
+                }
+                keys.extend(part.into_iter().filter(|key| trajectory.is_none_or(|wanted| *key.trajectory == *wanted)));
+            }
         }
         let seats = self.engine.seats().max(1);
         stream::iter(keys).map(|key| self.turn(trajectories, key)).buffer_unordered(seats)

@@ -12,11 +12,10 @@ use super::{
     CaptureError,
     fingerprint::{Base, Fingerprint},
     notes::Notes,
-    record::{Place, TurnRecord},
+    record::TurnRecord,
+    totals::Totals,
+    weight,
 };
-
-/// What a turn takes in memory besides its record.
-pub(super) const ENTRY_BYTES: u64 = 600;
 
 /// Whose turns are looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -28,16 +27,15 @@ pub(super) enum Scope {
 /// What is known of a turn.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) id: Arc<str>,
+    pub(super) tree: u64,
+    pub(super) parent: Option<u64>,
     pub(super) fingerprint: Fingerprint,
-    pub(super) model: Arc<str>,
-    pub(super) versions: Vec<Arc<str>>,
-    pub(super) request_ids: Vec<Arc<str>>,
-    pub(super) is_complete: bool,
+    request_ids: Box<[Arc<str>]>,
+    /// Which of the policies of its trajectory sampled it.
+    pub(super) policy: usize,
+    is_complete: bool,
     pub(super) has_children: bool,
-    pub(super) sampled: usize,
-    pub(super) created: f64,
-    pub(super) ended: f64,
 }
 
 /// What is known of a trajectory.
@@ -47,6 +45,7 @@ pub(super) struct Tree {
     pub(super) owner: Option<Arc<str>>,
     pub(super) session: Option<Arc<str>>,
     pub(super) turns: Vec<u64>,
+    pub(super) totals: Totals,
     pub(super) notes: Notes,
     /// Its place among those that were added to.
     used: u64,
@@ -108,6 +107,16 @@ impl Index {
         }
     }
 
+    /// The last number that was given to a turn or a trajectory.
+    pub(super) fn last(&self) -> u64 {
+        self.next
+    }
+
+    /// The trajectory of a session.
+    pub(super) fn of_session(&self, owner: Option<&Arc<str>>, session: &str) -> Option<u64> {
+        self.sessions.get(&(owner.cloned(), session.into())).copied()
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -124,8 +133,8 @@ impl Index {
         let owner = owner.cloned();
         let named = continues.and_then(|id| self.requests.get(&(owner.clone(), Arc::clone(id)))).copied();
         let scope = match (session, named.and_then(|turn| self.nodes.get(&turn))) {
-            (Some(session), _) => self.sessions.get(&(owner.clone(), Arc::clone(session))).copied().map(Scope::Tree),
-            (None, Some(turn)) => Some(Scope::Tree(turn.place.tree)),
+            (Some(session), _) => self.of_session(owner.as_ref(), session).map(Scope::Tree),
+            (None, Some(turn)) => Some(Scope::Tree(turn.tree)),
             (None, None) => Some(Scope::Owner(owner)),
         };
         Search { scope, named }
@@ -152,7 +161,7 @@ impl Index {
     pub(super) fn chain(&self, number: u64) -> Option<Vec<u64>> {
         let mut chain = vec![number];
         let mut node = self.nodes.get(&number)?;
-        while let Some(parent) = node.place.parent {
+        while let Some(parent) = node.parent {
             chain.push(parent);
             node = self.nodes.get(&parent)?;
         }
@@ -188,8 +197,10 @@ impl Index {
             self.sessions.insert((owner.clone(), Arc::clone(session)), number);
         }
         self.tree_ids.insert(Arc::clone(&id), number);
-        let tree =
-            Tree { id, owner, session, turns: Vec::new(), notes: Notes::default(), used: 0, bytes: 0, pending: 0 };
+        let bytes = weight::of_tree(session.as_deref());
+        self.bytes += bytes;
+        let (totals, notes) = (Totals::new(), Notes::default());
+        let tree = Tree { id, owner, session, turns: Vec::new(), totals, notes, used: 0, bytes, pending: 0 };
         self.trees.insert(number, tree);
     }
 
@@ -211,9 +222,9 @@ impl Index {
         for other in leaving {
             self.fell(other);
         }
-        self.bytes += bytes;
         if let Some(tree) = self.trees.get_mut(&tree) {
             tree.bytes += bytes;
+            self.bytes += bytes;
         }
         Ok(())
     }
@@ -222,9 +233,9 @@ impl Index {
     pub(super) fn give_up(&mut self, tree: u64, bytes: u64) {
         let Some(found) = self.trees.get_mut(&tree) else { return };
         found.pending -= 1;
-        found.bytes -= bytes;
-        self.bytes -= bytes;
-        if found.pending == 0 && found.turns.is_empty() {
+        let is_empty = found.pending == 0 && found.turns.is_empty();
+        self.lighten(tree, bytes);
+        if is_empty {
             self.fell(tree);
         }
     }
@@ -263,7 +274,8 @@ impl Index {
         Ok(())
     }
 
-    fn grow(&mut self, TurnRecord { place, generation }: &TurnRecord, fingerprint: Fingerprint) {
+    fn grow(&mut self, record: &TurnRecord, fingerprint: Fingerprint) {
+        let TurnRecord { place, generation } = record;
         let number = place.number;
         for id in &generation.request_ids {
             self.requests.insert((generation.owner.clone(), Arc::clone(id)), number);
@@ -271,26 +283,55 @@ impl Index {
         for scope in [Scope::Owner(generation.owner.clone()), Scope::Tree(place.tree)] {
             self.by_ids.entry((scope, fingerprint)).or_default().push(number);
         }
-        if let Some(parent) = place.parent.and_then(|parent| self.nodes.get_mut(&parent)) {
-            parent.has_children = true;
+        let tree = self.trees.get_mut(&place.tree).expect("a turn is entered into a trajectory that is there");
+        if let Some(parent) = place.parent.and_then(|parent| self.nodes.get_mut(&parent))
+            && !std::mem::replace(&mut parent.has_children, true)
+        {
+            tree.totals.continued(parent.is_complete);
         }
         let node = Node {
-            place: place.clone(),
+            id: Arc::clone(&place.id),
+            tree: place.tree,
+            parent: place.parent,
             fingerprint,
-            model: Arc::clone(&generation.model),
-            versions: generation.weights.iter().map(|weights| Arc::clone(&weights.version)).collect(),
-            request_ids: generation.request_ids.clone(),
+            request_ids: generation.request_ids.as_slice().into(),
+            policy: tree.totals.add(record),
             is_complete: generation.finish.is_complete(),
             has_children: false,
-            sampled: generation.sampled.len(),
-            created: generation.created,
-            ended: generation.ended,
         };
         self.nodes.insert(number, node);
-        let tree = self.trees.get_mut(&place.tree).expect("a turn is entered into a trajectory that is there");
         tree.turns.push(number);
         self.uses.remove(&std::mem::replace(&mut tree.used, number));
         self.uses.insert(number, place.tree);
+    }
+
+    /// Has the oldest trajectories leave until the notes of `tree` fit, and counts nothing yet.
+    pub(super) fn make_room_for_notes(&mut self, tree: u64, notes: &Notes, most: u64) -> Result<(), CaptureError> {
+        let before = self.trees.get(&tree).map_or(0, |tree| weight::of_notes(&tree.notes));
+        let grown = weight::of_notes(notes).saturating_sub(before);
+        self.make_room(tree, grown, most)?;
+        self.lighten(tree, grown);
+        Ok(())
+    }
+
+    /// Attaches notes that were written. Where the trajectory left meanwhile, its notes leave with it.
+    pub(super) fn attach(&mut self, tree: u64, notes: Notes) {
+        let Some(found) = self.trees.get_mut(&tree) else {
+            self.gone.push(notes_key(tree));
+            return;
+        };
+        let (before, after) = (weight::of_notes(&found.notes), weight::of_notes(&notes));
+        found.notes = notes;
+        found.bytes = found.bytes - before + after;
+        self.bytes = self.bytes - before + after;
+    }
+
+    /// Counts so many bytes fewer.
+    fn lighten(&mut self, tree: u64, bytes: u64) {
+        if let Some(tree) = self.trees.get_mut(&tree) {
+            tree.bytes -= bytes;
+            self.bytes -= bytes;
+        }
     }
 
     /// The trajectory of an id, if it is this owner's and has turns.
@@ -321,8 +362,8 @@ impl Index {
                     }
                 }
             }
-            for id in node.request_ids {
-                let key = (tree.owner.clone(), id);
+            for id in &node.request_ids {
+                let key = (tree.owner.clone(), Arc::clone(id));
                 if self.requests.get(&key) == Some(&turn) {
                     self.requests.remove(&key);
                 }
@@ -337,8 +378,7 @@ impl Index {
     pub(super) fn expire(&mut self, oldest: f64) {
         while let Some(tree) = self.uses.values().next().copied() {
             let found = &self.trees[&tree];
-            let last = found.turns.last().and_then(|turn| self.nodes.get(turn)).map_or(oldest, |turn| turn.ended);
-            if last >= oldest || found.pending > 0 {
+            if found.totals.updated >= oldest || found.pending > 0 {
                 return;
             }
             self.fell(tree);
@@ -354,7 +394,7 @@ impl Index {
         }
     }
 
-    /// The bytes of all turns.
+    /// The bytes of all trajectories.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes

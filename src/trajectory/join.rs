@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 use super::{
     CaptureError, Generation, Trajectories,
     fingerprint::Fingerprint,
-    index::{ENTRY_BYTES, turn_key},
+    index::turn_key,
     record::{Place, RecordIds, TurnRecord},
+    weight,
 };
 use crate::TokenId;
 
@@ -54,7 +55,7 @@ impl Trajectories {
             let mut index = self.index.lock();
             let named = index.search(owner.as_ref(), session.as_ref(), generation.continues.as_ref()).named;
             let named = named.filter(|_| session.is_none()).and_then(|turn| index.nodes.get(&turn));
-            let tree = parent.as_ref().map(|parent| parent.tree).or(named.map(|turn| turn.place.tree));
+            let tree = parent.as_ref().map(|parent| parent.tree).or(named.map(|turn| turn.tree));
             index.reserve(tree, owner.as_ref(), session.as_ref())
         };
         // The trajectory of the parent may have left since.
@@ -87,7 +88,7 @@ impl Trajectories {
             Ok(encoded) => encoded,
             Err(error) => return given_up(0, error),
         };
-        let bytes = encoded.len() as u64 + ENTRY_BYTES;
+        let bytes = weight::of_turn(record, encoded.len());
         let gone = {
             let mut index = self.index.lock();
             match index.make_room(tree, bytes, self.policy.bytes) {
@@ -130,8 +131,8 @@ impl Trajectories {
                 }
                 let parent = self.index.lock().nodes.get(&number).map(|node| Parent {
                     number,
-                    tree: node.place.tree,
-                    id: Arc::clone(&node.place.id),
+                    tree: node.tree,
+                    id: Arc::clone(&node.id),
                     len,
                     ambiguous: false,
                 });

@@ -15,7 +15,7 @@ pub struct Filter {
     pub session: Option<String>,
     /// A tag.
     pub tag: Option<String>,
-    /// The model or the adapter that sampled a turn.
+    /// The model that sampled a turn.
     pub model: Option<String>,
     /// What the weights are called that sampled an id of a turn.
     pub version: Option<String>,
@@ -69,6 +69,56 @@ pub struct Listed {
     pub has_more: bool,
 }
 
+/// A walk over the trajectories of an owner that a filter lets through, those that began first in front. It looks at a part
+/// of them at a time, so that whoever captures waits for a part and not for all; what begins later is left out.
+#[derive(Debug)]
+pub(super) struct Walk {
+    owner: Owner,
+    filter: Filter,
+    next: u64,
+    last: u64,
+}
+
+/// How many trajectories a part has.
+pub(super) const PART: usize = 256;
+
+impl Walk {
+    /// `None` if the trajectory is not there that it is to go on after.
+    pub(super) fn new(index: &Index, owner: &Owner, filter: &Filter) -> Option<Self> {
+        let after = match &filter.after {
+            None => 0,
+            Some(id) => index.find(owner.as_ref(), id)?.0,
+        };
+        let (mut next, mut last) = (after + 1, index.last());
+        // A session has one trajectory.
+        if let Some(session) = &filter.session {
+            last = index.of_session(owner.as_ref(), session).filter(|tree| *tree > after).unwrap_or(0);
+            next = next.max(last);
+        }
+        Some(Self { owner: owner.clone(), filter: filter.clone(), next, last })
+    }
+
+    /// Shows what the next part lets through, as long as more is wanted.
+    pub(super) fn part(&mut self, index: &Index, mut is_more_wanted: impl FnMut(u64, &Tree) -> bool) {
+        let rest = index.trees.range(self.next..).take_while(|(number, _)| **number <= self.last);
+        for (seen, (number, tree)) in rest.enumerate() {
+            if seen == PART {
+                return;
+            }
+            self.next = number + 1;
+            let is_meant = tree.owner == self.owner && !tree.turns.is_empty() && self.filter.lets_through(tree);
+            if is_meant && !is_more_wanted(*number, tree) {
+                return;
+            }
+        }
+        self.next = self.last + 1;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.next > self.last
+    }
+}
+
 impl Trajectories {
     /// Those who have trajectories, each once.
     pub fn owners(&self) -> Vec<Owner> {
@@ -80,10 +130,16 @@ impl Trajectories {
     /// The trajectories of an owner, at most so many; `None` if the trajectory is not there that the list is to go on after.
     pub fn list(&self, owner: &Owner, filter: &Filter, limit: usize) -> Option<Listed> {
         self.expire(now());
-        let index = self.index.lock();
-        let mut found = index.filtered(owner, filter)?;
-        let trajectories: Vec<_> = found.by_ref().take(limit).collect();
-        let has_more = found.next().is_some();
+        let mut walk = Walk::new(&self.index.lock(), owner, filter)?;
+        let mut trajectories = Vec::new();
+        while !walk.is_over() && trajectories.len() <= limit {
+            walk.part(&self.index.lock(), |_, tree| {
+                trajectories.push(tree.summary());
+                trajectories.len() <= limit
+            });
+        }
+        let has_more = trajectories.len() > limit;
+        trajectories.truncate(limit);
         Some(Listed { trajectories, has_more })
     }
 
@@ -97,7 +153,7 @@ impl Trajectories {
         let (summary, mut numbers) = {
             let index = self.index.lock();
             let Some((_, tree)) = index.find(owner.as_ref(), id) else { return Ok(None) };
-            (index.summary(tree), tree.turns.clone())
+            (tree.summary(), tree.turns.clone())
         };
         numbers.sort_unstable();
         let mut turns = Vec::with_capacity(numbers.len());
@@ -109,72 +165,47 @@ impl Trajectories {
     }
 }
 
-impl Index {
-    /// The trajectories that a filter lets through, those that began first in front.
-    pub(super) fn filtered<'i>(
-        &'i self,
-        owner: &'i Owner,
-        filter: &'i Filter,
-    ) -> Option<impl Iterator<Item = TrajectorySummary> + use<'i>> {
-        let after = match &filter.after {
-            None => 0,
-            Some(id) => self.find(owner.as_ref(), id)?.0,
-        };
-        let trees = self.trees.range(after + 1..).map(|(_, tree)| tree);
-        let own = trees.filter(move |tree| tree.owner == *owner && !tree.turns.is_empty());
-        Some(own.map(|tree| self.summary(tree)).filter(|summary| filter.lets_through(summary)))
-    }
-
-    pub(super) fn summary(&self, tree: &Tree) -> TrajectorySummary {
-        let mut summary = TrajectorySummary {
-            id: Arc::clone(&tree.id),
-            session: tree.session.clone(),
-            turns: tree.turns.len(),
-            leaves: 0,
-            roots: 0,
-            sampled_tokens: 0,
-            created: f64::INFINITY,
-            updated: 0.0,
-            complete: true,
-            ambiguous: false,
-            models: Vec::new(),
-            versions: Vec::new(),
-            notes: tree.notes.clone(),
-        };
-        for turn in tree.turns.iter().map(|number| &self.nodes[number]) {
-            if !turn.has_children {
-                summary.leaves += 1;
-                summary.complete &= turn.is_complete;
-            }
-            summary.roots += usize::from(turn.place.parent.is_none());
-            summary.sampled_tokens += turn.sampled;
-            summary.created = summary.created.min(turn.created);
-            summary.updated = summary.updated.max(turn.ended);
-            summary.ambiguous |= turn.place.ambiguous;
-            if !summary.models.contains(&turn.model) {
-                summary.models.push(Arc::clone(&turn.model));
-            }
-            for version in &turn.versions {
-                if !summary.versions.contains(version) {
-                    summary.versions.push(Arc::clone(version));
-                }
+impl Tree {
+    pub(super) fn summary(&self) -> TrajectorySummary {
+        let totals = &self.totals;
+        let mut models: Vec<Arc<str>> = Vec::new();
+        for policy in &totals.policies {
+            if !models.contains(&policy.model) {
+                models.push(Arc::clone(&policy.model));
             }
         }
-        summary
+        TrajectorySummary {
+            id: Arc::clone(&self.id),
+            session: self.session.clone(),
+            turns: self.turns.len(),
+            leaves: totals.leaves,
+            roots: totals.roots,
+            sampled_tokens: totals.sampled,
+            created: totals.created,
+            updated: totals.updated,
+            complete: totals.cut_leaves == 0,
+            ambiguous: totals.ambiguous,
+            models,
+            versions: totals.versions.clone(),
+            notes: self.notes.clone(),
+        }
     }
 }
 
 impl Filter {
-    fn lets_through(&self, summary: &TrajectorySummary) -> bool {
-        let is = |wanted: &Option<String>, found: &[Arc<str>]| {
-            wanted.as_ref().is_none_or(|wanted| found.iter().any(|found| **found == **wanted))
-        };
-        is(&self.session, summary.session.as_slice())
-            && is(&self.model, &summary.models)
-            && is(&self.version, &summary.versions)
-            && self.tag.as_ref().is_none_or(|tag| summary.notes.tags.contains(tag))
-            && self.since.is_none_or(|since| summary.updated >= since)
-            && self.until.is_none_or(|until| summary.updated < until)
-            && self.complete.is_none_or(|complete| summary.complete == complete)
+    fn lets_through(&self, tree: &Tree) -> bool {
+        let totals = &tree.totals;
+        is_among(self.session.as_ref(), tree.session.iter())
+            && is_among(self.model.as_ref(), totals.policies.iter().map(|policy| &policy.model))
+            && is_among(self.version.as_ref(), totals.versions.iter())
+            && self.tag.as_ref().is_none_or(|tag| tree.notes.tags.contains(tag))
+            && self.since.is_none_or(|since| totals.updated >= since)
+            && self.until.is_none_or(|until| totals.updated < until)
+            && self.complete.is_none_or(|complete| (totals.cut_leaves == 0) == complete)
     }
+}
+
+/// Whether a filter lets one of these through.
+fn is_among<'f>(wanted: Option<&String>, mut found: impl Iterator<Item = &'f Arc<str>>) -> bool {
+    wanted.is_none_or(|wanted| found.any(|found| **found == **wanted))
 }

@@ -12,6 +12,7 @@
 //!                       ─▶ enter      now the turn is seen, and others can continue it
 //! ```
 
+mod computed;
 mod fingerprint;
 mod index;
 mod join;
@@ -22,7 +23,8 @@ mod sampling;
 mod sequence;
 #[cfg(test)]
 mod tests;
-mod weights;
+mod totals;
+mod weight;
 mod writing;
 
 use std::{
@@ -33,15 +35,15 @@ use std::{
 use parking_lot::Mutex;
 use thiserror::Error;
 
+pub use computed::{ComputedBy, WeightSet};
 pub use listing::{Filter, TrajectorySummary};
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
 pub use record::{AdapterUsed, ContinuityFound, Ended, Generation, Place, TurnRecord, WeightsUsed};
 pub use sampling::SamplingUsed;
-pub use sequence::{Sequence, SequenceKey, SequenceTurn, Unit};
-pub use weights::{ComputedBy, WeightSet};
+pub use sequence::{Sequence, SequenceKey, SequenceKeys, SequenceTurn, Unit};
 
 use crate::store::{BatchStore, StoreError};
-use index::{ENTRY_BYTES, Index, notes_key, turn_key};
+use index::{Index, notes_key, turn_key};
 use writing::Writer;
 
 /// Whose a trajectory is; `None` where all clients are one.
@@ -128,13 +130,14 @@ impl Trajectories {
             if turn_key(record.place.number) != id {
                 return Err(CaptureError::Corrupted(format!("a turn of another number is kept as `{id}`")));
             }
-            index.restore(&record, bytes.len() as u64 + ENTRY_BYTES)?;
+            index.restore(&record, weight::of_turn(&record, bytes.len()))?;
         }
         for id in notes {
             let number = id.strip_prefix("notes ").and_then(|number| u64::from_str_radix(number, 16).ok());
-            let Some(tree) = number.and_then(|number| index.trees.get_mut(&number)) else { continue };
+            let Some(tree) = number.filter(|number| index.trees.contains_key(number)) else { continue };
             let Some(bytes) = store.read(&id)? else { continue };
-            tree.notes = serde_json::from_slice(&bytes).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
+            let notes = serde_json::from_slice(&bytes).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
+            index.attach(tree, notes);
         }
         index.shrink(policy.bytes);
         let writer = Writer::new(Arc::clone(&store));
@@ -208,7 +211,7 @@ impl Trajectories {
             let index = self.index.lock();
             let Some((number, tree)) = index.find(owner.as_ref(), id) else { return Ok(Noted::NoTrajectory) };
             if let Note::Reward { turn: Some(turn), .. } = &note
-                && !tree.turns.iter().any(|number| index.nodes[number].place.id == *turn)
+                && !tree.turns.iter().any(|number| index.nodes[number].id == *turn)
             {
                 return Ok(Noted::NoTurn);
             }
@@ -219,13 +222,13 @@ impl Trajectories {
             return Ok(Noted::TooManyTags);
         }
         let bytes = serde_json::to_vec(&notes).map_err(|error| CaptureError::Failed(error.to_string()))?;
-        self.write(Vec::new(), Some((notes_key(number), bytes)))?;
-        let mut index = self.index.lock();
-        match index.trees.get_mut(&number) {
-            Some(tree) => tree.notes = notes.clone(),
-            // It left meanwhile, and its notes with it.
-            None => index.gone.push(notes_key(number)),
-        }
+        let gone = {
+            let mut index = self.index.lock();
+            index.make_room_for_notes(number, &notes, self.policy.bytes)?;
+            std::mem::take(&mut index.gone)
+        };
+        self.write(gone, Some((notes_key(number), bytes)))?;
+        self.index.lock().attach(number, notes.clone());
         Ok(Noted::Done(notes))
     }
 }

@@ -3,10 +3,19 @@
 //! A sequence is checked before it leaves: its ids are those that the model saw, to the hash that was taken when they were
 //! sampled; it has a log-prob for each sampled id; and no id is out of the vocabulary.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use super::{CaptureError, Filter, Generation, Notes, Owner, Place, Trajectories, TurnRecord, join::hash, now};
+use super::{
+    CaptureError, Filter, Generation, Notes, Owner, Place, Trajectories, TurnRecord,
+    index::{Index, Tree},
+    join::hash,
+    listing::Walk,
+    now,
+};
 use crate::TokenId;
+
+/// How many sequences are looked up before they are made, unless one trajectory has more.
+const MOST_KEYS: usize = 1024;
 
 /// What one sequence is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +36,16 @@ pub struct SequenceKey {
     tree: u64,
     number: u64,
     unit: Unit,
+    /// The first of its turns that no sequence before it learns from.
+    fresh: u64,
+}
+
+/// The sequences of trajectories that are still to be made, in the order in which the trajectories began. They are looked
+/// up a part at a time; what begins later is left out.
+#[derive(Debug)]
+pub struct SequenceKeys {
+    walk: Walk,
+    unit: Unit,
 }
 
 /// A turn of a sequence.
@@ -40,6 +59,8 @@ pub struct SequenceTurn {
     pub start: usize,
     /// Where they end.
     pub end: usize,
+    /// Whether an earlier sequence of the trajectory learns from it too: both leaves of a branch have the turns before it.
+    pub repeated: bool,
 }
 
 /// A sequence for training.
@@ -64,25 +85,23 @@ pub struct Sequence {
 }
 
 impl Trajectories {
-    /// The sequences of an owner's trajectories, in the order in which they began; `None` if the trajectory is not there
-    /// that they are to go on after.
-    pub fn sequences(&self, owner: &Owner, filter: &Filter, unit: Unit) -> Option<Vec<SequenceKey>> {
+    /// The sequences of an owner's trajectories; `None` if the trajectory is not there that they are to go on after.
+    pub fn sequences(&self, owner: &Owner, filter: &Filter, unit: Unit) -> Option<SequenceKeys> {
         self.expire(now());
-        let index = self.index.lock();
-        let mut keys = Vec::new();
-        for summary in index.filtered(owner, filter)? {
-            let Some((tree, found)) = index.find(owner.as_ref(), &summary.id) else { continue };
-            let mut turns = found.turns.clone();
-            turns.sort_unstable();
-            for number in turns {
-                let node = &index.nodes[&number];
-                if unit == Unit::Turn || !node.has_children {
-                    let (trajectory, turn) = (Arc::clone(&summary.id), Arc::clone(&node.place.id));
-                    keys.push(SequenceKey { trajectory, turn, tree, number, unit });
-                }
-            }
+        Some(SequenceKeys { walk: Walk::new(&self.index.lock(), owner, filter)?, unit })
+    }
+
+    /// The sequences of some trajectories more, each of which has all of its own; none where there are no more.
+    pub fn next_sequences(&self, keys: &mut SequenceKeys) -> Vec<SequenceKey> {
+        let mut found = Vec::new();
+        while found.is_empty() && !keys.walk.is_over() {
+            let index = self.index.lock();
+            keys.walk.part(&index, |number, tree| {
+                index.sequences_of(number, tree, keys.unit, &mut found);
+                found.len() < MOST_KEYS
+            });
         }
-        Some(keys)
+        found
     }
 
     /// Makes a sequence and checks it against a vocabulary of `vocab_size` ids.
@@ -100,7 +119,7 @@ impl Trajectories {
         let mut building = Building::default();
         for number in chain {
             let bytes = self.read(number)?.ok_or_else(gone)?;
-            building.add(self.decoded(&bytes)?)?;
+            building.add(self.decoded(&bytes)?, number < key.fresh)?;
         }
         let mut sequence = building.sequence;
         if let Some(id) = sequence.token_ids.iter().find(|id| **id as usize >= vocab_size) {
@@ -113,6 +132,31 @@ impl Trajectories {
         sequence.notes = notes;
         sequence.learn_from(key.unit);
         Ok(sequence)
+    }
+}
+
+impl Index {
+    /// The sequences of a trajectory, those that were sampled first in front.
+    fn sequences_of(&self, tree: u64, found: &Tree, unit: Unit, keys: &mut Vec<SequenceKey>) {
+        let mut turns = found.turns.clone();
+        turns.sort_unstable();
+        // What a sequence learns from is what its last turn's policy sampled.
+        let mut learnt = HashSet::new();
+        for number in turns {
+            let node = &self.nodes[&number];
+            if unit == Unit::Leaf && node.has_children {
+                continue;
+            }
+            let mut fresh = number;
+            if unit == Unit::Leaf {
+                let (mut next, policy) = (Some(number), node.policy);
+                while let Some(turn) = next.filter(|turn| learnt.insert((policy, *turn))) {
+                    (fresh, next) = (turn, self.nodes[&turn].parent);
+                }
+            }
+            let (trajectory, turn) = (Arc::clone(&found.id), Arc::clone(&node.id));
+            keys.push(SequenceKey { trajectory, turn, tree, number, unit, fresh });
+        }
     }
 }
 
@@ -140,7 +184,8 @@ impl Default for Building {
 
 impl Building {
     /// Goes on with the turn that follows.
-    fn add(&mut self, TurnRecord { place, mut generation }: TurnRecord) -> Result<(), CaptureError> {
+    fn add(&mut self, record: TurnRecord, repeated: bool) -> Result<(), CaptureError> {
+        let TurnRecord { place, mut generation } = record;
         let Self { hasher, sequence } = self;
         let refuse = |what: &str| Err(CaptureError::Corrupted(format!("the turn {} {what}", place.id)));
         if sequence.turns.last().map(|turn| turn.place.number) != place.parent {
@@ -168,7 +213,7 @@ impl Building {
         sequence.logprobs.resize(start, None);
         sequence.logprobs.extend(logprobs.into_iter().map(Some));
         let end = sequence.token_ids.len();
-        sequence.turns.push(SequenceTurn { place, generation, start, end });
+        sequence.turns.push(SequenceTurn { place, generation, start, end, repeated });
         Ok(())
     }
 }

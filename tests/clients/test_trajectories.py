@@ -5,14 +5,17 @@ The scripted engine samples what the prompt's ids hash to, so that every convers
 """
 
 import concurrent.futures
+import itertools
 import json
+import os
 import random
+import subprocess
 import urllib.request
 
 import anthropic
 import jsonschema
 import pytest
-from conftest import REPOSITORY, Server, client_of
+from conftest import REPOSITORY, Server, client_of, note
 
 FLAGS = ["--engine", "scripted", "--max-model-len", "8192"]
 SCHEMA = json.loads((REPOSITORY / "docs" / "trajectories.schema.json").read_text())
@@ -243,3 +246,67 @@ def test_a_kill_loses_no_turn_that_was_answered(serving):
     messages = [*messages, {"role": "assistant", "content": text, **ids}, user("And a sea?")]
     recorder.saw(*chat(client_of(second), messages, False)[:2], "chat")
     assert captured(second) == recorder.trees()
+
+
+def test_an_export_that_breaks_off_is_resumed_after_the_last_whole_trajectory(serving):
+    """The client leaves it in the middle again and again, and once the server dies under it."""
+    server = serving()
+    client = client_of(server)
+    for number in range(12):
+        messages = [user(f"Question {number}.")]
+        messages.append({"role": "assistant", "content": chat(client, messages, False)[2]})
+        for branch in range(number % 4):
+            chat(client, [*messages, user(f"And {branch}?")], False)
+
+    def told(line):
+        return line["trajectory_id"], line["turn_id"], line["token_ids"], line["loss_mask"], line["logprobs"]
+
+    whole = [told(json.loads(line)) for line in server.get("/v1/trajectories/export").splitlines()]
+    assert len(whole) == 21
+    lines, after, reads = [], None, 0
+    while True:
+        url = f"{server.url}/v1/trajectories/export" + (f"?after={after}" if after else "")
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            part = [told(json.loads(line)) for line in itertools.islice(answer, 6)]
+        reads += 1
+        if len(part) < 6:
+            lines += part
+            break
+        # Of the last trajectory there may be more.
+        lines += [line for line in part if line[0] != part[-1][0]]
+        after = lines[-1][0]
+        if reads == 2:
+            server.process.kill()
+            server.process.wait()
+            server = serving()
+    assert reads > 3
+    assert lines == whole
+
+
+def test_on_a_disk_that_is_full_nothing_is_lost_that_was_answered(tmp_path, monkeypatch):
+    """A disk of 4 MB that only the server sees."""
+    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", str(tmp_path)], check=False).returncode:
+        note("NOT TRIED: a full disk under captured turns: nothing can be mounted here")
+        pytest.skip("nothing can be mounted")
+    disk, binary = tmp_path / "disk", tmp_path / "tito"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=4m none {disk} && exec \"$0\" \"$@\""
+    binary.write_text(f"#!/bin/sh\nexec unshare -rm sh -c '{mount}' '{os.environ['TITO_BIN']}' \"$@\"\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("TITO_BIN", str(binary))
+    server, recorder, random_ = Server(*FLAGS, "--capture", str(disk / "capture.redb")), Recorder(), random.Random(7)
+    error = None
+    for number in range(1000):
+        prompt = [random_.randrange(100, 40_000) for _ in range(4000)]
+        body = {"model": "smollm2", "prompt": prompt, "max_tokens": 3, "return_token_ids": True}
+        status, text = server.exchange("/v1/completions", body)
+        if status != 200:
+            error = json.loads(text)["error"]["message"]
+            break
+        recorder.saw(prompt, json.loads(text)["choices"][0]["token_ids"], number)
+    assert error.startswith("the answer could not be captured: the disk of the trajectory store is full"), error
+    assert len(recorder.turns) > 20
+    status, text = server.exchange("/v1/completions", {**body, "stream": True})
+    assert "the disk of the trajectory store is full" in text
+    assert captured(server) == recorder.trees()
+    server.stop()

@@ -1,6 +1,6 @@
 //! Sequences for trainers, streamed as lines of JSON: one is in memory at a time.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use axum::{
     body::Body,
@@ -14,7 +14,7 @@ use tokio::task;
 use super::{Own, not_found, query};
 use crate::{
     api::Api,
-    trajectory::{CaptureError, SequenceKey, Trajectories},
+    trajectory::{CaptureError, SequenceKey, SequenceKeys, Trajectories},
     wire::{
         error::{ApiError, ErrorBody},
         trajectories::export::{Format, error_line, line},
@@ -39,26 +39,57 @@ pub(super) async fn export_trajectories(
     own: Own,
     sent: query::Sent,
 ) -> Result<Response, ApiError> {
-    let query::Asked { filter, format, unit, .. } = query::read(sent, &["format", "unit"])?;
+    let query::Asked { filter, format, unit, .. } = query::read::<query::ExportParams>(sent)?;
     let (trajectories, after) = (Arc::clone(&own.trajectories), filter.after.clone());
     let keys = own.with(move |trajectories, owner| Ok(trajectories.sequences(owner, &filter, unit))).await?;
     let keys = keys.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;
-    let vocab_size = api.turns.vocab_size();
+    let mut lines = Lines { trajectories, keys, found: VecDeque::new(), format, vocab_size: api.turns.vocab_size() };
     let lines = async_stream::stream! {
-        for key in keys {
-            let trajectories = Arc::clone(&trajectories);
-            let written = task::spawn_blocking(move || written(&trajectories, &key, format, vocab_size)).await;
-            yield written.map(Bytes::from);
+        loop {
+            let next = task::spawn_blocking(move || {
+                let line = lines.next();
+                (lines, line)
+            });
+            match next.await {
+                Ok((_, None)) => return,
+                Ok((rest, Some(line))) => {
+                    lines = rest;
+                    yield Ok(Bytes::from(line));
+                }
+                Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            }
         }
     };
     Ok(([(header::CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
 }
 
-/// The line of a sequence, or of the reason why there is none.
-fn written(trajectories: &Trajectories, key: &SequenceKey, format: Format, vocab_size: usize) -> String {
-    let made = trajectories.sequence(key, vocab_size);
-    let written = made.and_then(|made| line(format, made).map_err(|error| CaptureError::Failed(error.to_string())));
-    let mut written = written.unwrap_or_else(|error| error_line(key, &error));
-    written.push('\n');
-    written
+/// The lines of an export, one after the other.
+struct Lines {
+    trajectories: Arc<Trajectories>,
+    keys: SequenceKeys,
+    /// Sequences that were looked up and not made yet.
+    found: VecDeque<SequenceKey>,
+    format: Format,
+    vocab_size: usize,
+}
+
+impl Iterator for Lines {
+    type Item = String;
+
+    /// The line of a sequence, or of the reason why there is none.
+    fn next(&mut self) -> Option<String> {
+        if self.found.is_empty() {
+            self.found = self.trajectories.next_sequences(&mut self.keys).into();
+        }
+        let key = self.found.pop_front()?;
+        let made = self.trajectories.sequence(&key, self.vocab_size);
+        let written =
+            made.and_then(|made| line(self.format, made).map_err(|error| CaptureError::Failed(error.to_string())));
+        let mut written = written.unwrap_or_else(|error| error_line(&key, &error));
+        written.push('\n');
+        Some(written)
+    }
 }

@@ -103,7 +103,7 @@ fn not_found(field: &'static str, what: &str, id: &str) -> ApiError {
     )
 )]
 async fn list_trajectories(own: Own, sent: query::Sent) -> Result<Json<TrajectoryList>, ApiError> {
-    let query::Asked { filter, limit, .. } = query::read(sent, &["limit"])?;
+    let query::Asked { filter, limit, .. } = query::read::<query::ListParams>(sent)?;
     let after = filter.after.clone();
     let listed = own.with(move |trajectories, owner| Ok(trajectories.list(owner, &filter, limit))).await?;
     let listed = listed.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;

@@ -1,5 +1,5 @@
 //! The queries of lists and exports. A name or a value that is not known is refused, because a list without its filter
-//! would look like the one that was asked for.
+//! would look like the one that was asked for. The names that are known are those of the OpenAPI document.
 
 use axum::extract::{Query, rejection::QueryRejection};
 use utoipa::IntoParams;
@@ -18,7 +18,7 @@ pub(super) type Sent = Result<Query<Vec<(String, String)>>, QueryRejection>;
 /// Which trajectories are meant.
 #[derive(Debug, Default, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "the names for the OpenAPI document")]
+#[expect(dead_code, reason = "only the names are read")]
 pub(super) struct FilterParams {
     /// The session that the requests named.
     session: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct FilterParams {
 /// How much of a list is asked for.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "the names for the OpenAPI document")]
+#[expect(dead_code, reason = "only the names are read")]
 pub(super) struct ListParams {
     /// At most this many, 1 to 1000 (default 100).
     limit: Option<usize>,
@@ -50,9 +50,9 @@ pub(super) struct ListParams {
 /// What an export looks like.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "the names for the OpenAPI document")]
+#[expect(dead_code, reason = "only the names are read")]
 pub(super) struct ExportParams {
-    /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl` or `agent_lightning`.
+    /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl`, `verifiers` or `agent_lightning`.
     format: Option<String>,
     /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
     unit: Option<String>,
@@ -67,30 +67,33 @@ pub(super) struct Asked {
     pub(super) unit: Unit,
 }
 
-/// Names that stand in every query.
-const FILTERS: [&str; 8] = ["session", "tag", "model", "version", "since", "until", "complete", "after"];
+/// The names of some parameters.
+fn names<P: IntoParams>() -> impl Iterator<Item = String> {
+    P::into_params(|| None).into_iter().map(|parameter| parameter.name)
+}
 
-/// Reads a query with the names of filters and `others`.
-pub(super) fn read(sent: Sent, others: &'static [&'static str]) -> Result<Asked, ApiError> {
+/// Reads a query with the names of filters and those of `P`.
+pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
+    let known: Vec<String> = names::<FilterParams>().chain(names::<P>()).collect();
     let Query(pairs) = sent.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
     let mut asked = Asked { filter: Filter::default(), limit: 100, format: Format::Jsonl, unit: Unit::Leaf };
     let mut seen = Vec::new();
     for (name, value) in pairs {
-        let Some(known) = FILTERS.iter().chain(others).find(|known| **known == name) else {
-            let known = FILTERS.iter().chain(others).copied().collect::<Vec<_>>().join(", ");
+        if !known.contains(&name) {
+            let known = known.join(", ");
             return Err(ApiError::invalid(name.clone(), format!("`{name}` is not known here; known are {known}")));
-        };
-        if seen.contains(known) {
-            return Err(ApiError::invalid(*known, format!("`{known}` stands in the query twice")));
         }
-        seen.push(*known);
-        asked.take(known, value)?;
+        if seen.contains(&name) {
+            return Err(ApiError::invalid(name.clone(), format!("`{name}` stands in the query twice")));
+        }
+        asked.take(&name, value)?;
+        seen.push(name);
     }
     Ok(asked)
 }
 
 impl Asked {
-    fn take(&mut self, name: &'static str, value: String) -> Result<(), ApiError> {
+    fn take(&mut self, name: &str, value: String) -> Result<(), ApiError> {
         let filter = &mut self.filter;
         match name {
             "session" => filter.session = Some(value),
@@ -103,24 +106,45 @@ impl Asked {
             "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),
             "format" => self.format = one_of(name, &value, &FORMATS)?,
             "unit" => self.unit = one_of(name, &value, &[("leaf", Unit::Leaf), ("turn", Unit::Turn)])?,
-            _ => {
+            "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=1000).contains(limit));
-                self.limit = limit.ok_or_else(|| ApiError::invalid(name, "`limit` is a number from 1 to 1000"))?;
+                self.limit =
+                    limit.ok_or_else(|| ApiError::invalid(name.to_owned(), "`limit` is a number from 1 to 1000"))?;
             }
+            // A name of the document that is not read here.
+            _ => return Err(ApiError::internal(format!("the parameter {name} has no meaning"))),
         }
         Ok(())
     }
 }
 
-fn seconds(name: &'static str, value: &str) -> Result<f64, ApiError> {
+fn seconds(name: &str, value: &str) -> Result<f64, ApiError> {
     let seconds = value.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    seconds.ok_or_else(|| ApiError::invalid(name, format!("`{name}` is a number of seconds since 1970")))
+    seconds.ok_or_else(|| ApiError::invalid(name.to_owned(), format!("`{name}` is a number of seconds since 1970")))
 }
 
-fn one_of<T: Copy>(name: &'static str, value: &str, known: &[(&str, T)]) -> Result<T, ApiError> {
+fn one_of<T: Copy>(name: &str, value: &str, known: &[(&str, T)]) -> Result<T, ApiError> {
     let found = known.iter().find(|(known, _)| *known == value).map(|(_, meant)| *meant);
     found.ok_or_else(|| {
         let known = known.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-        ApiError::invalid(name, format!("`{name}` is one of {known}"))
+        ApiError::invalid(name.to_owned(), format!("`{name}` is one of {known}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_the_document_is_read() {
+        let names: Vec<String> =
+            names::<FilterParams>().chain(names::<ListParams>()).chain(names::<ExportParams>()).collect();
+        assert!(names.len() > 10, "{names:?}");
+        for name in names {
+            // A value that fits one kind of parameter or the other.
+            let values = ["1", "true", "leaf", "jsonl"];
+            let mut asked = Asked { filter: Filter::default(), limit: 100, format: Format::Jsonl, unit: Unit::Leaf };
+            assert!(values.iter().any(|value| asked.take(&name, (*value).to_owned()).is_ok()), "{name}");
+        }
+    }
 }

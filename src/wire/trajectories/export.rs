@@ -24,17 +24,20 @@ pub(crate) enum Format {
     Verl,
     /// prime-rl's `TrainingSample`, with names.
     PrimeRl,
-    /// agent-lightning's `Rollout`, with its triplets.
+    /// The nodes of a `Trace` of verifiers, from the first message to the last.
+    Verifiers,
+    /// agent-lightning's `RolloutLegacy`, with its triplets.
     AgentLightning,
 }
 
 /// All formats by their names.
-pub(crate) const FORMATS: [(&str, Format); 6] = [
+pub(crate) const FORMATS: [(&str, Format); 7] = [
     ("jsonl", Format::Jsonl),
     ("trl", Format::Trl),
     ("nemo_rl", Format::NemoRl),
     ("verl", Format::Verl),
     ("prime_rl", Format::PrimeRl),
+    ("verifiers", Format::Verifiers),
     ("agent_lightning", Format::AgentLightning),
 ];
 
@@ -61,6 +64,8 @@ struct LineTurn {
     start: usize,
     /// Where they end.
     end: usize,
+    /// Whether an earlier line of the trajectory learns from it too.
+    repeated: bool,
     #[serde(flatten)]
     head: TurnHead,
 }
@@ -73,6 +78,7 @@ pub(crate) fn line(format: Format, sequence: Sequence) -> Result<String, serde_j
         Format::NemoRl => serde_json::to_string(&nemo_rl(&sequence)),
         Format::Verl => serde_json::to_string(&verl(&sequence)),
         Format::PrimeRl => serde_json::to_string(&prime_rl(&sequence)),
+        Format::Verifiers => serde_json::to_string(&verifiers(&sequence)),
         Format::AgentLightning => serde_json::to_string(&agent_lightning(&sequence)),
     }
 }
@@ -84,9 +90,10 @@ pub(crate) fn error_line(key: &SequenceKey, error: &CaptureError) -> String {
 }
 
 fn own(sequence: Sequence) -> Line {
-    let turn = |SequenceTurn { place, generation, start, end }| LineTurn {
+    let turn = |SequenceTurn { place, generation, start, end, repeated }| LineTurn {
         start,
         end,
+        repeated,
         head: TurnHead::new(place, generation),
     };
     Line {
@@ -176,9 +183,14 @@ fn nemo_rl(sequence: &Sequence) -> Value {
     })
 }
 
-/// All arrays are as long as `token_ids` (`prime_rl/transport/types.py`). prime-rl sends these as arrays without names,
-/// by msgpack; a temperature stands at each id that is learnt from.
+/// All arrays are as long as `token_ids` (`prime_rl/transports/rollouts/types.py`). prime-rl sends these as arrays without
+/// names, by msgpack; a temperature stands at each sampled id. A turn that several branches share is learnt from in the
+/// first one only, as `iter_trainable_branches` has it (`prime_rl/orchestrator/trajectories.py`).
 fn prime_rl(sequence: &Sequence) -> Value {
+    let mut mask = sequence.loss_mask.clone();
+    for turn in sequence.turns.iter().filter(|turn| turn.repeated) {
+        mask[turn.start..turn.end].fill(false);
+    }
     let mut temperatures = vec![1.0; sequence.token_ids.len()];
     for turn in &sequence.turns {
         let temperature = turn.generation.sampling.as_ref().map_or(1.0, |sampling| sampling.temperature);
@@ -186,7 +198,7 @@ fn prime_rl(sequence: &Sequence) -> Value {
     }
     json!({
         "token_ids": sequence.token_ids,
-        "mask": sequence.loss_mask,
+        "mask": mask,
         "logprobs": logprobs(sequence, 0..sequence.token_ids.len()),
         "temperatures": temperatures,
         "env_name": sequence.turns.first().and_then(|turn| turn.generation.session.clone()).unwrap_or_default(),
@@ -196,16 +208,52 @@ fn prime_rl(sequence: &Sequence) -> Value {
     })
 }
 
+/// A node of what each prompt adds, and one of what was sampled behind it (`verifiers/v1/graph.py`); in a node, log-probs
+/// are those of the ids that its mask marks. What is not learnt from is not marked as sampled.
+fn verifiers(sequence: &Sequence) -> Value {
+    let mut nodes: Vec<Value> = Vec::new();
+    let mut add = |role: &str, range: Range<usize>, learnt: bool| {
+        let parent = nodes.len().checked_sub(1);
+        let logprobs = if learnt { logprobs(sequence, range.clone()) } else { Vec::new() };
+        nodes.push(json!({
+            "parent": parent,
+            "message": { "role": role, "content": "" },
+            "sampled": learnt,
+            "token_ids": sequence.token_ids[range.clone()],
+            "mask": vec![learnt; range.len()],
+            "logprobs": logprobs,
+        }));
+    };
+    let mut end = 0;
+    for turn in &sequence.turns {
+        if end < turn.start {
+            add("user", end..turn.start, false);
+        }
+        add("assistant", turn.start..turn.end, sequence.loss_mask[turn.start]);
+        end = turn.end;
+    }
+    json!({
+        "nodes": nodes,
+        "reward": sequence.reward,
+        "trajectory_id": sequence.trajectory,
+        "turn_id": last(sequence),
+    })
+}
+
 /// A triplet for each turn that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
+/// Log-probs stand as in an answer to a chat, one object for each id (`agentlightning/instrumentation/agentops.py`).
 fn agent_lightning(sequence: &Sequence) -> Value {
     let count = sequence.turns.len();
+    let of_chat = |logprobs: Vec<f64>| -> Vec<Value> {
+        logprobs.into_iter().map(|logprob| json!({ "logprob": logprob })).collect()
+    };
     let learnt = sequence.turns.iter().enumerate().filter(|(_, turn)| sequence.loss_mask[turn.start]);
     let triplets = learnt.map(|(index, turn)| {
         json!({
             "prompt": { "token_ids": sequence.token_ids[..turn.start] },
             "response": {
                 "token_ids": sequence.token_ids[turn.start..turn.end],
-                "logprobs": logprobs(sequence, turn.start..turn.end),
+                "logprobs": of_chat(logprobs(sequence, turn.start..turn.end)),
             },
             "reward": sequence.notes.turn_rewards.get(&turn.place.id).copied()
                 .or(sequence.reward.filter(|_| index + 1 == count)),

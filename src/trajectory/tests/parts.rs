@@ -1,0 +1,125 @@
+//! Lists and exports that are made in parts, and what they say of each trajectory.
+
+use super::*;
+
+/// Every summary is what its turns add up to.
+pub(super) fn summaries_add_up(trajectories: &Trajectories, owner: Option<u8>) {
+    let owner: Owner = owner.map(|owner| format!("owner {owner}").into());
+    for told in trajectories.list(&owner, &Filter::default(), usize::MAX - 1).unwrap().trajectories {
+        let (_, turns) = trajectories.get(&owner, &told.id).unwrap().unwrap();
+        let is_leaf = |turn: &TurnRecord| !turns.iter().any(|other| other.place.parent == Some(turn.place.number));
+        let leaves: Vec<_> = turns.iter().filter(|turn| is_leaf(turn)).collect();
+        let sampled: usize = turns.iter().map(|turn| turn.generation.sampled.len()).sum();
+        let roots = turns.iter().filter(|turn| turn.place.parent.is_none()).count();
+        assert_eq!((told.turns, told.leaves, told.roots), (turns.len(), leaves.len(), roots));
+        assert_eq!(told.sampled_tokens, sampled);
+        assert_eq!(told.complete, leaves.iter().all(|turn| turn.generation.finish.is_complete()));
+        assert_eq!(told.ambiguous, turns.iter().any(|turn| turn.place.ambiguous));
+        let created = turns.iter().map(|turn| turn.generation.created).fold(f64::INFINITY, f64::min);
+        let updated = turns.iter().map(|turn| turn.generation.ended).fold(0.0, f64::max);
+        // A time that was read from JSON may be off by a last bit.
+        assert!((told.created - created).abs() < 1e-6 && (told.updated - updated).abs() < 1e-6);
+    }
+}
+
+/// Trajectories of one turn each, in a session of their own: more than a list looks at in one go.
+fn many(count: u32) -> Trajectories {
+    let trajectories = opened(&a_store(), POLICY);
+    for number in 0..count {
+        let finish = if number % 2 == 0 { Ended::Eos } else { Ended::Length };
+        let session = Some(format!("session {number}").into());
+        trajectories.capture(Generation { session, finish, ..generation(&[number], &[1]) }).unwrap();
+    }
+    trajectories
+}
+
+#[test]
+fn lists_in_parts_are_whole_and_in_order() {
+    let count = 3 * u32::try_from(listing::PART).unwrap() + 7;
+    let trajectories = many(count);
+    let listed = |filter: &Filter, limit| trajectories.list(&None, filter, limit).unwrap();
+    let all = listed(&Filter::default(), usize::MAX - 1);
+    assert_eq!((all.trajectories.len(), all.has_more), (count as usize, false));
+    let sessions: Vec<_> = all.trajectories.iter().map(|told| told.session.clone().unwrap()).collect();
+    assert!(sessions.iter().enumerate().all(|(number, session)| **session == format!("session {number}")));
+    let (mut after, mut paged) = (None, Vec::new());
+    loop {
+        let page = listed(&Filter { after, complete: Some(true), ..Filter::default() }, 100);
+        assert!(page.trajectories.len() == 100 || !page.has_more);
+        after = page.trajectories.last().map(|told| told.id.to_string());
+        paged.extend(page.trajectories.into_iter().map(|told| told.id));
+        if !page.has_more {
+            break;
+        }
+    }
+    let ended: Vec<_> = all.trajectories.iter().filter(|told| told.complete).map(|told| Arc::clone(&told.id)).collect();
+    assert_eq!(paged, ended);
+    let exact = listed(&Filter::default(), count as usize);
+    assert_eq!((exact.trajectories.len(), exact.has_more), (count as usize, false));
+    assert_eq!(keys(&trajectories, &None, Unit::Leaf).len(), count as usize);
+}
+
+#[test]
+fn a_session_is_found_without_looking_at_others() {
+    let trajectories = many(600);
+    let all = trajectories.list(&None, &Filter::default(), 600).unwrap().trajectories;
+    let of = |session: &str, after: Option<&str>| {
+        let filter = Filter { session: Some(session.into()), after: after.map(Into::into), ..Filter::default() };
+        let listed = trajectories.list(&None, &filter, 9).unwrap();
+        assert!(!listed.has_more);
+        let mut walk = listing::Walk::new(&trajectories.index.lock(), &None, &filter).unwrap();
+        walk.part(&trajectories.index.lock(), |_, _| true);
+        assert!(walk.is_over(), "one part is enough");
+        listed.trajectories.into_iter().map(|told| told.id).collect::<Vec<_>>()
+    };
+    assert_eq!(of("session 599", None), [Arc::clone(&all[599].id)]);
+    assert_eq!(of("session 599", Some(&all[598].id)), [Arc::clone(&all[599].id)]);
+    assert!(of("session 599", Some(&all[599].id)).is_empty());
+    assert!(of("session 600", None).is_empty());
+    assert!(trajectories.list(&Some("one".into()), &Filter::default(), 9).unwrap().trajectories.is_empty());
+}
+
+#[test]
+fn what_begins_during_an_export_is_left_out_and_what_leaves_is_said_or_gone() {
+    let trajectories = many(600);
+    let mut keys = trajectories.sequences(&None, &Filter::default(), Unit::Leaf).unwrap();
+    let first = trajectories.next_sequences(&mut keys);
+    assert_eq!(first.len(), listing::PART);
+    trajectories.capture(generation(&[9999], &[1])).unwrap();
+    let all = trajectories.list(&None, &Filter::default(), 1000).unwrap().trajectories;
+    for gone in [0, 599] {
+        assert!(trajectories.delete(&None, &all[gone].id).unwrap());
+    }
+    let error = trajectories.sequence(&first[0], 10_000).unwrap_err().to_string();
+    assert_eq!(error, "the trajectory store failed: the trajectory was deleted while it was exported");
+    let rest: usize =
+        std::iter::from_fn(|| Some(trajectories.next_sequences(&mut keys)).filter(|next| !next.is_empty()))
+            .map(|next| next.len())
+            .sum();
+    assert_eq!(first.len() + rest, 599);
+}
+
+#[test]
+fn turns_that_leaves_share_are_repeated_in_all_but_the_first() {
+    let trajectories = opened(&a_store(), POLICY);
+    let capture = |prompt: &[TokenId], adapter: Option<&str>| {
+        let used = adapter.map(|name| AdapterUsed { name: name.into(), label: format!("{name}@1").into() });
+        trajectories.capture(Generation { adapter: used, ..generation(prompt, &[1]) }).unwrap();
+    };
+    capture(&[5], None);
+    capture(&[5, 1, 6], None);
+    capture(&[5, 1, 6, 1, 7], None);
+    capture(&[5, 1, 6, 1, 8], Some("a"));
+    capture(&[5, 1, 6, 1, 9], None);
+    capture(&[5, 1, 2], None);
+    let repeated = |unit| -> Vec<Vec<bool>> {
+        let made = keys(&trajectories, &None, unit);
+        let made = made.iter().map(|key| trajectories.sequence(key, 10).unwrap());
+        made.map(|sequence| sequence.turns.iter().map(|turn| turn.repeated).collect()).collect()
+    };
+    let leaves = repeated(Unit::Leaf);
+    // The adapter's leaf learns from none of those before it, so they are new to no other leaf.
+    assert_eq!(leaves, [vec![false; 3], vec![false; 3], vec![true, true, false], vec![true, false]]);
+    let turns = repeated(Unit::Turn);
+    assert!(turns.iter().all(|turns| !turns[turns.len() - 1]), "each turn is learnt from by one sequence");
+}
