@@ -66,3 +66,35 @@ fn rotation(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.set(json!({"rope_parameters": parameters}));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::quantized::gguf_file::Value as Setting;
+
+    use crate::gguf::{GgufFile, tests::fixture::Gguf};
+
+    /// Why a file of two layers with these numbers of the activation is refused.
+    fn refusal(numbers: Option<&[f32]>) -> String {
+        let mut gguf = Gguf::tiny();
+        let settings: Vec<(String, Setting)> =
+            gguf.metadata.iter().map(|(key, value)| (key.replace("llama.", "apertus."), value.clone())).collect();
+        gguf.metadata = settings.into_iter().collect();
+        gguf.set("general.architecture", Setting::String("apertus".to_owned()));
+        if let Some(numbers) = numbers {
+            gguf.set("xielu.alpha_n", Setting::Array(numbers.iter().copied().map(Setting::F32).collect()));
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        gguf.write(&path);
+        GgufFile::open(path).unwrap().model_config().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_activation_needs_finite_numbers_for_each_layer() {
+        assert_eq!(refusal(None), "GGUF metadata has no `xielu.alpha_n`");
+        let invalid = "GGUF metadata `xielu.alpha_n` is not a finite number for each layer";
+        assert_eq!(refusal(Some(&[0.5])), invalid);
+        assert_eq!(refusal(Some(&[0.5, f32::NAN])), invalid);
+        assert_eq!(refusal(Some(&[0.5, 0.5])), "GGUF metadata has no `xielu.alpha_p`");
+    }
+}
