@@ -3,8 +3,8 @@
 use crate::tokenizer::Split;
 
 /// The names that [`lookup`] knows.
-pub(super) const SUPPORTED: [&str; 9] =
-    ["gpt-2", "smollm", "qwen2", "qwen35", "llama-bpe", "llama4", "gpt-4o", "tekken", "deepseek-v3"];
+pub(super) const SUPPORTED: [&str; 10] =
+    ["gpt-2", "smollm", "qwen2", "qwen35", "llama-bpe", "llama4", "dbrx", "gpt-4o", "tekken", "deepseek-v3"];
 
 const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -37,7 +37,9 @@ pub(super) struct PreTokenizer {
 ///
 /// `default` and a missing name stay unknown: they were written where the converter did not know either. So do names of
 /// several tokenizers that are not the same: `lfm2` is also that of LFM 2.5, whose words are others, and tokenizers called
-/// `glm4` put two tokens before a text, of which a file can say one.
+/// `glm4` put two tokens before a text, of which a file can say one. Converters find a name by the ids of one text, which tell
+/// neither `pixtral` with the words of `tekken` from one with those of Llama 3 (the vocabulary is the same), nor whether a
+/// `smaug-bpe`, which has Llama 3's vocabulary, applies its merges to words that are tokens.
 pub(super) fn lookup(name: &str) -> Option<PreTokenizer> {
     let plain = PreTokenizer { splits: vec![Split::Gpt2], nfc: false, ignore_merges: false, adds_bos: false };
     match name {
@@ -47,6 +49,8 @@ pub(super) fn lookup(name: &str) -> Option<PreTokenizer> {
         "llama-bpe" | "llama-v3" | "llama3" => {
             Some(PreTokenizer { splits: vec![Split::Regex(LLAMA3)], ignore_merges: true, adds_bos: true, ..plain })
         }
+        // Words of `cl100k`, of which those of Llama 3 are a copy. All that are tokens are made by merges as well.
+        "dbrx" => Some(PreTokenizer { splits: vec![Split::Regex(LLAMA3)], ..plain }),
         "qwen35" => Some(PreTokenizer { splits: vec![Split::Regex(QWEN3_5)], nfc: true, ..plain }),
         // All words that are tokens are made by merges as well.
         "gpt-4o" => Some(PreTokenizer { splits: vec![Split::Regex(GPT_4O)], ignore_merges: true, ..plain }),
@@ -76,5 +80,7 @@ mod tests {
         assert_eq!(lookup(""), None);
         assert_eq!(lookup("lfm2"), None);
         assert_eq!(lookup("glm4"), None);
+        assert_eq!(lookup("pixtral"), None);
+        assert_eq!(lookup("smaug-bpe"), None);
     }
 }

@@ -178,11 +178,14 @@ impl<'a> GgufTensor<'a> {
         }
         out.try_reserve(numbers).map_err(|_| GgufError::NoRoom)?;
         let first = out.len();
-        if let Layout::Groups(groups) = &self.entry.named.layout {
-            self.read_groups(groups, rows.start * self.columns..rows.end * self.columns, out)?;
-        } else {
-            let bytes = self.read_blocks(rows)?;
-            out.extend_from_slice(&self.dequantized(0, &bytes, numbers)?);
+        let places = rows.start * self.columns..rows.end * self.columns;
+        match &self.entry.named.layout {
+            Layout::Groups(groups) => self.read_groups(groups, places, out)?,
+            Layout::Said(said) => out.extend_from_slice(&said[places]),
+            Layout::Whole | Layout::Rows(_) | Layout::Columns(_) | Layout::Slice(_) => {
+                let bytes = self.read_blocks(rows)?;
+                out.extend_from_slice(&self.dequantized(0, &bytes, numbers)?);
+            }
         }
         if let Layout::Columns(order) = self.entry.named.layout {
             for row in out[first..].chunks_exact_mut(self.columns) {

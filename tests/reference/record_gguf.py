@@ -31,8 +31,13 @@ from drawn_weights import drawn, write_model
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 ARCHITECTURES = (
+    "ApertusForCausalLM",
+    "ArceeForCausalLM",
     "BambaForCausalLM",
+    "Cohere2ForCausalLM",
+    "CohereForCausalLM",
     "DeepseekV2ForCausalLM",
+    "DeepseekV32ForCausalLM",
     "DeepseekV3ForCausalLM",
     "Ernie4_5ForCausalLM",
     "Ernie4_5_MoeForCausalLM",
@@ -45,6 +50,7 @@ ARCHITECTURES = (
     "Glm4ForCausalLM",
     "Glm4MoeForCausalLM",
     "Glm4MoeLiteForCausalLM",
+    "GlmMoeDsaForCausalLM",
     "GptOssForCausalLM",
     "GraniteForCausalLM",
     "GraniteMoeForCausalLM",
@@ -79,6 +85,9 @@ ARCHITECTURES = (
 )
 # What the converter leaves out, so that the file is one of another model: docs/models.md lists what such a file means.
 UNSAID = {
+    "cohere2_layer_types": "layer_types",
+    "cohere2_pattern": "sliding_window_pattern",
+    "cohere_untied": "lm_head",
     "deepseek_v3_half_split": "rope_interleave",
     "ernie4_5_llama3": "rope_scaling",
     "ernie4_5_moe_norm_min": "moe_norm_min",
@@ -173,7 +182,7 @@ def is_raw(config):
     """Whether the converter was written for config.json as it is, without what transformers 5.23 makes of it."""
     if config["architectures"][0] == "NemotronHForCausalLM":
         return "n_routed_experts" not in config
-    return config["architectures"][0] == "Gemma4ForCausalLM"
+    return config["architectures"][0] in ("Gemma4ForCausalLM", "GlmMoeDsaForCausalLM")
 
 
 def as_published(config):
@@ -191,6 +200,11 @@ def as_published(config):
         kinds = ["full_attention" if layer % 6 == 5 else "sliding_attention" for layer in range(layers)]
         more = {**GEMMA4, "layer_types": kinds, **config}
         more["layer_types"] = [*more["layer_types"][:-1], "full_attention"]
+    if config["architectures"][0] == "Cohere2ForCausalLM":
+        more["rotary_pct"] = 1.0
+    if config["architectures"][0] == "Glm4MoeLiteForCausalLM" and "first_k_dense_replace" not in config:
+        kinds = config.get("mlp_layer_types", ["dense"])
+        more["first_k_dense_replace"] = sum(1 for _ in itertools.takewhile(lambda kind: kind == "dense", kinds))
     if config["architectures"][0] == "KimiLinearForCausalLM":
         more["moe_router_activation_func"] = "sigmoid"
     if config["architectures"][0] == "Mistral4ForCausalLM":

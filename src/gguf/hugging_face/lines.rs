@@ -44,6 +44,10 @@ pub(super) enum Dim {
     Apart,
     Value,
     ApartValues,
+    /// Of what chooses tokens: heads, numbers of a key, and the queries of all heads.
+    IndexHeads,
+    IndexKey,
+    IndexQueries,
     /// The rows of a short convolution's inputs, and how many tokens it reaches over.
     ConvolutionInputs,
     Taps,

@@ -48,6 +48,39 @@ pub(super) fn with_factors(file: &GgufFile, settings: &Settings<'_>, pairs: usiz
     llama3(theta, &factors).map(Some)
 }
 
+/// Factors for sequences that are no longer than those of the original training, and for longer ones.
+pub(super) const LONGROPE: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
+
+/// The scaling by two lists of factors, and how long the sequences of the original training were.
+pub(super) fn longrope(file: &GgufFile, settings: &Settings<'_>, pairs: usize) -> Result<(Value, usize), GgufError> {
+    if !scaling(settings)?.is_null() {
+        return Err(GgufError::Unsupported(format!("it scales its rotary embedding twice, once by `{}`", LONGROPE[0])));
+    }
+    let [short, long] = LONGROPE.map(|name| factors_of(file, name, pairs));
+    let name = "rope.scaling.original_context_length";
+    let original = settings.required_size(name)?;
+    if original < 2 {
+        return Err(GgufError::Invalid { key: settings.key(name), expected: "over 1" });
+    }
+    refuse_another_factor(settings, original)?;
+    Ok((json!({"type": "longrope", "short_factor": short?, "long_factor": long?}), original))
+}
+
+/// Refuses what cosines and sines are multiplied by if it is not what follows from the lengths: published configurations do
+/// not say it.
+#[expect(clippy::cast_precision_loss, reason = "contexts have at most 2^24 positions")]
+fn refuse_another_factor(settings: &Settings<'_>, original: usize) -> Result<(), GgufError> {
+    let name = "rope.scaling.attn_factor";
+    let (factor, context) = (settings.required_float(name)?, settings.required_size("context_length")?);
+    let scale = context as f64 / original as f64;
+    let expected = if scale > 1.0 { (1.0 + scale.ln() / (original as f64).ln()).sqrt() } else { 1.0 };
+    if (factor - expected).abs() <= 1e-6 {
+        return Ok(());
+    }
+    let key = settings.key(name);
+    Err(GgufError::Unsupported(format!("`{key}` is {factor}, where the lengths of contexts say {expected}")))
+}
+
 fn scaling(settings: &Settings<'_>) -> Result<Value, GgufError> {
     let kind = settings.text("rope.scaling.type")?;
     let factor = match settings.float("rope.scaling.factor")? {
@@ -98,12 +131,20 @@ fn yarn(settings: &Settings<'_>, factor: f64) -> Result<Value, GgufError> {
 
 /// What each frequency is divided by, if the file says.
 fn factors(file: &GgufFile, pairs: usize) -> Result<Option<Vec<f64>>, GgufError> {
-    let Some(info) = file.content.tensors.get(ROPE_FACTORS) else { return Ok(None) };
-    if info.shape != [pairs] {
-        let reason = format!("its shape is {:?}, not [{pairs}]", info.shape);
-        return Err(GgufError::Tensor { name: ROPE_FACTORS.to_owned(), reason });
+    if !file.content.tensors.contains_key(ROPE_FACTORS) {
+        return Ok(None);
     }
-    Ok(Some(tensors::read_vector(file, ROPE_FACTORS)?.into_iter().map(f64::from).collect()))
+    factors_of(file, ROPE_FACTORS, pairs).map(Some)
+}
+
+/// A factor for each pair of numbers that is rotated.
+fn factors_of(file: &GgufFile, name: &str, pairs: usize) -> Result<Vec<f64>, GgufError> {
+    let numbers = tensors::read_vector(file, name)?;
+    if numbers.len() != pairs {
+        let reason = format!("its shape is [{}], not [{pairs}]", numbers.len());
+        return Err(GgufError::Tensor { name: name.to_owned(), reason });
+    }
+    Ok(numbers.into_iter().map(f64::from).collect())
 }
 
 /// What all models of Llama 3.1 and later have, but for the factor; Llama 4 blends no waves.
@@ -222,6 +263,43 @@ mod tests {
         gguf.add_tensor(ROPE_FACTORS, &[5], GgmlDType::F32);
         gguf.write(&path);
         assert!(GgufFile::open(&path).unwrap().model_config().unwrap_err().to_string().contains("[5], not [4]"));
+    }
+
+    /// What a file says with tensors of so many factors.
+    fn longrope_with(numbers: [usize; 2], settings: &[(&str, Setting)]) -> Result<(Value, usize), GgufError> {
+        let mut gguf = Gguf::tiny();
+        for (name, numbers) in LONGROPE.into_iter().zip(numbers) {
+            gguf.add_tensor(name, &[numbers], GgmlDType::F32);
+        }
+        for (key, value) in settings {
+            gguf.set(&format!("llama.rope.{key}"), value.clone());
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.gguf");
+        gguf.write(&path);
+        let file = GgufFile::open(path)?;
+        longrope(&file, &Settings::new(file.metadata(), "llama"), 4)
+    }
+
+    #[test]
+    fn two_lists_of_factors_are_those_of_the_file() {
+        // The context has 512 tokens.
+        let original = ("scaling.original_context_length", Setting::U32(64));
+        let factor = |factor: f32| ("scaling.attn_factor", Setting::F32(factor));
+        let expected = (1.0 + 8.0_f32.ln() / 64.0_f32.ln()).sqrt();
+        let (scaling, length) = longrope_with([4, 4], &[original.clone(), factor(expected)]).unwrap();
+        assert_eq!((scaling["type"].as_str(), length), (Some("longrope"), 64));
+        assert_eq!(["short_factor", "long_factor"].map(|name| scaling[name].as_array().unwrap().len()), [4, 4]);
+        for (named, numbers, settings) in [
+            ("rope_factors_long.weight", [4, 3], vec![original.clone(), factor(expected)]),
+            ("rope.scaling.attn_factor", [4, 4], vec![original.clone(), factor(1.0)]),
+            ("rope.scaling.attn_factor", [4, 4], vec![original.clone()]),
+            ("rope.scaling.original_context_length", [4, 4], vec![factor(expected)]),
+            ("twice", [4, 4], vec![original, factor(expected), kind("linear"), ("scaling.factor", Setting::F32(4.0))]),
+        ] {
+            let error = longrope_with(numbers, &settings).unwrap_err().to_string();
+            assert!(error.contains(named), "{named}: {error}");
+        }
     }
 
     /// As the converter of llama.cpp computes them, in f32.

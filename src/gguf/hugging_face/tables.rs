@@ -58,6 +58,18 @@ pub(super) const MLP_BIASES: [Line; 3] = [
     line("ffn_down.bias", "mlp.down_proj.bias", &[Dim::Hidden]),
 ];
 
+/// A feed-forward part without gates.
+pub(super) const UNGATED_MLP: [Line; 2] = [
+    line("ffn_up.weight", "mlp.up_proj.weight", &[Dim::Intermediate, Dim::Hidden]),
+    line("ffn_down.weight", "mlp.down_proj.weight", &[Dim::Hidden, Dim::Intermediate]),
+];
+
+/// Its biases.
+pub(super) const UNGATED_MLP_BIASES: [Line; 2] = [
+    line("ffn_up.bias", "mlp.up_proj.bias", &[Dim::Intermediate]),
+    line("ffn_down.bias", "mlp.down_proj.bias", &[Dim::Hidden]),
+];
+
 /// A feed-forward part under another name.
 pub(super) const FEED_FORWARD: [Line; 3] = [
     line("ffn_gate.weight", "feed_forward.gate_proj.weight", &[Dim::Intermediate, Dim::Hidden]),

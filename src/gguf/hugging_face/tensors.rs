@@ -13,18 +13,25 @@ use super::{
 };
 
 /// A tensor of the directory, and where the file has its numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NamedTensor {
     /// Its name in the directory.
     pub(crate) name: String,
     /// Rows first.
     pub(crate) shape: Vec<usize>,
-    /// Its tensors in the file, one or several.
+    /// Its tensors in the file: one, several, or none where settings say its numbers.
     pub(crate) sources: Vec<Source>,
     /// How it is put together from these.
     pub(crate) layout: Layout,
     /// What is done with its numbers then.
     pub(crate) change: Option<Change>,
+}
+
+impl NamedTensor {
+    /// A tensor whose numbers are settings.
+    pub(super) fn said(name: String, shape: &[usize], numbers: Vec<f32>) -> Self {
+        Self { name, shape: shape.to_vec(), sources: Vec::new(), layout: Layout::Said(numbers), change: None }
+    }
 }
 
 /// A tensor of the file.
@@ -46,7 +53,7 @@ impl Source {
 }
 
 /// How a tensor is put together.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Layout {
     /// It is the one in the file.
     Whole,
@@ -58,6 +65,8 @@ pub(crate) enum Layout {
     Slice(usize),
     /// It is so many tables, each put together of the same parts of every source.
     Groups(Groups),
+    /// It is none of the file's: settings say its numbers.
+    Said(Vec<f32>),
 }
 
 /// Tables that are put together of parts, one from each source.

@@ -49,7 +49,10 @@ fn deepseek2(model: &mut Model<'_>) -> Result<(), GgufError> {
     attention(model)?;
     model.intermediate()?;
     model.layer(&NORMS)?;
-    mixtures(model)
+    if !mixtures(model)? {
+        model.set(json!({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2"}));
+    }
+    Ok(())
 }
 
 /// How latent attention is.
@@ -153,7 +156,8 @@ fn with_mscale(model: &Model<'_>, mut scaling: Value) -> Result<Value, GgufError
     Ok(scaling)
 }
 
-fn mixtures(model: &mut Model<'_>) -> Result<(), GgufError> {
+/// Reads the feed-forward parts of all layers, and returns whether experts are scored by sigmoids.
+pub(super) fn mixtures(model: &mut Model<'_>) -> Result<bool, GgufError> {
     let settings = &model.settings;
     let width = settings.required_size("expert_feed_forward_length")?;
     let (dense, shared) =
@@ -181,23 +185,20 @@ fn mixtures(model: &mut Model<'_>) -> Result<(), GgufError> {
             "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": groups[0], "topk_group": groups[1],
         }));
     } else {
-        model.set(json!({
-            "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "scoring_func": "softmax",
-            "topk_method": "greedy",
-        }));
+        model.set(json!({"scoring_func": "softmax", "topk_method": "greedy"}));
     }
-    Ok(())
+    Ok(sigmoid)
 }
 
-/// Whether experts are scored by sigmoids, as from V3 on. Older files do not say it, and are of V2 unless they have what is
-/// added where V3 chooses.
+/// Whether experts are scored by sigmoids, as from V3 on. Where a config.json leaves it out, as those of GLM-4.7-Flash and
+/// all that transformers saves, the file does not say it. No model that is written so adds to the scores where experts are
+/// chosen unless they are sigmoids.
 fn sigmoid(model: &Model<'_>, dense: usize) -> Result<bool, GgufError> {
     let name = "expert_gating_func";
     match model.settings.size(name)? {
         Some(1) => Ok(false),
         Some(2) => Ok(true),
-        None | Some(0) if !model.has(&format!("blk.{dense}.exp_probs_b.bias")) => Ok(false),
-        None | Some(0) => Err(GgufError::Missing(model.settings.key(name))),
+        None | Some(0) => Ok(model.has(&format!("blk.{dense}.exp_probs_b.bias"))),
         Some(other) => {
             let key = model.settings.key(name);
             Err(GgufError::Unsupported(format!("`{key}` is {other}, which config.json cannot say")))

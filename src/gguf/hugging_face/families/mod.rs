@@ -1,5 +1,8 @@
 //! The families that are understood: a file for each group of them, which says as data what their files hold.
 
+mod apertus;
+mod arcee;
+mod cohere;
 mod deepseek;
 mod ernie;
 mod exaone;
@@ -12,6 +15,7 @@ mod granite;
 mod granite_hybrid;
 mod hunyuan;
 mod hybrid;
+mod indexed;
 mod kimi;
 mod lfm;
 mod llama;
@@ -31,7 +35,7 @@ use super::{
 };
 
 /// All of them.
-static ALL: [Family; 39] = [
+static ALL: [Family; 45] = [
     llama::LLAMA,
     llama::SMOLLM3,
     llama4::LLAMA4,
@@ -59,6 +63,8 @@ static ALL: [Family; 39] = [
     granite_hybrid::GRANITE_HYBRID,
     falcon::FALCON_H1,
     deepseek::DEEPSEEK2,
+    indexed::DEEPSEEK3_2,
+    indexed::GLM_DSA,
     kimi::KIMI_LINEAR,
     ernie::ERNIE4_5,
     ernie::ERNIE4_5_MOE,
@@ -71,6 +77,10 @@ static ALL: [Family; 39] = [
     nemotron::NEMOTRON_H,
     lfm::LFM2,
     lfm::LFM2_MOE,
+    arcee::ARCEE,
+    apertus::APERTUS,
+    cohere::COMMAND_R,
+    cohere::COHERE2,
 ];
 
 /// The family of a file; another one is an error that names those that are understood.

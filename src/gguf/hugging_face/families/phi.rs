@@ -6,6 +6,7 @@ use super::super::{
     super::GgufError,
     lines::{Dim, Line, line},
     model::{Family, Model},
+    rope::{self, LONGROPE},
     tables::{JOINED_MLP, NORMS},
 };
 
@@ -16,7 +17,6 @@ const ATTENTION: [Line; 2] = [
     line("attn_output.weight", "self_attn.o_proj.weight", &[Dim::Hidden, Dim::Queries]),
 ];
 
-/// Factors for long contexts are tensors of their own, which are refused as all tensors that a family does not have.
 fn phi3(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.partial_decoder()?;
     let share = model.rotated_share()?;
@@ -24,7 +24,21 @@ fn phi3(model: &mut Model<'_>) -> Result<(), GgufError> {
     model.layer(&NORMS)?;
     model.layer(&ATTENTION)?;
     model.layer(&JOINED_MLP)?;
+    if LONGROPE.into_iter().any(|name| model.has(name)) {
+        longrope(model)?;
+    }
     let window = model.window()?;
     model.set(json!({"partial_rotary_factor": share, "sliding_window": window}));
+    Ok(())
+}
+
+/// Factors of frequencies for short and for long sequences, which are tensors of their own.
+fn longrope(model: &mut Model<'_>) -> Result<(), GgufError> {
+    let rotated = model.rotated()?.unwrap_or(model.sizes.get(Dim::Head));
+    let (scaling, original) = rope::longrope(model.file, &model.settings, rotated / 2)?;
+    for name in LONGROPE {
+        model.unused(name);
+    }
+    model.set(json!({"rope_scaling": scaling, "original_max_position_embeddings": original}));
     Ok(())
 }

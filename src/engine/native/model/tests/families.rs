@@ -173,11 +173,16 @@ impl Golden {
             // The beginning of a longer sequence has other angles than the same sequence alone.
             return None;
         }
+        Some((key, self.compare_first(&mut self.loaded(backend, shape), tokens)))
+    }
+
+    /// The greatest difference of a log-prob of the first tokens of its longest prompt.
+    pub(super) fn compare_first<B: Backend>(&self, model: &mut Model<B>, tokens: usize) -> f64 {
         let all = self.token_ids();
-        let rows = in_order(&mut self.loaded(backend, shape), &all[..tokens], 0);
+        let rows = in_order(model, &all[..tokens], 0);
         let expected = floats(&self.content["next_log_probs"]);
         let scored = rows.iter().zip(&all[1..]).zip(expected);
-        Some((key, scored.map(|((row, next), expected)| off(row, *next, expected)).fold(0.0, f64::max)))
+        scored.map(|((row, next), expected)| off(row, *next, expected)).fold(0.0, f64::max)
     }
 
     /// Blocks for its longest sequence, and slots for a state at the end of each prompt besides the one in use.

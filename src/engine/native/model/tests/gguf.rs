@@ -18,7 +18,7 @@ use super::{
     *,
 };
 use crate::{
-    engine::native::weights::GgufWeights,
+    engine::native::{model::shape::Longest, weights::GgufWeights},
     gguf::{GgufFile, GgufTensors},
 };
 
@@ -65,8 +65,9 @@ impl Recorded {
         (directory, GgufFile::open(path).unwrap())
     }
 
-    /// How far the model is off, or why it is refused.
-    fn compare(&self) -> Result<f64, String> {
+    /// How far the model is off, and which setting ends what is computed of its longest prompt, if one does; or why it is
+    /// refused.
+    fn compare(&self) -> Outcome {
         let (_directory, file) = self.write();
         let config = file.model_config().map_err(|error| error.to_string())?;
         let context = "max_position_embeddings";
@@ -75,11 +76,18 @@ impl Recorded {
         }
         let shape = ModelShape::read(&config).map_err(|error| error.to_string())?;
         let weights = GgufWeights::open(&file).map_err(|error| error.to_string())?;
+        let ends = shape.check_length(self.golden.longest()).err().and(shape.longest);
+        if ends.is_some_and(|ends| ends.key == "rope_scaling") {
+            return Err("`rope_scaling` has other angles for the beginning of a longer sequence".to_owned());
+        }
         let backend = cpu(KernelSet::available()[0], 1, Precision::F32);
         let mut model = Model::load(backend, shape, &weights, &mut |_, _| ()).map_err(|error| error.to_string())?;
         model.allocate_cache(self.golden.room()).unwrap();
         self.compare_tensors(&file);
-        Ok(self.golden.compare(&mut model))
+        Ok(match ends {
+            Some(Longest { tokens, key, .. }) => (self.golden.compare_first(&mut model, tokens), Some(key)),
+            None => (self.golden.compare(&mut model), None),
+        })
     }
 
     /// Compares every tensor with the model's: the same bits, unless the converter computed with them.
@@ -118,6 +126,9 @@ fn setting(described: &Value) -> Setting {
         "bool" => Setting::Bool(value.as_bool().unwrap()),
         "uint32" => Setting::U32(integer()),
         "float32" => Setting::F32(value.as_f64().unwrap() as f32),
+        "array of float32" => Setting::Array(
+            value.as_array().unwrap().iter().map(|number| Setting::F32(number.as_f64().unwrap() as f32)).collect(),
+        ),
         "array of bool" => Setting::Array(
             value.as_array().unwrap().iter().map(|flag| Setting::Bool(flag.as_bool().unwrap())).collect(),
         ),
@@ -191,8 +202,11 @@ fn table(outcomes: &BTreeMap<String, [BTreeSet<String>; 2]>) -> String {
     table
 }
 
+/// What came of a comparison.
+type Outcome = Result<(f64, Option<&'static str>), String>;
+
 /// All of them with their outcomes, as many at a time as there are processors.
-fn compared(all: &[Recorded]) -> Vec<(&Recorded, Result<f64, String>)> {
+fn compared(all: &[Recorded]) -> Vec<(&Recorded, Outcome)> {
     let at_a_time = all.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from));
     std::thread::scope(|scope| {
         let threads: Vec<_> = all
@@ -210,9 +224,9 @@ fn what_llama_cpp_makes_of_a_model_is_computed_as_the_model_or_refused() {
         let name = recorded.golden.name.rsplit('/').next().unwrap().replace('_', " ");
         let [agree, refused] = outcomes.entry(recorded.architecture()).or_default();
         match outcome {
-            Ok(worst) => {
+            Ok((worst, ends)) => {
                 assert!(worst < FAR, "{} is off by {worst:.1e}", recorded.golden.name);
-                agree.insert(name);
+                agree.insert(ends.map_or(name.clone(), |key| format!("{name} up to `{key}`")));
             }
             Err(reason) => {
                 let of_tensor = || reason.strip_prefix("tensor ")?.split(':').next();
