@@ -25,8 +25,12 @@ pub struct Filter {
     pub until: Option<f64>,
     /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
     pub complete: Option<bool>,
-    /// The id of a trajectory; those that began after it.
+    /// The id of a trajectory; those behind it, in the order of the list.
     pub after: Option<String>,
+    /// The id of a trajectory: only that one.
+    pub trajectory: Option<String>,
+    /// Whether those that began last stand in front.
+    pub newest_first: bool,
 }
 
 /// What a list shows of a trajectory.
@@ -63,7 +67,7 @@ pub struct TrajectorySummary {
 /// A part of a list.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// Trajectories, those that began first in front.
+    /// Trajectories, in the order of the filter.
     pub trajectories: Vec<TrajectorySummary>,
     /// Whether there are more behind them.
     pub has_more: bool,
@@ -77,7 +81,8 @@ impl Trajectories {
         owners.into_iter().cloned().collect()
     }
 
-    /// The trajectories of an owner, at most so many; `None` if the trajectory is not there that the list is to go on after.
+    /// The trajectories of an owner, in the order of the filter and at most so many; `None` if the trajectory is not there
+    /// that the list is to go on after.
     pub fn list(&self, owner: &Owner, filter: &Filter, limit: usize) -> Option<Listed> {
         self.expire(now());
         let index = self.index.lock();
@@ -110,17 +115,22 @@ impl Trajectories {
 }
 
 impl Index {
-    /// The trajectories that a filter lets through, those that began first in front.
+    /// The trajectories that a filter lets through, in its order.
     pub(super) fn filtered<'i>(
         &'i self,
         owner: &'i Owner,
         filter: &'i Filter,
     ) -> Option<impl Iterator<Item = TrajectorySummary> + use<'i>> {
         let after = match &filter.after {
-            None => 0,
-            Some(id) => self.find(owner.as_ref(), id)?.0,
+            None => None,
+            Some(id) => Some(self.find(owner.as_ref(), id)?.0),
         };
-        let trees = self.trees.range(after + 1..).map(|(_, tree)| tree);
+        let trees: Box<dyn Iterator<Item = (&u64, &Tree)>> = match (filter.newest_first, after) {
+            (false, after) => Box::new(self.trees.range(after.map_or(0, |after| after + 1)..)),
+            (true, None) => Box::new(self.trees.iter().rev()),
+            (true, Some(after)) => Box::new(self.trees.range(..after).rev()),
+        };
+        let trees = trees.map(|(_, tree)| tree);
         let own = trees.filter(move |tree| tree.owner == *owner && !tree.turns.is_empty());
         Some(own.map(|tree| self.summary(tree)).filter(|summary| filter.lets_through(summary)))
     }
@@ -169,7 +179,8 @@ impl Filter {
         let is = |wanted: &Option<String>, found: &[Arc<str>]| {
             wanted.as_ref().is_none_or(|wanted| found.iter().any(|found| **found == **wanted))
         };
-        is(&self.session, summary.session.as_slice())
+        self.trajectory.as_ref().is_none_or(|id| **id == *summary.id)
+            && is(&self.session, summary.session.as_slice())
             && is(&self.model, &summary.models)
             && is(&self.version, &summary.versions)
             && self.tag.as_ref().is_none_or(|tag| summary.notes.tags.contains(tag))

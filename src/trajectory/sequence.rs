@@ -85,6 +85,16 @@ impl Trajectories {
         Some(keys)
     }
 
+    /// The sequence that ends with a turn of an owner's trajectory, as [`Unit::Turn`] has it; `None` if there is no such turn.
+    pub fn sequence_of(&self, owner: &Owner, trajectory: &str, turn: &str) -> Option<SequenceKey> {
+        self.expire(now());
+        let index = self.index.lock();
+        let (tree, found) = index.find(owner.as_ref(), trajectory)?;
+        let number = *found.turns.iter().find(|number| *index.nodes[number].place.id == *turn)?;
+        let (trajectory, turn) = (Arc::clone(&found.id), Arc::clone(&index.nodes[&number].place.id));
+        Some(SequenceKey { trajectory, turn, tree, number, unit: Unit::Turn })
+    }
+
     /// Makes a sequence and checks it against a vocabulary of `vocab_size` ids.
     ///
     /// # Errors
