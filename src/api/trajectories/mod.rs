@@ -43,6 +43,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
 pub(super) fn read_only() -> OpenApiRouter<Captured> {
     OpenApiRouter::new()
         .routes(routes!(list_trajectories))
+        .routes(routes!(export::export_trajectories))
         .routes(routes!(get_trajectory))
         .routes(routes!(tokens::get_tokens))
 }

@@ -31,7 +31,7 @@ export function choice(label, options, value, act) {
 
 // Facts as a list of names and values; those without a value are left out.
 export function facts(pairs) {
-  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "");
   return element("dl", { class: "facts" }, known.map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
@@ -40,10 +40,10 @@ export const count = (number) => NUMBER.format(number);
 export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
 
 // Seconds since 1970 as the date of the reader, with the seconds.
-const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 export function time(seconds) {
   const at = new Date(seconds * 1000);
-  return element("time", { datetime: at.toISOString() }, DATE.format(at));
+  return element("time", { datetime: at.toISOString(), title: at.toISOString() }, DATE.format(at));
 }
 
 export const short = (id) => (id.length > 16 ? `${id.slice(0, id.indexOf("_") + 1)}${id.slice(id.indexOf("_") + 1).slice(0, 8)}…` : id);

@@ -14,6 +14,7 @@ const ORIGINS = {
   answer: "message: assistant, encoded from text",
   prompt: "prompt, origin not known",
   reused: "reused ids",
+  kept: "sampled, then reused as ids",
   sampled: "sampled",
 };
 const LIKELY = [[0.9, "p ≥ 0.9"], [0.5, "0.5 – 0.9"], [0.1, "0.1 – 0.5"], [0.01, "0.01 – 0.1"], [0, "p < 0.01"]];
@@ -21,7 +22,8 @@ const SURE = [[0.1, "below 0.1 nats"], [0.5, "0.1 – 0.5"], [1, "0.5 – 1"], [
 const MOST_VERSIONS = 6;
 
 export function originOf(span) {
-  return span.origin === "message" ? (ROLES[span.role] ?? "user") : span.origin;
+  if (span.origin === "message") return ROLES[span.role] ?? "user";
+  return span.origin === "sampled" && span.source ? "kept" : span.origin;
 }
 
 // The class of each token, and what the classes mean.

@@ -6,7 +6,7 @@ import { element, fill } from "./dom.js";
 const LINE = 27;
 const OVERSCAN = 12;
 const MOST_CELLS = 64;
-const GUTTER = 8;
+const GUTTER = 7;
 
 // Characters that take two cells in most fonts.
 const WIDE = /[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u;

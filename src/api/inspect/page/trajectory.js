@@ -25,7 +25,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   const side = element("div", { class: "side" });
   const detail = element("aside", { class: "detail", "aria-label": "The token" });
   const drawSide = () => fill(side, [
-    summary(tree), branches(tree, turn), notes(tree, turn, about, changed), actions(tree, turn),
+    summary(tree), branches(tree, turn), notes(tree, turn, about, changed),
   ]);
   function changed(noted) {
     tree = { ...tree, ...noted };
@@ -34,7 +34,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   drawSide();
   const { toolbar, view } = tokens(tree, turn, data, detail, about);
   fill(main, [
-    element("h1", { class: "title" }, tree.session ?? short(tree.id), element("small", {}, tree.id)),
+    element("h1", { class: "title" }, tree.session ?? short(tree.id), element("small", {}, tree.id), actions(tree, turn)),
     element("div", { class: "trajectory" }, side, element("section", { class: "middle", "aria-label": "Tokens" }, toolbar, view.element), detail),
   ]);
   view.layout();
@@ -170,7 +170,7 @@ function actions(tree, turn) {
     }
   };
   const path = pathOf(tree.id, `/turns/${encodeURIComponent(turn.id)}/tokens`);
-  return element("section", { class: "actions" },
+  return element("span", { class: "actions" },
     button("Copy as curl", copy(() => curl(path))),
     button("Copy the request", copy(() => curl("v1/chat/completions", requestOf(tree, turn))),
       { disabled: !messagesOf(tree, turn).length, title: "The conversation and its sampling, as a chat request" }),
@@ -282,7 +282,7 @@ function about_token(at, data, byId, spanAt) {
   const text = data.texts[id];
   const logprob = data.logprobs[at];
   const turn = byId.get(span.turn_id);
-  const origin = { template: "chat template", answer: "message, assistant", prompt: "prompt", reused: "reused ids", sampled: "sampled" }[originOf(span)] ?? `message, ${span.role}`;
+  const origin = { template: "chat template", answer: "message, assistant", prompt: "prompt", reused: "reused ids", sampled: "sampled", kept: "sampled, then reused as ids" }[originOf(span)] ?? `message, ${span.role}`;
   const drift = data.drift?.find((one) => one.start <= at && (at < one.end || one.start === at));
   return [
     element("h2", {}, "Token"),
