@@ -86,9 +86,7 @@ pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
         _ => {}
     }
     look_at(store, path)?;
-    let mut builder = redb::Builder::new();
-    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-    let database = guard::opened(|| builder.open(path)).map_err(|error| open_error(store, path, error.into()))?;
+    let database = checked(path).map_err(|error| open_error(store, path, error.into()))?;
     let read =
         || database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction, store));
     let format = guard::guarded(read, redb::Error::Corrupted);
@@ -102,6 +100,13 @@ pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
         Some(found) => Err(OpenError::Format { store, path: path.to_owned(), found }),
         None => Err(OpenError::Foreign { store, path: path.to_owned() }),
     }
+}
+
+/// Opens a file that is there, and checks all of it.
+pub(super) fn checked(path: &Path) -> Result<Database, DatabaseError> {
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    guard::opened(|| builder.open(path))
 }
 
 /// Looks at what a file says of itself, before the library does.

@@ -38,7 +38,8 @@ impl ReadOnlyStore {
                 let failed = |error| OpenError::Io { store: purpose, path: path.to_owned(), error };
                 let copy = NamedTempFile::new().map_err(failed)?;
                 fs::copy(path, copy.path()).map_err(failed)?;
-                Opened::Copy(opening::open(purpose, copy.path())?, copy)
+                let database = opening::checked(copy.path());
+                Opened::Copy(database.map_err(|error| opening::open_error(purpose, path, error.into()))?, copy)
             }
             Err(error) => return Err(opening::open_error(purpose, path, error.into())),
         };

@@ -34,7 +34,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   drawSide();
   const { toolbar, view } = tokens(tree, turn, data, detail, about);
   fill(main, [
-    element("h1", { class: "title" }, tree.session ?? short(tree.id), element("small", {}, tree.id), actions(tree, turn)),
+    element("h1", { class: "title" }, tree.session ?? short(tree.id), element("small", {}, tree.id), actions(tree, turn, data)),
     element("div", { class: "trajectory" }, side, element("section", { class: "middle", "aria-label": "Tokens" }, toolbar, view.element), detail),
   ]);
   view.layout();
@@ -159,7 +159,7 @@ function notes(tree, turn, about, changed) {
   return element("section", {}, element("h2", {}, "Attached"), rewards, setting, tags, adding, problem);
 }
 
-function actions(tree, turn) {
+function actions(tree, turn, data) {
   const done = element("span", { role: "status" });
   const copy = (text) => async () => {
     try {
@@ -172,8 +172,8 @@ function actions(tree, turn) {
   const path = pathOf(tree.id, `/turns/${encodeURIComponent(turn.id)}/tokens`);
   return element("span", { class: "actions" },
     button("Copy as curl", copy(() => curl(path))),
-    button("Copy the request", copy(() => curl("v1/chat/completions", requestOf(tree, turn))),
-      { disabled: !messagesOf(tree, turn).length, title: "The conversation and its sampling, as a chat request" }),
+    button("Copy the request", copy(() => curl("v1/chat/completions", requestOf(tree, turn, data))),
+      { disabled: !messagesOf(tree, turn).length, title: "The conversation with the ids that were known, and its sampling, as a chat request" }),
     button("Download JSONL", () => save(`v1/trajectories/export?trajectory=${encodeURIComponent(tree.id)}`, `${tree.id}.jsonl`)),
     done);
 }
@@ -191,11 +191,19 @@ function toolsOf(tree, turn) {
 
 const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop"];
 
-function requestOf(tree, turn) {
+function requestOf(tree, turn, data) {
   const sampling = Object.fromEntries(SAMPLING.map((name) => [name, turn.sampling?.[name]])
     .filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && !value.length)));
   const tools = toolsOf(tree, turn);
   const messages = messagesOf(tree, turn).map((message) => Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null)));
+  const [answer] = turn.messages;
+  const parent = tree.turns.find((one) => one.id === turn.parent_id);
+  // With the ids of the answer that it continues, the prompt has the same ids whatever the server remembers.
+  if (parent && answer?.role === "assistant") {
+    Object.assign(messages[turn.messages_before], {
+      prompt_token_ids: data.token_ids.slice(0, parent.prompt_tokens), generation_token_ids: parent.sampled_token_ids,
+    });
+  }
   return { model: turn.model, messages, ...(tools?.length ? { tools } : {}), ...sampling, return_token_ids: true };
 }
 
