@@ -1,6 +1,7 @@
 """The page at /inspect in headless Chromium: what a person sees there, does with a mouse and does with a keyboard only.
 
-It needs Debian's package `chromium`; TITO_SCREENSHOTS names a folder for the pictures of docs/inspect.md.
+It needs Debian's package `chromium`. TITO_SCREENSHOTS names a folder for pictures; those of docs/images were taken in the same
+way, of answers of the real model.
 """
 
 import json
@@ -17,6 +18,7 @@ from conftest import Server, note
 
 CHROMIUM = shutil.which("chromium")
 MODEL = pathlib.Path(os.environ["TITO_TEST_MODEL"])
+PICTURES = os.environ.get("TITO_SCREENSHOTS")
 WIDE = {"width": 1360, "height": 840}
 HOSTILE = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
 
@@ -115,9 +117,8 @@ def until(page, condition):
 
 
 def shot(page, name):
-    folder = os.environ.get("TITO_SCREENSHOTS")
-    if folder:
-        page.screenshot(path=str(pathlib.Path(folder) / f"{name}.png"))
+    if PICTURES is not None:
+        page.screenshot(path=str(pathlib.Path(PICTURES) / f"{name}.png"))
 
 
 def test_a_list_is_filtered_paged_and_live(serving, page):
@@ -183,6 +184,8 @@ def test_drift_is_marked_and_shown_side_by_side(serving, page):
     assert tokens["drift"], "a random walk through the vocabulary drifts somewhere"
     drift = tokens["drift"][0]
     page.goto(f"{serving.url}/inspect#/t/{trajectory}/{turn['id']}")
+    # The list stays beside whatever is pointed at.
+    page.hover("#token-3")
     page.locator(".jump").first.click()
     page.wait_for_selector(f"#token-{drift['start']}.drift.active")
     columns = page.locator(".drift-pair .pair > div")

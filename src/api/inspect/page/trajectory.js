@@ -216,9 +216,11 @@ function tokens(tree, turn, data, detail, about) {
   });
   const textOf = (id) => data.texts[id];
   const legend = element("ul", { class: "legend" });
+  const chosen = element("div", { class: "chosen-token", "aria-live": "polite" }, element("h2", {}, "Token"),
+    element("p", { class: "hint" }, "Point at a token, or move to one with the keyboard."));
   const view = new TokenView({
     data, textOf, heads, shade: shades(mode, data), label: `Tokens of turn ${byId.get(turn.id).number}`,
-    onselect: (at) => fill(detail, about_token(at, data, byId, spanAt)),
+    onselect: (at) => fill(chosen, aboutToken(at, data, byId, spanAt)),
   });
   function spanAt(at) {
     let [low, high] = [0, spans.length - 1];
@@ -237,7 +239,7 @@ function tokens(tree, turn, data, detail, about) {
   };
   recolour(MODES.some(([name]) => name === mode) ? mode : "origin");
   const known = mode === "entropy" && !data.entropies;
-  fill(detail, overview(data, about, view, known));
+  fill(detail, [chosen, overview(data, about, view, known)]);
   const drifts = data.drift?.length ?? 0;
   const toolbar = element("div", { class: "toolbar" },
     element("p", {}, element("strong", {}, many(data.token_ids.length, "token")), data.drift === null
@@ -259,7 +261,7 @@ function head(turn) {
   return element("span", {}, element("strong", {}, parts[0]), ` ${parts.slice(1).join(" · ")}`);
 }
 
-// What stands beside the tokens until one is chosen: where they drift.
+// What is said of the whole sequence beside its tokens: where they drift.
 function overview(data, about, view, noEntropy) {
   const text = (ids) => ids.map((id) => data.texts[id] ?? "").join("");
   const shown = (data.drift ?? []).slice(0, MOST_DRIFTS).map((drift) => element("li", {}, button("", () => {
@@ -273,18 +275,16 @@ function overview(data, about, view, noEntropy) {
       element("small", {}, `${many(ids.length, "id")} → ${drift.token_ids.length}`));
   });
   return [
-    element("h2", {}, "Token"),
-    element("p", { class: "hint" }, "Point at a token, or move to one with the keyboard."),
     noEntropy && element("p", { class: "hint" }, "No entropies were kept of this sequence."),
     !about.has_texts && element("p", { class: "hint" }, "Without a tokenizer there are only ids: start with `tito inspect FILE MODEL` to see texts and drift."),
-    shown.length > 0 && element("h2", {}, "Drift"),
+    shown.length > 0 && element("h2", {}, "All drifts"),
     shown.length > 0 && element("p", { class: "hint" }, "The text of these ids, encoded again, has other ids. A client that sends text back without ids would train on those."),
     shown.length > 0 && element("ol", { class: "drifts" }, shown),
     data.drift?.length > MOST_DRIFTS && element("p", { class: "hint" }, `The first ${MOST_DRIFTS} of ${count(data.drift.length)}.`),
   ];
 }
 
-function about_token(at, data, byId, spanAt) {
+function aboutToken(at, data, byId, spanAt) {
   const id = data.token_ids[at];
   const span = spanAt(at);
   const text = data.texts[id];
@@ -317,6 +317,6 @@ function sideBySide(drift, data) {
   const column = (title, ids, kind) => element("div", {}, element("h3", {}, title), ids.length
     ? element("ol", {}, ids.map((id) => element("li", {}, element("span", { class: `token ${kind}` }, visible(data.texts[id] ?? "")), element("small", {}, String(id)))))
     : element("p", { class: "hint" }, "no id"));
-  return element("section", { class: "drift-pair", "aria-label": "Drift" }, element("h2", {}, "Drift"),
+  return element("section", { class: "drift-pair", "aria-label": "Drift" }, element("h2", {}, "Drift here"),
     element("div", { class: "pair" }, column("In the sequence", own, "o-sampled"), column("Encoded again", drift.token_ids, "o-reused")));
 }
