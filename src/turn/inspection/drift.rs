@@ -99,3 +99,45 @@ fn by_ends(ids: &[TokenId], again: &[TokenId]) -> Drift {
     let behind = own.iter().rev().zip(other.iter().rev()).take_while(|(own, other)| own == other).count();
     Drift { range: before..ids.len() - behind, token_ids: other[..other.len() - behind].to_vec() }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tokenizer::Tokenizer;
+
+    const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
+
+    /// The sequence with what its text has in place of what drifts.
+    fn replaced(ids: &[TokenId], drifts: &[Drift]) -> Vec<TokenId> {
+        let (mut made, mut from) = (Vec::new(), 0);
+        for drift in drifts {
+            made.extend_from_slice(&ids[from..drift.range.start]);
+            made.extend_from_slice(&drift.token_ids);
+            from = drift.range.end;
+        }
+        [&made, &ids[from..]].concat()
+    }
+
+    proptest! {
+        /// Random ids are mostly pieces of characters, so that all kinds of ends occur.
+        #[test]
+        fn what_drifts_is_all_that_differs(ids in proptest::collection::vec(0..326_u32, 0..40)) {
+            let tokenizer = Tokenizer::from_file(TINY).unwrap();
+            let again = tokenizer.encode(&tokenizer.decode(&ids, false).unwrap(), false).unwrap();
+            let drifts = found(&mut Vocabulary::new(&tokenizer), &ids).unwrap();
+            prop_assert_eq!(replaced(&ids, &drifts), again);
+            prop_assert!(drifts.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start));
+            prop_assert!(drifts.iter().all(|drift| ids[drift.range.clone()] != drift.token_ids));
+            let whole = by_ends(&ids, &tokenizer.encode("something else", false).unwrap());
+            prop_assert_eq!(replaced(&ids, &[whole]), tokenizer.encode("something else", false).unwrap());
+        }
+    }
+
+    #[test]
+    fn ids_that_the_tokenizer_lacks_leave_drift_unknown() {
+        let tokenizer = Tokenizer::from_file(TINY).unwrap();
+        assert_eq!(found(&mut Vocabulary::new(&tokenizer), &[5, 9999]), None);
+    }
+}

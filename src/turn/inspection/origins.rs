@@ -131,7 +131,7 @@ struct Message {
 /// prompt adds.
 fn said(turn: &SequenceTurn) -> Vec<Said> {
     let continues = turn.place.parent.is_some();
-    let messages = turn.generation.messages.iter().filter_map(|message| read(message));
+    let messages = turn.generation.messages.iter().filter_map(read);
     let added = messages.skip_while(|message| continues && message.role == "assistant");
     let texts = added.flat_map(|message| {
         let Message { role, content, reasoning } = message;
