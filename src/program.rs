@@ -47,6 +47,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             runtime.shutdown_background();
             replayed
         }
+        Command::Inspect { file, model, host, port } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(launch::inspect(&file, model.as_deref(), &host, port))
+        }
         Command::Openapi => {
             let document = api::openapi().to_pretty_json()?;
             writeln!(std::io::stdout(), "{document}")?;

@@ -8,6 +8,7 @@ mod chat_completions;
 mod completions;
 mod fields;
 mod http;
+mod inspect;
 mod invocations;
 mod messages;
 mod responses;
@@ -35,6 +36,7 @@ pub use self::http::{
 };
 pub use crate::wire::error::ApiError;
 pub use about::{models::ServedModels, server_load::ServerLoad, tokenizer_info::TokenizerInfo};
+pub use trajectories::Captured;
 
 use self::http::{document::Document, slashes::Paths};
 use crate::{records::Responses, store::MemoryStore, turn::Turns, wire::answer::output::PromptTokensDetails};
@@ -145,12 +147,20 @@ async fn refuse_head(request: Request, next: Next) -> Response {
     response
 }
 
+/// Returns the routes that show captured trajectories and change nothing, without a model.
+pub fn read_only(captured: Captured) -> Router {
+    let (routes, _) = trajectories::read_only().split_for_parts();
+    routes.merge(inspect::router()).fallback(|| async { http::error::not_found() }).with_state(captured)
+}
+
 /// Returns all public routes.
 pub fn router(api: Arc<Api>, docs: &Docs) -> Router {
     let (routes, document) = routes().split_for_parts();
-    let paths = Paths::new(&document, http::docs::pages(docs));
+    let pages: Vec<&str> = http::docs::pages(docs).iter().copied().chain([inspect::PATH]).collect();
+    let paths = Paths::new(&document, &pages);
     routes
         .merge(http::docs::router(document, docs))
+        .merge(inspect::router())
         .layer(middleware::from_fn_with_state(Arc::clone(&api), about::server_load::track))
         .fallback(move |request: Request| {
             let redirection = paths.redirection(&request);

@@ -74,6 +74,19 @@ pub enum Command {
         #[command(flatten)]
         model: Box<ServeArgs>,
     },
+    /// Show the trajectories of a capture file in a page, without a model that answers; nothing in the file is changed.
+    Inspect {
+        /// The file that a server captured to; no other process may have it open.
+        file: PathBuf,
+        /// The model's directory, or one with its tokenizer: with it, ids have texts, and drift is shown.
+        model: Option<PathBuf>,
+        /// The address to listen on.
+        #[arg(long, default_value = "127.0.0.1")]
+        host: String,
+        /// The port to listen on; 0 for any that is free.
+        #[arg(long, default_value_t = 8010)]
+        port: u16,
+    },
     /// Print the OpenAPI document.
     Openapi,
     /// Try a set of kernels on this machine; `serve` does so in a process of its own before it chooses one.

@@ -97,6 +97,12 @@ pub(super) fn bind_admin(host: &str, port: u16) -> anyhow::Result<BoundTcp> {
     Ok(BoundTcp { socket, address })
 }
 
+/// Binds the port of the page that shows a capture file.
+pub(super) fn bind_inspect(host: &str, port: u16) -> anyhow::Result<BoundTcp> {
+    let (socket, address) = bind_tcp(host, port, &["--host", "--port"])?;
+    Ok(BoundTcp { socket, address })
+}
+
 fn bind_tcp(host: &str, port: u16, flags: &[&str; 2]) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     let [host_flag, port_flag] = flags;
     let next = format!("choose another address with {host_flag} and {port_flag}");

@@ -9,6 +9,7 @@ mod compared;
 mod device;
 mod engine;
 mod harmony;
+mod inspect;
 mod kernels;
 mod listen;
 mod memory;
@@ -50,6 +51,7 @@ use crate::{
 };
 pub use adapters::merge;
 use device::Device;
+pub use inspect::inspect;
 pub use kernels::try_kernels;
 use progress::Progress;
 use settings::Settings;

@@ -57,6 +57,30 @@ impl ModelSource {
     }
 }
 
+/// Reads the tokenizer, with the added tokens that only its configuration lists.
+fn tokenizer_of(source: &ModelSource, config: &TokenizerConfig) -> Result<Tokenizer, ModelError> {
+    let tokenizer = match source {
+        ModelSource::Gguf { path } => {
+            let wrong = |reason| ModelError::InGguf { path: path.clone(), reason };
+            GgufFile::open(path)?.tokenizer().map_err(wrong)?
+        }
+        ModelSource::Directory { path: directory } => {
+            let path = directory.join("tokenizer.json");
+            if !path.exists() {
+                let next = "no other tokenizer format is read; write it with Transformers' \
+                            AutoTokenizer.from_pretrained(…).save_pretrained(…)";
+                return Err(ModelError::Missing { path, next });
+            }
+            Tokenizer::from_file(&path).map_err(|error| match error {
+                TokenizerError::Read { .. } => ModelError::Tokenizer(error),
+                error => ModelError::Invalid { path, reason: error.to_string() },
+            })?
+        }
+    };
+    let tokens = config.tokens_to_add(&tokenizer);
+    if tokens.is_empty() { Ok(tokenizer) } else { Ok(tokenizer.with_added_tokens(&tokens)?) }
+}
+
 /// The tokens that end a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EosTokens {
@@ -159,26 +183,7 @@ impl ModelFiles {
 
     /// Reads the tokenizer, with the added tokens that only its configuration lists.
     pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
-        let tokenizer = match &self.tokenizer_source {
-            ModelSource::Gguf { path } => {
-                let wrong = |reason| ModelError::InGguf { path: path.clone(), reason };
-                GgufFile::open(path)?.tokenizer().map_err(wrong)?
-            }
-            ModelSource::Directory { path: directory } => {
-                let path = directory.join("tokenizer.json");
-                if !path.exists() {
-                    let next = "no other tokenizer format is read; write it with Transformers' \
-                                AutoTokenizer.from_pretrained(…).save_pretrained(…)";
-                    return Err(ModelError::Missing { path, next });
-                }
-                Tokenizer::from_file(&path).map_err(|error| match error {
-                    TokenizerError::Read { .. } => ModelError::Tokenizer(error),
-                    error => ModelError::Invalid { path, reason: error.to_string() },
-                })?
-            }
-        };
-        let tokens = self.tokenizer_config.tokens_to_add(&tokenizer);
-        if tokens.is_empty() { Ok(tokenizer) } else { Ok(tokenizer.with_added_tokens(&tokens)?) }
+        tokenizer_of(&self.tokenizer_source, &self.tokenizer_config)
     }
 
     /// Returns the tokens that end a generation.

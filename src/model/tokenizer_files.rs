@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Map;
 
 use super::{ChatTemplates, HubOptions, ModelError, ModelSource, TokenizerConfig, found, json};
-use crate::gguf::GgufFile;
+use crate::{gguf::GgufFile, tokenizer::Tokenizer};
 
 /// The files of a tokenizer, read but for the tokenizer itself. They may be those of a model, or alone.
 #[derive(Debug, Clone)]
@@ -26,6 +26,11 @@ impl TokenizerFiles {
             ModelSource::Gguf { path } => Self::of_gguf(&GgufFile::open(path)?),
             ModelSource::Directory { path } => Self::of_directory(&path),
         }
+    }
+
+    /// Reads the tokenizer, with the added tokens that only its configuration lists.
+    pub fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
+        super::tokenizer_of(&self.source, &self.config)
     }
 
     pub(super) fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {

@@ -1,4 +1,4 @@
-//! Bearer keys on everything but health, metrics and docs; `x-api-key` on `/v1/messages` too.
+//! Bearer keys on everything but health, metrics, docs and the page that shows trajectories, which holds none; `x-api-key` on `/v1/messages` too.
 //!
 //! Says to the API, with each request, whom its key stands for.
 //!
@@ -59,7 +59,8 @@ impl std::fmt::Debug for ApiKeys {
 }
 
 /// The paths that need no key, with everything below them.
-const OPEN: [&str; 8] = ["/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/redoc", "/openapi.json"];
+const OPEN: [&str; 9] =
+    ["/health", "/livez", "/readyz", "/ping", "/metrics", "/docs", "/redoc", "/openapi.json", "/inspect"];
 
 fn is_open(path: &str) -> bool {
     OPEN.iter().any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))

@@ -10,6 +10,7 @@ mod keep_alive;
 mod large_bodies;
 mod limit;
 mod listener;
+mod local;
 mod observe;
 mod open_files;
 mod request_id;
@@ -40,7 +41,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     admin::{self, Admin},
-    api::{self, Api, ApiError, Docs},
+    api::{self, Api, ApiError, Captured, Docs},
     engine::{Engine, EngineControl, WeightVersion},
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
@@ -212,6 +213,23 @@ fn measured(control: Router) -> Router {
 /// Serves the control plane on its own port until the process ends.
 pub async fn serve_admin(listener: tokio::net::TcpListener, app: Router) -> std::io::Result<()> {
     axum::serve(listener, app).await
+}
+
+/// The page that shows a capture file, and the paths that it asks. There are no keys: whoever reaches it may read the file.
+pub fn inspect_app(captured: Captured) -> Router {
+    api::read_only(captured)
+        .layer(CatchPanicLayer::custom(answer_panic))
+        .layer(from_fn(local::only_by_address))
+        .layer(from_fn_with_state(Arc::new(AccessLog { enabled: true, silent_paths: Vec::new() }), observe::log))
+}
+
+/// Serves the page that shows a capture file until `stop` resolves.
+pub async fn serve_inspect(
+    listener: tokio::net::TcpListener,
+    app: Router,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, app).with_graceful_shutdown(stop).await
 }
 
 /// The same routes, with `root` in front of their paths or without it.

@@ -10,9 +10,9 @@ mod tests;
 
 use thiserror::Error;
 
-pub use disk::DiskStore;
 #[cfg(any(test, feature = "internals"))]
 pub use disk::OpenError;
+pub use disk::{DiskStore, ReadOnlyStore};
 pub use memory::MemoryStore;
 
 /// What a store keeps, which its file and its errors say.

@@ -25,8 +25,12 @@ pub struct Filter {
     pub until: Option<f64>,
     /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
     pub complete: Option<bool>,
-    /// The id of a trajectory; those that began after it.
+    /// The id of a trajectory; those behind it, in the order of the list.
     pub after: Option<String>,
+    /// The id of a trajectory: only that one.
+    pub trajectory: Option<String>,
+    /// Whether those that began last stand in front.
+    pub newest_first: bool,
 }
 
 /// What a list shows of a trajectory.
@@ -63,7 +67,7 @@ pub struct TrajectorySummary {
 /// A part of a list.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// Trajectories, those that began first in front.
+    /// Trajectories, in the order of the filter.
     pub trajectories: Vec<TrajectorySummary>,
     /// Whether there are more behind them.
     pub has_more: bool,
@@ -75,7 +79,8 @@ pub struct Listed {
 pub(super) struct Walk {
     owner: Owner,
     filter: Filter,
-    next: u64,
+    /// The numbers of the first and the last trajectory that were not seen yet.
+    first: u64,
     last: u64,
 }
 
@@ -86,36 +91,50 @@ impl Walk {
     /// `None` if the trajectory is not there that it is to go on after.
     pub(super) fn new(index: &Index, owner: &Owner, filter: &Filter) -> Option<Self> {
         let after = match &filter.after {
-            None => 0,
-            Some(id) => index.find(owner.as_ref(), id)?.0,
+            None => None,
+            Some(id) => Some(index.find(owner.as_ref(), id)?.0),
         };
-        let (mut next, mut last) = (after + 1, index.last());
-        // A session has one trajectory.
-        if let Some(session) = &filter.session {
-            last = index.of_session(owner.as_ref(), session).filter(|tree| *tree > after).unwrap_or(0);
-            next = next.max(last);
+        let (mut first, mut last) = (1, index.last());
+        match after {
+            None => {}
+            Some(after) if filter.newest_first => last = after - 1,
+            Some(after) => first = after + 1,
         }
-        Some(Self { owner: owner.clone(), filter: filter.clone(), next, last })
+        // A session has one trajectory, and so has an id.
+        let of_session = filter.session.as_ref().map(|session| index.of_session(owner.as_ref(), session));
+        let of_id = filter.trajectory.as_ref().map(|id| index.find(owner.as_ref(), id).map(|(number, _)| number));
+        for only in [of_session, of_id].into_iter().flatten() {
+            match only.filter(|only| (first..=last).contains(only)) {
+                Some(only) => (first, last) = (only, only),
+                None => (first, last) = (1, 0),
+            }
+        }
+        Some(Self { owner: owner.clone(), filter: filter.clone(), first, last })
     }
 
     /// Shows what the next part lets through, as long as more is wanted.
     pub(super) fn part(&mut self, index: &Index, mut is_more_wanted: impl FnMut(u64, &Tree) -> bool) {
-        let rest = index.trees.range(self.next..).take_while(|(number, _)| **number <= self.last);
-        for (seen, (number, tree)) in rest.enumerate() {
-            if seen == PART {
+        let newest_first = self.filter.newest_first;
+        let mut rest = index.trees.range(self.first..=self.last);
+        for _ in 0..PART {
+            let Some((number, tree)) = (if newest_first { rest.next_back() } else { rest.next() }) else {
+                (self.first, self.last) = (1, 0);
                 return;
+            };
+            if newest_first {
+                self.last = number - 1;
+            } else {
+                self.first = number + 1;
             }
-            self.next = number + 1;
             let is_meant = tree.owner == self.owner && !tree.turns.is_empty() && self.filter.lets_through(tree);
             if is_meant && !is_more_wanted(*number, tree) {
                 return;
             }
         }
-        self.next = self.last + 1;
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.next > self.last
+        self.first > self.last
     }
 }
 
@@ -127,7 +146,8 @@ impl Trajectories {
         owners.into_iter().cloned().collect()
     }
 
-    /// The trajectories of an owner, at most so many; `None` if the trajectory is not there that the list is to go on after.
+    /// The trajectories of an owner, in the order of the filter and at most so many; `None` if the trajectory is not there
+    /// that the list is to go on after.
     pub fn list(&self, owner: &Owner, filter: &Filter, limit: usize) -> Option<Listed> {
         self.expire(now());
         let mut walk = Walk::new(&self.index.lock(), owner, filter)?;
@@ -195,7 +215,8 @@ impl Tree {
 impl Filter {
     fn lets_through(&self, tree: &Tree) -> bool {
         let totals = &tree.totals;
-        is_among(self.session.as_ref(), tree.session.iter())
+        self.trajectory.as_ref().is_none_or(|id| **id == *tree.id)
+            && is_among(self.session.as_ref(), tree.session.iter())
             && is_among(self.model.as_ref(), totals.policies.iter().map(|policy| &policy.model))
             && is_among(self.version.as_ref(), totals.versions.iter())
             && self.tag.as_ref().is_none_or(|tag| tree.notes.tags.contains(tag))

@@ -120,13 +120,38 @@ impl Trajectories {
     ///
     /// If what is there is not what was written.
     pub fn open(store: Arc<dyn BatchStore>, policy: CapturePolicy) -> Result<Self, CaptureError> {
+        let this = Self::restored(store, policy, |_| {})?;
+        this.index.lock().shrink(policy.bytes);
+        this.expire(now());
+        this.sweep()?;
+        Ok(this)
+    }
+
+    /// Opens what a store has, for somebody who may read all of it: every trajectory belongs to the owner `None`. Nothing is
+    /// deleted by this, however old or large it is.
+    ///
+    /// # Errors
+    ///
+    /// If what is there is not what was written.
+    pub fn open_to_look(store: Arc<dyn BatchStore>) -> Result<Self, CaptureError> {
+        let policy = CapturePolicy { bytes: u64::MAX, ttl: None, texts: true };
+        Self::restored(store, policy, |record| record.generation.owner = None)
+    }
+
+    /// Reads all that a store has; `change` is what becomes of each turn before it is entered.
+    fn restored(
+        store: Arc<dyn BatchStore>,
+        policy: CapturePolicy,
+        change: impl Fn(&mut TurnRecord),
+    ) -> Result<Self, CaptureError> {
         let mut index = Index::new();
         let mut ids = store.ids()?;
         ids.sort();
         let (turns, notes): (Vec<_>, Vec<_>) = ids.into_iter().partition(|id| id.starts_with("turn "));
         for id in turns {
             let Some(bytes) = store.read(&id)? else { continue };
-            let record = TurnRecord::decode(&bytes)?;
+            let mut record = TurnRecord::decode(&bytes)?;
+            change(&mut record);
             if turn_key(record.place.number) != id {
                 return Err(CaptureError::Corrupted(format!("a turn of another number is kept as `{id}`")));
             }
@@ -139,12 +164,8 @@ impl Trajectories {
             let notes = serde_json::from_slice(&bytes).map_err(|error| CaptureError::Corrupted(error.to_string()))?;
             index.attach(tree, notes);
         }
-        index.shrink(policy.bytes);
         let writer = Writer::new(Arc::clone(&store));
-        let this = Self { store, writer, policy, index: Mutex::new(index), noting: Mutex::default() };
-        this.expire(now());
-        this.sweep()?;
-        Ok(this)
+        Ok(Self { store, writer, policy, index: Mutex::new(index), noting: Mutex::default() })
     }
 
     /// Whether texts are kept beside the ids.

@@ -104,6 +104,16 @@ impl Trajectories {
         found
     }
 
+    /// The sequence that ends with a turn of an owner's trajectory, as [`Unit::Turn`] has it; `None` if there is no such turn.
+    pub fn sequence_of(&self, owner: &Owner, trajectory: &str, turn: &str) -> Option<SequenceKey> {
+        self.expire(now());
+        let index = self.index.lock();
+        let (tree, found) = index.find(owner.as_ref(), trajectory)?;
+        let number = *found.turns.iter().find(|number| *index.nodes[number].id == *turn)?;
+        let (trajectory, turn) = (Arc::clone(&found.id), Arc::clone(&index.nodes[&number].id));
+        Some(SequenceKey { trajectory, turn, tree, number, unit: Unit::Turn, fresh: number })
+    }
+
     /// Makes a sequence and checks it against a vocabulary of `vocab_size` ids.
     ///
     /// # Errors

@@ -442,3 +442,22 @@ fn what_could_not_be_written_is_not_there_and_what_could_is() {
     assert_eq!(memory.ids().unwrap().len(), 1, "what was to be deleted is deleted with the next turn");
     assert_eq!(trajectories.index.lock().trees.len(), 1);
 }
+
+#[test]
+fn looking_at_a_store_deletes_nothing_and_shows_everybodys_trajectories() {
+    let store = a_store();
+    let trajectories = opened(&store, POLICY);
+    for (owner, prompt) in [(None, [1]), (Some("one".into()), [2]), (Some("two".into()), [2])] {
+        trajectories.capture(Generation { owner, ended: 1.0, ..generation(&prompt, &[1]) }).unwrap();
+    }
+    let looked = Trajectories::open_to_look(Arc::clone(&store) as Arc<dyn BatchStore>).unwrap();
+    let listed = looked.list(&None, &Filter::default(), 9).unwrap().trajectories;
+    assert_eq!((listed.len(), store.ids().unwrap().len()), (3, 3));
+    let (_, turns) = looked.get(&None, &listed[2].id).unwrap().unwrap();
+    assert!(looked.sequence_of(&None, &listed[2].id, &turns[0].place.id).is_some());
+    assert!(looked.sequence_of(&None, &listed[1].id, &turns[0].place.id).is_none());
+    // A server of these bounds forgets all but one of them.
+    let policy = CapturePolicy { ttl: Some(Duration::from_secs(1)), ..POLICY };
+    opened(&store, policy);
+    assert!(store.ids().unwrap().is_empty());
+}

@@ -28,6 +28,7 @@ const ROOMS_OF_API: Rooms = &[
     ("responses", &["fields", "http"]),
     ("tokenize", &["fields", "http"]),
     ("trajectories", &["http"]),
+    ("inspect", &["http", "trajectories"]),
     ("token_io", &["chat_completions", "completions", "fields", "http", "messages", "responses"]),
     ("invocations", &["chat_completions", "completions", "http"]),
 ];

@@ -24,7 +24,7 @@ fn path(path: &Path) -> &str {
 fn help_and_version_are_on_standard_output() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for command in ["serve", "convert", "openapi"] {
+    for command in ["serve", "convert", "inspect", "openapi"] {
         assert!(help.out.contains(command), "{}", help.out);
     }
     let serve = run(&["serve", "--help"]);

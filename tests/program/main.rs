@@ -16,6 +16,8 @@ mod damage;
 mod damaged;
 /// Clients that only sit there.
 mod idle_clients;
+/// A capture file, looked at.
+mod inspect;
 /// The binary; every other module starts here.
 mod program;
 /// Quantised checkpoints.

@@ -80,7 +80,7 @@ impl Server {
             }
             seen.push_str(&line);
         };
-        let address = banner.rsplit("://").next().unwrap().parse();
+        let address = banner.rsplit("://").next().unwrap().trim_end_matches("/inspect").parse();
         let address = address.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         Self { child, banner, address, err }
     }

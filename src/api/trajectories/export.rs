@@ -4,7 +4,6 @@ use std::{collections::VecDeque, sync::Arc};
 
 use axum::{
     body::Body,
-    extract::State,
     http::header,
     response::{IntoResponse, Response},
 };
@@ -13,7 +12,6 @@ use tokio::task;
 
 use super::{Own, not_found, query};
 use crate::{
-    api::Api,
     trajectory::{CaptureError, SequenceKey, SequenceKeys, Trajectories},
     wire::{
         error::{ApiError, ErrorBody},
@@ -34,16 +32,13 @@ use crate::{
         (status = 404, description = "Nothing is captured, or `after` is not here", body = ErrorBody),
     )
 )]
-pub(super) async fn export_trajectories(
-    State(api): State<Arc<Api>>,
-    own: Own,
-    sent: query::Sent,
-) -> Result<Response, ApiError> {
+pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<Response, ApiError> {
     let query::Asked { filter, format, unit, .. } = query::read::<query::ExportParams>(sent)?;
     let (trajectories, after) = (Arc::clone(&own.trajectories), filter.after.clone());
+    let vocab_size = own.vocab_size;
     let keys = own.with(move |trajectories, owner| Ok(trajectories.sequences(owner, &filter, unit))).await?;
     let keys = keys.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;
-    let mut lines = Lines { trajectories, keys, found: VecDeque::new(), format, vocab_size: api.turns.vocab_size() };
+    let mut lines = Lines { trajectories, keys, found: VecDeque::new(), format, vocab_size };
     let lines = async_stream::stream! {
         loop {
             let next = task::spawn_blocking(move || {

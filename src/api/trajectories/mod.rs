@@ -2,12 +2,13 @@
 
 mod export;
 mod query;
+mod tokens;
 
 use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, State, rejection::PathRejection},
+    extract::{FromRef, FromRequestParts, Path, State, rejection::PathRejection},
     http::request::Parts,
 };
 use tokio::task;
@@ -18,6 +19,7 @@ use super::{
     http::{caller::Caller, json_body::JsonBody},
 };
 use crate::{
+    tokenizer::Tokenizer,
     trajectory::{CaptureError, MOST_TAGS, Note, Noted, Owner, Trajectories},
     wire::{
         error::{ApiError, ErrorBody, Kind},
@@ -32,27 +34,67 @@ pub(super) fn router() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(list_trajectories))
         .routes(routes!(export::export_trajectories))
         .routes(routes!(get_trajectory, delete_trajectory))
+        .routes(routes!(tokens::get_tokens))
         .routes(routes!(set_reward))
         .routes(routes!(change_tags))
 }
 
-/// The trajectories of the caller, on a server that captures them.
-struct Own {
-    trajectories: Arc<Trajectories>,
-    owner: Owner,
+/// The paths on which nothing is changed, without a model.
+pub(super) fn read_only() -> OpenApiRouter<Captured> {
+    OpenApiRouter::new()
+        .routes(routes!(list_trajectories))
+        .routes(routes!(export::export_trajectories))
+        .routes(routes!(get_trajectory))
+        .routes(routes!(tokens::get_tokens))
 }
 
-impl FromRequestParts<Arc<Api>> for Own {
+/// What there is to see, on a server that generates and on one that only shows.
+#[derive(Clone)]
+pub struct Captured {
+    /// The trajectories, on a server that captures them.
+    pub trajectories: Option<Arc<Trajectories>>,
+    /// What tells the texts of ids.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// How many ids the model knows; `usize::MAX` where that is not known.
+    pub vocab_size: usize,
+    /// Whether nothing can be changed or generated.
+    pub read_only: bool,
+}
+
+impl FromRef<Arc<Api>> for Captured {
+    fn from_ref(api: &Arc<Api>) -> Self {
+        Self {
+            trajectories: api.turns.capture.as_ref().map(|capture| Arc::clone(&capture.trajectories)),
+            tokenizer: Some(Arc::clone(api.turns.tokenizer())),
+            vocab_size: api.turns.vocab_size(),
+            read_only: false,
+        }
+    }
+}
+
+/// The trajectories of the caller, on a server that captures them.
+pub(super) struct Own {
+    trajectories: Arc<Trajectories>,
+    owner: Owner,
+    tokenizer: Option<Arc<Tokenizer>>,
+    vocab_size: usize,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Own
+where
+    Captured: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
-        let Some(capture) = &api.turns.capture else {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Captured { trajectories, tokenizer, vocab_size, .. } = Captured::from_ref(state);
+        let Some(trajectories) = trajectories else {
             let message =
                 "This server captures no trajectories. Start it with --capture memory, or with --capture FILE.";
             return Err(ApiError::new(Kind::NotFound, None, message));
         };
-        let Ok(caller) = Caller::from_request_parts(parts, api).await;
-        Ok(Self { trajectories: Arc::clone(&capture.trajectories), owner: caller.client.owner() })
+        let Ok(caller) = Caller::from_request_parts(parts, state).await;
+        Ok(Self { trajectories, owner: caller.client.owner(), tokenizer, vocab_size })
     }
 }
 
@@ -90,7 +132,7 @@ fn not_found(field: &'static str, what: &str, id: &str) -> ApiError {
     ApiError::new(Kind::NotFound, Some(field.into()), format!("There is no {what} with the id '{id}'."))
 }
 
-/// Captured trajectories, those that began first in front.
+/// Captured trajectories, in the order in which they began.
 #[utoipa::path(
     get,
     path = "/v1/trajectories",

@@ -34,8 +34,10 @@ pub(super) struct FilterParams {
     until: Option<f64>,
     /// Whether every leaf ended by itself: by an end, a stop token or a stop string.
     complete: Option<bool>,
-    /// The id of a trajectory; those that began after it.
+    /// The id of a trajectory; those behind it.
     after: Option<String>,
+    /// The id of a trajectory: only that one.
+    trajectory: Option<String>,
 }
 
 /// How much of a list is asked for.
@@ -45,6 +47,8 @@ pub(super) struct FilterParams {
 pub(super) struct ListParams {
     /// At most this many, 1 to 1000 (default 100).
     limit: Option<usize>,
+    /// `asc` (the default): those that began first in front; `desc`: those that began last.
+    order: Option<String>,
 }
 
 /// What an export looks like.
@@ -101,6 +105,8 @@ impl Asked {
             "model" => filter.model = Some(value),
             "version" => filter.version = Some(value),
             "after" => filter.after = Some(value),
+            "trajectory" => filter.trajectory = Some(value),
+            "order" => filter.newest_first = one_of(name, &value, &[("asc", false), ("desc", true)])?,
             "since" => filter.since = Some(seconds(name, &value)?),
             "until" => filter.until = Some(seconds(name, &value)?),
             "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),

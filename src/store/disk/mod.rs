@@ -8,6 +8,7 @@
 
 mod guard;
 mod opening;
+mod read_only;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use redb::{Database, DatabaseError, ReadableDatabase};
 
 use super::{BatchStore, Purpose, RecordState, ResponseStore, StoreError};
 pub use opening::OpenError;
+pub use read_only::ReadOnlyStore;
 use tables::{Head, Reading, Writing};
 
 /// A bounded store in one file; the oldest records leave first.

@@ -81,28 +81,12 @@ const MAGIC: &[u8] = b"redb";
 
 /// Checks all of the file: it may have been changed, copied in part, or rot.
 pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
-    let failed = |error| OpenError::Io { store, path: path.to_owned(), error };
     match fs::metadata(path) {
-        Ok(found) if !found.is_file() => return Err(OpenError::Foreign { store, path: path.to_owned() }),
-        // tito makes a store under another name, so that a file of its own is never empty, and redb would begin anew.
-        Ok(found) if found.len() == 0 => {
-            return Err(OpenError::Corrupted { store, path: path.to_owned(), reason: "it has 0 bytes".to_owned() });
-        }
-        Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(store, path)?,
-        Err(error) => return Err(failed(error)),
+        _ => {}
     }
-    let header = header(path).map_err(failed)?;
-    if !header.starts_with(MAGIC) {
-        return Err(OpenError::Foreign { store, path: path.to_owned() });
-    }
-    if !names_last_commit(&header) {
-        let reason = "the earlier one of its two last commits is said to count".to_owned();
-        return Err(OpenError::Corrupted { store, path: path.to_owned(), reason });
-    }
-    let mut builder = redb::Builder::new();
-    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-    let database = guard::opened(|| builder.open(path)).map_err(|error| open_error(store, path, error.into()))?;
+    look_at(store, path)?;
+    let database = checked(path).map_err(|error| open_error(store, path, error.into()))?;
     let read =
         || database.begin_read().map_err(redb::Error::from).and_then(|transaction| tables::format(&transaction, store));
     let format = guard::guarded(read, redb::Error::Corrupted);
@@ -116,6 +100,35 @@ pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
         Some(found) => Err(OpenError::Format { store, path: path.to_owned(), found }),
         None => Err(OpenError::Foreign { store, path: path.to_owned() }),
     }
+}
+
+/// Opens a file that is there, and checks all of it.
+pub(super) fn checked(path: &Path) -> Result<Database, DatabaseError> {
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    guard::opened(|| builder.open(path))
+}
+
+/// Looks at what a file says of itself, before the library does.
+pub(super) fn look_at(store: Purpose, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Io { store, path: path.to_owned(), error };
+    let found = fs::metadata(path).map_err(failed)?;
+    if !found.is_file() {
+        return Err(OpenError::Foreign { store, path: path.to_owned() });
+    }
+    // tito makes a store under another name, so that a file of its own is never empty, and redb would begin anew.
+    if found.len() == 0 {
+        return Err(OpenError::Corrupted { store, path: path.to_owned(), reason: "it has 0 bytes".to_owned() });
+    }
+    let header = header(path).map_err(failed)?;
+    if !header.starts_with(MAGIC) {
+        return Err(OpenError::Foreign { store, path: path.to_owned() });
+    }
+    if !names_last_commit(&header) {
+        let reason = "the earlier one of its two last commits is said to count".to_owned();
+        return Err(OpenError::Corrupted { store, path: path.to_owned(), reason });
+    }
+    Ok(())
 }
 
 /// Opens the same file again after a fault. If it is not there, something is wrong.
@@ -171,7 +184,7 @@ fn create(store: Purpose, path: &Path) -> Result<(), OpenError> {
     }
 }
 
-fn open_error(store: Purpose, path: &Path, error: redb::Error) -> OpenError {
+pub(super) fn open_error(store: Purpose, path: &Path, error: redb::Error) -> OpenError {
     let path = path.to_owned();
     match error {
         redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => OpenError::InUse { store, path },

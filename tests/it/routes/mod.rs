@@ -16,6 +16,7 @@ mod generate;
 mod generated_messages;
 mod harmony;
 mod health;
+mod inspect;
 mod invocations;
 mod message_turns;
 mod messages;

@@ -1,0 +1,55 @@
+//! A capture file in a page, without a model that answers.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, anyhow};
+
+use super::{listen, progress::Progress};
+use crate::{
+    api::Captured,
+    files::without_panics,
+    model::TokenizerFiles,
+    server,
+    store::{Purpose, ReadOnlyStore},
+    tokenizer::Tokenizer,
+    trajectory::Trajectories,
+};
+
+/// Shows the trajectories of a file until the process is asked to stop. Nothing in the file is changed, and nothing of it
+/// is too old or too large.
+///
+/// # Errors
+///
+/// If the file or the tokenizer cannot be read, or the address is taken.
+pub async fn inspect(file: &Path, model: Option<&Path>, host: &str, port: u16) -> anyhow::Result<()> {
+    let bound = listen::bind_inspect(host, port)?;
+    let progress = Progress::new();
+    let reading = progress.step("reading the trajectory store");
+    let store = ReadOnlyStore::open(Purpose::Trajectories, file)?;
+    let trajectories = Trajectories::open_to_look(Arc::new(store))
+        .with_context(|| format!("the trajectories of {} cannot be read", file.display()))?;
+    reading.done();
+    let tokenizer = model.map(|model| tokenizer(model).map(Arc::new)).transpose()?;
+    let captured = Captured {
+        trajectories: Some(Arc::new(trajectories)),
+        tokenizer,
+        // A model may have more ids than its tokenizer, and the file does not say how many.
+        vocab_size: usize::MAX,
+        read_only: true,
+    };
+    let app = server::inspect_app(captured);
+    let address = bound.address;
+    let listener = bound.listen()?;
+    if !address.ip().is_loopback() {
+        progress.say("whoever reaches this address can read the whole file");
+    }
+    progress.banner(&format!("tito {} | {} | http://{address}/inspect", env!("CARGO_PKG_VERSION"), file.display()));
+    let stop = server::stop_signal()?;
+    server::serve_inspect(listener, app, stop).await.context("the server failed")
+}
+
+fn tokenizer(model: &Path) -> anyhow::Result<Tokenizer> {
+    let read = || -> anyhow::Result<Tokenizer> { Ok(TokenizerFiles::open(model)?.tokenizer()?) };
+    let read = without_panics(read).unwrap_or_else(|reason| Err(anyhow!(reason)));
+    read.with_context(|| format!("the tokenizer of {} cannot be used", model.display()))
+}

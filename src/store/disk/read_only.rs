@@ -1,0 +1,81 @@
+//! A file that is only looked at: nothing is written to it, and nobody can write to it meanwhile.
+
+use std::{fs, path::Path};
+
+use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase};
+use tempfile::NamedTempFile;
+
+use super::{BatchStore, Fault, OpenError, Purpose, StoreError, guard, opening, tables};
+
+/// The records of a file, to be read.
+pub struct ReadOnlyStore {
+    opened: Opened,
+}
+
+/// What is read.
+enum Opened {
+    /// The file itself.
+    File(ReadOnlyDatabase),
+    /// A copy of a file whose process ended without closing it: looking through what it left undone writes.
+    Copy(Database, #[expect(dead_code, reason = "the copy goes away with it")] NamedTempFile),
+}
+
+impl ReadOnlyStore {
+    /// Opens the store at `path` that is for `purpose`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, if another process has it open to write, or if it is not what was written.
+    pub fn open(purpose: Purpose, path: &Path) -> Result<Self, OpenError> {
+        opening::look_at(purpose, path)?;
+        let opened = guard::guarded(
+            || ReadOnlyDatabase::open(path),
+            |reason| DatabaseError::Storage(redb::StorageError::Corrupted(reason)),
+        );
+        let opened = match opened {
+            Ok(database) => Opened::File(database),
+            Err(DatabaseError::RepairAborted) => {
+                let failed = |error| OpenError::Io { store: purpose, path: path.to_owned(), error };
+                let copy = NamedTempFile::new().map_err(failed)?;
+                fs::copy(path, copy.path()).map_err(failed)?;
+                let database = opening::checked(copy.path());
+                Opened::Copy(database.map_err(|error| opening::open_error(purpose, path, error.into()))?, copy)
+            }
+            Err(error) => return Err(opening::open_error(purpose, path, error.into())),
+        };
+        let this = Self { opened };
+        let format = this.read_with(|transaction| tables::format(transaction, purpose));
+        match format.map_err(|error| opening::open_error(purpose, path, error))? {
+            Some(tables::FORMAT) => Ok(this),
+            Some(found) => Err(OpenError::Format { store: purpose, path: path.to_owned(), found }),
+            None => Err(OpenError::Foreign { store: purpose, path: path.to_owned() }),
+        }
+    }
+
+    fn read_with<T>(&self, action: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+        let read = || {
+            let transaction = match &self.opened {
+                Opened::File(database) => database.begin_read(),
+                Opened::Copy(database, _) => database.begin_read(),
+            };
+            action(&transaction?)
+        };
+        guard::guarded(read, redb::Error::Corrupted)
+    }
+}
+
+impl BatchStore for ReadOnlyStore {
+    fn write(&self, _gone: &[String], _kept: &[(&str, &[u8])]) -> Result<(), StoreError> {
+        Err(StoreError::ReadOnly("it was opened to be looked at".to_owned()))
+    }
+
+    fn read(&self, id: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let found = self.read_with(|transaction| tables::Reading::open(transaction)?.get(id));
+        Ok(found.map_err(|error| Fault::from(error).error)?.map(|(_, record)| record))
+    }
+
+    fn ids(&self) -> Result<Vec<String>, StoreError> {
+        let found = self.read_with(|transaction| tables::Reading::open(transaction)?.ids());
+        found.map_err(|error| Fault::from(error).error)
+    }
+}
