@@ -13,7 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use drift::Drift;
 pub use origins::{Origin, OriginSpan};
 
-use crate::{TokenId, tokenizer::Tokenizer, trajectory::Sequence};
+use crate::{
+    TokenId,
+    tokenizer::Tokenizer,
+    trajectory::{Generation, Sequence},
+};
 use texts::Vocabulary;
 
 /// What there is to see of a sequence. Columns are as long as the sequence.
@@ -30,12 +34,24 @@ pub struct Inspection {
     pub logprobs: Vec<Option<f32>>,
     /// The rank of each id that was sampled here; `None` as a whole where no rank is known.
     pub ranks: Option<Vec<Option<u32>>>,
-    /// The entropy, in nats, of the distribution of each id that was sampled here; `None` as a whole where none is known.
+    /// The least entropy, in nats, that the distribution of each id that was sampled here can have; `None` as a whole where none is known.
     pub entropies: Option<Vec<Option<f32>>>,
     /// The origins of all ids, without gaps, in their order.
     pub spans: Vec<OriginSpan>,
     /// Where encoding the text of the sequence gives other ids; `None` where that cannot be told.
     pub drift: Option<Vec<Drift>>,
+}
+
+/// What turns know of each id that they sampled, in a column of the whole sequence; `None` where none knows anything.
+fn column<T: Clone>(sequence: &Sequence, of: impl Fn(&Generation) -> Vec<Option<T>>) -> Option<Vec<Option<T>>> {
+    let mut column = vec![None; sequence.token_ids.len()];
+    for turn in &sequence.turns {
+        let own = of(&turn.generation);
+        if own.len() == turn.end - turn.start {
+            column[turn.start..turn.end].clone_from_slice(&own);
+        }
+    }
+    column.iter().any(Option::is_some).then_some(column)
 }
 
 impl Inspection {
@@ -51,8 +67,10 @@ impl Inspection {
             texts,
             fragments,
             logprobs: sequence.logprobs.clone(),
-            ranks: None,
-            entropies: None,
+            ranks: column(sequence, |own| own.ranks.iter().copied().map(Some).collect()),
+            entropies: column(sequence, |own| {
+                own.entropies.iter().map(|bits| bits.is_finite().then_some(*bits)).collect()
+            }),
             spans,
             drift,
         }

@@ -37,7 +37,8 @@ pub(crate) struct TurnTokens {
     /// The rank of each id that was sampled here, 1 for the likeliest one; null where it is not known, and as a whole where
     /// none is.
     pub ranks: Option<Vec<Option<u32>>>,
-    /// The entropy, in nats, of the distribution from which each id was sampled; null as `ranks` is.
+    /// The least entropy, in nats, that the distribution of each id can have, given the alternatives that the request asked
+    /// for; null as `ranks` is.
     pub entropies: Option<Vec<Option<f32>>>,
     /// Where ids came from, without gaps.
     pub spans: Vec<OriginShown>,

@@ -42,7 +42,8 @@ fn ids(value: &Value) -> Vec<TokenId> {
 
 /// The text that the ids of a span stand for.
 fn text(tokens: &Value, span: &Value) -> String {
-    let range = span["start"].as_u64().unwrap() as usize..span["end"].as_u64().unwrap() as usize;
+    let at = |end: &str| usize::try_from(span[end].as_u64().unwrap()).unwrap();
+    let range = at("start")..at("end");
     ids(&tokens["token_ids"])[range].iter().map(|id| tokens["texts"][id.to_string()].as_str().unwrap()).collect()
 }
 
@@ -68,7 +69,7 @@ async fn the_page_is_in_the_binary_and_runs_nothing_else() {
         assert!(
             policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'") && !policy.contains("unsafe")
         );
-        if name.ends_with(".js") {
+        if file.headers[header::CONTENT_TYPE].to_str().unwrap().starts_with("text/javascript") {
             assert!(!file.text.contains("innerHTML") && !file.text.contains("insertAdjacentHTML"), "{name}");
             let imports = file.text.lines().filter(|line| line.starts_with("import "));
             let names = imports.filter_map(|line| line.split('"').nth(1)?.strip_prefix("./"));
@@ -152,10 +153,12 @@ async fn every_id_has_its_origin() {
     );
     let sampled = first["prompt_token_ids"].as_array().unwrap().len();
     for (at, logprob) in tokens["logprobs"].as_array().unwrap().iter().enumerate() {
-        let span = spans.iter().find(|span| span["end"].as_u64().unwrap() as usize > at).unwrap();
+        let span = spans.iter().find(|span| span["end"].as_u64().unwrap() > at as u64).unwrap();
         assert_eq!(logprob.is_number(), span["origin"] == "sampled", "{at}");
     }
     assert!(tokens["logprobs"][sampled].is_number());
+    assert!(tokens["ranks"][sampled].as_u64().is_some_and(|rank| rank >= 1) && tokens["ranks"][0].is_null());
+    assert!(tokens["entropies"].is_null(), "no alternatives were asked for");
     assert_eq!(tokens["drift"], json!([]));
 }
 

@@ -275,7 +275,7 @@ function overview(data, about, view, noEntropy) {
       element("small", {}, `${many(ids.length, "id")} → ${drift.token_ids.length}`));
   });
   return [
-    noEntropy && element("p", { class: "hint" }, "No entropies were kept of this sequence."),
+    noEntropy && element("p", { class: "hint" }, "No entropies were kept of this sequence: they are where a request asked for alternatives (top_logprobs)."),
     !about.has_texts && element("p", { class: "hint" }, "Without a tokenizer there are only ids: start with `tito inspect FILE MODEL` to see texts and drift."),
     shown.length > 0 && element("h2", {}, "All drifts"),
     shown.length > 0 && element("p", { class: "hint" }, "The text of these ids, encoded again, has other ids. A client that sends text back without ids would train on those."),
@@ -304,7 +304,7 @@ function aboutToken(at, data, byId, spanAt) {
       ["Known by", span.source?.replaceAll("_", " ")],
       ["Log-prob", logprob === null ? "" : `${logprob.toFixed(4)} (p ${Math.exp(logprob).toPrecision(3)})`],
       ["Rank", data.ranks?.[at] ?? (logprob === null ? "" : "not kept")],
-      ["Entropy", data.entropies?.[at]?.toFixed(3)],
+      ["Entropy", typeof data.entropies?.[at] === "number" && `at least ${data.entropies[at].toFixed(3)} nats`],
       ["Weights", span.weight_version],
       ["Adapter", span.adapter],
     ]),
