@@ -34,4 +34,5 @@ mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
 mod trajectories;
+mod trajectory_tables;
 mod weight_versions;
