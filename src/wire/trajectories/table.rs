@@ -215,7 +215,7 @@ fn facts(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
     single::<DoubleType>(rows, 1, group, |(_, made)| made.as_ref().ok()?.reward)?;
     single::<DoubleType>(rows, 1, group, |(_, made)| made.as_ref().ok()?.notes.reward)?;
     lists::<ByteArrayType, _>(rows, 2, group, |sequence| sequence.notes.tags.iter().map(|tag| Some(text(tag))))?;
-    single::<ByteArrayType>(rows, 1, group, |row| Some(text(&last(row)?.session.as_ref()?)))?;
+    single::<ByteArrayType>(rows, 1, group, |row| Some(text(last(row)?.session.as_ref()?)))?;
     single::<ByteArrayType>(rows, 1, group, |row| Some(text(&last(row)?.model)))?;
     single::<ByteArrayType>(rows, 1, group, |row| Some(text(&last(row)?.adapter.as_ref()?.label)))
 }

@@ -64,7 +64,10 @@ async fn a_table_goes_out_in_groups_and_says_what_could_not_be_made() {
             continue;
         }
         let length = 1 + number % 50;
-        assert_eq!((row.get_list(3).unwrap().len(), row.get_long(6).unwrap()), (length + 3, length as i64));
+        assert_eq!(
+            (row.get_list(3).unwrap().len(), row.get_long(6).unwrap()),
+            (length + 3, i64::try_from(length).unwrap())
+        );
         assert_eq!(*row.get_string(10).unwrap(), format!("session {number}"));
     }
     assert_eq!(count, ROWS);
