@@ -41,9 +41,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Convert { model, directory, merge: None } => launch::convert(&model, &directory),
         Command::Convert { model, directory, merge: Some(adapter) } => launch::merge(&model, &adapter, &directory),
         Command::TryKernels { set } => launch::try_kernels(&set),
-        Command::Replay { capture, trajectory, model } => {
+        Command::Replay { file, trajectory, model } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            let replayed = runtime.block_on(launch::replay(&capture, trajectory.as_deref(), *model));
+            let replayed = runtime.block_on(launch::replay(&file, trajectory.as_deref(), *model));
             runtime.shutdown_background();
             replayed
         }

@@ -65,8 +65,7 @@ pub enum Command {
     /// Besides those that are listed, all flags of `serve` that say how a model is computed are known.
     Replay {
         /// The file that `serve --capture` wrote.
-        #[arg(value_name = "CAPTURE")]
-        capture: PathBuf,
+        file: PathBuf,
         /// The trajectory to replay. [default: all of them]
         #[arg(long, value_name = "ID")]
         trajectory: Option<String>,

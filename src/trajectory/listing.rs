@@ -114,6 +114,9 @@ impl Walk {
 
     /// Shows what the next part lets through, as long as more is wanted.
     pub(super) fn part(&mut self, index: &Index, mut is_more_wanted: impl FnMut(u64, &Tree) -> bool) {
+        if self.is_over() {
+            return;
+        }
         let newest_first = self.filter.newest_first;
         let mut rest = index.trees.range(self.first..=self.last);
         for _ in 0..PART {

@@ -56,7 +56,8 @@ pub(super) struct ListParams {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only the names are read")]
 pub(super) struct ExportParams {
-    /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl`, `verifiers` or `agent_lightning`.
+    /// `jsonl` (the default), `trl`, `nemo_rl`, `verl`, `prime_rl`, `verifiers`, `agent_lightning`, or `parquet`, a table
+    /// with the columns of `jsonl`.
     format: Option<String>,
     /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
     unit: Option<String>,
@@ -67,7 +68,8 @@ pub(super) struct ExportParams {
 pub(super) struct Asked {
     pub(super) filter: Filter,
     pub(super) limit: usize,
-    pub(super) format: Format,
+    /// The shape of lines; `None` for a table.
+    pub(super) format: Option<Format>,
     pub(super) unit: Unit,
 }
 
@@ -80,7 +82,7 @@ fn names<P: IntoParams>() -> impl Iterator<Item = String> {
 pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
     let known: Vec<String> = names::<FilterParams>().chain(names::<P>()).collect();
     let Query(pairs) = sent.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
-    let mut asked = Asked { filter: Filter::default(), limit: 100, format: Format::Jsonl, unit: Unit::Leaf };
+    let mut asked = Asked { filter: Filter::default(), limit: 100, format: Some(Format::Jsonl), unit: Unit::Leaf };
     let mut seen = Vec::new();
     for (name, value) in pairs {
         if !known.contains(&name) {
@@ -110,7 +112,10 @@ impl Asked {
             "since" => filter.since = Some(seconds(name, &value)?),
             "until" => filter.until = Some(seconds(name, &value)?),
             "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),
-            "format" => self.format = one_of(name, &value, &FORMATS)?,
+            "format" => {
+                let lines = FORMATS.map(|(name, format)| (name, Some(format)));
+                self.format = one_of(name, &value, &[&lines[..], &[("parquet", None)]].concat())?;
+            }
             "unit" => self.unit = one_of(name, &value, &[("leaf", Unit::Leaf), ("turn", Unit::Turn)])?,
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=1000).contains(limit));
@@ -149,7 +154,8 @@ mod tests {
         for name in names {
             // A value that fits one kind of parameter or the other.
             let values = ["1", "true", "leaf", "jsonl"];
-            let mut asked = Asked { filter: Filter::default(), limit: 100, format: Format::Jsonl, unit: Unit::Leaf };
+            let mut asked =
+                Asked { filter: Filter::default(), limit: 100, format: Some(Format::Jsonl), unit: Unit::Leaf };
             assert!(values.iter().any(|value| asked.take(&name, (*value).to_owned()).is_ok()), "{name}");
         }
     }

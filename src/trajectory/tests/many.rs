@@ -58,9 +58,9 @@ impl Recorder {
 /// How the turns of a conversation are told to belong together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
-    BySession,
-    ByName,
-    ByIdsAlone,
+    Session,
+    Name,
+    IdsAlone,
 }
 
 struct Conversation {
@@ -152,7 +152,7 @@ fn ten_thousand_conversations_at_once_are_what_a_recorder_saw() {
     let (mut recorder, mut ids) = (Recorder::default(), Vec::new());
     let mut open: Vec<Conversation> = (0..CONVERSATIONS)
         .map(|number| Conversation {
-            told: [Told::BySession, Told::ByName, Told::ByIdsAlone][number % 3],
+            told: [Told::Session, Told::Name, Told::IdsAlone][number % 3],
             session: format!("session {number}").into(),
             turns: Vec::new(),
             left: 2 + below(&mut random, 5),
@@ -167,8 +167,8 @@ fn ten_thousand_conversations_at_once_are_what_a_recorder_saw() {
         let (prompt, after) = prompt(&mut random, &open[at], &recorder);
         let sampled = some_ids(&mut random, 1);
         let conversation = &mut open[at];
-        let session = (conversation.told == Told::BySession).then(|| Arc::clone(&conversation.session));
-        let named = after.filter(|_| conversation.told == Told::ByName);
+        let session = (conversation.told == Told::Session).then(|| Arc::clone(&conversation.session));
+        let named = after.filter(|_| conversation.told == Told::Name);
         let request = |number: usize| -> Arc<str> { format!("request {number}").into() };
         let generation = Generation {
             session: session.clone(),

@@ -30,7 +30,7 @@ pub(crate) enum Format {
     AgentLightning,
 }
 
-/// All formats by their names.
+/// All formats of lines by their names.
 pub(crate) const FORMATS: [(&str, Format); 7] = [
     ("jsonl", Format::Jsonl),
     ("trl", Format::Trl),

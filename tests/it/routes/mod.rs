@@ -35,4 +35,5 @@ mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
 mod trajectories;
+mod trajectory_tables;
 mod weight_versions;
