@@ -18,7 +18,7 @@ impl Seeds {
     }
 
     /// The next seed. The sequences of a request count on from its seed, so seeds have to be far apart: this is the
-    /// finaliser of SplitMix64, a permutation that changes half of the bits when its input changes by one.
+    /// finaliser of `SplitMix64`, a permutation that changes half of the bits when its input changes by one.
     pub(super) fn draw(&self) -> u64 {
         let number = self.drawn.fetch_add(1, Ordering::Relaxed);
         let mut bits = self.base.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_seeds_of_a_base_never_change() {
-        // SplitMix64 of the seed 0, as it is published.
+        // `SplitMix64` of the seed 0, as it is published.
         let seeds = Seeds::default();
         assert_eq!([seeds.draw(), seeds.draw()], [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4]);
     }

@@ -62,7 +62,9 @@ impl Generator {
     /// prompt coming first. Sequences start in this order, as the engine has seats for them and the stream is read.
     pub fn generate_all(&self, requests: impl IntoIterator<Item = GenerationRequest>) -> BoxStream<'static, Indexed> {
         let mut requests: Vec<GenerationRequest> = requests.into_iter().collect();
-        requests.iter_mut().for_each(|request| self.seed(request));
+        for request in &mut requests {
+            self.seed(request);
+        }
         let party = requests.first().and_then(|request| request.party.clone());
         let sequences = requests.iter().map(|request| request.sequences).sum();
         let arrived = Instant::now();

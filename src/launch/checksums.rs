@@ -7,6 +7,7 @@ use crate::{
     engine::{Engine, EngineInfo},
     generation::RunningRequests,
     trajectory::{ComputedBy, Trajectories, WeightSet},
+    turn::Capture,
     weights::checksum::Checksum,
 };
 
@@ -22,8 +23,15 @@ pub(super) async fn of(engine: &Arc<dyn Engine>) -> anyhow::Result<Option<String
     Ok(Some(Checksum::of_model(&control.checksums().await?).to_string()))
 }
 
+/// What captures the turns of this process, and keeps checksums of the weights that sample them.
+pub(super) fn capture(trajectories: Arc<Trajectories>, engine: &Arc<dyn Engine>, model: &str) -> Capture {
+    let process: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
+    tokio::spawn(keep(Arc::clone(engine), Arc::clone(&trajectories), Arc::clone(&process)));
+    Capture { trajectories, model: model.into(), process }
+}
+
 /// Keeps the checksum of each set of weights that the engine has for long enough to read it. Runs as long as the process.
-pub(super) async fn keep(engine: Arc<dyn Engine>, trajectories: Arc<Trajectories>, process: Arc<str>) {
+async fn keep(engine: Arc<dyn Engine>, trajectories: Arc<Trajectories>, process: Arc<str>) {
     let (mut known, mut look) = (None, tokio::time::interval(LOOK_AGAIN));
     while engine.control().is_some() {
         look.tick().await;

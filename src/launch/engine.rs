@@ -6,7 +6,15 @@ use anyhow::bail;
 
 #[cfg(feature = "mistralrs")]
 use super::mistralrs::load as load_mistralrs;
-use super::{compared, native, progress::Progress, quantization, script, wanted::Wanted};
+use super::{
+    compared,
+    device::{self, Device},
+    native,
+    progress::Progress,
+    quantization, script,
+    settings::EngineSettings,
+    wanted::Wanted,
+};
 use crate::{
     config::EngineKind,
     engine::{Engine, EngineInfo, scripted::ScriptedEngine},
@@ -18,6 +26,14 @@ const UNREAD_SEAT: Duration = Duration::from_millis(100);
 
 /// Why another engine is not started.
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native engine";
+
+/// Where the engine computes that the command line asks for.
+pub(super) fn device(settings: &EngineSettings, progress: &Progress) -> anyhow::Result<Device> {
+    match settings.kind {
+        EngineKind::Scripted => Ok(Device::Cpu),
+        _ => device::choose(settings.device, progress),
+    }
+}
 
 /// Loads the engine that the command line asks for.
 pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Result<Arc<dyn Engine>> {

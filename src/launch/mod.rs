@@ -36,7 +36,7 @@ use crate::{
     adapters::Adapters,
     admin::{Admin, Served},
     api::{Api, ServedModels, ServerLoad, TokenizerInfo},
-    config::{EngineKind, ServeArgs},
+    config::ServeArgs,
     continuity::Continuity,
     control::{Control, ControlPolicy},
     engine::{Engine, EngineInfo},
@@ -47,10 +47,9 @@ use crate::{
     records::Responses,
     server::{self, ControlPlane, Work},
     telemetry::Metrics,
-    turn::{Capture, Policies, RequestTemplates, StructuredOutputCompiler, Turns},
+    turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
 };
 pub use adapters::merge;
-use device::Device;
 pub use inspect::inspect;
 pub use kernels::try_kernels;
 use progress::Progress;
@@ -64,10 +63,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let admin_port = settings.control_plane.own_port.map(admin::bind).transpose()?;
     let progress = Progress::new();
     let admin_keys = admin::main_port_keys(settings.control_plane.main_port, &progress);
-    let device = match settings.engine.kind {
-        EngineKind::Scripted => Device::Cpu,
-        _ => device::choose(settings.engine.device, &progress)?,
-    };
+    let device = engine::device(&settings.engine, &progress)?;
     let model = settings.model;
     let mut files = model::files(&model, &progress).await?;
     settings.sampling.take_over(&mut files)?;
@@ -103,11 +99,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let end = sampling.eos_token_id.into_iter().chain(sampling.extra_eos_token_ids.iter().copied());
     let structured = StructuredOutputCompiler::new(Arc::clone(&tokenizer), end).with_json(settings.json);
     let config = settings.server;
-    let capture = capture.map(|trajectories| {
-        let process: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
-        tokio::spawn(checksums::keep(Arc::clone(&engine), Arc::clone(&trajectories), Arc::clone(&process)));
-        Capture { trajectories, model: models.name().into(), process }
-    });
+    let capture = capture.map(|trajectories| checksums::capture(trajectories, &engine, models.name()));
     let turns = Turns {
         renderer: renderer.with_harmony(harmony),
         generator: Generator::new(Arc::clone(&engine), tokenizer)

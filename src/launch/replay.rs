@@ -10,9 +10,7 @@ use anyhow::{Context, bail};
 use futures::StreamExt;
 
 use super::{
-    adapters, checksums, device,
-    device::Device,
-    engine, model,
+    adapters, checksums, engine, model,
     progress::Progress,
     settings::{CaptureSettings, Settings},
     store,
@@ -20,7 +18,6 @@ use super::{
 };
 use crate::{
     api::ServedModels,
-    config::EngineKind,
     replay::{Outcome, Replayed, Replayer},
     structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
@@ -61,10 +58,7 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
 
 /// The model, ready to sample.
 async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Replayer> {
-    let device = match settings.engine.kind {
-        EngineKind::Scripted => Device::Cpu,
-        _ => device::choose(settings.engine.device, progress)?,
-    };
+    let device = engine::device(&settings.engine, progress)?;
     let asked = settings.model;
     let files = model::files(&asked, progress).await?;
     let tokenizer = Arc::new(model::tokenizer(&asked, &files)?);

@@ -22,7 +22,7 @@ use crate::{
 use request::{Unrepeatable, request};
 
 /// What samples again.
-pub struct Replayer {
+pub(crate) struct Replayer {
     /// The engine, with the weights that are tried.
     pub engine: Arc<dyn Engine>,
     /// Compiles what outputs had to keep to.
@@ -37,7 +37,7 @@ pub struct Replayer {
 
 /// What came of a turn.
 #[derive(Debug, Clone)]
-pub struct Replayed {
+pub(crate) struct Replayed {
     /// The trajectory.
     pub trajectory: Arc<str>,
     /// The turn.
@@ -48,7 +48,7 @@ pub struct Replayed {
 
 /// What came of sampling a turn again.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// So many tokens have the ids and the log-probs that were captured, to the bit; of `all` sampled ones, where other
     /// weights sampled the rest.
     Equal {
@@ -74,7 +74,7 @@ pub enum Outcome {
 
 impl Replayer {
     /// Samples the turns of a capture again, or those of one trajectory, several at a time; they come as they are done.
-    pub fn replay<'r>(
+    pub(crate) fn replay<'r>(
         &'r self,
         trajectories: &'r Trajectories,
         trajectory: Option<&str>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Replayer;
 use crate::{
     TokenId,
-    engine::{Routing, SequenceRequest},
+    engine::{Adapter, Routing, SequenceRequest},
     sampling::{SamplingParams, SharedConstraint, ValidSamplingParams},
     structured::Demand,
     trajectory::{Generation, SamplingUsed},
@@ -32,16 +32,7 @@ pub(super) async fn request(
     }
     let adapter = match &generation.adapter {
         None => None,
-        Some(used) => match replayer.adapters.get(&*used.name) {
-            Some(adapter) => Some(Arc::clone(adapter)),
-            None => {
-                let reason = format!(
-                    "the adapter {} sampled it; name its directory by --lora-modules {}=PATH",
-                    used.name, used.name
-                );
-                return Err(Unrepeatable(reason));
-            }
-        },
+        Some(used) => Some(adapter(replayer, &used.name)?),
     };
     let constraint = constraint(replayer, generation, used).await?;
     let sampling = params(used, constraint, tokens, replayer.engine.info().vocab_size)?;
@@ -53,6 +44,14 @@ pub(super) async fn request(
         cache_salt: None,
         adapter,
         routing: Routing::default(),
+    })
+}
+
+/// The adapter of this name.
+fn adapter(replayer: &Replayer, name: &str) -> Result<Arc<Adapter>, Unrepeatable> {
+    let found = replayer.adapters.get(name).map(Arc::clone);
+    found.ok_or_else(|| {
+        Unrepeatable(format!("the adapter {name} sampled it; name its directory by --lora-modules {name}=PATH"))
     })
 }
 

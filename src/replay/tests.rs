@@ -136,9 +136,9 @@ fn captured(generations: impl IntoIterator<Item = Generation>) -> Trajectories {
 
 async fn outcome(replayer: &Replayer, generation: Generation) -> Outcome {
     let trajectories = captured([generation]);
-    let replayed: Vec<_> = replayer.replay(&trajectories, None).collect().await;
-    assert_eq!(replayed.len(), 1);
-    replayed[0].outcome.clone()
+    let turns: Vec<_> = replayer.replay(&trajectories, None).collect().await;
+    assert_eq!(turns.len(), 1);
+    turns[0].outcome.clone()
 }
 
 #[tokio::test]

@@ -104,10 +104,7 @@ impl Walk {
         let of_session = filter.session.as_ref().map(|session| index.of_session(owner.as_ref(), session));
         let of_id = filter.trajectory.as_ref().map(|id| index.find(owner.as_ref(), id).map(|(number, _)| number));
         for only in [of_session, of_id].into_iter().flatten() {
-            match only.filter(|only| (first..=last).contains(only)) {
-                Some(only) => (first, last) = (only, only),
-                None => (first, last) = (1, 0),
-            }
+            (first, last) = only.filter(|only| (first..=last).contains(only)).map_or((1, 0), |only| (only, only));
         }
         Some(Self { owner: owner.clone(), filter: filter.clone(), first, last })
     }

@@ -27,7 +27,7 @@ fn generation(prompt: &[TokenId], sampled: &[TokenId]) -> Generation {
         sampled: sampled.into(),
         logprobs: sampled.iter().map(|id| -0.5 - f32::from(u16::try_from(*id).unwrap())).collect(),
         ranks: sampled.iter().map(|id| id + 1).collect(),
-        entropies: sampled.iter().filter(|_| prompt.len() % 2 == 0).map(|_| 0.25).collect(),
+        entropies: sampled.iter().filter(|_| prompt.len().is_multiple_of(2)).map(|_| 0.25).collect(),
         ended: now(),
         finish: Ended::Eos,
         ..Generation::default()
