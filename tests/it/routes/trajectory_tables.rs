@@ -30,6 +30,7 @@ fn captured() -> Arc<Trajectories> {
             prompt: vec![u32::try_from(odd).unwrap(); 1 + number % 50].into(),
             sampled: vec![1; 3],
             logprobs: vec![-0.5, -0.25, -0.125],
+            ranks: vec![1, 1, 2],
             session: Some(format!("session {number}").into()),
             finish: Ended::Eos,
             ..Generation::default()
