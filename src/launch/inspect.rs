@@ -35,7 +35,7 @@ pub async fn inspect(file: &Path, model: Option<&Path>, host: &str, port: u16) -
         tokenizer,
         // A model may have more ids than its tokenizer, and the file does not say how many.
         vocab_size: usize::MAX,
-        read_only: true,
+        api: None,
     };
     let app = server::inspect_app(captured);
     let address = bound.address;

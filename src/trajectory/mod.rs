@@ -19,6 +19,7 @@ mod join;
 mod listing;
 mod notes;
 mod record;
+mod rescored;
 mod sampling;
 mod sequence;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use computed::{ComputedBy, WeightSet};
 pub use listing::{Filter, TrajectorySummary};
 pub use notes::{MOST_TAGS, Note, Noted, Notes};
 pub use record::{AdapterUsed, ContinuityFound, Ended, Generation, Place, TurnRecord, WeightsUsed};
+pub use rescored::Rescored;
 pub use sampling::SamplingUsed;
 pub use sequence::{Sequence, SequenceKey, SequenceKeys, SequenceTurn, Unit};
 

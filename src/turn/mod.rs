@@ -22,6 +22,7 @@ mod memory;
 mod policy;
 mod prompt;
 mod record;
+mod rescore;
 mod routing;
 mod sampling;
 mod start;

@@ -59,7 +59,7 @@ async fn page(_: Own) -> Response {
 
 /// What the page can do here. It is open to everybody, like the page.
 async fn about(_: Own, State(captured): State<Captured>) -> Json<Value> {
-    Json(json!({ "read_only": captured.read_only, "has_texts": captured.tokenizer.is_some() }))
+    Json(json!({ "read_only": captured.api.is_none(), "has_texts": captured.tokenizer.is_some() }))
 }
 
 async fn file(_: Own, Path(name): Path<String>) -> Response {

@@ -13,11 +13,12 @@ use tokio::task;
 
 use super::{Own, not_found, query};
 use crate::{
+    api::Api,
     trajectory::{CaptureError, Sequence, SequenceKey, SequenceKeys, Trajectories},
     wire::{
         error::{ApiError, ErrorBody},
         trajectories::{
-            export::{Format, error_line, line},
+            export::{Format, error_line, line, rescored_line},
             table::Table,
         },
     },
@@ -38,7 +39,8 @@ use crate::{
     )
 )]
 pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<Response, ApiError> {
-    let query::Asked { filter, format, unit, .. } = query::read::<query::ExportParams>(sent)?;
+    let query::Asked { filter, format, unit, rescore, .. } = query::read::<query::ExportParams>(sent)?;
+    let api = if rescore { Some(own.api.clone().ok_or_else(no_engine)?) } else { None };
     let (trajectories, after) = (Arc::clone(&own.trajectories), filter.after.clone());
     let vocab_size = own.vocab_size;
     let keys = own.with(move |trajectories, owner| Ok(trajectories.sequences(owner, &filter, unit))).await?;
@@ -48,28 +50,69 @@ pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<R
     let mut export = Export { trajectories, keys, found: VecDeque::new(), format, table, vocab_size };
     let parts = async_stream::stream! {
         loop {
+            let is_made_only = api.is_some();
             let next = task::spawn_blocking(move || {
-                let part = export.next();
+                let part = if is_made_only { export.made().map(Part::Made) } else { export.next().map(Part::Written) };
                 (export, part)
             });
-            match next.await {
+            let (rest, part) = match next.await {
                 Ok((_, None)) => return,
-                Ok((rest, Some(part))) => {
-                    export = rest;
-                    let is_over = part.is_err();
-                    yield part.map(Bytes::from);
-                    if is_over {
-                        return;
-                    }
-                }
+                Ok((rest, Some(part))) => (rest, part),
                 Err(error) => {
                     yield Err(CaptureError::Failed(error.to_string()));
                     return;
                 }
+            };
+            export = rest;
+            let part = match (part, &api) {
+                (Part::Written(part), _) => part,
+                (Part::Made((key, made)), Some(api)) => Ok(rescored(api, &key, made).await),
+                (Part::Made(_), None) => unreachable!("it is made only to be rescored"),
+            };
+            let is_over = part.is_err();
+            yield part.map(Bytes::from);
+            if is_over {
+                return;
             }
         }
     };
     Ok(([(header::CONTENT_TYPE, kind)], Body::from_stream(parts)).into_response())
+}
+
+fn no_engine() -> ApiError {
+    ApiError::invalid("rescore", "`rescore` needs a model, and nothing is generated here")
+}
+
+/// A part of an export.
+enum Part {
+    /// Bytes that can go out.
+    Written(Result<Vec<u8>, CaptureError>),
+    /// A sequence that is to be scored again.
+    Made(Made),
+}
+
+/// A sequence, or why there is none.
+type Made = (SequenceKey, Result<Sequence, CaptureError>);
+
+/// The line of a sequence with how far its log-probs are from those of the present weights.
+async fn rescored(api: &Api, key: &SequenceKey, made: Result<Sequence, CaptureError>) -> Vec<u8> {
+    let sequence = match made {
+        Ok(sequence) => sequence,
+        Err(error) => return ended(error_line(key, &error)),
+    };
+    let used = sequence.turns.last().and_then(|turn| turn.generation.adapter.as_ref());
+    let rescored = match used.map(|used| (used, api.models.find(Some(&used.name)).ok().flatten())) {
+        None => api.turns.rescore(&sequence, None).await,
+        Some((_, Some(adapter))) => api.turns.rescore(&sequence, Some(adapter)).await,
+        Some((used, None)) => Err(format!("the adapter {} is not loaded", used.name)),
+    };
+    let line = rescored_line(sequence, rescored).map_err(|error| CaptureError::Failed(error.to_string()));
+    ended(line.unwrap_or_else(|error| error_line(key, &error)))
+}
+
+fn ended(mut line: String) -> Vec<u8> {
+    line.push('\n');
+    line.into_bytes()
 }
 
 /// The parts of an export, one after the other.
@@ -90,27 +133,30 @@ impl Iterator for Export {
 
     /// The line of a sequence, or of the reason why there is none; or some bytes of a table.
     fn next(&mut self) -> Option<Self::Item> {
-        if self.found.is_empty() {
-            self.found = self.trajectories.next_sequences(&mut self.keys).into();
-        }
-        let made = self.found.pop_front().map(|key| {
-            let made = self.trajectories.sequence(&key, self.vocab_size);
-            (key, made)
-        });
+        let made = self.made();
         let Some(format) = self.format else { return self.rows(made) };
         let (key, made) = made?;
         let written = made.and_then(|made| line(format, made).map_err(|error| CaptureError::Failed(error.to_string())));
-        let mut written = written.unwrap_or_else(|error| error_line(&key, &error));
-        written.push('\n');
-        Some(Ok(written.into_bytes()))
+        Some(Ok(ended(written.unwrap_or_else(|error| error_line(&key, &error)))))
     }
 }
 
 impl Export {
+    /// The next sequence, or why there is none.
+    fn made(&mut self) -> Option<Made> {
+        if self.found.is_empty() {
+            self.found = self.trajectories.next_sequences(&mut self.keys).into();
+        }
+        self.found.pop_front().map(|key| {
+            let made = self.trajectories.sequence(&key, self.vocab_size);
+            (key, made)
+        })
+    }
+
     /// What can go out of the table with one more row, or with its end.
     fn rows(
         &mut self,
-        made: Option<(SequenceKey, Result<Sequence, CaptureError>)>,
+        made: Option<Made>,
     ) -> Option<Result<Vec<u8>, CaptureError>> {
         let written = match made {
             Some((key, made)) => self.table.as_mut()?.add(key, made),

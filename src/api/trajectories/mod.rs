@@ -57,8 +57,8 @@ pub struct Captured {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// How many ids the model knows; `usize::MAX` where that is not known.
     pub vocab_size: usize,
-    /// Whether nothing can be changed or generated.
-    pub read_only: bool,
+    /// What generates; `None` where nothing can be changed or generated.
+    pub api: Option<Arc<Api>>,
 }
 
 impl FromRef<Arc<Api>> for Captured {
@@ -67,7 +67,7 @@ impl FromRef<Arc<Api>> for Captured {
             trajectories: api.turns.capture.as_ref().map(|capture| Arc::clone(&capture.trajectories)),
             tokenizer: Some(Arc::clone(api.turns.tokenizer())),
             vocab_size: api.turns.vocab_size(),
-            read_only: false,
+            api: Some(Arc::clone(api)),
         }
     }
 }
@@ -78,6 +78,7 @@ pub(super) struct Own {
     owner: Owner,
     tokenizer: Option<Arc<Tokenizer>>,
     vocab_size: usize,
+    api: Option<Arc<Api>>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Own
@@ -87,14 +88,14 @@ where
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Captured { trajectories, tokenizer, vocab_size, .. } = Captured::from_ref(state);
+        let Captured { trajectories, tokenizer, vocab_size, api } = Captured::from_ref(state);
         let Some(trajectories) = trajectories else {
             let message =
                 "This server captures no trajectories. Start it with --capture memory, or with --capture FILE.";
             return Err(ApiError::new(Kind::NotFound, None, message));
         };
         let Ok(caller) = Caller::from_request_parts(parts, state).await;
-        Ok(Self { trajectories, owner: caller.client.owner(), tokenizer, vocab_size })
+        Ok(Self { trajectories, owner: caller.client.owner(), tokenizer, vocab_size, api })
     }
 }
 

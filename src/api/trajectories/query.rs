@@ -61,6 +61,9 @@ pub(super) struct ExportParams {
     format: Option<String>,
     /// `leaf` (the default): a sequence for each turn that no other one continues; `turn`: one for each turn.
     unit: Option<String>,
+    /// With `true`, `rescored` in each line says how far the log-probs are from those that the present weights give; for
+    /// `jsonl` only.
+    rescore: Option<bool>,
 }
 
 /// A query that was read.
@@ -71,6 +74,8 @@ pub(super) struct Asked {
     /// The shape of lines; `None` for a table.
     pub(super) format: Option<Format>,
     pub(super) unit: Unit,
+    /// Whether log-probs are computed again.
+    pub(super) rescore: bool,
 }
 
 /// The names of some parameters.
@@ -82,7 +87,8 @@ fn names<P: IntoParams>() -> impl Iterator<Item = String> {
 pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
     let known: Vec<String> = names::<FilterParams>().chain(names::<P>()).collect();
     let Query(pairs) = sent.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
-    let mut asked = Asked { filter: Filter::default(), limit: 100, format: Some(Format::Jsonl), unit: Unit::Leaf };
+    let (filter, format, unit) = (Filter::default(), Some(Format::Jsonl), Unit::Leaf);
+    let mut asked = Asked { filter, limit: 100, format, unit, rescore: false };
     let mut seen = Vec::new();
     for (name, value) in pairs {
         if !known.contains(&name) {
@@ -94,6 +100,9 @@ pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
         }
         asked.take(&name, value)?;
         seen.push(name);
+    }
+    if asked.rescore && asked.format != Some(Format::Jsonl) {
+        return Err(ApiError::invalid("rescore", "`rescore` is for `format=jsonl`; other formats have no place for it"));
     }
     Ok(asked)
 }
@@ -111,6 +120,7 @@ impl Asked {
             "order" => filter.newest_first = one_of(name, &value, &[("asc", false), ("desc", true)])?,
             "since" => filter.since = Some(seconds(name, &value)?),
             "until" => filter.until = Some(seconds(name, &value)?),
+            "rescore" => self.rescore = one_of(name, &value, &[("true", true), ("false", false)])?,
             "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),
             "format" => {
                 let lines = FORMATS.map(|(name, format)| (name, Some(format)));

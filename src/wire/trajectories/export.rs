@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::types::{NotesShown, TurnHead};
 use crate::{
     TokenId,
-    trajectory::{CaptureError, Sequence, SequenceKey, SequenceTurn},
+    trajectory::{CaptureError, Rescored, Sequence, SequenceKey, SequenceTurn},
 };
 
 /// Whose shape a line has.
@@ -55,6 +55,29 @@ struct Line {
     sequence_reward: Option<f64>,
     #[serde(flatten)]
     notes: NotesShown,
+    /// Only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rescored: Option<RescoredShown>,
+}
+
+/// How far captured log-probs are from those of the present weights, or why that is not known.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum RescoredShown {
+    Done {
+        weight_version: Arc<str>,
+        tokens: usize,
+        equal_tokens: usize,
+        token_mult_prob_error: f64,
+        mean_difference: f64,
+        median: f64,
+        p90: f64,
+        p99: f64,
+        greatest: f64,
+    },
+    Failed {
+        error: String,
+    },
 }
 
 /// A turn of a line.
@@ -83,6 +106,31 @@ pub(crate) fn line(format: Format, sequence: Sequence) -> Result<String, serde_j
     }
 }
 
+/// A line of tito's own format, with what came of scoring it again.
+pub(crate) fn rescored_line(
+    sequence: Sequence,
+    rescored: Result<Rescored, String>,
+) -> Result<String, serde_json::Error> {
+    let shown = match rescored {
+        Err(error) => RescoredShown::Failed { error },
+        Ok(Rescored { version, tokens, equal, mult_prob_error, mean_difference, quantiles }) => {
+            let [median, p90, p99, greatest] = quantiles;
+            RescoredShown::Done {
+                weight_version: version,
+                tokens,
+                equal_tokens: equal,
+                token_mult_prob_error: mult_prob_error,
+                mean_difference,
+                median,
+                p90,
+                p99,
+                greatest,
+            }
+        }
+    };
+    serde_json::to_string(&Line { rescored: Some(shown), ..own(sequence) })
+}
+
 /// The line that stands for a sequence that could not be exported.
 pub(crate) fn error_line(key: &SequenceKey, error: &CaptureError) -> String {
     let error = json!({ "trajectory_id": key.trajectory, "turn_id": key.turn, "message": error.to_string() });
@@ -106,6 +154,7 @@ fn own(sequence: Sequence) -> Line {
         turns: sequence.turns.into_iter().map(turn).collect(),
         sequence_reward: sequence.reward,
         notes: sequence.notes.into(),
+        rescored: None,
     }
 }
 

@@ -291,6 +291,32 @@ async fn lists_are_filtered_and_paged_and_no_filter_is_ignored() {
 }
 
 #[tokio::test]
+async fn log_probs_are_computed_again_and_nothing_of_that_is_captured() {
+    let app = capturing();
+    let mut messages = vec![user("Hi")];
+    let sampling = json!({ "max_tokens": 9, "temperature": 0.7, "top_k": 5, "repetition_penalty": 1.2, "ignore_eos": true });
+    chat(&app, &mut messages, &sampling).await;
+    messages.push(user("On"));
+    chat(&app, &mut messages, &sampling).await;
+    let before = exported(&app, "unit=turn").await;
+    let lines = exported(&app, "unit=turn&rescore=true").await;
+    assert_eq!(lines.len(), 2);
+    for (line, before) in lines.iter().zip(&before) {
+        let expected = json!({
+            "weight_version": "default", "tokens": 9, "equal_tokens": 9, "token_mult_prob_error": 1.0,
+            "mean_difference": 0.0, "median": 0.0, "p90": 0.0, "p99": 0.0, "greatest": 0.0,
+        });
+        assert_eq!(line["rescored"], expected);
+        assert_eq!((&line["token_ids"], before.get("rescored")), (&before["token_ids"], None));
+    }
+    assert_eq!(listed(&app, "").await.len(), 1);
+    for (query, param) in [("rescore=yes", "rescore"), ("rescore=true&format=trl", "rescore")] {
+        let answer = app.get(&format!("{PATH}/export?{query}")).await;
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{query}");
+    }
+}
+
+#[tokio::test]
 async fn a_trajectory_of_another_key_is_like_one_that_never_was() {
     let app = TestApp::new().keys(&["one", "two"]).captures(in_memory(POLICY));
     let ask = async |key: &str, method: Method, path: &str, body: Option<Value>| -> Answer {
