@@ -50,7 +50,8 @@ mod tests {
         assert_eq!(Rescored::of("1".into(), &[]), None);
         let same = Rescored::of("1".into(), &[(-1.5, -1.5)]).unwrap();
         assert_eq!((same.equal, same.mult_prob_error, same.mean_difference, same.quantiles), (1, 1.0, 0.0, [0.0; 4]));
-        let pairs: Vec<(f32, f32)> = (1..=200_u8).map(|number| (-1.0, f32::from(number).mul_add(0.125, -1.0))).collect();
+        let pairs: Vec<(f32, f32)> =
+            (1..=200_u8).map(|number| (-1.0, f32::from(number).mul_add(0.125, -1.0))).collect();
         let found = Rescored::of("1".into(), &pairs).unwrap();
         assert_eq!((found.tokens, found.equal, found.quantiles), (200, 0, [12.5, 22.5, 24.75, 25.0]));
         assert!((found.mean_difference - 12.5625).abs() < 1e-12);

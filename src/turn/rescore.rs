@@ -24,7 +24,9 @@ impl Turns {
         let raw = "raw_logprobs";
         let modes = sequence.turns.iter().filter(|turn| is_learnt(turn)).map(|turn| &turn.generation.sampling);
         if modes.flatten().any(|sampling| sampling.logprobs_mode != raw) {
-            return Err("its log-probs are those of the edited distribution (processed_logprobs), which is gone".to_owned());
+            return Err(
+                "its log-probs are those of the edited distribution (processed_logprobs), which is gone".to_owned()
+            );
         }
         let (output, version) = self.scored(sequence, adapter).await?;
         if output.logprobs.len() + 1 != sequence.token_ids.len() {
@@ -46,7 +48,9 @@ impl Turns {
     ) -> Result<(PromptOutput, Arc<str>), String> {
         let (tokens, most) = (sequence.token_ids.len(), self.max_model_len);
         if tokens >= most {
-            return Err(format!("it has {tokens} ids, and a prompt that is scored has fewer than {most} (--max-model-len)"));
+            return Err(format!(
+                "it has {tokens} ids, and a prompt that is scored has fewer than {most} (--max-model-len)"
+            ));
         }
         let params = SamplingParams { temperature: 0.0, max_tokens: 1, ..SamplingParams::default() };
         let params = params.validated(self.vocab_size()).map_err(|error| error.to_string())?;

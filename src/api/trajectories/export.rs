@@ -52,7 +52,7 @@ pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<R
         loop {
             let is_made_only = api.is_some();
             let next = task::spawn_blocking(move || {
-                let part = if is_made_only { export.made().map(Part::Made) } else { export.next().map(Part::Written) };
+                let part = if is_made_only { export.made().map(|made| Part::Made(Box::new(made))) } else { export.next().map(Part::Written) };
                 (export, part)
             });
             let (rest, part) = match next.await {
@@ -66,7 +66,7 @@ pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<R
             export = rest;
             let part = match (part, &api) {
                 (Part::Written(part), _) => part,
-                (Part::Made((key, made)), Some(api)) => Ok(rescored(api, &key, made).await),
+                (Part::Made(made), Some(api)) => Ok(rescored(api, *made).await),
                 (Part::Made(_), None) => unreachable!("it is made only to be rescored"),
             };
             let is_over = part.is_err();
@@ -88,17 +88,17 @@ enum Part {
     /// Bytes that can go out.
     Written(Result<Vec<u8>, CaptureError>),
     /// A sequence that is to be scored again.
-    Made(Made),
+    Made(Box<Made>),
 }
 
 /// A sequence, or why there is none.
 type Made = (SequenceKey, Result<Sequence, CaptureError>);
 
 /// The line of a sequence with how far its log-probs are from those of the present weights.
-async fn rescored(api: &Api, key: &SequenceKey, made: Result<Sequence, CaptureError>) -> Vec<u8> {
+async fn rescored(api: &Api, (key, made): Made) -> Vec<u8> {
     let sequence = match made {
         Ok(sequence) => sequence,
-        Err(error) => return ended(error_line(key, &error)),
+        Err(error) => return ended(error_line(&key, &error)),
     };
     let used = sequence.turns.last().and_then(|turn| turn.generation.adapter.as_ref());
     let rescored = match used.map(|used| (used, api.models.find(Some(&used.name)).ok().flatten())) {
@@ -107,7 +107,7 @@ async fn rescored(api: &Api, key: &SequenceKey, made: Result<Sequence, CaptureEr
         Some((used, None)) => Err(format!("the adapter {} is not loaded", used.name)),
     };
     let line = rescored_line(sequence, rescored).map_err(|error| CaptureError::Failed(error.to_string()));
-    ended(line.unwrap_or_else(|error| error_line(key, &error)))
+    ended(line.unwrap_or_else(|error| error_line(&key, &error)))
 }
 
 fn ended(mut line: String) -> Vec<u8> {
@@ -154,10 +154,7 @@ impl Export {
     }
 
     /// What can go out of the table with one more row, or with its end.
-    fn rows(
-        &mut self,
-        made: Option<Made>,
-    ) -> Option<Result<Vec<u8>, CaptureError>> {
+    fn rows(&mut self, made: Option<Made>) -> Option<Result<Vec<u8>, CaptureError>> {
         let written = match made {
             Some((key, made)) => self.table.as_mut()?.add(key, made),
             None => self.table.take()?.end(),

@@ -102,7 +102,10 @@ pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
         seen.push(name);
     }
     if asked.rescore && asked.format != Some(Format::Jsonl) {
-        return Err(ApiError::invalid("rescore", "`rescore` is for `format=jsonl`; other formats have no place for it"));
+        return Err(ApiError::invalid(
+            "rescore",
+            "`rescore` is for `format=jsonl`; other formats have no place for it",
+        ));
     }
     Ok(asked)
 }
@@ -163,9 +166,14 @@ mod tests {
         assert!(names.len() > 10, "{names:?}");
         for name in names {
             // A value that fits one kind of parameter or the other.
-            let values = ["1", "true", "leaf", "jsonl"];
-            let mut asked =
-                Asked { filter: Filter::default(), limit: 100, format: Some(Format::Jsonl), unit: Unit::Leaf };
+            let values = ["1", "true", "leaf", "jsonl", "desc"];
+            let mut asked = Asked {
+                filter: Filter::default(),
+                limit: 100,
+                format: Some(Format::Jsonl),
+                unit: Unit::Leaf,
+                rescore: false,
+            };
             assert!(values.iter().any(|value| asked.take(&name, (*value).to_owned()).is_ok()), "{name}");
         }
     }

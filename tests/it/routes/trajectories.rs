@@ -294,7 +294,8 @@ async fn lists_are_filtered_and_paged_and_no_filter_is_ignored() {
 async fn log_probs_are_computed_again_and_nothing_of_that_is_captured() {
     let app = capturing();
     let mut messages = vec![user("Hi")];
-    let sampling = json!({ "max_tokens": 9, "temperature": 0.7, "top_k": 5, "repetition_penalty": 1.2, "ignore_eos": true });
+    let sampling =
+        json!({ "max_tokens": 9, "temperature": 0.7, "top_k": 5, "repetition_penalty": 1.2, "ignore_eos": true });
     chat(&app, &mut messages, &sampling).await;
     messages.push(user("On"));
     chat(&app, &mut messages, &sampling).await;
