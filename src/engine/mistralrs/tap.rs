@@ -258,7 +258,7 @@ mod tests {
         let bounds = backlog::Bounds { sequence: 2_000, ..backlog::Bounds::default() };
         let (outputs, received) =
             backlog::Backlog::new(bounds).channel(request.prompt_token_ids.len(), std::time::Instant::now(), || ());
-        (Tap::new(request, 0, Alphabet::new(VOCAB_SIZE).unwrap(), outputs), received)
+        (Tap::new(request, Alphabet::new(VOCAB_SIZE).unwrap(), outputs), received)
     }
 
     /// Logits whose greatest, id + 1, follows from the last id.

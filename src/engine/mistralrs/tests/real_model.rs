@@ -98,7 +98,7 @@ async fn log_probs_agree_with_an_independent_softmax_over_the_logits_that_the_ta
     };
     let backlog = backlog::Backlog::new(backlog::Bounds { sequence: 1 << 30, all: 1 << 30, spared: 0 });
     let (outputs, mut tokens) = backlog.channel(PROMPT.len(), std::time::Instant::now(), || ());
-    let recorder = Arc::new(Recorder { tap: Tap::new(request, 0, alphabet, outputs), seen: Mutex::default() });
+    let recorder = Arc::new(Recorder { tap: Tap::new(request, alphabet, outputs), seen: Mutex::default() });
     let responses = submit(&loaded.requests, PROMPT.to_vec(), max_tokens, recorder.clone()).await.unwrap();
     assert_eq!(drain(responses).await, None);
     let positions = std::mem::take(&mut *recorder.seen.lock());
