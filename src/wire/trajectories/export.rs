@@ -1,11 +1,14 @@
 //! The lines of an export: one sequence each, in the shape that a trainer takes.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::types::{NotesShown, TurnHead};
+use super::{
+    trainers,
+    types::{NotesShown, TurnHead},
+};
 use crate::{
     TokenId,
     trajectory::{CaptureError, Rescored, Sequence, SequenceKey, SequenceTurn},
@@ -97,12 +100,12 @@ struct LineTurn {
 pub(crate) fn line(format: Format, sequence: Sequence) -> Result<String, serde_json::Error> {
     match format {
         Format::Jsonl => serde_json::to_string(&own(sequence)),
-        Format::Trl => serde_json::to_string(&trl(&sequence)),
-        Format::NemoRl => serde_json::to_string(&nemo_rl(&sequence)),
-        Format::Verl => serde_json::to_string(&verl(&sequence)),
-        Format::PrimeRl => serde_json::to_string(&prime_rl(&sequence)),
-        Format::Verifiers => serde_json::to_string(&verifiers(&sequence)),
-        Format::AgentLightning => serde_json::to_string(&agent_lightning(&sequence)),
+        Format::Trl => serde_json::to_string(&trainers::trl(&sequence)),
+        Format::NemoRl => serde_json::to_string(&trainers::nemo_rl(&sequence)),
+        Format::Verl => serde_json::to_string(&trainers::verl(&sequence)),
+        Format::PrimeRl => serde_json::to_string(&trainers::prime_rl(&sequence)),
+        Format::Verifiers => serde_json::to_string(&trainers::verifiers(&sequence)),
+        Format::AgentLightning => serde_json::to_string(&trainers::agent_lightning(&sequence)),
     }
 }
 
@@ -146,8 +149,8 @@ fn own(sequence: Sequence) -> Line {
     };
     Line {
         trajectory_id: Arc::clone(&sequence.trajectory),
-        turn_id: last(&sequence),
-        loss_mask: mask(&sequence, 0),
+        turn_id: sequence.turns.last().map(|turn| Arc::clone(&turn.place.id)),
+        loss_mask: sequence.loss_mask.iter().copied().map(u8::from).collect(),
         logprobs: sequence.logprobs,
         token_ids: sequence.token_ids,
         prompt_tokens: sequence.prompt_tokens,
@@ -156,163 +159,4 @@ fn own(sequence: Sequence) -> Line {
         notes: sequence.notes.into(),
         rescored: None,
     }
-}
-
-fn last(sequence: &Sequence) -> Option<Arc<str>> {
-    sequence.turns.last().map(|turn| Arc::clone(&turn.place.id))
-}
-
-fn mask(sequence: &Sequence, from: usize) -> Vec<u8> {
-    sequence.loss_mask[from..].iter().map(|learnt| u8::from(*learnt)).collect()
-}
-
-/// Log-probs where something is learnt, and zeros elsewhere, in as few digits as tell them from every other `f32`: a
-/// [`Value`] would spell out all that an `f64` makes of them.
-fn logprobs(sequence: &Sequence, range: Range<usize>) -> Vec<f64> {
-    let all = sequence.logprobs[range.clone()].iter().zip(&sequence.loss_mask[range]);
-    let learnt = all.map(|(logprob, learnt)| logprob.filter(|_| *learnt).unwrap_or_default());
-    learnt.map(|logprob| logprob.to_string().parse().expect("a finite number is spelt as one")).collect()
-}
-
-/// `env_mask` is 1 for what the model sampled, and `logprobs` are as long as `completion_ids`
-/// (`trl/trainer/grpo_trainer.py`, TRL 1.16). Other columns go to reward functions.
-fn trl(sequence: &Sequence) -> Value {
-    let start = sequence.prompt_tokens;
-    json!({
-        "prompt_ids": sequence.token_ids[..start],
-        "completion_ids": sequence.token_ids[start..],
-        "logprobs": logprobs(sequence, start..sequence.token_ids.len()),
-        "env_mask": mask(sequence, start),
-        "reward": sequence.reward,
-        "trajectory_id": sequence.trajectory,
-        "turn_id": last(sequence),
-    })
-}
-
-/// `response_ids` are what follows the first prompt, tools' answers included; `response_mask` is 1 for what the model
-/// sampled (`verl/experimental/agent_loop/agent_loop.py`).
-fn verl(sequence: &Sequence) -> Value {
-    let start = sequence.prompt_tokens;
-    json!({
-        "prompt_ids": sequence.token_ids[..start],
-        "response_ids": sequence.token_ids[start..],
-        "response_mask": mask(sequence, start),
-        "response_logprobs": logprobs(sequence, start..sequence.token_ids.len()),
-        "reward_score": sequence.reward,
-        "num_turns": 2 * sequence.turns.len(),
-        "metrics": {},
-        "extra_fields": { "trajectory_id": sequence.trajectory, "turn_id": last(sequence) },
-    })
-}
-
-/// What is learnt from is an assistant's message with `generation_logprobs`; all other ids are the user's, as in the logs
-/// that NeMo-RL makes of NeMo Gym's answers (`nemo_rl/experience/rollouts.py`).
-fn nemo_rl(sequence: &Sequence) -> Value {
-    let (mut log, mut from) = (Vec::new(), 0);
-    while from < sequence.token_ids.len() {
-        let learnt = sequence.loss_mask[from];
-        let length = sequence.loss_mask[from..].iter().take_while(|other| **other == learnt).count();
-        // A turn that follows another one without a prompt between them is a message of its own.
-        let end = sequence.turns.iter().map(|turn| turn.end).find(|end| learnt && *end > from);
-        let to = end.map_or(from + length, |end| end.min(from + length));
-        let ids = &sequence.token_ids[from..to];
-        log.push(if learnt {
-            let logprobs = logprobs(sequence, from..to);
-            json!({ "role": "assistant", "content": "", "token_ids": ids, "generation_logprobs": logprobs })
-        } else {
-            json!({ "role": "user", "content": "", "token_ids": ids })
-        });
-        from = to;
-    }
-    json!({
-        "message_log": log,
-        "reward": sequence.reward,
-        "trajectory_id": sequence.trajectory,
-        "turn_id": last(sequence),
-    })
-}
-
-/// All arrays are as long as `token_ids` (`prime_rl/transports/rollouts/types.py`). prime-rl sends these as arrays without
-/// names, by msgpack; a temperature stands at each sampled id. A turn that several branches share is learnt from in the
-/// first one only, as `iter_trainable_branches` has it (`prime_rl/orchestrator/trajectories.py`).
-fn prime_rl(sequence: &Sequence) -> Value {
-    let mut mask = sequence.loss_mask.clone();
-    for turn in sequence.turns.iter().filter(|turn| turn.repeated) {
-        mask[turn.start..turn.end].fill(false);
-    }
-    let mut temperatures = vec![1.0; sequence.token_ids.len()];
-    for turn in &sequence.turns {
-        let temperature = turn.generation.sampling.as_ref().map_or(1.0, |sampling| sampling.temperature);
-        temperatures[turn.start..turn.end].fill(temperature);
-    }
-    json!({
-        "token_ids": sequence.token_ids,
-        "mask": mask,
-        "logprobs": logprobs(sequence, 0..sequence.token_ids.len()),
-        "temperatures": temperatures,
-        "env_name": sequence.turns.first().and_then(|turn| turn.generation.session.clone()).unwrap_or_default(),
-        "reward": sequence.reward,
-        "trajectory_id": sequence.trajectory,
-        "turn_id": last(sequence),
-    })
-}
-
-/// A node of what each prompt adds, and one of what was sampled behind it (`verifiers/v1/graph.py`); in a node, log-probs
-/// are those of the ids that its mask marks. What is not learnt from is not marked as sampled.
-fn verifiers(sequence: &Sequence) -> Value {
-    let mut nodes: Vec<Value> = Vec::new();
-    let mut add = |role: &str, range: Range<usize>, learnt: bool| {
-        let parent = nodes.len().checked_sub(1);
-        let logprobs = if learnt { logprobs(sequence, range.clone()) } else { Vec::new() };
-        nodes.push(json!({
-            "parent": parent,
-            "message": { "role": role, "content": "" },
-            "sampled": learnt,
-            "token_ids": sequence.token_ids[range.clone()],
-            "mask": vec![learnt; range.len()],
-            "logprobs": logprobs,
-        }));
-    };
-    let mut end = 0;
-    for turn in &sequence.turns {
-        if end < turn.start {
-            add("user", end..turn.start, false);
-        }
-        add("assistant", turn.start..turn.end, sequence.loss_mask[turn.start]);
-        end = turn.end;
-    }
-    json!({
-        "nodes": nodes,
-        "reward": sequence.reward,
-        "trajectory_id": sequence.trajectory,
-        "turn_id": last(sequence),
-    })
-}
-
-/// A triplet for each turn that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
-/// Log-probs stand as in an answer to a chat, one object for each id (`agentlightning/instrumentation/agentops.py`).
-fn agent_lightning(sequence: &Sequence) -> Value {
-    let count = sequence.turns.len();
-    let of_chat = |logprobs: Vec<f64>| -> Vec<Value> {
-        logprobs.into_iter().map(|logprob| json!({ "logprob": logprob })).collect()
-    };
-    let learnt = sequence.turns.iter().enumerate().filter(|(_, turn)| sequence.loss_mask[turn.start]);
-    let triplets = learnt.map(|(index, turn)| {
-        json!({
-            "prompt": { "token_ids": sequence.token_ids[..turn.start] },
-            "response": {
-                "token_ids": sequence.token_ids[turn.start..turn.end],
-                "logprobs": of_chat(logprobs(sequence, turn.start..turn.end)),
-            },
-            "reward": sequence.notes.turn_rewards.get(&turn.place.id).copied()
-                .or(sequence.reward.filter(|_| index + 1 == count)),
-            "metadata": { "turn_id": turn.place.id },
-        })
-    });
-    json!({
-        "rollout_id": sequence.trajectory,
-        "final_reward": sequence.reward,
-        "triplets": triplets.collect::<Vec<_>>(),
-        "metadata": { "turn_id": last(sequence) },
-    })
 }

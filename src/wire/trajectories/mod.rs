@@ -3,4 +3,5 @@
 pub(crate) mod export;
 pub(crate) mod table;
 pub(crate) mod tokens;
+mod trainers;
 pub(crate) mod types;

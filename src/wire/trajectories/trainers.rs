@@ -1,0 +1,294 @@
+//! The shapes of trainers: what a sequence is called in each framework.
+//!
+//! A shape borrows what it can of its sequence, and is written without a tree of values between them: log-probs keep the
+//! few digits that tell an `f32` from every other one.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use crate::{TokenId, trajectory::Sequence};
+
+/// What a shape was made of.
+#[derive(Debug, Serialize)]
+struct Origin<'s> {
+    trajectory_id: &'s str,
+    turn_id: Option<&'s str>,
+}
+
+/// The column `prompt_ids` and those beside it, as TRL has them.
+#[derive(Debug, Serialize)]
+pub(super) struct Trl<'s> {
+    prompt_ids: &'s [TokenId],
+    completion_ids: &'s [TokenId],
+    logprobs: Vec<f32>,
+    env_mask: Vec<u8>,
+    reward: Option<f64>,
+    #[serde(flatten)]
+    origin: Origin<'s>,
+}
+
+/// verl's `AgentLoopOutput`.
+#[derive(Debug, Serialize)]
+pub(super) struct Verl<'s> {
+    prompt_ids: &'s [TokenId],
+    response_ids: &'s [TokenId],
+    response_mask: Vec<u8>,
+    response_logprobs: Vec<f32>,
+    reward_score: Option<f64>,
+    num_turns: usize,
+    metrics: Empty,
+    extra_fields: Origin<'s>,
+}
+
+/// An object without fields.
+#[derive(Debug, Serialize)]
+struct Empty {}
+
+/// A message log of NeMo-RL.
+#[derive(Debug, Serialize)]
+pub(super) struct NemoRl<'s> {
+    message_log: Vec<NemoMessage<'s>>,
+    reward: Option<f64>,
+    #[serde(flatten)]
+    origin: Origin<'s>,
+}
+
+/// A message of such a log.
+#[derive(Debug, Serialize)]
+struct NemoMessage<'s> {
+    role: &'static str,
+    content: &'static str,
+    token_ids: &'s [TokenId],
+    /// Only where something is learnt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation_logprobs: Option<Vec<f32>>,
+}
+
+/// prime-rl's `TrainingSample`.
+#[derive(Debug, Serialize)]
+pub(super) struct PrimeRl<'s> {
+    token_ids: &'s [TokenId],
+    mask: Vec<bool>,
+    logprobs: Vec<f32>,
+    temperatures: Vec<f64>,
+    env_name: &'s str,
+    reward: Option<f64>,
+    #[serde(flatten)]
+    origin: Origin<'s>,
+}
+
+/// The nodes of a `Trace` of verifiers.
+#[derive(Debug, Serialize)]
+pub(super) struct Verifiers<'s> {
+    nodes: Vec<Node<'s>>,
+    reward: Option<f64>,
+    #[serde(flatten)]
+    origin: Origin<'s>,
+}
+
+/// A node of such a trace.
+#[derive(Debug, Serialize)]
+struct Node<'s> {
+    parent: Option<usize>,
+    message: NodeMessage,
+    sampled: bool,
+    token_ids: &'s [TokenId],
+    mask: Vec<bool>,
+    /// Those of the ids that the mask marks.
+    logprobs: Vec<f32>,
+}
+
+/// The message of a node, whose text is not known.
+#[derive(Debug, Serialize)]
+struct NodeMessage {
+    role: &'static str,
+    content: &'static str,
+}
+
+/// agent-lightning's `RolloutLegacy`.
+#[derive(Debug, Serialize)]
+pub(super) struct AgentLightning<'s> {
+    rollout_id: &'s str,
+    final_reward: Option<f64>,
+    triplets: Vec<Triplet<'s>>,
+    metadata: TurnNamed<'s>,
+}
+
+/// A triplet of it.
+#[derive(Debug, Serialize)]
+struct Triplet<'s> {
+    prompt: TripletPrompt<'s>,
+    response: TripletResponse<'s>,
+    reward: Option<f64>,
+    metadata: TurnNamed<'s>,
+}
+
+/// The prompt of a triplet.
+#[derive(Debug, Serialize)]
+struct TripletPrompt<'s> {
+    token_ids: &'s [TokenId],
+}
+
+/// The response of a triplet.
+#[derive(Debug, Serialize)]
+struct TripletResponse<'s> {
+    token_ids: &'s [TokenId],
+    logprobs: Vec<ChatLogprob>,
+}
+
+/// A log-prob as it stands in an answer to a chat.
+#[derive(Debug, Serialize)]
+struct ChatLogprob {
+    logprob: f32,
+}
+
+/// The turn that something is of.
+#[derive(Debug, Serialize)]
+struct TurnNamed<'s> {
+    turn_id: Option<&'s str>,
+}
+
+fn last(sequence: &Sequence) -> Option<&str> {
+    sequence.turns.last().map(|turn| &*turn.place.id)
+}
+
+fn origin(sequence: &Sequence) -> Origin<'_> {
+    Origin { trajectory_id: &sequence.trajectory, turn_id: last(sequence) }
+}
+
+fn mask(sequence: &Sequence, from: usize) -> Vec<u8> {
+    sequence.loss_mask[from..].iter().copied().map(u8::from).collect()
+}
+
+/// Log-probs where something is learnt, and zeros elsewhere.
+fn logprobs(sequence: &Sequence, range: Range<usize>) -> Vec<f32> {
+    let all = sequence.logprobs[range.clone()].iter().zip(&sequence.loss_mask[range]);
+    all.map(|(logprob, learnt)| logprob.filter(|_| *learnt).unwrap_or_default()).collect()
+}
+
+/// `env_mask` is 1 for what the model sampled, and `logprobs` are as long as `completion_ids`
+/// (`trl/trainer/grpo_trainer.py`, TRL 1.16). Other columns go to reward functions.
+pub(super) fn trl(sequence: &Sequence) -> Trl<'_> {
+    let (prompt_ids, completion_ids) = sequence.token_ids.split_at(sequence.prompt_tokens);
+    Trl {
+        prompt_ids,
+        completion_ids,
+        logprobs: logprobs(sequence, sequence.prompt_tokens..sequence.token_ids.len()),
+        env_mask: mask(sequence, sequence.prompt_tokens),
+        reward: sequence.reward,
+        origin: origin(sequence),
+    }
+}
+
+/// `response_ids` are what follows the first prompt, tools' answers included; `response_mask` is 1 for what the model
+/// sampled (`verl/experimental/agent_loop/agent_loop.py`).
+pub(super) fn verl(sequence: &Sequence) -> Verl<'_> {
+    let (prompt_ids, response_ids) = sequence.token_ids.split_at(sequence.prompt_tokens);
+    Verl {
+        prompt_ids,
+        response_ids,
+        response_mask: mask(sequence, sequence.prompt_tokens),
+        response_logprobs: logprobs(sequence, sequence.prompt_tokens..sequence.token_ids.len()),
+        reward_score: sequence.reward,
+        num_turns: 2 * sequence.turns.len(),
+        metrics: Empty {},
+        extra_fields: origin(sequence),
+    }
+}
+
+/// What is learnt from is an assistant's message with `generation_logprobs`; all other ids are the user's, as in the logs
+/// that NeMo-RL makes of NeMo Gym's answers (`nemo_rl/experience/rollouts.py`).
+pub(super) fn nemo_rl(sequence: &Sequence) -> NemoRl<'_> {
+    let (mut message_log, mut from) = (Vec::new(), 0);
+    while from < sequence.token_ids.len() {
+        let learnt = sequence.loss_mask[from];
+        let length = sequence.loss_mask[from..].iter().take_while(|other| **other == learnt).count();
+        // A turn that follows another one without a prompt between them is a message of its own.
+        let end = sequence.turns.iter().map(|turn| turn.end).find(|end| learnt && *end > from);
+        let to = end.map_or(from + length, |end| end.min(from + length));
+        message_log.push(NemoMessage {
+            role: if learnt { "assistant" } else { "user" },
+            content: "",
+            token_ids: &sequence.token_ids[from..to],
+            generation_logprobs: learnt.then(|| logprobs(sequence, from..to)),
+        });
+        from = to;
+    }
+    NemoRl { message_log, reward: sequence.reward, origin: origin(sequence) }
+}
+
+/// All arrays are as long as `token_ids` (`prime_rl/transports/rollouts/types.py`). prime-rl sends these as arrays without
+/// names, by msgpack; a temperature stands at each sampled id. A turn that several branches share is learnt from in the
+/// first one only, as `iter_trainable_branches` has it (`prime_rl/orchestrator/trajectories.py`).
+pub(super) fn prime_rl(sequence: &Sequence) -> PrimeRl<'_> {
+    let mut mask = sequence.loss_mask.clone();
+    for turn in sequence.turns.iter().filter(|turn| turn.repeated) {
+        mask[turn.start..turn.end].fill(false);
+    }
+    let mut temperatures = vec![1.0; sequence.token_ids.len()];
+    for turn in &sequence.turns {
+        let temperature = turn.generation.sampling.as_ref().map_or(1.0, |sampling| sampling.temperature);
+        temperatures[turn.start..turn.end].fill(temperature);
+    }
+    PrimeRl {
+        token_ids: &sequence.token_ids,
+        mask,
+        logprobs: logprobs(sequence, 0..sequence.token_ids.len()),
+        temperatures,
+        env_name: sequence.turns.first().and_then(|turn| turn.generation.session.as_deref()).unwrap_or_default(),
+        reward: sequence.reward,
+        origin: origin(sequence),
+    }
+}
+
+/// A node of what each prompt adds, and one of what was sampled after it (`verifiers/v1/graph.py`); in a node, log-probs
+/// are those of the ids that its mask marks. What is not learnt from is not marked as sampled.
+pub(super) fn verifiers(sequence: &Sequence) -> Verifiers<'_> {
+    let mut nodes: Vec<Node<'_>> = Vec::new();
+    let mut add = |role, range: Range<usize>, learnt: bool| {
+        nodes.push(Node {
+            parent: nodes.len().checked_sub(1),
+            message: NodeMessage { role, content: "" },
+            sampled: learnt,
+            token_ids: &sequence.token_ids[range.clone()],
+            mask: vec![learnt; range.len()],
+            logprobs: if learnt { logprobs(sequence, range) } else { Vec::new() },
+        });
+    };
+    let mut end = 0;
+    for turn in &sequence.turns {
+        if end < turn.start {
+            add("user", end..turn.start, false);
+        }
+        add("assistant", turn.start..turn.end, sequence.loss_mask[turn.start]);
+        end = turn.end;
+    }
+    Verifiers { nodes, reward: sequence.reward, origin: origin(sequence) }
+}
+
+/// A triplet for each turn that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
+/// Log-probs stand as in an answer to a chat, one object for each id (`agentlightning/instrumentation/agentops.py`).
+pub(super) fn agent_lightning(sequence: &Sequence) -> AgentLightning<'_> {
+    let count = sequence.turns.len();
+    let learnt = sequence.turns.iter().enumerate().filter(|(_, turn)| sequence.loss_mask[turn.start]);
+    let triplets = learnt.map(|(index, turn)| {
+        let logprobs = logprobs(sequence, turn.start..turn.end);
+        let of_turn = sequence.notes.turn_rewards.get(&turn.place.id).copied();
+        Triplet {
+            prompt: TripletPrompt { token_ids: &sequence.token_ids[..turn.start] },
+            response: TripletResponse {
+                token_ids: &sequence.token_ids[turn.start..turn.end],
+                logprobs: logprobs.into_iter().map(|logprob| ChatLogprob { logprob }).collect(),
+            },
+            reward: of_turn.or(sequence.reward.filter(|_| index + 1 == count)),
+            metadata: TurnNamed { turn_id: Some(&turn.place.id) },
+        }
+    });
+    AgentLightning {
+        rollout_id: &sequence.trajectory,
+        final_reward: sequence.reward,
+        triplets: triplets.collect(),
+        metadata: TurnNamed { turn_id: last(sequence) },
+    }
+}
