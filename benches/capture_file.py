@@ -3,7 +3,7 @@
 
     benches/capture_file.py TITO MODEL [GIGABYTES]
 
-Fills a file through a server of the scripted engine: sessions of four turns, each of which adds 25,000 ids and is answered
+An open file has room to grow: closed, it is about half as large. Fills a file through a server of the scripted engine: sessions of four turns, each of which adds 25,000 ids and is answered
 with 6. Then another server opens the file.
 """
 
@@ -96,7 +96,7 @@ def main(tito, model, gigabytes="1"):
         for query in ("format=jsonl", "format=trl", "format=parquet", "format=jsonl&unit=turn"):
             size, seconds = export(query)
             most = resident(process, "VmHWM")
-            print(f"{query}: {size:.0f} MB in {seconds:.1f} s, {size / seconds:.0f} MB/s, at most {most:.0f} MB resident")
+            print(f"{query}: {size:.0f} MB in {seconds:.1f} s, {size / seconds:.0f} MB/s, at most {most:.0f} MB resident", flush=True)
         stop(process)
 
 
