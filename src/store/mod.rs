@@ -3,6 +3,7 @@
 //! Owns where records are kept, for how long, and what is said when they cannot be. Refuses to know what a record says:
 //! to a store it is bytes, and whether the answer that they are of is whole.
 
+mod chunks;
 mod disk;
 mod memory;
 #[cfg(test)]
@@ -53,6 +54,8 @@ pub enum RecordState {
 
 /// Keeps records by their ids. What `put` has accepted is found by every later `get`, unless it was deleted or had to
 /// leave to keep the store's bounds, the oldest first.
+///
+/// What records have in common is kept once, wherever it stands in them.
 ///
 /// Methods block, on a disk for as long as it takes to write to it: call them where a thread may wait.
 pub trait ResponseStore: Send + Sync {

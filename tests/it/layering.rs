@@ -137,11 +137,12 @@ const MAY_USE: [(&str, &[&str]); 35] = [
 ];
 
 /// Names that only some files may write, by the beginning of their paths.
-const OWNED: [(&str, &[&str]); 20] = [
+const OWNED: [(&str, &[&str]); 21] = [
     // A filter of log lines names it.
     ("mistralrs_core", &["src/engine/mistralrs/", "src/config/http.rs"]),
     ("mistralrs_paged_attn", &["src/engine/native/cuda/kernels/"]),
     ("redb", &["src/store/"]),
+    ("fastcdc", &["src/store/"]),
     ("parquet::", &["src/wire/trajectories/table.rs"]),
     ("zstd", &["src/weights/delta/"]),
     ("twox_hash", &["src/weights/delta/"]),

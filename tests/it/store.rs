@@ -23,8 +23,16 @@ fn a_file() -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
+/// A record that shares nothing with the others.
 fn record(id: usize) -> Vec<u8> {
-    vec![u8::try_from(id % 251).unwrap(); 500 + id * 37 % 20_000]
+    noise(id, 500 + id * 37 % 20_000)
+}
+
+/// Bytes that look random, the same ones for the same id.
+fn noise(id: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&id.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
 }
 
 /// The name of a test, as the binary knows it.
@@ -133,7 +141,7 @@ fn what_was_accepted_before_a_kill_is_there_after_it_and_what_was_begun_is_marke
 fn writes_until_the_disk_is_full() {
     let Some(path) = file_of_child() else { return };
     let store = DiskStore::open(&path, ROOM).unwrap();
-    let put = |id: usize| store.put(&id.to_string(), RecordState::Done, &[7; 9000]);
+    let put = |id: usize| store.put(&id.to_string(), RecordState::Done, &noise(id, 9000));
     let (full, error) = (0..10_000).find_map(|id| Some((id, put(id).err()?))).expect("a disk that does not fill up");
     assert!(matches!(error, StoreError::DiskFull(_)), "{error:?}");
     assert!(full > 10, "{full}");
@@ -150,7 +158,7 @@ fn writes_until_the_disk_is_full() {
     }
     drop(store);
     let store = DiskStore::open(&path, ROOM).unwrap();
-    assert_eq!(store.get("1").unwrap(), Some((RecordState::Done, vec![7; 9000])), "after a restart on the full disk");
+    assert_eq!(store.get("1").unwrap(), Some((RecordState::Done, noise(1, 9000))), "after a restart on the full disk");
     say(&format!("full after {full}: {error}"));
 }
 
@@ -256,7 +264,7 @@ fn a_file_that_was_cut_or_changed_is_refused() {
     let cut = refused().expect("two thirds are missing");
     assert!(cut.contains("is corrupted: "), "{cut}");
     // In the middle of a record.
-    let needle = [49; 400];
+    let needle = &record(49)[..400];
     let at = whole.windows(needle.len()).position(|window| window == needle).unwrap();
     let mut changed = whole.clone();
     changed[at + 200] ^= 1;

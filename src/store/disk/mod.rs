@@ -6,6 +6,7 @@
 //! A failed write closes the file for good as far as redb is concerned, so it is opened again for the next request: what
 //! was on the disk before stays readable, and a disk with room again is written to again.
 
+mod chunks;
 mod guard;
 mod opening;
 mod read_only;
@@ -18,7 +19,10 @@ use std::{io, path::Path};
 use parking_lot::RwLock;
 use redb::{Database, DatabaseError, ReadableDatabase};
 
-use super::{BatchStore, Purpose, RecordState, ResponseStore, StoreError};
+use super::{
+    BatchStore, Purpose, RecordState, ResponseStore, StoreError,
+    chunks::{ChunkKey, Tree},
+};
 pub use opening::OpenError;
 pub use read_only::ReadOnlyStore;
 use tables::{Head, Reading, Writing};
@@ -133,16 +137,17 @@ impl Drop for Handle {
 impl ResponseStore for DiskStore {
     fn put(&self, id: &str, state: RecordState, record: &[u8]) -> Result<(), StoreError> {
         let head = self.head(id, state, record);
-        let weight = tables::weight(id, head.bytes);
+        let tree = Tree::of(record);
+        let chunks = tree.chunks().map(|(_, chunk)| chunks::weight(size_of::<ChunkKey>(), chunk.len()));
+        let weight = chunks::weight(id.len(), tree.root.bytes.len()) + chunks.sum::<u64>();
         if weight > self.most {
             return Err(StoreError::TooLarge { bytes: weight, most: self.most });
         }
         self.with(|database| {
             let transaction = tables::begin_write(database)?;
             let mut writing = Writing::open(&transaction, self.purpose)?;
-            writing.remove(id)?;
-            writing.make_room(weight, self.most)?;
-            writing.insert(id, &head, record)?;
+            writing.put(id, &head, &tree)?;
+            writing.make_room(self.most)?;
             drop(writing);
             Ok(transaction.commit().map_err(redb::Error::from)?)
         })
@@ -177,16 +182,17 @@ impl ResponseStore for DiskStore {
 
 impl BatchStore for DiskStore {
     fn write(&self, gone: &[String], kept: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        let kept: Vec<_> =
-            kept.iter().map(|(id, record)| (*id, self.head(id, RecordState::Done, record), *record)).collect();
+        let prepared =
+            kept.iter().map(|(id, record)| (*id, self.head(id, RecordState::Done, record), Tree::of(record)));
+        let kept: Vec<_> = prepared.collect();
         self.with(|database| {
             let transaction = tables::begin_write(database)?;
             let mut writing = Writing::open(&transaction, self.purpose)?;
-            for id in gone.iter().map(String::as_str).chain(kept.iter().map(|(id, ..)| *id)) {
+            for id in gone {
                 writing.remove(id)?;
             }
-            for (id, head, record) in &kept {
-                writing.insert(id, head, record)?;
+            for (id, head, tree) in &kept {
+                writing.put(id, head, tree)?;
             }
             drop(writing);
             Ok(transaction.commit().map_err(redb::Error::from)?)

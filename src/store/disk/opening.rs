@@ -97,6 +97,11 @@ pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
             adopted.map_err(|error| open_error(store, path, error))?;
             Ok(database)
         }
+        Some(tables::FORMAT_WITHOUT_CHUNKS) => {
+            let adopt = || tables::create(&database, store);
+            guard::guarded(adopt, redb::Error::Corrupted).map_err(|error| open_error(store, path, error))?;
+            Ok(database)
+        }
         Some(found) => Err(OpenError::Format { store, path: path.to_owned(), found }),
         None => Err(OpenError::Foreign { store, path: path.to_owned() }),
     }

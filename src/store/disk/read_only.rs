@@ -46,7 +46,7 @@ impl ReadOnlyStore {
         let this = Self { opened };
         let format = this.read_with(|transaction| tables::format(transaction, purpose));
         match format.map_err(|error| opening::open_error(purpose, path, error))? {
-            Some(tables::FORMAT) => Ok(this),
+            Some(tables::FORMAT | tables::FORMAT_WITHOUT_CHUNKS) => Ok(this),
             Some(found) => Err(OpenError::Format { store: purpose, path: path.to_owned(), found }),
             None => Err(OpenError::Foreign { store: purpose, path: path.to_owned() }),
         }

@@ -1,16 +1,22 @@
 //! The tables of the file, and what belongs together in them.
 //!
-//! Owns the layout: heads of records by id, bodies by age, and the sum of their weights. Refuses to commit.
+//! Owns the layout: heads of records by id, bodies by age, and the sum of what all takes. Refuses to commit.
 
 use redb::{
     Database, Durability, ReadOnlyTable, ReadTransaction, ReadableTable, Table, TableDefinition, TableHandle,
     WriteTransaction,
 };
 
-use crate::store::{Purpose, RecordState};
+use super::chunks::{ReadChunks, WrittenChunks, broken, weight};
+use crate::store::{
+    Purpose, RecordState,
+    chunks::{Root, Tree},
+};
 
 /// The number of this layout. A file with a number that is not known is not touched.
-pub(super) const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 3;
+/// The number of the layout in which all records are whole.
+pub(super) const FORMAT_WITHOUT_CHUNKS: u64 = 2;
 /// The number of the layout in which checksums are of id and body alone.
 pub(super) const FORMAT_WITHOUT_HEADS: u64 = 1;
 
@@ -19,6 +25,7 @@ pub(super) type StoredHead = (u64, u8, u128, u64, [u8; 32]);
 
 const HEADS: TableDefinition<'_, &str, StoredHead> = TableDefinition::new("heads");
 const IDS: TableDefinition<'_, u64, &str> = TableDefinition::new("ids");
+/// Roots, by age.
 const BODIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bodies");
 
 /// The numbers of a store, in a table whose name tells what the store is for.
@@ -59,15 +66,6 @@ fn checksum(age: u64, head: &Head) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// About what a record takes in the file: a body that is longer than half a page has pages to itself, whose number is a
-/// power of two.
-pub(super) fn weight(id: &str, bytes: u64) -> u64 {
-    const PAGE: u64 = 4096;
-    const ENTRY: u64 = 160;
-    let body = if bytes > PAGE / 2 { (bytes + ENTRY).next_power_of_two().max(PAGE) } else { bytes };
-    body.saturating_add(2 * id.len() as u64 + ENTRY)
-}
-
 /// A transaction whose commit returns when the disk has it.
 pub(super) fn begin_write(database: &Database) -> Result<WriteTransaction, redb::Error> {
     let mut transaction = database.begin_write()?;
@@ -77,7 +75,8 @@ pub(super) fn begin_write(database: &Database) -> Result<WriteTransaction, redb:
     Ok(transaction)
 }
 
-/// Makes the tables of a new file.
+/// Makes the tables that a file lacks, and writes this format's number: into a new file, or into one without chunks, whose
+/// records stay whole.
 pub(super) fn create(database: &Database, purpose: Purpose) -> Result<(), redb::Error> {
     let transaction = begin_write(database)?;
     transaction.open_table(numbers(purpose))?.insert(NUMBER_FORMAT, FORMAT)?;
@@ -85,7 +84,7 @@ pub(super) fn create(database: &Database, purpose: Purpose) -> Result<(), redb::
     Ok(transaction.commit()?)
 }
 
-/// Gives the records of a file of the earlier format the checksums of this one, all at once.
+/// Gives the records of a file of the first format the checksums of this one, all at once.
 pub(super) fn adopt(database: &Database, purpose: Purpose) -> Result<(), redb::Error> {
     let transaction = begin_write(database)?;
     {
@@ -100,6 +99,7 @@ pub(super) fn adopt(database: &Database, purpose: Purpose) -> Result<(), redb::E
         }
         transaction.open_table(numbers(purpose))?.insert(NUMBER_FORMAT, FORMAT)?;
     }
+    drop(Writing::open(&transaction, purpose)?);
     Ok(transaction.commit()?)
 }
 
@@ -128,19 +128,20 @@ fn state_of(byte: u8) -> Result<RecordState, redb::Error> {
     }
 }
 
-fn broken(what: &str) -> redb::Error {
-    redb::Error::Corrupted(what.to_owned())
-}
-
 /// The tables, to be read.
 pub(super) struct Reading {
     heads: ReadOnlyTable<&'static str, StoredHead>,
     bodies: ReadOnlyTable<u64, &'static [u8]>,
+    chunks: Option<ReadChunks>,
 }
 
 impl Reading {
     pub(super) fn open(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
-        Ok(Self { heads: transaction.open_table(HEADS)?, bodies: transaction.open_table(BODIES)? })
+        Ok(Self {
+            heads: transaction.open_table(HEADS)?,
+            bodies: transaction.open_table(BODIES)?,
+            chunks: ReadChunks::open(transaction)?,
+        })
     }
 
     /// The ids of all records.
@@ -152,11 +153,15 @@ impl Reading {
         let Some(stored) = self.heads.get(id)? else { return Ok(None) };
         let (age, state, epoch, bytes, found) = stored.value();
         let body = self.bodies.get(age)?.ok_or_else(|| broken("a record has no body"))?;
-        let head = Head { state: state_of(state)?, epoch, bytes, content: content(id, body.value()) };
-        if bytes != body.value().len() as u64 || found != checksum(age, &head) {
+        let record = match &self.chunks {
+            None => body.value().to_vec(),
+            Some(chunks) => Root { level: chunks.level(age)?, bytes: body.value().to_vec() }.record(chunks)?,
+        };
+        let head = Head { state: state_of(state)?, epoch, bytes, content: content(id, &record) };
+        if bytes != record.len() as u64 || found != checksum(age, &head) {
             return Err(broken("a record is not what was written"));
         }
-        Ok(Some((head, body.value().to_vec())))
+        Ok(Some((head, record)))
     }
 }
 
@@ -165,6 +170,7 @@ pub(super) struct Writing<'t> {
     heads: Table<'t, &'static str, StoredHead>,
     ids: Table<'t, u64, &'static str>,
     bodies: Table<'t, u64, &'static [u8]>,
+    chunks: WrittenChunks<'t>,
     numbers: Table<'t, &'static str, u64>,
 }
 
@@ -174,6 +180,7 @@ impl<'t> Writing<'t> {
             heads: transaction.open_table(HEADS)?,
             ids: transaction.open_table(IDS)?,
             bodies: transaction.open_table(BODIES)?,
+            chunks: WrittenChunks::open(transaction)?,
             numbers: transaction.open_table(numbers(purpose))?,
         })
     }
@@ -189,18 +196,29 @@ impl<'t> Writing<'t> {
 
     /// Removes a record, and says whether there was one.
     pub(super) fn remove(&mut self, id: &str) -> Result<bool, redb::Error> {
-        let Some(stored) = self.heads.remove(id)?.map(|stored| stored.value()) else { return Ok(false) };
-        let (age, _, _, bytes, _) = stored;
-        let paired = self.ids.remove(age)?.is_some() & self.bodies.remove(age)?.is_some();
-        let weight = self.weight()?.checked_sub(weight(id, bytes));
-        let Some(weight) = weight.filter(|_| paired) else { return Err(broken("the tables contradict each other")) };
-        self.numbers.insert(NUMBER_WEIGHT, weight)?;
+        let contradiction = || broken("the tables contradict each other");
+        let Some(age) = self.heads.remove(id)?.map(|stored| stored.value().0) else { return Ok(false) };
+        self.ids.remove(age)?.ok_or_else(contradiction)?;
+        let body = self.bodies.remove(age)?.ok_or_else(contradiction)?.value().to_vec();
+        let own = weight(id.len(), body.len());
+        Root { level: self.chunks.take_level(age)?, bytes: body }.release(&mut self.chunks)?;
+        self.count(0, own)?;
         Ok(true)
     }
 
-    /// Removes the oldest records until one of `weight` fits into `most`.
-    pub(super) fn make_room(&mut self, weight: u64, most: u64) -> Result<(), redb::Error> {
-        while self.weight()? > most.saturating_sub(weight) {
+    /// Counts what was added and what was freed, that of chunks too.
+    fn count(&mut self, added: u64, freed: u64) -> Result<(), redb::Error> {
+        let (chunks_added, chunks_freed) = self.chunks.take_weights();
+        let all = self.weight()?.saturating_add(added).saturating_add(chunks_added);
+        let left = all.checked_sub(freed.saturating_add(chunks_freed));
+        let left = left.ok_or_else(|| broken("the tables contradict each other"))?;
+        self.numbers.insert(NUMBER_WEIGHT, left)?;
+        Ok(())
+    }
+
+    /// Removes the oldest records until all of them take `most` bytes.
+    pub(super) fn make_room(&mut self, most: u64) -> Result<(), redb::Error> {
+        while self.weight()? > most {
             let oldest = self.ids.first()?.map(|(_, id)| id.value().to_owned());
             let removed = oldest.map(|id| self.remove(&id)).transpose()?;
             if removed != Some(true) {
@@ -210,17 +228,19 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// A record that is not there.
-    pub(super) fn insert(&mut self, id: &str, head: &Head, record: &[u8]) -> Result<(), redb::Error> {
+    /// Keeps a record in place of the one that has its id.
+    pub(super) fn put(&mut self, id: &str, head: &Head, tree: &Tree) -> Result<(), redb::Error> {
+        // First the chunks are held, so that those stay which the record before has too.
+        tree.hold(&mut self.chunks)?;
+        self.remove(id)?;
         let age = self.number(NUMBER_NEXT)?;
-        let weight = self.weight()?.saturating_add(weight(id, head.bytes));
         let checksum = checksum(age, head);
         self.heads.insert(id, (age, state_byte(head.state), head.epoch, head.bytes, checksum))?;
         self.ids.insert(age, id)?;
-        self.bodies.insert(age, record)?;
+        self.bodies.insert(age, tree.root.bytes.as_slice())?;
+        self.chunks.set_level(age, tree.root.level)?;
         self.numbers.insert(NUMBER_NEXT, age + 1)?;
-        self.numbers.insert(NUMBER_WEIGHT, weight)?;
-        Ok(())
+        self.count(weight(id.len(), tree.root.bytes.len()), 0)
     }
 }
 

@@ -1,10 +1,17 @@
 //! `previous_response_id`: what stays, what begins anew, and what is refused rather than mixed; and items that would have
 //! to be dropped.
 
-use serde_json::{Value, json};
-use tito::{TokenId, parser::ReasoningParser, turn::ToolPolicy};
+use std::{sync::Arc, time::Duration};
 
-use super::responses::{PATH, create, streamed, with};
+use serde_json::{Value, json};
+use tito::{
+    TokenId,
+    parser::ReasoningParser,
+    store::{DiskStore, MemoryStore, ResponseStore},
+    turn::ToolPolicy,
+};
+
+use super::responses::{PATH, call, create, streamed, with};
 use crate::it::app::{IM_END, TestApp};
 
 fn ids(response: &Value) -> Value {
@@ -191,4 +198,40 @@ async fn listed_items_have_ids_of_their_own_and_queries_are_checked() {
         assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("query")), "{query}");
     }
     assert_eq!(app.get(&format!("{PATH}/%ff")).await.error()["param"], "path.response_id");
+}
+
+/// Each record has the conversation before it with its ids, so that whole records would take its square.
+#[tokio::test]
+async fn a_long_conversation_takes_what_its_last_turn_takes_a_few_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let room = 2 << 20;
+    let stores: [Arc<dyn ResponseStore>; 2] = [
+        Arc::new(MemoryStore::new(room, Duration::from_hours(1))),
+        Arc::new(DiskStore::open(&directory.path().join("responses.redb"), room).unwrap()),
+    ];
+    for store in stores {
+        let app = spelling("Hello Bob").max_model_len(100_000).response_store(Arc::clone(&store));
+        let first = create(&app, json!({ "input": "one" })).await;
+        let mut chain = vec![first];
+        for turn in 0..40 {
+            let lines: Vec<_> = (0..60).map(|line| format!("In turn {turn} the tool said {}.", turn * line)).collect();
+            let input = lines.join("\n");
+            chain.push(create(&app, continuing(&chain[turn], &json!({ "input": input }))).await);
+        }
+        let lengths: Vec<usize> = chain
+            .iter()
+            .map(|response| store.get(response["id"].as_str().unwrap()).unwrap().expect("nothing had to leave").1.len())
+            .collect();
+        let whole: u64 = lengths.iter().map(|length| *length as u64).sum();
+        assert!(whole > 4 * room, "{whole} bytes, which nearly have room");
+        assert!(lengths[40] > 10 * lengths[3], "{lengths:?}");
+        for response in &chain {
+            let path = format!("{PATH}/{}?include[]=token_ids", response["id"].as_str().unwrap());
+            let read = call(&app, "GET", &path).await.ok();
+            assert_eq!(read["output"][0]["id"], response["output"][0]["id"]);
+            if response != &chain[0] {
+                assert_eq!(ids(&read), ids(response));
+            }
+        }
+    }
 }

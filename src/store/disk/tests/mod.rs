@@ -7,7 +7,7 @@ use std::{io::ErrorKind, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::tests::{Action, Model, an_action};
+use crate::store::tests::{Action, Model, an_action, noise};
 use simulated::Disk;
 
 const MOST: u64 = 120_000;
@@ -124,7 +124,7 @@ proptest! {
     ) {
         let (disk, mut store) = new_disk();
         let ids = ids_of(&events);
-        let mut model = Model::new(MOST, tables::weight);
+        let mut model = Model::new(MOST, chunks::weight);
         for event in &events {
             match event {
                 Event::Act(action) => act(&store, &disk, &mut model, action, &ids),
@@ -206,7 +206,8 @@ fn a_full_disk_refuses_records_keeps_those_it_has_and_goes_on_when_there_is_room
     let (disk, store) = new_disk();
     store.put("first", RecordState::InProgress, b"first").unwrap();
     disk.fill();
-    let refused = (0..50).map(|id| store.put(&id.to_string(), RecordState::Done, &[7; 9000])).find(Result::is_err);
+    let refused =
+        (0..50).map(|id| store.put(&id.to_string(), RecordState::Done, &noise(id, 9000))).find(Result::is_err);
     let error = refused.unwrap().unwrap_err();
     assert!(matches!(error, StoreError::DiskFull(_)), "{error:?}");
     assert_eq!(store.get("first").unwrap(), Some((RecordState::InProgress, b"first".to_vec())), "this very process's");
@@ -258,9 +259,9 @@ fn a_record_that_was_changed_behind_our_back_is_not_returned() {
     let transaction = tables::begin_write(&database).unwrap();
     let head = Head { state: RecordState::Done, epoch: 0, bytes: 1, content: tables::content("a", b"x") };
     let mut writing = Writing::open(&transaction, Purpose::Responses).unwrap();
-    writing.insert("a", &head, b"y").unwrap();
-    writing.insert("b", &Head { bytes: 2, ..head.clone() }, b"x").unwrap();
-    writing.insert("c", &Head { content: tables::content("c", b"x"), ..head }, b"x").unwrap();
+    writing.put("a", &head, &Tree::of(b"y")).unwrap();
+    writing.put("b", &Head { bytes: 2, ..head.clone() }, &Tree::of(b"x")).unwrap();
+    writing.put("c", &Head { content: tables::content("c", b"x"), ..head }, &Tree::of(b"x")).unwrap();
     drop(writing);
     transaction.commit().unwrap();
     drop(database);
@@ -316,13 +317,13 @@ fn records_of_the_earlier_format_are_adopted_as_they_are() {
 #[test]
 fn a_smaller_bound_takes_effect_with_the_next_record() {
     let (disk, store) = new_disk();
-    for id in 0..10 {
-        store.put(&id.to_string(), RecordState::Done, &[1; 8000]).unwrap();
+    for id in 0..10_u64 {
+        store.put(&id.to_string(), RecordState::Done, &noise(id, 8000)).unwrap();
     }
     drop(store);
     let again = disk.clone();
-    let store = DiskStore::new(Purpose::Responses, disk.open().unwrap(), Box::new(move || again.open()), 20_000);
-    store.put("new", RecordState::Done, &[1; 8000]).unwrap();
+    let store = DiskStore::new(Purpose::Responses, disk.open().unwrap(), Box::new(move || again.open()), 30_000);
+    store.put("new", RecordState::Done, &noise(10, 8000)).unwrap();
     let there: Vec<_> = (0..10).filter(|id| store.get(&id.to_string()).unwrap().is_some()).collect();
     assert_eq!(there, [9]);
 }
