@@ -15,6 +15,7 @@ mod harmony;
 mod http;
 mod number;
 mod serve;
+mod speculative;
 mod structured_outputs;
 mod vllm_flags;
 
@@ -27,6 +28,7 @@ pub use admin::{AdminArgs, Undo, WeightsChange};
 pub use device::DeviceArg;
 pub use http::HttpArgs;
 pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, QuantizedWeights, ServeArgs};
+pub use speculative::SpeculativeConfig;
 
 /// Token in, token out: a drop-in for `vllm serve` that continues conversations from the ids that were sampled.
 #[derive(Debug, Parser)]

@@ -17,6 +17,7 @@ use super::{
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
+    speculative::{self, SpeculativeConfig},
     structured_outputs::{self, StructuredOutputsConfig},
 };
 use crate::{
@@ -59,6 +60,10 @@ pub struct ServeArgs {
     /// Most tokens of a step, prompts and outputs of all sequences together. [default: 512, on a GPU 8192]
     #[arg(long, value_parser = human_readable_int, value_name = "TOKENS")]
     pub max_num_batched_tokens: Option<usize>,
+
+    /// Drafts that change no bit, on the CPU, as JSON: `{"method":"ngram","num_speculative_tokens":5}`.
+    #[arg(long, value_name = "JSON", value_parser = speculative::parse)]
+    pub speculative_config: Option<SpeculativeConfig>,
 
     /// Sequences that may wait for a seat; one more is answered with 503.
     #[arg(long, default_value = "64K", value_parser = human_readable_count, value_name = "N",

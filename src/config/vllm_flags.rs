@@ -2,7 +2,7 @@
 //!
 //! What changes neither ids nor answers is accepted and named in one warning. What would change them and cannot be
 //! honoured is refused with the reason, unless its value is the one that changes nothing. The flags themselves are in
-//! `vllm_flags.json`.
+//! `vllm_flags.json`, which `tests/reference/record_vllm_flags.py` refreshes.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 

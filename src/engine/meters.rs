@@ -24,6 +24,39 @@ pub(crate) struct EngineMeters {
     request_preemptions: Histogram,
 }
 
+/// Handles of what is counted of drafts (`v1/spec_decode/metrics.py`); not there unless tokens are drafted.
+#[derive(Clone)]
+pub(crate) struct DraftMeters {
+    drafts: Counter,
+    tokens: Counter,
+    accepted: Counter,
+    /// By the place in the draft.
+    accepted_at: Vec<Counter>,
+}
+
+impl DraftMeters {
+    /// Handles of the recorder that is installed now, for drafts of at most `longest` tokens.
+    pub(crate) fn new(longest: usize) -> Self {
+        let at = |place: usize| counter!("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position" => place.to_string());
+        Self {
+            drafts: counter!("vllm:spec_decode_num_drafts_total"),
+            tokens: counter!("vllm:spec_decode_num_draft_tokens_total"),
+            accepted: counter!("vllm:spec_decode_num_accepted_tokens_total"),
+            accepted_at: (0..longest).map(at).collect(),
+        }
+    }
+
+    /// A draft of so many tokens was computed, the first `accepted` of which were what was sampled.
+    pub(crate) fn drafted(&self, tokens: usize, accepted: usize) {
+        self.drafts.increment(1);
+        self.tokens.increment(tokens as u64);
+        self.accepted.increment(accepted as u64);
+        for counter in self.accepted_at.iter().take(accepted) {
+            counter.increment(1);
+        }
+    }
+}
+
 /// How long one sequence was in each phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RequestTimes {

@@ -25,6 +25,7 @@ use crate::{
 const UNREAD_SEAT: Duration = Duration::from_millis(100);
 
 /// Why another engine is not started.
+const SPECULATION: &str = "--speculative-config is for the native engine";
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native engine";
 
 /// Where the engine computes that the command line asks for.
@@ -50,6 +51,9 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
     if settings.return_routed_experts && matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted) {
         bail!("{ROUTED_EXPERTS}");
     }
+    if settings.speculation.is_some() && matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted) {
+        bail!("{SPECULATION}");
+    }
     match settings.kind {
         EngineKind::Scripted => scripted(wanted),
         EngineKind::Native => match native::find(settings, files)? {
@@ -61,6 +65,9 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
             Ok(found) => native::load(settings, device, found, max_model_len, progress).await,
             Err(reason) if settings.return_routed_experts => {
                 bail!("{ROUTED_EXPERTS}, which does not serve this model: {reason}")
+            }
+            Err(reason) if settings.speculation.is_some() => {
+                bail!("{SPECULATION}, which does not serve this model: {reason}")
             }
             Err(reason) => mistralrs(wanted, Some(&reason), progress).await,
         },

@@ -67,6 +67,7 @@ pub(super) async fn load(
         max_num_batched_tokens: asked.step_tokens(device),
         max_waiting: asked.max_waiting,
         return_routed_experts: asked.return_routed_experts,
+        speculation: asked.speculation,
         adapters: asked.adapters,
         device: asked.native_device(device),
         kv_cache_bytes: asked.kv_cache_bytes(),

@@ -86,10 +86,17 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
         assert!(run.err.contains(words), "{arguments:?}: {}", run.err);
     };
     usage(&["-tp", "2"], "--tensor-parallel-size 2 cannot be honoured: one process computes the whole model");
+    usage(&["-r", "1"], "--node-rank 1 cannot be honoured: one process computes the whole model");
     usage(&["--fully-sharded-loras"], "tito applies adapters of linear layers as they are");
     let experts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--enable-return-routed-experts"]);
     assert_eq!(experts.code, Some(1), "{}", experts.err);
     assert!(experts.err.contains("--enable-return-routed-experts is for the native engine"), "{}", experts.err);
+    usage(&["-sc", r#"{"method":"eagle3","num_speculative_tokens":3}"#], "the method eagle3 is not served");
+    usage(&["--speculative-config.method", "ngram"], "num_speculative_tokens is missing");
+    let ngram = r#"{"method":"ngram","num_speculative_tokens":3}"#;
+    let drafts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--speculative-config", ngram]);
+    assert_eq!(drafts.code, Some(1), "{}", drafts.err);
+    assert!(drafts.err.contains("--speculative-config is for the native engine"), "{}", drafts.err);
     usage(&["--enforce-eagr"], "a similar argument exists: '--enforce-eager'");
     usage(&["--served-model-nam=a", "--max", "3"], "ambiguous option: --max could match --max-");
 }

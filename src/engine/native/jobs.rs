@@ -2,7 +2,10 @@
 //!
 //! Owns which rows a device may give in parts. Refuses to know sequences.
 
-use std::sync::OnceLock;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use parking_lot::Mutex;
 
@@ -15,6 +18,12 @@ use crate::{
 /// What is to be made of a row of logits.
 pub(super) enum Job<'a> {
     Sample(&'a Mutex<SequenceSampler>),
+    /// The row of this number of a sequence with a draft: it is sampled from once all rows before it were, if these gave
+    /// the draft.
+    Verify {
+        chain: Arc<Chain<'a>>,
+        row: usize,
+    },
     /// The token that follows, with the number of its alternatives, where it is asked for; and candidates.
     Score {
         token: Option<(TokenId, usize)>,
@@ -27,12 +36,74 @@ pub(super) enum Job<'a> {
 pub(super) enum Made {
     Step(Step),
     Score(Score),
+    /// Nothing: the row comes after a draft that is not what was sampled.
+    Rejected,
+}
+
+/// A sequence with a draft, whose rows are sampled from one after the other, whichever is computed first.
+pub(super) struct Chain<'a> {
+    sampler: &'a Mutex<SequenceSampler>,
+    drafts: &'a [TokenId],
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// What was made of the first rows.
+    made: Vec<Result<Made, SampleError>>,
+    /// Whether no more rows are sampled from.
+    ended: bool,
+    /// Logits of rows that came before their turn.
+    early: BTreeMap<usize, Vec<f32>>,
+}
+
+impl<'a> Chain<'a> {
+    /// The rows of a sequence: one before the first of its `drafts`, and one after each.
+    pub(super) fn new(sampler: &'a Mutex<SequenceSampler>, drafts: &'a [TokenId]) -> Self {
+        Self { sampler, drafts, progress: Mutex::default() }
+    }
+
+    fn take(&self, row: usize, logits: &mut [f32]) {
+        let mut progress = self.progress.lock();
+        if progress.ended {
+            return;
+        }
+        if row != progress.made.len() {
+            progress.early.insert(row, logits.to_vec());
+            return;
+        }
+        self.sample(&mut progress, logits);
+        loop {
+            let next = progress.made.len();
+            let Some(mut logits) = progress.early.remove(&next).filter(|_| !progress.ended) else { return };
+            self.sample(&mut progress, &mut logits);
+        }
+    }
+
+    fn sample(&self, progress: &mut Progress, logits: &mut [f32]) {
+        let mut sampler = self.sampler.lock();
+        let step = sampler.step(logits);
+        let draft = self.drafts.get(progress.made.len());
+        let is_right = matches!(&step, Ok(step) if step.finish.is_none() && Some(&step.token.id) == draft);
+        // What takes long is prepared aside.
+        progress.ended = !is_right || sampler.is_slow();
+        progress.made.push(step.map(Made::Step));
+    }
+
+    fn made(&self, row: usize) -> Result<Made, SampleError> {
+        let mut progress = self.progress.lock();
+        progress.made.get_mut(row).map_or(Ok(Made::Rejected), |made| std::mem::replace(made, Ok(Made::Rejected)))
+    }
 }
 
 impl Job<'_> {
     fn run(&self, logits: &mut [f32]) -> Result<Made, SampleError> {
         match self {
             Self::Sample(sampler) => sampler.lock().step(logits).map(Made::Step),
+            Self::Verify { chain, row } => {
+                chain.take(*row, logits);
+                Ok(Made::Rejected)
+            }
             Self::Score { token, candidates } => score(logits, *token, candidates).map(Made::Score),
         }
     }
@@ -40,7 +111,7 @@ impl Job<'_> {
     fn sampler(&self) -> Option<&Mutex<SequenceSampler>> {
         match self {
             Self::Sample(sampler) => Some(sampler),
-            Self::Score { .. } => None,
+            Self::Verify { .. } | Self::Score { .. } => None,
         }
     }
 }
@@ -71,7 +142,15 @@ impl<'a> Jobs<'a> {
 
     /// What was made of each row, once all rows are computed.
     pub(super) fn made(self) -> Vec<Result<Made, SampleError>> {
-        self.0.into_iter().map(|row| row.made.into_inner().expect("every row is computed")).collect()
+        let made = |row: Row<'_>| {
+            let made = row.made.into_inner().expect("every row is computed");
+            match row.job {
+                // What was made of it may have been made with a later row.
+                Job::Verify { chain, row } => chain.made(row),
+                Job::Sample(_) | Job::Score { .. } => made,
+            }
+        };
+        self.0.into_iter().map(made).collect()
     }
 }
 

@@ -8,6 +8,7 @@ mod backend;
 mod control;
 mod cpu;
 mod cuda;
+mod drafts;
 mod executor;
 mod jobs;
 mod kv_cache;
@@ -39,6 +40,7 @@ use std::{
 use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream};
 use serde_json::{Map, Value};
 
+pub use self::drafts::Speculation;
 pub use self::processor::try_kernels;
 pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
 use self::{
@@ -197,6 +199,7 @@ impl NativeEngine {
                     .to_owned(),
             ));
         }
+        check_speculation(settings, &shape)?;
         let weights = open(settings)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let pool = Pool::new(settings.threads.unwrap_or(cores).max(1)).map_err(LoadError::Thread)?;
@@ -282,7 +285,8 @@ impl NativeEngine {
         let NativeSettings { max_num_seqs, max_num_batched_tokens, max_waiting, .. } = *settings;
         let scheduler =
             Scheduler::new(Bounds { max_num_seqs, max_num_batched_tokens }, model.room().blocks, model.room().slots)
-                .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras));
+                .with_adapters(settings.adapters.map_or(0, |limits| limits.max_loras))
+                .speculating(settings.speculation);
         let longest_sequence = scheduler.longest_sequence();
         let status = Arc::new(Status::new(max_num_seqs.saturating_add(max_waiting)));
         let (commands, received) = channel();
@@ -362,6 +366,19 @@ fn open(settings: &NativeSettings) -> Result<Box<dyn Weights>, LoadError> {
             Ok(if *keep_blocks { Box::new(weights) } else { Box::new(Rounded(weights)) })
         }
     }
+}
+
+/// Refuses drafts where they would change bits, or cannot be taken back.
+fn check_speculation(settings: &NativeSettings, shape: &ModelShape) -> Result<(), LoadError> {
+    let reason = match settings.device {
+        _ if settings.speculation.is_none() => return Ok(()),
+        Device::Cuda { .. } => "--speculative-config is for the CPU: drafts were not shown to change no bit on a GPU",
+        Device::Cpu if shape.layers.iter().any(|layer| layer.recurrent.is_some()) => {
+            "--speculative-config is not for models with recurrent states, which cannot go back over a draft"
+        }
+        Device::Cpu => return Ok(()),
+    };
+    Err(LoadError::Unsupported(reason.to_owned()))
 }
 
 /// What there is to be room for.

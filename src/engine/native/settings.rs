@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::engine::AdapterLimits;
 
 pub use super::cpu::{KernelName, KernelSet, Mismatch};
+use super::drafts::Speculation;
 
 /// The type of the weights and of what is cached; sums are in f32 with both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,8 @@ pub struct NativeSettings {
     pub max_waiting: usize,
     /// Keep the experts of all tokens, so that requests can ask for them.
     pub return_routed_experts: bool,
+    /// Drafts, which change no bit; `None` for none. Not for models with recurrent states, nor on a GPU.
+    pub speculation: Option<Speculation>,
     /// The bounds of adapters; `None` where none are served.
     pub adapters: Option<AdapterLimits>,
     /// See [`Device`].
@@ -132,6 +135,7 @@ impl NativeSettings {
             max_num_batched_tokens: 512,
             max_waiting: 1_024,
             return_routed_experts: false,
+            speculation: None,
             adapters: None,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 30,
@@ -167,6 +171,7 @@ impl NativeSettings {
             max_num_batched_tokens: 1,
             max_waiting: 0,
             return_routed_experts: false,
+            speculation: None,
             adapters: None,
             device: Device::Cpu,
             kv_cache_bytes: 1 << 20,

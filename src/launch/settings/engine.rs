@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::{
-    config::{DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs},
+    config::{DeviceArg, Dtype as Asked, EngineKind, GgufWeights, QuantizedWeights, ServeArgs, SpeculativeConfig},
     engine::{
         AdapterLimits,
-        native::{self, Dtype},
+        native::{self, Dtype, Speculation},
     },
     launch::device::Device,
 };
@@ -47,6 +47,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) kernels: Option<String>,
     /// Keep the experts of all tokens.
     pub(in crate::launch) return_routed_experts: bool,
+    /// Drafts; `None` for none.
+    pub(in crate::launch) speculation: Option<Speculation>,
     /// The bounds of adapters; `None` where none are served.
     pub(in crate::launch) adapters: Option<AdapterLimits>,
     /// Let mistral.rs serve what it has not been shown to compute right.
@@ -93,6 +95,11 @@ impl EngineSettings {
     }
 }
 
+fn speculation(config: SpeculativeConfig) -> Speculation {
+    let SpeculativeConfig { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min } = config;
+    Speculation { num_speculative_tokens, prompt_lookup_max, prompt_lookup_min }
+}
+
 /// What flags say of the engine.
 pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
     EngineSettings {
@@ -108,6 +115,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         threads: args.threads,
         kernels: args.kernels.clone(),
         return_routed_experts: args.enable_return_routed_experts,
+        speculation: args.speculative_config.map(speculation),
         adapters: super::adapters::limits(&args.adapters),
         unproven_models: args.unproven_models,
         script: args.script.clone(),

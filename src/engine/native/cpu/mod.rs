@@ -12,8 +12,8 @@ pub(crate) use kernels::{
 use std::ops::Range;
 
 use kernels::{
-    Attention, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate, gated_norm,
-    head_norm, multiply, multiply_columns, norm, open, rotate, round, scale, shape_logits,
+    Attention, CacheWrites, Coded, KvLayout, KvStore, Operand, Packed, Quantized, add, add_scaled, attend, gate,
+    gated_norm, head_norm, multiply, multiply_columns, norm, open, rotate, round, scale, shape_logits,
 };
 
 use super::{
@@ -73,9 +73,10 @@ impl Matrix {
     }
 }
 
-/// What the layers of a step share: its sequences, the angles of its rows, and which sequences are finite so far.
+/// What the layers of a step share: its sequences, where their new keys and values go, the angles of its rows, and which sequences are finite so far.
 pub(crate) struct StepShared {
     spans: Vec<Span>,
+    writes: CacheWrites,
     angles: Vec<Angles>,
     finite: Vec<bool>,
 }
@@ -339,7 +340,8 @@ impl Backend for CpuBackend {
     }
 
     fn begin_step(&mut self, batch: &Batch, angles: Vec<Angles>) -> StepShared {
-        StepShared { spans: batch.spans.clone(), angles, finite: vec![true; batch.spans.len()] }
+        let finite = vec![true; batch.spans.len()];
+        StepShared { spans: batch.spans.clone(), writes: CacheWrites::of(&batch.spans), angles, finite }
     }
 
     fn rotate(&mut self, states: &mut States, rotation: Rotation, shared: &StepShared) {
@@ -347,19 +349,7 @@ impl Backend for CpuBackend {
     }
 
     fn write_cache(&mut self, states: &States, first: usize, cache: &mut KvStore, shared: &mut StepShared) {
-        let width = (states.columns() - first) / 2;
-        for (span, finite) in shared.spans.iter().zip(&mut shared.finite) {
-            for token in 0..span.tokens {
-                let position = span.first_position + token;
-                let (block, slot) = (span.blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
-                if slot == 0 {
-                    cache.clear(block);
-                }
-                let row = &states.row(span.first_row + token)[first..];
-                let (keys, values) = row.split_at(width);
-                *finite &= cache.write(block, slot, keys, values);
-            }
-        }
+        shared.writes.write(&mut self.processor, states, first, cache, &mut shared.finite);
     }
 
     fn attend(

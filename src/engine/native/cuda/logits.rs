@@ -183,6 +183,7 @@ mod tests {
         let token = |made| match made {
             Made::Step(step) => step.token,
             Made::Score(score) => score.token.expect("it was asked for"),
+            Made::Rejected => unreachable!("nothing is drafted"),
         };
         made.into_iter().map(|made| token(made.unwrap())).collect()
     }

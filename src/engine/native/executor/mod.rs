@@ -2,7 +2,9 @@
 
 mod adapters;
 mod control;
+mod drafts;
 mod routes;
+mod rows;
 mod scoring;
 
 use std::{
@@ -16,22 +18,26 @@ use std::{
 };
 
 pub(super) use self::control::Controlled;
-use self::{control::Standing, routes::RouteStore, scoring::Scoring};
+use self::{
+    control::Standing,
+    routes::RouteStore,
+    rows::{LogitsRow, RowUse},
+    scoring::Scoring,
+};
 use super::{
     aside::Aside,
-    backend::{Backend, Batch, Span},
-    jobs::{Job, Jobs, Made},
+    backend::{Backend, Batch},
+    jobs::{Chain, Job, Jobs, Made},
     model::Model,
     scheduler::{NewSequence, Plan, Scheduler, SequenceId, Work},
     status::Status,
 };
 use crate::{
-    TokenId,
     engine::{
         Adapter, EngineError, EngineLoad, EngineOutput, FinishReason, GivenRoutes, PromptOutput, SequenceRequest,
         WeightsInUse,
         backlog::Sender as Outputs,
-        meters::{EngineMeters, RequestTimes},
+        meters::{DraftMeters, EngineMeters, RequestTimes},
         turns::Claimant,
     },
     sampling::{SampleError, SequenceSampler},
@@ -129,6 +135,7 @@ pub(super) struct Executor<B: Backend> {
     standing: Standing<B>,
     status: Arc<Status>,
     meters: EngineMeters,
+    draft_meters: Option<DraftMeters>,
     /// Where routes are kept.
     routes: Option<RouteStore>,
 }
@@ -143,7 +150,8 @@ impl<B: Backend> Executor<B> {
     ) -> Self {
         let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::new());
         let standing = Standing::new(status.weights());
-        Self { model, scheduler, active, commands, own, aside, standing, status, meters, routes: None }
+        let draft_meters = scheduler.longest_draft().map(DraftMeters::new);
+        Self { model, scheduler, active, commands, own, aside, standing, status, meters, draft_meters, routes: None }
     }
 
     /// Keeps the routes of all tokens, which go through `width` experts.
@@ -196,7 +204,7 @@ impl<B: Backend> Executor<B> {
         self.admit(&plan);
         self.put_adapters(&mut plan);
         if !plan.work.is_empty() {
-            self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len()).sum());
+            self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len() - work.drafts).sum());
             self.compute(&plan);
         }
         self.empty_slots();
@@ -325,25 +333,28 @@ impl<B: Backend> Executor<B> {
         if let Some(routes) = &mut self.routes {
             routes.copy_blocks(&plan.copies);
         }
-        let (batch, places) = batch(plan);
+        let (batch, places) = rows::batch(plan);
         routes::begin(&mut self.model, self.routes.as_ref(), plan, |id| self.active.get(id));
         let (made, finite) = self.forward(plan, &batch, &places);
         routes::end(&mut self.model, self.routes.as_mut(), plan);
         let mut ended = self.end_broken(plan, &finite);
         self.scheduler.commit(plan);
-        for ((work, position), made) in places.into_iter().zip(made) {
+        self.take_note(plan, &places, &made);
+        for ((work, of), made) in places.into_iter().zip(made) {
             let work = &plan.work[work];
             let id = work.id;
             // A sequence that ended in this step made its last output.
             if ended.contains(&id) {
                 continue;
             }
-            if position.is_none() {
-                self.report_routes(work);
+            if let (RowUse::Sample { draft }, false) = (of, matches!(made, Ok(Made::Rejected))) {
+                self.report_routes(work, draft);
             }
-            if !self.hand_on(id, position, made) {
+            if !self.hand_on(id, of, made) {
                 ended.push(id);
                 self.end(id);
+            } else if of == (RowUse::Sample { draft: work.drafts }) {
+                self.pause(id);
             }
         }
     }
@@ -371,10 +382,19 @@ impl<B: Backend> Executor<B> {
         places: &[LogitsRow],
     ) -> (Vec<Result<Made, SampleError>>, Vec<bool>) {
         let Self { model, active, .. } = self;
-        let jobs = places.iter().map(|(work, score)| {
-            let active = &active[&plan.work[*work].id];
-            match (score, &active.scoring) {
-                (Some((position, token)), Some(scoring)) => scoring.job(*position, *token),
+        let mut last: Option<(usize, Arc<Chain<'_>>)> = None;
+        let jobs = places.iter().map(|(number, of)| {
+            let work = &plan.work[*number];
+            let active = &active[&work.id];
+            match (of, &active.scoring) {
+                (RowUse::Score { position, token }, Some(scoring)) => scoring.job(*position, *token),
+                (RowUse::Sample { draft: row }, _) if work.drafts > 0 => {
+                    let drafts = &work.token_ids[work.token_ids.len() - work.drafts..];
+                    let begun = last.take().filter(|(of, _)| of == number).map(|(_, chain)| chain);
+                    let chain = begun.unwrap_or_else(|| Arc::new(Chain::new(&active.sampler, drafts)));
+                    last = Some((*number, Arc::clone(&chain)));
+                    Job::Verify { chain, row: *row }
+                }
                 _ => Job::Sample(&active.sampler),
             }
         });
@@ -383,26 +403,28 @@ impl<B: Backend> Executor<B> {
         (jobs.made(), finite)
     }
 
-    /// Reports the routes of a sequence that samples a token now, as far as it computed any since the last one.
-    fn report_routes(&mut self, work: &Work) {
+    /// Reports the routes of a sequence that samples a token now, after so many tokens of its draft, as far as it
+    /// computed any since the last one.
+    fn report_routes(&mut self, work: &Work, draft: usize) {
         let (Some(active), Some(routes)) = (self.active.get_mut(&work.id), &self.routes) else { return };
         let Some(unrouted) = &mut active.unrouted else { return };
-        let computed = work.first + work.token_ids.len();
+        let computed = work.first + work.token_ids.len() - work.drafts + draft;
         let first = std::mem::replace(unrouted, computed);
         // If nobody listens, that is noticed with the token.
         active.send(EngineOutput::Routes(routes.read(&work.blocks, first..computed)));
     }
 
     /// Hands on what a row gave; `false` if the sequence ends.
-    fn hand_on(&mut self, id: SequenceId, score: Option<(usize, TokenId)>, made: Result<Made, SampleError>) -> bool {
+    fn hand_on(&mut self, id: SequenceId, of: RowUse, made: Result<Made, SampleError>) -> bool {
         let untold = self.untold_weights(id);
         let Some(active) = self.active.get_mut(&id) else { return false };
-        match (made, score) {
+        match (made, of) {
+            (Ok(Made::Rejected), _) => true,
             (Err(error), _) => {
                 let _ = active.outputs.send(Err(error.into()));
                 false
             }
-            (Ok(Made::Score(score)), Some((position, _))) => {
+            (Ok(Made::Score(score)), RowUse::Score { position, .. }) => {
                 if let Some(scoring) = &mut active.scoring {
                     scoring.take(position, score);
                 }
@@ -427,10 +449,9 @@ impl<B: Backend> Executor<B> {
                     return false;
                 }
                 self.scheduler.push(id, token);
-                self.pause(id);
                 true
             }
-            (Ok(Made::Score(_)), None) => unreachable!("only a score has a place in the prompt"),
+            (Ok(Made::Score(_)), RowUse::Sample { .. }) => unreachable!("only a score has a place in the prompt"),
         }
     }
 }
@@ -440,36 +461,4 @@ impl Active {
     fn send(&self, output: EngineOutput) -> bool {
         self.outputs.send(Ok(output)).is_ok()
     }
-}
-
-/// What a row of logits is for: the index of its work and, where it scores the prompt, the position and the token that
-/// follows.
-type LogitsRow = (usize, Option<(usize, TokenId)>);
-
-/// A plan as a batch, and what each of its rows of logits is for.
-fn batch(plan: &Plan) -> (Batch, Vec<LogitsRow>) {
-    let mut batch = Batch::default();
-    let mut places = Vec::new();
-    for (index, work) in plan.work.iter().enumerate() {
-        let first_row = batch.token_ids.len();
-        for (row, token) in &work.scores {
-            batch.logit_rows.push(first_row + row);
-            places.push((index, Some((work.first + row, *token))));
-        }
-        batch.token_ids.extend(&work.token_ids);
-        if work.samples {
-            batch.logit_rows.push(batch.token_ids.len() - 1);
-            places.push((index, None));
-        }
-        batch.spans.push(Span {
-            first_row,
-            tokens: work.token_ids.len(),
-            first_position: work.first,
-            blocks: work.blocks.clone(),
-            slot: work.slot,
-            adapter: work.adapter,
-            snapshots: work.snapshots.clone(),
-        });
-    }
-    (batch, places)
 }

@@ -16,6 +16,7 @@
 
 mod adapters;
 mod admission;
+mod drafts;
 mod paused;
 mod pieces;
 mod sequence;
@@ -28,7 +29,7 @@ pub(crate) use sequence::{NewSequence, SequenceId};
 use std::sync::Arc;
 
 use self::{adapters::AdapterSlots, sequence::Sequence, states::Cache};
-use super::{backend::BLOCK_TOKENS, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
+use super::{backend::BLOCK_TOKENS, drafts::Speculation, kv_cache::BlockId, model::AdapterSlot, recurrence::SlotId};
 use crate::{
     TokenId,
     engine::{Adapter, OnWeightsChange, turns::Turns},
@@ -64,6 +65,8 @@ pub(crate) struct Work {
     pub(crate) scores: Vec<(usize, TokenId)>,
     /// Whether the last token's logits give the next token.
     pub(crate) samples: bool,
+    /// How many of the last tokens are drafts: the logits of the one before them and of each of them are wanted.
+    pub(crate) drafts: usize,
 }
 
 /// What is computed in a step.
@@ -91,6 +94,7 @@ pub(crate) struct Scheduler {
     bounds: Bounds,
     cache: Cache,
     adapters: AdapterSlots,
+    speculation: Option<Speculation>,
     weight_version: u64,
     /// The sequences that run, in the order of their arrival.
     running: Vec<Sequence>,
@@ -120,6 +124,7 @@ impl Scheduler {
             bounds,
             cache: Cache::new(blocks, slots),
             adapters: AdapterSlots::new(0),
+            speculation: None,
             weight_version: 0,
             running: Vec::new(),
             waiting,
@@ -171,7 +176,7 @@ impl Scheduler {
         for work in &plan.work {
             if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == work.id) {
                 let before = sequence.computed / BLOCK_TOKENS;
-                sequence.computed = work.first + work.token_ids.len();
+                sequence.computed = work.first + work.token_ids.len() - work.drafts;
                 if sequence.scores_from.is_some() {
                     sequence.scored = sequence.scored.max(sequence.computed.min(sequence.prompt_len - 1));
                 }
@@ -184,9 +189,17 @@ impl Scheduler {
         }
     }
 
-    /// Appends a sampled token.
+    /// Appends a sampled token. Those before it are computed: the last of them was a draft where it was not known yet.
     pub(crate) fn push(&mut self, id: SequenceId, token: TokenId) {
         if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) {
+            let before = sequence.computed / BLOCK_TOKENS;
+            sequence.computed = sequence.token_ids.len();
+            if sequence.computed / BLOCK_TOKENS > before {
+                sequence.hash(self.weight_version);
+                if !sequence.reuses_older_keys {
+                    self.cache.publish_blocks(sequence, before);
+                }
+            }
             sequence.token_ids.push(token);
         }
     }
@@ -294,5 +307,6 @@ fn work(sequence: &Sequence, tokens: usize) -> Work {
         snapshots: Vec::new(),
         scores,
         samples: end == sequence.token_ids.len(),
+        drafts: 0,
     }
 }

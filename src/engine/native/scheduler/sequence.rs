@@ -8,6 +8,7 @@ use crate::{
         Adapter, AdapterId,
         native::{
             backend::BLOCK_TOKENS,
+            drafts::Confidence,
             kv_cache::{BlockHash, BlockId},
             model::AdapterSlot,
             recurrence::SlotId,
@@ -48,6 +49,10 @@ pub(super) struct Sequence {
     /// Prompt and output.
     pub(super) token_ids: Vec<TokenId>,
     pub(super) prompt_len: usize,
+    /// Tokens that it has at the most, prompt and output.
+    pub(super) longest: usize,
+    /// What is expected of its drafts.
+    pub(super) confidence: Confidence,
     pub(super) salt: Option<Arc<str>>,
     pub(super) adapter: Option<Arc<Adapter>>,
     /// Where its adapter was when it began to run last.
@@ -81,6 +86,8 @@ impl Sequence {
             claimant: new.claimant,
             step: 0,
             prompt_len: new.prompt_token_ids.len(),
+            longest: new.prompt_token_ids.len().saturating_add(new.max_tokens),
+            confidence: Confidence::default(),
             token_ids: new.prompt_token_ids,
             salt: new.salt,
             adapter: new.adapter,

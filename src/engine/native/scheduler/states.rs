@@ -86,11 +86,16 @@ impl Cache {
 
     /// Makes known what a sequence computed: its blocks from number `first` on, and copies of its state.
     pub(super) fn publish(&mut self, sequence: &Sequence, first: usize, work: &Work) {
-        for block in first..sequence.computed / BLOCK_TOKENS {
-            self.blocks.publish(sequence.blocks[block], sequence.hashes[block + 1]);
-        }
+        self.publish_blocks(sequence, first);
         for (tokens, slot) in &work.snapshots {
             self.slots.publish(*slot, sequence.hashes[tokens / BLOCK_TOKENS]);
+        }
+    }
+
+    /// Makes known the whole blocks that a sequence computed, from number `first` on.
+    pub(super) fn publish_blocks(&mut self, sequence: &Sequence, first: usize) {
+        for block in first..sequence.computed / BLOCK_TOKENS {
+            self.blocks.publish(sequence.blocks[block], sequence.hashes[block + 1]);
         }
     }
 

@@ -4,6 +4,7 @@ mod adapters;
 mod recurrent;
 mod routes;
 mod soak;
+mod speculation;
 mod unread;
 mod weights;
 
@@ -38,6 +39,7 @@ pub(super) fn settings(model: &str) -> NativeSettings {
         max_num_batched_tokens: 512,
         max_waiting: 1_000,
         return_routed_experts: false,
+        speculation: None,
         adapters: None,
         device: Device::Cpu,
         kv_cache_bytes: 64 << 20,

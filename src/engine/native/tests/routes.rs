@@ -42,7 +42,7 @@ fn given(engine: &NativeEngine, routes: &Routes, prompt: usize) -> Arc<GivenRout
 }
 
 /// An answer, and its routes.
-async fn routed(stream: TokenStream) -> (Answer, Routes) {
+pub(super) async fn routed(stream: TokenStream) -> (Answer, Routes) {
     let outputs: Vec<_> = stream.collect().await;
     let mut routes = None;
     for output in &outputs {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{
     KernelSet, LANES, Operand, Pool, Processor, States, instructions::Vectorized, packed::NumberParts, parts::Parts,
+    scratch::with_row,
 };
 use crate::engine::native::backend::{Angles, HeadRange, NormShape, Rotation};
 
@@ -85,10 +86,12 @@ pub(crate) fn norm(
     let (set, stride) = (*set, out.stride);
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
-        let mut row = states.row(index).to_vec();
-        set.vectorize(Norm { row: &mut row, weight, shape: norm });
-        // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index * stride, &row) };
+        with_row(states.columns, |row| {
+            row.copy_from_slice(states.row(index));
+            set.vectorize(Norm { row, weight, shape: norm });
+            // SAFETY: a row is worked on once.
+            unsafe { to.write(set, index * stride, row) };
+        });
     });
 }
 

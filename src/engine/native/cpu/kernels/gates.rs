@@ -6,6 +6,7 @@ use super::{
     exp::{exp_less_one, gelu, gelu_tanh, sigmoid, silu, tanh},
     instructions::Vectorized,
     packed::NumberParts,
+    scratch::with_row,
 };
 use crate::engine::native::backend::{Gate, LogitShape, Xielu};
 
@@ -83,10 +84,11 @@ pub(crate) fn gate(
     let (set, stride) = (*set, out.stride);
     let to = NumberParts::new(&mut out.numbers);
     for_each_row(pool, states.rows, &|index| {
-        let mut row = vec![0.0; width];
-        set.vectorize(Gated { row: &states.row(index)[..kind.inputs(width)], kind, out: &mut row });
-        // SAFETY: a row is worked on once.
-        unsafe { to.write(set, index * stride, &row) };
+        with_row(width, |row| {
+            set.vectorize(Gated { row: &states.row(index)[..kind.inputs(width)], kind, out: row });
+            // SAFETY: a row is worked on once.
+            unsafe { to.write(set, index * stride, row) };
+        });
     });
 }
 

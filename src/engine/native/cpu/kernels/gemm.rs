@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{
     KernelName, KernelSet, LANES, Operand, Packed, Pool, Processor, States,
+    ahead::{Ahead, PIECE},
     packed::Numbers,
     pages::Stored,
     parts::Parts,
@@ -24,6 +25,8 @@ pub(super) struct Product<'a> {
     pub(super) b: (&'a Stored, usize),
     pub(super) b_block_stride: usize,
     pub(super) blocks: usize,
+    /// As of [`Gemm`].
+    pub(super) following: usize,
     pub(super) k: usize,
     pub(super) c_stride: usize,
     pub(super) accumulate: bool,
@@ -49,17 +52,20 @@ impl Product<'_> {
     }
 
     fn raw<T>(&self, a: &[T], b: &[T], c: *mut f32) -> Gemm<T> {
-        let Self { a_stride, rows, b_block_stride, blocks, k, c_stride, accumulate, .. } = *self;
+        let Self { a_stride, rows, b_block_stride, blocks, following, k, c_stride, accumulate, .. } = *self;
         let length =
             |count: usize, stride: usize, last: usize| count.checked_sub(1).map_or(0, |gaps| gaps * stride + last);
         let a = &a[self.a.1..][..length(rows, a_stride, k)];
-        let b = &b[self.b.1..][..length(blocks, b_block_stride, k * LANES)];
-        Gemm { a: a.as_ptr(), a_stride, rows, b: b.as_ptr(), b_block_stride, blocks, k, c, c_stride, accumulate }
+        let b = &b[self.b.1..][..length(blocks + following, b_block_stride, k * LANES)];
+        let (a, b) = (a.as_ptr(), b.as_ptr());
+        Gemm { a, a_stride, rows, b, b_block_stride, blocks, following, k, c, c_stride, accumulate }
     }
 }
 
 /// How many rows of activations stay close to the processor while a panel of weights passes.
 const ROWS_AT_ONCE: usize = 128;
+/// How many blocks are computed at once, and so many are fetched ahead meanwhile.
+const AHEAD: usize = 3;
 /// How many blocks a share of work has: enough to make handing it out cheap.
 const BLOCKS_AT_ONCE: usize = 12;
 
@@ -101,10 +107,10 @@ pub(crate) fn multiply(
     accumulate: bool,
 ) {
     let (set, rows, depth, block_len) = (*set, input.rows, matrix.depth, matrix.block_len());
-    let (blocks, stride) = (matrix.outputs.div_ceil(LANES), out.stride);
+    let (all, stride) = (matrix.outputs.div_ceil(LANES), out.stride);
     assert_eq!(input.columns, matrix.inputs, "the inner dimensions are equal");
     assert_eq!((out.rows, out.columns), (rows, matrix.outputs), "the result has the outer dimensions");
-    let shares = Shares::of(rows, blocks, pool);
+    let shares = Shares::of(rows, all, pool);
     let out = Parts::new(&mut out.numbers);
     pool.for_each(shares.count(), &|index| {
         let (rows, blocks) = shares.get(index);
@@ -116,6 +122,7 @@ pub(crate) fn multiply(
             b: (&matrix.numbers, blocks.start * block_len),
             b_block_stride: block_len,
             blocks: blocks.len(),
+            following: (all - blocks.end).min(AHEAD),
             k: depth,
             c_stride: stride,
             accumulate,
@@ -356,18 +363,19 @@ unsafe fn walk<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
 #[inline(always)]
 unsafe fn column<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(work: &Gemm<T>, block: usize) {
     let mut row = 0;
+    let mut ahead = Ahead::new::<BLOCKS>(work, block, work.rows.div_ceil(ROWS));
     while row < work.rows {
         // SAFETY: the caller's promise; as many rows as a tile has follow from `row` on.
         unsafe {
             match (work.rows - row).min(ROWS) {
-                1 => tile::<V, T, 1, BLOCKS>(work, row, block),
-                2 => tile::<V, T, 2, BLOCKS>(work, row, block),
-                3 => tile::<V, T, 3, BLOCKS>(work, row, block),
-                4 => tile::<V, T, 4, BLOCKS>(work, row, block),
-                5 => tile::<V, T, 5, BLOCKS>(work, row, block),
-                6 => tile::<V, T, 6, BLOCKS>(work, row, block),
-                7 => tile::<V, T, 7, BLOCKS>(work, row, block),
-                _ => tile::<V, T, 8, BLOCKS>(work, row, block),
+                1 => tile::<V, T, 1, BLOCKS>(work, row, block, &mut ahead),
+                2 => tile::<V, T, 2, BLOCKS>(work, row, block, &mut ahead),
+                3 => tile::<V, T, 3, BLOCKS>(work, row, block, &mut ahead),
+                4 => tile::<V, T, 4, BLOCKS>(work, row, block, &mut ahead),
+                5 => tile::<V, T, 5, BLOCKS>(work, row, block, &mut ahead),
+                6 => tile::<V, T, 6, BLOCKS>(work, row, block, &mut ahead),
+                7 => tile::<V, T, 7, BLOCKS>(work, row, block, &mut ahead),
+                _ => tile::<V, T, 8, BLOCKS>(work, row, block, &mut ahead),
             }
         }
         row += ROWS;
@@ -383,6 +391,7 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
     work: &Gemm<T>,
     row: usize,
     block: usize,
+    ahead: &mut Ahead,
 ) {
     // SAFETY: what is read of A and B and written of C is of the rows and blocks of this tile, which the caller says are
     // there. Over the inner dimension a step begins below `k`, which is a multiple of what a step takes, so it ends there.
@@ -396,6 +405,9 @@ unsafe fn tile<V: Vector, T: Weight<V>, const ROWS: usize, const BLOCKS: usize>(
             let end = work.k.min(depth.saturating_add(T::SEGMENT));
             let mut sums = [[V::zero(); BLOCKS]; ROWS];
             while depth < end {
+                if depth.is_multiple_of(PIECE) {
+                    ahead.fetch();
+                }
                 let mut lanes = [T::lanes(b.add(depth * LANES)); BLOCKS];
                 for (n, lanes) in lanes.iter_mut().enumerate().skip(1) {
                     *lanes = T::lanes(b.add(n * work.b_block_stride + depth * LANES));

@@ -11,6 +11,7 @@
 #![expect(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one buffer")]
 #![expect(clippy::inline_always, reason = "only what is inlined into a kernel uses the kernel's instructions")]
 
+mod ahead;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
 mod attention;
@@ -21,6 +22,7 @@ mod gates;
 mod gemm;
 mod instructions;
 mod kv;
+mod kv_writes;
 mod packed;
 mod pages;
 mod parts;
@@ -30,6 +32,7 @@ mod quantized;
 mod raw;
 mod recurrent;
 mod rows;
+mod scratch;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -44,6 +47,7 @@ pub(crate) use gates::{gate, shape_logits};
 pub(crate) use gemm::multiply;
 pub use instructions::{KernelName, KernelSet};
 pub(crate) use kv::{BLOCK_TOKENS, KvLayout, KvStore};
+pub(crate) use kv_writes::CacheWrites;
 pub(crate) use packed::{Operand, Packed};
 pub(crate) use pool::Pool;
 pub(crate) use precision::Precision;

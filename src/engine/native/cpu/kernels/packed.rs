@@ -24,6 +24,22 @@ impl Numbers {
         }
     }
 
+    /// Makes them `len` zeros of this precision.
+    pub(super) fn refill(&mut self, precision: Precision, len: usize) {
+        self.make_room(precision, 0);
+        self.resize(0);
+        self.resize(len);
+    }
+
+    /// Makes them at least `len` numbers of this precision; those that are there stay.
+    pub(super) fn make_room(&mut self, precision: Precision, len: usize) {
+        match (&mut *self, precision) {
+            (Self::Bf16(numbers), Precision::Bf16) => numbers.resize(numbers.len().max(len), 0),
+            (Self::F32(numbers), Precision::F32) => numbers.resize(numbers.len().max(len), 0.0),
+            _ => *self = Self::zeros(precision, len),
+        }
+    }
+
     pub(super) fn resize(&mut self, len: usize) {
         match self {
             Self::Bf16(numbers) => numbers.resize(len, 0),

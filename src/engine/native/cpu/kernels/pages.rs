@@ -105,13 +105,24 @@ impl Stored {
 }
 
 fn prefetch<T>(numbers: &[T]) {
+    for line in numbers.chunks((LINE / size_of::<T>()).max(1)) {
+        prefetch_line(line.as_ptr().cast());
+    }
+}
+
+/// The bytes that a processor fetches at once.
+pub(super) const LINE: usize = 64;
+
+/// Has the line around an address fetched into the caches, where a processor can be asked for it.
+#[inline(always)]
+pub(super) fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    for line in numbers.chunks((64 / size_of::<T>()).max(1)) {
-        // SAFETY: a hint, which reads nothing.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.as_ptr().cast()) };
+    // SAFETY: a hint, which reads nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = numbers;
+    let _ = address;
 }
 
 /// The size of a huge page.

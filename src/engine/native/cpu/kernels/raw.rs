@@ -10,6 +10,8 @@ pub(super) struct Gemm<T> {
     pub(super) b: *const T,
     pub(super) b_block_stride: usize,
     pub(super) blocks: usize,
+    /// Blocks that follow these without a gap and are likely to be multiplied next: they may be fetched ahead.
+    pub(super) following: usize,
     /// The inner dimension; a multiple of 32 for bf16.
     pub(super) k: usize,
     /// `rows` rows, `c_stride` numbers apart, of `16 * blocks` numbers.

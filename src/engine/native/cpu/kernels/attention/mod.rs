@@ -3,10 +3,10 @@
 //! Each query goes over its keys from the first to the last in strides of [`STRIDE`], at fixed positions of the
 //! sequence, keeping a running maximum: how a prompt was cut, and what was cached, cannot show in the result.
 
-use std::ops::Range;
+use std::{cell::RefCell, ops::Range};
 
 use super::{
-    KernelSet, KvStore, LANES, Operand, Processor, States,
+    KernelSet, KvLayout, KvStore, LANES, Operand, Processor, States,
     exp::exp_nonpositive,
     gates::capped,
     gemm::Product,
@@ -77,7 +77,7 @@ pub(crate) fn attend(
         if let Some(next) = shares.get(index + threads) {
             prefetch_first(attention, &spans[next.span], next);
         }
-        Tile::new(set, attention, &spans[share.span], share).run(&out, stride);
+        Buffers::with(|buffers| Tile::new(set, attention, &spans[share.span], share, buffers).run(&out, stride));
     });
 }
 
@@ -93,7 +93,7 @@ fn prefetch_first(attention: &Attention<'_>, span: &Span, share: &Share) {
     }
 }
 
-/// Buffers and sizes of one share.
+/// One share, and the buffers that it is worked on in.
 struct Tile<'a> {
     set: KernelSet,
     attention: &'a Attention<'a>,
@@ -102,11 +102,48 @@ struct Tile<'a> {
     /// Heads of queries to a head of keys.
     group: usize,
     rows: usize,
+    buffers: &'a mut Buffers,
+}
+
+/// What a share is worked on in. A thread keeps it: there are thousands of shares in a step.
+struct Buffers {
     queries: Numbers,
     scores: Vec<f32>,
     weights: Numbers,
     sums: Vec<f32>,
     running: Vec<Running>,
+}
+
+impl Buffers {
+    /// Calls `work` with those of this thread.
+    fn with(work: impl FnOnce(&mut Self)) {
+        thread_local! {
+            static BUFFERS: RefCell<Buffers> = const { RefCell::new(Buffers::new()) };
+        }
+        BUFFERS.with_borrow_mut(work);
+    }
+
+    const fn new() -> Self {
+        Self {
+            queries: Numbers::F32(Vec::new()),
+            scores: Vec::new(),
+            weights: Numbers::F32(Vec::new()),
+            sums: Vec::new(),
+            running: Vec::new(),
+        }
+    }
+
+    /// Makes room for so many rows. Queries and sums are zero; scores and weights hold whatever was left in them.
+    fn reshape(&mut self, layout: KvLayout, rows: usize) {
+        self.queries.refill(layout.precision, rows * layout.key_depth());
+        self.weights.make_room(layout.precision, rows * STRIDE);
+        if self.scores.len() < rows * STRIDE {
+            self.scores.resize(rows * STRIDE, 0.0);
+        }
+        self.sums.clear();
+        self.sums.resize(rows * layout.value_width(), 0.0);
+        self.running.clear();
+    }
 }
 
 /// What a query remembers of the keys that it has seen.
@@ -124,24 +161,20 @@ impl Running {
 }
 
 impl<'a> Tile<'a> {
-    fn new(set: KernelSet, attention: &'a Attention<'a>, span: &'a Span, share: Share) -> Self {
+    fn new(
+        set: KernelSet,
+        attention: &'a Attention<'a>,
+        span: &'a Span,
+        share: Share,
+        buffers: &'a mut Buffers,
+    ) -> Self {
         let layout = attention.store.layout;
         let group = attention.shape.heads / layout.heads;
         let rows = share.tokens * group;
         let sink = |row| attention.sinks.map(|sinks| sinks[share.head * group + row % group]);
-        let mut tile = Self {
-            set,
-            attention,
-            span,
-            share,
-            group,
-            rows,
-            queries: Numbers::zeros(layout.precision, rows * layout.key_depth()),
-            scores: vec![0.0; rows * STRIDE],
-            weights: Numbers::zeros(layout.precision, rows * STRIDE),
-            sums: vec![0.0; rows * layout.value_width()],
-            running: (0..rows).map(|row| Running::new(sink(row))).collect(),
-        };
+        buffers.reshape(layout, rows);
+        buffers.running.extend((0..rows).map(|row| Running::new(sink(row))));
+        let mut tile = Self { set, attention, span, share, group, rows, buffers };
         tile.read_queries();
         tile
     }
@@ -153,7 +186,7 @@ impl<'a> Tile<'a> {
             let token = self.span.first_row + self.share.first + row / self.group;
             let head = self.share.head * self.group + row % self.group;
             let from = &self.attention.states.row(token)[head * head_dim..][..head_dim];
-            self.queries.write(self.set, row * depth, from);
+            self.buffers.queries.write(self.set, row * depth, from);
         }
     }
 
@@ -201,19 +234,20 @@ impl<'a> Tile<'a> {
         for (index, block) in self.span.blocks[first..last].iter().enumerate() {
             let (keys, _) = layout.offsets(*block, self.share.head);
             let product = Product {
-                a: (&self.queries, 0),
+                a: (&self.buffers.queries, 0),
                 a_stride: depth,
                 rows: self.rows,
                 b: (&self.attention.store.numbers, keys),
                 b_block_stride: LANES * depth,
                 blocks: BLOCK_TOKENS / LANES,
+                following: 0,
                 k: depth,
                 c_stride: STRIDE,
                 accumulate: false,
             };
             // SAFETY: `scores` has a stride for each row, and a block is part of it; keys are padded to what their precision
             // reads at once.
-            unsafe { product.compute(self.set, self.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
+            unsafe { product.compute(self.set, self.buffers.scores[index * BLOCK_TOKENS..].as_mut_ptr()) };
         }
     }
 
@@ -223,16 +257,17 @@ impl<'a> Tile<'a> {
         for row in 0..self.rows {
             let end = (self.position(row) + 1).saturating_sub(start).min(keys);
             let first = self.first_key(row).saturating_sub(start).min(end);
+            let Buffers { scores, weights, sums, running, .. } = &mut *self.buffers;
+            let scores = &mut scores[row * STRIDE..][..keys];
             self.set.vectorize(Weigh {
-                scores: &mut self.scores[row * STRIDE..][..keys],
+                scores,
                 seen: (first, end),
                 scale: self.attention.shape.scale,
                 cap: self.attention.shape.cap,
-                sums: &mut self.sums[row * width..][..width],
-                running: &mut self.running[row],
+                sums: &mut sums[row * width..][..width],
+                running: &mut running[row],
             });
-            let scores = &self.scores[row * STRIDE..][..keys];
-            self.weights.write(self.set, row * STRIDE, scores);
+            weights.write(self.set, row * STRIDE, scores);
         }
     }
 
@@ -243,29 +278,30 @@ impl<'a> Tile<'a> {
         for (index, block) in self.span.blocks[first..last].iter().enumerate() {
             let (_, values) = layout.offsets(*block, self.share.head);
             let product = Product {
-                a: (&self.weights, index * BLOCK_TOKENS),
+                a: (&self.buffers.weights, index * BLOCK_TOKENS),
                 a_stride: STRIDE,
                 rows: self.rows,
                 b: (&self.attention.store.numbers, values),
                 b_block_stride: LANES * BLOCK_TOKENS,
                 blocks: width / LANES,
+                following: 0,
                 k: BLOCK_TOKENS,
                 c_stride: width,
                 accumulate: true,
             };
             // SAFETY: `sums` has a value's width for each row; a block's 32 tokens are what bf16 reads at once.
-            unsafe { product.compute(self.set, self.sums.as_mut_ptr()) };
+            unsafe { product.compute(self.set, self.buffers.sums.as_mut_ptr()) };
         }
     }
 
-    fn write(mut self, out: &NumberParts<'_>, stride: usize) {
+    fn write(self, out: &NumberParts<'_>, stride: usize) {
         let layout = self.attention.store.layout;
         let (width, head_dim) = (layout.value_width(), layout.head_dim);
         for row in 0..self.rows {
             let token = self.span.first_row + self.share.first + row / self.group;
             let column = (self.share.head * self.group + row % self.group) * head_dim;
-            let factor = 1.0 / self.running[row].total;
-            let sums = &mut self.sums[row * width..][..head_dim];
+            let factor = 1.0 / self.buffers.running[row].total;
+            let sums = &mut self.buffers.sums[row * width..][..head_dim];
             for sum in &mut *sums {
                 *sum *= factor;
             }

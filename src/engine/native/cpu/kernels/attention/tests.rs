@@ -46,10 +46,11 @@ impl Case {
         let Self { heads, kv_heads, head_dim, reach, cap, precision, .. } = self;
         let sinks: Vec<f32> = (0..heads).map(sink).collect();
         let blocks: Vec<u32> = vec![3, 0, 4, 1, 2];
-        let mut store = KvStore::new(KvLayout { heads: kv_heads, head_dim, precision }, blocks.len()).unwrap();
+        let layout = KvLayout { heads: kv_heads, head_dim, precision };
+        let mut store = KvStore::new(layout, blocks.len()).unwrap();
         let junk = vec![1e30; kv_heads * head_dim];
         for place in 0..blocks.len() * BLOCK_TOKENS {
-            store.write(blocks[place / BLOCK_TOKENS], place % BLOCK_TOKENS, &junk, &junk);
+            store.block_mut(blocks[place / BLOCK_TOKENS]).write(layout, place % BLOCK_TOKENS, &junk, &junk);
         }
         let mut processor = Processor { set, pool: Pool::new(threads).unwrap() };
         let (mut first, mut rows) = (0, Vec::new());
@@ -60,10 +61,10 @@ impl Case {
                 let row = self.row(token);
                 let (block, slot) = (blocks[token / BLOCK_TOKENS], token % BLOCK_TOKENS);
                 if slot == 0 {
-                    store.clear(block);
+                    store.block_mut(block).clear();
                 }
                 let (keys, values) = row[heads * head_dim..].split_at(kv_heads * head_dim);
-                store.write(block, slot, keys, values);
+                store.block_mut(block).write(layout, slot, keys, values);
                 states.row_mut(token - first).copy_from_slice(&row);
             }
             let shape = AttentionShape { heads, scale: 0.3, reach, cap };

@@ -245,6 +245,7 @@ impl Coded {
                         b: (panel, 0),
                         b_block_stride: block_len,
                         blocks: blocks.len(),
+                        following: 0,
                         k: depth,
                         c_stride: stride,
                         accumulate,

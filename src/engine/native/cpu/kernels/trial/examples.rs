@@ -148,9 +148,9 @@ fn attention(layout: KvLayout, heads: usize, before: usize, tokens: usize, windo
         for (position, (key, value)) in keys.chunks_exact(width).zip(values.chunks_exact(width)).enumerate() {
             let (block, slot) = (blocks[position / BLOCK_TOKENS], position % BLOCK_TOKENS);
             if slot == 0 {
-                store.clear(block);
+                store.block_mut(block).clear();
             }
-            store.write(block, slot, key, value);
+            store.block_mut(block).write(layout, slot, key, value);
         }
         let queries = states(tokens, heads * head_dim, 6);
         // Scores far apart: over many keys of like weight, what is right and what is wrong would differ by little.

@@ -1,0 +1,62 @@
+//! Drafts that go with the last sampled token of a sequence, where a step has rows to spare.
+//!
+//! They take what nobody else wants: tokens that the step has left, and blocks that hold nothing. A sequence counts them as
+//! computed only once they were sampled.
+
+use super::{Plan, Scheduler, SequenceId};
+use crate::engine::native::{backend::BLOCK_TOKENS, drafts::Speculation};
+
+impl Scheduler {
+    /// The same, which drafts for sequences that decode. Not for models with recurrent states, in which there is no going
+    /// back.
+    pub(crate) fn speculating(self, speculation: Option<Speculation>) -> Self {
+        debug_assert!(speculation.is_none() || !self.cache.has_states(), "checked before");
+        Self { speculation, ..self }
+    }
+
+    /// The most tokens of a draft, where there are any.
+    pub(crate) fn longest_draft(&self) -> Option<usize> {
+        self.speculation.map(|speculation| speculation.num_speculative_tokens)
+    }
+
+    /// Adds drafts to the sequences of a plan that sample from a single row.
+    pub(super) fn draft(&mut self, plan: &mut Plan, budget: &mut usize) {
+        let Some(speculation) = self.speculation else { return };
+        let mut rows: usize = plan.work.iter().map(|work| work.token_ids.len()).sum();
+        for work in &mut plan.work {
+            let Ok(index) = self.running.binary_search_by_key(&work.id, |sequence| sequence.id) else { continue };
+            let sequence = &mut self.running[index];
+            if !work.samples || work.token_ids.len() > 1 || !work.scores.is_empty() {
+                continue;
+            }
+            // The last token is sampled, not computed.
+            let left = sequence.longest.saturating_sub(sequence.token_ids.len() + 1);
+            let most = left.min(*budget).min(speculation.num_speculative_tokens);
+            let worth = sequence.confidence.worth(rows, most);
+            if worth == 0 {
+                sequence.confidence.forget();
+                continue;
+            }
+            let mut drafts = speculation.draft(&sequence.token_ids, worth);
+            let computed = sequence.computed + 1;
+            while sequence.blocks.len() * BLOCK_TOKENS < computed + drafts.len()
+                && let Some(block) = self.cache.blocks.take_free()
+            {
+                sequence.blocks.push(block);
+            }
+            drafts.truncate(sequence.blocks.len() * BLOCK_TOKENS - computed);
+            work.drafts = drafts.len();
+            work.token_ids.extend(drafts);
+            work.blocks = sequence.blocks[..(computed + work.drafts).div_ceil(BLOCK_TOKENS)].to_vec();
+            *budget -= work.drafts;
+            rows += work.drafts;
+        }
+    }
+
+    /// Learns how many tokens of a sequence's draft were what was sampled.
+    pub(crate) fn drafted(&mut self, id: SequenceId, drafted: usize, accepted: usize) {
+        if let Some(sequence) = self.running.iter_mut().find(|sequence| sequence.id == id) {
+            sequence.confidence.learn(drafted, accepted);
+        }
+    }
+}
