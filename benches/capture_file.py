@@ -22,8 +22,8 @@ URL = "http://127.0.0.1:8391"
 FLAGS = ["--engine", "scripted", "--max-model-len", "131072", "--port", "8391", "--host", "127.0.0.1"]
 
 
-def serving(tito, model, file):
-    command = [tito, "serve", model, *FLAGS, "--capture-size", "16G", "--capture", str(file)]
+def serving(tito, model, *flags):
+    command = [tito, "serve", model, *FLAGS, *flags]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while process.poll() is None:
         try:
@@ -86,12 +86,13 @@ def export(query):
 def main(tito, model, gigabytes="1"):
     with tempfile.TemporaryDirectory() as root:
         file, model = pathlib.Path(root) / "turns.redb", made_longer(model, pathlib.Path(root) / "model")
-        process = serving(tito, model, file)
+        captured = ["--capture-size", "16G", "--capture", str(file)]
+        process = serving(tito, model, *captured)
         turns = fill(file, float(gigabytes) * 1e9)
         stop(process)
         print(f"{turns} turns, a file of {file.stat().st_size / 1e9:.2f} GB", flush=True)
         started = time.monotonic()
-        process = serving(tito, model, file)
+        process = serving(tito, model, *captured)
         print(f"ready after {time.monotonic() - started:.1f} s, resident {resident(process):.0f} MB", flush=True)
         for query in ("format=jsonl", "format=trl", "format=parquet", "format=jsonl&unit=turn"):
             size, seconds = export(query)

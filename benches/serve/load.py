@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from .client import BenchError
 
 COMPLETIONS = "/v1/completions"
+# The fewest and the most ids of a piece of a tool's output.
+PIECE = (40, 160)
 # Common words, a token each in most vocabularies: for servers that take no ids.
 WORDS = (
     "time year people way day man thing woman life child world school state family student group country problem hand "
@@ -35,6 +37,32 @@ class Prompts:
         if not self.as_text:
             return ids
         return " ".join(WORDS[number % len(WORDS)] for number in ids)
+
+    def words(self, count):
+        """As many random words."""
+        return " ".join(self._random.choices(WORDS, k=count))
+
+    def tool_output(self, count, earlier):
+        """`count` ids as a tool returns them, which partly repeat themselves and the ids before them.
+
+        Half of it are records, as in JSON: the same keys each time, other values. A quarter repeats a passage of what is
+        there already, as a file does that is read again. The rest is new.
+        """
+        draw, found = self._random, []
+        keys = [self.ids(draw.randint(3, 8)) for _ in range(4)]
+        while len(found) < count:
+            kind = draw.choices(("records", "passage", "new"), (2, 1, 1))[0]
+            length = draw.randint(*PIECE)
+            if kind == "passage" and earlier:
+                start = draw.randrange(len(earlier))
+                found += earlier[start : start + length]
+            elif kind == "records":
+                end = len(found) + length
+                while len(found) < end:
+                    found += [token for key in keys for token in (*key, *self.ids(draw.randint(1, 3)))]
+            else:
+                found += self.ids(length)
+        return found[:count]
 
 
 @dataclass

@@ -8,6 +8,10 @@ from .report import median, milliseconds, number, percentile, share, table
 
 # Enough conversations that no figure is of one alone.
 MIN_CONVERSATIONS = 3
+# Agents have their instructions in common. With as long answers as by default, eight turns fit a context of 8,192.
+INSTRUCTIONS = 512
+# Tokens of a tool's output, turn by turn: most are short, some are long.
+TOOL_OUTPUTS = (700, 500, 2000, 600, 500, 1200, 500, 800)
 # By the shortest prompt they are for.
 PREFILL_REPEATS = {0: 5, 1024: 3}
 TTFT = ["TTFT p50, ms", "p90, ms", "max, ms"]
@@ -18,7 +22,8 @@ async def throughput(target, options):
     figures = []
     for streams in options.concurrency:
         count = options.requests or max(4, 2 * streams)
-        for shape, requests in (("closed loop", max(count, streams)), ("burst", streams)):
+        shapes = {"closed loop": max(count, streams)} | ({} if options.no_burst else {"burst": streams})
+        for shape, requests in shapes.items():
             prompts = [target.prompts.ids(options.tokens_in) for _ in range(requests)]
             if shape == "burst":
                 run = await burst(target, prompts, options.tokens_out)
@@ -96,40 +101,62 @@ def warn_of_cache(tokens):
         print(f"\n**{tokens:,} prompt tokens came from a cache: use another --seed, or start the server anew.**")
 
 
-async def conversation(target, options):
-    """The answers of one conversation, turn by turn."""
-    history, answers = target.prompts.ids(options.history), []
-    for _ in range(options.turns):
-        history += target.prompts.ids(options.turn_in)
-        answer = await target.ask(history, options.turn_out, want_ids=target.returns_ids)
+async def conversation(target, history, turns, tokens, new_ids):
+    """The answers of one conversation, turn by turn; `new_ids` says what a turn adds to the history."""
+    answers = []
+    for turn in range(turns):
+        history = history + new_ids(turn, history)
+        answer = await target.ask(history, tokens, want_ids=target.returns_ids)
         answers.append(answer)
-        history += answer.ids if target.returns_ids else target.prompts.ids(options.turn_out)
+        history += answer.ids if target.returns_ids else target.prompts.ids(tokens)
     return answers
+
+
+async def conversations(target, count, at_a_time, begin):
+    """A `Run` of as many conversations, each of which `begin` begins."""
+    left = iter(range(count))
+
+    async def worker():
+        answers = []
+        for _ in left:
+            answers += await begin()
+        return answers
+
+    await target.client.prepare(at_a_time)
+    return await measured(worker() for _ in range(at_a_time))
+
+
+def warn_of_random_answers(target):
+    """Says that a server is not asked with the ids that it returned."""
+    if not target.returns_ids:
+        why = "Prompts are words" if target.prompts.as_text else "The server returns no ids"
+        print(f"**{why}: random ones stand in for its answers, which it has to read again.**\n")
 
 
 async def multi_turn(target, options):
     """Time to the first token of each turn, as the history grows."""
     figures = []
-    for conversations in options.conversations:
-        rounds = math.ceil(MIN_CONVERSATIONS / conversations)
-        answers = []
-        for _ in range(rounds):
-            await target.client.prepare(conversations)
-            run = await measured(conversation(target, options) for _ in range(conversations))
-            answers += run.answers
+    for at_a_time in options.conversations:
+        rounds = math.ceil(MIN_CONVERSATIONS / at_a_time)
+
+        def begin():
+            def new_ids(_turn, _history):
+                return target.prompts.ids(options.turn_in)
+
+            return conversation(target, target.prompts.ids(options.history), options.turns, options.turn_out, new_ids)
+
+        answers = (await conversations(target, rounds * at_a_time, at_a_time, begin)).answers
         turns = [turn_figures(answers[turn :: options.turns]) for turn in range(options.turns)]
         last, second = turns[-1]["ttft_s"], turns[min(1, options.turns - 1)]["ttft_s"]
         figures.append({
-            "conversations": conversations,
+            "conversations": at_a_time,
             "rounds": rounds,
             "turns": turns,
             "last_to_second": last / second,
             "answers": "returned ids" if target.returns_ids else "RANDOM IDS",
         })
     print(f"\n## Conversations of {options.turns} turns: {options.turn_in} in, {options.turn_out} out each\n")
-    if not target.returns_ids:
-        why = "Prompts are words" if target.prompts.as_text else "The server returns no ids"
-        print(f"**{why}: random ones stand in for its answers, which it has to read again.**\n")
+    warn_of_random_answers(target)
     print(table(*turn_table(figures, options.turns)))
     return figures
 
@@ -159,6 +186,35 @@ def turn_table(figures, turns):
     for figure in figures:
         ratios += [number(figure["last_to_second"]), ""]
     return columns, [*rows, ratios]
+
+
+async def agentic(target, options):
+    """Conversations whose turns add the output of a tool: long, of many lengths, and in part known already."""
+    figures = []
+    for agents in options.agents:
+        instructions = target.prompts.ids(INSTRUCTIONS)
+
+        def new_ids(turn, history):
+            return target.prompts.tool_output(TOOL_OUTPUTS[turn % len(TOOL_OUTPUTS)], history)
+
+        def begin():
+            return conversation(target, instructions, options.turns, options.turn_out, new_ids)
+
+        run = await conversations(target, max(MIN_CONVERSATIONS, agents), agents, begin)
+        figures.append({"agents": agents, "longest_prompt": max(a.prompt_tokens for a in run.answers)} | figures_of(run))
+    lengths = f"{min(TOOL_OUTPUTS):,} to {max(TOOL_OUTPUTS):,} tokens of a tool's output"
+    print(f"\n## Agents: {options.turns} turns, each after {lengths}, {options.turn_out} out\n")
+    warn_of_random_answers(target)
+    columns = ["at a time", "requests", "longest prompt", "out tok/s", "decode tok/s per stream", *TTFT]
+    columns += ["prompt tokens", "cached tokens"]
+    print(table(columns, [agentic_row(figure) for figure in figures]))
+    return figures
+
+
+def agentic_row(figure):
+    names = ("agents", "requests", "longest_prompt", "output_tokens_per_s", "decode_tokens_per_s_p50")
+    ttft = [milliseconds(figure["ttft_s"][name]) for name in ("p50", "p90", "max")]
+    return [*(number(figure[name]) for name in names), *ttft, number(figure["prompt_tokens"]), number(figure["cached_tokens"])]
 
 
 async def groups(target, options):

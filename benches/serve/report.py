@@ -1,6 +1,7 @@
 """Figures as Markdown, and where they were taken."""
 
 import datetime
+import json
 import os
 import subprocess
 
@@ -50,6 +51,13 @@ def table(columns, rows):
     """A Markdown table; every column but the first is of numbers."""
     lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write_json(path, figures):
+    """All figures as a file."""
+    with open(path, "w") as file:
+        json.dump(figures, file, indent=2)
+        file.write("\n")
 
 
 def machine():

@@ -1,9 +1,10 @@
-"""The parser on canned streams, cut at every place, and answers that must be refused."""
+"""The parser on canned streams, cut at every place; answers that must be refused; a comparison of canned figures."""
 
 import json
 
+from . import options, peers, structured, versus
 from .client import BenchError, Reply
-from .load import cached_tokens, check
+from .load import Prompts, cached_tokens, check
 from .report import percentile
 from .wire import WireError
 
@@ -137,6 +138,70 @@ def check_figures():
     assert cached_tokens({"prompt_tokens_details": {"cached_tokens": 0}}, {}) == 0
 
 
+def visited(server, rate, ttft):
+    """What a visit to a server finds, in part."""
+    figure = {"streams": 16, "output_tokens_per_s": rate, "ttft_s": {"p50": ttft}}
+    starts = [{"ready_s": 2.0, "memory_after_load": {"VmHWM": 3 * 2**20}}, {"ready_s": 9.0}]
+    return {"server": server, "throughput": [figure], "starts": starts}
+
+
+def check_comparison():
+    """Medians over the rounds, ratios the right way round, and a gap where a server has no figure."""
+    drafts = "tito with flags"
+    visits = [visited("tito", 100.0, 0.2), visited(drafts, 150.0, 0.1), visited("vLLM", 40.0, 0.5)]
+    visits += [visited("vLLM", 60.0, 0.3), visited(drafts, 170.0, 0.1), visited("tito", 300.0, 0.2)]
+    visits[0]["prefill"] = [{"prompt_tokens": 4000, "ttft_s": {"p50": 1.5}}]
+    visits.append({"server": "vLLM", "starts": [{}]})
+    found = versus.rows(["tito", drafts, "vLLM"], visits)
+    assert found[0]["medians"] == {"tito": 200, drafts: 160, "vLLM": 50}, found[0]
+    assert found[0]["ratios"] == {drafts: 0.8, "vLLM": 4}, found[0]
+    expected = """\
+|  | better | tito | tito with flags | tito with flags / tito | vLLM | tito / vLLM |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| throughput, 16 streams: output, tok/s | more | 200 | 160 | 0.80 | 50.0 | 4.00 |
+| throughput, 16 streams: first token, ms | less | 200 | 100 | 0.50 | 400 | 0.50 |
+| prefill of 4,000 tokens: first token, ms | less | 1,500 | – | – | – | – |
+| ready, s | less | 2.00 | 2.00 | 1.00 | 2.00 | 1.00 |
+| most ever resident, MiB | less | 3.00 | 3.00 | 1.00 | 3.00 | 1.00 |"""
+    assert versus.table(["tito", drafts, "vLLM"], found) == expected, versus.table(["tito", drafts, "vLLM"], found)
+
+
+def check_peers():
+    """Who is not there is said, and who is there is started as it has to be."""
+    chosen = options.parse(["versus", "--tito", "t", "--model", "a dir", "--tito-flags", "-x 1", "--vllm", "/none"])
+    found, said = peers.servers(chosen)
+    assert [server.name for server in found] == ["tito", "tito with flags"]
+    assert [server.starts[0].command for server in found] == [
+        "t serve 'a dir' --port {port}",
+        "t serve 'a dir' --port {port} -x 1",
+    ]
+    absent = [line.split(": ")[1] for line in said if line.startswith("NOT MEASURED: ")]
+    assert absent == ["vLLM", "llama.cpp", "by vLLM's own client"], said
+    assert "/none/bin/vllm is no program" in said[0], said
+    (start,) = peers.vllm(chosen)
+    assert "--max-num-batched-tokens 8192" in start.command and "VLLM_CPU_KVCACHE_SPACE=2" in start.command
+    chosen.llama_server, chosen.gguf = "/x/llama-server", "m.gguf"
+    short, long = peers.llama_cpp(chosen)
+    assert short.modes == ["throughput", "groups", "structured"] and "-np 64" in short.command
+    assert long.modes == ["prefill", "multi-turn", "agentic"] and "-np 8" in long.command
+
+
+def check_texts():
+    """A tool's output repeats itself, and a structured answer is read strictly."""
+    prompts = Prompts(1, range(1000, 40000))
+    earlier = prompts.ids(600)
+    output = prompts.tool_output(2000, earlier)
+    assert len(output) == 2000 and len(prompts.tool_output(500, [])) == 500
+    threes = [tuple(output[at : at + 3]) for at in range(1998)]
+    before = {tuple(earlier[at : at + 3]) for at in range(598)}
+    assert len(set(threes)) < 1600 and before & set(threes)
+    one = {"file": "a", "line": 1, "severity": "low", "fixed": True}
+    assert structured.conforms(json.dumps({"findings": [one] * 3}))
+    for wrong in ([one] * 2, [one | {"line": True}] * 3, [one | {"more": 1}] * 3, [one | {"severity": "none"}] * 3, [1, 2, 3], 3):
+        assert not structured.conforms(json.dumps({"findings": wrong})), wrong
+    assert not structured.conforms('{"findings": [')
+
+
 def run():
     """All of it; returns the exit status, 0: a failure is an `AssertionError`."""
     first = (200, True, 3, [7, 8, 11], "length", USAGE, {}, None, True)
@@ -145,5 +210,8 @@ def run():
     count = check_cuts(STREAM, first) + check_cuts(OTHER, second)
     check_refusals()
     check_figures()
+    check_comparison()
+    check_peers()
+    check_texts()
     print(f"self-test: {count:,} ways to cut a response, all read the same")
     return 0
