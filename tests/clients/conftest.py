@@ -14,8 +14,11 @@ import time
 import urllib.error
 import urllib.request
 
-import openai
-import pytest
+# numpy reads it when it is imported. The matrices here are small: a second thread would wait more than it computes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import openai  # noqa: E402
+import pytest  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATES = REPOSITORY / "tests" / "golden" / "template"
@@ -45,8 +48,8 @@ def free_port():
 class Server:
     """A running `tito serve`."""
 
-    def __init__(self, *flags, model=None):
-        port = free_port()
+    def __init__(self, *flags, model=None, port=None):
+        port = port or free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = tempfile.NamedTemporaryFile(prefix="tito-", suffix=".log")  # noqa: SIM115 (`stop` closes it)
         command = [os.environ["TITO_BIN"], "serve", model or os.environ["TITO_TEST_MODEL"], "--host", "127.0.0.1"]
