@@ -58,7 +58,7 @@ pub struct CapturePolicy {
     pub bytes: u64,
     /// For how long a trajectory is kept to which nothing is added; `None` for as long as there is room.
     pub ttl: Option<Duration>,
-    /// Whether messages, tools and stop strings are kept as they were sent, beside the ids.
+    /// Whether messages, tools and stop strings are kept beside the ids.
     pub texts: bool,
 }
 

@@ -60,9 +60,9 @@ pub struct Generation {
     pub sampling: Option<SamplingUsed>,
     /// What the output had to keep to, where it had to and where texts are kept.
     pub demand: Option<Box<RawValue>>,
-    /// The messages as they were sent; in a record, those after the first `place.messages_before`.
+    /// The messages as the chat template is given them; in a record, those after the first `place.messages_before`.
     pub messages: Vec<Arc<RawValue>>,
-    /// The tools as they were sent; in a record `None` where they are those of the turn before.
+    /// The tools as the chat template is given them; in a record `None` where they are those of the turn before.
     pub tools: Option<Vec<Arc<RawValue>>>,
 }
 

@@ -22,6 +22,15 @@ FIXTURE = REPOSITORY / "tests" / "fixtures" / "tiny-model"
 TOLERANCE = 1e-3
 # So wide that a step takes a fraction of a millisecond: calls are to come while long answers are sampled.
 INTERMEDIATE_SIZE = 12288
+# Positions that an MLP of that width computes at once: what it has in between is to fit a processor's cache.
+AT_ONCE = 16
+
+
+class Model(reference.Model):
+    """The model of tests/reference, whose wide MLP computes a few positions at a time."""
+
+    def mlp(self, prefix, x):
+        return np.concatenate([super(Model, self).mlp(prefix, x[at : at + AT_ONCE]) for at in range(0, len(x), AT_ONCE)])
 
 
 class Checkpoints:
@@ -65,7 +74,7 @@ class Checkpoints:
 
     def keep(self, name, tensors):
         """Has a checkpoint known by what it computes."""
-        self.models[name] = reference.Model(self.config, tensors)
+        self.models[name] = Model(self.config, tensors)
 
     def changed(self, before, name, seed, share=0.2):
         """A checkpoint in which some tensors of another one are other numbers, which is not written anywhere."""
@@ -97,7 +106,7 @@ class Checkpoints:
             added = np.float32(alpha / rank) * (b @ a)
             merged[key] = merged[key] + (added.T if is_table else added)
         (directory / "adapter_model.safetensors").write_bytes(record.safetensors(thin, "F32"))
-        self.models[name] = reference.Model(self.config | {"tie_word_embeddings": False}, merged)
+        self.models[name] = Model(self.config | {"tie_word_embeddings": False}, merged)
         return directory
 
     def tensors(self, name):

@@ -1,7 +1,7 @@
 """The page at /inspect in headless Chromium: what a person sees there, does with a mouse and does with a keyboard only.
 
-It needs Debian's package `chromium`. TITO_SCREENSHOTS names a folder for pictures; those of docs/images were taken in the same
-way, of answers of the real model.
+It needs Debian's package `chromium`. TITO_SCREENSHOTS names a folder for pictures. Those of docs/images are taken by
+inspect_pictures.py, of answers of the real model.
 """
 
 import json

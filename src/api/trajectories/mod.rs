@@ -241,6 +241,9 @@ async fn change_tags(
     if add.iter().any(|tag| tag.is_empty() || tag.len() > LONGEST_TAG) {
         return Err(ApiError::invalid("add", format!("a tag of `add` has 1 to {LONGEST_TAG} bytes")));
     }
+    if let Some(tag) = remove.iter().find(|tag| add.contains(tag)) {
+        return Err(ApiError::invalid("remove", format!("`add` and `remove` both name the tag {tag:?}")));
+    }
     attach(own, id, Note::Tags { add, remove }, None).await
 }
 

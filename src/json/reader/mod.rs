@@ -133,13 +133,26 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
         }
     }
 
+    /// serde would fill the fields in their order from a list, which no client means.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match (self.scalar(), &self.node.kind) {
+            (None, Kind::List(_)) => Err(Error::custom("an object belongs here, not a list")),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_unit()
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier
+        tuple_struct map identifier
     }
 }
 

@@ -146,10 +146,10 @@ pub(crate) struct TurnShown {
     entropies: Vec<f32>,
     /// How many of the turn's messages are the first ones of the parent.
     messages_before: usize,
-    /// The messages behind those, as they were sent.
+    /// The messages after those, as the chat template is given them.
     #[schema(value_type = Vec<Object>)]
     messages: serde_json::Value,
-    /// The tools, as they were sent; null where they are those of the parent, or where there are none.
+    /// The tools, as the chat template is given them; null where they are those of the parent, or where there are none.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: serde_json::Value,
 }

@@ -241,6 +241,9 @@ async fn rewards_and_tags_are_attached_and_found() {
         ("tags", json!({ "add": [""] }), "add", 400),
         ("tags", json!({ "add": (0..65).map(|tag| tag.to_string()).collect::<Vec<_>>() }), "add", 400),
         ("tags", json!({ "add": "a" }), "body.add", 400),
+        ("tags", json!({ "add": ["a"], "remove": ["b", "a"] }), "remove", 400),
+        ("tags", json!([["a"], []]), "body", 400),
+        ("reward", json!([1]), "body", 400),
     ] {
         let answer = post(what, body.clone()).await;
         assert_eq!((answer.status, &answer.error()["param"]), (status, &json!(param)), "{body} {}", answer.text);

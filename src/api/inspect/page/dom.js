@@ -46,4 +46,7 @@ export function time(seconds) {
   return element("time", { datetime: at.toISOString(), title: at.toISOString() }, DATE.format(at));
 }
 
+// What clients named, no longer than can be shown.
+export const clipped = (text) => (text.length > 100 ? `${text.slice(0, 99)}…` : text);
+
 export const short = (id) => (id.length > 16 ? `${id.slice(0, id.indexOf("_") + 1)}${id.slice(id.indexOf("_") + 1).slice(0, 8)}…` : id);

@@ -1,6 +1,6 @@
 // The list of trajectories: filters, pages, and what comes while it is looked at.
 
-import { button, choice, count, element, fill, many, short, time } from "./dom.js";
+import { button, choice, clipped, count, element, fill, many, short, time } from "./dom.js";
 import { json } from "./server.js";
 
 const FIELDS = [["session", "Session"], ["tag", "Tag"], ["model", "Model"], ["version", "Weights"]];
@@ -112,7 +112,7 @@ export async function showList({ main, say, query, about }) {
 function row(shown) {
   const branches = shown.leaf_count > 1 ? ` · ${many(shown.leaf_count, "branch", "branches")}` : "";
   return element("tr", { "data-id": shown.id },
-    element("th", { scope: "row" }, element("a", { href: `#/t/${encodeURIComponent(shown.id)}` }, shown.session ?? short(shown.id)),
+    element("th", { scope: "row" }, element("a", { href: `#/t/${encodeURIComponent(shown.id)}` }, clipped(shown.session ?? short(shown.id))),
       shown.session && element("small", {}, short(shown.id))),
     element("td", {}, time(shown.created_at)),
     element("td", { class: "number" }, `${count(shown.turn_count)}${branches}`),

@@ -14,7 +14,16 @@ let about = { read_only: false, has_texts: true };
 // `#/t/ID/TURN?shade=logprob` as its parts.
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query ?? "") };
+  return { parts: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query ?? "") };
+}
+
+// What is no encoding stays as it is: there is no trajectory of that name, and the page says so.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 function say(text) {

@@ -1,8 +1,8 @@
 // One trajectory: its tree of turns, the tokens of the turn that is chosen, and what is attached to it.
 
-import { button, choice, count, element, facts, fill, many, short, time } from "./dom.js";
+import { button, choice, clipped, count, element, facts, fill, many, short, time } from "./dom.js";
 import { MODES, originOf, shades, swatch } from "./shades.js";
-import { curl, json, pathOf, save } from "./server.js";
+import { ask, curl, json, pathOf, save } from "./server.js";
 import { TokenView, visible } from "./tokens.js";
 
 const MILLISECONDS = 2500;
@@ -18,7 +18,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   // With the turn in the address, tokens need not wait for the tree.
   const early = wanted && tokensOf(id, wanted, signal);
   early?.catch(() => {});
-  let tree = await json(pathOf(id), { signal });
+  let tree = await treeOf(id, signal);
   const turn = tree.turns.find((one) => one.id === wanted) ?? leaves(tree).at(-1) ?? tree.turns.at(-1);
   const data = await (turn.id === wanted ? early : tokensOf(id, turn.id, signal));
 
@@ -34,7 +34,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
   drawSide();
   const { toolbar, view } = tokens(tree, turn, data, detail, about);
   fill(main, [
-    element("h1", { class: "title" }, tree.session ?? short(tree.id), element("small", {}, tree.id), actions(tree, turn, data)),
+    element("h1", { class: "title" }, clipped(tree.session ?? short(tree.id)), element("small", {}, tree.id), actions(tree, turn, data)),
     element("div", { class: "trajectory" }, side, element("section", { class: "middle", "aria-label": "Tokens" }, toolbar, view.element), detail),
   ]);
   view.layout();
@@ -48,7 +48,7 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
       if (!now) return say("This trajectory is gone from the server.");
       const same = now.turn_count === tree.turn_count && JSON.stringify([now.reward, now.tags, now.turn_rewards]) === JSON.stringify([tree.reward, tree.tags, tree.turn_rewards]);
       if (same || side.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
-      tree = await json(pathOf(id), { signal });
+      tree = await treeOf(id, signal);
       drawSide();
       say(`${many(tree.turn_count, "turn")} now`);
     } catch (error) {
@@ -60,6 +60,12 @@ export async function showTrajectory({ main, say, about, query }, id, wanted) {
     view.close();
     clearInterval(timer);
   };
+}
+
+// Seeds have 64 bits. Those that a number of JavaScript would round are read as text.
+async function treeOf(id, signal) {
+  const text = await (await ask(pathOf(id), { signal })).text();
+  return JSON.parse(text.replace(/"seed":(\d{16,})/g, '"seed":"$1"'));
 }
 
 async function tokensOf(id, turn, signal) {
@@ -194,6 +200,8 @@ const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"
 function requestOf(tree, turn, data) {
   const sampling = Object.fromEntries(SAMPLING.map((name) => [name, turn.sampling?.[name]])
     .filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && !value.length)));
+  // Requests have seeds with a sign.
+  if (typeof sampling.seed === "string") sampling.seed = BigInt.asIntN(64, BigInt(sampling.seed)).toString();
   const tools = toolsOf(tree, turn);
   const messages = messagesOf(tree, turn).map((message) => Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null)));
   const [answer] = turn.messages;
