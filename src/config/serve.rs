@@ -97,6 +97,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SET", hide = true)]
     pub kernels: Option<String>,
 
+    /// Socket by which a test lets single steps be computed: docs/native-engine.md.
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub step_gate: Option<PathBuf>,
+
     /// Type of weights and arithmetic; `auto` is that of the weights.
     #[arg(long, value_enum, default_value_t)]
     pub dtype: Dtype,

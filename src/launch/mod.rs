@@ -23,6 +23,7 @@ mod quantization;
 mod replay;
 mod script;
 mod settings;
+mod step_gate;
 mod store;
 mod wanted;
 mod weights;

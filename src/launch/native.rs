@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
-use super::{device::Device, kernels, memory, progress::Progress, settings::EngineSettings, weights};
+use super::{device::Device, kernels, memory, progress::Progress, settings::EngineSettings, step_gate, weights};
 use crate::{
     config::Dtype as AskedDtype,
     engine::{
@@ -91,6 +91,9 @@ pub(super) async fn load(
     let engine = engine.map_err(|reason| anyhow!("the model cannot be loaded: {reason}"))??;
     if let Some(step) = Arc::into_inner(step) {
         step.done();
+    }
+    if let Some(path) = &asked.step_gate {
+        step_gate::listen(path, engine.step_gate())?;
     }
     Ok(Arc::new(engine))
 }

@@ -3,12 +3,13 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, stream::BoxStream};
+use tokio::task::JoinHandle;
 
 use tito::{
     control::{Control, ControlError, ControlPolicy, Newcomers, PauseMode, Shown, SleepLevel, SleepTag, Update},
     engine::{
         Engine, EngineError, NewWeights, Routing, SamplingParams, UpdateError, WeightDtype, WeightTensor,
-        native::{NativeEngine, NativeSettings, WeightsSource},
+        native::{NativeEngine, NativeSettings, StepGate, WeightsSource},
     },
     generation::{Event, Finish, GenerationRequest, Generator, collect},
     tokenizer::Tokenizer,
@@ -16,7 +17,7 @@ use tito::{
 
 const MODEL: &str = "tests/golden/native/llama";
 
-fn engine() -> Arc<dyn Engine> {
+fn engine() -> Arc<NativeEngine> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
     let config = std::fs::read_to_string(directory.join("config.json")).unwrap();
     let settings = NativeSettings {
@@ -52,6 +53,18 @@ fn control(policy: ControlPolicy) -> Served {
     serve(engine(), policy)
 }
 
+/// As `control`, with a request for `tokens` tokens under way that goes no further until the gate is opened.
+async fn control_with_a_request(tokens: usize) -> (Served, StepGate, JoinHandle<Result<Answered, EngineError>>) {
+    let engine = engine();
+    let gate = engine.step_gate();
+    gate.shut().await.unwrap();
+    let control = serve(engine, ControlPolicy::default());
+    let running = tokio::spawn(answered(request(&control, tokens)));
+    gate.step().await.unwrap();
+    assert_eq!(control.engine().load().running, 1);
+    (control, gate, running)
+}
+
 type Events = BoxStream<'static, Result<Event, EngineError>>;
 
 /// A request for `tokens` tokens, as a turn would make it.
@@ -74,8 +87,11 @@ fn request(control: &Served, tokens: usize) -> Events {
     control.generator.generate(request)
 }
 
-/// The tokens of an answer, how it ended, and which weights computed it.
-async fn answered(stream: Events) -> Result<(usize, Finish, Vec<String>), EngineError> {
+/// How many tokens an answer has, how it ended, and which weights computed it.
+type Answered = (usize, Finish, Vec<String>);
+
+/// Reads an answer to its end.
+async fn answered(stream: Events) -> Result<Answered, EngineError> {
     let events = stream.map(|event| event.map(|event| (0, event)));
     let completion = collect(events, 1).await?.remove(0);
     let labels = completion.weights.spans().iter().map(|span| span.label.to_string()).collect();
@@ -258,19 +274,24 @@ async fn every_pair_of_calls_is_done_or_refused_and_leaves_a_server_that_can_be_
 
 #[tokio::test]
 async fn a_pause_ends_awaits_or_keeps_the_requests_that_run() {
-    for (mode, expected) in
-        [(PauseMode::Abort, Finish::Abort), (PauseMode::Wait, Finish::Length), (PauseMode::Keep, Finish::Length)]
-    {
-        let control = control(ControlPolicy::default());
-        let running = tokio::spawn(answered(request(&control, 400)));
-        while control.engine().load().running == 0 {
-            tokio::task::yield_now().await;
-        }
-        control.pause(mode, Newcomers::Refused).await.unwrap();
+    for mode in [PauseMode::Abort, PauseMode::Wait, PauseMode::Keep] {
+        let (control, gate, running) = control_with_a_request(400).await;
         match mode {
-            PauseMode::Abort => assert_eq!(running.await.unwrap().unwrap().1, expected),
-            PauseMode::Wait => assert!(running.is_finished() || running.await.unwrap().unwrap().1 == expected),
+            PauseMode::Abort => {
+                control.pause(mode, Newcomers::Refused).await.unwrap();
+                assert_eq!(running.await.unwrap().unwrap().1, Finish::Abort);
+            }
+            PauseMode::Wait => {
+                let mut pausing = Box::pin(control.pause(mode, Newcomers::Refused));
+                assert!(pausing.as_mut().now_or_never().is_none());
+                gate.open().await.unwrap();
+                pausing.await.unwrap();
+                let (tokens, finish, _) = running.await.unwrap().unwrap();
+                assert_eq!((tokens, finish), (400, Finish::Length));
+            }
             PauseMode::Keep => {
+                control.pause(mode, Newcomers::Refused).await.unwrap();
+                gate.open().await.unwrap();
                 control.write_weights(norm(0.5)).await.unwrap_err();
                 control.start_update().await.unwrap();
                 control.write_weights(norm(0.5)).await.unwrap();
@@ -278,7 +299,7 @@ async fn a_pause_ends_awaits_or_keeps_the_requests_that_run() {
                 assert!(!running.is_finished());
                 control.resume().await.unwrap();
                 let (tokens, finish, labels) = running.await.unwrap().unwrap();
-                assert_eq!((tokens, finish), (400, expected));
+                assert_eq!((tokens, finish), (400, Finish::Length));
                 assert_eq!(labels.last().map(String::as_str), Some("new"));
             }
         }
@@ -328,12 +349,10 @@ async fn a_pause_that_waits_ends_with_a_resume() {
 
 #[tokio::test]
 async fn a_sleep_that_waits_lets_what_a_pause_kept_go_on_to_its_end() {
-    let control = control(ControlPolicy::default());
-    let running = tokio::spawn(answered(request(&control, 300)));
-    while control.engine().load().running == 0 {
-        tokio::task::yield_now().await;
-    }
+    let (control, gate, running) = control_with_a_request(300).await;
     control.pause(PauseMode::Keep, Newcomers::Refused).await.unwrap();
+    gate.open().await.unwrap();
+    assert!(!running.is_finished());
     control.sleep(SleepLevel::Scheduling, PauseMode::Wait).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().1, Finish::Length);
     assert_eq!(control.shown(), Shown { paused: true, asleep: true, updating: false, held: true });

@@ -19,6 +19,7 @@ mod room;
 mod scheduler;
 mod settings;
 mod status;
+mod step_gate;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -43,6 +44,7 @@ use serde_json::{Map, Value};
 pub use self::drafts::Speculation;
 pub use self::processor::try_kernels;
 pub use self::settings::{Device, Dtype, KernelName, KernelSet, Mismatch, NativeSettings, WeightsSource};
+pub use self::step_gate::StepGate;
 use self::{
     backend::{Backend, NoRoom},
     cpu::{CpuBackend, Pool, Precision},
@@ -316,6 +318,11 @@ impl NativeEngine {
     fn with_backlog(mut self, bounds: BacklogBounds) -> Self {
         self.backlog = Backlog::new(bounds);
         self
+    }
+
+    /// A gate before the engine's steps, for tests.
+    pub fn step_gate(&self) -> StepGate {
+        StepGate::new(self.commands.clone())
     }
 
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Outputs, EngineError> {

@@ -45,6 +45,8 @@ pub(in crate::launch) struct EngineSettings {
     pub(in crate::launch) threads: Option<usize>,
     /// The name of the instructions that compute.
     pub(in crate::launch) kernels: Option<String>,
+    /// The socket by which a test lets steps be computed.
+    pub(in crate::launch) step_gate: Option<PathBuf>,
     /// Keep the experts of all tokens.
     pub(in crate::launch) return_routed_experts: bool,
     /// Drafts; `None` for none.
@@ -114,6 +116,7 @@ pub(super) fn settings(args: &ServeArgs) -> EngineSettings {
         kv_cache_memory: args.kv_cache_memory,
         threads: args.threads,
         kernels: args.kernels.clone(),
+        step_gate: args.step_gate.clone(),
         return_routed_experts: args.enable_return_routed_experts,
         speculation: args.speculative_config.map(speculation),
         adapters: super::adapters::limits(&args.adapters),

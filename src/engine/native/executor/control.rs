@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Executor;
+use super::{Executor, steps::Steps};
 use crate::{
     engine::{
         AdapterId, Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy, UpdateError, Visit,
@@ -60,6 +60,8 @@ pub(in crate::engine::native) trait Controlled {
     fn cancel_update(&mut self) -> Result<(), UpdateError>;
     fn discard(&mut self, memory: Memory);
     fn restore(&mut self, memory: Memory) -> Result<(), NoRoom>;
+    fn steps(&mut self) -> &mut Steps;
+    fn sequences(&self) -> usize;
 }
 
 fn refused(error: &WeightsError) -> UpdateError {
@@ -76,7 +78,7 @@ impl<B: Backend> Executor<B> {
     /// Whether no step may be computed now.
     pub(super) fn stands_still(&self) -> bool {
         let Standing { held, without_cache, update, .. } = &self.standing;
-        *held || *without_cache || update.is_some() || self.model.lacking() > 0
+        *held || *without_cache || update.is_some() || self.model.lacking() > 0 || self.steps.wait()
     }
 
     /// The weights that compute a sequence's next token, unless its reader was told of them.
@@ -274,5 +276,13 @@ impl<B: Backend> Controlled for Executor<B> {
             }
             Memory::Weights => self.model.restore_weights(),
         }
+    }
+
+    fn steps(&mut self) -> &mut Steps {
+        &mut self.steps
+    }
+
+    fn sequences(&self) -> usize {
+        self.active.len()
     }
 }

@@ -6,6 +6,7 @@ mod drafts;
 mod routes;
 mod rows;
 mod scoring;
+mod steps;
 
 use std::{
     collections::HashMap,
@@ -23,6 +24,7 @@ use self::{
     routes::RouteStore,
     rows::{LogitsRow, RowUse},
     scoring::Scoring,
+    steps::Steps,
 };
 use super::{
     aside::Aside,
@@ -133,6 +135,7 @@ pub(super) struct Executor<B: Backend> {
     own: Sender<Command>,
     aside: Aside,
     standing: Standing<B>,
+    steps: Steps,
     status: Arc<Status>,
     meters: EngineMeters,
     draft_meters: Option<DraftMeters>,
@@ -151,7 +154,8 @@ impl<B: Backend> Executor<B> {
         let (active, aside, meters) = (HashMap::new(), Aside::default(), EngineMeters::new());
         let standing = Standing::new(status.weights());
         let draft_meters = scheduler.longest_draft().map(DraftMeters::new);
-        Self { model, scheduler, active, commands, own, aside, standing, status, meters, draft_meters, routes: None }
+        let (steps, routes) = (Steps::default(), None);
+        Self { model, scheduler, active, commands, own, aside, standing, steps, status, meters, draft_meters, routes }
     }
 
     /// Keeps the routes of all tokens, which go through `width` experts.
@@ -206,6 +210,7 @@ impl<B: Backend> Executor<B> {
         if !plan.work.is_empty() {
             self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len() - work.drafts).sum());
             self.compute(&plan);
+            self.steps.computed();
         }
         self.empty_slots();
         self.publish_load();
