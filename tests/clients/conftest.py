@@ -20,10 +20,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import openai  # noqa: E402
 import pytest  # noqa: E402
 
+from step_gate import StepGate  # noqa: E402
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 TEMPLATES = REPOSITORY / "tests" / "golden" / "template"
 START_SECONDS = 120
-STOP_SECONDS = 30
+# The server's own drain takes 30 s at most, and twice its grace of 5 s.
+STOP_SECONDS = 120
 notes = []
 
 
@@ -48,18 +51,26 @@ def free_port():
 class Server:
     """A running `tito serve`."""
 
-    def __init__(self, *flags, model=None, port=None):
-        port = port or free_port()
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, *flags, model=None, port=0, gated=False):
+        """With `gated`, the steps of its engine can be held: `self.gate`. A port of its own is for who needs it again."""
+        self.gate = StepGate() if gated else None
         self.log = tempfile.NamedTemporaryFile(prefix="tito-", suffix=".log")  # noqa: SIM115 (`stop` closes it)
         command = [os.environ["TITO_BIN"], "serve", model or os.environ["TITO_TEST_MODEL"], "--host", "127.0.0.1"]
         command += ["--port", str(port), "--served-model-name", "smollm2", *flags]
+        command += ["--step-gate", self.gate.path] if gated else []
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=self.log)
+        self.url = f"http://127.0.0.1:{port}" if port else None
         self.poll("the server is healthy", START_SECONDS, self.healthy)
 
     def healthy(self):
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.logged()}")
+        if self.url is None:
+            # The banner comes once the server listens; its last part is the address.
+            banner = re.search(r"^tito .* \| (https?://\S+)\n", self.logged(), re.MULTILINE)
+            if banner is None:
+                return False
+            self.url = banner[1]
         try:
             return self.get("/health") == ""
         except OSError:
@@ -107,6 +118,8 @@ class Server:
 
     def stop(self):
         """Stops the server as an init system would; a clean end is part of every test."""
+        if self.gate:
+            self.gate.close()
         self.process.terminate()
         try:
             status = self.process.wait(STOP_SECONDS)

@@ -1,6 +1,7 @@
 """A server of a tiny model whose control plane is open, and what the tests of trainers' clients ask of it."""
 
 import concurrent.futures
+import contextlib
 import json
 import random
 import threading
@@ -13,8 +14,10 @@ from conftest import Server
 
 MODEL = "smollm2"
 FLAGS = ["--engine", "native", "--dtype", "float32", "--max-model-len", "2048", "--admin-on-main-port", "--insecure-admin"]
-# So long that an update comes while they run.
-LONG = 800
+# Of an answer that is held while a call comes, and goes on after it.
+LONG = 200
+# Tokens that such an answer has when it is held.
+HELD = 3
 LETTERS = range(3, 259)
 
 
@@ -41,9 +44,10 @@ class Rollout:
 class Trained:
     """A server that starts with the checkpoint `base`, and a trainer's checkpoints."""
 
-    def __init__(self, root, *flags):
+    def __init__(self, root, *flags, port=0):
         self.checkpoints = Checkpoints(root)
-        self.server = Server(*FLAGS, *flags, model=str(self.checkpoints.base))
+        self.server = Server(*FLAGS, *flags, model=str(self.checkpoints.base), port=port, gated=True)
+        self.gate = self.server.gate
         self.url = self.server.url
         # Which checkpoint is behind which version.
         self.names = {self.version(): "base"}
@@ -69,6 +73,24 @@ class Trained:
         """Samples for several prompts at once."""
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             return list(pool.map(lambda number: self.complete(prompt(number), seed=number, **asked), range(count)))
+
+    @contextlib.contextmanager
+    def held_with(self, sequences, steps=HELD):
+        """What the block asks for is held when the block ends: so many sequences more, each after so many steps, which are as
+        many tokens. They go on with `gate.go_on`."""
+        self.gate.hold()
+        expected = self.gate.sequences() + sequences
+        yield
+        self.server.poll("the engine has the requests", 60, lambda: self.gate.sequences() == expected)
+        self.gate.step(steps)
+
+    def under_way(self, *prompts, **asked):
+        """Long answers that are streamed, one for each prompt, and held after a few tokens until one of them is waited for."""
+        with self.held_with(len(prompts)):
+            running = [Running(self, prompt, **asked) for prompt in prompts]
+        for one in running:
+            one.begun()
+        return running
 
     @staticmethod
     def later(call):
@@ -116,11 +138,11 @@ class Trained:
 
 
 class Running:
-    """A long answer that is streamed on a thread of its own."""
+    """A long answer that is streamed on a thread of its own; `Trained.under_way` makes those that are to be held."""
 
     def __init__(self, trained, prompt, **asked):
-        self.prompt = prompt
-        self.under_way = threading.Event()
+        self.prompt, self.gate = prompt, trained.gate
+        self.has_tokens = threading.Event()
         body = {"model": MODEL, "prompt": prompt, "max_tokens": LONG, "temperature": 1.0, "logprobs": 0, "stream": True}
         body |= {"ignore_eos": True, "return_token_ids": True, "return_weight_versions": True, **asked}
         request = urllib.request.Request(
@@ -129,7 +151,9 @@ class Running:
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.future = pool.submit(self.read, request)
         pool.shutdown(wait=False)
-        assert self.under_way.wait(60), "nothing was streamed"
+
+    def begun(self):
+        assert self.has_tokens.wait(60), "nothing was streamed"
 
     def read(self, request):
         rollout = Rollout(self.prompt, [], [])
@@ -142,9 +166,11 @@ class Running:
                     rollout.log_probs += (choice["logprobs"] or {}).get("token_logprobs", [])
                     rollout.finish_reason = choice["finish_reason"] or rollout.finish_reason
                     rollout.versions = choice.get("weight_versions") or rollout.versions
-                if len(rollout.ids) >= 3:
-                    self.under_way.set()
+                if rollout.ids:
+                    self.has_tokens.set()
         return rollout
 
     def rollout(self):
+        """Waits for the end of the answer, and lets the engine come to it."""
+        self.gate.go_on()
         return self.future.result(300)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 
 from checkpoints import FIXTURE
-from control import LONG, MODEL, Running, Trained, prompt
+from control import LONG, MODEL, Trained, prompt
 
 TURNS = 500
 ENGINE = ["--engine", "native", "--dtype", "float32", "--max-model-len", "2048"]
@@ -60,18 +60,18 @@ def crowd(server):
     """One request whose answers, computed at the same time, need more memory than the server has for keys and values; returns how
     many turns it makes."""
     answers = 8
-    body = {"model": MODEL, "prompt": prompt(1), "n": answers, "max_tokens": LONG, "temperature": 1.0, "ignore_eos": True}
+    body = {"model": MODEL, "prompt": prompt(1), "n": answers, "max_tokens": 800, "temperature": 1.0, "ignore_eos": True}
     status, text = server.exchange("/v1/completions", body)
     assert status == 200, text
     return answers
 
 
 def settled(server):
-    """Waits until the checksum of the weights is known: the turns of a server name it in their lines."""
+    """Waits until the checksum of the present weights is known: the turns of a server name it in their lines."""
     def known():
-        page = json.loads(server.get("/v1/trajectories?limit=1"))
+        page = json.loads(server.get("/v1/trajectories?order=desc&limit=1"))
         tree = json.loads(server.get(f"/v1/trajectories/{page['data'][0]['id']}"))
-        return tree["turns"][0]["weights"][0]["checksum"] is not None
+        return tree["turns"][-1]["weights"][-1]["checksum"] is not None
 
     server.poll("the checksum of the weights is kept", 60, known)
 
@@ -91,13 +91,14 @@ def test_500_turns_come_out_the_same_to_the_bit(tmp_path):
 
         made = crowd(server) + many(TURNS // 2)
         settled(server)
-        under_way = Running(trained, prompt(3), seed=1)
+        [under_way] = trained.under_way(prompt(3), seed=1)
         server.post("/start_weight_update")
         server.post("/update_weights", update_info={"path": str(checkpoints.write("one", 1))})
         server.post("/finish_weight_update", weight_version="one")
         straddling = under_way.rollout()
         assert [span["version"] for span in straddling.versions] == ["default", "one"]
         after = crowd(server) + many(TURNS // 2)
+        settled(server)
     assert server.gauge("vllm:num_preemptions_total") > 0
     trained.stop()
 

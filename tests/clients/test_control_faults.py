@@ -16,7 +16,7 @@ import pytest
 import requests
 
 import deltas
-from conftest import Server
+from conftest import Server, free_port
 from control import Running, Trained, prompt
 
 ADMIN = ["--admin-on-main-port", "--insecure-admin"]
@@ -148,7 +148,8 @@ def writing_nothing(tmp_path, monkeypatch):
     binary.chmod(0o755)
     monkeypatch.setenv("TITO_BIN", str(binary))
     (tmp_path / "checkpoints").mkdir()
-    trained = Trained(tmp_path / "checkpoints")
+    # Nobody can read there where it listens.
+    trained = Trained(tmp_path / "checkpoints", port=free_port())
     yield trained
     trained.stop()
 
@@ -203,7 +204,7 @@ def kept_busy(trained, clients):
             last = over.is_set()
             rollouts[number].append(Running(trained, prompt(number)).rollout())
 
-    running = [Running(trained, prompt(number)) for number in range(clients)]
+    running = trained.under_way(*map(prompt, range(clients)))
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
         asking = [pool.submit(ask_on, first, number) for number, first in enumerate(running)]
         try:

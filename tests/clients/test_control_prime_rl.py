@@ -9,7 +9,7 @@ import pytest
 
 from checkpoints import Checkpoints
 from conftest import Server
-from control import LONG, MODEL, Rollout, Running, prompt
+from control import LONG, MODEL, Rollout, prompt
 
 
 @pytest.fixture
@@ -71,9 +71,8 @@ def test_the_whole_prompt_is_scored_by_the_new_weights(admin, trained):
 
 
 def test_what_is_in_flight_goes_on_with_the_new_weights(admin, trained):
-    # Written first: a fast machine would come to the end of the rollouts meanwhile.
     checkpoint = trained.checkpoints.write("one", 1)
-    running = [Running(trained, prompt(number), seed=number) for number in range(4)]
+    running = trained.under_way(*map(prompt, range(4)))
     update(admin, checkpoint).raise_for_status()
     trained.has_now("one")
     for kept in running:

@@ -7,7 +7,7 @@ import pytest
 
 import deltas
 import frameworks
-from control import LONG, MODEL, Rollout, Running, Trained, prompt
+from control import LONG, MODEL, Rollout, Trained, prompt
 
 ROOT = "skyrl.backends.skyrl_train"
 PACKAGES = [
@@ -95,7 +95,7 @@ def test_a_few_steps_under_the_versions_that_the_trainer_names(sync, client, tra
 
 
 def test_what_is_in_flight_goes_on_with_the_new_weights(sync, trained):
-    running = Running(trained, prompt(0))
+    [running] = trained.under_way(prompt(0))
     update(sync, trained.checkpoints.write("one", 1), version="7")
     trained.has_now("one")
     kept = running.rollout()
@@ -112,7 +112,7 @@ def test_deltas_are_fetched_while_requests_run_and_loaded_in_a_pause(sync, clien
     for version, (before, name) in enumerate([("base", "one"), ("one", "two")], 1):
         old = trained.checkpoints.tensors(before)
         update_info = deltas.publish_skyrl(published, version, old, trained.checkpoints.changed(before, name, version))
-        running = Running(trained, prompt(0))
+        [running] = trained.under_way(prompt(0))
         sync.fetch_weights(target_version=version, sync_dir=update_info["sync_dir"], uri=update_info["uri"])
         assert not running.future.done()
         sync.pause_generation()
@@ -159,11 +159,13 @@ def test_steps_out_of_order_are_refused_in_vllms_words(sync, trained):
 
 
 def test_an_update_that_its_trainer_left_is_undone(skyrl, tmp_path):
-    trained = Trained(tmp_path, "--weight-update-timeout", "1")
+    trained = Trained(tmp_path, "--weight-update-timeout", "5")
     try:
         sync = skyrl[0].SkyrlWeightSyncClient([trained.url])
+        # Written first: no call of the update is to come late.
+        update = {"weight_dir": str(trained.checkpoints.write("one", 1))}
         sync.start_weight_update()
-        sync.update_weights({"weight_dir": str(trained.checkpoints.write("one", 1))})
+        sync.update_weights(update)
         # Nothing is sampled between a start and a finish; here the finish does not come.
         trained.check(trained.complete(prompt(2)), "base")
         with pytest.raises(RuntimeError, match="without a matching start_weight_update"):
@@ -175,8 +177,12 @@ def test_an_update_that_its_trainer_left_is_undone(skyrl, tmp_path):
 
 @pytest.mark.parametrize("mode", ["abort", "wait", "keep"])
 def test_it_pauses_in_every_mode(client, trained, mode):
-    running = Running(trained, prompt(0), max_tokens=LONG if mode != "wait" else 200)
-    client.call("pause", mode)
+    [running] = trained.under_way(prompt(0))
+    pausing = trained.later(lambda: client.call("pause", mode))
+    if mode == "wait":
+        assert not pausing.done()
+        trained.gate.go_on()
+    pausing.result(60)
     assert client.call("is_sleeping")
     if mode == "keep":
         assert not running.future.done()
@@ -190,6 +196,7 @@ def test_it_pauses_in_every_mode(client, trained, mode):
             client.rollout(prompt(1))
         assert refused.value.status == 503
     client.call("resume")
+    trained.gate.go_on()
     assert not client.call("is_sleeping")
     if mode == "keep":
         trained.check(late.result(60), "base")
@@ -209,7 +216,7 @@ def test_it_sleeps_wakes_and_resets_the_cache(client, trained):
 
 def test_memory_is_lent_to_the_trainer_while_requests_are_kept(client, sync, trained):
     """SkyRL's way on a GPU that both use: pause, give the memory back, update, take it again."""
-    running = Running(trained, prompt(0))
+    [running] = trained.under_way(prompt(0))
     client.call("pause", "keep")
     client.call("sleep_for_weight_sync", offload_kv=True)
     client.call("wake_for_weight_sync", ["weights"])

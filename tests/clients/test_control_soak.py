@@ -4,14 +4,13 @@ import collections
 import concurrent.futures
 import random
 import threading
-import time
 
 import pytest
 import requests
 
 from control import LETTERS, MODEL, Rollout, Trained
 
-SECONDS = 6
+STEPS = 60
 CLIENTS = 16
 MOST_CHECKED = 80
 CHECKPOINTS = 4
@@ -33,6 +32,7 @@ class Clients:
     def __init__(self, trained):
         self.url, self.stopping, self.lock = trained.url, threading.Event(), threading.Lock()
         self.answers, self.refusals = [], collections.Counter()
+        self.more = threading.Condition(self.lock)
         self.beginnings = [random.Random(number).choices(LETTERS, k=200) for number in range(3)]
         self.pool = concurrent.futures.ThreadPoolExecutor(CLIENTS)
         self.workers = [self.pool.submit(self.work, random.Random(number)) for number in range(CLIENTS)]
@@ -46,7 +46,8 @@ class Clients:
             answer = requests.post(f"{self.url}/inference/v1/generate", json=body, timeout=60)
             if answer.status_code == 503:
                 self.count(answer.json()["error"]["message"])
-                time.sleep(0.02)
+                # Until the pause may have ended.
+                self.stopping.wait(0.02)
                 continue
             assert answer.status_code == 200, answer.text
             for choice in answer.json()["choices"]:
@@ -54,6 +55,13 @@ class Clients:
                 rollout = Rollout(ids, choice["token_ids"], log_probs, choice["finish_reason"], choice["weight_versions"])
                 with self.lock:
                     self.answers.append(rollout)
+                    self.more.notify()
+
+    def wait_for(self, count):
+        """Waits until so many more answers have come."""
+        with self.more:
+            expected = len(self.answers) + count
+            assert self.more.wait_for(lambda: len(self.answers) >= expected, 120), "clients get no answers"
 
     def count(self, refusal):
         with self.lock:
@@ -118,11 +126,10 @@ class Trainer:
 
 def test_every_token_is_of_the_weights_that_its_answer_names(trained):
     trainer, clients = Trainer(trained), Clients(trained)
-    end = time.monotonic() + SECONDS
     try:
-        while time.monotonic() < end:
+        for _ in range(STEPS):
             trainer.step()
-            time.sleep(trainer.numbers.random() * 0.1)
+            clients.wait_for(trainer.numbers.randint(0, 20))
     finally:
         clients.stop()
     assert set(clients.refusals) <= {"Generation is paused. Please retry after it resumes."}

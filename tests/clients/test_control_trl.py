@@ -8,7 +8,7 @@ import pytest
 import requests
 
 import frameworks
-from control import LONG, MODEL, Rollout, Running, prompt
+from control import LONG, MODEL, Rollout, prompt
 
 # What the packages import on the way, and the classes in question never use.
 ABSENT = ["PIL", "accelerate", "torch", "transformers", "vllm"]
@@ -69,7 +69,7 @@ def test_a_step_of_async_grpo(client, trained):
 
 
 def test_what_is_in_flight_goes_on_with_the_new_weights(client, trained):
-    running = Running(trained, prompt(0))
+    [running] = trained.under_way(prompt(0))
     client.pause()
     # TRL's rollouts do not know of the pause: what they send meanwhile waits.
     late = trained.later(lambda: rollout(client, prompt(1), seed=1))
@@ -77,6 +77,7 @@ def test_what_is_in_flight_goes_on_with_the_new_weights(client, trained):
     trained.has_now("one")
     assert not late.done()
     client.resume()
+    trained.gate.go_on()
     trained.check(late.result(60), "one")
     kept = running.rollout()
     assert kept.finish_reason == "length"

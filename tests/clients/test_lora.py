@@ -25,8 +25,6 @@ from test_control_trl import ABSENT, PACKAGES
 import record_smollm2_lora  # noqa: E402, from tests/reference, which `checkpoints` makes known
 
 FLAGS = ["--enable-lora", "--max-loras", "4"]
-# Of 12 answers, so many that a call comes while they run.
-MANY = 300
 
 
 @pytest.fixture
@@ -122,10 +120,9 @@ def test_ids_of_another_adapter_are_not_continued_from_the_cache(served):
 
 
 def many(served, pool, model):
-    """More answers than are sampled in a moment, some of which run already."""
-    futures = [pool.submit(served.complete, prompt(n), model=model, seed=n, max_tokens=MANY) for n in range(12)]
-    served.server.poll("requests that run", 30, lambda: served.server.gauge("vllm:num_requests_running") > 0)
-    return futures
+    """Answers that are under way, and held."""
+    with served.held_with(12):
+        return [pool.submit(served.complete, prompt(n), model=model, seed=n, max_tokens=LONG) for n in range(12)]
 
 
 def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served):
@@ -138,29 +135,30 @@ def test_an_adapter_is_replaced_and_those_who_run_go_on_with_the_old_one(served)
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         running = many(served, pool, "policy")
         post(served, "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(new), "load_inplace": True})
+        served.gate.go_on()
         assert set(served.check(served.complete(prompt(1), model="policy"))) == {"new"}
         kept = [future.result(120) for future in running]
         # Each has one adapter from its first token to its last, and those that ran have the old one.
         assert all(len(set(served.check(rollout))) == 1 for rollout in kept)
-        assert {(rollout.finish_reason, len(rollout.ids)) for rollout in kept} == {("length", MANY)}
-        assert "policy" in {served.check(rollout)[0] for rollout in kept}
+        assert {(rollout.finish_reason, len(rollout.ids)) for rollout in kept} == {("length", LONG)}
+        assert {served.check(rollout)[0] for rollout in kept} == {"policy"}
         # Replaced once more, and whoever runs ends with what it has.
         running = many(served, pool, "policy")
         body = {"lora_name": "policy", "lora_path": str(third), "load_inplace": True}
         post(served, "/v1/load_lora_adapter?on_replace=abort", body)
         ended = [future.result(120) for future in running]
-        assert "abort" in {rollout.finish_reason for rollout in ended}
+        served.gate.go_on()
+        assert {rollout.finish_reason for rollout in ended} == {"abort"}
         for rollout in ended:
-            names = set(served.check(rollout))
-            assert names <= ({"new"} if rollout.finish_reason == "abort" else {"new", "third"})
+            assert set(served.check(rollout)) == {"new"}
 
 
 def test_an_adapter_is_unloaded(served):
     load(served, "one")
-    running = served.later(lambda: served.complete(prompt(0), model="one", max_tokens=400))
+    [running] = served.under_way(prompt(0), model="one")
     answer = post(served, "/v1/unload_lora_adapter", {"lora_name": "one"})
     assert answer.text == "Success: LoRA adapter 'one' removed successfully."
-    assert set(served.check(running.result(60))) == {"one"}
+    assert set(served.check(running.rollout())) == {"one"}
     gone = post(served, "/v1/completions", {"model": "one", "prompt": [3]}, 404)
     assert refusal(gone)[0] == "NotFoundError"
     again = post(served, "/v1/unload_lora_adapter", {"lora_name": "one"}, 404)
@@ -411,8 +409,10 @@ def test_metrics_and_the_server_say_which_adapters_are_asked_for(served):
     assert (limits["max_loras"], limits["max_lora_rank"], limits["lora_dtype"]) == (4, 16, "torch.float32")
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters="one"}'
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        running = [pool.submit(served.complete, prompt(n), model="one", max_tokens=LONG) for n in range(12)]
-        served.server.poll("the adapter in the metrics", 30, lambda: series in served.server.get("/metrics"))
+        with served.held_with(12):
+            running = [pool.submit(served.complete, prompt(n), model="one", max_tokens=LONG) for n in range(12)]
+        served.server.poll("the adapter in the metrics", 60, lambda: series in served.server.get("/metrics"))
+        served.gate.go_on()
         for future in running:
             future.result(120)
     series = 'vllm:lora_requests_info{max_lora="4",waiting_lora_adapters="",running_lora_adapters=""}'

@@ -83,14 +83,19 @@ def test_a_structured_output_follows_the_forced_end(thinking):
 
 
 def test_preempted_sequences_have_the_bits_that_they_have_alone(thinking, model):
-    crowded = Server(*FLAGS, "--kv-cache-memory", "32M", model=model)
+    crowded = Server(*FLAGS, "--kv-cache-memory", "32M", model=model, gated=True)
     try:
         def ask(server, seed):
             answer = asked(server, 100, temperature=1, seed=seed, max_tokens=300, logprobs=True).choices[0]
             return answer.token_ids, [token.logprob for token in answer.logprobs.content]
 
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            together = list(pool.map(lambda seed: ask(crowded, seed), range(12)))
+            # All at once, so that they have no room.
+            crowded.gate.hold()
+            asking = [pool.submit(ask, crowded, seed) for seed in range(12)]
+            crowded.poll("the engine has all of them", 60, lambda: crowded.gate.sequences() == 12)
+            crowded.gate.go_on()
+            together = [answer.result() for answer in asking]
         assert crowded.gauge("vllm:num_preemptions_total") > 0
         assert together == [ask(thinking, seed) for seed in range(12)]
         assert all(ids[100] == END for ids, _ in together if len(ids) > 100 and END not in ids[:100])
