@@ -34,8 +34,9 @@ std::map<const void *, std::string> &names() {
     return names;
 }
 
-std::vector<Call> calls;
-Error last_error = SUCCESS;
+// Of this thread, as in CUDA: a launch takes the numbers that the same thread pushed, and errors are its own.
+thread_local std::vector<Call> calls;
+thread_local Error last_error = SUCCESS;
 
 Error failed(Error error) {
     last_error = error;
