@@ -111,9 +111,9 @@ name_tests() {
     done <<<"$listed"
 }
 
-# makes NAME: later steps that need NAME can run if the last one passed.
+# makes NAME: later steps that need NAME can run if the last one passed, and only then.
 makes() {
-    if [[ -n $passed ]]; then made[$1]=yes; fi
+    made[$1]=$passed
 }
 
 # needs TEXT NAME...: sets `ready` for the caller; where something was not made, TEXT is named at the end as not run.

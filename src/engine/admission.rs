@@ -141,6 +141,19 @@ impl Admission {
         EngineLoad { waiting: load.waiting + self.register.unstarted(), ..load }
     }
 
+    /// Waits until the load is `wanted`.
+    #[cfg(test)]
+    pub(crate) async fn until(&self, wanted: EngineLoad) {
+        // What changes after this is told, even if it is before the first look.
+        let (mut load, mut unstarted) = (self.load.subscribe(), self.register.watch_unstarted());
+        while self.load() != wanted {
+            tokio::select! {
+                _ = load.changed() => {}
+                _ = unstarted.changed() => {}
+            }
+        }
+    }
+
     /// Sends everyone who waits away and admits nobody any more.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();

@@ -11,6 +11,8 @@ use std::{
     time::Instant,
 };
 
+use tokio::sync::watch;
+
 use super::{
     EngineError,
     turns::{Claimant, Party},
@@ -21,7 +23,7 @@ use super::{
 pub(crate) struct Register {
     most: usize,
     present: AtomicUsize,
-    unstarted: AtomicUsize,
+    unstarted: watch::Sender<usize>,
     next: AtomicU64,
 }
 
@@ -48,7 +50,7 @@ pub struct Ticket {
 impl Register {
     /// The register of an engine that has room for `most` sequences, running and waiting.
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        let (present, unstarted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (present, unstarted) = (AtomicUsize::new(0), watch::Sender::new(0));
         Arc::new(Self { most, present, unstarted, next: AtomicU64::new(0) })
     }
 
@@ -61,7 +63,7 @@ impl Register {
         let room = |present: usize| present.checked_add(sequences).filter(|present| *present <= self.most);
         let counted = self.present.fetch_update(Ordering::AcqRel, Ordering::Acquire, room);
         counted.map_err(|_| EngineError::Overloaded)?;
-        self.unstarted.fetch_add(sequences, Ordering::AcqRel);
+        self.unstarted.send_modify(|unstarted| *unstarted += sequences);
         let first = self.next.fetch_add(sequences as u64, Ordering::Relaxed);
         Ok(Reservation {
             register: Arc::clone(self),
@@ -73,7 +75,13 @@ impl Register {
 
     /// Sequences that have a place and did not start yet: they wait, too.
     pub(crate) fn unstarted(&self) -> usize {
-        self.unstarted.load(Ordering::Acquire)
+        *self.unstarted.borrow()
+    }
+
+    /// Tells when sequences start, or come that have not.
+    #[cfg(test)]
+    pub(super) fn watch_unstarted(&self) -> watch::Receiver<usize> {
+        self.unstarted.subscribe()
     }
 
     /// Sequences that have a place.
@@ -87,7 +95,7 @@ impl Reservation {
     /// The place of the next sequence, in their order; `None` once all were taken.
     pub fn take(&mut self) -> Option<Ticket> {
         let number = self.unstarted.next()?;
-        self.register.unstarted.fetch_sub(1, Ordering::AcqRel);
+        self.register.unstarted.send_modify(|unstarted| *unstarted -= 1);
         Some(Ticket {
             register: Arc::clone(&self.register),
             claimant: self.claimant.clone(),
@@ -105,7 +113,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let unstarted = self.unstarted();
-        self.register.unstarted.fetch_sub(unstarted, Ordering::AcqRel);
+        self.register.unstarted.send_modify(|all| *all -= unstarted);
         self.register.present.fetch_sub(unstarted, Ordering::AcqRel);
     }
 }

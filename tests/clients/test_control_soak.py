@@ -129,7 +129,7 @@ def test_every_token_is_of_the_weights_that_its_answer_names(trained):
     try:
         for _ in range(STEPS):
             trainer.step()
-            clients.wait_for(trainer.numbers.randint(0, 20))
+            clients.wait_for(trainer.numbers.randint(0, 4))
     finally:
         clients.stop()
     assert set(clients.refusals) <= {"Generation is paused. Please retry after it resumes."}

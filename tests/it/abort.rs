@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::it::{
     app::{IM_END, TestApp},
+    patience::until,
     served::Served,
 };
 
@@ -198,9 +199,7 @@ async fn a_request_that_runs_when_the_server_is_stopped_is_served_to_its_end() {
     app.until_load(1, 0).await;
     served.stop.send(()).unwrap();
     // No new connection is taken once the server knows.
-    while TcpStream::connect(served.address).is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until("connections are refused", async || TcpStream::connect(served.address).is_err()).await;
     gate.open();
     let text = read_all(connection).await;
     assert!(text.starts_with("HTTP/1.1 200") && text.contains(r#""text":"hello world""#), "{text}");

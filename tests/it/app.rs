@@ -30,6 +30,8 @@ use tito::{
 };
 use tower::Service;
 
+use crate::it::patience::PATIENCE;
+
 /// The model directory of all tests.
 pub(crate) const TINY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model");
 /// Tokenizer and settings of gpt-oss, as far as recorded prompts need them.
@@ -377,16 +379,12 @@ impl TestApp {
         Events { frames: response.into_body().into_data_stream(), buffer: String::new() }
     }
 
-    /// Lets other tasks run until the engine's load is `running` and `waiting`.
+    /// Waits until the engine's load is `running` and `waiting`.
     pub(crate) async fn until_load(&self, running: usize, waiting: usize) {
         let wanted = EngineLoad { running, waiting, ..EngineLoad::default() };
-        for _ in 0..20_000_000 {
-            if self.engine.load() == wanted {
-                return;
-            }
-            tokio::task::yield_now().await;
+        if tokio::time::timeout(PATIENCE, self.engine.until_load(wanted)).await.is_err() {
+            panic!("the load is {:?}, not {wanted:?}", self.engine.load());
         }
-        panic!("the load is {:?}, not {wanted:?}", self.engine.load());
     }
 }
 

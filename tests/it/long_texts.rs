@@ -1,21 +1,19 @@
 //! Long texts and large requests: refused before they cost anything where that is certain, else read and put into ids in
 //! bounded memory, and only so many at a time.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
-
 use axum::{
     body::{Body, Bytes},
     http::header,
 };
 use futures::{StreamExt, channel::mpsc};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 use tower::ServiceExt;
 
-use crate::it::app::{Answer, TestApp, posted};
+use crate::it::{
+    app::{Answer, TestApp, posted},
+    patience::until,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -131,16 +129,15 @@ async fn a_stretch_that_can_only_be_encoded_at_once_is_refused_with_the_reason()
 struct Slow {
     frames: mpsc::UnboundedSender<Bytes>,
     sent: usize,
-    read: Arc<AtomicUsize>,
+    read: watch::Receiver<usize>,
     answer: JoinHandle<Answer>,
 }
 
 impl Slow {
     fn open(app: &TestApp) -> Self {
         let (sender, frames) = mpsc::unbounded::<Bytes>();
-        let read = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&read);
-        let frames = frames.inspect(move |frame| _ = count.fetch_add(frame.len(), Ordering::Relaxed));
+        let (count, read) = watch::channel(0);
+        let frames = frames.inspect(move |frame| count.send_modify(|bytes| *bytes += frame.len()));
         let body = Body::from_stream(frames.map(Ok::<_, std::io::Error>));
         let router = app.router();
         let answer = tokio::spawn(async move {
@@ -157,9 +154,7 @@ impl Slow {
     async fn send(&mut self, bytes: Bytes) {
         self.sent += bytes.len();
         self.frames.unbounded_send(bytes).unwrap();
-        while self.read.load(Ordering::Relaxed) < self.sent {
-            tokio::task::yield_now().await;
-        }
+        self.read.wait_for(|read| *read >= self.sent).await.unwrap();
     }
 
     /// The answer to what was sent.
@@ -210,14 +205,13 @@ async fn a_request_that_its_client_gives_up_makes_room() {
     slow.answer.abort();
     assert!((&mut slow.answer).await.unwrap_err().is_cancelled());
     // A large body is worked on by other threads, where its work ends a moment later.
-    let answer = loop {
-        let answer = app.request(posted("/v1/completions", body.clone())).await;
-        if answer.status != 503 {
-            break answer;
-        }
-        tokio::task::yield_now().await;
-    };
-    answer.ok();
+    let mut answer = None;
+    until("there is room", async || {
+        answer = Some(app.request(posted("/v1/completions", body.clone())).await);
+        answer.as_ref().is_some_and(|answer| answer.status != 503)
+    })
+    .await;
+    answer.unwrap().ok();
 }
 
 #[tokio::test]

@@ -34,10 +34,14 @@ mod hostile_templates;
 mod layering;
 /// Long texts and large requests.
 mod long_texts;
+/// Sleeping, times and ports, by which a test passes or fails by chance.
+mod luck;
 /// `/metrics`.
 mod metrics;
 /// openapi/openapi.json is current and true.
 mod openapi;
+/// Waiting for what does not tell when it happens.
+mod patience;
 /// One file for each endpoint.
 mod routes;
 /// A server with a socket, in the test's own process.

@@ -151,6 +151,12 @@ impl ScriptedEngine {
         self.cache_salt.lock().clone()
     }
 
+    /// Waits until the load is `wanted`.
+    #[cfg(test)]
+    pub async fn until_load(&self, wanted: EngineLoad) {
+        self.admission.until(wanted).await;
+    }
+
     fn begin(&self, ticket: Ticket, request: SequenceRequest) -> Result<Generation, EngineError> {
         self.info.check(&request, self)?;
         self.cache_salt.lock().clone_from(&request.cache_salt);

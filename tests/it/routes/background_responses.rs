@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 use tito::engine::scripted::Gate;
 
 use super::responses::{PATH, call, create, events, events_from, streamed};
-use crate::it::app::TestApp;
+use crate::it::{app::TestApp, patience::until};
 
 /// The response when it does not change any more.
 async fn ended(app: &TestApp, path: &str) -> Value {
-    loop {
-        let response = app.get(path).await.ok();
-        if !matches!(response["status"].as_str(), Some("queued" | "in_progress")) {
-            return response;
-        }
-        tokio::task::yield_now().await;
-    }
+    let mut response = Value::Null;
+    until("the response ends", async || {
+        response = app.get(path).await.ok();
+        !matches!(response["status"].as_str(), Some("queued" | "in_progress"))
+    })
+    .await;
+    response
 }
 
 fn path_of(response: &Value) -> String {
@@ -103,9 +103,7 @@ async fn what_was_said_before_it_was_cancelled_is_kept_and_continued() {
     let app = TestApp::new().says("Hello there, my friend").gate(&gate);
     let ask = json!({ "input": "Hi", "background": true, "stream": true, "include": ["token_ids"] });
     let (asked, cancelled) = tokio::join!(app.post(PATH, with_id(&ask, "r")), async {
-        while app.get(&format!("{PATH}/r")).await.status != 200 {
-            tokio::task::yield_now().await;
-        }
+        until("the response is kept", async || app.get(&format!("{PATH}/r")).await.status == 200).await;
         gate.pass(2);
         while app.get("/metrics").await.status == 0 {}
         call(&app, "POST", &format!("{PATH}/r/cancel")).await.ok()

@@ -15,7 +15,10 @@ use tito::{
     turn::Capture,
 };
 
-use crate::it::app::{Answer, MODEL, TestApp, VOCAB_SIZE};
+use crate::it::{
+    app::{Answer, MODEL, TestApp, VOCAB_SIZE},
+    patience::until,
+};
 
 const PATH: &str = "/v1/trajectories";
 const POLICY: CapturePolicy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
@@ -369,12 +372,7 @@ async fn what_was_sampled_for_a_client_that_hung_up_is_captured() {
     }
     drop(events);
     // The turn is kept by another thread, for which nobody waits.
-    for _ in 0..20_000_000 {
-        if !listed(&app, "").await.is_empty() {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+    until("the turn is kept", async || !listed(&app, "").await.is_empty()).await;
     let lines = exported(&app, "").await;
     assert_eq!(lines[0]["turns"][0]["finish_reason"], "disconnect");
     let learnt = lines[0]["loss_mask"].as_array().unwrap().iter().filter(|mask| **mask == 1).count();
