@@ -63,7 +63,9 @@ impl From<ControlError> for AdminError {
         let message = error.to_string();
         match error {
             ControlError::Unsupported { .. } => Self::not_here(message),
-            ControlError::State(_) => Self::new(StatusCode::CONFLICT, "ConflictError", message),
+            ControlError::State(_) | ControlError::Update(UpdateError::Unsettled) => {
+                Self::new(StatusCode::CONFLICT, "ConflictError", message)
+            }
             // A client that sends the same again gets the same answer: prime-rl repeats what is answered with 5xx.
             ControlError::Update(UpdateError::Refused(_) | UpdateError::NoRoomForUndo { .. }) => {
                 Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)

@@ -25,7 +25,6 @@ use super::{
 };
 use crate::{
     control::{Update, Updated},
-    engine::NewWeights,
     weights::checksum::Checksum,
 };
 
@@ -201,14 +200,7 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
     }
     let paths: Option<Vec<PathBuf>> = parts.into_iter().map(|part| path_in(part).map(PathBuf::from)).collect();
     let Some(paths) = paths else { return Err(AdminError::not_here(NOT_FROM_MEMORY)) };
-    admin
-        .timed(Operation::Update("update_weights"), |control| async move {
-            for path in paths {
-                control.write_weights(NewWeights::Path(path)).await?;
-            }
-            Ok(())
-        })
-        .await?;
+    admin.timed(Operation::Update("update_weights"), |control| async move { control.write_paths(paths).await }).await?;
     Ok(answer(json!({ "message": "Weights updated" })))
 }
 

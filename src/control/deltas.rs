@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Control, ControlError, State,
-    reading::{PART_BYTES, blocking, on_all_cores, parts, read},
+    reading::{PART_BYTES, Reading, blocking, on_all_cores, parts, read},
 };
 use crate::{
     engine::{EngineControl, NewWeights, TensorChanges, UpdateError, WeightDtype, WeightTensor, Written},
@@ -22,7 +22,16 @@ pub(super) enum Source {
     /// A file or directory of safetensors.
     Checkpoint(PathBuf),
     /// Deltas, which lead to a version.
-    Deltas(Arc<Chain>, u64),
+    Deltas(Arc<Chain>, Held, u64),
+}
+
+/// What is known of the weights that are there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// The number that a trainer gives to them.
+    trained: Option<u64>,
+    /// Whether they are those that the server was started with.
+    as_loaded: bool,
 }
 
 fn refused(error: &DeltaError) -> UpdateError {
@@ -33,15 +42,23 @@ impl Control {
     /// Looks what a path is: a checkpoint, a delta that a trainer has published, or a directory that it had brought up to
     /// a version.
     pub(super) async fn source(&self, state: &State, path: PathBuf) -> Result<Source, UpdateError> {
-        let (from, pulled) = (state.trained, state.pulled.get(&path).cloned());
+        let (held, pulled) = (self.held(state), state.pulled.get(&path).cloned());
         blocking(move || match pulled {
-            Some((directory, to)) => chain(&directory, from, to),
+            Some((directory, to)) => chain(&directory, held, to),
             None => match delta_version(&path).map_err(|error| refused(&error))? {
-                Some((directory, to)) => chain(&directory, from, to),
+                Some((directory, to)) => chain(&directory, held, to),
                 None => Ok(Source::Checkpoint(path)),
             },
         })
         .await
+    }
+
+    /// What is known of the weights that are there, also after parts of an update.
+    pub(super) fn held(&self, state: &State) -> Held {
+        match state.update.as_ref().filter(|phase| phase.written.tensors > 0) {
+            Some(phase) => Held { trained: phase.trained, as_loaded: false },
+            None => Held { trained: state.trained, as_loaded: self.weights().number == 0 },
+        }
     }
 
     /// Brings the directory `local` up to a version whose deltas are in `published`: it is enough to know that all of
@@ -53,7 +70,7 @@ impl Control {
     /// If a delta is missing or damaged.
     pub async fn pull(&self, local: PathBuf, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let mut state = self.state.lock().await;
-        versions(&state, published.clone(), version).await?;
+        versions(self.held(&state), published.clone(), version).await?;
         state.pulled.insert(local, (published, version));
         Ok(())
     }
@@ -65,15 +82,14 @@ impl Control {
     /// If a delta is missing or damaged.
     pub async fn check_version(&self, published: PathBuf, version: u64) -> Result<(), ControlError> {
         let state = self.state.lock().await;
-        versions(&state, published, version).await?;
+        versions(self.held(&state), published, version).await?;
         Ok(())
     }
 }
 
 /// Finds the deltas that lead from the weights that are there to a version.
-pub(super) async fn versions(state: &State, published: PathBuf, version: u64) -> Result<Source, UpdateError> {
-    let from = state.trained;
-    blocking(move || chain(&published, from, version)).await
+pub(super) async fn versions(held: Held, published: PathBuf, version: u64) -> Result<Source, UpdateError> {
+    blocking(move || chain(&published, held, version)).await
 }
 
 /// The directory and version of a path that is a delta.
@@ -91,8 +107,8 @@ fn delta_version(path: &Path) -> Result<Option<(PathBuf, u64)>, DeltaError> {
     }
 }
 
-fn chain(directory: &Path, from: Option<u64>, to: u64) -> Result<Source, UpdateError> {
-    let Some(from) = from else {
+fn chain(directory: &Path, held: Held, to: u64) -> Result<Source, UpdateError> {
+    let Some(from) = held.trained else {
         return Err(UpdateError::Refused(format!(
             "{} holds what changed since other weights, and it is not known which of them are there: replace all weights \
              once, with a version that is a number",
@@ -100,7 +116,7 @@ fn chain(directory: &Path, from: Option<u64>, to: u64) -> Result<Source, UpdateE
         )));
     };
     let chain = Chain::find(directory, from, to).map_err(|error| refused(&error))?;
-    Ok(Source::Deltas(Arc::new(chain), to))
+    Ok(Source::Deltas(Arc::new(chain), held, to))
 }
 
 impl Source {
@@ -112,17 +128,26 @@ impl Source {
                 let name = path.file_name()?.to_str()?;
                 name.strip_prefix("weight_v").or_else(|| name.strip_prefix("step_"))?.parse().ok()
             }
-            Self::Deltas(_, version) => Some(*version),
+            Self::Deltas(_, _, version) => Some(*version),
         }
+    }
+
+    /// Whether nothing is written: the weights that are there are said to be that version, and
+    /// [`write`](Self::write) looks whether they are.
+    pub(super) fn proves(&self) -> bool {
+        matches!(self, Self::Deltas(chain, ..) if chain.is_empty())
     }
 
     /// Writes the weights, in an update that was begun.
     pub(super) async fn write(self, engine: &dyn EngineControl) -> Result<Written, UpdateError> {
-        let chain = match self {
+        let (chain, held, version) = match self {
             Self::Given(weights) => return engine.write_weights(weights).await,
             Self::Checkpoint(path) => return engine.write_weights(NewWeights::Path(path)).await,
-            Self::Deltas(chain, _) => chain,
+            Self::Deltas(chain, held, version) => (chain, held, version),
         };
+        if chain.is_empty() {
+            return prove(engine, &chain, held, version).await.map(|()| Written::default());
+        }
         let mut all = match chain.start() {
             Start::Current => Written::default(),
             Start::Checkpoint(path) => engine.write_weights(NewWeights::Path(path.clone())).await?,
@@ -130,7 +155,7 @@ impl Source {
         let unknown = |name| UpdateError::Refused(format!("the model does not have `{name}`, which a delta changes"));
         let (mut changes, mut bytes) = (Changes::default(), 0);
         for names in parts(&engine.tensors(), chain.changed()).map_err(unknown)? {
-            let held = read(engine, names).await?;
+            let held = read(engine, names, Reading::Amid).await?;
             let applied = Arc::clone(&chain);
             let part = blocking(move || on_all_cores(held, |tensor| changed(&applied, &tensor))).await?;
             bytes += part.iter().map(Change::bytes).sum::<usize>();
@@ -141,8 +166,50 @@ impl Source {
             }
         }
         changes.write(engine, &mut all).await?;
+        if all.tensors == 0 {
+            let reason =
+                format!("what leads to version {version} changes no tensor, so that nothing shows what was applied");
+            return Err(UpdateError::Refused(reason));
+        }
         Ok(all)
     }
+}
+
+/// Looks whether the weights that are there are those of a version, which they are said to be.
+async fn prove(
+    engine: &dyn EngineControl,
+    chain: &Arc<Chain>,
+    Held { as_loaded, .. }: Held,
+    version: u64,
+) -> Result<(), UpdateError> {
+    let not_proven = |reason: &str| {
+        let remedy = "replace all weights once, with a version that is a number";
+        UpdateError::Refused(format!("the weights are called version {version} already, and {reason}: {remedy}"))
+    };
+    let Some(last) = chain.last() else {
+        let reason = "nothing says whether they are what the server was started with";
+        return if as_loaded { Ok(()) } else { Err(not_proven(reason)) };
+    };
+    if last.tensors().len() == 0 {
+        return Err(not_proven("the delta of that version has no tensor to compare"));
+    }
+    let unknown = |name| UpdateError::Refused(format!("the model does not have `{name}`, which a delta changes"));
+    for names in parts(&engine.tensors(), last.tensors().map(|tensor| tensor.name)).map_err(unknown)? {
+        let tensors = read(engine, names, Reading::Amid).await?;
+        let compared = Arc::clone(chain);
+        let differ = blocking(move || on_all_cores(tensors, |tensor| Ok(other_than(&compared, &tensor)))).await?;
+        if let Some(name) = differ.into_iter().flatten().next() {
+            return Err(not_proven(&format!("tensor {name} is not what the delta of that version makes of it")));
+        }
+    }
+    Ok(())
+}
+
+/// The name of a tensor that is not what the last delta of a chain makes of it.
+fn other_than(chain: &Chain, held: &WeightTensor) -> Option<String> {
+    let is_made = |dtype| held.in_type(dtype).is_some_and(|tensor| chain.last().is_some_and(|last| last.made(&tensor)));
+    let made = [WeightDtype::Bf16, WeightDtype::F32, WeightDtype::F16].into_iter().any(is_made);
+    (!made).then(|| held.name.clone())
 }
 
 /// What a tensor becomes.

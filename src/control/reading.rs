@@ -12,6 +12,15 @@ use parking_lot::Mutex;
 
 use crate::engine::{EngineControl, TensorInfo, UpdateError, Visit, WeightTensor};
 
+/// Which weights are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Those of a version: nothing is read while they are replaced.
+    Settled,
+    /// Whatever is there amid the update that reads.
+    Amid,
+}
+
 /// Tensors of about so many bytes are read at a time.
 pub(super) const PART_BYTES: usize = 128 << 20;
 
@@ -44,14 +53,21 @@ pub(super) fn parts<'a>(
 }
 
 /// The tensors of these names, as the engine holds them, the largest first.
-pub(super) async fn read(engine: &dyn EngineControl, names: Vec<String>) -> Result<Vec<WeightTensor>, UpdateError> {
+pub(super) async fn read(
+    engine: &dyn EngineControl,
+    names: Vec<String>,
+    reading: Reading,
+) -> Result<Vec<WeightTensor>, UpdateError> {
     let read = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&read);
     let visit: Visit = Box::new(move |tensor: &TensorInfo, bytes: Vec<u8>| {
         let TensorInfo { name, dtype, shape } = tensor.clone();
         kept.lock().push(WeightTensor { name, dtype, shape, bytes: bytes.into() });
     });
-    engine.read_weights(names, visit).await?;
+    match reading {
+        Reading::Settled => engine.read_weights(names, visit).await?,
+        Reading::Amid => engine.read_weights_amid_update(names, visit).await?,
+    }
     let mut read = std::mem::take(&mut *read.lock());
     read.sort_by_key(|tensor| std::cmp::Reverse(tensor.bytes.len()));
     Ok(read)

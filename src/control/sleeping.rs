@@ -50,6 +50,8 @@ pub struct Awakened {
     pub lacking: usize,
 }
 
+const UPDATING: ControlError = ControlError::State("the server cannot sleep while a weight update is active");
+
 impl Control {
     /// Has the server sleep; requests that come wait. A server that sleeps already sleeps at least as deep.
     ///
@@ -60,7 +62,7 @@ impl Control {
         let engine = self.of_engine("give memory back")?;
         let mut state = self.state.lock().await;
         if state.update.is_some() {
-            return Err(ControlError::State("the server cannot sleep while a weight update is active"));
+            return Err(UPDATING);
         }
         if level >= SleepLevel::Weights {
             // Weights that nobody can send again are not given away.
@@ -76,6 +78,11 @@ impl Control {
             state = self.state.lock().await;
             if state.calls != call {
                 return Err(ControlError::State("another call came before the requests of the server had ended"));
+            }
+            if state.update.is_some() {
+                state.begin();
+                self.settle(&state).await?;
+                return Err(UPDATING);
             }
         }
         state.begin();

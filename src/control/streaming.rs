@@ -5,9 +5,9 @@ use std::{fmt::Display, sync::Arc};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 
-use super::{Control, ControlError, Updated};
+use super::{Control, ControlError, Updated, updating::Whose};
 use crate::{
-    engine::{NewWeights, TensorInfo, UpdateError, WeightTensor},
+    engine::{TensorInfo, UpdateError, WeightTensor},
     weights::{Header, SafetensorsStream},
 };
 
@@ -30,7 +30,8 @@ fn promised(header: &Header) -> Result<Vec<TensorInfo>, String> {
 impl Control {
     /// Replaces weights by those of a file of safetensors that comes in pieces: names, shapes and types are checked
     /// before the first tensor is written, and tensors are written while others come. Within an update in phases,
-    /// this is a part of it, and nothing is answered; else it is an update of its own.
+    /// this is a part of it, and nothing is answered; else it is an update of its own. Either way it reaches no other
+    /// update, however late its bytes come.
     ///
     /// # Errors
     ///
@@ -40,15 +41,12 @@ impl Control {
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
         label: Option<Arc<str>>,
     ) -> Result<Option<Updated>, ControlError> {
-        let is_part = self.shown().updating;
-        if !is_part {
-            self.start_update().await?;
-        }
-        match self.write_stream(pieces).await {
-            Ok(()) if is_part => Ok(None),
-            Ok(()) => self.finish_update(label).await.map(Some),
+        let (call, is_part) = self.join().await?;
+        match self.write_stream(call, pieces).await {
+            Ok(()) if is_part => self.part_ended(call, label).await.map(|()| None),
+            Ok(()) => self.finish(Whose::Of(call), label).await.map(Some),
             Err(error) => {
-                self.cancel_update(None).await?;
+                self.cancel_update(Some(call)).await?;
                 Err(error)
             }
         }
@@ -57,15 +55,16 @@ impl Control {
     /// Writes what has come while the next comes.
     async fn write_stream<E: Display>(
         &self,
+        call: u64,
         pieces: impl Stream<Item = Result<Bytes, E>> + Unpin,
     ) -> Result<(), ControlError> {
         let (mut stream, mut pieces) = (SafetensorsStream::new(), pieces.fuse());
         let mut batch = self.next_batch(&mut stream, &mut pieces).await?;
         while !batch.is_empty() {
-            let write = self.write_weights(NewWeights::Tensors(batch));
+            let write = self.write_piece(call, batch);
             // A write that fails ends this at once. One that is under way is awaited, whatever comes.
             let receive = async { Ok(self.next_batch(&mut stream, &mut pieces).await) };
-            let (_, next) = futures::future::try_join(write, receive).await?;
+            let ((), next) = futures::future::try_join(write, receive).await?;
             batch = next?;
         }
         stream.finish().map_err(refused)

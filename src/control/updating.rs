@@ -8,18 +8,48 @@ use super::{
     Control, ControlError, State,
     deltas::{Source, versions},
 };
-use crate::engine::{NewWeights, TensorInfo, UpdateError, WeightVersion, Written};
+use crate::engine::{EngineControl, NewWeights, TensorInfo, UpdateError, WeightTensor, WeightVersion, Written};
 
-/// An update in phases that was begun and is not finished.
-#[derive(Debug, Clone, Copy)]
+/// An update that was begun and is not finished.
+#[derive(Debug)]
 pub(super) struct Phase {
     /// Its number among the updates.
     call: u64,
+    /// Whether `start_update` began it. Another one is that of a body, and nobody else has a part in it.
+    in_phases: bool,
+    /// Bodies that are parts of it and have not ended.
+    coming: usize,
     /// When the last call of it ended.
     last: Instant,
-    written: Written,
+    pub(super) written: Written,
     /// The number that the trainer gives to what was written last, where it says one.
-    trained: Option<u64>,
+    pub(super) trained: Option<u64>,
+    /// Whether what is there was proven to be what was to be written.
+    proven: bool,
+    /// What its last body calls the weights.
+    label: Option<Arc<str>>,
+}
+
+/// Whose update a call is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The one that `start_update` began; its calls say nothing more.
+    Started,
+    /// That of a number, and no later one.
+    Of(u64),
+}
+
+impl State {
+    /// The update that a call is about; `none` is the error where there is no update at all.
+    fn phase(&mut self, whose: Whose, none: ControlError) -> Result<&mut Phase, ControlError> {
+        let Some(phase) = &mut self.update else { return Err(if whose == Whose::Started { none } else { OVER }) };
+        match whose {
+            Whose::Started if phase.in_phases => Ok(phase),
+            Whose::Started => Err(OF_A_BODY),
+            Whose::Of(call) if phase.call == call => Ok(phase),
+            Whose::Of(_) => Err(OVER),
+        }
+    }
 }
 
 /// Weights to put in, in one call.
@@ -52,8 +82,33 @@ const NOT_STARTED: ControlError =
 const NOT_MATCHING: ControlError = ControlError::Update(UpdateError::OutOfOrder(
     "finish_weight_update called without a matching start_weight_update.",
 ));
+const OF_A_BODY: ControlError = ControlError::State(
+    "a weight update is already active whose weights come in the body of another call; it ends with that call, and has no \
+     other parts",
+);
+const OVER: ControlError = ControlError::State(
+    "the weight update that these weights are for has ended: it was finished, or no call of it came for too long; send all \
+     weights of the update again",
+);
+const COMING: ControlError = ControlError::State(
+    "a body that is a part of the weight update has not ended: call finish_weight_update when it was answered",
+);
 
 const WHAT: &str = "replace its weights";
+
+/// Refuses an update that brings nothing, which would give weights another name and leave them as they are.
+fn brings_something(written: Written, proven: bool) -> Result<(), UpdateError> {
+    if written.tensors > 0 || proven {
+        return Ok(());
+    }
+    Err(UpdateError::Refused("no tensor of the model was sent; the weights stay as they are".to_owned()))
+}
+
+/// The number that a trainer gives to weights: that of the directory, or what the caller calls them. The engine's own count
+/// says nothing of what was trained.
+fn trained(of_source: Option<u64>, given: Option<&str>) -> Option<u64> {
+    of_source.or_else(|| given?.parse().ok())
+}
 
 impl Control {
     /// Replaces weights in one call.
@@ -66,14 +121,16 @@ impl Control {
         let mut state = self.idle().await?;
         let begun = Instant::now();
         let source = self.source(&state, path.clone()).await.inspect_err(|_| _ = state.pulled.remove(&path))?;
-        let trained = source.version();
-        let label = label.or_else(|| trained.map(|version| version.to_string().into()));
+        let (version, proves) = (source.version(), source.proves());
+        let trained = trained(version, label.as_deref());
+        let label = label.or_else(|| version.map(|version| version.to_string().into()));
         engine.begin_update(self.policy.undo).await?;
         // What was pulled counts for this update, also where it fails: whatever is in the directory afterwards is new.
         state.pulled.remove(&path);
         self.show_update(true);
         let outcome: Result<_, UpdateError> = async {
             let written = source.write(engine).await?;
+            brings_something(written, proves)?;
             let version = engine.finish_update(label, self.policy.on_weights_change).await?;
             Ok((written, version))
         }
@@ -88,7 +145,7 @@ impl Control {
                 return Err(error.into());
             }
         };
-        state.trained = trained.or_else(|| version.label.parse().ok());
+        state.trained = trained;
         Ok(self.updated(version, written, begun))
     }
 
@@ -106,10 +163,14 @@ impl Control {
         Updated { version, written, tensors, took }
     }
 
-    /// Waits for the calls before, and refuses while an update in phases is active.
+    /// Waits for the calls before, and refuses while an update is active.
     async fn idle(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
         let state = self.state.lock().await;
-        if state.update.is_some() { Err(ACTIVE) } else { Ok(state) }
+        match &state.update {
+            None => Ok(state),
+            Some(phase) if phase.in_phases => Err(ACTIVE),
+            Some(_) => Err(OF_A_BODY),
+        }
     }
 
     fn show_update(&self, updating: bool) {
@@ -125,14 +186,51 @@ impl Control {
     pub async fn start_update(self: &Arc<Self>) -> Result<(), ControlError> {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.idle().await?;
+        self.begin(engine, &mut state, true).await?;
+        Ok(())
+    }
+
+    /// Begins an update in an idle state; returns its number.
+    async fn begin(
+        self: &Arc<Self>,
+        engine: &dyn EngineControl,
+        state: &mut State,
+        in_phases: bool,
+    ) -> Result<u64, ControlError> {
         engine.begin_update(self.policy.undo).await?;
         state.updates += 1;
         let call = state.updates;
-        state.update = Some(Phase { call, last: Instant::now(), written: Written::default(), trained: None });
+        let (last, written) = (Instant::now(), Written::default());
+        let (coming, trained, proven, label) = (0, None, false, None);
+        state.update = Some(Phase { call, in_phases, coming, last, written, trained, proven, label });
         let patience = self.policy.update_timeout;
         tracing::info!(?patience, "weights are being replaced: requests wait until the update is finished");
         self.show_update(true);
         tokio::spawn(Arc::clone(self).watch(call));
+        Ok(call)
+    }
+
+    /// Finds the update that a body is for: the one in phases, of which it is a part then, or else one of its own, which it
+    /// begins. Returns the number of the update, and whether the body is a part.
+    pub(super) async fn join(self: &Arc<Self>) -> Result<(u64, bool), ControlError> {
+        let engine = self.of_engine(WHAT)?;
+        let mut state = self.state.lock().await;
+        match &mut state.update {
+            None => Ok((self.begin(engine, &mut state, false).await?, false)),
+            Some(phase) if phase.in_phases => {
+                phase.coming += 1;
+                Ok((phase.call, true))
+            }
+            Some(_) => Err(OF_A_BODY),
+        }
+    }
+
+    /// Ends a body that was a part of an update, whose weights it calls `label`.
+    pub(super) async fn part_ended(&self, call: u64, label: Option<Arc<str>>) -> Result<(), ControlError> {
+        let mut state = self.state.lock().await;
+        let phase = state.phase(Whose::Of(call), OVER)?;
+        phase.coming -= 1;
+        phase.label = label.or_else(|| phase.label.take());
         Ok(())
     }
 
@@ -141,7 +239,7 @@ impl Control {
         loop {
             let wait = {
                 let state = self.state.lock().await;
-                let Some(phase) = state.update.filter(|phase| phase.call == call) else { return };
+                let Some(phase) = state.update.as_ref().filter(|phase| phase.call == call) else { return };
                 self.policy.update_timeout.saturating_sub(phase.last.elapsed())
             };
             if wait.is_zero() {
@@ -164,23 +262,41 @@ impl Control {
         Ok(self.of_engine(WHAT)?.check_weights(tensors).await?)
     }
 
-    /// Writes weights within an update in phases. An error ends the update, with the old weights put back.
+    /// Writes files or directories, one after the other and all within the same update in phases. An error ends the update,
+    /// with the old weights put back.
     ///
     /// # Errors
     ///
     /// If no update is active, or the weights cannot be used.
+    pub async fn write_paths(&self, paths: Vec<PathBuf>) -> Result<Written, ControlError> {
+        let mut state = self.updating(Whose::Started).await?;
+        let mut all = Written::default();
+        for path in paths {
+            let source = self.source(&state, path.clone()).await;
+            // As in an update in one call, what was pulled counts for one part.
+            state.pulled.remove(&path);
+            let written = self.write_part(&mut state, source).await?;
+            all.tensors += written.tensors;
+            all.bytes += written.bytes;
+        }
+        Ok(all)
+    }
+
+    /// Writes any weights within an update in phases, as its calls do.
+    #[cfg(test)]
     pub async fn write_weights(&self, weights: NewWeights) -> Result<Written, ControlError> {
-        let mut state = self.updating().await?;
-        let source = match weights {
-            NewWeights::Tensors(_) | NewWeights::Changes(_) => Ok(Source::Given(weights)),
-            NewWeights::Path(path) => {
-                let source = self.source(&state, path.clone()).await;
-                // As in an update in one call, what was pulled counts for one part.
-                state.pulled.remove(&path);
-                source
-            }
-        };
-        self.write_part(&mut state, source).await
+        if let NewWeights::Path(path) = weights {
+            return self.write_paths(vec![path]).await;
+        }
+        let mut state = self.updating(Whose::Started).await?;
+        self.write_part(&mut state, Ok(Source::Given(weights))).await
+    }
+
+    /// Writes what came of a body, within the update that it is for.
+    pub(super) async fn write_piece(&self, call: u64, tensors: Vec<WeightTensor>) -> Result<(), ControlError> {
+        let mut state = self.updating(Whose::Of(call)).await?;
+        let source = Source::Given(NewWeights::Tensors(tensors));
+        self.write_part(&mut state, Ok(source)).await.map(|_| ())
     }
 
     /// Applies the deltas that lead to a version, within an update in phases. An error ends the update, with the old
@@ -190,16 +306,17 @@ impl Control {
     ///
     /// If no update is active, or a delta is missing, damaged or made for other weights.
     pub async fn write_version(&self, published: PathBuf, version: u64) -> Result<Written, ControlError> {
-        let mut state = self.updating().await?;
-        let source = versions(&state, published, version).await;
+        let mut state = self.updating(Whose::Started).await?;
+        let source = versions(self.held(&state), published, version).await;
         self.write_part(&mut state, source).await
     }
 
-    /// Waits for the calls before, and refuses while no update in phases is active.
-    async fn updating(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
+    /// Waits for the calls before, and refuses while the update that the call is about is not active.
+    async fn updating(&self, whose: Whose) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
         self.of_engine(WHAT)?;
-        let state = self.state.lock().await;
-        if state.update.is_some() { Ok(state) } else { Err(NOT_STARTED) }
+        let mut state = self.state.lock().await;
+        state.phase(whose, NOT_STARTED)?;
+        Ok(state)
     }
 
     async fn write_part(
@@ -208,15 +325,16 @@ impl Control {
         source: Result<Source, UpdateError>,
     ) -> Result<Written, ControlError> {
         let engine = self.of_engine(WHAT)?;
-        let (outcome, trained) = match source {
+        let (outcome, trained, proves) = match source {
             Ok(source) => {
-                let trained = source.version();
-                (source.write(engine).await, trained)
+                let (trained, proves) = (source.version(), source.proves());
+                (source.write(engine).await, trained, proves)
             }
-            Err(error) => (Err(error), None),
+            Err(error) => (Err(error), None, false),
         };
         if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
             (phase.last, phase.trained) = (Instant::now(), trained);
+            phase.proven |= proves;
             phase.written.tensors += written.tensors;
             phase.written.bytes += written.bytes;
         } else {
@@ -233,18 +351,29 @@ impl Control {
     ///
     /// If no update is active, or the model lacks tensors.
     pub async fn finish_update(&self, label: Option<Arc<str>>) -> Result<Updated, ControlError> {
+        self.finish(Whose::Started, label).await
+    }
+
+    pub(super) async fn finish(&self, whose: Whose, label: Option<Arc<str>>) -> Result<Updated, ControlError> {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
+        if state.phase(whose, NOT_MATCHING)?.coming > 0 {
+            return Err(COMING);
+        }
         let Some(phase) = state.update.take() else { return Err(NOT_MATCHING) };
         self.show_update(false);
-        let version = engine.finish_update(label, self.policy.on_weights_change).await?;
-        if phase.written.tensors > 0 {
-            state.trained = phase.trained.or_else(|| version.label.parse().ok());
+        if let Err(error) = brings_something(phase.written, phase.proven) {
+            engine.cancel_update().await?;
+            return Err(error.into());
         }
+        let label = label.or(phase.label);
+        let trained = trained(phase.trained, label.as_deref());
+        let version = engine.finish_update(label, self.policy.on_weights_change).await?;
+        state.trained = trained;
         Ok(self.updated(version, phase.written, phase.last))
     }
 
-    /// Puts the old weights back, if an update is active: any, or that of a certain call.
+    /// Puts the old weights back: those of the update of a certain number, or of whichever is in phases, if it is active.
     ///
     /// # Errors
     ///
@@ -252,8 +381,7 @@ impl Control {
     pub async fn cancel_update(&self, call: Option<u64>) -> Result<(), ControlError> {
         let engine = self.of_engine(WHAT)?;
         let mut state = self.state.lock().await;
-        let Some(phase) = state.update else { return Ok(()) };
-        if call.is_some_and(|call| call != phase.call) {
+        if state.phase(call.map_or(Whose::Started, Whose::Of), NOT_MATCHING).is_err() {
             return Ok(());
         }
         state.update = None;

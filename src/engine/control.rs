@@ -96,6 +96,12 @@ pub enum UpdateError {
     /// The call does not fit what was called before. Nothing changed.
     #[error("{0}")]
     OutOfOrder(&'static str),
+    /// Weights are to be read that are being replaced. Nothing changed.
+    #[error(
+        "a weight update is under way: what is there now is neither the old weights nor the new ones; ask again when it has \
+         ended"
+    )]
+    Unsettled,
     /// There is no memory to keep what would be overwritten. Nothing was written.
     #[error(
         "keeping the old weights until the update is finished takes {needed} bytes, and {available} are there; \
@@ -145,8 +151,15 @@ pub trait EngineControl: Send + Sync {
     /// The tensors of the model, in the order of its layers.
     fn tensors(&self) -> Arc<[TensorInfo]>;
 
-    /// Reads the tensors of these names; names that the model does not have are passed over.
+    /// Reads the tensors of these names; names that the model does not have are passed over. Refused while weights are
+    /// replaced or missing; who reads in several calls compares [`begun_updates`](Self::begun_updates) before and after.
     fn read_weights(&self, names: Vec<String>, visit: Visit) -> Answer<'_, (), UpdateError>;
+
+    /// Reads them for an update that goes on from what is there, or that was written by it.
+    fn read_weights_amid_update(&self, names: Vec<String>, visit: Visit) -> Answer<'_, (), UpdateError>;
+
+    /// How many updates were begun, whatever became of them. It rises before the first weight is overwritten.
+    fn begun_updates(&self) -> u64;
 
     /// Begins to replace weights. Nothing is sampled until the update is finished or cancelled.
     fn begin_update(&self, undo: UndoPolicy) -> Answer<'_, (), UpdateError>;

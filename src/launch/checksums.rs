@@ -35,16 +35,11 @@ async fn keep(engine: Arc<dyn Engine>, trajectories: Arc<Trajectories>, process:
     let (mut known, mut look) = (None, tokio::time::interval(LOOK_AGAIN));
     while engine.control().is_some() {
         look.tick().await;
-        let number = engine.current_weights().number;
-        if known == Some(number) {
+        if known == Some(engine.current_weights().number) {
             continue;
         }
         // An update that is under way, or weights that were given back: it is looked again.
-        let Ok(Some(checksum)) = of(&engine).await else { continue };
-        // What was read while weights were replaced is the checksum of nothing.
-        if engine.current_weights().number != number || engine.control().is_none_or(|control| control.lacking() > 0) {
-            continue;
-        }
+        let Some((number, checksum)) = numbered(&engine).await else { continue };
         let computed_by = computed_by(engine.info());
         let set = WeightSet { process: Arc::clone(&process), number, checksum, computed_by };
         let store = Arc::clone(&trajectories);
@@ -55,6 +50,16 @@ async fn keep(engine: Arc<dyn Engine>, trajectories: Arc<Trajectories>, process:
     }
 }
 
+/// The checksum of the weights that are there, and their number; `None` while no weights are there whose number it is.
+async fn numbered(engine: &Arc<dyn Engine>) -> Option<(u64, String)> {
+    let control = engine.control()?;
+    let now = || (control.begun_updates(), engine.current_weights().number);
+    let before = now();
+    let checksum = of(engine).await.ok()??;
+    // An update that was begun and undone leaves the number as it was, and not the count.
+    (now() == before).then_some((before.1, checksum))
+}
+
 /// What computes, as a capture says it.
 pub(super) fn computed_by(info: &EngineInfo) -> ComputedBy {
     ComputedBy {
@@ -62,5 +67,48 @@ pub(super) fn computed_by(info: &EngineInfo) -> ComputedBy {
         engine: info.engine.to_owned(),
         device: info.device.clone(),
         dtype: info.dtype.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::engine::{
+        NewWeights, UndoPolicy, WeightDtype, WeightTensor,
+        native::{NativeEngine, NativeSettings, WeightsSource},
+    };
+
+    fn engine() -> Arc<dyn Engine> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/native/llama");
+        let config = std::fs::read_to_string(directory.join("config.json")).unwrap();
+        let weights = WeightsSource::Directory(directory);
+        let settings = NativeSettings {
+            threads: Some(1),
+            kv_cache_bytes: 1 << 20,
+            ..NativeSettings::new(weights, serde_json::from_str(&config).unwrap())
+        };
+        Arc::new(NativeEngine::load(&settings, &mut |_, _| ()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn weights_that_are_half_written_have_no_checksum_of_a_version() {
+        let engine = engine();
+        let control = engine.control().unwrap();
+        let before = numbered(&engine).await.unwrap();
+        assert_eq!(before.0, 0);
+        control.begin_update(UndoPolicy::Memory).await.unwrap();
+        assert_eq!(numbered(&engine).await, None);
+        let norm = WeightTensor {
+            name: "model.norm.weight".to_owned(),
+            dtype: WeightDtype::F32,
+            shape: vec![64],
+            bytes: 0.5_f32.to_le_bytes().repeat(64).into(),
+        };
+        control.write_weights(NewWeights::Tensors(vec![norm])).await.unwrap();
+        assert_eq!(numbered(&engine).await, None);
+        control.cancel_update().await.unwrap();
+        assert_eq!(numbered(&engine).await, Some(before));
     }
 }

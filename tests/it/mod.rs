@@ -14,6 +14,10 @@ mod circles;
 mod continuity;
 /// The control plane: every pair of calls, and what becomes of requests.
 mod control;
+/// Deltas whose version is said to be there, and updates of nothing.
+mod control_deltas;
+/// Calls of several trainers that come between each other's.
+mod control_races;
 /// Files that were damaged, thousands of them: loaded, or refused with one line.
 mod damage;
 /// Ten ways of damaging a file.

@@ -95,6 +95,14 @@ impl EngineControl for NativeEngine {
         ask(self, move |thread| thread.read_weights(&names, visit))
     }
 
+    fn read_weights_amid_update(&self, names: Vec<String>, visit: Visit) -> Answer<'_, (), UpdateError> {
+        ask(self, move |thread| thread.read_weights_amid_update(&names, visit))
+    }
+
+    fn begun_updates(&self) -> u64 {
+        self.status.begun_updates()
+    }
+
     fn begin_update(&self, undo: UndoPolicy) -> Answer<'_, (), UpdateError> {
         match self.replaces_weights() {
             Ok(()) => ask(self, move |thread| thread.begin_update(undo)),

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -26,6 +26,8 @@ pub(super) struct Status {
     adapters: Mutex<AdapterLoad>,
     /// Tensors that are to be written before anything can be computed.
     lacking: AtomicUsize,
+    /// Updates that were begun, whatever became of them.
+    begun_updates: AtomicU64,
 }
 
 impl Status {
@@ -39,6 +41,7 @@ impl Status {
             weights: Mutex::new(WeightVersion::first()),
             adapters: Mutex::default(),
             lacking: AtomicUsize::new(0),
+            begun_updates: AtomicU64::new(0),
         }
     }
 
@@ -105,6 +108,15 @@ impl Status {
 
     pub(super) fn lacking(&self) -> usize {
         self.lacking.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begun_updates(&self) -> u64 {
+        self.begun_updates.load(Ordering::Acquire)
+    }
+
+    /// Takes note that an update begins, before anything is overwritten.
+    pub(super) fn count_begun_update(&self) {
+        self.begun_updates.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn set_lacking(&self, lacking: usize) {

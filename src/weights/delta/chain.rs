@@ -23,12 +23,15 @@ pub struct Chain {
     start: Start,
     /// The oldest first.
     deltas: Vec<Delta>,
+    /// The delta that led to the version that is there, where that is the one that is asked for.
+    held: Option<Delta>,
 }
 
 impl Chain {
     /// Finds what leads from the version that is there to a later one, among the versions that a trainer has published in
     /// a directory: `weight_v000004` as slime names them, or `delta-00000004` as SkyRL does. Where a whole checkpoint lies
-    /// in between, the newest of them is the start.
+    /// in between, the newest of them is the start. Where that version is there already, nothing is to be applied, and
+    /// [`last`](Self::last) tells what it has.
     pub fn find(directory: &Path, from: u64, to: u64) -> Result<Self, DeltaError> {
         let wrong = |reason: String| {
             let directory = directory.to_owned();
@@ -37,8 +40,9 @@ impl Chain {
         if from > to {
             return wrong("weights do not go back".to_owned());
         }
-        let (mut version, mut start, mut deltas) = (to, Start::Current, Vec::new());
-        while version > from {
+        let (mut version, mut start, mut deltas, mut held) = (to, Start::Current, Vec::new(), None);
+        // Version 0 was never published.
+        while version > from || (from == to && to > 0) {
             let path = match directories(directory, version) {
                 (Some(path), None) | (None, Some(path)) => path,
                 (Some(_), Some(_)) => return wrong(format!("version {version} is there in two formats")),
@@ -52,6 +56,10 @@ impl Chain {
                 let found = delta.version();
                 return wrong(format!("{} says that it is version {found}", path.display()));
             }
+            if from == to {
+                held = Some(delta);
+                break;
+            }
             if delta.base_version() < from {
                 let base = delta.base_version();
                 return wrong(format!("version {version} builds on version {base}, which is before version {from}"));
@@ -60,12 +68,22 @@ impl Chain {
             deltas.push(delta);
         }
         deltas.reverse();
-        Ok(Self { start, deltas })
+        Ok(Self { start, deltas, held })
     }
 
     /// What the first delta is applied to.
     pub fn start(&self) -> &Start {
         &self.start
+    }
+
+    /// Whether there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.start == Start::Current && self.deltas.is_empty()
+    }
+
+    /// The delta whose tensors the last version has as they are; `None` where that is a checkpoint, or was never published.
+    pub fn last(&self) -> Option<&Delta> {
+        self.deltas.last().or(self.held.as_ref())
     }
 
     /// The deltas, the oldest first.

@@ -161,6 +161,15 @@ impl Delta {
         Ok(bytes)
     }
 
+    /// Whether a tensor is what this delta makes of it.
+    pub fn made(&self, tensor: &WeightTensor) -> bool {
+        let Some(patch) = self.patches.get(&tensor.name) else { return false };
+        let is_laid_out = |there: &Layout| there.dtype == tensor.dtype && there.shape == tensor.shape;
+        let mut hasher = patch.algorithm.hasher();
+        hasher.update(&tensor.bytes);
+        patch.layout.as_ref().is_none_or(is_laid_out) && hasher.finish() == patch.checksum
+    }
+
     /// As [`apply`](Self::apply), for a tensor whose layout is known: it is compared with that of the delta.
     pub fn apply_to(&self, tensor: WeightTensor) -> Result<WeightTensor, DeltaError> {
         let WeightTensor { name, dtype, shape, bytes } = tensor;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::{Executor, steps::Steps};
 use crate::{
     engine::{
-        AdapterId, Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy, UpdateError, Visit,
-        WeightVersion, WeightsInUse, Written,
+        AdapterId, EngineError, Memory, NewWeights, OnWeightsChange, TensorChanges, TensorInfo, UndoPolicy,
+        UpdateError, Visit, WeightVersion, WeightsInUse, Written,
         native::{
             backend::{Backend, NoRoom},
-            model::Undo,
+            model::{Head, Undo},
             scheduler::SequenceId,
             weights::{Given, Shapes, Weights, WeightsError, open_any},
         },
@@ -33,6 +33,8 @@ struct Update<B: Backend> {
     undo: Option<Undo<B>>,
     /// Whether a weight may have been overwritten.
     touched: bool,
+    /// Heads that came, and are to be the embeddings once it is finished.
+    heads: Vec<Head>,
 }
 
 impl<B: Backend> Standing<B> {
@@ -49,6 +51,7 @@ pub(in crate::engine::native) trait Controlled {
     fn reset_prefix_cache(&mut self, running: bool) -> bool;
     fn relabel(&mut self, label: Arc<str>);
     fn read_weights(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError>;
+    fn read_weights_amid_update(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError>;
     fn begin_update(&mut self, undo: UndoPolicy) -> Result<(), UpdateError>;
     fn check_weights(&mut self, tensors: Vec<TensorInfo>) -> Result<(), UpdateError>;
     fn write_weights(&mut self, weights: NewWeights) -> Result<Written, UpdateError>;
@@ -114,6 +117,10 @@ impl<B: Backend> Executor<B> {
         if let Some(undo) = &update.undo {
             has_room(self.model.undo_bytes(&checked, undo))?;
         }
+        // The same tensor may come twice: the last one counts.
+        let heads = self.model.heads_of(&checked).map_err(|error| refused(&error))?;
+        update.heads.retain(|head| !heads.iter().any(|new| new.replaces(head)));
+        update.heads.extend(heads);
         update.touched = true;
         let bytes = self.model.replace(&checked, update.undo.as_mut()).map_err(|error| refused(&error))?;
         Ok(Written { tensors: checked.len(), bytes })
@@ -121,6 +128,9 @@ impl<B: Backend> Executor<B> {
 
     fn try_change(&mut self, changes: Vec<TensorChanges>) -> Result<Written, UpdateError> {
         let Some(update) = &mut self.standing.update else { return Err(NOT_STARTED) };
+        if changes.is_empty() {
+            return Err(refused(&WeightsError::Nothing));
+        }
         self.model.check_changes(&changes).map_err(|error| refused(&error))?;
         if let Some(undo) = &update.undo {
             has_room(self.model.undo_bytes_of_changes(&changes, undo))?;
@@ -140,7 +150,7 @@ impl<B: Backend> Executor<B> {
     }
 
     fn roll_back(&mut self) -> Result<(), NoRoom> {
-        let Some(Update { undo, touched }) = self.standing.update.take() else { return Ok(()) };
+        let Some(Update { undo, touched, .. }) = self.standing.update.take() else { return Ok(()) };
         let outcome = match undo {
             Some(undo) => self.model.undo(undo),
             None if touched => Err(NoRoom),
@@ -181,7 +191,17 @@ impl<B: Backend> Controlled for Executor<B> {
         self.publish(WeightVersion { number, label });
     }
 
-    fn read_weights(&mut self, names: &[String], mut visit: Visit) -> Result<(), UpdateError> {
+    fn read_weights(&mut self, names: &[String], visit: Visit) -> Result<(), UpdateError> {
+        if self.standing.update.is_some() {
+            return Err(UpdateError::Unsettled);
+        }
+        match self.model.lacking() {
+            0 => self.read_weights_amid_update(names, visit),
+            missing => Err(EngineError::WithoutWeights { missing }.into()),
+        }
+    }
+
+    fn read_weights_amid_update(&mut self, names: &[String], mut visit: Visit) -> Result<(), UpdateError> {
         self.model.read_tensors(names, &mut visit).map_err(|error| refused(&error.into()))
     }
 
@@ -196,9 +216,10 @@ impl<B: Backend> Controlled for Executor<B> {
                 "the memory of the weights was given back: POST /wake_up?tags=weights comes first",
             ));
         }
+        self.status.count_begun_update();
         // Weights that nobody knows are not worth keeping.
         let keeps = undo == UndoPolicy::Memory && self.model.lacking() == 0;
-        self.standing.update = Some(Update { undo: keeps.then(Undo::default), touched: false });
+        self.standing.update = Some(Update { undo: keeps.then(Undo::default), touched: false, heads: Vec::new() });
         Ok(())
     }
 
@@ -230,10 +251,11 @@ impl<B: Backend> Controlled for Executor<B> {
         label: Option<Arc<str>>,
         change: OnWeightsChange,
     ) -> Result<Arc<WeightVersion>, UpdateError> {
-        let Some(Update { touched, .. }) = &self.standing.update else {
+        let Some(Update { touched, heads, .. }) = &self.standing.update else {
             return Err(UpdateError::OutOfOrder("finish_weight_update called without a matching start_weight_update."));
         };
-        let number = self.standing.weights.number + u64::from(*touched);
+        let touched = *touched;
+        let number = self.standing.weights.number + u64::from(touched);
         match self.model.lacking() {
             0 => {}
             lacking => {
@@ -241,8 +263,11 @@ impl<B: Backend> Controlled for Executor<B> {
                 return Err(self.fail(UpdateError::Refused(reason)));
             }
         }
+        if let Err(error) = self.model.check_heads(heads) {
+            return Err(self.fail(refused(&error)));
+        }
         let label = label.or_else(|| (!touched).then(|| Arc::clone(&self.standing.weights.label)));
-        if *touched {
+        if touched {
             self.scheduler.change_weights(number, change);
             self.standing.reuses = change == OnWeightsChange::Reuse;
         }

@@ -25,6 +25,7 @@ mod shape;
 mod stacks;
 mod tensor;
 mod tensors;
+mod tied;
 mod update;
 mod workspace;
 
@@ -34,6 +35,7 @@ pub(crate) use routes::{RoutedRow, StepRoutes};
 pub(crate) use settings::ConfigError;
 pub(crate) use shape::ModelShape;
 pub(crate) use tensors::{Checked, parameter_count};
+pub(crate) use tied::Head;
 pub(crate) use update::Undo;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -113,6 +115,7 @@ impl<B: Backend> Model<B> {
             shape,
         };
         model.write(&checked, progress)?;
+        model.check_read_heads(&checked)?;
         Ok(model)
     }
 

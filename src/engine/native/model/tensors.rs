@@ -56,6 +56,8 @@ pub(crate) struct Checked<'a> {
     tensors: Vec<(Arc<Tensor>, &'a str)>,
     /// The tensors of the model that are written with these, themselves or by those that stand for them.
     written: Vec<Arc<Tensor>>,
+    /// The names of heads that are there although the embeddings are the head too.
+    heads: Vec<&'a str>,
 }
 
 /// The numbers of all tensors of a model.
@@ -124,9 +126,14 @@ impl Tensors {
         name.strip_suffix(".weight") == Some(self.names.head) || name == "lm_head.weight"
     }
 
-    /// Tensors that some checkpoints hold and no model needs: they are computed, or tied to others.
+    /// The embeddings, for the name of a head that has to be the same.
+    fn tied_to(&self, name: &str) -> Option<&Arc<Tensor>> {
+        self.tied().filter(|_| self.is_head(name))
+    }
+
+    /// Tensors that some checkpoints hold and no model needs: they are computed, or no answer depends on them.
     fn is_redundant(&self, name: &str) -> bool {
-        let computed = name.ends_with("rotary_emb.inv_freq") || (self.tied && self.is_head(name));
+        let computed = name.ends_with("rotary_emb.inv_freq");
         let unused = |prefix: &&str| match *prefix {
             LAYERS => name.strip_prefix(self.names.layers).is_some_and(|rest| self.is_of_later_layer(rest)),
             prefix => name.starts_with(prefix),
@@ -183,6 +190,16 @@ impl<'a> Checked<'a> {
         self.tensors.iter().map(|(tensor, _)| &**tensor)
     }
 
+    /// The name under which a tensor of the model is there.
+    pub(super) fn name_of(&self, tensor: &Tensor) -> Option<&'a str> {
+        self.tensors.iter().find(|(there, _)| there.name == tensor.name).map(|(_, name)| *name)
+    }
+
+    /// What these were read from, and the names of heads in it that are to be the embeddings.
+    pub(super) fn heads(&self) -> (&'a dyn Weights, &[&'a str]) {
+        (self.weights, &self.heads)
+    }
+
     /// The number of these tensors.
     pub(crate) fn len(&self) -> usize {
         self.tensors.len()
@@ -190,13 +207,21 @@ impl<'a> Checked<'a> {
 
     /// Compares what is there with what the model has. `complete` asks for all of it.
     pub(super) fn new(tensors: &Tensors, weights: &'a dyn Weights, complete: bool) -> Result<Self, WeightsError> {
-        let (mut found, mut unknown) = (BTreeMap::new(), Vec::new());
+        let (mut found, mut unknown, mut heads) = (BTreeMap::new(), Vec::new(), Vec::new());
+        if weights.tensors().is_empty() {
+            return Err(WeightsError::Nothing);
+        }
         // Which tensors of the model are written, each once.
         let mut written = BTreeSet::new();
         for (name, shape) in weights.tensors() {
             let (number, tensor, stands_for) = match (tensors.number(name), tensors.others.get(name)) {
                 (Some(number), _) => (number, &tensors.all[number], BTreeSet::from([number])),
                 (None, Some((tensor, numbers))) => (numbers.first().copied().unwrap_or(0), tensor, numbers.clone()),
+                (None, None) if let Some(embeddings) = tensors.tied_to(name) => {
+                    embeddings.has_shape(name, shape)?;
+                    heads.push(name);
+                    continue;
+                }
                 (None, None) if tensors.is_redundant(name) => continue,
                 (None, None) => {
                     unknown.push(name.to_owned());
@@ -224,6 +249,7 @@ impl<'a> Checked<'a> {
             weights,
             tensors: found.into_values().map(|(tensor, name, _)| (Arc::clone(tensor), name)).collect(),
             written: written.into_iter().map(|number| Arc::clone(&tensors.all[number])).collect(),
+            heads,
         })
     }
 }

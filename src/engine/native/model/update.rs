@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How many numbers of a tensor are read at a time.
-const READ_NUMBERS: usize = 1 << 20;
+pub(super) const READ_NUMBERS: usize = 1 << 20;
 
 /// What an update overwrote: whole matrices, and numbers of others.
 pub(crate) struct Undo<B: Backend> {
@@ -288,7 +288,7 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    fn read_tensor(&mut self, tensor: &Tensor) -> Result<Vec<u8>, NoRoom> {
+    pub(super) fn read_tensor(&mut self, tensor: &Tensor) -> Result<Vec<u8>, NoRoom> {
         let dtype = self.dtype(tensor);
         let mut bytes: Vec<u8> = files::zeros(tensor.numbers() * dtype.size()).map_err(|_| NoRoom)?;
         if let Some(place) = tensor.place() {

@@ -119,9 +119,15 @@ impl Scheduler {
 
     /// Takes note that nobody asks for an adapter any more.
     pub(crate) fn forget_adapter(&mut self, id: AdapterId) {
-        if self.adapters.slot_of(id).is_some() {
+        if self.adapters.slot_of(id).is_some() || self.is_awaited(id) {
             self.adapters.forgotten.insert(id);
         }
+    }
+
+    /// Whether a sequence that does not run has this adapter: it may yet put it into a slot.
+    fn is_awaited(&self, id: AdapterId) -> bool {
+        let mut idle = self.waiting.iter().chain(&self.paused);
+        idle.any(|sequence| sequence.adapter.as_ref().is_some_and(|adapter| adapter.id() == id))
     }
 
     /// Empties the slots of adapters that were forgotten, as far as nobody runs with them, and names the slots.
@@ -139,6 +145,7 @@ impl Scheduler {
                     self.vacate(slot);
                     emptied.push(slot);
                 }
+                None if self.is_awaited(id) => {}
                 None => _ = self.adapters.forgotten.remove(&id),
             }
         }

@@ -5,6 +5,7 @@ mod recurrent;
 mod routes;
 mod soak;
 mod speculation;
+mod tied;
 mod unread;
 mod weights;
 

@@ -41,7 +41,7 @@ async fn all_bytes(engine: &NativeEngine) -> Vec<(String, Vec<u8>)> {
     let read = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&read);
     let visit = move |tensor: &TensorInfo, bytes: Vec<u8>| kept.lock().push((tensor.name.clone(), bytes));
-    engine.read_weights(names, Box::new(visit)).await.unwrap();
+    engine.read_weights_amid_update(names, Box::new(visit)).await.unwrap();
     std::mem::take(&mut *read.lock())
 }
 

@@ -59,6 +59,20 @@ pub(crate) enum WeightsError {
     /// The files hold tensors that the model does not have.
     #[error("the model does not have {}", names(.0))]
     Unknown(Vec<String>),
+    /// There is no tensor at all.
+    #[error("the weights hold no tensor")]
+    Nothing,
+    /// A head is not the embeddings, where the model has one matrix for both.
+    #[error(
+        "tensor {head} has other numbers than {embeddings}, and the model has one matrix for both, because its config.json \
+         says `tie_word_embeddings`"
+    )]
+    Untied {
+        /// The head.
+        head: String,
+        /// The embeddings.
+        embeddings: String,
+    },
     /// A tensor has another shape than the model gives it.
     #[error("tensor {name} has the shape {found:?}, not {expected:?}")]
     Shape {

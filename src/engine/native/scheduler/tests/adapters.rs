@@ -76,6 +76,29 @@ fn a_forgotten_adapter_leaves_when_nobody_runs_with_it() {
 }
 
 #[test]
+fn an_adapter_that_is_forgotten_while_it_waits_for_a_slot_leaves_it_in_the_end() {
+    let mut scheduler = scheduler(20, 8, 64).with_adapters(1);
+    let [a, b] = ["a", "b"].map(adapter);
+    scheduler.add(of(&a, 0, 9));
+    scheduler.add(of(&b, 1, 9));
+    step(&mut scheduler);
+    scheduler.forget_adapter(b.id());
+    assert_eq!(scheduler.emptied_slots(), [] as [usize; 0]);
+    scheduler.remove(0);
+    assert_eq!(told(&mut scheduler), (vec![(0, "b".to_owned())], vec![(1, Some(0))]));
+    assert_eq!(scheduler.emptied_slots(), [] as [usize; 0]);
+    scheduler.remove(1);
+    assert_eq!(scheduler.emptied_slots(), [0]);
+    // One that ends before it had a slot leaves nothing behind.
+    scheduler.add(of(&a, 2, 9));
+    scheduler.add(of(&b, 3, 9));
+    step(&mut scheduler);
+    scheduler.forget_adapter(b.id());
+    scheduler.remove(3);
+    assert_eq!(scheduler.emptied_slots(), [] as [usize; 0]);
+}
+
+#[test]
 fn a_sequence_that_paused_waits_if_its_adapter_has_left() {
     let mut scheduler = scheduler(20, 8, 64).with_adapters(1);
     let [a, b] = ["a", "b"].map(adapter);

@@ -1,0 +1,179 @@
+//! Updates that bring nothing, and deltas whose version is said to be there: done only where that is shown.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::control::{MODEL, Served, control, norm_file, streamed};
+use tito::{
+    control::{ControlError, ControlPolicy, Update, Updated},
+    engine::{NewWeights, UpdateError},
+};
+
+const NORM: &str = "model.norm.weight";
+/// The checkpoint has it, and it is 64 numbers of f32 as the engine holds it.
+const BEFORE: f32 = 1.0;
+
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL)
+}
+
+/// Writes a file of safetensors: header and data.
+fn write(path: &Path, header: &serde_json::Value, data: &[u8]) {
+    let header = header.to_string();
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+    fs::write(path, file).unwrap();
+}
+
+/// Publishes a delta as slime does: the norm is overwritten with one number; `None` for one that changes no tensor.
+fn publish(directory: &TempDir, version: u64, (before, after): (f32, Option<f32>)) -> PathBuf {
+    let path = directory.path().join(format!("weight_v{version:06}"));
+    fs::create_dir_all(&path).unwrap();
+    let file = "model-00000-of-00001.safetensors";
+    let map = after.map_or(json!({}), |_| json!({ NORM: file }));
+    let metadata = json!({
+        "version": format!("{version:06}"), "base_version": format!("{:06}", version - 1),
+        "delta_encoding": "xor", "compression_format": "zstd", "checksum_format": "blake3",
+    });
+    let index = json!({ "metadata": metadata, "weight_map": map }).to_string();
+    fs::write(path.join("model.safetensors.index.json"), index).unwrap();
+    let Some(after) = after else { return path };
+    let numbers = |number: f32| number.to_le_bytes().repeat(64);
+    let changed: Vec<u8> = numbers(before).iter().zip(numbers(after)).map(|(before, after)| before ^ after).collect();
+    let xored = zstd::encode_all(&changed[..], 1).unwrap();
+    let header = json!({
+        "__metadata__": { NORM: blake3::hash(&numbers(after)).to_hex().to_string() },
+        NORM: { "dtype": "U8", "shape": [xored.len()], "data_offsets": [0, xored.len()] },
+    });
+    write(&path.join(file), &header, &xored);
+    path
+}
+
+async fn update(control: &Served, path: &Path, label: Option<&str>) -> Result<Updated, ControlError> {
+    control.update(Update { path: path.to_owned(), label: label.map(Into::into) }).await
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: &Result<T, ControlError>, what: &str) {
+    let is_said = matches!(outcome, Err(ControlError::Update(UpdateError::Refused(reason))) if reason.contains(what));
+    assert!(is_said, "{outcome:?} does not say {what:?}");
+}
+
+/// A server whose norm is one number, which its trainer calls version 0.
+async fn trained() -> Served {
+    let control = control(ControlPolicy::default());
+    let file = norm_file(NORM, BEFORE);
+    let piece: Result<Bytes, String> = Ok(file.into());
+    control.update_from_stream(futures::stream::iter([piece]), Some("0".into())).await.unwrap();
+    control
+}
+
+#[tokio::test]
+async fn what_the_server_counts_is_not_what_a_trainer_has_trained() {
+    let directory = tempfile::tempdir().unwrap();
+    let delta = publish(&directory, 1, (BEFORE, Some(0.5)));
+    for in_phases in [false, true] {
+        let control = control(ControlPolicy::default());
+        // As /collective_rpc reload_weights does, without a label.
+        let version = if in_phases {
+            control.start_update().await.unwrap();
+            control.write_weights(NewWeights::Path(model())).await.unwrap();
+            control.finish_update(None).await.unwrap().version
+        } else {
+            update(&control, &model(), None).await.unwrap().version
+        };
+        assert_eq!(&*version.label, "1");
+        let before = control.checksums().await.unwrap();
+        refused(&update(&control, &delta, None).await, "it is not known which of them are there");
+        control.start_update().await.unwrap();
+        let part = control.write_version(directory.path().to_owned(), 1).await;
+        refused(&part, "it is not known which of them are there");
+        assert_eq!((control.checksums().await.unwrap(), control.weights()), (before, version));
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_is_there_is_compared_before_its_delta_counts_as_applied() {
+    let directory = tempfile::tempdir().unwrap();
+    let delta = publish(&directory, 1, (BEFORE, Some(0.5)));
+    let control = trained().await;
+    assert_eq!(update(&control, &delta, None).await.unwrap().written.tensors, 1);
+    let after = control.checksums().await.unwrap();
+    // A trainer that asks again gets the same answer, as one part too.
+    let again = update(&control, &delta, None).await.unwrap();
+    assert_eq!((again.written.tensors, &*again.version.label, again.version.number), (0, "1", 2));
+    control.start_update().await.unwrap();
+    control.write_version(directory.path().to_owned(), 1).await.unwrap();
+    assert_eq!(&*control.finish_update(Some("1".into())).await.unwrap().version.label, "1");
+    assert_eq!(control.checksums().await.unwrap(), after);
+    // The next delta finds what it builds on.
+    let next = publish(&directory, 2, (0.5, Some(0.25)));
+    assert_eq!(update(&control, &next, None).await.unwrap().written.tensors, 1);
+    // Somebody else calls other weights by the number of that version.
+    streamed_as(&control, "2", 0.75).await;
+    let other = control.checksums().await.unwrap();
+    refused(
+        &update(&control, &next, None).await,
+        "tensor model.norm.weight is not what the delta of that version makes",
+    );
+    let foreign = model().join("../../weights/slime_xor/weight_v000002");
+    refused(&update(&control, &foreign, None).await, "tensor model.embed_tokens.weight is not what");
+    assert_eq!((control.checksums().await.unwrap(), &*control.weights().label), (other, "2"));
+}
+
+async fn streamed_as(control: &Served, label: &str, value: f32) {
+    let piece: Result<Bytes, String> = Ok(norm_file(NORM, value).into());
+    control.update_from_stream(futures::stream::iter([piece]), Some(label.into())).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_update_goes_on_from_the_parts_that_it_has_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = trained().await;
+    publish(&directory, 1, (BEFORE, Some(0.5)));
+    publish(&directory, 2, (0.5, Some(0.25)));
+    control.start_update().await.unwrap();
+    assert_eq!(control.write_version(directory.path().to_owned(), 1).await.unwrap().tensors, 1);
+    assert_eq!(control.write_version(directory.path().to_owned(), 2).await.unwrap().tensors, 1);
+    control.finish_update(Some("2".into())).await.unwrap();
+    // After weights of which nobody says what they are, it is not known what a delta would be applied to.
+    control.start_update().await.unwrap();
+    control.write_weights(NewWeights::Path(model())).await.unwrap();
+    let part = control.write_version(directory.path().to_owned(), 2).await;
+    refused(&part, "it is not known which of them are there");
+}
+
+#[tokio::test]
+async fn an_update_of_nothing_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = trained().await;
+    let (before, version) = (control.checksums().await.unwrap(), control.weights());
+    let empty = directory.path().join("model.safetensors");
+    write(&empty, &json!({}), &[]);
+    let unused = directory.path().join("unused.safetensors");
+    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    let header = json!({ frequencies: { "dtype": "F32", "shape": [1], "data_offsets": [0, 4] } });
+    write(&unused, &header, &[0; 4]);
+    let delta = publish(&directory, 1, (BEFORE, None));
+    for (path, what) in [(&empty, "tensor"), (&unused, "no tensor of the model"), (&delta, "no tensor")] {
+        refused(&update(&control, path, Some("new")).await, what);
+        refused(&streamed(&control, &fs::read(if *path == delta { &empty } else { path }).unwrap(), 7).await, "tensor");
+        control.start_update().await.unwrap();
+        let part = control.write_weights(NewWeights::Path(path.clone())).await;
+        let finished = control.finish_update(Some("new".into())).await;
+        assert!(part.is_err() || finished.is_err(), "{part:?}, {finished:?}");
+        assert!(!control.shown().updating);
+    }
+    for empty in [NewWeights::Tensors(Vec::new()), NewWeights::Changes(Vec::new())] {
+        control.start_update().await.unwrap();
+        refused(&control.write_weights(empty).await, "no tensor");
+    }
+    control.start_update().await.unwrap();
+    refused(&control.finish_update(Some("new".into())).await, "no tensor of the model was sent");
+    assert_eq!((control.checksums().await.unwrap(), control.weights()), (before, version));
+}

@@ -1,0 +1,192 @@
+//! Calls of the control plane that come between those of others: late, twice, or from a second trainer.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    channel::mpsc::{UnboundedSender, unbounded},
+    poll,
+};
+use tokio::task::JoinHandle;
+
+use super::control::{Served, answered, control, norm, norm_file, request, streamed};
+use tito::{
+    control::{ControlError, ControlPolicy, PauseMode, SleepLevel, Updated},
+    engine::UpdateError,
+};
+
+const NORM: &str = "model.norm.weight";
+
+/// A body of which only some has come.
+struct Body {
+    file: Vec<u8>,
+    pieces: UnboundedSender<Result<Bytes, String>>,
+    answer: JoinHandle<Result<Option<Updated>, ControlError>>,
+}
+
+impl Body {
+    /// Sends all but the last number of a file, and returns once the update is under way.
+    async fn begin(control: &Served, label: &str, value: f32) -> Self {
+        let (file, (pieces, come)) = (norm_file(NORM, value), unbounded());
+        pieces.unbounded_send(Ok(Bytes::copy_from_slice(&file[..file.len() - 4]))).unwrap();
+        let (control, label) = (Arc::clone(control), label.into());
+        let taken = Arc::new(AtomicBool::new(false));
+        let come = come.inspect({
+            let taken = Arc::clone(&taken);
+            move |_| taken.store(true, Ordering::Relaxed)
+        });
+        let answer = tokio::spawn(async move { control.update_from_stream(come, Some(label)).await });
+        while !taken.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+        Self { file, pieces, answer }
+    }
+
+    /// Sends the rest.
+    async fn end(self) -> Result<Option<String>, ControlError> {
+        // Whoever does not read it any more has answered already.
+        let _ = self.pieces.unbounded_send(Ok(Bytes::copy_from_slice(&self.file[self.file.len() - 4..])));
+        drop(self.pieces);
+        let updated = self.answer.await.unwrap()?;
+        Ok(updated.map(|updated| updated.version.label.to_string()))
+    }
+}
+
+/// Compares the weights with those of a server that had one value of the norm written.
+async fn has_norm(control: &Served, value: f32) {
+    let other = self::control(ControlPolicy::default());
+    streamed(&other, &norm_file(NORM, value), 1_000).await.unwrap();
+    assert_eq!(control.checksums().await.unwrap(), other.checksums().await.unwrap(), "the norm is not {value}");
+}
+
+#[tokio::test]
+async fn a_body_is_no_part_of_the_update_of_another_body() {
+    let control = control(ControlPolicy::default());
+    let first = Body::begin(&control, "first", 0.25).await;
+    let second = streamed(&control, &norm_file(NORM, 0.5), 1_000).await;
+    assert!(matches!(second, Err(ControlError::State(_))), "{second:?}");
+    // Nor do the calls of an update in phases reach it.
+    for refused in [
+        control.start_update().await,
+        control.write_weights(norm(0.5)).await.map(|_| ()),
+        control.finish_update(Some("phase".into())).await.map(|_| ()),
+    ] {
+        assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+    }
+    control.cancel_update(None).await.unwrap();
+    assert_eq!(first.end().await.unwrap().as_deref(), Some("first"));
+    has_norm(&control, 0.25).await;
+    assert_eq!((control.weights().number, &*control.weights().label), (1, "first"));
+}
+
+#[tokio::test]
+async fn a_late_body_reaches_no_update_but_its_own() {
+    for in_phases in [true, false] {
+        let control = control(ControlPolicy::default());
+        let late = Body::begin(&control, "late", 0.25).await;
+        // As after --weight-update-timeout.
+        control.cancel_update(Some(1)).await.unwrap();
+        assert!(!control.shown().updating);
+        let label = if in_phases {
+            control.start_update().await.unwrap();
+            control.write_weights(norm(0.5)).await.unwrap();
+            let refused = late.end().await;
+            assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+            let finished = control.finish_update(Some("phase".into())).await.unwrap();
+            finished.version.label.to_string()
+        } else {
+            let next = Body::begin(&control, "next", 0.5).await;
+            let refused = late.end().await;
+            assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+            next.end().await.unwrap().unwrap()
+        };
+        assert_eq!(label, if in_phases { "phase" } else { "next" });
+        has_norm(&control, 0.5).await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_part_of_an_update_reaches_no_later_one() {
+    let control = control(ControlPolicy::default());
+    control.start_update().await.unwrap();
+    let late = Body::begin(&control, "part", 0.25).await;
+    control.cancel_update(None).await.unwrap();
+    control.start_update().await.unwrap();
+    control.write_weights(norm(0.5)).await.unwrap();
+    let refused = late.end().await;
+    assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+    control.finish_update(None).await.unwrap();
+    has_norm(&control, 0.5).await;
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_cancels_no_update_but_its_own() {
+    let control = control(ControlPolicy::default());
+    let late = Body::begin(&control, "late", 0.25).await;
+    control.cancel_update(Some(1)).await.unwrap();
+    control.start_update().await.unwrap();
+    control.write_weights(norm(0.5)).await.unwrap();
+    late.pieces.unbounded_send(Err("gone".to_owned())).unwrap();
+    let refused = late.answer.await.unwrap();
+    assert!(matches!(refused, Err(ControlError::Update(UpdateError::Refused(_)))), "{refused:?}");
+    assert!(control.shown().updating);
+    control.finish_update(None).await.unwrap();
+    has_norm(&control, 0.5).await;
+}
+
+#[tokio::test]
+async fn an_update_is_not_finished_while_a_body_of_it_still_comes() {
+    let control = control(ControlPolicy::default());
+    control.start_update().await.unwrap();
+    let part = Body::begin(&control, "part", 0.25).await;
+    let early = control.finish_update(None).await;
+    assert!(matches!(early, Err(ControlError::State(_))), "{early:?}");
+    assert_eq!(part.end().await.unwrap(), None);
+    // A part may say what the weights are called.
+    assert_eq!(&*control.finish_update(None).await.unwrap().version.label, "part");
+    has_norm(&control, 0.25).await;
+}
+
+#[tokio::test]
+async fn checksums_that_are_read_while_an_update_comes_and_goes_are_refused() {
+    let control = control(ControlPolicy::default());
+    let before = control.checksums().await.unwrap();
+    let mut reading = Box::pin(control.checksums());
+    while let std::task::Poll::Ready(read) = poll!(&mut reading) {
+        assert_eq!(read.unwrap(), before);
+        reading = Box::pin(control.checksums());
+    }
+    control.start_update().await.unwrap();
+    control.write_weights(norm(0.5)).await.unwrap();
+    control.cancel_update(None).await.unwrap();
+    let read = reading.await;
+    assert!(matches!(read, Err(ControlError::Update(UpdateError::Unsettled))), "{read:?}");
+    assert_eq!(control.checksums().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_server_that_waits_to_sleep_does_not_fall_asleep_in_an_update() {
+    let control = control(ControlPolicy::default());
+    // Nobody reads on, so that it does not end.
+    let mut running = request(&control, 400);
+    running.next().await.unwrap().unwrap();
+    let mut sleeping = Box::pin({
+        let control = Arc::clone(&control);
+        async move { control.sleep(SleepLevel::Weights, PauseMode::Wait).await }
+    });
+    // From here on it has the state, until it awaits the request; the update is next.
+    assert!(poll!(&mut sleeping).is_pending());
+    let sleeping = tokio::spawn(sleeping);
+    control.start_update().await.unwrap();
+    control.write_weights(norm(0.5)).await.unwrap();
+    drop(running);
+    let refused = sleeping.await.unwrap();
+    assert!(matches!(refused, Err(ControlError::State(_))), "{refused:?}");
+    assert!(!control.shown().asleep && control.lacking() == 0);
+    control.finish_update(None).await.unwrap();
+    assert_eq!(answered(request(&control, 2)).await.unwrap().0, 2);
+}
