@@ -19,7 +19,8 @@ passed=
 finished=
 # Where tests report to, a file for each step.
 reports=$CARGO_TARGET_DIR/test-reports
-nextest_report=$CARGO_TARGET_DIR/nextest/ci/junit.xml
+# It lies in the checkout, wherever things are built.
+nextest_report=$root/target/nextest/ci/junit.xml
 
 # Has the run end with its summary, however it ends: EXIT is the only way out.
 watch_steps() {
@@ -77,6 +78,8 @@ nextest() {
     if [[ -f $nextest_report ]]; then
         mv "$nextest_report" "$report"
         name_tests "$text" "$report"
+    elif [[ -n $passed && "$3 $4" == "cargo nextest" ]]; then
+        failures+=("$text: there is no $nextest_report, so that no flaky test can be named")
     fi
 }
 

@@ -382,9 +382,8 @@ impl TestApp {
     /// Waits until the engine's load is `running` and `waiting`.
     pub(crate) async fn until_load(&self, running: usize, waiting: usize) {
         let wanted = EngineLoad { running, waiting, ..EngineLoad::default() };
-        if tokio::time::timeout(PATIENCE, self.engine.until_load(wanted)).await.is_err() {
-            panic!("the load is {:?}, not {wanted:?}", self.engine.load());
-        }
+        let came = tokio::time::timeout(PATIENCE, self.engine.until_load(wanted)).await.is_ok();
+        assert!(came, "the load is {:?}, not {wanted:?}", self.engine.load());
     }
 }
 

@@ -168,7 +168,7 @@ fn lines_of(text: &str, function: &str) -> BTreeSet<usize> {
 
 /// What is refused in a file, but for the pauses that are allowed by name.
 fn refused(path: &str, text: &str) -> Vec<Found> {
-    let is_python = path.ends_with(".py");
+    let is_python = Path::new(path).extension().is_some_and(|extension| extension == "py");
     let mut found = if is_python { in_python(text) } else { in_rust(path, text) };
     for (_, function) in POLLS.iter().filter(|(file, _)| *file == path) {
         let polls = lines_of(text, function);
