@@ -11,6 +11,8 @@ if [[ -z ${CARGO_TARGET_DIR:-} ]]; then
     [[ -d $cache/target ]] && CARGO_TARGET_DIR=$cache/target
 fi
 export CARGO_TARGET_DIR
+# For those who source this.
+# shellcheck disable=SC2034
 release=$CARGO_TARGET_DIR/release/tito
 
 # say TEXT: one line that tells what happens next.
