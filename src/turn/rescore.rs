@@ -20,14 +20,8 @@ impl Turns {
     ///
     /// If they cannot be compared; the text says why.
     pub async fn rescore(&self, sequence: &Sequence, adapter: Option<Arc<Adapter>>) -> Result<Rescored, String> {
-        let is_learnt = |turn: &SequenceTurn| sequence.loss_mask[turn.start];
-        let raw = "raw_logprobs";
-        let modes = sequence.turns.iter().filter(|turn| is_learnt(turn)).map(|turn| &turn.generation.sampling);
-        if modes.flatten().any(|sampling| sampling.logprobs_mode != raw) {
-            return Err(
-                "its log-probs are those of the edited distribution (processed_logprobs), which is gone".to_owned()
-            );
-        }
+        let is_learnt = |turn: &&SequenceTurn| sequence.loss_mask[turn.start..turn.end].contains(&true);
+        sequence.turns.iter().filter(is_learnt).try_for_each(can_be_rescored)?;
         let (output, version) = self.scored(sequence, adapter).await?;
         if output.logprobs.len() + 1 != sequence.token_ids.len() {
             return Err("the engine gave not one log-prob for each id".to_owned());
@@ -80,4 +74,17 @@ impl Turns {
         let version = weights.latest().ok_or("the engine computed nothing")?;
         Ok((prompt, version))
     }
+}
+
+/// Refuses a turn that was computed otherwise than the prompt of a request without wishes is.
+fn can_be_rescored(turn: &SequenceTurn) -> Result<(), String> {
+    let Some(used) = &turn.generation.sampling else { return Ok(()) };
+    if used.logprobs_mode != "raw_logprobs" {
+        return Err("its log-probs are those of the edited distribution (processed_logprobs), which is gone".to_owned());
+    }
+    if used.gives_experts {
+        let id = &turn.place.id;
+        return Err(format!("the request of {id} gave experts (`routed_experts`), which are not kept"));
+    }
+    Ok(())
 }

@@ -1,10 +1,17 @@
 //! `routed_experts`, out of answers and into requests, on every endpoint that has them.
 
+use std::{sync::Arc, time::Duration};
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
-use tito::engine::RouteShape;
+use tito::{
+    engine::RouteShape,
+    store::MemoryStore,
+    trajectory::{CapturePolicy, Trajectories},
+    turn::Capture,
+};
 
-use crate::it::app::TestApp;
+use crate::it::app::{MODEL, TestApp};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -177,6 +184,24 @@ async fn given_experts_are_taken_and_what_follows_them_is_chosen() {
         let message = format!("has the experts of {rows} tokens, and the prompt has 5");
         assert!(longer.status == 400 && longer.text.contains(&message), "{}", longer.text);
     }
+}
+
+#[tokio::test]
+async fn turns_with_given_experts_are_not_scored_again_by_other_experts() {
+    let policy = CapturePolicy { bytes: 1 << 24, ttl: None, texts: true };
+    let trajectories = Trajectories::open(Arc::new(MemoryStore::new(u64::MAX, Duration::MAX)), policy).unwrap();
+    let capture = Capture { trajectories: Arc::new(trajectories), model: MODEL.into(), process: "test".into() };
+    let app = TestApp::new().mixtures(shape(), false).captures(capture);
+    for more in [json!({}), json!({ "routed_experts": given(3) })] {
+        app.post(COMPLETIONS, body(COMPLETIONS, more)).await.ok();
+    }
+    let lines = app.get("/v1/trajectories/export?rescore=true").await.text;
+    let rescored: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["rescored"].take()).collect();
+    let [free, given] = &rescored[..] else { panic!("{lines}") };
+    assert!(free["tokens"].is_number() && free.get("error").is_none(), "{free}");
+    let error = given["error"].as_str().unwrap_or_else(|| panic!("{given}"));
+    assert!(error.contains("gave experts (`routed_experts`), which are not kept"), "{error}");
 }
 
 #[tokio::test]
