@@ -15,7 +15,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let done = files::without_panics(|| run(arguments)).unwrap_or_else(|reason| Err(anyhow::Error::msg(reason)));
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {}", files::one_line(&reasons(&error)));
             ExitCode::FAILURE
@@ -23,12 +23,16 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
+/// The exit code of `tito replay` where all that was compared is equal, and that was not all. 1 is a failure, and 2 a command
+/// line that makes no sense.
+const PROVEN_IN_PART: u8 = 3;
+
+fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     telemetry::init_logging(&arguments.log_filter())?;
     if let Some(warning) = &arguments.warning {
         tracing::warn!("{warning}");
     }
-    match arguments.command {
+    let done = match arguments.command {
         Command::Serve(args) => {
             // The time zone can only be asked for while there is one thread.
             let utc_offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
@@ -45,7 +49,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let replayed = runtime.block_on(launch::replay(&file, trajectory.as_deref(), *model));
             runtime.shutdown_background();
-            replayed
+            return Ok(match replayed? {
+                launch::Proven::Whole => ExitCode::SUCCESS,
+                launch::Proven::InPart => ExitCode::from(PROVEN_IN_PART),
+            });
         }
         Command::Inspect { file, model, host, port } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -56,7 +63,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "{document}")?;
             Ok(())
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// An error and its causes, each said once: many errors name their cause themselves.

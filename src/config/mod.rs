@@ -47,6 +47,13 @@ pub struct Arguments {
     pub warning: Option<String>,
 }
 
+const REPLAY_EXIT_CODES: &str = "\
+Exit codes:
+  0  every turn is equal: its ids, all bits of its log-probs, and its end
+  1  a turn differs or is not repeatable, there is nothing to replay, or something failed
+  2  the command line is wrong
+  3  all that was compared is equal, and some turns were compared only in part";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -65,6 +72,7 @@ pub enum Command {
     /// Sample the turns of a capture again, and say whether they come out the same, bit by bit.
     ///
     /// Besides those that are listed, all flags of `serve` that say how a model is computed are known.
+    #[command(after_long_help = REPLAY_EXIT_CODES)]
     Replay {
         /// The file that `serve --capture` wrote.
         file: PathBuf,

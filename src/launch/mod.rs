@@ -54,6 +54,7 @@ pub use adapters::merge;
 pub use inspect::inspect;
 pub use kernels::try_kernels;
 use progress::Progress;
+pub use replay::Proven;
 use settings::Settings;
 use wanted::Wanted;
 
@@ -145,7 +146,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
 /// # Errors
 ///
 /// If a turn came out differently or could not be sampled again, or if there is nothing to replay.
-pub async fn replay(capture: &Path, trajectory: Option<&str>, args: ServeArgs) -> anyhow::Result<()> {
+pub async fn replay(capture: &Path, trajectory: Option<&str>, args: ServeArgs) -> anyhow::Result<Proven> {
     replay::replay(capture, trajectory, Settings::of(&args)?).await
 }
 

@@ -18,17 +18,26 @@ use super::{
 };
 use crate::{
     api::ServedModels,
-    replay::{Outcome, Replayed, Replayer},
+    replay::{Outcome, Replayed, Replayer, named},
     structured::Grammars,
     trajectory::{CapturePolicy, Trajectories},
 };
+
+/// How much of a capture is proven, where nothing of it came out differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proven {
+    /// Every turn, from its first token to its end.
+    Whole,
+    /// Of some turns only a part could be compared.
+    InPart,
+}
 
 /// Samples the turns of a capture again, or those of one trajectory, and says which of them come out as they are kept.
 ///
 /// # Errors
 ///
 /// If a turn came out differently or could not be sampled again, or if there is nothing to replay.
-pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: Settings) -> anyhow::Result<()> {
+pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: Settings) -> anyhow::Result<Proven> {
     let progress = Progress::new();
     if !capture.is_file() {
         bail!("there is no capture at {}", capture.display());
@@ -39,8 +48,8 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
     let replayer = replayer(settings, &progress).await?;
     let counted = counted(&replayer, &trajectories, trajectory).await;
     replayer.engine.shutdown(std::time::Duration::from_secs(5)).await;
-    let Counted { equal, tokens, differ, unrepeatable } = counted?;
-    if equal + differ + unrepeatable == 0 {
+    let Counted { equal, equal_tokens, partial, partial_tokens, differ, unrepeatable } = counted?;
+    if equal + partial + differ + unrepeatable == 0 {
         match trajectory {
             Some(id) => bail!("there is no trajectory {id} in {}", capture.display()),
             None => bail!("there is nothing in {}", capture.display()),
@@ -48,12 +57,13 @@ pub(super) async fn replay(capture: &Path, trajectory: Option<&str>, settings: S
     }
     writeln!(
         stdout(),
-        "{equal} turns equal to the bit ({tokens} tokens), {differ} differ, {unrepeatable} not repeatable"
+        "{equal} turns equal to the bit ({equal_tokens} tokens), {partial} in part ({partial_tokens} tokens), \
+         {differ} differ, {unrepeatable} not repeatable"
     )?;
     if differ + unrepeatable > 0 {
         bail!("not every turn came out as it is kept");
     }
-    Ok(())
+    Ok(if partial > 0 { Proven::InPart } else { Proven::Whole })
 }
 
 /// The model, ready to sample.
@@ -77,13 +87,16 @@ async fn replayer(settings: Settings, progress: &Progress) -> anyhow::Result<Rep
     // The tokens that may end an output, in the order in which the server names them.
     let ends = eos.primary.into_iter().chain(eos.others.iter().copied());
     let computed_by = checksums::computed_by(engine.info());
-    Ok(Replayer { engine, grammars: Arc::new(Grammars::new(tokenizer, ends)), adapters, checksum, computed_by })
+    let grammars = Arc::new(Grammars::new(Arc::clone(&tokenizer), ends));
+    Ok(Replayer { engine, tokenizer, grammars, adapters, checksum, computed_by })
 }
 
 #[derive(Default)]
 struct Counted {
     equal: usize,
-    tokens: usize,
+    equal_tokens: usize,
+    partial: usize,
+    partial_tokens: usize,
     differ: usize,
     unrepeatable: usize,
 }
@@ -99,23 +112,29 @@ async fn counted(
     while let Some(Replayed { trajectory, turn, outcome }) = all.next().await {
         let place = format!("{trajectory} {turn}");
         match outcome {
-            Outcome::Equal { tokens, all } => {
+            Outcome::Equal { tokens } => {
                 counted.equal += 1;
-                counted.tokens += tokens;
-                if tokens < all {
-                    let rest = "weights were replaced then, and the rest is not proven";
-                    writeln!(stdout(), "{place}: the first {tokens} of {all} tokens are equal to the bit; {rest}")?;
-                }
+                counted.equal_tokens += tokens;
+            }
+            Outcome::Partial { tokens, all, rest } => {
+                counted.partial += 1;
+                counted.partial_tokens += tokens;
+                let which = if tokens < all { format!("the first {tokens} of {all}") } else { format!("all {all}") };
+                writeln!(stdout(), "{place}: {which} tokens are equal to the bit; {rest}")?;
+            }
+            Outcome::Ends { captured, again, reasons } => {
+                counted.differ += 1;
+                let (captured, why) = (named(captured), why(&reasons));
+                writeln!(
+                    stdout(),
+                    "{place}: all tokens are equal to the bit; the end was {captured}, and {again} ({why})"
+                )?;
             }
             Outcome::Differs { index, captured, again, reasons } => {
                 counted.differ += 1;
                 let told = |(id, logprob): (crate::TokenId, f32)| format!("id {id} with log-prob {logprob}");
                 let again = again.map_or_else(|| "the end".to_owned(), told);
-                let why = match &*reasons {
-                    [] => "nothing else is known to be different".to_owned(),
-                    reasons => reasons.join("; "),
-                };
-                let captured = told(captured);
+                let (captured, why) = (told(captured), why(&reasons));
                 writeln!(stdout(), "{place}: token {index} was {captured}, and is {again} now ({why})")?;
             }
             Outcome::Unrepeatable(reason) => {
@@ -125,4 +144,12 @@ async fn counted(
         }
     }
     Ok(counted)
+}
+
+/// What may be why.
+fn why(reasons: &[String]) -> String {
+    match reasons {
+        [] => "nothing else is known to be different".to_owned(),
+        reasons => reasons.join("; "),
+    }
 }

@@ -3,6 +3,7 @@
 //! Owns what of a record decides what is sampled, and what is said where a turn comes out differently. Refuses to load
 //! models, and to take anything for equal but the same bits of ids and log-probs.
 
+mod end;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -13,18 +14,24 @@ use futures::{Stream, StreamExt, stream};
 
 use crate::{
     TokenId,
-    engine::{Adapter, Engine, EngineError, EngineOutput, SampledToken, SequenceRequest},
+    engine::{Adapter, Engine, EngineError, EngineOutput, FinishReason, SampledToken, SequenceRequest},
     structured::Grammars,
+    tokenizer::Tokenizer,
     trajectory::{
-        CaptureError, ComputedBy, Filter, Sequence, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet,
+        CaptureError, ComputedBy, Ended, Filter, Sequence, SequenceKey, SequenceTurn, Trajectories, Unit, WeightSet,
+        WeightsUsed,
     },
 };
+pub(crate) use end::named;
+use end::{End, compared, is_of_model};
 use request::{Unrepeatable, request};
 
 /// What samples again.
 pub(crate) struct Replayer {
     /// The engine, with the weights that are tried.
     pub engine: Arc<dyn Engine>,
+    /// Finds stop strings in texts.
+    pub tokenizer: Arc<Tokenizer>,
     /// Compiles what outputs had to keep to.
     pub grammars: Arc<Grammars>,
     /// The adapters that are loaded, by the names that requests give them.
@@ -49,13 +56,29 @@ pub(crate) struct Replayed {
 /// What came of sampling a turn again.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// So many tokens have the ids and the log-probs that were captured, to the bit; of `all` sampled ones, where other
-    /// weights sampled the rest.
+    /// All tokens have the ids and the log-probs that were captured, to the bit, and the turn ends after them for the same
+    /// reason.
     Equal {
-        /// Tokens that were sampled again.
+        /// Tokens of the turn.
+        tokens: usize,
+    },
+    /// What was sampled again is equal, and that is not all of it.
+    Partial {
+        /// Tokens that were sampled again, and are equal.
         tokens: usize,
         /// Tokens of the turn.
         all: usize,
+        /// What is not proven, and why.
+        rest: String,
+    },
+    /// All tokens are equal, and the end is another one.
+    Ends {
+        /// The end that was captured.
+        captured: Ended,
+        /// What is there instead.
+        again: String,
+        /// As for tokens.
+        reasons: Vec<String>,
     },
     /// A token came out differently.
     Differs {
@@ -110,52 +133,83 @@ impl Replayer {
         let generation = &turn.generation;
         let used = |number| trajectories.weights(&generation.process, number).map_err(failed);
         let sets = generation.weights.iter().map(|weights| used(weights.number)).collect::<Result<Vec<_>, _>>()?;
-        let tokens = self.own_tokens(&turn, &sets)?;
+        let all = turn.end - turn.start;
+        let tokens = self.own_tokens(&turn, &sets)?.min(all);
         let prompt: Arc<[TokenId]> = sequence.token_ids[..turn.start].into();
-        let request = request(self, generation, prompt, tokens).await?;
+        // One more than there are, so that it is seen whether the turn goes on.
+        let looks_for_end = tokens == all && is_of_model(generation.finish);
+        let request = request(self, generation, Arc::clone(&prompt), tokens + usize::from(looks_for_end)).await?;
         let captured = captured(&sequence, &turn);
-        let again = self.sampled(request, tokens).await?;
-        let all = captured.len();
+        let (again, finish) = self.sampled(request, tokens, looks_for_end).await?;
         let same = |(captured, again): (&(TokenId, f32), &(TokenId, f32))| {
             captured.0 == again.0 && captured.1.to_bits() == again.1.to_bits()
         };
         let equal = captured.iter().zip(&again).take_while(|pair| same(*pair)).count();
-        if equal >= tokens {
-            return Ok(Outcome::Equal { tokens, all });
+        let reasons = || self.reasons(&turn, sets.first().and_then(Option::as_ref));
+        if equal < tokens {
+            let (captured, again) = (captured[equal], again.get(equal).copied());
+            return Ok(Outcome::Differs { index: equal, captured, again, reasons: reasons() });
         }
-        let reasons = self.reasons(&turn, sets.first().and_then(Option::as_ref));
-        Ok(Outcome::Differs { index: equal, captured: captured[equal], again: again.get(equal).copied(), reasons })
+        if tokens < all {
+            let rest = "weights were replaced then, and neither the rest nor its end is proven".to_owned();
+            return Ok(Outcome::Partial { tokens, all, rest });
+        }
+        let sampled = &sequence.token_ids[turn.start..turn.end];
+        Ok(match compared(&self.tokenizer, &prompt, sampled, generation, finish) {
+            End::Same => Outcome::Equal { tokens },
+            End::Other(again) => Outcome::Ends { captured: generation.finish, again, reasons: reasons() },
+            End::Unproven(rest) => Outcome::Partial { tokens, all, rest },
+        })
     }
 
     /// How many of a turn's first tokens one set of weights sampled, if it may be the one that is tried.
     fn own_tokens(&self, turn: &SequenceTurn, sets: &[Option<WeightSet>]) -> Result<usize, Unrepeatable> {
         let weights = &turn.generation.weights;
         let (Some(first), Some(set)) = (weights.first(), sets.first()) else { return Ok(turn.end - turn.start) };
+        if first.reuse_older_keys {
+            let reason =
+                "the weights that sampled it read keys and values that older ones wrote (--on-weights-change reuse)";
+            return Err(Unrepeatable(reason.to_owned()));
+        }
+        // Weights that are called something else are still the same.
+        let of_first = |used: &&WeightsUsed| used.number == first.number && !used.reuse_older_keys;
+        let own = weights.iter().take_while(of_first);
+        let (count, end) = own.fold((0, 0), |(count, _), used| (count + 1, used.end));
         let is_other = |set: &WeightSet| self.checksum.as_ref().is_some_and(|own| *own != set.checksum);
-        if weights.len() > 1 && set.as_ref().is_some_and(is_other) {
+        if count < weights.len() && set.as_ref().is_some_and(is_other) {
             let reason = format!(
-                "weights were replaced while it was sampled, and its first {} tokens were sampled by others than these; \
-                 replay it with those",
-                first.end
+                "weights were replaced while it was sampled, and its first {end} tokens were sampled by others than these; \
+                 replay it with those"
             );
             return Err(Unrepeatable(reason));
         }
-        Ok(first.end)
+        Ok(end)
     }
 
-    async fn sampled(&self, request: SequenceRequest, tokens: usize) -> Result<Vec<(TokenId, f32)>, Unrepeatable> {
+    /// The first `tokens` tokens, and how the engine ended the turn after them, where that is looked for and it did.
+    async fn sampled(
+        &self,
+        request: SequenceRequest,
+        tokens: usize,
+        looks_for_end: bool,
+    ) -> Result<(Vec<(TokenId, f32)>, Option<FinishReason>), Unrepeatable> {
         let mut outputs = self.engine.generate(request);
         let mut sampled = Vec::with_capacity(tokens);
-        while sampled.len() < tokens {
+        while sampled.len() < tokens || looks_for_end {
             match outputs.next().await {
+                // It goes on.
+                Some(Ok(EngineOutput::Token(_))) if sampled.len() == tokens => break,
                 Some(Ok(EngineOutput::Token(SampledToken { id, logprob, .. }))) => sampled.push((id, logprob)),
-                Some(Ok(EngineOutput::Finished(_))) | None => break,
+                Some(Ok(EngineOutput::Finished(FinishReason::Abort))) | None => {
+                    return Err(Unrepeatable("the engine gave it up".to_owned()));
+                }
+                Some(Ok(EngineOutput::Finished(reason))) => return Ok((sampled, Some(reason))),
                 Some(Ok(_)) => {}
                 Some(Err(EngineError::Unsupported(reason))) => return Err(Unrepeatable(reason)),
                 Some(Err(error)) => return Err(Unrepeatable(format!("the engine failed: {error}"))),
             }
         }
-        Ok(sampled)
+        Ok((sampled, None))
     }
 
     /// What is known to be different from when a turn was sampled.

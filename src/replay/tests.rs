@@ -25,7 +25,8 @@ fn replayer(checksum: &str) -> Replayer {
     let info = EngineInfo::scripted(tokenizer.vocab_size(), 512);
     Replayer {
         engine: Arc::new(ScriptedEngine::hashed(info, vec![EOS])),
-        grammars: Arc::new(Grammars::new(tokenizer, [EOS])),
+        grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), [EOS])),
+        tokenizer,
         adapters: HashMap::new(),
         checksum: Some(checksum.to_owned()),
         computed_by: computed_by("cpu"),
@@ -145,16 +146,18 @@ async fn outcome(replayer: &Replayer, generation: Generation) -> Outcome {
 async fn a_turn_comes_out_as_it_was_captured_and_every_bit_counts() {
     let replayer = replayer("a");
     let good = generation().await;
-    assert_eq!(outcome(&replayer, good.clone()).await, Outcome::Equal { tokens: 30, all: 30 });
+    assert_eq!(outcome(&replayer, good.clone()).await, Outcome::Equal { tokens: 30 });
     // One that its client left.
     let cut = Generation {
         sampled: good.sampled[..7].to_vec(),
         logprobs: good.logprobs[..7].to_vec(),
         ranks: vec![1; 7],
         weights: vec![weights(0, 0, 7)],
+        finish: Ended::Disconnect,
         ..good.clone()
     };
-    assert_eq!(outcome(&replayer, cut).await, Outcome::Equal { tokens: 7, all: 7 });
+    let rest = "its client left (disconnect), so its end is not compared".to_owned();
+    assert_eq!(outcome(&replayer, cut).await, Outcome::Partial { tokens: 7, all: 7, rest });
     let mut one_bit = good.clone();
     one_bit.logprobs[12] = f32::from_bits(one_bit.logprobs[12].to_bits() ^ 1);
     let Outcome::Differs { index: 12, captured, again: Some(again), reasons } = outcome(&replayer, one_bit).await
@@ -194,9 +197,103 @@ async fn what_is_known_to_be_different_is_named() {
 #[tokio::test]
 async fn of_a_turn_of_several_weights_their_part_is_proven() {
     let split = Generation { weights: vec![weights(0, 0, 10), weights(1, 10, 30)], ..generation().await };
-    assert_eq!(outcome(&replayer("a"), split.clone()).await, Outcome::Equal { tokens: 10, all: 30 });
+    let Outcome::Partial { tokens: 10, all: 30, rest } = outcome(&replayer("a"), split.clone()).await else {
+        panic!("other weights ended it")
+    };
+    assert!(rest.contains("weights were replaced"));
     let Outcome::Unrepeatable(reason) = outcome(&replayer("b"), split).await else { panic!("others began it") };
     assert!(reason.contains("its first 10 tokens were sampled by others"));
+}
+
+#[tokio::test]
+async fn weights_that_were_given_another_name_are_the_same_weights() {
+    let renamed = WeightsUsed { version: "step-1".into(), ..weights(0, 10, 20) };
+    let good = generation().await;
+    let twice = Generation { weights: vec![weights(0, 0, 10), renamed.clone(), weights(0, 20, 30)], ..good.clone() };
+    assert_eq!(outcome(&replayer("a"), twice).await, Outcome::Equal { tokens: 30 });
+    let replaced = Generation { weights: vec![weights(0, 0, 10), renamed, weights(1, 20, 30)], ..good.clone() };
+    assert!(matches!(outcome(&replayer("a"), replaced).await, Outcome::Partial { tokens: 20, all: 30, .. }));
+    let reads_older = WeightsUsed { reuse_older_keys: true, ..weights(0, 0, 30) };
+    let Outcome::Unrepeatable(reason) =
+        outcome(&replayer("a"), Generation { weights: vec![reads_older], ..good }).await
+    else {
+        panic!("nobody has the keys of older weights")
+    };
+    assert!(reason.contains("keys and values that older ones wrote"));
+}
+
+/// The turn that comes out equal, but for how it is said to have ended, and how many tokens it might have had.
+fn ending(good: &Generation, finish: Ended, max_tokens: usize) -> Generation {
+    let mut generation = Generation { finish, ..good.clone() };
+    generation.sampling.as_mut().unwrap().max_tokens = max_tokens;
+    generation
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_otherwise_is_not_equal() {
+    let (replayer, good) = (replayer("a"), generation().await);
+    assert_eq!(outcome(&replayer, ending(&good, Ended::Length, 30)).await, Outcome::Equal { tokens: 30 });
+    for (captured, max_tokens, again) in [
+        (Ended::Length, 40, "it goes on now"),
+        (Ended::Eos, 40, "it goes on now"),
+        (Ended::Eos, 30, "it is length now"),
+        (Ended::StopToken, 30, "it is length now"),
+    ] {
+        let other = Outcome::Ends { captured, again: again.to_owned(), reasons: vec![] };
+        assert_eq!(outcome(&replayer, ending(&good, captured, max_tokens)).await, other, "{captured:?} {max_tokens}");
+    }
+    // Its last token ends it, at the most tokens too.
+    let last = good.sampled[29];
+    assert!(!good.sampled[..29].contains(&last), "an earlier token would end it");
+    for max_tokens in [30, 40] {
+        let mut stopped = ending(&good, Ended::StopToken, max_tokens);
+        stopped.sampling.as_mut().unwrap().stop_token_ids = vec![last];
+        assert_eq!(outcome(&replayer, stopped.clone()).await, Outcome::Equal { tokens: 30 });
+        let other = Outcome::Ends { captured: Ended::Eos, again: "it is stop_token now".to_owned(), reasons: vec![] };
+        assert_eq!(outcome(&replayer, Generation { finish: Ended::Eos, ..stopped }).await, other);
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_nobody_can_see_again_is_not_proven() {
+    let (replayer, good) = (replayer("a"), generation().await);
+    for (finish, why) in [
+        (Ended::Abort, "the server ended it (abort)"),
+        (Ended::Disconnect, "its client left (disconnect)"),
+        (Ended::Error, "the engine failed (error)"),
+        (Ended::Repetition, "what counts as a repetition was not kept"),
+        (Ended::StopString, "its stop strings were not kept (--capture-texts false)"),
+    ] {
+        let rest = format!("{why}, so its end is not compared");
+        let partial = Outcome::Partial { tokens: 30, all: 30, rest };
+        assert_eq!(outcome(&replayer, ending(&good, finish, 40)).await, partial, "{finish:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_string_is_looked_for_where_the_turn_ends() {
+    // Letters only, so that each has its text at once.
+    let letters: Vec<TokenId> = (67..=92).collect();
+    let replayer = replayer("a");
+    let only = SamplingParams { allowed_token_ids: Some(letters.clone()), ..params() };
+    let (sampled, logprobs) = sampled(&*replayer.engine, only).await;
+    let text = replayer.tokenizer.decode(&sampled, false).unwrap();
+    let sampling = SamplingUsed { allowed_token_ids: Some(letters), max_tokens: 40, ..used() };
+    let good = Generation { sampled, logprobs, sampling: Some(sampling), ..generation().await };
+    let stopped = async |stop: &str| {
+        let mut generation = Generation { finish: Ended::StopString, ..good.clone() };
+        generation.sampling.as_mut().unwrap().stop = Some(vec!["never said".to_owned(), stop.to_owned()]);
+        outcome(&replayer, generation).await
+    };
+    let other = |again: &str| {
+        let again = again.to_owned();
+        Outcome::Ends { captured: Ended::StopString, again, reasons: vec![] }
+    };
+    // No stop string counts that begins in the first three tokens, `min_tokens`.
+    assert_eq!(stopped(&text[3..]).await, Outcome::Equal { tokens: 30 });
+    assert_eq!(stopped(&text).await, other("no token completes a stop string now"));
+    assert_eq!(stopped(&text[3..29]).await, other("token 28 completes a stop string now"));
+    assert_eq!(stopped("nor this").await, other("no token completes a stop string now"));
 }
 
 #[tokio::test]
@@ -234,6 +331,7 @@ async fn a_grammar_is_compiled_again() {
         weights: vec![weights(0, 0, sampled.len())],
         sampling: Some(SamplingUsed { is_constrained: true, ignore_eos: false, min_tokens: 0, ..used() }),
         demand: Some(to_raw_value(&demand).unwrap()),
+        finish: Ended::Eos,
         sampled,
         logprobs,
         ..generation().await

@@ -22,6 +22,8 @@ mod inspect;
 mod program;
 /// Quantised checkpoints.
 mod quantized;
+/// A capture, sampled again.
+mod replay;
 #[path = "../../fuzz/src/specimen.rs"]
 mod specimen;
 /// Stores that cannot be used.
