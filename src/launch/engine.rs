@@ -27,6 +27,7 @@ const UNREAD_SEAT: Duration = Duration::from_millis(100);
 /// Why another engine is not started.
 const SPECULATION: &str = "--speculative-config is for the native engine";
 const ROUTED_EXPERTS: &str = "--enable-return-routed-experts is for the native engine";
+const STEP_GATE: &str = "--step-gate is for the native engine";
 
 /// Where the engine computes that the command line asks for.
 pub(super) fn device(settings: &EngineSettings, progress: &Progress) -> anyhow::Result<Device> {
@@ -48,11 +49,9 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
     if settings.unproven_models && matches!(settings.kind, EngineKind::Native | EngineKind::Scripted) {
         bail!("--unproven-models is for --engine mistralrs");
     }
-    if settings.return_routed_experts && matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted) {
-        bail!("{ROUTED_EXPERTS}");
-    }
-    if settings.speculation.is_some() && matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted) {
-        bail!("{SPECULATION}");
+    let native_only = for_native_only(settings);
+    if let Some(flag) = native_only.filter(|_| matches!(settings.kind, EngineKind::Mistralrs | EngineKind::Scripted)) {
+        bail!("{flag}");
     }
     match settings.kind {
         EngineKind::Scripted => scripted(wanted),
@@ -63,15 +62,22 @@ pub(super) async fn load(wanted: Wanted<'_>, progress: &Progress) -> anyhow::Res
         EngineKind::Mistralrs => mistralrs(wanted, None, progress).await,
         EngineKind::Auto => match native::find(settings, files)? {
             Ok(found) => native::load(settings, device, found, max_model_len, progress).await,
-            Err(reason) if settings.return_routed_experts => {
-                bail!("{ROUTED_EXPERTS}, which does not serve this model: {reason}")
-            }
-            Err(reason) if settings.speculation.is_some() => {
-                bail!("{SPECULATION}, which does not serve this model: {reason}")
-            }
-            Err(reason) => mistralrs(wanted, Some(&reason), progress).await,
+            Err(reason) => match native_only {
+                Some(flag) => bail!("{flag}, which does not serve this model: {reason}"),
+                None => mistralrs(wanted, Some(&reason), progress).await,
+            },
         },
     }
+}
+
+/// What is said of a flag that is given and that no other engine than the native one heeds.
+fn for_native_only(settings: &EngineSettings) -> Option<&'static str> {
+    let flags = [
+        (settings.return_routed_experts, ROUTED_EXPERTS),
+        (settings.speculation.is_some(), SPECULATION),
+        (settings.step_gate.is_some(), STEP_GATE),
+    ];
+    flags.into_iter().find_map(|(is_given, reason)| is_given.then_some(reason))
 }
 
 fn scripted(Wanted { settings, tokenizer, eos, max_model_len, .. }: Wanted<'_>) -> anyhow::Result<Arc<dyn Engine>> {

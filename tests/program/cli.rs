@@ -91,6 +91,9 @@ fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
     let experts = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--enable-return-routed-experts"]);
     assert_eq!(experts.code, Some(1), "{}", experts.err);
     assert!(experts.err.contains("--enable-return-routed-experts is for the native engine"), "{}", experts.err);
+    let gate = self::run(&["serve", TINY_MODEL, "--engine", "scripted", "--step-gate", "none"]);
+    assert_eq!(gate.code, Some(1), "{}", gate.err);
+    assert!(gate.err.contains("--step-gate is for the native engine"), "{}", gate.err);
     usage(&["-sc", r#"{"method":"eagle3","num_speculative_tokens":3}"#], "the method eagle3 is not served");
     usage(&["--speculative-config.method", "ngram"], "num_speculative_tokens is missing");
     let ngram = r#"{"method":"ngram","num_speculative_tokens":3}"#;
