@@ -224,8 +224,12 @@ mod tests {
         assert!(request.await.unwrap_err().is_cancelled());
         assert!(bound.check(1).is_err());
         drop(go);
-        while bound.check(1).is_err() {
-            tokio::task::yield_now().await;
-        }
+        let given_back = async {
+            while bound.check(1).is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let came = tokio::time::timeout(std::time::Duration::from_mins(4), given_back).await.is_ok();
+        assert!(came, "the work has ended, and keeps its place");
     }
 }

@@ -15,6 +15,8 @@ use tito::{
     tokenizer::Tokenizer,
 };
 
+use crate::it::patience::until;
+
 pub(super) const MODEL: &str = "tests/golden/native/llama";
 
 pub(super) fn engine() -> Arc<NativeEngine> {
@@ -343,9 +345,7 @@ async fn a_pause_that_waits_ends_with_a_resume() {
         let control = Arc::clone(&control.control);
         async move { control.pause(PauseMode::Wait, Newcomers::Refused).await }
     });
-    while !control.shown().paused {
-        tokio::task::yield_now().await;
-    }
+    until("the pause is shown", async || control.shown().paused).await;
     control.resume().await.unwrap();
     drop(unread);
     assert!(matches!(pausing.await.unwrap(), Err(ControlError::State(_))));
@@ -375,9 +375,7 @@ async fn an_update_of_which_nothing_more_comes_is_undone() {
         // On a machine that was held up, the update is undone already.
         Ok(sums) => assert_eq!(sums, before),
     }
-    while control.shown().updating {
-        tokio::task::yield_now().await;
-    }
+    until("the update is undone", async || !control.shown().updating).await;
     assert_eq!(control.checksums().await.unwrap(), before);
     let late = control.finish_update(None).await;
     assert!(matches!(late, Err(ControlError::Update(UpdateError::OutOfOrder(_)))), "{late:?}");

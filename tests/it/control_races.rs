@@ -1,8 +1,11 @@
 //! Calls of the control plane that come between those of others: late, twice, or from a second trainer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
 };
 
 use bytes::Bytes;
@@ -13,7 +16,10 @@ use futures::{
 };
 use tokio::task::JoinHandle;
 
-use super::control::{Served, answered, control, norm, norm_file, request, streamed};
+use super::{
+    control::{Served, answered, control, norm, norm_file, request, streamed},
+    patience::until,
+};
 use tito::{
     control::{ControlError, ControlPolicy, PauseMode, SleepLevel, Updated},
     engine::UpdateError,
@@ -40,9 +46,7 @@ impl Body {
             move |_| taken.store(true, Ordering::Relaxed)
         });
         let answer = tokio::spawn(async move { control.update_from_stream(come, Some(label)).await });
-        while !taken.load(Ordering::Relaxed) {
-            tokio::task::yield_now().await;
-        }
+        until("the update has taken what came", async || taken.load(Ordering::Relaxed)).await;
         Self { file, pieces, answer }
     }
 
@@ -156,10 +160,15 @@ async fn checksums_that_are_read_while_an_update_comes_and_goes_are_refused() {
     let control = control(ControlPolicy::default());
     let before = control.checksums().await.unwrap();
     let mut reading = Box::pin(control.checksums());
-    while let std::task::Poll::Ready(read) = poll!(&mut reading) {
-        assert_eq!(read.unwrap(), before);
-        reading = Box::pin(control.checksums());
-    }
+    until("a read is under way", async || match poll!(&mut reading) {
+        Poll::Ready(read) => {
+            assert_eq!(read.unwrap(), before);
+            reading = Box::pin(control.checksums());
+            false
+        }
+        Poll::Pending => true,
+    })
+    .await;
     control.start_update().await.unwrap();
     control.write_weights(norm(0.5)).await.unwrap();
     control.cancel_update(None).await.unwrap();

@@ -43,6 +43,12 @@ impl Gate {
         self.passes.add_permits(tokens);
     }
 
+    /// Whether all tokens that it lets through have passed.
+    #[cfg(test)]
+    pub fn is_used_up(&self) -> bool {
+        self.passes.available_permits() == 0
+    }
+
     /// Lets everything through from now on.
     pub fn open(&self) {
         self.passes.close();

@@ -20,10 +20,14 @@ async fn still(engine: &NativeEngine) {
 }
 
 async fn idle(engine: &NativeEngine) {
-    // Looked at together: between two looks, who waited may run.
-    while matches!(engine.load(), EngineLoad { running, waiting, .. } if running + waiting > 0) {
-        tokio::task::yield_now().await;
-    }
+    let idle = async {
+        // Looked at together: between two looks, who waited may run.
+        while matches!(engine.load(), EngineLoad { running, waiting, .. } if running + waiting > 0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let came = tokio::time::timeout(std::time::Duration::from_mins(4), idle).await.is_ok();
+    assert!(came, "still not idle: {:?}", engine.load());
 }
 
 #[tokio::test]
