@@ -239,7 +239,8 @@ pub(super) async fn checksums(admin: &Shared) -> Result<(BTreeMap<String, String
     Ok((checksums.into_iter().map(|(name, checksum)| (name, checksum.to_string())).collect(), model))
 }
 
-/// `POST /weight_checker`: checksums of all tensors, or how they differ from those that a trainer has.
+/// `POST /weight_checker`: checksums of all tensors, or how they differ from those that a trainer has; or has all of them
+/// lost, so that a comparison shows what was sent since.
 async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
     let action = required_text(&fields, "action")?;
     match action.as_str() {
@@ -247,8 +248,10 @@ async fn weight_checker(State(admin): State<Shared>, RequiredFields(fields): Req
             let (tensors, model) = checksums(&admin).await?;
             Ok(answer(json!({ "checksums": tensors, "model": model })))
         }
-        // vLLM forgets the baseline that it keeps; here it comes with each comparison.
-        "reset" => Ok(answer(json!({ "status": "reset" }))),
+        "reset" => {
+            admin.call(|control| async move { control.reset_weights().await }).await?;
+            Ok(answer(json!({ "status": "reset" })))
+        }
         "compare" => {
             let Some(Value::Object(baseline)) = fields.get("baseline") else {
                 return Err(AdminError::bad("action='compare' requires a 'baseline' object"));

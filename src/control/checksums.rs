@@ -17,6 +17,19 @@ fn summed(tensor: WeightTensor) -> (String, Checksum) {
 }
 
 impl Control {
+    /// Has all weights count as lost, so that what is compared afterwards was sent afterwards; vLLM sets them to zero.
+    /// Requests are refused until every tensor has been sent, and there is no other way back.
+    ///
+    /// # Errors
+    ///
+    /// If the engine cannot replace its weights, or while an update is active.
+    pub async fn reset_weights(&self) -> Result<(), ControlError> {
+        let engine = self.of_engine("have its weights sent again")?;
+        engine.replaces_weights()?;
+        let _state = self.idle().await?;
+        Ok(engine.lose_weights().await?)
+    }
+
     /// Returns the checksum of every tensor, by name: of its name, type, shape and bytes as the engine holds them.
     ///
     /// # Errors

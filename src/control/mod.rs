@@ -187,6 +187,12 @@ impl Control {
         &*self.engine
     }
 
+    /// Has all calls wait, in the order in which they come, until what is returned is dropped.
+    #[cfg(test)]
+    pub async fn hold_calls(&self) -> impl Drop {
+        self.state.lock().await
+    }
+
     fn of_engine(&self, what: &'static str) -> Result<&dyn EngineControl, ControlError> {
         let engine = self.engine.info().engine;
         self.engine.control().ok_or(ControlError::Unsupported { engine, what })

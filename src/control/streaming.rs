@@ -11,8 +11,8 @@ use crate::{
     weights::{Header, SafetensorsStream},
 };
 
-/// Tensors of about so many bytes are written at a time, while the next ones come.
-const BATCH_BYTES: usize = 32 << 20;
+/// Tensors of about so many bytes are written at a time, while the next ones come. Those of tests are small.
+const BATCH_BYTES: usize = if cfg!(test) { 256 } else { 32 << 20 };
 
 fn refused(reason: impl Display) -> ControlError {
     UpdateError::Refused(format!("{reason}; the old weights were put back")).into()

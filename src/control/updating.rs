@@ -164,7 +164,7 @@ impl Control {
     }
 
     /// Waits for the calls before, and refuses while an update is active.
-    async fn idle(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
+    pub(super) async fn idle(&self) -> Result<tokio::sync::MutexGuard<'_, State>, ControlError> {
         let state = self.state.lock().await;
         match &state.update {
             None => Ok(state),
@@ -395,6 +395,9 @@ impl Control {
     ///
     /// If the engine cannot.
     pub async fn relabel(&self, label: Arc<str>) -> Result<(), ControlError> {
-        Ok(self.of_engine("give its weights a version")?.relabel(label).await?)
+        let engine = self.of_engine("give its weights a version")?;
+        // Whoever asks while weights are replaced in one call means those that come.
+        let _state = self.state.lock().await;
+        Ok(engine.relabel(label).await?)
     }
 }

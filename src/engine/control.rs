@@ -181,6 +181,9 @@ pub trait EngineControl: Send + Sync {
     /// Puts the old weights back, if an update is under way.
     fn cancel_update(&self) -> Answer<'_, (), UpdateError>;
 
+    /// Has all weights count as lost, whatever is there: nothing is sampled until every tensor has been sent again.
+    fn lose_weights(&self) -> Answer<'_, ()>;
+
     /// Whether weights can be replaced at all; the error says why not, and what would help.
     fn replaces_weights(&self) -> Result<(), UpdateError>;
 

@@ -63,7 +63,6 @@ CALLS = [
     ("GET", "/get_world_size?include_dp=false", None, 200, {"world_size": 1}),
     ("POST", "/update_weight_version", {"new_version": "9"}, 200, {"success": True, "new_version": "9"}),
     ("POST", "/shutdown_weight_transfer_engine", None, 200, {"message": "Weight transfer shut down"}),
-    ("POST", "/weight_checker", {"action": "reset"}, 200, {"status": "reset"}),
     # What is refused: the message.
     ("POST", "/pause?mode=x", None, 400, invalid({"type": "literal_error", "loc": "query.mode", "msg": f"Input should be {MODES}", "input": "x", "ctx": {"expected": MODES}})),
     ("POST", "/sleep?level=3", None, 400, invalid({"type": "less_than_equal", "loc": "query.level", "msg": "Input should be less than or equal to 2", "input": "3", "ctx": {"le": 2}})),
@@ -212,4 +211,26 @@ def test_weights_are_compared_by_their_checksums(trained):
     trained.has_now("two")
     trained.check(trained.complete(prompt(0)), "two")
     compared = checked(action="compare", baseline=before)
+    assert compared == {"match": False, "mismatches": sorted(before)}
+
+
+def test_a_reset_is_forgotten_only_when_all_weights_were_sent_again(trained):
+    def asked(path, **body):
+        return requests.post(trained.url + path, json=body, timeout=60)
+
+    before = asked("/weight_checker", action="checksum").json()["checksums"]
+    answer = asked("/weight_checker", action="reset")
+    assert (answer.status_code, answer.json()) == (200, {"status": "reset"})
+    # Nothing was transferred: neither a comparison nor a request succeeds.
+    for refused in [
+        asked("/weight_checker", action="compare", baseline=before),
+        asked("/v1/completions", prompt=prompt(0), max_tokens=1),
+    ]:
+        assert refused.status_code == 503, refused.text
+    directory = str(trained.checkpoints.write("after a reset", 3))
+    answer = asked("/collective_rpc", method="reload_weights", kwargs={"weights_path": directory})
+    assert answer.status_code == 200, answer.text
+    trained.has_now("after a reset")
+    trained.check(trained.complete(prompt(0)), "after a reset")
+    compared = asked("/weight_checker", action="compare", baseline=before).json()
     assert compared == {"match": False, "mismatches": sorted(before)}

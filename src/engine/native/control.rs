@@ -114,6 +114,13 @@ impl EngineControl for NativeEngine {
         self.irreplaceable.clone().map_or(Ok(()), |reason| Err(UpdateError::Refused(reason)))
     }
 
+    fn lose_weights(&self) -> Answer<'_, ()> {
+        ask(self, |thread| {
+            thread.lose_weights();
+            Ok(())
+        })
+    }
+
     fn check_weights(&self, tensors: Vec<TensorInfo>) -> Answer<'_, (), UpdateError> {
         ask(self, |thread| thread.check_weights(tensors))
     }

@@ -61,6 +61,7 @@ pub(in crate::engine::native) trait Controlled {
         change: OnWeightsChange,
     ) -> Result<Arc<WeightVersion>, UpdateError>;
     fn cancel_update(&mut self) -> Result<(), UpdateError>;
+    fn lose_weights(&mut self);
     fn discard(&mut self, memory: Memory);
     fn restore(&mut self, memory: Memory) -> Result<(), NoRoom>;
     fn steps(&mut self) -> &mut Steps;
@@ -277,6 +278,11 @@ impl<B: Backend> Controlled for Executor<B> {
 
     fn cancel_update(&mut self) -> Result<(), UpdateError> {
         self.roll_back().map_err(|NoRoom| UpdateError::Lost { reason: "the update was cancelled".to_owned() })
+    }
+
+    fn lose_weights(&mut self) {
+        self.model.lose_weights();
+        self.publish_lacking();
     }
 
     fn discard(&mut self, memory: Memory) {
