@@ -24,14 +24,14 @@ fn model() -> PathBuf {
 }
 
 /// Writes a file of safetensors: header and data.
-fn write(path: &Path, header: &serde_json::Value, data: &[u8]) {
+pub(super) fn write(path: &Path, header: &serde_json::Value, data: &[u8]) {
     let header = header.to_string();
     let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
     fs::write(path, file).unwrap();
 }
 
 /// Publishes a delta as slime does: the norm is overwritten with one number; `None` for one that changes no tensor.
-fn publish(directory: &TempDir, version: u64, (before, after): (f32, Option<f32>)) -> PathBuf {
+pub(super) fn publish(directory: &TempDir, version: u64, (before, after): (f32, Option<f32>)) -> PathBuf {
     let path = directory.path().join(format!("weight_v{version:06}"));
     fs::create_dir_all(&path).unwrap();
     let file = "model-00000-of-00001.safetensors";

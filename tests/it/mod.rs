@@ -16,6 +16,8 @@ mod continuity;
 mod control;
 /// Deltas whose version is said to be there, and updates of nothing.
 mod control_deltas;
+/// The control plane against a model of it, in any order of calls.
+mod control_model;
 /// Calls of several trainers that come between each other's.
 mod control_races;
 /// Files that were damaged, thousands of them: loaded, or refused with one line.
