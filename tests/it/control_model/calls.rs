@@ -140,7 +140,7 @@ fn call() -> impl Strategy<Value = Call> {
         9 => (place(), label()).prop_map(|(place, label)| Call::Update(place, label)),
         2 => (0..=3_u64).prop_map(Call::Pull),
         1 => (0..=3_u64).prop_map(Call::CheckVersion),
-        1 => prop::sample::select(vec!["1", "2", "renamed"]).prop_map(Call::Relabel),
+        3 => prop::sample::select(vec!["1", "2", "renamed"]).prop_map(Call::Relabel),
         1 => Just(Call::ResetWeights),
         1 => any::<bool>().prop_map(Call::ResetCache),
         1 => Just(Call::AbortAll),
@@ -158,7 +158,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..2_usize).prop_map(Event::Break),
         4 => (1..=4_usize).prop_map(Event::Request),
         1 => (0..4_usize).prop_map(Event::HangUp),
-        7 => Just(Event::Step),
+        9 => Just(Event::Step),
     ]
 }
 

@@ -236,6 +236,7 @@ fn policies() -> impl proptest::strategy::Strategy<Value = ControlPolicy> {
 /// How many orders are tried where nobody says it.
 const ORDERS: u32 = 500;
 
+#[expect(clippy::disallowed_methods, reason = "tests have no command line of their own")]
 #[test]
 fn whatever_is_called_in_whatever_order_is_what_the_model_says() {
     let orders = std::env::var("TITO_TEST_CONTROL_ORDERS").map_or(ORDERS, |orders| orders.parse().unwrap());

@@ -234,7 +234,7 @@ impl Model {
                 self.begin_call();
                 Next::Done(Err(Fault::State))
             }
-            Step::EndSleep(call, level) if self.calls == call => Next::Done(self.fall_asleep(level)),
+            Step::EndSleep(call, level) if self.calls == call => self.fall_asleep(level),
             Step::EndPause(..) | Step::EndSleep(..) => Next::Done(Err(Fault::State)),
         }
     }
@@ -254,7 +254,7 @@ impl Model {
                 self.draining = true;
                 return Next::WhenSettled(Step::EndSleep(number, level));
             }
-            Call::Sleep(level, _) => return Next::Done(self.fall_asleep(level)),
+            Call::Sleep(level, _) => return self.fall_asleep(level),
             Call::Resume => {
                 self.paused = None;
                 self.begin_call();
@@ -297,7 +297,7 @@ impl Model {
         Ok(Said::Nothing)
     }
 
-    fn fall_asleep(&mut self, level: SleepLevel) -> Outcome {
+    fn fall_asleep(&mut self, level: SleepLevel) -> Next {
         self.begin_call();
         let before = self.asleep.unwrap_or_default();
         let now = Asleep {
@@ -311,7 +311,7 @@ impl Model {
             self.weights = Weights::GONE;
         }
         self.asleep = Some(now);
-        Ok(Said::Nothing)
+        Next::Done(Ok(Said::Nothing))
     }
 
     fn wake(&mut self, tag: Option<SleepTag>) -> Said {

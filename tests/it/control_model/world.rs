@@ -251,12 +251,11 @@ impl World {
 }
 
 fn is_unsettled(sums: &Result<BTreeMap<String, Checksum>, ControlError>) -> bool {
-    match sums {
-        Err(ControlError::Update(UpdateError::Unsettled)) => true,
-        // An update of a server that lacks weights.
-        Err(ControlError::Engine(EngineError::WithoutWeights { .. })) => true,
-        _ => false,
-    }
+    // Without weights it is an update of a server that lacks some.
+    matches!(
+        sums,
+        Err(ControlError::Update(UpdateError::Unsettled) | ControlError::Engine(EngineError::WithoutWeights { .. }))
+    )
 }
 
 async fn done(control: &Arc<Control>, call: Call) -> Result<Said, ControlError> {
