@@ -34,7 +34,7 @@ SHAPES = json.loads((REPOSITORY / "tests" / "golden" / "trajectories" / "shapes.
 @pytest.fixture(scope="module")
 def serving():
     """A server that has captured: a conversation of three turns with a branch, and a short one; all have rewards."""
-    server = Server("--engine", "scripted", "--max-model-len", "8192", "--capture", "memory")
+    server = Server("--engine", "scripted", "--max-model-len", "8192", "--capture", "memory", "--logprobs-mode", "processed_logprobs")
     client = client_of(server)
 
     def turn(messages, session, temperature):
@@ -286,7 +286,7 @@ def test_parquet(serving, unit):
     for row, line in zip(rows, exported(serving, "jsonl", unit), strict=True):
         turns = line["turns"]
         expected = {name: line[name] for name in ("trajectory_id", "turn_id", "token_ids", "loss_mask", "tags", "reward")}
-        expected |= {name: line[name] for name in ("prompt_tokens", "sequence_reward")}
+        expected |= {name: line[name] for name in ("prompt_tokens", "sequence_reward", "logprobs_mode")}
         expected |= {name: turns[-1][name] for name in ("session", "model", "adapter")}
         expected |= {"error": None, "turn_ids": [turn["id"] for turn in turns]}
         names = {"starts": "start", "ends": "end", "repeated": "repeated", "created_at": "created_at", "ended_at": "ended_at"}

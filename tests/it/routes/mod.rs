@@ -35,5 +35,6 @@ mod tokenize;
 mod tokenizer_info;
 mod tool_calls;
 mod trajectories;
+mod trajectory_logprobs;
 mod trajectory_tables;
 mod weight_versions;
