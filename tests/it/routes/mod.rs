@@ -29,6 +29,7 @@ mod response_chains;
 mod responses;
 mod routed_experts;
 mod server_load;
+mod sessions;
 mod structured;
 mod thinking_budget;
 mod tokenize;

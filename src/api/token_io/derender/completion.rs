@@ -73,6 +73,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
     let Some(mut request) = request else {
         return Ok(CompletionTurn {
             id: String::new(),
+            session: None,
             prompts: Vec::new(),
             sampling: plain_sampling(api)?,
             logprobs: None,
