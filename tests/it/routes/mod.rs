@@ -37,5 +37,6 @@ mod tokenizer_info;
 mod tool_calls;
 mod trajectories;
 mod trajectory_logprobs;
+mod trajectory_responses;
 mod trajectory_tables;
 mod weight_versions;
