@@ -36,7 +36,7 @@ fn read(settings: &Value, all: &[(String, Vec<usize>)]) -> Result<PeftAdapter, S
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(CONFIG), settings.to_string()).unwrap();
     std::fs::write(directory.path().join(TENSORS), serialized(all, None)).unwrap();
-    PeftAdapter::open(directory.path()).map_err(|error| error.to_string())
+    PeftAdapter::open(&Directory::anywhere(directory.path())).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn tensors_that_are_not_pairs_of_the_rank_are_refused() {
 fn what_is_missing_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let refusal = || {
-        let refused = PeftAdapter::open(directory.path()).unwrap_err().to_string();
+        let refused = PeftAdapter::open(&Directory::anywhere(directory.path())).unwrap_err().to_string();
         refused.replace(&directory.path().display().to_string(), "DIR")
     };
     assert_eq!(refusal(), "there is no adapter_config.json in DIR");
