@@ -14,6 +14,8 @@ mod connections;
 mod damage;
 #[path = "../it/damaged.rs"]
 mod damaged;
+/// Files that are not what they are said to be, or lie elsewhere.
+mod hostile_files;
 /// Clients that only sit there.
 mod idle_clients;
 /// A capture file, looked at.

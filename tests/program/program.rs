@@ -95,13 +95,18 @@ impl Server {
 
     /// The body of the answer to JSON.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        serde_json::from_str(self.ask(path, body).split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    /// The whole answer to JSON.
+    pub(crate) fn ask(&self, path: &str, body: &Value) -> String {
         let (body, mut connection) = (body.to_string(), TcpStream::connect(self.address).unwrap());
         let headers = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json";
         let length = body.len();
         write!(connection, "POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         let mut text = String::new();
         connection.read_to_string(&mut text).unwrap();
-        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+        text
     }
 
     pub(crate) fn stop(mut self, signal: &str) -> (ExitStatus, String) {

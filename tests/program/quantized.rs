@@ -15,7 +15,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// The model of a golden directory with a tokenizer; `widened` leaves the quantisation to the reference.
-fn model(name: &str, widened: bool) -> TempDir {
+pub(crate) fn model(name: &str, widened: bool) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         fs::copy(Path::new(TINY_MODEL).join(file), directory.path().join(file)).unwrap();
@@ -34,7 +34,7 @@ fn model(name: &str, widened: bool) -> TempDir {
 const NATIVE: [&str; 10] =
     ["--engine", "native", "--threads", "1", "--kernels", "portable", "--kv-cache-memory", "4M", "--port", "0"];
 
-fn serve(model: &Path, more: &[&str]) -> Server {
+pub(crate) fn serve(model: &Path, more: &[&str]) -> Server {
     let serve = ["serve", model.to_str().unwrap(), "--host", "127.0.0.1"];
     Server::spawn(&mut tito(&[&serve[..], &NATIVE, more].concat()))
 }
