@@ -14,9 +14,16 @@ pub(crate) const TINY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/
 pub(crate) fn tito(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tito"));
     command.args(arguments).stdin(Stdio::null());
-    for name in
-        ["VLLM_API_KEY", "VLLM_LOGGING_LEVEL", "TITO_LOG", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN"]
-    {
+    for name in [
+        "VLLM_API_KEY",
+        "TITO_ADMIN_API_KEY",
+        "VLLM_LOGGING_LEVEL",
+        "TITO_LOG",
+        "HF_HOME",
+        "HF_HUB_OFFLINE",
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+    ] {
         command.env_remove(name);
     }
     command.env("HF_HUB_OFFLINE", "1");
@@ -30,14 +37,23 @@ pub(crate) struct Run {
 }
 
 pub(crate) fn run(arguments: &[&str]) -> Run {
-    let output = tito(arguments).output().unwrap();
+    run_command(&mut tito(arguments))
+}
+
+fn run_command(command: &mut Command) -> Run {
+    let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// Runs to a failure and returns the line that says why.
 pub(crate) fn failure(arguments: &[&str]) -> String {
-    let run = run(arguments);
+    failure_with(arguments, &[])
+}
+
+/// The same with variables in the environment.
+pub(crate) fn failure_with(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let run = run_command(tito(arguments).envs(variables.iter().copied()));
     assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.err);
     assert_eq!(run.out, "", "{arguments:?}");
     assert!(!run.err.contains("panicked"), "{}", run.err);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
+use super::keys;
 use crate::{
     config::{AdminArgs, ServeArgs, Undo, WeightsChange},
     control::ControlPolicy,
@@ -45,24 +46,26 @@ pub(in crate::launch) enum MainPort {
 
 /// What flags say of the control plane; an error where they would open it to everybody without saying so.
 pub(super) fn settings(args: &ServeArgs) -> anyhow::Result<ControlPlaneSettings> {
+    let keys = keys::of_admin(args)?;
+    let main_port = main_port(args, &keys)?;
     let own_port = args.admin.admin_port.map(|port| AdminPort {
         host: args.admin.admin_host.clone(),
         port,
-        keys: ApiKeys::new(&args.admin.admin_api_key),
+        keys,
         is_insecure: args.admin.is_insecure(),
     });
-    Ok(ControlPlaneSettings { own_port, main_port: main_port(args)?, policy: policy(&args.admin) })
+    Ok(ControlPlaneSettings { own_port, main_port, policy: policy(&args.admin) })
 }
 
-fn main_port(args: &ServeArgs) -> anyhow::Result<MainPort> {
-    let (admin, own) = (&args.admin, ApiKeys::new(&args.admin.admin_api_key));
+fn main_port(args: &ServeArgs, own: &ApiKeys) -> anyhow::Result<MainPort> {
+    let admin = &args.admin;
     if !admin.on_main_port() {
         return Ok(MainPort::Closed);
     }
     if admin.is_insecure() {
         return Ok(MainPort::Insecure);
     }
-    let keys = if own.is_empty() { ApiKeys::new(&args.http.api_key) } else { own };
+    let keys = if own.is_empty() { keys::of_api(args)? } else { own.clone() };
     ensure!(
         !keys.is_empty(),
         "--admin-on-main-port lets whoever reaches the server replace its weights: pass --admin-api-key or --api-key, or \

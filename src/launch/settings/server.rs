@@ -2,10 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use super::keys;
 use crate::{
     config::{HttpArgs, ServeArgs},
     launch::memory,
-    server::{AccessLog, ApiKeys, ClientCertificates, Cors, ServerConfig, TlsFiles},
+    server::{AccessLog, ClientCertificates, Cors, ServerConfig, TlsFiles},
 };
 
 /// Where the API listens.
@@ -53,11 +54,11 @@ fn tls(args: &HttpArgs) -> Option<TlsFiles> {
 }
 
 /// What surrounds the API.
-pub(super) fn config(args: &ServeArgs) -> ServerConfig {
+pub(super) fn config(args: &ServeArgs) -> anyhow::Result<ServerConfig> {
     let (http, logs) = (&args.http, &args.logs);
     let unless_zero = |seconds: u64| Some(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    ServerConfig {
-        api_keys: ApiKeys::new(&http.api_key).shared(http.share_between_api_keys),
+    Ok(ServerConfig {
+        api_keys: keys::of_api(args)?.shared(http.share_between_api_keys),
         cors: Cors {
             origins: http.allowed_origins.0.clone(),
             methods: http.allowed_methods.0.clone(),
@@ -75,5 +76,5 @@ pub(super) fn config(args: &ServeArgs) -> ServerConfig {
         request_spans: logs.enable_log_requests,
         request_patience: ServerConfig::default().request_patience,
         shutdown_timeout: Duration::from_secs(http.shutdown_timeout),
-    }
+    })
 }
