@@ -201,3 +201,36 @@ fn no_answer_tells_what_a_file_says_that_is_none_of_weights() {
     let (_, log) = server.stop("-TERM");
     assert!(!log.contains("panicked"), "{log}");
 }
+
+#[test]
+fn labels_are_short_and_keep_to_their_line() {
+    let model = model("fp8_blocks", true);
+    let server = serve(model.path(), &ADMIN);
+    let directory = model.path();
+    let long = "é".repeat(257);
+    for label in [long.as_str(), "a\u{1b}[2J", "a\nb", "a\u{85}b"] {
+        for (path, body, field) in [
+            ("/update_weight_version", json!({ "new_version": label }), "new_version"),
+            ("/update_weights", json!({ "weight_dir": directory, "weight_version": label }), "weight_version"),
+            (
+                "/update_weights_from_disk",
+                json!({ "model_path": directory, "weight_version": label }),
+                "weight_version",
+            ),
+            ("/finish_weight_update", json!({ "weight_version": label }), "weight_version"),
+            (
+                "/v1/load_lora_adapter",
+                json!({ "lora_name": "a", "lora_path": directory, "base_model_name": label }),
+                "base_model_name",
+            ),
+        ] {
+            let refused = server.post(path, &body);
+            let error = &refused["error"];
+            assert_eq!((&error["code"], &error["param"]), (&json!(400), &json!(format!("body.{field}"))), "{refused}");
+            assert!(refused.to_string().len() < 400, "{refused}");
+        }
+    }
+    let longest = "é".repeat(256);
+    assert_eq!(server.post("/update_weight_version", &json!({ "new_version": longest }))["new_version"], longest);
+    server.stop("-TERM");
+}
