@@ -61,7 +61,7 @@ impl CompletionTurn {
     ) -> Result<Self, ApiError> {
         let adapter = api.models.find(request.model.as_deref())?;
         refuse_unserved(&request)?;
-        let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref());
+        let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref())?;
         let delivery =
             delivery(request.stream, request.stream_options, api.turns.policies.requests.force_include_usage)?;
         let echo = request.echo.unwrap_or(false);

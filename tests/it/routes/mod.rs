@@ -25,6 +25,7 @@ mod owners;
 mod reasoning;
 mod render;
 mod render_dialects;
+mod request_ids;
 mod response_chains;
 mod responses;
 mod routed_experts;

@@ -192,6 +192,7 @@ fn piece(
     let Some(chunk) = request.generate_chunk else {
         return Err(missing_of("generate_chunk", 1));
     };
+    chunk.check()?;
     at_most_one(&chunk.choices, "derender_completion_stream")?;
     let asked = match request.prompt_token_ids {
         None => None,

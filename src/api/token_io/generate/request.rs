@@ -75,7 +75,7 @@ impl GenerateTurn {
         resolved.sampling.adapter = adapter;
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
         Ok(Self {
-            id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref()),
+            id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref())?,
             prompt_token_ids,
             sampling: resolved.sampling,
             shown: resolved.shown,
