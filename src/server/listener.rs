@@ -81,6 +81,7 @@ impl Listener for Tcp {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Patient<TcpStream>, SocketAddr) {
+        self.connections.room().await;
         let (stream, address) = self.next().await;
         (self.connections.opened(stream, address.to_string()), address)
     }
@@ -101,6 +102,7 @@ impl Listener for Unix {
     type Addr = tokio::net::unix::SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        self.connections.room().await;
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => return (self.connections.opened(stream, "unix".to_owned()), address),
@@ -160,6 +162,7 @@ impl Listener for TlsOverTcp {
                 }
                 Some(shaken) = self.handshakes.join_next() => {
                     if let Ok(Some((stream, address))) = shaken {
+                        self.tcp.connections.room().await;
                         return (self.tcp.connections.opened(stream, address.to_string()), address);
                     }
                 }

@@ -46,6 +46,8 @@ mod metrics;
 mod openapi;
 /// Waiting for what does not tell when it happens.
 mod patience;
+/// Ports that end together.
+mod ports;
 /// One file for each endpoint.
 mod routes;
 /// A server with a socket, in the test's own process.

@@ -18,6 +18,8 @@ mod damaged;
 mod idle_clients;
 /// A capture file, looked at.
 mod inspect;
+/// What every port refuses, bounds and ends, whatever it serves.
+mod ports;
 /// The binary; every other module starts here.
 mod program;
 /// Quantised checkpoints.

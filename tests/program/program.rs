@@ -58,6 +58,8 @@ pub(crate) fn serve_arguments<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a s
 pub(crate) struct Server {
     child: Child,
     pub(crate) banner: String,
+    /// What was said before it.
+    pub(crate) said: String,
     /// Unspecified for a Unix socket.
     pub(crate) address: SocketAddr,
     err: BufReader<std::process::ChildStderr>,
@@ -82,7 +84,13 @@ impl Server {
         };
         let address = banner.rsplit("://").next().unwrap().trim_end_matches("/inspect").parse();
         let address = address.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        Self { child, banner, address, err }
+        Self { child, banner, said: seen, address, err }
+    }
+
+    /// The address of the control plane's own port.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        let line = self.said.lines().find(|line| line.contains("the control plane is at ")).expect(&self.said);
+        line.rsplit("://").next().unwrap().parse().unwrap()
     }
 
     pub(crate) fn get(&self, path: &str) -> String {

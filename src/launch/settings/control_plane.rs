@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
+use super::server;
 use crate::{
     config::{AdminArgs, ServeArgs, Undo, WeightsChange},
     control::ControlPolicy,
     engine::{OnWeightsChange, UndoPolicy},
-    server::ApiKeys,
+    server::{ApiKeys, TlsFiles},
 };
 
 /// The doors of the control plane, and its rules.
@@ -27,6 +28,8 @@ pub(in crate::launch) struct AdminPort {
     pub(in crate::launch) host: String,
     /// 0 has the system choose one.
     pub(in crate::launch) port: u16,
+    /// What HTTPS is spoken with, as on the port of the API; `None` for HTTP.
+    pub(in crate::launch) tls: Option<TlsFiles>,
     /// What opens it; without any, it is open to all who reach it.
     pub(in crate::launch) keys: ApiKeys,
     /// Other machines may reach it without a key.
@@ -48,6 +51,7 @@ pub(super) fn settings(args: &ServeArgs) -> anyhow::Result<ControlPlaneSettings>
     let own_port = args.admin.admin_port.map(|port| AdminPort {
         host: args.admin.admin_host.clone(),
         port,
+        tls: server::tls(&args.http),
         keys: ApiKeys::new(&args.admin.admin_api_key),
         is_insecure: args.admin.is_insecure(),
     });

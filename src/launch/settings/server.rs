@@ -38,7 +38,8 @@ pub(super) fn listener(args: &HttpArgs) -> Listener {
     Listener { address, tls: tls(args) }
 }
 
-fn tls(args: &HttpArgs) -> Option<TlsFiles> {
+/// What HTTPS is spoken with, on every port.
+pub(super) fn tls(args: &HttpArgs) -> Option<TlsFiles> {
     Some(TlsFiles {
         certificate: args.ssl_certfile.clone()?,
         key: args.ssl_keyfile.clone()?,

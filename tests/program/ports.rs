@@ -1,0 +1,70 @@
+//! What every port refuses, bounds and ends, whatever it serves.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use crate::program::{Server, TINY_MODEL, serve_arguments, tito};
+
+/// The longest that an answer may take; nothing here waits for a model.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The answer to a request on a connection of its own.
+fn answer(address: SocketAddr, request: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.write_all(request.as_bytes()).unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text = String::new();
+    connection.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn plain(method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
+
+/// A server that may open 320 files.
+fn limited(more: &[&str]) -> Server {
+    let mut limited = Command::new("sh");
+    let tito = tito(&[]);
+    limited.args(["-c", "ulimit -n 320; exec \"$0\" \"$@\""]).arg(tito.get_program());
+    limited.args(serve_arguments(TINY_MODEL, more)).env("HF_HUB_OFFLINE", "1").stdin(Stdio::null());
+    Server::spawn(&mut limited)
+}
+
+#[test]
+fn connections_to_the_port_of_the_control_plane_leave_the_main_one_its_own() {
+    // Silent, begun, and with a request whose body does not come.
+    let unfinished =
+        "POST /pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n";
+    for (sent, is_silent) in [("", true), ("POST /pau", true), (unfinished, false)] {
+        let server = limited(&["--admin-port", "0"]);
+        let admin = server.admin();
+        let held: Vec<TcpStream> = (0..330)
+            .map(|_| {
+                let mut connection = TcpStream::connect(admin).unwrap();
+                connection.write_all(sent.as_bytes()).unwrap();
+                connection
+            })
+            .collect();
+        assert!(answer(server.address, &plain("GET", "/health")).starts_with("HTTP/1.1 200"), "{sent:?}");
+        if is_silent {
+            assert!(answer(admin, &plain("GET", "/health")).starts_with("HTTP/1.1 200"), "{sent:?}");
+        }
+        drop(held);
+        let (status, log) = server.stop("-TERM");
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
+}
+
+#[test]
+fn every_port_logs_who_asked() {
+    let server = Server::start(&["--admin-port", "0"]);
+    assert!(answer(server.admin(), &plain("POST", "/resume")).starts_with("HTTP/1.1 "));
+    let (_, log) = server.stop("-TERM");
+    let line = log.lines().find(|line| line.contains("POST /resume")).expect(&log);
+    assert!(line.contains("127.0.0.1:"), "{line}");
+}
