@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::{
     ServerConfig,
     connection::{Connections, Patience},
-    listener::{Endpoint, Peer, Tcp, TlsOverTcp, Unix},
+    listener::{Endpoint, Peer, Tcp, TlsOverTcp, Unix, most_handshakes},
     open_files::{self, Rooms},
 };
 use crate::engine::Engine;
@@ -114,8 +114,9 @@ impl Port {
                 serve_on(listener, app, stopped).boxed()
             }
             Endpoint::Tls(listener, tls) => {
-                let tcp = Tcp { listener, connections: connections(room) };
-                serve_on(TlsOverTcp::new(tcp, tls), app, stopped).boxed()
+                let handshakes = most_handshakes(room);
+                let connections = connections(room.saturating_sub(handshakes).max(1));
+                serve_on(TlsOverTcp::new(Tcp { listener, connections }, tls, handshakes), app, stopped).boxed()
             }
             Endpoint::Unix(listener) => {
                 let listener = Unix { listener, connections: connections(room) };
