@@ -47,6 +47,7 @@ use auth::Doors;
 pub use cors::Cors;
 use limit::Limits;
 pub use listener::Endpoint;
+pub use local::AllowedHosts;
 pub use observe::AccessLog;
 pub use open_files::raise_open_files;
 pub use ports::{Port, Ports, Work, serve};
@@ -133,7 +134,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         .layer(from_fn(observe::measure));
     let doors = Arc::new(control.doors(&config.api_keys));
     let control = match control {
-        ControlPlane::Open { admin, .. } => admin::router(admin),
+        ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
         ControlPlane::Closed => admin::closed(&API_PATHS),
     };
     app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
@@ -180,8 +181,10 @@ pub enum ControlPlane {
     Open {
         /// What is served.
         admin: Arc<Admin>,
-        /// What opens it; none opens it to everybody.
+        /// What opens it; none opens it to everybody but pages of other origins.
         keys: ApiKeys,
+        /// The names by which it may be asked without a key.
+        hosts: AllowedHosts,
     },
 }
 
@@ -195,9 +198,10 @@ impl ControlPlane {
     }
 }
 
-/// The control plane on a port of its own, which one of `keys` opens; none leaves it open.
-pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, config: &ServerConfig) -> Router {
-    let routes = admin::router(Arc::clone(admin));
+/// The control plane on a port of its own, which one of `keys` opens; without any, it is asked by one of `hosts`, or by
+/// address.
+pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, hosts: AllowedHosts, config: &ServerConfig) -> Router {
+    let routes = guarded(Arc::clone(admin), &keys, hosts);
     let doors = Doors { api: keys, admin: None, admin_paths: [].into() };
     let alive = Arc::clone(admin);
     let health = move || std::future::ready(api::health(alive.control.engine().health().is_ok()));
@@ -205,6 +209,12 @@ pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, config: &ServerConfig) -> Ro
     let app = measured(routes.fallback(|| async { api::not_found() }))
         .layer(from_fn_with_state(Arc::new(doors), auth::require_key));
     surrounded(app, &every_line(), config.stream_stall_timeout)
+}
+
+/// The paths of the control plane, to which no page may send anything where no key guards them.
+fn guarded(admin: Arc<Admin>, keys: &ApiKeys, hosts: AllowedHosts) -> Router {
+    let routes = admin::router(admin);
+    if keys.is_empty() { routes.route_layer(from_fn_with_state(hosts, local::from_no_page)) } else { routes }
 }
 
 /// The control plane with what surrounds it on every port. Weights are longer than any request, and take no place among

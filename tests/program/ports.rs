@@ -68,3 +68,51 @@ fn every_port_logs_who_asked() {
     let line = log.lines().find(|line| line.contains("POST /resume")).expect(&log);
     assert!(line.contains("127.0.0.1:"), "{line}");
 }
+
+/// A request with a body of two bytes.
+fn posted(path: &str, headers: &str) -> String {
+    format!("POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: 2\r\n{headers}\r\n{{}}")
+}
+
+#[test]
+fn no_page_of_another_origin_asks_a_control_plane_without_a_key() {
+    let json = "Content-Type: application/json\r\n";
+    let page = |more: &str| format!("Host: localhost\r\n{json}{more}");
+    let refused = [
+        ("403", "Host: evil.example\r\nContent-Type: application/json\r\n".to_owned()),
+        ("403", page("Origin: http://evil.example\r\n")),
+        ("403", page("Origin: null\r\n")),
+        ("403", page("Sec-Fetch-Site: cross-site\r\n")),
+        ("403", page("Sec-Fetch-Site: same-site\r\n")),
+        ("415", "Host: localhost\r\nContent-Type: text/plain\r\n".to_owned()),
+        ("415", "Host: localhost\r\n".to_owned()),
+    ];
+    let answered = [
+        format!("Host: 127.0.0.1\r\n{json}"),
+        format!("Host: tito-0.svc:9000\r\n{json}"),
+        "Host: localhost\r\nContent-Type: application/octet-stream\r\n".to_owned(),
+    ];
+    let allowed = ["--admin-allowed-hosts", "tito-0.svc"];
+    let own = Server::start(&[&["--admin-port", "0"], &allowed[..]].concat());
+    let main = Server::start(&[&["--admin-on-main-port", "--insecure-admin"], &allowed[..]].concat());
+    for address in [own.admin(), main.address] {
+        for (status, headers) in &refused {
+            let text = answer(address, &posted("/pause", headers));
+            assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{headers:?}: {text}");
+            assert!(text.contains("has no key"), "{text}");
+        }
+        for headers in &answered {
+            let text = answer(address, &posted("/pause", headers));
+            assert!(!text.contains("has no key"), "{headers:?}: {text}");
+        }
+        assert!(!answer(address, &plain("POST", "/pause")).contains("has no key"));
+    }
+    // Of the API, nobody asked that.
+    let headers = "Host: tito.example\r\nContent-Type: application/json\r\n";
+    assert!(!answer(main.address, &posted("/tokenize", headers)).starts_with("HTTP/1.1 403"));
+    let keyed = Server::start(&["--admin-port", "0", "--admin-api-key", "k"]);
+    for (_, headers) in &refused {
+        let text = answer(keyed.admin(), &posted("/pause", &format!("{headers}Authorization: Bearer k\r\n")));
+        assert!(!text.contains("has no key"), "{headers:?}: {text}");
+    }
+}

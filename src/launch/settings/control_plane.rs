@@ -9,7 +9,7 @@ use crate::{
     config::{AdminArgs, ServeArgs, Undo, WeightsChange},
     control::ControlPolicy,
     engine::{OnWeightsChange, UndoPolicy},
-    server::{ApiKeys, TlsFiles},
+    server::{AllowedHosts, ApiKeys, TlsFiles},
 };
 
 /// The doors of the control plane, and its rules.
@@ -32,6 +32,8 @@ pub(in crate::launch) struct AdminPort {
     pub(in crate::launch) tls: Option<TlsFiles>,
     /// What opens it; without any, it is open to all who reach it.
     pub(in crate::launch) keys: ApiKeys,
+    /// The names by which it may be asked without one.
+    pub(in crate::launch) hosts: AllowedHosts,
     /// Other machines may reach it without a key.
     pub(in crate::launch) is_insecure: bool,
 }
@@ -42,8 +44,8 @@ pub(in crate::launch) enum MainPort {
     Closed,
     /// Who has one of these keys.
     Guarded(ApiKeys),
-    /// Everybody.
-    Insecure,
+    /// Everybody, by an address or one of these names.
+    Insecure(AllowedHosts),
 }
 
 /// What flags say of the control plane; an error where they would open it to everybody without saying so.
@@ -53,9 +55,14 @@ pub(super) fn settings(args: &ServeArgs) -> anyhow::Result<ControlPlaneSettings>
         port,
         tls: server::tls(&args.http),
         keys: ApiKeys::new(&args.admin.admin_api_key),
+        hosts: hosts(&args.admin),
         is_insecure: args.admin.is_insecure(),
     });
     Ok(ControlPlaneSettings { own_port, main_port: main_port(args)?, policy: policy(&args.admin) })
+}
+
+fn hosts(args: &AdminArgs) -> AllowedHosts {
+    AllowedHosts::new(args.admin_allowed_hosts.iter().cloned())
 }
 
 fn main_port(args: &ServeArgs) -> anyhow::Result<MainPort> {
@@ -64,7 +71,7 @@ fn main_port(args: &ServeArgs) -> anyhow::Result<MainPort> {
         return Ok(MainPort::Closed);
     }
     if admin.is_insecure() {
-        return Ok(MainPort::Insecure);
+        return Ok(MainPort::Insecure(hosts(admin)));
     }
     let keys = if own.is_empty() { ApiKeys::new(&args.http.api_key) } else { own };
     ensure!(
