@@ -11,6 +11,7 @@ mod large_bodies;
 mod limit;
 mod listener;
 mod local;
+mod method;
 mod observe;
 mod open_files;
 mod ports;
@@ -155,7 +156,8 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
 
 /// Routes with what is around those of every port: a line of the log for each request, and what its connection is told of
 /// it.
-fn surrounded(mut app: Router, log: &AccessLog, stall: Option<Duration>) -> Router {
+fn surrounded(app: Router, log: &AccessLog, stall: Option<Duration>) -> Router {
+    let mut app = app.layer(from_fn(method::bounded));
     if log.enabled {
         app = app.layer(from_fn_with_state(Arc::new(log.clone()), observe::log));
     }

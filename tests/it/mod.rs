@@ -34,6 +34,8 @@ mod fuzz;
 mod fuzz_seeds;
 /// Templates and variables that are made to stop the server.
 mod hostile_templates;
+/// What labels of metrics may say.
+mod labels;
 /// Which module may use which, and the rules that rustc does not check.
 mod layering;
 /// Long texts and large requests.

@@ -26,6 +26,26 @@ fn plain(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
 
+#[test]
+fn methods_that_nobody_knows_leave_one_series_and_no_text() {
+    let server = Server::start(&["--api-key", "k", "--admin-port", "0"]);
+    for address in [server.address, server.admin()] {
+        for number in 0..40 {
+            let method = format!("EVIL{number}");
+            for path in ["/docs", "/health", "/pause"] {
+                let refused = answer(address, &plain(&method, path));
+                assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
+            }
+        }
+        let refused = answer(address, &plain(&"EVIL".repeat(500), "/docs"));
+        assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
+        assert!(refused.contains("the method of the request is longer than 32 bytes"), "{refused}");
+    }
+    let metrics = server.get("/metrics");
+    assert!(!metrics.contains("EVIL"), "{metrics}");
+    assert!(metrics.contains("handler=\"/docs\",method=\"other\",status=\"4xx\"} 40.0"), "{metrics}");
+}
+
 /// A server that may open 320 files.
 fn limited(more: &[&str]) -> Server {
     let mut limited = Command::new("sh");
