@@ -20,7 +20,7 @@ use tito::internals::{
     generation::{Event, GenerationRequest, Generator, TextOptions},
     model::ModelFiles,
     prompt::{OnUnprovable, PromptRenderer, Templates, template::ChatTemplate},
-    server::{self, ControlPlane, Endpoint, ServerConfig, Work},
+    server::{self, ControlPlane, Endpoint, Port, Ports, ServerConfig, Work},
     telemetry::Metrics,
     tokenizer::Tokenizer,
     turn::Turns,
@@ -104,10 +104,11 @@ impl Server {
         let address = listener.local_addr().expect("a bound socket");
         tokio::spawn({
             let (app, engine) = (app.clone(), Arc::clone(&engine));
-            let work = Work { engine, settled: Box::pin(std::future::ready(())), stands_still: Box::new(|| false) };
+            let work = Work { engine: Some(engine), ..Work::nothing() };
+            let ports = Ports { main: Port { endpoint: Endpoint::Tcp(listener), app }, admin: None };
             async move {
                 let config = ServerConfig { shutdown_timeout: Duration::ZERO, ..ServerConfig::default() };
-                server::serve(Endpoint::Tcp(listener), app, work, &config, std::future::pending()).await
+                server::serve(ports, work, &config, std::future::pending()).await
             }
         });
         let generator = Generator::new(Arc::clone(&engine), tokenizer);

@@ -1,8 +1,9 @@
 //! Which names adapters can have, and where they may lie.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::AdapterError;
+use crate::files::Directory;
 
 /// No name is longer.
 const MOST_NAME_BYTES: usize = 512;
@@ -20,16 +21,17 @@ pub(super) fn check_name(name: &str) -> Result<(), AdapterError> {
     }
 }
 
-/// The directory of a path. Where there is a root, whatever is not in it is refused, links and all.
-pub(super) fn directory(path: &str, root: Option<&Path>) -> Result<PathBuf, AdapterError> {
+/// The directory of a path. Where there is a root, whatever is not in it is refused, links and all; so are files of the
+/// directory that lead out, once they are read.
+pub(super) fn directory(path: &str, root: Option<&Path>) -> Result<Directory, AdapterError> {
     if path.is_empty() {
         return Err(AdapterError::Incomplete);
     }
-    let Some(root) = root else { return Ok(PathBuf::from(path)) };
-    // A path that does not exist, or that nobody may look at, is not told from one that leads elsewhere.
-    let real = |path: &Path| path.canonicalize().map_err(|_| AdapterError::Outside);
-    let (directory, root) = (real(&root.join(path))?, real(root)?);
-    if directory.starts_with(&root) { Ok(directory) } else { Err(AdapterError::Outside) }
+    match root {
+        None => Ok(Directory::anywhere(path)),
+        // A path that does not exist, or that nobody may look at, is not told from one that leads elsewhere.
+        Some(root) => Directory::within(root, Path::new(path)).map_err(|_| AdapterError::Outside),
+    }
 }
 
 #[cfg(test)]
@@ -53,7 +55,7 @@ mod tests {
         std::fs::create_dir_all(root.join("a")).unwrap();
         std::fs::create_dir_all(outer.path().join("b")).unwrap();
         std::os::unix::fs::symlink(outer.path().join("b"), root.join("link")).unwrap();
-        let within = |path: &str| directory(path, Some(&root));
+        let within = |path: &str| directory(path, Some(&root)).map(|directory| directory.path().to_owned());
         let real = root.join("a").canonicalize().unwrap();
         assert_eq!(within("a"), Ok(real.clone()));
         assert_eq!(within(root.join("a").to_str().unwrap()), Ok(real.clone()));
@@ -63,6 +65,6 @@ mod tests {
             assert_eq!(within(path), Err(AdapterError::Outside), "{path}");
         }
         assert_eq!(within(""), Err(AdapterError::Incomplete));
-        assert_eq!(directory("../b", None), Ok(PathBuf::from("../b")));
+        assert_eq!(directory("../b", None), Ok(Directory::anywhere("../b")));
     }
 }

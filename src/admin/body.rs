@@ -80,6 +80,30 @@ pub(super) fn required_text(fields: &Map<String, Value>, name: &str) -> Result<S
     text_of(fields, name)?.ok_or_else(|| missing(fields, name))
 }
 
+/// Characters of the longest label.
+const MOST_OF_A_LABEL: usize = 256;
+
+/// Returns a field by which something is called from then on, in answers, logs and metrics; `None` where it is not there or
+/// null.
+pub(super) fn label_of(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, AdminError> {
+    let label = text_of(fields, name)?;
+    check_label(&format!("body.{name}"), label.as_deref())?;
+    Ok(label)
+}
+
+/// Refuses a label that would break a line, or fill a page; `place` is where it stands.
+pub(super) fn check_label(place: &str, label: Option<&str>) -> Result<(), AdminError> {
+    let label = label.unwrap_or_default();
+    let name = place.rsplit('.').next().unwrap_or(place);
+    if label.chars().any(char::is_control) {
+        return Err(AdminError::field(place, format!("`{name}` has control characters")));
+    }
+    if label.chars().nth(MOST_OF_A_LABEL).is_some() {
+        return Err(AdminError::field(place, format!("`{name}` has more than {MOST_OF_A_LABEL} characters")));
+    }
+    Ok(())
+}
+
 /// Refuses a body without a field, in pydantic's words as vLLM 0.33 prints them.
 pub(super) fn missing(fields: &Map<String, Value>, name: &str) -> AdminError {
     let path = format!("body.{name}");

@@ -140,3 +140,38 @@ pub(super) fn closed() -> Response {
                    port of its own, or with --admin-on-main-port and a key (--admin-api-key or --api-key)";
     AdminError::new(StatusCode::NOT_FOUND, "NotFoundError", message).into_response()
 }
+
+/// Why a control plane without a key does not answer a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It names a host by which a page could ask.
+    Host,
+    /// A page of another origin sent it.
+    Page,
+    /// Its body is of a media type that any page may send.
+    MediaType,
+}
+
+/// Answers a request that a page of another origin may have sent to a control plane without a key.
+pub fn refused(refusal: Refusal) -> Response {
+    let (status, kind, message) = match refusal {
+        Refusal::Host => (
+            StatusCode::FORBIDDEN,
+            "PermissionDeniedError",
+            "this control plane has no key, so it is asked by an address or as localhost, and by no other name: name this \
+             host with --admin-allowed-hosts, or set a key with --admin-api-key",
+        ),
+        Refusal::Page => (
+            StatusCode::FORBIDDEN,
+            "PermissionDeniedError",
+            "this control plane has no key, so no web page of another origin may ask it: set a key with --admin-api-key",
+        ),
+        Refusal::MediaType => (
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaTypeError",
+            "this control plane has no key, so bodies say what they are: send the header Content-Type: application/json, or \
+             application/octet-stream for weights",
+        ),
+    };
+    AdminError::new(status, kind, message).into_response()
+}

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{RequiredFields, text_of, truth_of},
+    body::{RequiredFields, label_of, text_of, truth_of},
     json as answer, posted,
     query::Parameters,
 };
@@ -79,7 +79,7 @@ async fn asked(query: &Parameters, request: Request, replaces: bool) -> Result<L
 }
 
 fn base_model(fields: &Map<String, Value>) -> Result<Option<String>, AdminError> {
-    text_of(fields, "base_model_name")
+    label_of(fields, "base_model_name")
 }
 
 /// Reads an adapter that is the body: its name stands in the query.

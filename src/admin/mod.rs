@@ -25,8 +25,11 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 
-pub use self::info::Served;
 use self::{error::AdminError, meters::Operation};
+pub use self::{
+    error::{Refusal, refused},
+    info::Served,
+};
 use crate::{
     adapters::Adapters,
     control::{Control, ControlError},

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, required_text, text_of, truth_of},
+    body::{Fields, RequiredFields, label_of, required_text, text_of, truth_of},
     error::{self, failed},
     info, json as answer, posted,
     query::tags,
@@ -75,7 +75,7 @@ async fn abort(State(admin): State<Shared>, Fields(fields): Fields) -> Answered 
 /// `POST /update_weights_from_disk`.
 async fn update_from_disk(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
     let path = required_text(&fields, "model_path")?;
-    let label = text_of(&fields, "weight_version")?;
+    let label = label_of(&fields, "weight_version")?;
     if truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AdminError, Answered, Shared,
-    body::{Fields, RequiredFields, missing, required_text, text_of},
+    body::{Fields, RequiredFields, check_label, label_of, missing, required_text},
     error::failed,
     json as answer,
     meters::Operation,
@@ -102,6 +102,7 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if media_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/octet-stream") {
         let label = query.get("weight_version").map(str::to_owned);
+        check_label("query.weight_version", label.as_deref())?;
         return update_from_body(admin, request.into_body(), label).await;
     }
     let RequiredFields(fields) = RequiredFields::from_request(request, &()).await?;
@@ -110,7 +111,7 @@ async fn update(State(admin): State<Shared>, query: Parameters, request: Request
     }
     match fields.get("weight_dir") {
         Some(Value::String(path)) => {
-            let label = text_of(&fields, "weight_version")?;
+            let label = label_of(&fields, "weight_version")?;
             let updated = replace(&admin, path, label).await?;
             Ok(answer(told(&updated)))
         }
@@ -206,7 +207,7 @@ async fn update_part(admin: Shared, fields: &Map<String, Value>) -> Answered {
 
 /// `POST /finish_weight_update`.
 async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered {
-    let label = text_of(&fields, "weight_version")?;
+    let label = label_of(&fields, "weight_version")?;
     admin
         .timed(Operation::Update("finish_weight_update"), |control| async move {
             control.finish_update(label.map(Into::into)).await
@@ -217,7 +218,7 @@ async fn finish(State(admin): State<Shared>, Fields(fields): Fields) -> Answered
 
 /// `POST /update_weight_version`, of vLLM and of SGLang, which ends what runs unless it is told not to.
 async fn relabel(State(admin): State<Shared>, RequiredFields(fields): RequiredFields) -> Answered {
-    let version = required_text(&fields, "new_version")?;
+    let version = label_of(&fields, "new_version")?.ok_or_else(|| missing(&fields, "new_version"))?;
     if super::body::truth_of(&fields, "abort_all_requests", false)? {
         admin.control.abort(None);
     }

@@ -18,6 +18,11 @@ pub struct AdminArgs {
     #[arg(long, num_args = 1.., value_name = "KEY", env = "TITO_ADMIN_API_KEY", hide_env_values = true)]
     pub admin_api_key: Vec<String>,
 
+    /// Name of a host by which they may be asked without a key, besides addresses and `localhost`, such as `tito-0.svc` or
+    /// `*.svc.cluster.local`; repeatable.
+    #[arg(long, num_args = 1.., value_name = "NAME")]
+    pub admin_allowed_hosts: Vec<String>,
+
     /// Serve these calls on the port of the API too, as vLLM does; one of --admin-api-key, or else of --api-key, guards
     /// them.
     #[arg(long)]

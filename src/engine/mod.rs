@@ -112,8 +112,10 @@ pub enum EngineOutput {
 /// The weights that compute a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightsInUse {
-    /// The weights.
+    /// The weights; where an adapter computes, they are called what the adapter is.
     pub version: Arc<WeightVersion>,
+    /// Where an adapter computes, what the weights of the base are called.
+    pub base: Option<Arc<str>>,
     /// Whether they read keys and values that older weights wrote, see [`OnWeightsChange::Reuse`].
     pub reuse_older_keys: bool,
 }

@@ -1,10 +1,13 @@
 //! What every reader of a file needs where the file may be anything: bounded reading, memory that may be refused, and
-//! panics of libraries as errors; and directories that appear at once, complete.
+//! panics of libraries as errors; files that may not lie outside of a directory; and directories that appear at once,
+//! complete.
 //!
 //! Refuses to know any format.
 
+mod directory;
 mod new_directory;
 
+pub use directory::Directory;
 pub use new_directory::NewDirectory;
 
 use std::{
@@ -24,7 +27,10 @@ use std::{
 
 /// Reads a file of at most `most` bytes. A longer one, and what is not a file, is an error of kind `InvalidData`.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+    read_from(&open(path)?, most)
+}
+
+fn read_from(file: &File, most: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     if length > most {
         return Err(invalid(format!("it has {length} bytes, more than the {most} that such a file may have")));
@@ -43,8 +49,13 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 
 /// Opens a file to be read. Whatever else has a name, such as a directory or a pipe, is an error of kind `InvalidData`.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Before it is opened, as opening a pipe waits for its other end.
-    if std::fs::metadata(path)?.is_file() { File::open(path) } else { Err(invalid("it is not a file".to_owned())) }
+    check_is_file(path)?;
+    File::open(path)
+}
+
+/// To be asked before anything is opened, as opening a pipe waits for its other end.
+fn check_is_file(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_file() { Ok(()) } else { Err(invalid("it is not a file".to_owned())) }
 }
 
 fn invalid(reason: String) -> io::Error {

@@ -18,6 +18,8 @@ pub struct WeightSpans {
 pub struct WeightSpan {
     /// What the weights are called.
     pub label: Arc<str>,
+    /// Where an adapter computed, what the weights of the base are called.
+    pub base: Option<Arc<str>>,
     /// How often they had been replaced.
     pub number: u64,
     /// The first of the tokens.
@@ -47,6 +49,7 @@ impl WeightSpans {
         if self.tokens > 0 && self.starts.first().is_none_or(|(start, _)| *start > 0) {
             spans.push(WeightSpan {
                 label: WeightVersion::FIRST.into(),
+                base: None,
                 number: 0,
                 start: 0,
                 end: 0,
@@ -55,6 +58,7 @@ impl WeightSpans {
         }
         spans.extend(self.starts.iter().map(|(start, weights)| WeightSpan {
             label: Arc::clone(&weights.version.label),
+            base: weights.base.clone(),
             number: weights.version.number,
             start: *start,
             end: 0,
@@ -77,7 +81,7 @@ mod tests {
         let token = SampledToken { id: 1, logprob: 0.0, rank: 1, top_logprobs: Vec::new() };
         let weights = weights.iter().map(|(token, number)| {
             let version = Arc::new(WeightVersion { number: *number, label: number.to_string().into() });
-            (*token, WeightsInUse { version, reuse_older_keys: *number > 1 })
+            (*token, WeightsInUse { version, base: None, reuse_older_keys: *number > 1 })
         });
         Delta { tokens: vec![token; tokens], weights: weights.collect(), ..Delta::default() }
     }

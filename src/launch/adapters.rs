@@ -22,7 +22,7 @@ pub fn merge(base: &Path, adapter: &Path, directory: &Path) -> anyhow::Result<()
     let progress = Progress::new();
     let step = progress.step("merging the adapter");
     let merge = || -> anyhow::Result<()> {
-        let read = PeftAdapter::open(adapter)?;
+        let read = PeftAdapter::open(&files::Directory::anywhere(adapter))?;
         let text = files::read_text(&base.join("config.json"), MOST_CONFIG_BYTES).context("cannot read config.json")?;
         let config: Map<String, Value> = json::read_python(&text).context("config.json is not a JSON object")?;
         if config.contains_key("quantization_config") {

@@ -5,52 +5,59 @@ use std::sync::Arc;
 use anyhow::ensure;
 
 use super::{
-    listen,
+    listen::{self, Bound},
     progress::Progress,
-    settings::{AdminPort, MainPort},
+    settings::{Address, AdminPort, Listener, MainPort},
 };
-use crate::{admin::Admin, server::ApiKeys};
+use crate::{
+    admin::Admin,
+    server::{self, AllowedHosts, ApiKeys, ControlPlane, Port, ServerConfig},
+};
 
-/// What opens the control plane on the port of the API; `None` where it is not served there.
-pub(super) fn main_port_keys(main_port: MainPort, progress: &Progress) -> Option<ApiKeys> {
+/// What opens the control plane on the port of the API, and the names by which it may be asked without a key; `None` where
+/// it is not served there.
+pub(super) fn main_port_keys(main_port: MainPort, progress: &Progress) -> Option<(ApiKeys, AllowedHosts)> {
     match main_port {
         MainPort::Closed => None,
-        MainPort::Guarded(keys) => Some(keys),
-        MainPort::Insecure => {
+        MainPort::Guarded(keys) => Some((keys, AllowedHosts::default())),
+        MainPort::Insecure(hosts) => {
             progress.say("whoever reaches this server can pause it and replace its weights");
-            Some(ApiKeys::default())
+            Some((ApiKeys::default(), hosts))
         }
     }
 }
 
-/// The port of the control plane, where it has one of its own.
-pub(super) struct BoundAdminPort {
-    bound: listen::BoundTcp,
-    keys: ApiKeys,
+/// The control plane on the port of the API.
+pub(super) fn on_main_port(opened_by: Option<(ApiKeys, AllowedHosts)>, admin: &Arc<Admin>) -> ControlPlane {
+    let admin = Arc::clone(admin);
+    opened_by.map_or(ControlPlane::Closed, |(keys, hosts)| ControlPlane::Open { admin, keys, hosts })
 }
 
-/// Binds the port of the control plane.
-pub(super) fn bind(AdminPort { host, port, keys, is_insecure }: AdminPort) -> anyhow::Result<BoundAdminPort> {
-    let bound = listen::bind_admin(&host, port)?;
+/// The port of the control plane, where it has one of its own.
+pub(super) struct BoundAdminPort {
+    bound: Bound,
+    keys: ApiKeys,
+    hosts: AllowedHosts,
+}
+
+/// Binds the port of the control plane, if it has one.
+pub(super) async fn bind(port: Option<AdminPort>) -> anyhow::Result<Option<BoundAdminPort>> {
+    let Some(AdminPort { host, port, tls, keys, hosts, is_insecure }) = port else { return Ok(None) };
+    let listener = Listener { address: Address::Tcp { host: host.clone(), port }, tls };
+    let bound = listen::bind(listener, &["--admin-host", "--admin-port"]).await?;
     ensure!(
-        !keys.is_empty() || is_insecure || bound.is_local(),
+        !keys.is_empty() || is_insecure || bound.is_local,
         "--admin-host {host} lets other machines replace the weights: pass --admin-api-key, or --insecure-admin where \
          that is meant"
     );
-    Ok(BoundAdminPort { bound, keys })
+    Ok(Some(BoundAdminPort { bound, keys, hosts }))
 }
 
 impl BoundAdminPort {
-    /// Serves the control plane until the process ends.
-    pub(super) fn serve(self, admin: &Arc<Admin>, progress: &Progress) -> anyhow::Result<()> {
-        let app = crate::server::admin_app(admin, self.keys);
-        progress.say(&format!("the control plane is at http://{}", self.bound.address));
-        let listener = self.bound.listen()?;
-        tokio::spawn(async move {
-            if let Err(error) = crate::server::serve_admin(listener, app).await {
-                tracing::error!(%error, "the port of the control plane failed");
-            }
-        });
-        Ok(())
+    /// Listens, with the control plane to serve.
+    pub(super) fn listen(self, admin: &Arc<Admin>, config: &ServerConfig, progress: &Progress) -> anyhow::Result<Port> {
+        progress.say(&format!("the control plane is at {}", self.bound.shown));
+        let (endpoint, _) = self.bound.listen()?;
+        Ok(Port { endpoint, app: server::admin_app(admin, self.keys, self.hosts, config) })
     }
 }

@@ -4,12 +4,16 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
-use super::{listen, progress::Progress};
+use super::{
+    listen,
+    progress::Progress,
+    settings::{Address, Listener},
+};
 use crate::{
     api::Captured,
     files::without_panics,
     model::TokenizerFiles,
-    server,
+    server::{self, Port, Ports, ServerConfig, Work},
     store::{Purpose, ReadOnlyStore},
     tokenizer::Tokenizer,
     trajectory::Trajectories,
@@ -22,7 +26,8 @@ use crate::{
 ///
 /// If the file or the tokenizer cannot be read, or the address is taken.
 pub async fn inspect(file: &Path, model: Option<&Path>, host: &str, port: u16) -> anyhow::Result<()> {
-    let bound = listen::bind_inspect(host, port)?;
+    let address = Address::Tcp { host: host.to_owned(), port };
+    let bound = listen::bind(Listener { address, tls: None }, &["--host", "--port"]).await?;
     let progress = Progress::new();
     let reading = progress.step("reading the trajectory store");
     let store = ReadOnlyStore::open(Purpose::Trajectories, file)?;
@@ -37,15 +42,17 @@ pub async fn inspect(file: &Path, model: Option<&Path>, host: &str, port: u16) -
         vocab_size: usize::MAX,
         api: None,
     };
+    server::raise_open_files();
     let app = server::inspect_app(captured);
-    let address = bound.address;
-    let listener = bound.listen()?;
-    if !address.ip().is_loopback() {
+    let address = bound.shown.clone();
+    if !bound.is_local {
         progress.say("whoever reaches this address can read the whole file");
     }
-    progress.banner(&format!("tito {} | {} | http://{address}/inspect", env!("CARGO_PKG_VERSION"), file.display()));
+    let (endpoint, _) = bound.listen()?;
+    progress.banner(&format!("tito {} | {} | {address}/inspect", env!("CARGO_PKG_VERSION"), file.display()));
     let stop = server::stop_signal()?;
-    server::serve_inspect(listener, app, stop).await.context("the server failed")
+    let ports = Ports { main: Port { endpoint, app }, admin: None };
+    server::serve(ports, Work::nothing(), &ServerConfig::default(), stop).await.context("the server failed")
 }
 
 fn tokenizer(model: &Path) -> anyhow::Result<Tokenizer> {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use tokio::net::{TcpListener, TcpSocket, UnixSocket, UnixStream};
+use tokio::net::{TcpSocket, UnixSocket, UnixStream};
 
 use super::settings::{Address, Listener};
 use crate::server::{Endpoint, Tls};
@@ -21,7 +21,12 @@ pub(super) struct Bound {
     tls: Option<Tls>,
     /// Where it is, for people.
     pub(super) shown: String,
+    /// Whether only this machine reaches it.
+    pub(super) is_local: bool,
 }
+
+/// The flags that name an address.
+pub(super) type AddressFlags = [&'static str; 2];
 
 enum Socket {
     Tcp(TcpSocket),
@@ -38,20 +43,21 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds the socket of the API.
-pub(super) async fn bind(Listener { address, tls }: Listener) -> anyhow::Result<Bound> {
+/// Binds a socket, whose address comes from flags.
+pub(super) async fn bind(Listener { address, tls }: Listener, flags: &AddressFlags) -> anyhow::Result<Bound> {
     let tls = tls.map(Tls::load).transpose()?;
     match address {
         Address::Unix(path) => {
             ensure!(tls.is_none(), "--uds and --ssl-certfile exclude each other");
             let socket = bind_unix(&path).await.with_context(|| format!("cannot use --uds {}", path.display()))?;
             let shown = format!("unix:{}", path.display());
-            Ok(Bound { socket: Socket::Unix(socket, SocketFile(path)), tls, shown })
+            Ok(Bound { socket: Socket::Unix(socket, SocketFile(path)), tls, shown, is_local: true })
         }
         Address::Tcp { host, port } => {
             let scheme = if tls.is_some() { "https" } else { "http" };
-            let (socket, address) = bind_tcp(&host, port, &["--host", "--port"])?;
-            Ok(Bound { socket: Socket::Tcp(socket), tls, shown: format!("{scheme}://{address}") })
+            let (socket, address) = bind_tcp(&host, port, flags)?;
+            let (shown, is_local) = (format!("{scheme}://{address}"), address.ip().is_loopback());
+            Ok(Bound { socket: Socket::Tcp(socket), tls, shown, is_local })
         }
     }
 }
@@ -59,7 +65,7 @@ pub(super) async fn bind(Listener { address, tls }: Listener) -> anyhow::Result<
 impl Bound {
     /// Listens. Another process may have begun to since `bind`: `SO_REUSEADDR` lets two sockets bind, but one listen.
     pub(super) fn listen(self) -> anyhow::Result<(Endpoint, Option<SocketFile>)> {
-        let Self { socket, tls, shown } = self;
+        let Self { socket, tls, shown, .. } = self;
         let context = || format!("cannot listen on {shown}");
         match (socket, tls) {
             (Socket::Tcp(socket), None) => Ok((Endpoint::Tcp(socket.listen(BACKLOG).with_context(context)?), None)),
@@ -73,41 +79,11 @@ impl Bound {
     }
 }
 
-/// A bound TCP socket of the control plane.
-pub(super) struct BoundTcp {
-    socket: TcpSocket,
-    pub(super) address: SocketAddr,
-}
-
-impl BoundTcp {
-    /// Whether only this machine reaches it.
-    pub(super) fn is_local(&self) -> bool {
-        self.address.ip().is_loopback()
-    }
-
-    /// Listens.
-    pub(super) fn listen(self) -> anyhow::Result<TcpListener> {
-        self.socket.listen(BACKLOG).with_context(|| format!("cannot listen on {}", self.address))
-    }
-}
-
-/// Binds the port of the control plane.
-pub(super) fn bind_admin(host: &str, port: u16) -> anyhow::Result<BoundTcp> {
-    let (socket, address) = bind_tcp(host, port, &["--admin-host", "--admin-port"])?;
-    Ok(BoundTcp { socket, address })
-}
-
-/// Binds the port of the page that shows a capture file.
-pub(super) fn bind_inspect(host: &str, port: u16) -> anyhow::Result<BoundTcp> {
-    let (socket, address) = bind_tcp(host, port, &["--host", "--port"])?;
-    Ok(BoundTcp { socket, address })
-}
-
-fn bind_tcp(host: &str, port: u16, flags: &[&str; 2]) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+fn bind_tcp(host: &str, port: u16, flags: &AddressFlags) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     let [host_flag, port_flag] = flags;
     let next = format!("choose another address with {host_flag} and {port_flag}");
     let mut last = None;
-    for address in addresses(host, port)? {
+    for address in addresses(host, port, host_flag)? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let bound = socket.and_then(|socket| {
             socket.set_reuseaddr(true)?;
@@ -127,7 +103,7 @@ fn bind_tcp(host: &str, port: u16, flags: &[&str; 2]) -> anyhow::Result<(TcpSock
     Err(error).with_context(|| format!("cannot use {address}; {next}"))
 }
 
-fn addresses(host: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
+fn addresses(host: &str, port: u16, flag: &str) -> anyhow::Result<Vec<SocketAddr>> {
     if host.is_empty() {
         return Ok(vec![SocketAddr::from(([0, 0, 0, 0], port))]);
     }
@@ -135,7 +111,7 @@ fn addresses(host: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let found = (host, port).to_socket_addrs().with_context(|| format!("--host {host} is unknown"))?;
+    let found = (host, port).to_socket_addrs().with_context(|| format!("{flag} {host} is unknown"))?;
     Ok(found.collect())
 }
 

@@ -46,7 +46,7 @@ use crate::{
     gguf::{GgufFile, convert},
     prompt::PromptRenderer,
     records::Responses,
-    server::{self, ControlPlane, Work},
+    server::{self, Port, Ports, Work},
     telemetry::Metrics,
     turn::{Policies, RequestTemplates, StructuredOutputCompiler, Turns},
 };
@@ -61,8 +61,8 @@ use wanted::Wanted;
 /// Loads a model and serves it until the process is asked to stop; `utc_offset` is the time zone of its templates.
 pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()> {
     let settings = Settings::of(&args)?;
-    let bound = listen::bind(settings.listener).await?;
-    let admin_port = settings.control_plane.own_port.map(admin::bind).transpose()?;
+    let bound = listen::bind(settings.listener, &["--host", "--port"]).await?;
+    let admin_port = admin::bind(settings.control_plane.own_port).await?;
     let progress = Progress::new();
     let admin_keys = admin::main_port_keys(settings.control_plane.main_port, &progress);
     let device = engine::device(&settings.engine, &progress)?;
@@ -127,17 +127,15 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let served = Served { model: model.name, name: api.models.name().to_owned() };
     let admin = control_plane(&engine, &api, settings.control_plane.policy, (served, adapters));
     let work = work(engine, &api, &admin);
-    let control =
-        admin_keys.map_or(ControlPlane::Closed, |keys| ControlPlane::Open { admin: Arc::clone(&admin), keys });
+    let control = admin::on_main_port(admin_keys, &admin);
     let app = server::app(api, control, &config, metrics);
     server::raise_open_files();
-    if let Some(port) = admin_port {
-        port.serve(&admin, &progress)?;
-    }
+    let admin = admin_port.map(|port| port.listen(&admin, &config, &progress)).transpose()?;
     let (endpoint, _file) = bound.listen()?;
     progress.banner(&announcement);
     let stop = server::stop_signal()?;
-    server::serve(endpoint, app, work, &config, stop).await.context("the server failed")
+    let ports = Ports { main: Port { endpoint, app }, admin };
+    server::serve(ports, work, &config, stop).await.context("the server failed")
 }
 
 /// Samples the turns of a capture again, or those of one trajectory, and prints which of them come out as they are kept;
@@ -165,7 +163,7 @@ fn control_plane(
 fn work(engine: Arc<dyn Engine>, api: &Api, admin: &Admin) -> Work {
     let control = Arc::clone(&admin.control);
     Work {
-        engine,
+        engine: Some(engine),
         settled: Box::pin(api.responses.settled()),
         stands_still: Box::new(move || control.shown().stands_still()),
     }

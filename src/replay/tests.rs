@@ -117,7 +117,15 @@ async fn generation() -> Generation {
 }
 
 fn weights(number: u64, start: usize, end: usize) -> WeightsUsed {
-    WeightsUsed { version: number.to_string().into(), number, start, end, reuse_older_keys: false, checksum: None }
+    WeightsUsed {
+        version: number.to_string().into(),
+        base_version: None,
+        number,
+        start,
+        end,
+        reuse_older_keys: false,
+        checksum: None,
+    }
 }
 
 fn captured(generations: impl IntoIterator<Item = Generation>) -> Trajectories {

@@ -1,6 +1,6 @@
 //! Where connections come from: TCP, TLS over it, or a Unix socket.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::connect_info::Connected,
@@ -8,7 +8,7 @@ use axum::{
 };
 use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
 };
 use tokio_rustls::server::TlsStream;
 
@@ -81,6 +81,7 @@ impl Listener for Tcp {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Patient<TcpStream>, SocketAddr) {
+        self.connections.room().await;
         let (stream, address) = self.next().await;
         (self.connections.opened(stream, address.to_string()), address)
     }
@@ -101,6 +102,7 @@ impl Listener for Unix {
     type Addr = tokio::net::unix::SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        self.connections.room().await;
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => return (self.connections.opened(stream, "unix".to_owned()), address),
@@ -116,26 +118,42 @@ impl Listener for Unix {
 
 /// The longest a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Clients that may shake hands at a time; more wait in the system's queue.
+/// Clients that may shake hands at a time, however many connections there may be.
 const MOST_HANDSHAKES: usize = 1024;
+
+/// How many of `room` clients may shake hands at a time.
+pub(super) fn most_handshakes(room: usize) -> usize {
+    (room / 8).clamp(1, MOST_HANDSHAKES)
+}
 
 type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
 
-/// TLS connections; clients that are slow to shake hands hold up nobody else.
+/// TLS connections; clients that are slow to shake hands hold up nobody else, however many there are.
 pub(super) struct TlsOverTcp {
     tcp: Tcp,
     tls: Tls,
     handshakes: JoinSet<Shaken>,
+    /// Those that are not over, the oldest first.
+    unfinished: VecDeque<AbortHandle>,
+    /// With as many, the oldest makes room: an honest client is done after two round trips.
+    most: usize,
 }
 
 impl TlsOverTcp {
-    pub(super) fn new(tcp: Tcp, tls: Tls) -> Self {
-        Self { tcp, tls, handshakes: JoinSet::new() }
+    pub(super) fn new(tcp: Tcp, tls: Tls, most: usize) -> Self {
+        Self { tcp, tls, handshakes: JoinSet::new(), unfinished: VecDeque::new(), most }
     }
 
     fn shake(&mut self, stream: TcpStream, address: SocketAddr) {
+        self.unfinished.retain(|handshake| !handshake.is_finished());
+        if self.unfinished.len() >= self.most
+            && let Some(oldest) = self.unfinished.pop_front()
+        {
+            tracing::debug!("too many handshakes: the oldest is ended");
+            oldest.abort();
+        }
         let acceptor = self.tls.acceptor();
-        self.handshakes.spawn(async move {
+        let handshake = self.handshakes.spawn(async move {
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => Some((stream, address)),
                 Ok(Err(error)) => {
@@ -145,6 +163,7 @@ impl TlsOverTcp {
                 Err(_) => None,
             }
         });
+        self.unfinished.push_back(handshake);
     }
 }
 
@@ -155,14 +174,15 @@ impl Listener for TlsOverTcp {
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         loop {
             tokio::select! {
-                (stream, address) = self.tcp.next(), if self.handshakes.len() < MOST_HANDSHAKES => {
-                    self.shake(stream, address);
-                }
+                // Handshakes that are over come first, so that no flood of new ones keeps them waiting.
+                biased;
                 Some(shaken) = self.handshakes.join_next() => {
                     if let Ok(Some((stream, address))) = shaken {
+                        self.tcp.connections.room().await;
                         return (self.tcp.connections.opened(stream, address.to_string()), address);
                     }
                 }
+                (stream, address) = self.tcp.next() => self.shake(stream, address),
             }
         }
     }
@@ -187,5 +207,49 @@ impl Connected<IncomingStream<'_, TlsOverTcp>> for Peer {
 impl Connected<IncomingStream<'_, Unix>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Unix>) -> Self {
         Self { connection: stream.io().connection(), uses_tls: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{
+        connection::Patience,
+        tls::{ClientCertificates, TlsFiles},
+    };
+
+    const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls");
+
+    async fn listener(most: usize) -> TlsOverTcp {
+        let files = TlsFiles {
+            certificate: format!("{FIXTURES}/server.pem").into(),
+            key: format!("{FIXTURES}/server.key").into(),
+            client_authorities: None,
+            clients: ClientCertificates::Ignored,
+            refresh: false,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connections = Connections::new(9, Patience { head: HANDSHAKE, stall: None });
+        TlsOverTcp::new(Tcp { listener, connections }, Tls::load(files).unwrap(), most)
+    }
+
+    #[tokio::test]
+    async fn where_too_many_clients_shake_hands_the_oldest_goes() {
+        let mut listener = listener(2).await;
+        let mut silent = Vec::new();
+        for _ in 0..3 {
+            silent.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+            let (stream, address) = listener.tcp.next().await;
+            listener.shake(stream, address);
+        }
+        let first = listener.handshakes.join_next().await.unwrap();
+        assert!(first.unwrap_err().is_cancelled());
+        assert_eq!((listener.handshakes.len(), listener.unfinished.len()), (2, 2));
+        assert!(listener.unfinished.iter().all(|handshake| !handshake.is_finished()));
+    }
+
+    #[test]
+    fn handshakes_are_a_part_of_the_room_for_connections() {
+        assert_eq!([1, 192, 1 << 20].map(most_handshakes), [1, 24, MOST_HANDSHAKES]);
     }
 }

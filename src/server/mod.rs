@@ -11,8 +11,10 @@ mod large_bodies;
 mod limit;
 mod listener;
 mod local;
+mod method;
 mod observe;
 mod open_files;
+mod ports;
 mod request_id;
 mod root_path;
 mod scheme;
@@ -22,39 +24,34 @@ mod tls;
 mod unread;
 mod unsent;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{
-        DefaultBodyLimit, Request,
-        connect_info::{Connected, IntoMakeServiceWithConnectInfo},
-    },
+    extract::{DefaultBodyLimit, Request},
     http::header,
     middleware::{self, Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::get,
-    serve::{IncomingStream, Listener},
 };
-use futures::future::BoxFuture;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     admin::{self, Admin},
     api::{self, Api, ApiError, Captured, Docs},
-    engine::{Engine, EngineControl, WeightVersion},
+    engine::{EngineControl, WeightVersion},
     telemetry::{self, Metrics},
     turn::in_flight::BytesInFlight,
 };
 pub use auth::ApiKeys;
 use auth::Doors;
-use connection::{Connections, Patience};
 pub use cors::Cors;
 use limit::Limits;
 pub use listener::Endpoint;
-use listener::{Peer, Tcp, TlsOverTcp, Unix};
+pub use local::AllowedHosts;
 pub use observe::AccessLog;
 pub use open_files::raise_open_files;
+pub use ports::{Port, Ports, Work, serve};
 pub use stop_signal::stop_signal;
 pub use tls::{ClientCertificates, Tls, TlsFiles};
 
@@ -138,7 +135,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
         .layer(from_fn(observe::measure));
     let doors = Arc::new(control.doors(&config.api_keys));
     let control = match control {
-        ControlPlane::Open { admin, .. } => admin::router(admin),
+        ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
         ControlPlane::Closed => admin::closed(&API_PATHS),
     };
     app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
@@ -154,13 +151,25 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     if config.request_id_headers {
         app = app.layer(from_fn(request_id::add));
     }
-    if config.access_log.enabled {
-        app = app.layer(from_fn_with_state(Arc::new(config.access_log.clone()), observe::log));
+    under_root(&config.root_path, surrounded(app, &config.access_log, config.stream_stall_timeout))
+}
+
+/// Routes with what is around those of every port: a line of the log for each request, and what its connection is told of
+/// it.
+fn surrounded(app: Router, log: &AccessLog, stall: Option<Duration>) -> Router {
+    let mut app = app.layer(from_fn(method::bounded));
+    if log.enabled {
+        app = app.layer(from_fn_with_state(Arc::new(log.clone()), observe::log));
     }
-    if let Some(patience) = config.stream_stall_timeout {
+    if let Some(patience) = stall {
         app = app.layer(from_fn_with_state(patience, unsent::apply));
     }
-    under_root(&config.root_path, app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count)))
+    app.layer(from_fn(unread::read_out)).layer(from_fn(in_flight::count))
+}
+
+/// A line for every request, on ports that few use.
+fn every_line() -> AccessLog {
+    AccessLog { enabled: true, silent_paths: Vec::new() }
 }
 
 /// Paths that are the API's where the control plane is not open, or that routers ask for and take 404 for no.
@@ -174,8 +183,10 @@ pub enum ControlPlane {
     Open {
         /// What is served.
         admin: Arc<Admin>,
-        /// What opens it; none opens it to everybody.
+        /// What opens it; none opens it to everybody but pages of other origins.
         keys: ApiKeys,
+        /// The names by which it may be asked without a key.
+        hosts: AllowedHosts,
     },
 }
 
@@ -189,15 +200,23 @@ impl ControlPlane {
     }
 }
 
-/// The control plane on a port of its own, which one of `keys` opens; none leaves it open.
-pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys) -> Router {
+/// The control plane on a port of its own, which one of `keys` opens; without any, it is asked by one of `hosts`, or by
+/// address.
+pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, hosts: AllowedHosts, config: &ServerConfig) -> Router {
+    let routes = guarded(Arc::clone(admin), &keys, hosts);
     let doors = Doors { api: keys, admin: None, admin_paths: [].into() };
     let alive = Arc::clone(admin);
     let health = move || std::future::ready(api::health(alive.control.engine().health().is_ok()));
-    let routes = admin::router(Arc::clone(admin)).route("/health", get(health));
-    measured(routes.fallback(|| async { api::not_found() }))
-        .layer(from_fn_with_state(Arc::new(doors), auth::require_key))
-        .layer(from_fn_with_state(Arc::new(AccessLog { enabled: true, silent_paths: Vec::new() }), observe::log))
+    let routes = routes.route("/health", get(health));
+    let app = measured(routes.fallback(|| async { api::not_found() }))
+        .layer(from_fn_with_state(Arc::new(doors), auth::require_key));
+    surrounded(app, &every_line(), config.stream_stall_timeout)
+}
+
+/// The paths of the control plane, to which no page may send anything where no key guards them.
+fn guarded(admin: Arc<Admin>, keys: &ApiKeys, hosts: AllowedHosts) -> Router {
+    let routes = admin::router(admin);
+    if keys.is_empty() { routes.route_layer(from_fn_with_state(hosts, local::from_no_page)) } else { routes }
 }
 
 /// The control plane with what surrounds it on every port. Weights are longer than any request, and take no place among
@@ -207,29 +226,18 @@ fn measured(control: Router) -> Router {
         .method_not_allowed_fallback(api::method_not_allowed)
         .layer(CatchPanicLayer::custom(answer_panic))
         .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(WEIGHTS_PATIENCE, slow_body::apply))
         .layer(from_fn(observe::measure))
 }
 
-/// Serves the control plane on its own port until the process ends.
-pub async fn serve_admin(listener: tokio::net::TcpListener, app: Router) -> std::io::Result<()> {
-    axum::serve(listener, app).await
-}
+/// For how long nothing may come of a body of the control plane: trainers gather weights while they send them.
+const WEIGHTS_PATIENCE: Duration = Duration::from_mins(5);
 
 /// The page that shows a capture file, and the paths that it asks. There are no keys: whoever reaches it may read the file.
 pub fn inspect_app(captured: Captured) -> Router {
-    api::read_only(captured)
-        .layer(CatchPanicLayer::custom(answer_panic))
-        .layer(from_fn(local::only_by_address))
-        .layer(from_fn_with_state(Arc::new(AccessLog { enabled: true, silent_paths: Vec::new() }), observe::log))
-}
-
-/// Serves the page that shows a capture file until `stop` resolves.
-pub async fn serve_inspect(
-    listener: tokio::net::TcpListener,
-    app: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listener, app).with_graceful_shutdown(stop).await
+    let app =
+        api::read_only(captured).layer(CatchPanicLayer::custom(answer_panic)).layer(from_fn(local::only_by_address));
+    surrounded(app, &every_line(), ServerConfig::default().stream_stall_timeout)
 }
 
 /// The same routes, with `root` in front of their paths or without it.
@@ -248,81 +256,3 @@ fn answer_panic(panic: Box<dyn std::any::Any + Send>) -> Response {
     let response = ApiError::internal(format_args!("handler panicked: {}", text.unwrap_or("no message")));
     response.into_response()
 }
-
-/// What goes on besides connections, and has to end before the process does.
-pub struct Work {
-    /// What computes.
-    pub engine: Arc<dyn Engine>,
-    /// Resolves when nothing is generated that no connection waits for.
-    pub settled: BoxFuture<'static, ()>,
-    /// Says whether nothing is computed until somebody says so, so that waiting for requests would be in vain.
-    pub stands_still: Box<dyn Fn() -> bool + Send>,
-}
-
-/// Serves until `stop` resolves, then drains: running requests go on for the configured time, after which the engine
-/// ends them with what they have.
-pub async fn serve(
-    endpoint: Endpoint,
-    app: Router,
-    work: Work,
-    config: &ServerConfig,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let app = app.into_make_service_with_connect_info::<Peer>();
-    let patience = Patience { head: config.request_patience, stall: config.stream_stall_timeout };
-    let connections = Connections::new(open_files::most_connections(), patience);
-    let timeout = config.shutdown_timeout;
-    match endpoint {
-        Endpoint::Tcp(listener) => drained(Tcp { listener, connections }, app, work, timeout, stop).await,
-        Endpoint::Tls(listener, tls) => {
-            let listener = TlsOverTcp::new(Tcp { listener, connections }, tls);
-            drained(listener, app, work, timeout, stop).await
-        }
-        Endpoint::Unix(listener) => drained(Unix { listener, connections }, app, work, timeout, stop).await,
-    }
-}
-
-async fn drained<L>(
-    listener: L,
-    app: IntoMakeServiceWithConnectInfo<Router, Peer>,
-    Work { engine, settled, stands_still }: Work,
-    shutdown_timeout: Duration,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()>
-where
-    L: Listener,
-    L::Addr: std::fmt::Debug,
-    for<'a> Peer: Connected<IncomingStream<'a, L>>,
-{
-    let (stopping, mut stopped) = tokio::sync::watch::channel(false);
-    // Idle connections stay open for ever: clients of vLLM meet a server that closes them just as they ask.
-    let server = axum::serve(listener, app).with_graceful_shutdown(async move {
-        stop.await;
-        stopping.send_replace(true);
-    });
-    let drained = async move {
-        let result = server.await;
-        settled.await;
-        result
-    };
-    tokio::pin!(drained);
-    tokio::select! {
-        result = &mut drained => return result,
-        _ = stopped.changed() => {}
-    }
-    tracing::info!(timeout_seconds = shutdown_timeout.as_secs(), "stopping: no new connections");
-    let patience = if stands_still() { Duration::ZERO } else { shutdown_timeout };
-    if let Ok(result) = tokio::time::timeout(patience, &mut drained).await {
-        engine.shutdown(GRACE).await;
-        return result;
-    }
-    tracing::warn!("requests are still running: ending them with what they have");
-    engine.shutdown(GRACE).await;
-    match tokio::time::timeout(GRACE, drained).await {
-        Ok(result) => result,
-        Err(_) => Ok(()),
-    }
-}
-
-/// How long the engine may take to become idle, and connections to send what is left.
-const GRACE: Duration = Duration::from_secs(5);

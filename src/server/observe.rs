@@ -17,7 +17,7 @@ use axum::{
 use futures::{Stream, StreamExt};
 use tracing::Instrument;
 
-use super::listener::Peer;
+use super::{listener::Peer, method};
 
 /// Requests that are not counted: scrapers and probes would outnumber all others.
 const EXCLUDED: [&str; 6] = ["/metrics", "/health", "/load", "/ping", "/version", "/server_info"];
@@ -26,7 +26,7 @@ const EXCLUDED: [&str; 6] = ["/metrics", "/health", "/load", "/ping", "/version"
 struct Sample {
     started: Instant,
     handler: String,
-    method: String,
+    method: &'static str,
     status: String,
     request_bytes: f64,
     response_bytes: f64,
@@ -35,14 +35,15 @@ struct Sample {
 impl Sample {
     fn record(&self) {
         let Self { handler, method, status, .. } = self;
-        let labels = [("method", method.clone()), ("status", status.clone()), ("handler", handler.clone())];
+        let method = || (*method).to_owned();
+        let labels = [("method", method()), ("status", status.clone()), ("handler", handler.clone())];
         metrics::counter!("http_requests_total", &labels).increment(1);
         let by_handler = [("handler", handler.clone())];
         metrics::histogram!("http_request_size_bytes", &by_handler).record(self.request_bytes);
         metrics::histogram!("http_response_size_bytes", &by_handler).record(self.response_bytes);
         let seconds = self.started.elapsed().as_secs_f64();
         metrics::histogram!("http_request_duration_highr_seconds").record(seconds);
-        let labels = [("handler", handler.clone()), ("method", method.clone())];
+        let labels = [("handler", handler.clone()), ("method", method())];
         metrics::histogram!("http_request_duration_seconds", &labels).record(seconds);
     }
 }
@@ -70,8 +71,8 @@ impl Drop for Counted {
 /// The metrics of prometheus-fastapi-instrumentator, as vLLM has them.
 pub(super) async fn measure(request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let method = request.method().to_string();
-    // Unknown paths share one label: clients must not be able to make new ones.
+    // Unknown methods share one label, and unknown paths another: clients must not be able to make new ones.
+    let method = method::label(request.method());
     let handler = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let request_bytes = content_length(request.headers());
     let response = next.run(request).await;

@@ -109,13 +109,28 @@ fn line(text: &mut String, name: &str, labels: &[(String, String)], bound: Optio
         written.insert(at, ("le", bound));
     }
     for (index, (name, value)) in written.iter().enumerate() {
-        let value = value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"");
-        let _ = write!(text, "{}{name}=\"{value}\"", if index == 0 { '{' } else { ',' });
+        let _ = write!(text, "{}{name}=\"{}\"", if index == 0 { '{' } else { ',' }, escaped(value));
     }
     if !written.is_empty() {
         text.push('}');
     }
     let _ = writeln!(text, " {}", number(value));
+}
+
+/// The value of a label. Of control characters, the format has only a way to write the end of a line; what reads the page
+/// may be a terminal, and the others mean something to it.
+fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for c in value.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '"' => text.push_str("\\\""),
+            c if c.is_control() => text.push(char::REPLACEMENT_CHARACTER),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
@@ -163,5 +178,12 @@ mod tests {
         let mut text = String::new();
         line(&mut text, "a", &[("b".into(), "x\"\\\n".into())], None, 1.0);
         assert_eq!(text, "a{b=\"x\\\"\\\\\\n\"} 1.0\n");
+    }
+
+    #[test]
+    fn labels_say_nothing_to_a_terminal() {
+        let mut text = String::new();
+        line(&mut text, "a", &[("b".into(), "\u{1b}[2J\r\0\u{9b}é".into())], None, 1.0);
+        assert_eq!(text, "a{b=\"\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}é\"} 1.0\n");
     }
 }

@@ -93,6 +93,9 @@ pub enum CaptureError {
     /// What is kept is not what was written.
     #[error("the trajectory store is corrupted: {0}")]
     Corrupted(String),
+    /// A sequence is as it was sampled, and is not what was asked for.
+    #[error("{0}")]
+    Unfit(String),
     /// Any other fault.
     #[error("the trajectory store failed: {0}")]
     Failed(String),

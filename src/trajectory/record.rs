@@ -80,6 +80,9 @@ pub struct AdapterUsed {
 pub struct WeightsUsed {
     /// What the weights are called.
     pub version: Arc<str>,
+    /// Where an adapter sampled, what the weights of the base are called. Records of tito 0.1.0 do not say it.
+    #[serde(default)]
+    pub base_version: Option<Arc<str>>,
     /// How often the process had replaced its weights.
     pub number: u64,
     /// The first of the sampled ids.

@@ -51,7 +51,7 @@ pub struct SamplingUsed {
     pub stop_token_ids: Vec<TokenId>,
     /// Stop strings; `None` where texts are not kept.
     pub stop: Option<Vec<String>>,
-    /// `raw_logprobs` or `processed_logprobs`.
+    /// `raw_logprobs` or `processed_logprobs`, see [`Sequence::has_sampled_logprobs`](super::Sequence::has_sampled_logprobs).
     pub logprobs_mode: String,
     /// Whether a sequence that went round in circles was ended.
     pub detects_repetition: bool,
@@ -59,6 +59,36 @@ pub struct SamplingUsed {
     pub is_constrained: bool,
     /// Whether the request said through which experts tokens go.
     pub gives_experts: bool,
+}
+
+impl SamplingUsed {
+    /// The fields that made the distribution that was sampled from another one than the model's own, each with its value where
+    /// that is short. Stop strings, lengths and seeds are none of them: they choose no token.
+    pub fn edits(&self) -> Vec<String> {
+        let has_ends =
+            self.eos_token_id.is_some() || !self.extra_eos_token_ids.is_empty() || !self.stop_token_ids.is_empty();
+        let numbers = [
+            ("temperature", self.temperature, 1.0),
+            ("top_p", self.top_p, 1.0),
+            ("min_p", self.min_p, 0.0),
+            ("presence_penalty", self.presence_penalty, 0.0),
+            ("frequency_penalty", self.frequency_penalty, 0.0),
+            ("repetition_penalty", self.repetition_penalty, 1.0),
+        ];
+        let numbers = numbers.into_iter().filter(|(_, value, off)| value - off != 0.0);
+        let counts = [("top_k", self.top_k), ("min_tokens", if has_ends { self.min_tokens } else { 0 })];
+        let counts = counts.into_iter().filter(|(_, value)| *value > 0);
+        let lists = [
+            ("logit_bias", self.logit_bias.iter().any(|(_, bias)| *bias != 0.0)),
+            ("allowed_token_ids", self.allowed_token_ids.is_some()),
+            ("bad_words", !self.bad_words_token_ids.is_empty()),
+            ("a grammar or a budget for thoughts", self.is_constrained),
+        ];
+        let lists = lists.into_iter().filter(|(_, is_on)| *is_on);
+        let numbers = numbers.map(|(name, value, _)| format!("{name} {value}"));
+        let counts = counts.map(|(name, value)| format!("{name} {value}"));
+        numbers.chain(counts).chain(lists.map(|(name, _)| name.to_owned())).collect()
+    }
 }
 
 /// Reads a number to its last bit, as `serde_json` does not without its feature `float_roundtrip`.

@@ -229,6 +229,57 @@ impl Building {
 }
 
 impl Sequence {
+    /// The turns that are learnt from.
+    pub fn learnt_turns(&self) -> impl Iterator<Item = &SequenceTurn> {
+        self.turns.iter().filter(|turn| self.loss_mask[turn.start..turn.end].contains(&true))
+    }
+
+    /// Which distribution the log-probs of what is learnt from describe, in the words of `--logprobs-mode`; `None` where that is
+    /// not known, or where turns differ.
+    pub fn logprobs_mode(&self) -> Option<&str> {
+        let mut modes =
+            self.learnt_turns().map(|turn| turn.generation.sampling.as_ref().map(|used| &*used.logprobs_mode));
+        let first = modes.next()??;
+        modes.all(|mode| mode == Some(first)).then_some(first)
+    }
+
+    /// Checks that the log-probs of what is learnt from are those of the distribution that it was sampled from, which is what
+    /// trainers take them for.
+    ///
+    /// # Errors
+    ///
+    /// If they are the model's own and the request edited its distribution, or if nobody knows.
+    pub fn has_sampled_logprobs(&self) -> Result<(), CaptureError> {
+        for turn in self.learnt_turns() {
+            let refuse = |why: &str| {
+                let id = &turn.place.id;
+                let hint = "allow_raw=true exports it as it is";
+                Err(CaptureError::Unfit(format!("the turn {id} {why}; {hint}")))
+            };
+            let Some(used) = &turn.generation.sampling else {
+                return refuse("does not say how it was sampled, and which distribution its log-probs describe");
+            };
+            let (mode, edits) = (&*used.logprobs_mode, used.edits().join(", "));
+            match mode {
+                _ if edits.is_empty() => {}
+                "processed_logprobs" => {}
+                "raw_logprobs" => {
+                    return refuse(&format!(
+                        "has log-probs of the model's own distribution (raw_logprobs), and was sampled from one that the \
+                         request edited ({edits}); serve with --logprobs-mode processed_logprobs to have those of that one"
+                    ));
+                }
+                mode => {
+                    return refuse(&format!(
+                        "was sampled from a distribution that the request edited ({edits}), and its log-probs are of a mode \
+                         that is not known here ({mode})"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Marks what is learnt from.
     fn learn_from(&mut self, unit: Unit) {
         self.loss_mask = vec![false; self.token_ids.len()];

@@ -134,6 +134,7 @@ impl Capturing {
     fn keep(mut self, finish: Ended) -> Result<(), CaptureError> {
         let used = self.weights.spans().into_iter().map(|span| WeightsUsed {
             version: span.label,
+            base_version: span.base,
             number: span.number,
             start: span.start,
             end: span.end,

@@ -65,8 +65,7 @@ impl SafetensorsFile {
         file.read_exact_at(&mut length, 0).map_err(FileError::read(&path))?;
         let length = u64::from_le_bytes(length);
         if length > MOST_HEADER_BYTES || length > size.saturating_sub(8) {
-            let reason = format!("it has {size} bytes, and says that {length} of them are its header");
-            return Err(FileError::format(&path, &reason));
+            return Err(FileError::format(&path, &without_header(size)));
         }
         let mut text = room(&path, length)?;
         file.read_exact_at(&mut text, 8).map_err(FileError::read(&path))?;
@@ -101,6 +100,12 @@ pub(super) fn is_beside(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name)
 }
 
+/// What is said of a file whose first bytes are not the length of a header that follows. The number that they make is not
+/// told, as the file may be any other.
+pub fn without_header(size: u64) -> String {
+    format!("it has {size} bytes and no whole header: it is cut off, or no safetensors")
+}
+
 fn room(path: &Path, bytes: u64) -> Result<Vec<u8>, FileError> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     files::zeros(bytes).map_err(|_| FileError::NoRoom(path.to_owned()))
@@ -124,8 +129,10 @@ mod tests {
         let length = header.len() as u64;
         let begin = "FILE is not a usable safetensors file: ";
         assert!(refusal(&[1, 2, 3]).starts_with("cannot read FILE: "));
-        let says = format!("{begin}it has 64 bytes, and says that 57 of them are its header");
-        assert_eq!(refusal(&file(57, &[1, 2, 3])), says);
+        let says = format!("{begin}it has 64 bytes and no whole header: it is cut off, or no safetensors");
+        for length in [57, u64::MAX, u64::from_le_bytes(*b"root:x:0")] {
+            assert_eq!(refusal(&file(length, &[1, 2, 3])), says);
+        }
         let says = format!("{begin}its header is of 3 bytes of tensors, and 4 bytes follow it");
         assert_eq!(refusal(&file(length, &[1, 2, 3, 4])), says);
         std::fs::write(&path, file(length, &[1, 2, 3])).unwrap();

@@ -55,7 +55,7 @@ impl HeaderTensor {
 impl Header {
     /// Reads the JSON text of a header; the error is one line.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let metadata: Metadata = serde_json::from_slice(text).map_err(|error| shown(&error.to_string()))?;
+        let metadata: Metadata = serde_json::from_slice(text).map_err(|error| fault(&error))?;
         let notes = metadata.metadata().iter().flat_map(HashMap::iter);
         let tensors = metadata.offset_keys().into_iter().filter_map(|name| {
             let info = metadata.info(&name)?;
@@ -100,6 +100,37 @@ pub(super) fn shown(text: &str) -> String {
     files::one_line(&text)
 }
 
+/// Errors of JSON that say nothing of a file but the names of fields that it should have, and of tensors that its header has.
+const TELL_NOTHING: [&str; 5] = [
+    "missing field `",
+    "invalid offset for tensor `",
+    "invalid shape, data type, or offset for tensor",
+    "overflow computing buffer size",
+    NOT_A_VERSION,
+];
+/// What is said of a version that is no number.
+pub(super) const NOT_A_VERSION: &str = "a version is not a number";
+
+/// What is wrong with JSON, in one sentence that quotes nothing of it. Whoever names a file in a call need not be one who may
+/// read it: an error tells what it is not, and where, never what it says.
+pub fn fault(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if error.is_data() && TELL_NOTHING.iter().any(|beginning| text.starts_with(beginning)) {
+        return shown(&text);
+    }
+    let what = if error.is_data() {
+        "has values that do not belong there"
+    } else if error.is_eof() {
+        "ends too early"
+    } else {
+        "cannot be read"
+    };
+    match (error.line(), error.column()) {
+        (0, _) => format!("its JSON {what}"),
+        (line, column) => format!("its JSON {what}, at line {line} column {column}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +161,20 @@ mod tests {
         for (first, second) in [("[0,4]", "[5,9]"), ("[0,4]", "[3,7]"), ("[0,4]", "[4,9]"), ("[4,8]", "[8,12]")] {
             assert!(two(first, second).is_err(), "{first} {second}");
         }
+    }
+
+    #[test]
+    fn an_error_says_where_a_header_is_wrong_and_quotes_nothing_of_it() {
+        let refusal = |text: &str| Header::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(refusal("root:x:0:0"), "its JSON cannot be read, at line 1 column 1");
+        assert_eq!(refusal(r#"{"a""#), "its JSON ends too early, at line 1 column 4");
+        for text in [r#""hunter2""#, r#"["hunter2"]"#, r#"{"a": "hunter2"}"#, r#"{"a": {"dtype": "hunter2"}}"#] {
+            let refused = refusal(text);
+            assert!(refused.starts_with("its JSON has values that do not belong there, at line 1"), "{refused}");
+        }
+        assert!(refusal(r#"{"a": {}}"#).starts_with("missing field `dtype`"));
+        let hole = refusal(r#"{"a":{"dtype":"F16","shape":[1],"data_offsets":[2,4]}}"#);
+        assert!(hole.starts_with("invalid offset for tensor `a`"), "{hole}");
     }
 
     #[test]

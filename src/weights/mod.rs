@@ -16,8 +16,8 @@ mod transposed;
 
 pub(crate) use self::transposed::transposed;
 pub use self::{
-    file::{FileError, SafetensorsFile},
-    header::{Header, HeaderTensor, MOST_HEADER_BYTES},
+    file::{FileError, SafetensorsFile, without_header},
+    header::{Header, HeaderTensor, MOST_HEADER_BYTES, fault},
     stream::SafetensorsStream,
     tensor::{Layout, TensorChanges, WeightDtype, WeightTensor},
 };

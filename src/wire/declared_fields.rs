@@ -91,12 +91,10 @@ fn the_rules_of_a_text_completion_name_its_fields() {
             "priority",
             "return_mm_kwargs",
             "return_token_offsets",
-            "session_id",
             "user",
-            "vllm_xargs",
             "watermarking",
         ],
-        &["logits_processors", "routed_experts"],
+        &["logits_processors", "prompt_cache_key", "routed_experts"],
     );
 }
 

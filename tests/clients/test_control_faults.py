@@ -27,7 +27,7 @@ import socket, sys, time
 host, port, path, share = sys.argv[1:]
 data = open(path, "rb").read()
 trainer = socket.create_connection((host, int(port)))
-head = f"POST /update_weights HTTP/1.1\\r\\nHost: tito\\r\\nContent-Type: application/octet-stream\\r\\n"
+head = f"POST /update_weights HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Type: application/octet-stream\\r\\n"
 trainer.sendall(f"{head}Content-Length: {len(data)}\\r\\n\\r\\n".encode() + data[: int(len(data) * float(share))])
 print("sent", flush=True)
 time.sleep(600)

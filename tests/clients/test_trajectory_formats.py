@@ -17,6 +17,7 @@ import pytest
 
 import arrays
 import frameworks
+from branched import ADAPTER, SESSION, Branched
 from conftest import REPOSITORY, Server, client_of, note
 
 # What the packages import on the way, and what is read here never uses.
@@ -32,9 +33,27 @@ SHAPES = json.loads((REPOSITORY / "tests" / "golden" / "trajectories" / "shapes.
 
 
 @pytest.fixture(scope="module")
-def serving():
-    """A server that has captured: a conversation of three turns with a branch, and a short one; all have rewards."""
-    server = Server("--engine", "scripted", "--max-model-len", "8192", "--capture", "memory")
+def branched(tmp_path_factory):
+    """A server of a real engine, and what its client saw of a trajectory that has of everything what can be told apart."""
+    branched = Branched(tmp_path_factory.mktemp("branched"))
+    yield branched
+    branched.trained.stop()
+
+
+@pytest.fixture(scope="module", params=["chats", "branched"])
+def serving(request):
+    """A server that has captured; all trajectories have rewards."""
+    server = request.getfixturevalue(request.param)
+    server = server.server if request.param == "branched" else server
+    for number, shown in enumerate(json.loads(server.get("/v1/trajectories"))["data"]):
+        reward(server, shown["id"], reward=0.5 + number)
+    return server
+
+
+@pytest.fixture(scope="module")
+def chats():
+    """A server that has captured a conversation of three turns with a branch, and a short one."""
+    server = Server("--engine", "scripted", "--max-model-len", "8192", "--capture", "memory", "--logprobs-mode", "processed_logprobs")
     client = client_of(server)
 
     def turn(messages, session, temperature):
@@ -50,8 +69,6 @@ def serving():
     turn([*turn([*begun, user("And a lake?")], "rivers", 1.0), user("Go on.")], "rivers", 0.7)
     turn([*begun, user("And a sea?")], "rivers", 1.0)
     turn([user("What is 2 + 2?")], "sums", 1.0)
-    for number, shown in enumerate(json.loads(server.get("/v1/trajectories"))["data"]):
-        reward(server, shown["id"], reward=0.5 + number)
     yield server
     server.stop()
 
@@ -73,11 +90,49 @@ def exported(server, shape, unit="leaf"):
 def own(serving):
     """The same sequences in tito's own shape, with log-probs of zero where nothing is learnt."""
     lines = exported(serving, "jsonl")
-    assert [len(line["turns"]) for line in lines] == [3, 2, 1]
-    assert [[turn["repeated"] for turn in line["turns"]] for line in lines] == [[False] * 3, [True, False], [False]]
     for line in lines:
-        line["logprobs"] = [logprob or 0.0 for logprob in line["logprobs"]]
+        line["logprobs"] = [logprob if mask else 0.0 for logprob, mask in zip(line["logprobs"], line["loss_mask"], strict=True)]
     return lines
+
+
+def learnt_turns(line):
+    return [turn for turn in line["turns"] if line["loss_mask"][turn["start"]]]
+
+
+def responses(line):
+    """Where each response begins and ends that is learnt from: turns between which nothing was added are one."""
+    joined = []
+    for turn in learnt_turns(line):
+        if joined and joined[-1][1] == turn["start"]:
+            joined[-1] = (joined[-1][0], turn["end"])
+        else:
+            joined.append((turn["start"], turn["end"]))
+    return joined
+
+
+def test_chats(chats):
+    """Both leaves of a branch have the turns before it, and say in which one they are learnt from first."""
+    lines = exported(chats, "jsonl")
+    assert [[turn["repeated"] for turn in line["turns"]] for line in lines] == [[False] * 3, [True, False], [False]]
+    assert all(learnt_turns(line) == line["turns"] for line in lines)
+
+
+@pytest.mark.parametrize("unit", ["leaf", "turn"])
+def test_jsonl(branched, unit):
+    """tito's own lines say of each position what the client saw, which numpy confirmed."""
+    lines = exported(branched.server, "jsonl", unit)
+    for line, said in zip(lines, branched.lines(unit), strict=True):
+        for column in ["token_ids", "loss_mask", "logprobs"]:
+            assert line[column] == said[column], column
+        assert line["prompt_tokens"] == said["loss_mask"].index(1) and line["logprobs_mode"] == "raw_logprobs"
+        for turn, (start, end, repeated, spans) in zip(line["turns"], said["turns"], strict=True):
+            assert (turn["start"], turn["end"], turn["repeated"], turn["session"]) == (start, end, repeated, SESSION)
+            shown = [{name: span[name] for name in ("version", "base_version", "start", "end")} for span in turn["weights"]]
+            assert shown == [{"base_version": None, **span} for span in spans]
+    first, second, adapted, *_, stopped, _ = [line["turns"][-1] for line in exported(branched.server, "jsonl", "turn")]
+    assert [span["version"] for span in first["weights"]] == ["default", "one"]
+    assert second["start"] == first["end"] and stopped["finish_reason"] == "stop_string"
+    assert [(span["version"], span["base_version"]) for span in adapted["weights"]] == [(f"{ADAPTER}@1", base) for base in ("one", "two")]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +172,7 @@ def test_trl(serving, own, load):
         assert [0] * len(prompts[row]) + mask[row] == line["loss_mask"]
         assert [0.0] * len(prompts[row]) + logprobs[row] == line["logprobs"]
     # What is left are columns for reward functions.
-    assert extra["reward"] == [0.5, 0.5, 1.5] and set(extra) == {"reward", "trajectory_id", "turn_id"}
+    assert extra["reward"] == [line["sequence_reward"] for line in own] and set(extra) == {"reward", "trajectory_id", "turn_id"}
     assert metrics["train"]["completions/mean_length"] == [pytest.approx(numpy.mean([sum(l["loss_mask"]) for l in own]))]
     assert metrics["train"]["num_tokens"] == [sum(len(p) + sum(m) for p, m in zip(prompts, mask, strict=True))]
 
@@ -155,13 +210,14 @@ def test_verifiers(serving, own, load):
         assert branch.token_ids == line["token_ids"]
         assert branch.sampled_mask == [mask == 1 for mask in line["loss_mask"]]
         assert branch.logprobs == line["logprobs"]
-        assert sum(node.sampled for node in nodes) == len(line["turns"])
+        assert sum(node.sampled for node in nodes) == len(learnt_turns(line))
+        assert sum(node.message.role == "assistant" for node in nodes) == len(line["turns"])
         assert {node.message.role for node in nodes} == {"user", "assistant"}
 
 
 @pytest.mark.parametrize("level", ["transition", "trajectory"])
 def test_agent_lightning(serving, own, load, level):
-    """Rollouts become a batch by the daemon's own code: a row a turn, or a row a rollout."""
+    """Rollouts become a batch by the daemon's own code: a row a response, or a row a rollout."""
     daemon = load("agentlightning.verl.daemon")
     core = load("agentlightning.types.core")
     rollouts = [core.RolloutLegacy.model_validate(row) for row in exported(serving, "agent_lightning")]
@@ -194,7 +250,7 @@ def test_agent_lightning(serving, own, load, level):
         there = batch["attention_mask"][row] == 1
         rows.append((batch["input_ids"][row][there].tolist(), batch["token_level_scores"][row].sum()))
     if level == "transition":
-        expected = [(line["token_ids"][: turn["end"]], line["sequence_reward"]) for line in own for turn in line["turns"]]
+        expected = [(line["token_ids"][:end], line["sequence_reward"]) for line in own for _, end in responses(line)]
     else:
         expected = [(line["token_ids"], line["sequence_reward"]) for line in own]
         masks = [mask[: sum(row)].tolist() for mask, row in zip(batch["response_mask"], batch["attention_mask"], strict=True)]
@@ -205,7 +261,7 @@ def test_agent_lightning(serving, own, load, level):
     assert metrics["training/n_triplets"] == len(expected)
     for rollout, line in zip(rollouts, own, strict=True):
         logprobs = [[told["logprob"] for told in triplet.response["logprobs"]] for triplet in rollout.triplets]
-        assert logprobs == [line["logprobs"][turn["start"] : turn["end"]] for turn in line["turns"]]
+        assert logprobs == [line["logprobs"][start:end] for start, end in responses(line)]
 
 
 def is_a(value, named):
@@ -232,7 +288,7 @@ def test_prime_rl(serving, own):
         assert (row["token_ids"], row["logprobs"]) == (line["token_ids"], line["logprobs"])
         expected = [False] * len(row["token_ids"])
         for turn in line["turns"]:
-            learnt = not turn["repeated"]
+            learnt = turn in learnt_turns(line) and not turn["repeated"]
             expected[turn["start"] : turn["end"]] = [learnt] * (turn["end"] - turn["start"])
             assert set(row["temperatures"][turn["start"] : turn["end"]]) == {turn["sampling"]["temperature"]}
         assert row["mask"] == expected
@@ -286,7 +342,7 @@ def test_parquet(serving, unit):
     for row, line in zip(rows, exported(serving, "jsonl", unit), strict=True):
         turns = line["turns"]
         expected = {name: line[name] for name in ("trajectory_id", "turn_id", "token_ids", "loss_mask", "tags", "reward")}
-        expected |= {name: line[name] for name in ("prompt_tokens", "sequence_reward")}
+        expected |= {name: line[name] for name in ("prompt_tokens", "sequence_reward", "logprobs_mode")}
         expected |= {name: turns[-1][name] for name in ("session", "model", "adapter")}
         expected |= {"error": None, "turn_ids": [turn["id"] for turn in turns]}
         names = {"starts": "start", "ends": "end", "repeated": "repeated", "created_at": "created_at", "ended_at": "ended_at"}

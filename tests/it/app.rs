@@ -205,11 +205,13 @@ impl TestApp {
     }
 
     /// Weights of which the engine says that they compute every sequence, from which token on, by what they are called
-    /// and whether they read keys of older ones.
+    /// (an adapter's: `ADAPTER on BASE`) and whether they read keys of older ones.
     pub(crate) fn weights(self, changes: &[(usize, &str, bool)]) -> Self {
         let in_use = |(number, &(from, label, reuse_older_keys)): (u64, &(usize, &str, bool))| {
+            let (label, base) =
+                label.split_once(" on ").map_or((label, None), |(label, base)| (label, Some(base.into())));
             let version = Arc::new(WeightVersion { number, label: label.into() });
-            (from, WeightsInUse { version, reuse_older_keys })
+            (from, WeightsInUse { version, base, reuse_older_keys })
         };
         self.with(|recipe| recipe.weights = (0..).zip(changes).map(in_use).collect())
     }

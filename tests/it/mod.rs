@@ -36,6 +36,8 @@ mod fuzz;
 mod fuzz_seeds;
 /// Templates and variables that are made to stop the server.
 mod hostile_templates;
+/// What labels of metrics may say.
+mod labels;
 /// Which module may use which, and the rules that rustc does not check.
 mod layering;
 /// Long texts and large requests.
@@ -48,6 +50,8 @@ mod metrics;
 mod openapi;
 /// Waiting for what does not tell when it happens.
 mod patience;
+/// Ports that end together.
+mod ports;
 /// One file for each endpoint.
 mod routes;
 /// A server with a socket, in the test's own process.

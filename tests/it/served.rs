@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tito::{
     engine::Engine,
-    server::{self, Endpoint, ServerConfig, Work},
+    server::{self, Endpoint, Port, Ports, ServerConfig, Work},
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
@@ -31,8 +31,9 @@ impl Served {
         let (router, engine) = (app.router(), app.engine() as Arc<dyn Engine>);
         let ended = tokio::spawn(async move {
             let stopped = async move { stopped.await.unwrap() };
-            let work = Work { engine, settled: Box::pin(std::future::ready(())), stands_still: Box::new(|| false) };
-            server::serve(Endpoint::Tcp(listener), router, work, &config, stopped).await
+            let ports = Ports { main: Port { endpoint: Endpoint::Tcp(listener), app: router }, admin: None };
+            let work = Work { engine: Some(engine), ..Work::nothing() };
+            server::serve(ports, work, &config, stopped).await
         });
         Self { address, stop, ended }
     }

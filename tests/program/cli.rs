@@ -4,7 +4,7 @@ use std::{net::TcpListener, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::program::{Server, TINY_MODEL, failure, run, serve_arguments, tito};
+use crate::program::{Server, TINY_MODEL, failure, failure_with, run, serve_arguments, tito};
 
 /// A copy of the tiny model that can be spoiled.
 fn model_copy() -> tempfile::TempDir {
@@ -339,9 +339,26 @@ fn keys_come_from_the_flag_or_from_vllms_variable_and_are_not_shown() {
 }
 
 #[test]
-fn an_empty_key_in_the_environment_is_no_key() {
-    let server = Server::spawn(tito(&serve_arguments(TINY_MODEL, &[])).env("VLLM_API_KEY", ""));
-    assert!(server.get("/v1/models").starts_with("HTTP/1.1 200"));
+fn a_key_that_is_empty_or_cannot_be_sent_is_refused_at_the_start() {
+    let refusal = |more: &[&str], variables: &[(&str, &str)]| {
+        let refused = failure_with(&serve_arguments(TINY_MODEL, more), variables);
+        assert!(!refused.contains("secret"), "{refused}");
+        refused
+    };
+    let (api, admin) = ("VLLM_API_KEY", "TITO_ADMIN_API_KEY");
+    let (flag, admin_flag) = ("--api-key", "--admin-api-key");
+    for empty in ["", " ", "\n"] {
+        for more in [&[][..], &["--admin-on-main-port"], &["--insecure-admin"]] {
+            let of_api = "error: key 1 of --api-key (or VLLM_API_KEY) is empty: ";
+            assert!(refusal(more, &[(api, empty)]).starts_with(of_api), "{empty:?} {more:?}");
+            assert!(refusal(&[more, &[flag, empty]].concat(), &[]).starts_with(of_api), "{empty:?} {more:?}");
+            let of_admin = "error: key 1 of --admin-api-key (or TITO_ADMIN_API_KEY) is empty: ";
+            assert!(refusal(more, &[(admin, empty)]).starts_with(of_admin), "{empty:?} {more:?}");
+            assert!(refusal(&[more, &[admin_flag, empty]].concat(), &[]).starts_with(of_admin), "{empty:?} {more:?}");
+        }
+    }
+    assert!(refusal(&[flag, "secret", ""], &[]).starts_with("error: key 2 of --api-key"));
+    assert!(refusal(&[], &[(api, "secret\n")]).contains("cannot be sent in a header"));
 }
 
 fn script(lines: &str) -> (tempfile::TempDir, String) {

@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    net::SocketAddr,
     os::unix::net::UnixStream,
     path::Path,
     sync::Arc,
@@ -34,11 +35,15 @@ fn certificates(name: &str) -> Vec<CertificateDer<'static>> {
 
 /// The answer of `/health` over TLS, to a client with or without a certificate.
 async fn health(server: &Server, shows_certificate: bool) -> std::io::Result<String> {
-    answer_over_tls(server, shows_certificate, "/health").await
+    answer_over_tls(server.address, shows_certificate, "/health").await
 }
 
 /// The answer to a request over TLS, from a client with or without a certificate.
-async fn answer_over_tls(server: &Server, shows_certificate: bool, path: &str) -> std::io::Result<String> {
+pub(crate) async fn answer_over_tls(
+    address: SocketAddr,
+    shows_certificate: bool,
+    path: &str,
+) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(certificates("authority.pem").remove(0)).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -49,7 +54,7 @@ async fn answer_over_tls(server: &Server, shows_certificate: bool, path: &str) -
     } else {
         builder.with_no_client_auth()
     };
-    let tcp = TcpStream::connect(server.address).await?;
+    let tcp = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -67,7 +72,7 @@ async fn a_certificate_makes_the_server_speak_tls() {
     // A client that says nothing holds up nobody else.
     let _silent = TcpStream::connect(server.address).await.unwrap();
     assert!(health(&server, false).await.unwrap().starts_with("HTTP/1.1 200"));
-    let redirection = answer_over_tls(&server, false, "/v1/models/").await.unwrap();
+    let redirection = answer_over_tls(server.address, false, "/v1/models/").await.unwrap();
     assert!(redirection.starts_with("HTTP/1.1 307"), "{redirection}");
     assert!(redirection.contains("\r\nlocation: https://localhost/v1/models\r\n"), "{redirection}");
     let (status, rest) = server.stop("-TERM");
@@ -83,6 +88,25 @@ async fn clients_may_have_to_show_a_certificate() {
     assert!(health(&server, true).await.unwrap().starts_with("HTTP/1.1 200"));
     let optional = Server::start(&[&flags[..], &["--ssl-cert-reqs", "1"]].concat());
     assert!(health(&optional, false).await.unwrap().starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_port_of_the_control_plane_speaks_tls_where_the_main_one_does() {
+    let [certificate, key, authority] = ["server.pem", "server.key", "authority.pem"].map(fixture);
+    let flags = ["--ssl-certfile", &certificate, "--ssl-keyfile", &key, "--admin-port", "0"];
+    let server = Server::start(&flags);
+    assert!(server.said.contains("the control plane is at https://127.0.0.1:"), "{}", server.said);
+    assert!(answer_over_tls(server.admin(), false, "/health").await.unwrap().starts_with("HTTP/1.1 200"));
+    let mut plain = TcpStream::connect(server.admin()).await.unwrap();
+    plain.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _closed = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&answer));
+    let (status, rest) = server.stop("-TERM");
+    assert_eq!(status.code(), Some(0), "{rest}");
+    let server = Server::start(&[&flags[..], &["--ssl-ca-certs", &authority, "--ssl-cert-reqs", "2"]].concat());
+    assert!(answer_over_tls(server.admin(), false, "/health").await.is_err());
+    assert!(answer_over_tls(server.admin(), true, "/health").await.unwrap().starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,6 +70,22 @@ fn a_capture_file_is_shown_and_stays_as_it_is() {
 }
 
 #[test]
+fn the_copy_of_a_file_that_was_left_open_is_gone_however_the_process_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("capture.redb");
+    captured(&file, "-KILL");
+    for signal in ["-TERM", "-KILL"] {
+        let temporary = tempfile::tempdir().unwrap();
+        let arguments = ["inspect", file.to_str().unwrap(), "--port", "0"];
+        let server = Server::spawn(tito(&arguments).env("TMPDIR", temporary.path()));
+        assert!(body(&server.get("/v1/trajectories")).contains("\"data\""));
+        server.stop(signal);
+        let left: Vec<_> = fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "{signal} leaves {left:?}");
+    }
+}
+
+#[test]
 fn a_file_that_is_no_capture_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("capture.redb");

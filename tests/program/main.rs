@@ -14,10 +14,14 @@ mod connections;
 mod damage;
 #[path = "../it/damaged.rs"]
 mod damaged;
+/// Files that are not what they are said to be, or lie elsewhere.
+mod hostile_files;
 /// Clients that only sit there.
 mod idle_clients;
 /// A capture file, looked at.
 mod inspect;
+/// What every port refuses, bounds and ends, whatever it serves.
+mod ports;
 /// The binary; every other module starts here.
 mod program;
 /// Quantised checkpoints.

@@ -14,9 +14,16 @@ pub(crate) const TINY_MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/
 pub(crate) fn tito(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tito"));
     command.args(arguments).stdin(Stdio::null());
-    for name in
-        ["VLLM_API_KEY", "VLLM_LOGGING_LEVEL", "TITO_LOG", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN"]
-    {
+    for name in [
+        "VLLM_API_KEY",
+        "TITO_ADMIN_API_KEY",
+        "VLLM_LOGGING_LEVEL",
+        "TITO_LOG",
+        "HF_HOME",
+        "HF_HUB_OFFLINE",
+        "HF_ENDPOINT",
+        "HF_TOKEN",
+    ] {
         command.env_remove(name);
     }
     command.env("HF_HUB_OFFLINE", "1");
@@ -30,14 +37,23 @@ pub(crate) struct Run {
 }
 
 pub(crate) fn run(arguments: &[&str]) -> Run {
-    let output = tito(arguments).output().unwrap();
+    run_command(&mut tito(arguments))
+}
+
+fn run_command(command: &mut Command) -> Run {
+    let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// Runs to a failure and returns the line that says why.
 pub(crate) fn failure(arguments: &[&str]) -> String {
-    let run = run(arguments);
+    failure_with(arguments, &[])
+}
+
+/// The same with variables in the environment.
+pub(crate) fn failure_with(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    let run = run_command(tito(arguments).envs(variables.iter().copied()));
     assert_eq!(run.code, Some(1), "{arguments:?}: {}", run.err);
     assert_eq!(run.out, "", "{arguments:?}");
     assert!(!run.err.contains("panicked"), "{}", run.err);
@@ -58,6 +74,8 @@ pub(crate) fn serve_arguments<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a s
 pub(crate) struct Server {
     child: Child,
     pub(crate) banner: String,
+    /// What was said before it.
+    pub(crate) said: String,
     /// Unspecified for a Unix socket.
     pub(crate) address: SocketAddr,
     err: BufReader<std::process::ChildStderr>,
@@ -82,7 +100,13 @@ impl Server {
         };
         let address = banner.rsplit("://").next().unwrap().trim_end_matches("/inspect").parse();
         let address = address.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        Self { child, banner, address, err }
+        Self { child, banner, said: seen, address, err }
+    }
+
+    /// The address of the control plane's own port.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        let line = self.said.lines().find(|line| line.contains("the control plane is at ")).expect(&self.said);
+        line.rsplit("://").next().unwrap().parse().unwrap()
     }
 
     pub(crate) fn get(&self, path: &str) -> String {
@@ -95,13 +119,18 @@ impl Server {
 
     /// The body of the answer to JSON.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        serde_json::from_str(self.ask(path, body).split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    /// The whole answer to JSON.
+    pub(crate) fn ask(&self, path: &str, body: &Value) -> String {
         let (body, mut connection) = (body.to_string(), TcpStream::connect(self.address).unwrap());
         let headers = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json";
         let length = body.len();
         write!(connection, "POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         let mut text = String::new();
         connection.read_to_string(&mut text).unwrap();
-        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+        text
     }
 
     pub(crate) fn stop(mut self, signal: &str) -> (ExitStatus, String) {

@@ -40,7 +40,7 @@ impl ChatTurn {
     pub(in crate::api) fn new(request: ChatCompletionRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let adapter = api.models.find(request.model.as_deref())?;
         let tokenizer = api.turns.tokenizer();
-        let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
+        let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let delivery =
             delivery(request.stream, request.stream_options, api.turns.policies.requests.force_include_usage)?;
         refuse_media(&request)?;

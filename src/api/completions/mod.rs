@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api,
-    fields::{conversation::session_of, delivery::AnswerDelivery},
+    fields::delivery::AnswerDelivery,
     http::{caller::Caller, json_body::JsonBody, sse},
 };
 use crate::{
@@ -75,7 +75,7 @@ pub(super) async fn complete(api: Arc<Api>, caller: Caller, request: CompletionR
 }
 
 async fn prepared(caller: &Caller, turn: &mut CompletionTurn, api: &Api) -> Result<Vec<Prepared>, ApiError> {
-    let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
+    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
     let mut prepared = Vec::with_capacity(turn.prompts.len());
     for (index, prompt) in turn.prompts.iter().enumerate() {
         // Each prompt has an id of its own, as in vLLM.

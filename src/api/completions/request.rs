@@ -7,6 +7,7 @@ use crate::{
     api::{
         Api, answer_id,
         fields::{
+            conversation::SessionFields,
             delivery::{AnswerDelivery, delivery},
             sampling::report_prompt,
         },
@@ -42,6 +43,7 @@ pub(in crate::api) struct Prompt {
 #[derive(Debug)]
 pub(in crate::api) struct CompletionTurn {
     pub(in crate::api) id: String,
+    pub(in crate::api) session: Option<String>,
     pub(in crate::api) prompts: Vec<Prompt>,
     pub(in crate::api) sampling: Sampling,
     pub(in crate::api) logprobs: Option<ShownAlternatives>,
@@ -55,13 +57,19 @@ pub(in crate::api) struct CompletionTurn {
 
 impl CompletionTurn {
     pub(in crate::api) async fn new(
-        request: CompletionRequest,
+        mut request: CompletionRequest,
         caller: &Caller,
         api: &Arc<Api>,
     ) -> Result<Self, ApiError> {
         let adapter = api.models.find(request.model.as_deref())?;
         refuse_unserved(&request)?;
-        let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref());
+        let id = answer_id("cmpl", &caller.headers, request.request_id.as_deref())?;
+        let named = SessionFields {
+            session_id: request.session_id.take(),
+            vllm_xargs: request.vllm_xargs.take(),
+            prompt_cache_key: request.prompt_cache_key.take(),
+        };
+        let session = named.session(&caller.headers)?;
         let delivery =
             delivery(request.stream, request.stream_options, api.turns.policies.requests.force_include_usage)?;
         let echo = request.echo.unwrap_or(false);
@@ -98,7 +106,7 @@ impl CompletionTurn {
             let message = format!("`routed_experts` is for a single prompt, got {}", prompts.len());
             return Err(ApiError::refused(routed_experts::FIELD, message, None));
         }
-        Ok(Self { id, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
+        Ok(Self { id, session, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
     }
 }
 

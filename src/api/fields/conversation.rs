@@ -55,10 +55,25 @@ pub(in crate::api) struct CarrierFields {
 /// The header that names the conversation.
 pub(in crate::api) const SESSION_HEADER: &str = "x-session-id";
 
-/// Returns the session of a request that has no conversation: only its header names one.
-pub(in crate::api) fn session_of(headers: &HeaderMap) -> Option<&str> {
-    let session = headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok());
-    session.filter(|session| !session.is_empty())
+/// The fields of a body that name the session.
+#[derive(Debug, Default)]
+pub(in crate::api) struct SessionFields {
+    pub(in crate::api) session_id: Option<String>,
+    pub(in crate::api) vllm_xargs: Option<Value>,
+    pub(in crate::api) prompt_cache_key: Option<String>,
+}
+
+impl SessionFields {
+    /// The session: of the names that are not empty, the header's comes first.
+    pub(in crate::api) fn session(self, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+        let header = headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
+        let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
+        let argument =
+            self.vllm_xargs.as_ref().and_then(|arguments| arguments.get("session_id")).and_then(Value::as_str);
+        let argument = argument.map(str::to_owned);
+        let names = [header.map(str::to_owned), self.session_id, argument, self.prompt_cache_key];
+        Ok(names.into_iter().flatten().find(|name| !name.is_empty()))
+    }
 }
 
 impl CarrierFields {
@@ -70,16 +85,12 @@ impl CarrierFields {
             ("prompt_token_ids", self.prompt_token_ids),
             ("tokens", self.tokens),
         ];
-        let header = caller.headers.get(SESSION_HEADER).map(HeaderValue::to_str).transpose();
-        let header = header.map_err(|_| ApiError::invalid(SESSION_HEADER, "`X-Session-ID` must be plain text"))?;
-        let argument =
-            self.vllm_xargs.as_ref().and_then(|arguments| arguments.get("session_id")).and_then(Value::as_str);
-        let argument = argument.map(str::to_owned);
-        let names = [header.map(str::to_owned), self.session_id, argument, self.prompt_cache_key];
+        let Self { session_id, vllm_xargs, prompt_cache_key, .. } = self;
+        let named = SessionFields { session_id, vllm_xargs, prompt_cache_key };
         Ok(Carriers {
             whole_prompts: whole_prompts.into_iter().filter_map(|(name, ids)| Some((name, ids?))).collect(),
             required_prefix_token_ids: self.required_prefix_token_ids,
-            session: names.into_iter().flatten().find(|name| !name.is_empty()),
+            session: named.session(&caller.headers)?,
             salt: caller.client.salt(cache_salt),
             adapter: None,
         })

@@ -120,6 +120,11 @@ impl ApiError {
         Self::new(Kind::TooLarge, None, format!("the body of the request is longer than the {most} bytes of {flag}"))
     }
 
+    /// Makes the error of a method of more than `most` bytes.
+    pub fn method_too_long(most: usize) -> Self {
+        Self::new(Kind::Malformed, None, format!("the method of the request is longer than {most} bytes"))
+    }
+
     /// Makes the error of a body of which nothing came for `seconds`.
     pub fn body_too_slow(seconds: u64) -> Self {
         let message = format!("nothing came of the body of the request for {seconds} seconds; send it again");

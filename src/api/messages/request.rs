@@ -39,7 +39,7 @@ pub(in crate::api) struct MessagesTurn {
 impl MessagesTurn {
     pub(in crate::api) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let adapter = api.models.find(Some(&request.model))?;
-        let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref());
+        let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
         let tools = chat_tools(&mut request);
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;

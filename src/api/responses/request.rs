@@ -12,7 +12,7 @@ use super::{
 use crate::{
     TokenId,
     api::{
-        Api,
+        Api, MOST_OF_AN_ID,
         fields::conversation::{CarrierFields, Conversation},
         http::caller::Caller,
     },
@@ -195,9 +195,6 @@ fn refuse_unserved(request: &ResponsesRequest) -> Result<(), ApiError> {
     }
     Ok(())
 }
-
-/// The length of the longest id that a client may choose.
-const MOST_OF_AN_ID: usize = 512;
 
 /// Returns the client's own id, or a fresh one.
 fn answer_id(asked: Option<String>) -> Result<String, ApiError> {

@@ -39,7 +39,7 @@ use crate::{
     )
 )]
 pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<Response, ApiError> {
-    let query::Asked { filter, format, unit, rescore, .. } = query::read::<query::ExportParams>(sent)?;
+    let query::Asked { filter, format, unit, rescore, allow_raw, .. } = query::read::<query::ExportParams>(sent)?;
     let api = if rescore { Some(own.api.clone().ok_or_else(no_engine)?) } else { None };
     let (trajectories, after) = (Arc::clone(&own.trajectories), filter.after.clone());
     let vocab_size = own.vocab_size;
@@ -47,7 +47,9 @@ pub(super) async fn export_trajectories(own: Own, sent: query::Sent) -> Result<R
     let keys = keys.ok_or_else(|| not_found("after", "trajectory", &after.unwrap_or_default()))?;
     let kind = if format.is_some() { "application/jsonl" } else { "application/vnd.apache.parquet" };
     let table = if format.is_some() { None } else { Some(Table::new().map_err(ApiError::internal)?) };
-    let mut export = Export { trajectories, keys, found: VecDeque::new(), format, table, vocab_size };
+    // tito's own lines say which distribution their log-probs describe; trainers do not ask.
+    let wants_sampled = !allow_raw && format != Some(Format::Jsonl);
+    let mut export = Export { trajectories, keys, found: VecDeque::new(), format, table, vocab_size, wants_sampled };
     let parts = async_stream::stream! {
         loop {
             let is_made_only = api.is_some();
@@ -126,6 +128,8 @@ struct Export {
     /// The table, where it is one, until it has ended.
     table: Option<Table>,
     vocab_size: usize,
+    /// Whether log-probs must be those of the distribution that was sampled from.
+    wants_sampled: bool,
 }
 
 impl Iterator for Export {
@@ -149,6 +153,12 @@ impl Export {
         }
         self.found.pop_front().map(|key| {
             let made = self.trajectories.sequence(&key, self.vocab_size);
+            let made = made.and_then(|sequence| {
+                if self.wants_sampled {
+                    sequence.has_sampled_logprobs()?;
+                }
+                Ok(sequence)
+            });
             (key, made)
         })
     }

@@ -64,6 +64,10 @@ pub(super) struct ExportParams {
     /// With `true`, `rescored` in each line says how far the log-probs are from those that the present weights give; for
     /// `jsonl` only.
     rescore: Option<bool>,
+    /// With `true`, sequences are exported to every format whose log-probs are the model's own (`raw_logprobs`) though the
+    /// requests edited the distribution, by a temperature for example. Otherwise such a line is an error, but in `jsonl`, which
+    /// says in `logprobs_mode` what they are.
+    allow_raw: Option<bool>,
 }
 
 /// A query that was read.
@@ -76,6 +80,8 @@ pub(super) struct Asked {
     pub(super) unit: Unit,
     /// Whether log-probs are computed again.
     pub(super) rescore: bool,
+    /// Whether log-probs may be those of another distribution than the one that was sampled from.
+    pub(super) allow_raw: bool,
 }
 
 /// The names of some parameters.
@@ -88,7 +94,7 @@ pub(super) fn read<P: IntoParams>(sent: Sent) -> Result<Asked, ApiError> {
     let known: Vec<String> = names::<FilterParams>().chain(names::<P>()).collect();
     let Query(pairs) = sent.map_err(|error| ApiError::malformed(Some("query".into()), error.body_text()))?;
     let (filter, format, unit) = (Filter::default(), Some(Format::Jsonl), Unit::Leaf);
-    let mut asked = Asked { filter, limit: 100, format, unit, rescore: false };
+    let mut asked = Asked { filter, limit: 100, format, unit, rescore: false, allow_raw: false };
     let mut seen = Vec::new();
     for (name, value) in pairs {
         if !known.contains(&name) {
@@ -124,6 +130,7 @@ impl Asked {
             "since" => filter.since = Some(seconds(name, &value)?),
             "until" => filter.until = Some(seconds(name, &value)?),
             "rescore" => self.rescore = one_of(name, &value, &[("true", true), ("false", false)])?,
+            "allow_raw" => self.allow_raw = one_of(name, &value, &[("true", true), ("false", false)])?,
             "complete" => filter.complete = Some(one_of(name, &value, &[("true", true), ("false", false)])?),
             "format" => {
                 let lines = FORMATS.map(|(name, format)| (name, Some(format)));
@@ -173,6 +180,7 @@ mod tests {
                 format: Some(Format::Jsonl),
                 unit: Unit::Leaf,
                 rescore: false,
+                allow_raw: false,
             };
             assert!(values.iter().any(|value| asked.take(&name, (*value).to_owned()).is_ok()), "{name}");
         }

@@ -88,6 +88,7 @@ fn shown(key: SequenceKey, inspection: Inspection) -> TurnTokens {
         turn_id: span.turn,
         source: span.source,
         weight_version: span.weights,
+        base_version: span.base,
         adapter: span.adapter,
     };
     let drifted =

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
+use super::{keys, server};
 use crate::{
     config::{AdminArgs, ServeArgs, Undo, WeightsChange},
     control::ControlPolicy,
     engine::{OnWeightsChange, UndoPolicy},
-    server::ApiKeys,
+    server::{AllowedHosts, ApiKeys, TlsFiles},
 };
 
 /// The doors of the control plane, and its rules.
@@ -27,8 +28,12 @@ pub(in crate::launch) struct AdminPort {
     pub(in crate::launch) host: String,
     /// 0 has the system choose one.
     pub(in crate::launch) port: u16,
+    /// What HTTPS is spoken with, as on the port of the API; `None` for HTTP.
+    pub(in crate::launch) tls: Option<TlsFiles>,
     /// What opens it; without any, it is open to all who reach it.
     pub(in crate::launch) keys: ApiKeys,
+    /// The names by which it may be asked without one.
+    pub(in crate::launch) hosts: AllowedHosts,
     /// Other machines may reach it without a key.
     pub(in crate::launch) is_insecure: bool,
 }
@@ -39,30 +44,38 @@ pub(in crate::launch) enum MainPort {
     Closed,
     /// Who has one of these keys.
     Guarded(ApiKeys),
-    /// Everybody.
-    Insecure,
+    /// Everybody, by an address or one of these names.
+    Insecure(AllowedHosts),
 }
 
 /// What flags say of the control plane; an error where they would open it to everybody without saying so.
 pub(super) fn settings(args: &ServeArgs) -> anyhow::Result<ControlPlaneSettings> {
+    let keys = keys::of_admin(args)?;
+    let main_port = main_port(args, &keys)?;
     let own_port = args.admin.admin_port.map(|port| AdminPort {
         host: args.admin.admin_host.clone(),
         port,
-        keys: ApiKeys::new(&args.admin.admin_api_key),
+        tls: server::tls(&args.http),
+        keys,
+        hosts: hosts(&args.admin),
         is_insecure: args.admin.is_insecure(),
     });
-    Ok(ControlPlaneSettings { own_port, main_port: main_port(args)?, policy: policy(&args.admin) })
+    Ok(ControlPlaneSettings { own_port, main_port, policy: policy(&args.admin) })
 }
 
-fn main_port(args: &ServeArgs) -> anyhow::Result<MainPort> {
-    let (admin, own) = (&args.admin, ApiKeys::new(&args.admin.admin_api_key));
+fn hosts(args: &AdminArgs) -> AllowedHosts {
+    AllowedHosts::new(args.admin_allowed_hosts.iter().cloned())
+}
+
+fn main_port(args: &ServeArgs, own: &ApiKeys) -> anyhow::Result<MainPort> {
+    let admin = &args.admin;
     if !admin.on_main_port() {
         return Ok(MainPort::Closed);
     }
     if admin.is_insecure() {
-        return Ok(MainPort::Insecure);
+        return Ok(MainPort::Insecure(hosts(admin)));
     }
-    let keys = if own.is_empty() { ApiKeys::new(&args.http.api_key) } else { own };
+    let keys = if own.is_empty() { keys::of_api(args)? } else { own.clone() };
     ensure!(
         !keys.is_empty(),
         "--admin-on-main-port lets whoever reaches the server replace its weights: pass --admin-api-key or --api-key, or \

@@ -6,6 +6,7 @@ mod adapters;
 mod capture;
 mod control_plane;
 mod engine;
+mod keys;
 mod model;
 mod policies;
 mod server;
@@ -78,7 +79,7 @@ impl Settings {
     pub(super) fn of(args: &ServeArgs) -> anyhow::Result<Self> {
         Ok(Self {
             listener: server::listener(&args.http),
-            server: server::config(args),
+            server: server::config(args)?,
             control_plane: control_plane::settings(args)?,
             model: model::settings(args),
             engine: engine::settings(args),

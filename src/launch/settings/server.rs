@@ -2,10 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use super::keys;
 use crate::{
     config::{HttpArgs, ServeArgs},
     launch::memory,
-    server::{AccessLog, ApiKeys, ClientCertificates, Cors, ServerConfig, TlsFiles},
+    server::{AccessLog, ClientCertificates, Cors, ServerConfig, TlsFiles},
 };
 
 /// Where the API listens.
@@ -38,7 +39,8 @@ pub(super) fn listener(args: &HttpArgs) -> Listener {
     Listener { address, tls: tls(args) }
 }
 
-fn tls(args: &HttpArgs) -> Option<TlsFiles> {
+/// What HTTPS is spoken with, on every port.
+pub(super) fn tls(args: &HttpArgs) -> Option<TlsFiles> {
     Some(TlsFiles {
         certificate: args.ssl_certfile.clone()?,
         key: args.ssl_keyfile.clone()?,
@@ -53,11 +55,11 @@ fn tls(args: &HttpArgs) -> Option<TlsFiles> {
 }
 
 /// What surrounds the API.
-pub(super) fn config(args: &ServeArgs) -> ServerConfig {
+pub(super) fn config(args: &ServeArgs) -> anyhow::Result<ServerConfig> {
     let (http, logs) = (&args.http, &args.logs);
     let unless_zero = |seconds: u64| Some(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs);
-    ServerConfig {
-        api_keys: ApiKeys::new(&http.api_key).shared(http.share_between_api_keys),
+    Ok(ServerConfig {
+        api_keys: keys::of_api(args)?.shared(http.share_between_api_keys),
         cors: Cors {
             origins: http.allowed_origins.0.clone(),
             methods: http.allowed_methods.0.clone(),
@@ -75,5 +77,5 @@ pub(super) fn config(args: &ServeArgs) -> ServerConfig {
         request_spans: logs.enable_log_requests,
         request_patience: ServerConfig::default().request_patience,
         shutdown_timeout: Duration::from_secs(http.shutdown_timeout),
-    }
+    })
 }

@@ -16,11 +16,13 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep, sleep_until},
+    sync::Notify,
+    time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 
-/// Connections that make room at a time.
+/// Connections that make room at a time, and which part of all, if that is less.
 const CLOSED_AT_ONCE: usize = 64;
+const PART_CLOSED_AT_ONCE: usize = 8;
 /// How long to wait where no connection can make room.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// What every HTTP/2 connection begins with.
@@ -30,7 +32,9 @@ const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     open: Arc<Mutex<Open>>,
-    /// Beyond as many, silent ones make room.
+    /// Told of each that ended.
+    ended: Arc<Notify>,
+    /// With as many, silent ones make room before there is another.
     most: usize,
     patience: Patience,
 }
@@ -77,10 +81,23 @@ struct State {
 impl Connections {
     /// No connections yet, and room for `most`.
     pub(super) fn new(most: usize, patience: Patience) -> Self {
-        Self { open: Arc::default(), most, patience }
+        Self { open: Arc::default(), ended: Arc::default(), most, patience }
     }
 
-    /// Takes a connection in; if there are too many, silent ones make room.
+    /// Waits until there is room for one more connection: silent ones make it, and else the first that ends.
+    pub(super) async fn room(&self) {
+        let mut waited = false;
+        while self.len() >= self.most {
+            // Those that were closed let go of their descriptors once their tasks run.
+            if waited || !self.is_closing() {
+                let closed = self.close_longest_silent();
+                tracing::debug!(closed, "too many connections: those that were silent for longest are closed");
+            }
+            waited = timeout(NO_ROOM, self.ended.notified()).await.is_err();
+        }
+    }
+
+    /// Takes a connection in.
     pub(super) fn opened<Io>(&self, io: Io, peer: String) -> Patient<Io> {
         let mut open = self.open.lock();
         let number = open.next;
@@ -96,11 +113,7 @@ impl Connections {
         };
         let connection = Arc::new(Connection { number, peer, state: Mutex::new(state) });
         open.by_number.insert(number, Arc::clone(&connection));
-        let too_many = open.by_number.len() > self.most;
         drop(open);
-        if too_many {
-            self.close_silent(&connection);
-        }
         Patient { io, connection, connections: self.clone(), head: None, stall: None }
     }
 
@@ -110,28 +123,27 @@ impl Connections {
         if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
             return;
         }
-        let closed = self.close_longest_silent(None);
+        let closed = self.close_longest_silent();
         tracing::warn!(%error, closed, "there is no room for one more connection: silent ones are closed");
         // Connections that were closed let go of their descriptors once their tasks run.
         sleep(if closed == 0 { NO_ROOM } else { Duration::from_millis(1) }).await;
     }
 
-    fn close_silent(&self, newest: &Connection) {
-        let closed = self.close_longest_silent(Some(newest.number));
-        tracing::debug!(closed, "too many connections: those that were silent for longest are closed");
-    }
-
     /// Closes connections without a request, those first that were silent for longest, and returns how many it closed.
-    fn close_longest_silent(&self, newest: Option<u64>) -> usize {
+    fn close_longest_silent(&self) -> usize {
         let open: Vec<Arc<Connection>> = self.open.lock().by_number.values().cloned().collect();
-        let others = open.iter().filter(|connection| Some(connection.number) != newest);
-        let mut silent: Vec<_> = others.filter_map(|one| Some((one.silent_since()?, one))).collect();
+        let mut silent: Vec<_> = open.iter().filter_map(|one| Some((one.silent_since()?, one))).collect();
         silent.sort_by_key(|(since, _)| *since);
-        silent.iter().take(CLOSED_AT_ONCE).for_each(|(_, connection)| connection.close());
-        silent.len().min(CLOSED_AT_ONCE)
+        let most = self.most.div_ceil(PART_CLOSED_AT_ONCE).min(CLOSED_AT_ONCE);
+        silent.iter().take(most).for_each(|(_, connection)| connection.close());
+        silent.len().min(most)
     }
 
-    #[cfg(test)]
+    /// Whether one was closed and has not ended yet.
+    fn is_closing(&self) -> bool {
+        self.open.lock().by_number.values().any(|connection| connection.state.lock().closed)
+    }
+
     fn len(&self) -> usize {
         self.open.lock().by_number.len()
     }
@@ -268,6 +280,7 @@ impl<Io> Patient<Io> {
 impl<Io> Drop for Patient<Io> {
     fn drop(&mut self) {
         self.connections.open.lock().by_number.remove(&self.connection.number);
+        self.connections.ended.notify_one();
     }
 }
 

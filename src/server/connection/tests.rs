@@ -82,25 +82,40 @@ async fn no_clock_runs_between_requests_within_one_and_for_http2() {
 
 #[tokio::test]
 async fn where_there_are_too_many_connections_those_that_were_silent_for_longest_go() {
-    let connections = connections(CLOSED_AT_ONCE + 2, patient());
-    let mut open: Vec<_> = (0..CLOSED_AT_ONCE + 2).map(|_| self::open(&connections)).collect();
+    let connections = connections(16, patient());
+    let mut open: Vec<_> = (0..16).map(|_| self::open(&connections)).collect();
     let answered = open[0].0.connection().begin();
     assert!(open[1].0.write_all(&[0; 65]).now_or_never().is_none(), "its client has yet to read");
     for (server, _) in &mut open {
         assert_eq!(read(server), None);
     }
     // It has used its connection last.
-    let last = CLOSED_AT_ONCE - 1;
-    open[last].1.write_all(b"G").await.unwrap();
-    assert_eq!(read(&mut open[last].0), Some(1));
-    let newest = self::open(&connections);
-    let ended: Vec<bool> = open.iter_mut().map(|(server, _)| read(server) == Some(0)).collect();
-    assert_eq!(ended.iter().filter(|ended| **ended).count(), CLOSED_AT_ONCE);
-    assert_eq!((ended[0], ended[1]), (false, false));
+    open[2].1.write_all(b"G").await.unwrap();
+    assert_eq!(read(&mut open[2].0), Some(1));
+    let mut room = Box::pin(connections.room());
+    assert!((&mut room).now_or_never().is_none(), "none has ended yet");
+    let ended: Vec<usize> = (0..16).filter(|number| read(&mut open[*number].0) == Some(0)).collect();
+    assert_eq!(ended, [3, 4], "an eighth of them");
+    drop(open.remove(4));
+    room.await;
+    assert_eq!(connections.len(), 15);
     drop((answered, open));
-    assert_eq!(connections.len(), 1);
-    drop(newest);
     assert_eq!(connections.len(), 0);
+}
+
+#[tokio::test]
+async fn where_all_connections_are_in_use_the_next_one_waits_for_one_that_ends() {
+    let connections = connections(2, patient());
+    let used = [open(&connections), open(&connections)];
+    let answered = used.each_ref().map(|(server, _)| server.connection().begin());
+    let waiting = connections.clone();
+    let room = tokio::spawn(async move { waiting.room().await });
+    tokio::task::yield_now().await;
+    assert!(!room.is_finished());
+    let [first, second] = used;
+    drop(first);
+    room.await.unwrap();
+    drop((second, answered));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use redb::{Database, DatabaseError, ReadableDatabase};
+use redb::{Database, DatabaseError, ReadableDatabase, backends::FileBackend};
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
@@ -109,9 +109,18 @@ pub(super) fn open(store: Purpose, path: &Path) -> Result<Database, OpenError> {
 
 /// Opens a file that is there, and checks all of it.
 pub(super) fn checked(path: &Path) -> Result<Database, DatabaseError> {
+    guard::opened(|| checking().open(path))
+}
+
+/// The same for a file that has no name.
+pub(super) fn checked_file(file: File) -> Result<Database, DatabaseError> {
+    guard::opened(|| checking().create_with_backend(FileBackend::new(file)?))
+}
+
+fn checking() -> redb::Builder {
     let mut builder = redb::Builder::new();
     builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-    guard::opened(|| builder.open(path))
+    builder
 }
 
 /// Looks at what a file says of itself, before the library does.

@@ -1,9 +1,8 @@
 //! A file that is only looked at: nothing is written to it, and nobody can write to it meanwhile.
 
-use std::{fs, path::Path};
+use std::{fs::File, io, path::Path};
 
 use redb::{Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase};
-use tempfile::NamedTempFile;
 
 use super::{BatchStore, Fault, OpenError, Purpose, StoreError, guard, opening, tables};
 
@@ -16,8 +15,9 @@ pub struct ReadOnlyStore {
 enum Opened {
     /// The file itself.
     File(ReadOnlyDatabase),
-    /// A copy of a file whose process ended without closing it: looking through what it left undone writes.
-    Copy(Database, #[expect(dead_code, reason = "the copy goes away with it")] NamedTempFile),
+    /// A copy of a file whose process ended without closing it: looking through what it left undone writes. The copy has no
+    /// name, so that it is gone once this process is, however that ends.
+    Copy(Database),
 }
 
 impl ReadOnlyStore {
@@ -36,10 +36,9 @@ impl ReadOnlyStore {
             Ok(database) => Opened::File(database),
             Err(DatabaseError::RepairAborted) => {
                 let failed = |error| OpenError::Io { store: purpose, path: path.to_owned(), error };
-                let copy = NamedTempFile::new().map_err(failed)?;
-                fs::copy(path, copy.path()).map_err(failed)?;
-                let database = opening::checked(copy.path());
-                Opened::Copy(database.map_err(|error| opening::open_error(purpose, path, error.into()))?, copy)
+                let copy = copied(path).map_err(failed)?;
+                let database = opening::checked_file(copy);
+                Opened::Copy(database.map_err(|error| opening::open_error(purpose, path, error.into()))?)
             }
             Err(error) => return Err(opening::open_error(purpose, path, error.into())),
         };
@@ -56,12 +55,19 @@ impl ReadOnlyStore {
         let read = || {
             let transaction = match &self.opened {
                 Opened::File(database) => database.begin_read(),
-                Opened::Copy(database, _) => database.begin_read(),
+                Opened::Copy(database) => database.begin_read(),
             };
             action(&transaction?)
         };
         guard::guarded(read, redb::Error::Corrupted)
     }
+}
+
+/// A copy of a file, without a name.
+fn copied(path: &Path) -> io::Result<File> {
+    let mut copy = tempfile::tempfile()?;
+    io::copy(&mut File::open(path)?, &mut copy)?;
+    Ok(copy)
 }
 
 impl BatchStore for ReadOnlyStore {

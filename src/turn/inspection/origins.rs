@@ -42,6 +42,8 @@ pub struct OriginSpan {
     pub source: Option<String>,
     /// What the weights are called that sampled them.
     pub weights: Option<Arc<str>>,
+    /// Where an adapter sampled them, what the weights of the base are called.
+    pub base: Option<Arc<str>>,
     /// The adapter that sampled them, with its version.
     pub adapter: Option<Arc<str>>,
 }
@@ -77,7 +79,7 @@ pub(super) fn spans(sequence: &Sequence, mut vocabulary: Option<&mut Vocabulary<
 
 fn span(turn: &SequenceTurn, range: Range<usize>, origin: Origin) -> OriginSpan {
     let turn = Arc::clone(&turn.place.id);
-    OriginSpan { range, origin, role: None, turn, source: None, weights: None, adapter: None }
+    OriginSpan { range, origin, role: None, turn, source: None, weights: None, base: None, adapter: None }
 }
 
 fn moved(found: OriginSpan, by: usize) -> OriginSpan {
@@ -96,6 +98,7 @@ fn sampled(turn: &SequenceTurn) -> Vec<OriginSpan> {
     let of = |used: &crate::trajectory::WeightsUsed| OriginSpan {
         range: turn.start + used.start..(turn.start + used.end).min(turn.end),
         weights: Some(Arc::clone(&used.version)),
+        base: used.base_version.clone(),
         ..whole.clone()
     };
     used.iter().map(of).collect()

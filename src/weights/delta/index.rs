@@ -20,7 +20,10 @@ use std::{
 use serde::Deserialize;
 
 use super::{Delta, Patch, digest::Algorithm, error::DeltaError, number, patch::Encoding, payload::PayloadFile};
-use crate::{files, weights::header::shown};
+use crate::{
+    files,
+    weights::{fault, header::shown},
+};
 
 /// The name of the index.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
@@ -50,19 +53,19 @@ pub(super) fn read(directory: &Path) -> Result<Option<Delta>, DeltaError> {
     let path = directory.join(INDEX);
     let wrong = |reason: &str| DeltaError::format(&path, reason);
     let text = files::read_text(&path, MOST_INDEX_BYTES).map_err(DeltaError::read(&path))?;
-    let index: Index = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+    let index: Index = serde_json::from_str(&text).map_err(|error| wrong(&fault(&error)))?;
     if !index.metadata.contains_key("delta_encoding") {
         return Ok(None);
     }
     let metadata = Metadata::deserialize(serde_json::Value::Object(index.metadata));
-    let metadata = metadata.map_err(|error| wrong(&error.to_string()))?;
+    let metadata = metadata.map_err(|error| wrong(&fault(&error)))?;
     if metadata.compression_format != "zstd" {
-        return Err(wrong(&format!("it is compressed as {}; zstd is read", metadata.compression_format)));
+        return Err(wrong("it is compressed in a way that is not read; zstd is"));
     }
     let encoding = match metadata.delta_encoding.as_str() {
         "xor" => Encoding::Xor,
         "overwrite" => Encoding::Overwrite,
-        other => return Err(wrong(&format!("its encoding is {other}; xor and overwrite are read"))),
+        _ => return Err(wrong("its encoding is not read; xor and overwrite are")),
     };
     let algorithm = Algorithm::named(&metadata.checksum_format).map_err(|reason| wrong(&reason))?;
     let patches = read_files(directory, &index.weight_map, algorithm)?;

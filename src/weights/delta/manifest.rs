@@ -18,7 +18,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{Delta, Patch, digest::Algorithm, error::DeltaError, number, patch::Encoding, payload::PayloadFile};
 use crate::{
     files,
-    weights::{Layout, WeightDtype, header::shown},
+    weights::{Layout, WeightDtype, fault, header::shown},
 };
 
 /// The name of the manifest.
@@ -70,7 +70,7 @@ pub(super) fn read(directory: &Path) -> Result<Delta, DeltaError> {
     let path = directory.join(MANIFEST);
     let wrong = |reason: &str| DeltaError::format(&path, reason);
     let text = files::read_text(&path, MOST_MANIFEST_BYTES).map_err(DeltaError::read(&path))?;
-    let manifest: Manifest = serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+    let manifest: Manifest = serde_json::from_str(&text).map_err(|error| wrong(&fault(&error)))?;
     let unpacked = manifest.tensors.iter().map(|record| record.uncompressed_num_bytes);
     let packed = manifest.tensors.iter().map(|record| record.compressed_num_bytes);
     if !adds_up(manifest.total_uncompressed_num_bytes, unpacked)
@@ -86,8 +86,7 @@ pub(super) fn read(directory: &Path) -> Result<Delta, DeltaError> {
     let mut used = BTreeSet::new();
     for record in &manifest.tensors {
         let file = files.get(record.payload_file.as_str()).ok_or_else(|| {
-            let (name, file) = (shown(&record.name), shown(&record.payload_file));
-            wrong(&format!("tensor {name} is in {file}, which is not among its files"))
+            wrong(&format!("tensor {} is in a file that is not among its files", shown(&record.name)))
         })?;
         let change = record.patch(file).map_err(|reason| wrong(&format!("tensor {} {reason}", shown(&record.name))))?;
         used.insert((record.payload_file.as_str(), record.payload_key.as_str()));
@@ -120,7 +119,7 @@ impl Record {
             "bfloat16" => WeightDtype::Bf16,
             "float16" => WeightDtype::F16,
             "float32" => WeightDtype::F32,
-            other => return Err(format!("is of type {other}; bfloat16, float16 and float32 are read")),
+            _ => return Err("is of a type that is not read; bfloat16, float16 and float32 are".to_owned()),
         };
         let layout = Layout { dtype, shape: self.shape.clone() };
         if layout.bytes().map(|bytes| bytes as u64) != Some(self.uncompressed_num_bytes) {

@@ -26,7 +26,10 @@ pub use self::{
     error::DeltaError,
 };
 use self::{digest::Algorithm, patch::Encoding, payload::Payload};
-use super::{Layout, WeightTensor, header::shown};
+use super::{
+    Layout, WeightTensor,
+    header::{NOT_A_VERSION, shown},
+};
 
 /// What a directory of a version holds.
 #[derive(Debug)]
@@ -198,6 +201,6 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     }
     match Number::deserialize(deserializer)? {
         Number::Number(number) => Ok(number),
-        Number::Digits(digits) => digits.parse().map_err(|_| D::Error::custom(format!("{digits:?} is not a number"))),
+        Number::Digits(digits) => digits.parse().map_err(|_| D::Error::custom(NOT_A_VERSION)),
     }
 }

@@ -30,8 +30,7 @@ impl PayloadFile {
     /// Opens a file of this name beside the others of a delta.
     pub(super) fn open(directory: &Path, name: &str) -> Result<Self, DeltaError> {
         if !is_beside(name) {
-            let reason = format!("it names {}, which is not a file beside it", shown(name));
-            return Err(DeltaError::format(directory, &reason));
+            return Err(DeltaError::format(directory, "it names a file that is not beside it"));
         }
         Ok(Self(SafetensorsFile::open(directory.join(name))?))
     }

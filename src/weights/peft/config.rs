@@ -1,9 +1,11 @@
 //! The settings of an adapter.
+//!
+//! Errors name settings, and never say their values: the file may be any, see [`fault`].
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::{PeftError, shown};
+use super::{PeftError, fault, shown};
 
 /// What of an adapter's settings its arithmetic depends on.
 #[derive(Debug)]
@@ -53,10 +55,10 @@ impl Config {
     }
 
     fn read(text: &[u8]) -> Result<Self, String> {
-        let config: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let config: Map<String, Value> = serde_json::from_slice(text).map_err(|error| fault(&error))?;
         match config.get("peft_type").and_then(Value::as_str) {
             Some(kind) if kind.eq_ignore_ascii_case("lora") => {}
-            Some(other) => return Err(format!("`peft_type` is {other}, and only LORA is served")),
+            Some(_) => return Err("`peft_type` is not LORA, which alone is served".to_owned()),
             None => return Err("`peft_type` is missing".to_owned()),
         }
         refuse_others(&config)?;
@@ -65,7 +67,7 @@ impl Config {
         let rank_stabilised = match config.get("use_rslora") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(is_so)) => *is_so,
-            Some(other) => return Err(format!("`use_rslora` is {other}, neither true nor false")),
+            Some(_) => return Err("`use_rslora` is neither true nor false".to_owned()),
         };
         Ok(Self {
             rank,
@@ -95,15 +97,14 @@ fn refuse_others(config: &Map<String, Value>) -> Result<(), String> {
     match config.get("bias").unwrap_or(&Value::Null) {
         Value::Null => {}
         Value::String(bias) if bias == "none" => {}
-        other => return Err(format!("`bias` is {other}; adapters that train biases are not served")),
+        _ => return Err("`bias` is not none; adapters that train biases are not served".to_owned()),
     }
     match config.get("init_lora_weights") {
         Some(Value::String(init)) if !HARMLESS_INITS.contains(&init.to_lowercase().as_str()) => {
-            return Err(format!(
-                "`init_lora_weights` is {init}, which changes the weights of the base model; convert the adapter with PEFT's \
-                 path_initial_model_for_weight_conversion, or set it to true where the served model has the changed \
-                 weights"
-            ));
+            return Err("`init_lora_weights` is a way that changes the weights of the base model; convert the adapter with \
+                        PEFT's path_initial_model_for_weight_conversion, or set it to true where the served model has the \
+                        changed weights"
+                .to_owned());
         }
         _ => {}
     }
@@ -111,7 +112,7 @@ fn refuse_others(config: &Map<String, Value>) -> Result<(), String> {
     match config.iter().find(|(name, value)| !known(name) && !is_off(value)) {
         None => Ok(()),
         Some((name, _)) if name == "use_dora" => Err("`use_dora` is set; DoRA is not served".to_owned()),
-        Some((name, value)) => Err(format!("`{name}` is {value}, which is not served")),
+        Some((name, _)) => Err(format!("`{name}` is set, which is not served")),
     }
 }
 
@@ -129,13 +130,13 @@ fn is_off(value: &Value) -> bool {
 fn whole(config: &Map<String, Value>, name: &str) -> Result<Option<usize>, String> {
     let Some(value) = config.get(name) else { return Ok(None) };
     let whole = value.as_u64().and_then(|whole| usize::try_from(whole).ok()).filter(|whole| *whole > 0);
-    whole.map(Some).ok_or_else(|| format!("`{name}` is {value}, not a whole number of at least 1"))
+    whole.map(Some).ok_or_else(|| format!("`{name}` is not a whole number of at least 1"))
 }
 
 fn number(config: &Map<String, Value>, name: &str) -> Result<Option<f64>, String> {
     let Some(value) = config.get(name) else { return Ok(None) };
     let number = value.as_f64().filter(|number| number.is_finite());
-    number.map(Some).ok_or_else(|| format!("`{name}` is {value}, not a number"))
+    number.map(Some).ok_or_else(|| format!("`{name}` is not a number"))
 }
 
 /// Settings of modules by patterns of their names, in the order in which they are tried.
@@ -147,7 +148,7 @@ fn patterns<T>(
     let all = match config.get(name) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Object(all)) => all,
-        Some(other) => return Err(format!("`{name}` is {other}, not an object")),
+        Some(_) => return Err(format!("`{name}` is not an object")),
     };
     let pattern = |(key, _): (&String, &Value)| {
         let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$")).map_err(|_| {

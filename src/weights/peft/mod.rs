@@ -15,15 +15,12 @@ mod tensors;
 pub use base::is_same;
 pub use merge::merge;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
 
 use bytes::Bytes;
 
-use super::{SafetensorsStream, WeightTensor, header::shown, stream::StreamError};
-use crate::files;
+use super::{SafetensorsStream, WeightTensor, fault, header::shown, stream::StreamError};
+use crate::files::Directory;
 use config::Config;
 
 /// The name of the file of settings.
@@ -107,25 +104,24 @@ impl PeftAdapter {
     /// # Errors
     ///
     /// If it is not there, or is not what is read here.
-    pub fn open(directory: &Path) -> Result<Self, PeftError> {
-        let path = directory.join(CONFIG);
-        let text = match files::read(&path, MOST_CONFIG_BYTES) {
+    pub fn open(directory: &Directory) -> Result<Self, PeftError> {
+        let unreadable = |name: &str, source| PeftError::Read { path: directory.path().join(name), source };
+        let text = match directory.read(CONFIG, MOST_CONFIG_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(PeftError::NotFound(directory.to_owned()));
+                return Err(PeftError::NotFound(directory.path().to_owned()));
             }
-            Err(source) => return Err(PeftError::Read { path, source }),
+            Err(source) => return Err(unreadable(CONFIG, source)),
         };
         // What cannot be served is said before much is read.
         let config = Config::parse(&text)?;
-        let path = directory.join(TENSORS);
-        let bytes = match files::read(&path, MOST_TENSOR_BYTES) {
+        let bytes = match directory.read(TENSORS, MOST_TENSOR_BYTES) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && directory.join(PICKLED).exists() => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && directory.has(PICKLED) => {
                 let reason = format!("{PICKLED} is not read, since unpickling it could run code; save it as {TENSORS}");
                 return Err(PeftError::Tensors(reason));
             }
-            Err(source) => return Err(PeftError::Read { path, source }),
+            Err(source) => return Err(unreadable(TENSORS, source)),
         };
         Self::of(&config, unpacked(bytes.into())?.0)
     }

@@ -36,7 +36,7 @@ fn read(settings: &Value, all: &[(String, Vec<usize>)]) -> Result<PeftAdapter, S
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(CONFIG), settings.to_string()).unwrap();
     std::fs::write(directory.path().join(TENSORS), serialized(all, None)).unwrap();
-    PeftAdapter::open(directory.path()).map_err(|error| error.to_string())
+    PeftAdapter::open(&Directory::anywhere(directory.path())).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -74,24 +74,27 @@ fn settings_that_ask_for_more_are_refused_by_name() {
         let refused = refusal(more);
         assert!(refused.starts_with(&format!("adapter_config.json: {beginning}")), "{refused}");
     };
-    begins(json!({ "peft_type": "IA3" }), "`peft_type` is IA3");
+    begins(json!({ "peft_type": "IA3" }), "`peft_type` is not LORA");
     begins(json!({ "peft_type": null }), "`peft_type` is missing");
     begins(json!({ "use_dora": true }), "`use_dora` is set; DoRA is not served");
-    begins(json!({ "bias": "all" }), r#"`bias` is "all""#);
-    begins(json!({ "init_lora_weights": "pissa_niter_4" }), "`init_lora_weights` is pissa_niter_4");
+    begins(json!({ "bias": "all" }), "`bias` is not none; adapters that train biases");
+    begins(
+        json!({ "init_lora_weights": "pissa_niter_4" }),
+        "`init_lora_weights` is a way that changes the weights of the base model",
+    );
     for name in ["modules_to_save", "target_parameters", "alora_invocation_tokens", "layer_replication"] {
-        begins(json!({ name: ["a"] }), &format!(r#"`{name}` is ["a"], which is not served"#));
+        begins(json!({ name: ["a"] }), &format!("`{name}` is set, which is not served"));
         assert!(read(&settings(&json!({ name: null })), &pair()).is_ok());
     }
     for name in ["lora_bias", "fan_in_fan_out", "use_qalora", "something_new"] {
-        begins(json!({ name: true }), &format!("`{name}` is true, which is not served"));
+        begins(json!({ name: true }), &format!("`{name}` is set, which is not served"));
         assert!(read(&settings(&json!({ name: false })), &pair()).is_ok());
     }
-    begins(json!({ "r": 0 }), "`r` is 0, not a whole number of at least 1");
-    begins(json!({ "r": 2.5 }), "`r` is 2.5");
-    begins(json!({ "lora_alpha": "8" }), r#"`lora_alpha` is "8", not a number"#);
+    begins(json!({ "r": 0 }), "`r` is not a whole number of at least 1");
+    begins(json!({ "r": 2.5 }), "`r` is not a whole number of at least 1");
+    begins(json!({ "lora_alpha": "8" }), "`lora_alpha` is not a number");
     begins(json!({ "rank_pattern": { "(?<=a)b": 2 } }), "`rank_pattern` has the pattern (?<=a)b");
-    begins(json!({ "rank_pattern": { "q_proj": -1 } }), "`rank_pattern`: `q_proj` is -1");
+    begins(json!({ "rank_pattern": { "q_proj": -1 } }), "`rank_pattern`: `q_proj` is not a whole number");
     assert!(read(&settings(&json!({ "init_lora_weights": "gaussian" })), &pair()).is_ok());
 }
 
@@ -120,12 +123,19 @@ fn tensors_that_are_not_pairs_of_the_rank_are_refused() {
 fn what_is_missing_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let refusal = || {
-        let refused = PeftAdapter::open(directory.path()).unwrap_err().to_string();
+        let refused = PeftAdapter::open(&Directory::anywhere(directory.path())).unwrap_err().to_string();
         refused.replace(&directory.path().display().to_string(), "DIR")
     };
     assert_eq!(refusal(), "there is no adapter_config.json in DIR");
     std::fs::write(directory.path().join(CONFIG), "{").unwrap();
-    assert!(refusal().starts_with("adapter_config.json: EOF while parsing"));
+    assert!(refusal().starts_with("adapter_config.json: its JSON ends too early, at line 1 column 1"));
+    for text in ["root:x:0:0", "\"hunter2\"", r#"{"peft_type": "hunter2"}"#, r#"{"peft_type": "lora", "r": "hunter2"}"#]
+    {
+        std::fs::write(directory.path().join(CONFIG), text).unwrap();
+        let refused = refusal();
+        assert!(refused.starts_with("adapter_config.json: "), "{refused}");
+        assert!(!["root", "hunter2"].iter().any(|secret| refused.contains(secret)), "{refused}");
+    }
     std::fs::write(directory.path().join(CONFIG), settings(&json!({})).to_string()).unwrap();
     assert!(refusal().starts_with("cannot read DIR/adapter_model.safetensors: "), "{}", refusal());
     std::fs::write(directory.path().join(PICKLED), "").unwrap();

@@ -11,6 +11,11 @@ pub struct WeightVersionSpan {
     /// What the weights are called: `default` for those that were loaded, and for others what the update that brought
     /// them called them, or how often weights were replaced.
     version: String,
+    /// Where an adapter sampled, whose name and version `version` is then, what the weights of the base are called; left out
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String)]
+    base_version: Option<String>,
     /// The first token.
     start: usize,
     /// The token after the last one.
@@ -27,6 +32,7 @@ pub(crate) fn weight_versions(weights: &WeightSpans) -> Vec<WeightVersionSpan> {
     let spans = weights.spans().into_iter();
     let shown = spans.map(|span| WeightVersionSpan {
         version: span.label.to_string(),
+        base_version: span.base.map(|base| base.to_string()),
         start: span.start,
         end: span.end,
         reuse_older_keys: span.reuse_older_keys,

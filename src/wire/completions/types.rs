@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use super::rules;
 use crate::{
     TokenId,
+    json::Value,
     wire::{
         answer::{
             output::{DetailedUsage, FinishReason, Nullable, PromptLogprobs, StopReason, StreamedUsage},
@@ -60,6 +61,13 @@ pub(crate) struct CompletionRequest {
     pub stream_options: Option<StreamOptions>,
     /// Becomes part of the answer's id; the header `X-Request-Id` wins.
     pub request_id: Option<String>,
+    /// The client's name for the session; the header `X-Session-ID` wins.
+    pub session_id: Option<String>,
+    /// Arguments for a server's own extensions, of which `session_id` is read.
+    #[schema(value_type = Option<Object>)]
+    pub vllm_xargs: Option<Value>,
+    /// Taken for `session_id` where that is not given.
+    pub prompt_cache_key: Option<String>,
     /// The experts that the first tokens of the prompt go through, in each layer: what `routed_experts` of an answer is,
     /// NeMo-RL's `nrlre1:` form of it, or lists of lists of lists. Where all experts of a token in a layer are -1, and
     /// after the last token that is given any, the model chooses as ever.

@@ -29,6 +29,10 @@ pub(crate) struct GenerateRequest {
     pub model: Option<String>,
     /// Becomes part of the answer's id; the header `X-Request-Id` wins.
     pub request_id: Option<String>,
+    /// The client's name for the session; the header `X-Session-ID` wins.
+    pub session_id: Option<String>,
+    /// Taken for `session_id` where that is not given.
+    pub prompt_cache_key: Option<String>,
     /// Report the prompt's ids too.
     pub return_token_ids: Option<bool>,
     /// `tokens` (the default), `text` to report the text as well, or `derender` to report the message of a chat.

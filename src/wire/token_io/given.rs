@@ -115,9 +115,28 @@ pub(crate) struct Limits {
     pub max_logprobs: Option<usize>,
 }
 
+/// Bytes of the longest id that an answer of this server has, with room to spare.
+const MOST_OF_AN_ID: usize = 1024;
+
+/// Refuses an id that no answer of this server has.
+fn check_id(id: &str) -> Result<(), ApiError> {
+    if id.len() > MOST_OF_AN_ID {
+        return Err(ApiError::invalid("request_id", format!("`request_id` is longer than {MOST_OF_AN_ID} bytes")));
+    }
+    Ok(())
+}
+
+impl GivenChunk {
+    /// Refuses values that no answer of this server has.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        check_id(&self.request_id)
+    }
+}
+
 impl GivenResponse {
     /// Refuses values that no answer of this server has.
     pub(crate) fn check(&self, limits: Limits) -> Result<(), ApiError> {
+        check_id(&self.request_id)?;
         let count = self.choices.len();
         if i64::try_from(count).map_or(true, |count| count > MAX_N) {
             let id = &self.request_id;

@@ -53,6 +53,8 @@ struct Line {
     /// 1 for what is learnt from.
     loss_mask: Vec<u8>,
     logprobs: Vec<Option<f32>>,
+    /// Which distribution those describe that are learnt from.
+    logprobs_mode: Option<String>,
     prompt_tokens: usize,
     turns: Vec<LineTurn>,
     sequence_reward: Option<f64>,
@@ -151,6 +153,7 @@ fn own(sequence: Sequence) -> Line {
         trajectory_id: Arc::clone(&sequence.trajectory),
         turn_id: sequence.turns.last().map(|turn| Arc::clone(&turn.place.id)),
         loss_mask: sequence.loss_mask.iter().copied().map(u8::from).collect(),
+        logprobs_mode: sequence.logprobs_mode().map(str::to_owned),
         logprobs: sequence.logprobs,
         token_ids: sequence.token_ids,
         prompt_tokens: sequence.prompt_tokens,

@@ -24,6 +24,7 @@ const COLUMNS: &str = "message sequence {
     optional group token_ids (LIST) { repeated group list { required int32 element; } }
     optional group loss_mask (LIST) { repeated group list { required int32 element (INTEGER(8, true)); } }
     optional group logprobs (LIST) { repeated group list { optional float element; } }
+    optional binary logprobs_mode (STRING);
     optional int64 prompt_tokens;
     optional double sequence_reward;
     optional double reward;
@@ -203,7 +204,8 @@ fn identities(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
 fn ids(rows: &[Row], group: &mut Group<'_>) -> Result<(), ParquetError> {
     lists::<Int32Type, _>(rows, 2, group, |sequence| sequence.token_ids.iter().map(|id| i32::try_from(*id).ok()))?;
     lists::<Int32Type, _>(rows, 2, group, |sequence| sequence.loss_mask.iter().map(|learnt| Some(i32::from(*learnt))))?;
-    lists::<FloatType, _>(rows, 3, group, |sequence| sequence.logprobs.iter().copied())
+    lists::<FloatType, _>(rows, 3, group, |sequence| sequence.logprobs.iter().copied())?;
+    single::<ByteArrayType>(rows, 1, group, |(_, made)| Some(text(made.as_ref().ok()?.logprobs_mode()?)))
 }
 
 fn last((_, made): &Row) -> Option<&Generation> {

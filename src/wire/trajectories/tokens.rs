@@ -67,6 +67,9 @@ pub(crate) struct OriginShown {
     /// What the weights are called that sampled them.
     #[schema(value_type = Option<String>)]
     pub weight_version: Option<Arc<str>>,
+    /// Where an adapter sampled them, what the weights of the base are called.
+    #[schema(value_type = Option<String>)]
+    pub base_version: Option<Arc<str>>,
     /// The adapter that sampled them, with its version.
     #[schema(value_type = Option<String>)]
     pub adapter: Option<Arc<str>>,

@@ -267,28 +267,32 @@ pub(super) fn verifiers(sequence: &Sequence) -> Verifiers<'_> {
     Verifiers { nodes, reward: sequence.reward, origin: origin(sequence) }
 }
 
-/// A triplet for each turn that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
+/// A triplet for each response that is learnt from, whose prompt is all that came before (`agentlightning/types/core.py`).
+/// Turns between which nothing was added are one response: of triplets that are to be one sample, the daemon takes the last
+/// `n` ids of a prompt as the `n` that it adds, which are all of them where `n` is 0 (`agentlightning/verl/daemon.py`).
 /// Log-probs stand as in an answer to a chat, one object for each id (`agentlightning/instrumentation/agentops.py`).
 pub(super) fn agent_lightning(sequence: &Sequence) -> AgentLightning<'_> {
-    let count = sequence.turns.len();
-    let learnt = sequence.turns.iter().enumerate().filter(|(_, turn)| sequence.loss_mask[turn.start]);
-    let triplets = learnt.map(|(index, turn)| {
-        let logprobs = logprobs(sequence, turn.start..turn.end);
-        let of_turn = sequence.notes.turn_rewards.get(&turn.place.id).copied();
-        Triplet {
-            prompt: TripletPrompt { token_ids: &sequence.token_ids[..turn.start] },
+    let learnt: Vec<_> = sequence.learnt_turns().collect();
+    let responses = learnt.chunk_by(|before, turn| before.end == turn.start);
+    let triplets = responses.filter_map(|turns| {
+        let (first, last) = (turns.first()?, turns.last()?);
+        let of_turns = turns.iter().filter_map(|turn| sequence.notes.turn_rewards.get(&turn.place.id)).copied();
+        let of_end = sequence.reward.filter(|_| last.end == sequence.token_ids.len());
+        let logprobs = logprobs(sequence, first.start..last.end);
+        Some(Triplet {
+            prompt: TripletPrompt { token_ids: &sequence.token_ids[..first.start] },
             response: TripletResponse {
-                token_ids: &sequence.token_ids[turn.start..turn.end],
+                token_ids: &sequence.token_ids[first.start..last.end],
                 logprobs: logprobs.into_iter().map(|logprob| ChatLogprob { logprob }).collect(),
             },
-            reward: of_turn.or(sequence.reward.filter(|_| index + 1 == count)),
-            metadata: TurnNamed { turn_id: Some(&turn.place.id) },
-        }
+            reward: of_turns.reduce(|sum, reward| sum + reward).or(of_end),
+            metadata: TurnNamed { turn_id: Some(&last.place.id) },
+        })
     });
     AgentLightning {
         rollout_id: &sequence.trajectory,
         final_reward: sequence.reward,
         triplets: triplets.collect(),
-        metadata: TurnNamed { turn_id: last(sequence) },
+        metadata: TurnNamed { turn_id: self::last(sequence) },
     }
 }

@@ -459,7 +459,7 @@ async fn every_trainers_shape_says_the_same() {
     let second = chat(&app, &mut messages, &json!({ "temperature": 0.5 })).await;
     let id = listed(&app, "").await[0]["id"].as_str().unwrap().to_owned();
     app.post(&format!("{PATH}/{id}/reward"), json!({ "reward": 1 })).await.ok();
-    let line = async |format: &str| exported(&app, &format!("format={format}")).await.remove(0);
+    let line = async |format: &str| exported(&app, &format!("format={format}&allow_raw=true")).await.remove(0);
     let own = line("jsonl").await;
     let (whole, start) = (second.whole(), first.prompt.len());
     let learnt: Vec<u64> = serde_json::from_value(own["loss_mask"].clone()).unwrap();

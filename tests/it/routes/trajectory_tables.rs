@@ -44,7 +44,7 @@ fn captured() -> Arc<Trajectories> {
 async fn a_table_goes_out_in_groups_and_says_what_could_not_be_made() {
     let app =
         TestApp::new().captures(Capture { trajectories: captured(), model: MODEL.into(), process: "test".into() });
-    let request = Request::get("/v1/trajectories/export?format=parquet").body(Body::empty()).unwrap();
+    let request = Request::get("/v1/trajectories/export?format=parquet&allow_raw=true").body(Body::empty()).unwrap();
     let mut parts = app.send(request).await.into_body().into_data_stream();
     let (mut table, mut longest) = (Vec::new(), 0);
     while let Some(part) = parts.next().await {
@@ -62,15 +62,15 @@ async fn a_table_goes_out_in_groups_and_says_what_could_not_be_made() {
         if number == BROKEN {
             let error = row.get_string(2).unwrap();
             assert!(error.contains(&format!("id {VOCAB_SIZE} is out of the vocabulary")), "{error}");
-            assert!(row.get_list(3).is_err() && row.get_list(5).is_err() && row.get_long(6).is_err());
+            assert!(row.get_list(3).is_err() && row.get_list(5).is_err() && row.get_long(7).is_err());
             continue;
         }
         let length = 1 + number % 50;
         assert_eq!(
-            (row.get_list(3).unwrap().len(), row.get_long(6).unwrap()),
+            (row.get_list(3).unwrap().len(), row.get_long(7).unwrap()),
             (length + 3, i64::try_from(length).unwrap())
         );
-        assert_eq!(*row.get_string(10).unwrap(), format!("session {number}"));
+        assert_eq!(*row.get_string(11).unwrap(), format!("session {number}"));
     }
     assert_eq!(count, ROWS);
 }

@@ -1,6 +1,13 @@
 //! `return_weight_versions`: which weights sampled which tokens of an answer, on every endpoint.
 
+use std::{sync::Arc, time::Duration};
+
 use serde_json::{Value, json};
+use tito::{
+    store::MemoryStore,
+    trajectory::{CapturePolicy, Trajectories},
+    turn::Capture,
+};
 
 use crate::it::app::{IM_END, MODEL, TestApp};
 
@@ -160,6 +167,78 @@ async fn the_flag_is_a_boolean_and_never_null() {
 
 /// The data of the events of a stream that names them.
 fn named_events(text: &str) -> Vec<Value> {
-    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
     data.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+/// An adapter keeps its name when the base changes in the middle of its answer.
+#[tokio::test]
+async fn an_adapters_answer_names_the_base_in_every_dialect() {
+    let spans = json!([
+        { "version": "p@2", "base_version": "step-1", "start": 0, "end": 2 },
+        { "version": "p@2", "base_version": "step-2", "start": 2, "end": 3 },
+    ]);
+    let app = app().weights(&[(0, "p@2 on step-1", false), (2, "p@2 on step-2", false)]).captures(in_memory());
+    let ids = json!({ "token_ids": app.ids("hello"), "sampling_params": { "temperature": 0 } });
+    let asked = [
+        ("/v1/chat/completions", asked(chat())),
+        ("/v1/completions", asked(completion())),
+        ("/inference/v1/generate", ids),
+        ("/v1/messages", asked(with(chat(), &json!({ "max_tokens": 9 })))),
+        ("/v1/responses", asked(json!({ "model": MODEL, "input": "hello", "temperature": 0 }))),
+    ];
+    for (path, body) in &asked {
+        let answer = app.post(path, body.clone()).await.ok();
+        assert_eq!(told(&answer), [&spans], "{path}");
+        let text = app.post(path, streamed(body.clone())).await.text;
+        let events: Vec<Value> = named_events(&text);
+        assert_eq!(events.iter().flat_map(told).collect::<Vec<_>>(), [&spans], "{path} {text}");
+    }
+    let listed = app.get("/v1/trajectories").await.ok();
+    let trees = listed["data"].as_array().unwrap();
+    let turns: usize = trees.iter().map(|tree| usize::try_from(tree["turn_count"].as_u64().unwrap()).unwrap()).sum();
+    assert_eq!(turns, 2 * asked.len());
+    let captured = |weights: &Value| {
+        let told = weights.as_array().unwrap().iter().map(|span| {
+            json!({ "version": span["version"], "base_version": span["base_version"], "start": span["start"], "end": span["end"] })
+        });
+        told.collect::<Value>()
+    };
+    for tree in trees {
+        let id = tree["id"].as_str().unwrap();
+        let tree = app.get(&format!("/v1/trajectories/{id}")).await.ok();
+        for turn in tree["turns"].as_array().unwrap() {
+            assert_eq!(captured(&turn["weights"]), spans);
+            let path = format!("/v1/trajectories/{id}/turns/{}/tokens", turn["id"].as_str().unwrap());
+            let tokens = app.get(&path).await.ok();
+            let sampled = tokens["spans"].as_array().unwrap().iter().rev().take(2).rev();
+            let bases: Vec<_> =
+                sampled.map(|span| (span["weight_version"].clone(), span["base_version"].clone())).collect();
+            assert_eq!(bases, ["step-1", "step-2"].map(|base| (json!("p@2"), json!(base))));
+        }
+    }
+    let lines = app.get("/v1/trajectories/export?unit=turn").await.text;
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(captured(&line["turns"].as_array().unwrap().last().unwrap()["weights"]), spans);
+    }
+    assert_eq!(lines.lines().count(), turns);
+}
+
+fn in_memory() -> Capture {
+    let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+    let trajectories = Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true }).unwrap();
+    Capture { trajectories: Arc::new(trajectories), model: MODEL.into(), process: "test".into() }
+}
+
+/// The spans of weights in an answer or an event, wherever its dialect has them.
+fn told(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(fields) => {
+            let own = fields.get("weight_versions").filter(|spans| !spans.is_null());
+            own.into_iter().chain(fields.values().flat_map(told)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(told).collect(),
+        _ => Vec::new(),
+    }
 }

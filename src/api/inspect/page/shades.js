@@ -80,7 +80,7 @@ function scale(mode, data, of, counts, kind) {
 }
 
 const isSampled = (span) => span.origin === "sampled";
-const weightsOf = (span) => `${span.weight_version ?? "not known"}${span.adapter ? ` · ${span.adapter}` : ""}`;
+const weightsOf = (span) => `${span.weight_version ?? "not known"}${span.base_version ? ` on ${span.base_version}` : ""}${span.adapter ? ` · ${span.adapter}` : ""}`;
 
 export function swatch({ name, text, count: number }, element) {
   return element("li", {}, element("span", { class: `token ${name}`, "aria-hidden": "true" }, "abc"), `${text} `,

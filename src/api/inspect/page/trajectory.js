@@ -314,6 +314,7 @@ function aboutToken(at, data, byId, spanAt) {
       ["Rank", data.ranks?.[at] ?? (logprob === null ? "" : "not kept")],
       ["Entropy", typeof data.entropies?.[at] === "number" && `at least ${data.entropies[at].toFixed(3)} nats`],
       ["Weights", span.weight_version],
+      ["Weights of the base", span.base_version],
       ["Adapter", span.adapter],
     ]),
     drift && sideBySide(drift, data),

@@ -138,6 +138,7 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
     let Some(chunk) = request.generate_chunk else {
         return Err(missing_of("generate_chunk", 1));
     };
+    chunk.check()?;
     at_most_one(&chunk.choices, "derender_chat_stream")?;
     if api.turns.policies.tools.parser.is_some() && request.prompt_token_ids.is_none() {
         let message = "prompt_token_ids is required when a tool or reasoning parser is configured. Without it \

@@ -73,6 +73,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
     let Some(mut request) = request else {
         return Ok(CompletionTurn {
             id: String::new(),
+            session: None,
             prompts: Vec::new(),
             sampling: plain_sampling(api)?,
             logprobs: None,
@@ -192,6 +193,7 @@ fn piece(
     let Some(chunk) = request.generate_chunk else {
         return Err(missing_of("generate_chunk", 1));
     };
+    chunk.check()?;
     at_most_one(&chunk.choices, "derender_completion_stream")?;
     let asked = match request.prompt_token_ids {
         None => None,

@@ -25,7 +25,7 @@ pub(super) use sampling_params::Rendered;
 use crate::{
     api::{
         Api,
-        fields::{conversation::session_of, delivery::AnswerDelivery},
+        fields::delivery::AnswerDelivery,
         http::{caller::Caller, json_body::JsonBody, sse},
     },
     generation::collect,
@@ -66,7 +66,7 @@ async fn generate(
     if turn.delivery == AnswerDelivery::Json {
         api.turns.check_answer_size(&turn.sampling, [turn.prompt_token_ids.len()])?;
     }
-    let asker = Asker { client: caller.client, session: session_of(&caller.headers) };
+    let asker = Asker { client: caller.client, session: turn.session.as_deref() };
     let names = vec![turn.id.as_str().into()];
     let prepared = api.turns.prepare_ids(asker, &turn.prompt_token_ids, &mut turn.sampling, names).await?;
     let (n, delivery) = (turn.sampling.n, turn.delivery);

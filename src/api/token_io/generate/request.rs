@@ -10,7 +10,10 @@ use crate::{
     api::{
         Api, answer_id,
         chat_completions::shown::ShownInChat,
-        fields::delivery::{AnswerDelivery, delivery},
+        fields::{
+            conversation::SessionFields,
+            delivery::{AnswerDelivery, delivery},
+        },
         http::caller::Caller,
     },
     parser::ReasoningFormat,
@@ -31,6 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct GenerateTurn {
     pub(super) id: String,
+    pub(super) session: Option<String>,
     pub(super) prompt_token_ids: Arc<[TokenId]>,
     pub(super) sampling: Sampling,
     /// How many alternatives to show, if log-probs are reported.
@@ -74,8 +78,11 @@ impl GenerateTurn {
         resolved.sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
         resolved.sampling.adapter = adapter;
         resolved.sampling.cache_salt = cache_salt(request.cache_salt.as_ref())?;
+        let (session_id, prompt_cache_key) = (request.session_id, request.prompt_cache_key);
+        let named = SessionFields { session_id, prompt_cache_key, ..SessionFields::default() };
         Ok(Self {
-            id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref()),
+            id: answer_id("generate-tokens", &caller.headers, request.request_id.as_deref())?,
+            session: named.session(&caller.headers)?,
             prompt_token_ids,
             sampling: resolved.sampling,
             shown: resolved.shown,

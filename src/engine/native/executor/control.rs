@@ -95,11 +95,16 @@ impl<B: Backend> Executor<B> {
         let version = match &active.adapter {
             None if active.told.as_ref().is_some_and(|told| is(told) && told.version == *weights) => return None,
             None => Arc::clone(weights),
-            // An adapter has its name whatever the base is called.
-            Some(_) if active.told.as_ref().is_some_and(is) => return None,
+            // An adapter has its name whatever the base is called, which is told beside it.
+            Some(_)
+                if active.told.as_ref().is_some_and(|told| is(told) && told.base.as_ref() == Some(&weights.label)) =>
+            {
+                return None;
+            }
             Some(adapter) => Arc::new(WeightVersion { number: weights.number, label: Arc::clone(adapter.label()) }),
         };
-        Some(WeightsInUse { version, reuse_older_keys })
+        let base = active.adapter.as_ref().map(|_| Arc::clone(&weights.label));
+        Some(WeightsInUse { version, base, reuse_older_keys })
     }
 
     fn publish(&mut self, weights: WeightVersion) -> Arc<WeightVersion> {

@@ -83,12 +83,48 @@ async fn tokens_say_which_adapter_sampled_them_and_an_update_of_the_base_leaves_
     assert_eq!(said(Some(&adapters[3])).await, (0, "a3@1".to_owned()));
     let asked = || with(Some(&adapters[3]), request(&(0..70).collect::<Vec<_>>(), params(5)));
     let before = bits(&collected(engine.generate(asked())).await);
-    let norm = engine.tensors().iter().find(|tensor| tensor.name == "model.norm.weight").unwrap().clone();
-    let halves = 0.5_f32.to_le_bytes().repeat(norm.shape[0]);
-    let tensor = WeightTensor { name: norm.name, dtype: WeightDtype::F32, shape: norm.shape, bytes: halves.into() };
-    replace(&engine, vec![tensor]).await.unwrap();
+    replace(&engine, halves(&engine)).await.unwrap();
     assert_eq!(said(Some(&adapters[3])).await, (1, "a3@1".to_owned()));
     assert_ne!(bits(&collected(engine.generate(asked())).await), before);
+}
+
+/// Other numbers for one tensor of the base.
+fn halves(engine: &NativeEngine) -> Vec<WeightTensor> {
+    let norm = engine.tensors().iter().find(|tensor| tensor.name == "model.norm.weight").unwrap().clone();
+    let halves = 0.5_f32.to_le_bytes().repeat(norm.shape[0]);
+    vec![WeightTensor { name: norm.name, dtype: WeightDtype::F32, shape: norm.shape, bytes: halves.into() }]
+}
+
+#[tokio::test]
+async fn a_base_that_changes_under_an_adapter_is_told_by_its_name() {
+    let (engine, adapters) = served(MODELS[0], 1);
+    let engine = engine.with_backlog(BacklogBounds { sequence: 4, ..BacklogBounds::default() });
+    let asked = with(Some(&adapters[3]), request(&[5, 6, 7], SamplingParams { ignore_eos: true, ..params(150) }));
+    let mut outputs = engine.generate(asked);
+    let mut told = Vec::new();
+    // Each change waits for the reader, who waits for it in turn.
+    for change in 0..3 {
+        while told.len() <= change {
+            if let EngineOutput::Weights(in_use) = outputs.next().await.unwrap().unwrap() {
+                told.push(in_use);
+            }
+        }
+        match change {
+            0 => drop(replace(&engine, halves(&engine)).await.unwrap()),
+            1 => engine.relabel("step-7".into()).await.unwrap(),
+            _ => {}
+        }
+    }
+    let told = told.iter().map(|in_use| (in_use.version.number, &*in_use.version.label, in_use.base.as_deref()));
+    let expected = [(0, "a3@1", Some("default")), (1, "a3@1", Some("1")), (1, "a3@1", Some("step-7"))];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let mut of_base = engine.generate(request(&[5, 6, 7], params(1)));
+    loop {
+        if let EngineOutput::Weights(in_use) = of_base.next().await.unwrap().unwrap() {
+            assert_eq!((&*in_use.version.label, in_use.base), ("step-7", None));
+            return;
+        }
+    }
 }
 
 #[tokio::test]

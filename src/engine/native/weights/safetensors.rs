@@ -16,7 +16,11 @@ use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 
 use super::{Rows, StoredRows, Weights, WeightsError, as_bf16, as_rows};
-use crate::{engine::WeightDtype, files};
+use crate::{
+    engine::WeightDtype,
+    files,
+    weights::{fault, without_header},
+};
 
 /// No header is longer.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
@@ -55,7 +59,7 @@ impl SafetensorsFiles {
         let index = directory.join("model.safetensors.index.json");
         let names: BTreeSet<String> = if index.exists() {
             let text = files::read_text(&index, MOST_INDEX_BYTES).map_err(read_error(&index))?;
-            let index: Index = serde_json::from_str(&text).map_err(|error| format_error(&index, error.to_string()))?;
+            let index: Index = serde_json::from_str(&text).map_err(|error| format_error(&index, fault(&error)))?;
             index.weight_map.into_values().collect()
         } else {
             BTreeSet::from(["model.safetensors".to_owned()])
@@ -63,7 +67,7 @@ impl SafetensorsFiles {
         let mut files = Self { files: Vec::new(), tensors: BTreeMap::new() };
         for name in names {
             if Path::new(&name).components().count() != 1 {
-                return Err(format_error(&index, format!("it names {name}, which is not a file beside it")));
+                return Err(format_error(&index, "it names a file that is not beside it".to_owned()));
             }
             files.add(directory.join(name))?;
         }
@@ -110,17 +114,13 @@ impl SafetensorsFiles {
         let mut length = [0; 8];
         file.read_exact_at(&mut length, 0).map_err(read_error(&path))?;
         let length = u64::from_le_bytes(length);
-        if length > MOST_HEADER_BYTES {
-            return Err(format_error(&path, format!("a header of {length} bytes")));
+        if length > MOST_HEADER_BYTES || length > size.saturating_sub(8) {
+            return Err(format_error(&path, without_header(size)));
         }
         let data = 8 + length;
-        if data > size {
-            return Err(format_error(&path, format!("a header of {length} bytes, and the file has {size}")));
-        }
         let mut header = zeros(usize::try_from(length).unwrap_or(usize::MAX))?;
         file.read_exact_at(&mut header, 8).map_err(read_error(&path))?;
-        let metadata: Metadata =
-            serde_json::from_slice(&header).map_err(|error| format_error(&path, error.to_string()))?;
+        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| format_error(&path, fault(&error)))?;
         // Each tensor has as many bytes as its shape says, and begins where another one ends: that was checked.
         let mut last = data;
         for (name, info) in metadata.tensors() {
@@ -306,10 +306,13 @@ mod tests {
         assert!(refusal(directory.path()).ends_with("it ends before tensor a does"));
         write(&path, "{", &[0; 8]);
         assert!(refusal(directory.path()).contains("is not a usable safetensors file"));
-        std::fs::write(&path, [255; 8]).unwrap();
-        assert!(refusal(directory.path()).contains("a header of"));
-        std::fs::write(&path, [&99_u64.to_le_bytes()[..], b"{}"].concat()).unwrap();
-        assert!(refusal(directory.path()).ends_with("a header of 99 bytes, and the file has 10"));
+        for length in [[255; 8], 99_u64.to_le_bytes(), *b"root:x:0"] {
+            std::fs::write(&path, [&length[..], b"{}"].concat()).unwrap();
+            let says = "it has 10 bytes and no whole header: it is cut off, or no safetensors";
+            assert!(refusal(directory.path()).ends_with(says));
+        }
+        write(&path, r#"{"hunter2": "hunter2"}"#, &[]);
+        assert!(refusal(directory.path()).contains("its JSON has values that do not belong there, at line 1 column"));
         write(&path, ONE, &[0; 9]);
         assert!(refusal(directory.path()).ends_with("1 bytes follow its last tensor"));
         let far = r#"{"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}}"#;
@@ -317,7 +320,7 @@ mod tests {
         assert!(refusal(directory.path()).contains("is not a usable safetensors file"));
         std::fs::write(directory.path().join("model.safetensors.index.json"), r#"{"weight_map":{"a":"../b"}}"#)
             .unwrap();
-        assert!(refusal(directory.path()).contains("which is not a file beside it"));
+        assert!(refusal(directory.path()).ends_with("it names a file that is not beside it"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod nvfp4;
 mod scales;
 mod section;
 
-use std::{collections::BTreeMap, ops::Range, path::Path};
+use std::{collections::BTreeMap, io, ops::Range, path::Path};
 
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ use self::{
     section::Section,
 };
 use super::{Rows, SafetensorsFiles, Weights, WeightsError, safetensors::RawTensor};
-use crate::{files, json};
+use crate::{files, json, weights::fault};
 
 /// No config.json is longer.
 const MOST_CONFIG_BYTES: u64 = 64 << 20;
@@ -105,13 +105,18 @@ pub(crate) struct Quantization {
 impl Quantization {
     /// Reads `quantization_config` of a config.json, if there is one; what it says that cannot be honoured is the error.
     pub(crate) fn read(config: &Map<String, Value>) -> Result<Option<Self>, String> {
+        Self::read_quoting(config, true)
+    }
+
+    /// The same; errors say values only if they may be quoted.
+    fn read_quoting(config: &Map<String, Value>, quotes: bool) -> Result<Option<Self>, String> {
         let given = ["quantization_config", "compression_config"].iter().find_map(|key| config.get(*key));
         let settings = match given {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::Object(settings)) => settings,
             Some(_) => return Err("is not an object".to_owned()),
         };
-        let section = Section::new(settings);
+        let section = Section::new(settings, quotes);
         let method: String = section.require("quant_method")?;
         let mut unheeded = Vec::new();
         let format: Box<dyn Format> = match method.as_str() {
@@ -173,12 +178,14 @@ fn object_in(directory: &Path, name: &str) -> Result<Option<Map<String, Value>>,
     }
     let error = |source| WeightsError::Read { path: path.clone(), source };
     let text = files::read_text(&path, MOST_CONFIG_BYTES).map_err(error)?;
-    json::read_python(&text).map(Some).map_err(|fault| error(fault.into()))
+    let wrong = |found| error(io::Error::new(io::ErrorKind::InvalidData, fault(&found)));
+    json::read_python(&text).map(Some).map_err(wrong)
 }
 
 /// How a directory is quantised: what config.json says, else the file of modelopt.
 fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Quantization>, WeightsError> {
-    let described = Quantization::read(config).map_err(WeightsError::Quantization)?;
+    let read = |config| Quantization::read_quoting(config, false);
+    let described = read(config).map_err(WeightsError::Quantization)?;
     if described.is_some() {
         return Ok(described);
     }
@@ -186,7 +193,7 @@ fn described(directory: &Path, config: &Map<String, Value>) -> Result<Option<Qua
     settings.insert("quant_method".to_owned(), "modelopt".into());
     let config = Map::from_iter([("quantization_config".to_owned(), settings.into())]);
     let refused = |reason| WeightsError::Format { path: directory.join(OF_MODELOPT), reason };
-    Quantization::read(&config).map_err(|reason| refused(format!("it {reason}")))
+    read(&config).map_err(|reason| refused(format!("it {reason}")))
 }
 
 /// Opens weights, and says in the log what becomes of them, unless nobody is to know.

@@ -31,6 +31,11 @@ enum Kind {
 impl ModelOpt {
     /// Adds to `unheeded` what is asked of other things than weights.
     pub(super) fn read(config: &Section<'_>, unheeded: &mut Vec<&'static str>) -> Result<Self, String> {
+        let older = config.section("quantization")?;
+        let parts = [Some(config), older.as_ref()];
+        let mut parts = parts.into_iter().flatten();
+        // First, as a file without it is none of modelopt's.
+        let part = parts.find(|part| part.value("quant_algo").is_some()).ok_or("lacks `quant_algo`")?;
         config.knows_only(&[
             "quant_method",
             "quant_algo",
@@ -43,13 +48,9 @@ impl ModelOpt {
             "ignore",
             "exclude_modules",
         ])?;
-        let older = config.section("quantization")?;
         if let Some(older) = &older {
             older.knows_only(&["quant_algo", "kv_cache_quant_algo", "group_size", "exclude_modules"])?;
         }
-        let parts = [Some(config), older.as_ref()];
-        let mut parts = parts.into_iter().flatten();
-        let part = parts.find(|part| part.value("quant_algo").is_some()).ok_or("lacks `quant_algo`")?;
         part.is_one_of("quant_algo", &["fp8", "nvfp4"])?;
         if part.get::<usize>("group_size")?.is_some_and(|size| size != 16) {
             return Err(part.refusal("group_size", "is not supported; 16 is"));

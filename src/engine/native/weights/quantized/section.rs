@@ -11,6 +11,8 @@ pub(super) struct Section<'a> {
     /// The way to it, with a dot at its end, if it is a part.
     path: String,
     settings: &'a Map<String, Value>,
+    /// Whether errors say values. They do not where whoever asks has named a file that may be any.
+    quotes: bool,
 }
 
 /// Whether a value leaves its setting out, or switches something off.
@@ -25,8 +27,8 @@ fn is_off(value: &Value) -> bool {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(settings: &'a Map<String, Value>) -> Self {
-        Self { path: String::new(), settings }
+    pub(super) fn new(settings: &'a Map<String, Value>, quotes: bool) -> Self {
+        Self { path: String::new(), settings, quotes }
     }
 
     /// The value of a setting, if it has one.
@@ -36,8 +38,11 @@ impl<'a> Section<'a> {
 
     /// The value of a setting as a type of its own.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, String> {
-        let read =
-            |value| T::deserialize(value).map_err(|error| self.refusal(key, &format!("cannot be read: {error}")));
+        let refusal = |error: serde_json::Error| {
+            let reason = if self.quotes { format!("cannot be read: {error}") } else { "cannot be read".to_owned() };
+            self.refusal(key, &reason)
+        };
+        let read = |value| T::deserialize(value).map_err(refusal);
         self.value(key).map(read).transpose()
     }
 
@@ -52,7 +57,7 @@ impl<'a> Section<'a> {
             None => Ok(None),
             Some(Value::Object(settings)) => {
                 let path = format!("{}{key}.", self.path);
-                Ok((!settings.is_empty()).then_some(Section { path, settings }))
+                Ok((!settings.is_empty()).then_some(Section { path, settings, quotes: self.quotes }))
             }
             Some(_) => Err(self.refusal(key, "is not an object")),
         }
@@ -78,8 +83,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Why a setting cannot be honoured, with its name and its value.
+    /// Why a setting cannot be honoured, with its name and, where it may be said, its value.
     pub(super) fn refusal(&self, key: &str, reason: &str) -> String {
+        if !self.quotes {
+            return format!("has a value of `{}{key}` which {reason}", self.path);
+        }
         let value = self.settings.get(key).map(Value::to_string).unwrap_or_default();
         let shown: String = value.chars().take(SHOWN).collect();
         let more = if shown.len() < value.len() { "…" } else { "" };

@@ -280,7 +280,7 @@ fn weights_that_are_brought_are_widened_by_the_config_beside_them_alone() {
     let refusal = open_any(alone.path()).err().unwrap().to_string();
     assert!(
         refusal.ends_with(
-            "usable description of weights: it has `quantization.quant_algo` \"INT4\", which is not \
+            "usable description of weights: it has a value of `quantization.quant_algo` which is not \
                                supported; fp8 or nvfp4 is"
         ),
         "{refusal}"
@@ -288,5 +288,14 @@ fn weights_that_are_brought_are_widened_by_the_config_beside_them_alone() {
     let config = json!({"quantization_config": {"quant_method": "gguf"}});
     fs::write(alone.path().join("config.json"), config.to_string()).unwrap();
     let refusal = open_any(alone.path()).err().unwrap().to_string();
-    assert!(refusal.starts_with("config.json: `quantization_config` has `quant_method` \"gguf\", which"), "{refusal}");
+    assert!(
+        refusal.starts_with("config.json: `quantization_config` has a value of `quant_method` which is not read"),
+        "{refusal}"
+    );
+    for (name, text) in [("config.json", "\"hunter2\""), (OF_MODELOPT, r#"{"hunter2": "hunter2"}"#)] {
+        fs::write(alone.path().join("config.json"), "{}").unwrap();
+        fs::write(alone.path().join(name), text).unwrap();
+        let refusal = open_any(alone.path()).err().unwrap().to_string();
+        assert!(!refusal.contains("hunter2"), "{refusal}");
+    }
 }

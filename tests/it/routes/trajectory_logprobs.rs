@@ -1,0 +1,228 @@
+//! `/v1/trajectories/export`: log-probs leave only as what trainers take them for.
+
+use std::{sync::Arc, time::Duration};
+
+use parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::RowAccessor as _,
+};
+use serde_json::{Value, json};
+use tito::{
+    store::MemoryStore,
+    trajectory::{AdapterUsed, CapturePolicy, Generation, SamplingUsed, Trajectories},
+    turn::Capture,
+};
+
+use crate::it::app::{MODEL, TestApp};
+
+const TRAINERS: [&str; 6] = ["trl", "nemo_rl", "verl", "prime_rl", "verifiers", "agent_lightning"];
+
+/// What a request changes of its sampling.
+type Edit = fn(&mut SamplingUsed);
+
+/// The model's own distribution, and the log-probs of it.
+pub(super) fn raw() -> SamplingUsed {
+    SamplingUsed {
+        temperature: 1.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        repetition_penalty: 1.0,
+        logit_bias: vec![],
+        allowed_token_ids: None,
+        bad_words_token_ids: vec![],
+        seed: Some(1),
+        max_tokens: 3,
+        min_tokens: 0,
+        ignore_eos: true,
+        eos_token_id: Some(2),
+        extra_eos_token_ids: vec![],
+        stop_token_ids: vec![],
+        stop: None,
+        logprobs_mode: "raw_logprobs".to_owned(),
+        detects_repetition: false,
+        is_constrained: false,
+        gives_experts: false,
+    }
+}
+
+/// A turn of three sampled ids.
+pub(super) fn turn(prompt: &[u32], session: usize, sampling: Option<SamplingUsed>) -> Generation {
+    Generation {
+        prompt: prompt.into(),
+        sampled: vec![1; 3],
+        logprobs: vec![-0.5, -0.25, -0.125],
+        ranks: vec![1; 3],
+        session: Some(session.to_string().into()),
+        sampling,
+        ..Generation::default()
+    }
+}
+
+/// A server that captured these turns.
+pub(super) fn captured(turns: impl IntoIterator<Item = Generation>) -> TestApp {
+    let store = Arc::new(MemoryStore::new(u64::MAX, Duration::MAX));
+    let trajectories = Trajectories::open(store, CapturePolicy { bytes: 1 << 24, ttl: None, texts: true }).unwrap();
+    for generation in turns {
+        trajectories.capture(generation).unwrap();
+    }
+    let trajectories = Arc::new(trajectories);
+    TestApp::new().captures(Capture { trajectories, model: MODEL.into(), process: "test".into() })
+}
+
+/// A server that captured one trajectory of one turn for each of these.
+fn app(turns: impl IntoIterator<Item = Option<SamplingUsed>>) -> TestApp {
+    let prompt = |number: usize| [3, 4 + u32::try_from(number).unwrap()];
+    captured(turns.into_iter().enumerate().map(|(number, sampling)| turn(&prompt(number), number, sampling)))
+}
+
+/// The message of a line that stands for a sequence that could not be exported; empty for all others.
+fn error(line: &Value) -> &str {
+    line["error"]["message"].as_str().unwrap_or_default()
+}
+
+pub(super) async fn exported(app: &TestApp, query: &str) -> Vec<Value> {
+    let answer = app.get(&format!("/v1/trajectories/export?{query}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The errors of the rows of a table, and which distribution their log-probs describe.
+async fn table(app: &TestApp, query: &str) -> Vec<(Option<String>, Option<String>)> {
+    let request = axum::http::Request::get(format!("/v1/trajectories/export?format=parquet&{query}"));
+    let body = app.send(request.body(axum::body::Body::empty()).unwrap()).await.into_body();
+    let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let reader = SerializedFileReader::new(bytes).unwrap();
+    let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
+    rows.map(|row| (row.get_string(2).ok().cloned(), row.get_string(6).ok().cloned())).collect()
+}
+
+#[tokio::test]
+async fn log_probs_of_another_distribution_than_the_sampled_one_are_no_trainers() {
+    let edits: [(&str, Edit); 13] = [
+        ("temperature 0.5", |used| used.temperature = 0.5),
+        ("temperature 0", |used| used.temperature = 0.0),
+        ("top_p 0.9", |used| used.top_p = 0.9),
+        ("top_k 40", |used| used.top_k = 40),
+        ("min_p 0.05", |used| used.min_p = 0.05),
+        ("presence_penalty 0.5", |used| used.presence_penalty = 0.5),
+        ("frequency_penalty -0.5", |used| used.frequency_penalty = -0.5),
+        ("repetition_penalty 1.5", |used| used.repetition_penalty = 1.5),
+        ("min_tokens 2", |used| used.min_tokens = 2),
+        ("logit_bias", |used| used.logit_bias = vec![(7, 1.5)]),
+        ("allowed_token_ids", |used| used.allowed_token_ids = Some(vec![1, 2])),
+        ("bad_words", |used| used.bad_words_token_ids = vec![vec![9]]),
+        ("a grammar or a budget for thoughts", |used| used.is_constrained = true),
+    ];
+    let edited = |(_, edit): &(&str, Edit), mode: &str| {
+        let mut used = SamplingUsed { logprobs_mode: mode.to_owned(), ..raw() };
+        edit(&mut used);
+        Some(used)
+    };
+    let raw_ones = app(edits.iter().map(|edit| edited(edit, "raw_logprobs")));
+    let processed = app(edits.iter().map(|edit| edited(edit, "processed_logprobs")));
+    for format in TRAINERS {
+        let lines = exported(&raw_ones, &format!("format={format}")).await;
+        assert_eq!(lines.len(), edits.len());
+        for (line, (named, _)) in lines.iter().zip(edits) {
+            let message = error(line);
+            assert!(message.contains(&format!("request edited ({named})")), "{format} {line}");
+            assert!(message.contains("allow_raw=true") && message.contains("processed_logprobs"), "{message}");
+        }
+        let allowed = exported(&raw_ones, &format!("format={format}&allow_raw=true")).await;
+        assert!(allowed.len() == edits.len() && allowed.iter().all(|line| line.get("error").is_none()), "{allowed:?}");
+        let right = exported(&processed, &format!("format={format}")).await;
+        assert_eq!(right.len(), edits.len());
+        assert!(right.iter().all(|line| line.get("error").is_none()), "{right:?}");
+    }
+    let refused = table(&raw_ones, "").await;
+    for ((error, mode), (named, _)) in refused.iter().zip(edits) {
+        assert!(error.as_ref().unwrap().contains(&format!("request edited ({named})")), "{error:?}");
+        assert_eq!(*mode, None);
+    }
+    let all_of = |mode: &str| vec![(None, Some(mode.to_owned())); edits.len()];
+    assert_eq!(refused.len(), edits.len());
+    assert_eq!(table(&raw_ones, "allow_raw=true").await, all_of("raw_logprobs"));
+    assert_eq!(table(&processed, "").await, all_of("processed_logprobs"));
+    // tito's own lines are the record, and say what it has.
+    for line in exported(&raw_ones, "").await {
+        assert_eq!((&line["logprobs_mode"], &line["logprobs"][2]), (&json!("raw_logprobs"), &json!(-0.5)));
+    }
+}
+
+#[tokio::test]
+async fn the_models_own_distribution_has_log_probs_of_every_mode_and_an_unknown_one_has_none() {
+    let mode = |mode: &str| SamplingUsed { logprobs_mode: mode.to_owned(), ..raw() };
+    let untouched = app(["raw_logprobs", "processed_logprobs"].map(|name| Some(mode(name))));
+    let unknown = app([None, Some(SamplingUsed { top_k: 3, ..mode("other") })]);
+    for format in TRAINERS {
+        let lines = exported(&untouched, &format!("format={format}")).await;
+        assert!(lines.len() == 2 && lines.iter().all(|line| line.get("error").is_none()), "{lines:?}");
+        let lines = exported(&unknown, &format!("format={format}")).await;
+        assert!(error(&lines[0]).contains("does not say how it was sampled"), "{format} {lines:?}");
+        assert!(error(&lines[1]).contains("a mode that is not known here (other)"), "{format} {lines:?}");
+        let lines = exported(&unknown, &format!("format={format}&allow_raw=true")).await;
+        assert!(lines.len() == 2 && lines.iter().all(|line| line.get("error").is_none()), "{lines:?}");
+    }
+    let modes = exported(&unknown, "").await.into_iter().map(|line| line["logprobs_mode"].clone());
+    assert_eq!(modes.collect::<Vec<_>>(), [json!(null), json!("other")]);
+    let refused = untouched.get("/v1/trajectories/export?allow_raw=yes").await;
+    assert_eq!((refused.status, &refused.error()["param"]), (400, &json!("allow_raw")));
+}
+
+#[tokio::test]
+async fn fields_that_edit_nothing_leave_the_distribution_the_models_own() {
+    let idle: [Edit; 5] = [
+        |used| used.presence_penalty = -0.0,
+        |used| used.logit_bias = vec![(7, 0.0)],
+        // There is no end that could be held back.
+        |used| (used.min_tokens, used.eos_token_id) = (2, None),
+        |used| used.stop = Some(vec!["end".to_owned()]),
+        |used| used.gives_experts = true,
+    ];
+    let app = app(idle.iter().map(|edit| {
+        let mut used = raw();
+        edit(&mut used);
+        Some(used)
+    }));
+    for format in TRAINERS {
+        let lines = exported(&app, &format!("format={format}")).await;
+        assert!(lines.len() == idle.len() && lines.iter().all(|line| line.get("error").is_none()), "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_turns_that_are_learnt_from_have_to_fit() {
+    let scaled = || Some(SamplingUsed { temperature: 0.5, ..raw() });
+    let adapter = Some(AdapterUsed { name: "a".into(), label: "a@1".into() });
+    let other = |prompt: &[u32], session| Generation { adapter: adapter.clone(), ..turn(prompt, session, scaled()) };
+    let processed = Some(SamplingUsed { logprobs_mode: "processed_logprobs".to_owned(), ..raw() });
+    let app = captured([
+        // The last turn is the base's, and what the adapter sampled before it is not learnt from.
+        other(&[3], 0),
+        turn(&[3, 1, 1, 1, 4], 0, Some(raw())),
+        // The first turn is learnt from, in the sequence of the leaf only.
+        turn(&[5], 1, scaled()),
+        turn(&[5, 1, 1, 1, 4], 1, Some(raw())),
+        // Two servers had the file, one after the other.
+        turn(&[6], 2, Some(raw())),
+        turn(&[6, 1, 1, 1, 4], 2, processed),
+    ]);
+    for format in TRAINERS {
+        let refused = async |unit: &str| {
+            let lines = exported(&app, &format!("format={format}&unit={unit}")).await;
+            lines.iter().map(|line| error(line).contains("temperature 0.5")).collect::<Vec<_>>()
+        };
+        assert_eq!(refused("leaf").await, [false, true, false], "{format}");
+        assert_eq!(refused("turn").await, [true, false, true, false, false, false], "{format}");
+    }
+    let told = async |unit: &str| {
+        let lines = exported(&app, &format!("unit={unit}")).await;
+        lines.iter().map(|line| line["logprobs_mode"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let (raw, processed) = (Some("raw_logprobs".to_owned()), Some("processed_logprobs".to_owned()));
+    assert_eq!(told("leaf").await, [raw.clone(), raw.clone(), None]);
+    assert_eq!(told("turn").await[4..], [raw, processed]);
+}
