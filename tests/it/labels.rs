@@ -142,20 +142,20 @@ fn complaint(name: &str, label: &str, value: &str, routes: &BTreeSet<String>) ->
     (!fits).then(|| format!("{name}: `{label}` is {value:?}, not {bound:?}"))
 }
 
-/// The control plane of an app, on a port of its own.
-fn admin_port(app: &TestApp) -> Router {
+/// The control plane of an app.
+pub(crate) fn admin_of(app: &TestApp) -> Arc<Admin> {
     let engine = app.engine() as Arc<dyn Engine>;
     let tokenizer = ModelFiles::open(Path::new(TINY_MODEL)).unwrap().tokenizer().unwrap();
     let generator = Generator::new(Arc::clone(&engine), Arc::new(tokenizer));
     let control = Control::new(Arc::clone(&engine), generator.running().clone(), ControlPolicy::default());
     let adapters = Arc::new(Adapters::new(engine, AdapterPolicy::default()));
     let served = Served { model: "tiny".to_owned(), name: "tiny".to_owned() };
-    server::admin_app(
-        &Arc::new(Admin { control, served, adapters }),
-        ApiKeys::default(),
-        AllowedHosts::default(),
-        &ServerConfig::default(),
-    )
+    Arc::new(Admin { control, served, adapters })
+}
+
+/// The same, on a port of its own.
+fn admin_port(app: &TestApp) -> Router {
+    server::admin_app(&admin_of(app), ApiKeys::default(), AllowedHosts::default(), &ServerConfig::default())
 }
 
 /// Bodies in which everything that is a text is `text`, or is next to one.

@@ -54,6 +54,8 @@ mod patience;
 mod ports;
 /// One file for each endpoint.
 mod routes;
+/// docs/security.md: which path is open to whom.
+mod security;
 /// A server with a socket, in the test's own process.
 mod served;
 /// What surrounds the API: browsers, limits, proxies, docs.

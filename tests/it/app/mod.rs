@@ -1,5 +1,7 @@
 //! `TestApp`: everything that a request passes through, with a tiny tokenizer and the scripted engine.
 
+mod redacted;
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
@@ -30,6 +32,7 @@ use tito::{
 };
 use tower::Service;
 
+pub(crate) use self::redacted::{redacted, shape};
 use crate::it::patience::PATIENCE;
 
 /// The model directory of all tests.
@@ -77,6 +80,7 @@ struct Recipe {
 /// A server without a socket.
 pub(crate) struct TestApp {
     recipe: Recipe,
+    api: Arc<Api>,
     router: Router,
     engine: Arc<ScriptedEngine>,
     tokenizer: Arc<Tokenizer>,
@@ -164,8 +168,9 @@ impl TestApp {
             responses: recipe.response_store.clone().map_or(api.responses, Responses::new),
             ..api
         };
-        let router = server::app(Arc::new(api), ControlPlane::Closed, &recipe.server, Metrics::detached(MODEL));
-        Self { recipe, router, engine, tokenizer }
+        let api = Arc::new(api);
+        let router = server::app(Arc::clone(&api), ControlPlane::Closed, &recipe.server, Metrics::detached(MODEL));
+        Self { recipe, api, router, engine, tokenizer }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Recipe)) -> Self {
@@ -351,6 +356,11 @@ impl TestApp {
         self.router.clone()
     }
 
+    /// All routes, and a control plane beside them.
+    pub(crate) fn router_with(&self, control: ControlPlane) -> Router {
+        server::app(Arc::clone(&self.api), control, &self.recipe.server, Metrics::detached(MODEL))
+    }
+
     /// Sends a request and does not read the body of the response.
     pub(crate) async fn send(&self, request: Request<Body>) -> Response<Body> {
         self.router().call(request).await.unwrap()
@@ -461,39 +471,5 @@ impl Events {
             events.push(event);
         }
         events
-    }
-}
-
-/// The body with what differs from run to run made constant.
-pub(crate) fn redacted(mut value: Value) -> Value {
-    match &mut value {
-        Value::Array(items) => items.iter_mut().for_each(|item| *item = redacted(item.take())),
-        Value::Object(fields) => {
-            for (key, field) in fields.iter_mut() {
-                *field = match (key.as_str(), field.take()) {
-                    ("created", Value::Number(_)) => Value::from(0),
-                    ("id", Value::String(id)) if id.starts_with("modelperm-") => Value::from("modelperm-"),
-                    ("id", Value::String(id)) if id.starts_with("chatcmpl-tool-") => Value::from("chatcmpl-tool-"),
-                    (_, value) => redacted(value),
-                };
-            }
-        }
-        _ => {}
-    }
-    value
-}
-
-/// Keys in order, without the values: `id choices[index delta{content}]`.
-pub(crate) fn shape(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let field = |(key, value): (&String, &Value)| match value {
-                Value::Object(_) => format!("{key}{{{}}}", shape(value)),
-                Value::Array(items) if items.iter().any(Value::is_object) => format!("{key}[{}]", shape(&items[0])),
-                _ => key.clone(),
-            };
-            fields.iter().map(field).collect::<Vec<_>>().join(" ")
-        }
-        _ => String::new(),
     }
 }
