@@ -76,8 +76,9 @@ class Trained:
 
     @contextlib.contextmanager
     def held_with(self, sequences, steps=HELD):
-        """What the block asks for is held when the block ends: so many sequences more, each after so many steps, which are as
-        many tokens. They go on with `gate.go_on`."""
+        """What the block asks for is held when the block ends: so many sequences more, each after so many steps. These are as
+        many tokens, or one less: a sequence waits for the one that computes the beginning of its prompt, if that is not cached.
+        They go on with `gate.go_on`."""
         self.gate.hold()
         expected = self.gate.sequences() + sequences
         yield

@@ -120,7 +120,7 @@ def test_what_is_aborted_goes_on_with_the_new_weights(areal, engine, trained):
             # The client labels what it gets with the version that it knows at that time, which may be newer.
             assert answer.output_versions == sorted(answer.output_versions)
             assert answer.output_versions.count(0) <= old
-        assert min(cuts) >= HELD
+        assert min(cuts) >= HELD - 1
         assert max(cuts) < LONG
 
 
