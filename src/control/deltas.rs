@@ -34,6 +34,9 @@ pub(super) struct Held {
     as_loaded: bool,
 }
 
+/// The types in which a checkpoint may hold a tensor of which a delta does not say it.
+const TYPES: [WeightDtype; 3] = [WeightDtype::Bf16, WeightDtype::F32, WeightDtype::F16];
+
 fn refused(error: &DeltaError) -> UpdateError {
     UpdateError::Refused(error.to_string())
 }
@@ -85,6 +88,10 @@ impl Control {
         versions(self.held(&state), published, version).await?;
         Ok(())
     }
+}
+
+fn unknown(name: &str) -> UpdateError {
+    UpdateError::Refused(format!("the model does not have `{name}`, which a delta changes"))
 }
 
 /// Finds the deltas that lead from the weights that are there to a version.
@@ -152,9 +159,8 @@ impl Source {
             Start::Current => Written::default(),
             Start::Checkpoint(path) => engine.write_weights(NewWeights::Path(path.clone())).await?,
         };
-        let unknown = |name| UpdateError::Refused(format!("the model does not have `{name}`, which a delta changes"));
         let (mut changes, mut bytes) = (Changes::default(), 0);
-        for names in parts(&engine.tensors(), chain.changed()).map_err(unknown)? {
+        for names in parts(&engine.tensors(), chain.changed()).map_err(|name| unknown(&name))? {
             let held = read(engine, names, Reading::Amid).await?;
             let applied = Arc::clone(&chain);
             let part = blocking(move || on_all_cores(held, |tensor| changed(&applied, &tensor))).await?;
@@ -193,8 +199,7 @@ async fn prove(
     if last.tensors().len() == 0 {
         return Err(not_proven("the delta of that version has no tensor to compare"));
     }
-    let unknown = |name| UpdateError::Refused(format!("the model does not have `{name}`, which a delta changes"));
-    for names in parts(&engine.tensors(), last.tensors().map(|tensor| tensor.name)).map_err(unknown)? {
+    for names in parts(&engine.tensors(), last.tensors().map(|tensor| tensor.name)).map_err(|name| unknown(&name))? {
         let tensors = read(engine, names, Reading::Amid).await?;
         let compared = Arc::clone(chain);
         let differ = blocking(move || on_all_cores(tensors, |tensor| Ok(other_than(&compared, &tensor)))).await?;
@@ -208,7 +213,7 @@ async fn prove(
 /// The name of a tensor that is not what the last delta of a chain makes of it.
 fn other_than(chain: &Chain, held: &WeightTensor) -> Option<String> {
     let is_made = |dtype| held.in_type(dtype).is_some_and(|tensor| chain.last().is_some_and(|last| last.made(&tensor)));
-    let made = [WeightDtype::Bf16, WeightDtype::F32, WeightDtype::F16].into_iter().any(is_made);
+    let made = TYPES.into_iter().any(is_made);
     (!made).then(|| held.name.clone())
 }
 
@@ -255,9 +260,7 @@ impl Changes {
             parts.push(NewWeights::Tensors(self.wholes));
         }
         for part in parts {
-            let written = engine.write_weights(part).await?;
-            all.tensors += written.tensors;
-            all.bytes += written.bytes;
+            *all += engine.write_weights(part).await?;
         }
         Ok(())
     }
@@ -270,7 +273,7 @@ fn changed(chain: &Chain, held: &WeightTensor) -> Result<Change, UpdateError> {
     let said = said.and_then(|tensor| tensor.layout).map(|layout| layout.dtype);
     let types = match said {
         Some(dtype) => vec![dtype],
-        None => vec![WeightDtype::Bf16, WeightDtype::F32, WeightDtype::F16],
+        None => TYPES.to_vec(),
     };
     let mut first = None;
     for dtype in types {

@@ -275,9 +275,7 @@ impl Control {
             let source = self.source(&state, path.clone()).await;
             // As in an update in one call, what was pulled counts for one part.
             state.pulled.remove(&path);
-            let written = self.write_part(&mut state, source).await?;
-            all.tensors += written.tensors;
-            all.bytes += written.bytes;
+            all += self.write_part(&mut state, source).await?;
         }
         Ok(all)
     }
@@ -335,8 +333,7 @@ impl Control {
         if let (Ok(written), Some(phase)) = (&outcome, &mut state.update) {
             (phase.last, phase.trained) = (Instant::now(), trained);
             phase.proven |= proves;
-            phase.written.tensors += written.tensors;
-            phase.written.bytes += written.bytes;
+            phase.written += *written;
         } else {
             state.update = None;
             self.show_update(false);

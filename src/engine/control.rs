@@ -78,6 +78,13 @@ pub struct Written {
     pub bytes: u64,
 }
 
+impl std::ops::AddAssign for Written {
+    fn add_assign(&mut self, more: Self) {
+        self.tensors += more.tensors;
+        self.bytes += more.bytes;
+    }
+}
+
 /// Memory that can be given back to the system while nothing is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {

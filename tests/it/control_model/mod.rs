@@ -39,8 +39,8 @@ struct Coming {
     pieces: usize,
 }
 
-/// A call that waits for requests to end.
-struct Parked {
+/// A call that was begun, and its next step.
+struct Begun {
     handle: JoinHandle<Outcome>,
     step: Step,
     call: Call,
@@ -52,7 +52,8 @@ struct Both {
     model: Model,
     requests: Requests,
     bodies: Vec<Coming>,
-    parked: Vec<Parked>,
+    /// Those that wait for requests to end.
+    parked: Vec<Begun>,
 }
 
 impl Both {
@@ -64,41 +65,20 @@ impl Both {
     }
 
     async fn happen(&mut self, event: Event) {
-        let stepped = match event {
-            Event::Calls(calls) => {
-                self.call(calls).await;
-                false
-            }
-            Event::Body(label, numbers) => {
-                self.begin_body(label, numbers).await;
-                false
-            }
-            Event::Piece(index) if index < self.bodies.len() => {
-                self.piece(index).await;
-                false
-            }
+        let stepped = event == Event::Step && self.model.computes() && self.requests.entered() > 0;
+        match event {
+            Event::Calls(calls) => self.call(calls).await,
+            Event::Body(label, numbers) => self.begin_body(label, numbers).await,
+            Event::Piece(index) if index < self.bodies.len() => self.piece(index).await,
             Event::Damage(index) if index < self.bodies.len() && self.bodies[index].pieces == 0 => {
                 self.break_body(index, Ok(vec![255; 64].into())).await;
-                false
             }
-            Event::Break(index) if index < self.bodies.len() => {
-                self.break_body(index, Err("gone".to_owned())).await;
-                false
-            }
-            Event::Request(tokens) => {
-                self.requests.send(&self.world.served, tokens);
-                false
-            }
-            Event::HangUp(index) => {
-                self.requests.hang_up(index);
-                false
-            }
-            Event::Step if self.model.computes() && self.requests.entered() > 0 => {
-                self.world.gate.step().await.unwrap();
-                true
-            }
-            Event::Piece(_) | Event::Damage(_) | Event::Break(_) | Event::Step => false,
-        };
+            Event::Break(index) if index < self.bodies.len() => self.break_body(index, Err("gone".to_owned())).await,
+            Event::Request(tokens) => self.requests.send(&self.world.served, tokens),
+            Event::HangUp(index) => self.requests.hang_up(index),
+            Event::Step if stepped => self.world.gate.step().await.unwrap(),
+            Event::Piece(_) | Event::Damage(_) | Event::Break(_) | Event::Step => {}
+        }
         self.settle(stepped).await;
         self.compare().await;
     }
@@ -114,7 +94,8 @@ impl Both {
             call => Some(call),
         });
         let held = self.world.served.hold_calls().await;
-        let begun = resolved.map(|call| (self.world.call(call), Step::Call(call), call)).collect();
+        let begun =
+            resolved.map(|call| Begun { handle: self.world.call(call), step: Step::Call(call), call }).collect();
         // Each has looked once, in this order, before the first is done.
         tokio::task::yield_now().await;
         drop(held);
@@ -122,9 +103,9 @@ impl Both {
     }
 
     /// Has calls that were begun do their next steps, each in turn as they wait for each other.
-    async fn go_on(&mut self, mut begun: VecDeque<(JoinHandle<Outcome>, Step, Call)>) {
+    async fn go_on(&mut self, mut begun: VecDeque<Begun>) {
         let mut answered = Vec::new();
-        while let Some((handle, step, call)) = begun.pop_front() {
+        while let Some(Begun { handle, step, call }) = begun.pop_front() {
             let next = self.model.step(step);
             let aborts = match call {
                 Call::AbortAll | Call::Pause(PauseMode::Abort, _) => true,
@@ -136,8 +117,10 @@ impl Both {
             }
             match next {
                 Next::Done(outcome) => answered.push((handle, outcome, call)),
-                Next::WhenSettled(step) if self.requests.entered() == 0 => begun.push_back((handle, step, call)),
-                Next::WhenSettled(step) => self.parked.push(Parked { handle, step, call }),
+                Next::WhenSettled(step) if self.requests.entered() == 0 => {
+                    begun.push_back(Begun { handle, step, call });
+                }
+                Next::WhenSettled(step) => self.parked.push(Begun { handle, step, call }),
             }
         }
         for (handle, expected, call) in answered {
@@ -203,7 +186,7 @@ impl Both {
         while self.requests.entered() == 0 && !self.parked.is_empty() {
             let parked = std::mem::take(&mut self.parked);
             tokio::task::yield_now().await;
-            self.go_on(parked.into_iter().map(|Parked { handle, step, call }| (handle, step, call)).collect()).await;
+            self.go_on(parked.into()).await;
             self.requests.look(&self.model, false);
         }
     }

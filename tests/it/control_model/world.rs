@@ -26,12 +26,12 @@ use tito::{
 };
 
 use super::{
-    super::{
-        control::{MODEL, Served, engine, serve},
-        control_deltas::publish,
-    },
     calls::{Call, Label, NUMBERS, Part, Place, Tensor},
     model::{Content, Fault, Outcome, Said, Weights},
+};
+use crate::it::{
+    control::{MODEL, Served, engine, serve},
+    control_deltas::{publish, write},
 };
 
 /// What lies on disk for all control planes: checkpoints and deltas.
@@ -59,7 +59,7 @@ impl Disk {
         }
         let misshapen = [0; 4];
         let header = json!({ Tensor::Norm.name(): { "dtype": "F32", "shape": [1], "data_offsets": [0, 4] } });
-        super::super::control_deltas::write(&directory.path().join("misshapen.safetensors"), &header, &misshapen);
+        write(&directory.path().join("misshapen.safetensors"), &header, &misshapen);
         Self { directory }
     }
 
