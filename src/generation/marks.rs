@@ -2,7 +2,7 @@
 
 use crate::{
     TokenId,
-    parser::{ReasoningFormat, ReasoningMarks},
+    parser::{PromptReasoning, ReasoningFormat, ReasoningMarks},
     tokenizer::Tokenizer,
 };
 
@@ -21,19 +21,10 @@ pub fn open_reasoning(
     tokenizer: &Tokenizer,
     prompt: &[TokenId],
 ) -> Option<OpenReasoning> {
-    let marks = MarkIds::new(format?.marks()?, tokenizer);
-    (!marks.closed(tokenizer, prompt)).then_some(OpenReasoning { end: marks.end, call: marks.call })
-}
-
-/// What a prompt says of the reasoning of the turn that is to be generated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptReasoning {
-    /// Nothing: no mark of it stands in that turn.
-    Unmarked,
-    /// It has begun, so many tokens before the prompt's end.
-    Begun(usize),
-    /// It has ended.
-    Ended,
+    let format = format?;
+    let marks = MarkIds::new(format.marks()?, tokenizer);
+    let open = format.begins_with_reasoning(marks.left_by(prompt, tokenizer));
+    open.then_some(OpenReasoning { end: marks.end, call: marks.call })
 }
 
 /// The ids of the marks of reasoning, of which a vocabulary may lack some.
@@ -58,11 +49,6 @@ impl MarkIds {
 
     pub(super) fn ends(&self, id: TokenId) -> bool {
         Some(id) == self.end || Some(id) == self.call
-    }
-
-    /// Whether the prompt has ended the reasoning of the turn that is to be generated.
-    pub(super) fn closed(&self, tokenizer: &Tokenizer, prompt: &[TokenId]) -> bool {
-        self.left_by(prompt, tokenizer) == PromptReasoning::Ended
     }
 
     /// Where `prompt` leaves the reasoning of the turn that is to be generated.

@@ -24,7 +24,7 @@ use futures::{StreamExt, stream::BoxStream};
 pub use collect::{Completion, collect};
 use decode::TextDecoder;
 pub use decode::TextOptions;
-pub use marks::{MarkIds, OpenReasoning, PromptReasoning, open_reasoning};
+pub use marks::{MarkIds, OpenReasoning, open_reasoning};
 use meters::Meters;
 pub use replay::Recording;
 pub use running::{Door, RunningRequests};

@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use super::{Delta, Event, EventStream, TextOptions, marks::MarkIds};
 use crate::{
     TokenId,
-    parser::{OutputFormat, OutputParser, Piece, ReasoningFormat},
+    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningFormat},
     tokenizer::Tokenizer,
 };
 
@@ -37,21 +37,29 @@ impl Reader {
     fn new(format: &OutputFormat, tokenizer: &Arc<Tokenizer>, prompt: &[TokenId]) -> Self {
         let marks = format.reasoning.and_then(ReasoningFormat::marks);
         let marks = marks.map(|marks| MarkIds::new(marks, tokenizer));
-        let closed = marks.as_ref().is_some_and(|marks| marks.closed(tokenizer, prompt));
-        let counter = format.reasoning.is_some().then(|| match marks {
-            Some(marks) if marks.end.is_some() => {
-                Counter::ByIds { marks, tokenizer: Arc::clone(tokenizer), open: !closed }
-            }
+        let left = marks.map_or(PromptReasoning::Unmarked, |marks| marks.left_by(prompt, tokenizer));
+        let counter = format.reasoning.map(|reasoning| match marks {
+            Some(marks) if marks.end.is_some() => Counter::ByIds(Thoughts {
+                marks,
+                tokenizer: Arc::clone(tokenizer),
+                open: reasoning.begins_with_reasoning(left),
+                may_begin: marks.reopens || left == PromptReasoning::Ended,
+                pending: None,
+            }),
             _ => Counter::ByText { tokenizer: Arc::clone(tokenizer) },
         });
-        Self { parser: OutputParser::new(format, closed), counter }
+        Self { parser: OutputParser::new(format, left), counter }
     }
 
     fn read(&mut self, mut delta: Delta) -> Delta {
         let text = std::mem::take(&mut delta.text);
         let mut pieces = if text.is_empty() { Vec::new() } else { self.parser.push(&text) };
+        let thinks = self.parser.is_reasoning();
+        let mut unended = false;
         if delta.finish.is_some() {
-            pieces.extend(self.parser.finish());
+            let last = self.parser.finish();
+            unended = last.iter().all(|piece| matches!(piece, Piece::Reasoning(_)));
+            pieces.extend(last);
         }
         for piece in pieces {
             match piece {
@@ -62,7 +70,10 @@ impl Reader {
         }
         if let Some(counter) = &mut self.counter {
             let ids = delta.tokens.iter().map(|token| token.id);
-            delta.reasoning_tokens = counter.count(ids, self.parser.is_reasoning());
+            delta.reasoning_tokens = counter.count(ids, thinks);
+            if unended {
+                delta.reasoning_tokens += counter.count_unended();
+            }
         }
         delta
     }
@@ -71,26 +82,63 @@ impl Reader {
 /// Counts the tokens of reasoning.
 enum Counter {
     /// The tokens between the marks are reasoning, but for special tokens.
-    ByIds { marks: MarkIds, tokenizer: Arc<Tokenizer>, open: bool },
+    ByIds(Thoughts),
     /// The tokens after which the text is in reasoning are: no tokens of the vocabulary mark it.
     ByText { tokenizer: Arc<Tokenizer> },
 }
 
+/// Thoughts by the ids of their marks.
+struct Thoughts {
+    marks: MarkIds,
+    tokenizer: Arc<Tokenizer>,
+    /// Whether the last token was in thoughts.
+    open: bool,
+    /// Whether thoughts may begin.
+    may_begin: bool,
+    /// The tokens since a mark within thoughts that begins a call: they are thoughts if these end.
+    pending: Option<usize>,
+}
+
 impl Counter {
     fn count(&mut self, ids: impl Iterator<Item = TokenId>, text_is_open: bool) -> usize {
-        let (marks, tokenizer, open) = match self {
-            Self::ByIds { marks, tokenizer, open } => (marks, tokenizer, open),
-            Self::ByText { tokenizer } => return ids.filter(|&id| text_is_open && !tokenizer.is_special(id)).count(),
-        };
-        ids.filter(|&id| {
-            let starts = Some(id) == marks.start;
-            if *open && marks.ends(id) {
-                *open = false;
-            } else if starts && marks.reopens {
-                *open = true;
+        match self {
+            Self::ByIds(thoughts) => ids.map(|id| thoughts.count(id)).sum(),
+            Self::ByText { tokenizer } => ids.filter(|&id| text_is_open && !tokenizer.is_special(id)).count(),
+        }
+    }
+
+    /// The tokens of thoughts that mention a call and that nothing ended.
+    fn count_unended(&mut self) -> usize {
+        match self {
+            Self::ByIds(thoughts) => thoughts.pending.take().unwrap_or_default(),
+            Self::ByText { .. } => 0,
+        }
+    }
+}
+
+impl Thoughts {
+    /// How many tokens more are known to be thoughts, after this one.
+    fn count(&mut self, id: TokenId) -> usize {
+        let starts = Some(id) == self.marks.start;
+        let counts = usize::from(!starts && !self.tokenizer.is_special(id));
+        if self.open && Some(id) == self.marks.end {
+            self.open = false;
+            self.may_begin = self.marks.reopens;
+            return self.pending.take().unwrap_or_default();
+        }
+        self.open |= starts && self.may_begin;
+        if !self.open {
+            return 0;
+        }
+        if self.pending.is_none() && Some(id) == self.marks.call {
+            self.pending = Some(0);
+        }
+        match &mut self.pending {
+            Some(pending) => {
+                *pending += counts;
+                0
             }
-            *open && !starts && !tokenizer.is_special(id)
-        })
-        .count()
+            None => counts,
+        }
     }
 }

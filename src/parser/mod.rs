@@ -1,12 +1,16 @@
 //! The formats in which models write: text to reasoning, content and calls, and what forces calls, one file for each
 //! format.
 //!
-//! Names and results are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`). Refuses ids, and to know what a
-//! request is. An [`OutputParser`] reads one generation: a reader of reasoning first, and what it leaves goes to a reader
+//! Names are those of vLLM 0.32 (`reasoning/`, `tool_parsers/`, `parser/`), and so are results where vLLM loses nothing.
+//! Refuses ids, and to know what a request is. An [`OutputParser`] reads one generation: a reader of reasoning first, and what it leaves goes to a reader
 //! of calls. The crates `reasoning-parser` and `tool-parser` are not used: they spell arguments as `serde_json` does where
 //! vLLM spells them as Python's `json.dumps`, and keep calls of a text whose other calls cannot be read.
 //!
 //! What deviates on purpose:
+//! - Nothing that was sampled is lost: but for a format's own marks and white space, every character is in the reasoning,
+//!   the content or a call. What cannot be read as a call is content.
+//! - Thoughts end at the mark that ends them. A call within thoughts, or a mark of one that they only mention, is part of
+//!   them; it is read as a call only where the thoughts never end. vLLM ends thoughts at the mark.
 //! - A stream gives what the whole text gives, whatever the pieces are: what a later text could still change is kept back.
 //!   vLLM reads streams by other rules than whole answers, and sends calls that it does not find in the whole text.
 
@@ -18,7 +22,7 @@ mod tests;
 mod tools;
 
 pub use output::{OutputFormat, OutputParser};
-pub use reasoning::{ReasoningFormat, ReasoningMarks, ReasoningParser};
+pub use reasoning::{PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
 pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};
 
 /// What a text turned out to say.

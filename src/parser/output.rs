@@ -1,7 +1,7 @@
 //! One generation's text to reasoning, content and calls: the readers one after another.
 
 use super::{
-    Piece, SpecialTokens, marker,
+    Piece, PromptReasoning, SpecialTokens, marker,
     reasoning::{ReasoningFormat, ReasoningReader},
     tools::{self, CallReader, ToolFormat, ToolParser},
 };
@@ -13,7 +13,7 @@ pub struct OutputFormat {
     pub reasoning: Option<ReasoningFormat>,
     /// How the model writes calls, where calls are wanted.
     pub tools: Option<ToolFormat>,
-    /// Whether it writes channels, which hold all of this. Channels that are not wanted are dropped.
+    /// Whether it writes channels, which hold all of this.
     pub channels: bool,
 }
 
@@ -65,22 +65,26 @@ pub struct OutputParser {
     tools: Option<Box<dyn CallReader>>,
     spacing: Spacing,
     first_only: bool,
+    /// The calls that thoughts without an end are searched for.
+    format: Option<ToolFormat>,
 }
 
 impl OutputParser {
-    /// A reader that has seen no text yet; `closed` says that the prompt has ended the reasoning.
-    pub fn new(format: &OutputFormat, closed: bool) -> Self {
+    /// A reader that has seen no text yet; `prompt` says where the prompt leaves the reasoning.
+    pub fn new(format: &OutputFormat, prompt: PromptReasoning) -> Self {
         let tools = format.tools.as_ref();
         let first_only = tools.is_some_and(|tools| tools.first_only);
         if format.channels {
-            let channels = tools::channels(format.reasoning.is_some(), tools.is_some());
-            return Self { reasoning: None, tools: Some(channels), spacing: Spacing::none(), first_only };
+            let channels = Some(tools::channels(tools.is_some()));
+            return Self { reasoning: None, tools: channels, spacing: Spacing::none(), first_only, format: None };
         }
+        let begins_call = tools.map_or(&[][..], ToolFormat::begins_call);
         Self {
-            reasoning: format.reasoning.and_then(|reasoning| reasoning.reader(closed)),
+            reasoning: format.reasoning.and_then(|reasoning| reasoning.reader(prompt, begins_call)),
             tools: tools.map(ToolFormat::reader),
             spacing: Spacing::new(tools.is_some_and(|tools| tools.parser.trims())),
             first_only,
+            format: format.tools.clone(),
         }
     }
 
@@ -98,7 +102,8 @@ impl OutputParser {
     pub fn finish(&mut self) -> Vec<Piece> {
         let mut read = Vec::new();
         if let Some(reasoning) = &mut self.reasoning {
-            reasoning.finish(&mut read);
+            let format = self.format.as_ref();
+            reasoning.finish(&|text| format.is_none_or(|format| calls_in(format, text)), &mut read);
         }
         let mut out = self.read_calls(read);
         if let Some(tools) = &mut self.tools {
@@ -136,13 +141,21 @@ impl OutputParser {
                 Piece::Content(text) => self.spacing.content(&text, out),
                 Piece::Call(_) if self.first_only && self.spacing.called => {}
                 Piece::Call(call) => {
-                    self.spacing.called = true;
+                    self.spacing.call();
                     out.push(Piece::Call(call));
                 }
                 Piece::Reasoning(text) => out.push(Piece::Reasoning(text)),
             }
         }
     }
+}
+
+/// Whether there is a call in a text.
+fn calls_in(format: &ToolFormat, text: &str) -> bool {
+    let (mut reader, mut pieces) = (format.reader(), Vec::new());
+    reader.push(text, &mut pieces);
+    reader.finish(&mut pieces);
+    pieces.iter().any(|piece| matches!(piece, Piece::Call(_)))
 }
 
 /// The white space around content, of which calls take some away.
@@ -177,6 +190,13 @@ impl Spacing {
         self.spoken = true;
         let rest = self.held.split_off(certain);
         out.push(Piece::Content(std::mem::replace(&mut self.held, rest)));
+    }
+
+    fn call(&mut self) {
+        self.called = true;
+        if self.trims || !self.spoken {
+            self.held.clear();
+        }
     }
 
     fn finish(&mut self, out: &mut Vec<Piece>) {

@@ -3,7 +3,8 @@
 use super::{Sampling, TurnError, Turns};
 use crate::{
     TokenId,
-    generation::{MarkIds, PromptReasoning},
+    generation::MarkIds,
+    parser::{PromptReasoning, ReasoningFormat},
     structured::{ThinkingBudget, Thoughts},
 };
 
@@ -11,8 +12,8 @@ use crate::{
 struct BudgetedMarks {
     marks: MarkIds,
     end: TokenId,
-    /// Whether the answer's reader takes what it begins with for thoughts, with or without the mark that begins them.
-    begins_unmarked: bool,
+    /// How thoughts are read out of the answer; `None` where nobody reads them.
+    reader: Option<ReasoningFormat>,
 }
 
 impl Turns {
@@ -33,16 +34,19 @@ impl Turns {
         sampling: &Sampling,
         prompt: &[TokenId],
     ) -> Result<Option<ThinkingBudget>, TurnError> {
-        let (Some(tokens), Some(BudgetedMarks { marks, end, begins_unmarked })) =
+        let (Some(tokens), Some(BudgetedMarks { marks, end, reader })) =
             (sampling.thinking_budget, self.budgeted_marks(sampling)?)
         else {
             return Ok(None);
         };
-        let begun = match marks.left_by(prompt, self.tokenizer()) {
-            PromptReasoning::Begun(tokens) => Thoughts::Open { tokens, marked: true },
-            PromptReasoning::Unmarked if begins_unmarked => Thoughts::Open { tokens: 0, marked: false },
-            PromptReasoning::Unmarked => Thoughts::NotBegun,
-            PromptReasoning::Ended => Thoughts::Ended,
+        let left = marks.left_by(prompt, self.tokenizer());
+        let begun = match (left, reader.map(|reader| reader.begins_with_reasoning(left))) {
+            (PromptReasoning::Begun(tokens), _) => Thoughts::Open { tokens, marked: true },
+            // The answer begins with thoughts, with or without the mark that begins them.
+            (PromptReasoning::Unmarked, Some(true)) => Thoughts::Open { tokens: 0, marked: false },
+            (PromptReasoning::Unmarked, Some(false)) => return Ok(None),
+            (PromptReasoning::Unmarked, None) => Thoughts::NotBegun,
+            (PromptReasoning::Ended, _) => Thoughts::Ended,
         };
         let MarkIds { start, call, reopens, .. } = marks;
         Ok(Some(ThinkingBudget { tokens, start, end, call, reopens, begun }))
@@ -67,7 +71,6 @@ impl Turns {
         if sampling.forbids(end) {
             return refused(FORBIDDEN);
         }
-        let thinks = reader.is_none_or(|reader| reader.marks().is_some());
-        Ok(thinks.then_some(BudgetedMarks { marks, end, begins_unmarked: reader.is_some() }))
+        Ok(Some(BudgetedMarks { marks, end, reader }))
     }
 }

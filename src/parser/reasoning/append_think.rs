@@ -23,7 +23,7 @@ impl ReasoningReader for AppendThink {
         out.push(Piece::Content(text.to_owned()));
     }
 
-    fn finish(&mut self, out: &mut Vec<Piece>) {
+    fn finish(&mut self, _calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>) {
         self.start(out);
     }
 

@@ -1,8 +1,11 @@
 //! Text to reasoning and the rest: vLLM's names, and one file for each way of telling them apart.
 //!
+//! Where the prompt has begun the reasoning of the turn, or ended it, that counts, whatever the template's variables say:
+//! not every template heeds them. Only where the prompt does neither do they decide.
+//!
 //! What deviates on purpose:
-//! - Where the prompt has closed the reasoning of the turn already, everything is content. vLLM's JSON answers take it
-//!   for reasoning, its streams do not.
+//! - Where the prompt has ended the reasoning of the turn already, everything is content, unless the model begins with the
+//!   mark that begins reasoning. vLLM's JSON answers take it for reasoning, its streams do not.
 
 mod append_think;
 mod tags;
@@ -14,13 +17,25 @@ use crate::json::{Object, Value};
 use append_think::AppendThink;
 use tags::{TagReader, Tags};
 
+/// Where a prompt leaves the reasoning of the turn that is to be generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptReasoning {
+    /// Nowhere: no mark of it stands in that turn.
+    Unmarked,
+    /// It has begun, so many tokens before the prompt's end.
+    Begun(usize),
+    /// It has ended.
+    Ended,
+}
+
 /// Reads the reasoning of one generation, ahead of a reader of calls.
 pub(super) trait ReasoningReader: Send + fmt::Debug {
     /// Takes the next piece of text, and appends what became certain; never a call.
     fn push(&mut self, text: &str, out: &mut Vec<Piece>);
 
-    /// Takes the end of the text, and appends what is left.
-    fn finish(&mut self, out: &mut Vec<Piece>);
+    /// Takes the end of the text, and appends what is left. `calls_in` says whether a text holds a call, which ends
+    /// reasoning that has no end.
+    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>);
 
     /// Whether the text so far ends in reasoning.
     fn is_reasoning(&self) -> bool;
@@ -175,16 +190,25 @@ pub struct ReasoningMarks {
     pub start: &'static str,
     /// The mark that ends reasoning.
     pub end: &'static str,
-    /// A mark that ends reasoning too, and that belongs to what follows.
+    /// A mark that ends reasoning which has no other end, and that belongs to what follows.
     pub call: Option<&'static str>,
     /// Whether it may begin again.
     pub reopens: bool,
 }
 
 impl ReasoningFormat {
-    /// The marks of reasoning; `None` where there is none to be found, or other means find it.
+    /// The marks of reasoning; `None` where other means find it.
     pub fn marks(self) -> Option<ReasoningMarks> {
-        self.parser.marks().filter(|_| self.thinks)
+        self.parser.marks()
+    }
+
+    /// Whether an answer begins with reasoning.
+    pub fn begins_with_reasoning(self, prompt: PromptReasoning) -> bool {
+        match prompt {
+            PromptReasoning::Unmarked => self.thinks,
+            PromptReasoning::Begun(_) => true,
+            PromptReasoning::Ended => false,
+        }
     }
 
     /// The marks that have a text even if they are special tokens, where no other special token has one (vLLM's
@@ -207,10 +231,19 @@ impl ReasoningFormat {
         matches!(self.parser.0.style, Style::Channels)
     }
 
-    /// The reader of one generation; `closed` says that the prompt has ended the reasoning.
-    pub(super) fn reader(self, closed: bool) -> Option<Box<dyn ReasoningReader>> {
+    /// The reader of one generation, after such a prompt; `begins_call` are the marks that begin calls.
+    pub(super) fn reader(
+        self,
+        prompt: PromptReasoning,
+        begins_call: &[&'static str],
+    ) -> Option<Box<dyn ReasoningReader>> {
         match &self.parser.0.style {
-            Style::Tags(tags) if self.thinks && !closed => Some(Box::new(TagReader::new(tags, self.forces_content))),
+            Style::Tags(tags) if self.begins_with_reasoning(prompt) => {
+                Some(Box::new(TagReader::in_reasoning(tags, begins_call, self.forces_content)))
+            }
+            Style::Tags(tags) if prompt == PromptReasoning::Ended => {
+                Some(Box::new(TagReader::after_reasoning(tags, begins_call)))
+            }
             Style::AppendThink => Some(Box::new(AppendThink::default())),
             Style::Tags(_) | Style::Channels => None,
         }

@@ -13,7 +13,7 @@ use crate::parser::{Piece, marker};
 pub(super) struct Tags {
     pub(super) start: &'static str,
     pub(super) end: &'static str,
-    /// A mark that ends reasoning too, and that stays in the text.
+    /// A mark that begins a call, which ends reasoning that has no other end, and stays in the text.
     pub(super) call: Option<&'static str>,
     /// Whether white space at the end of reasoning is dropped.
     pub(super) trims: bool,
@@ -34,7 +34,14 @@ impl Tags {
 #[derive(Debug)]
 pub(super) struct TagReader {
     tags: &'static Tags,
+    /// The marks that begin calls.
+    begins_call: Vec<&'static str>,
     reasoning: bool,
+    /// Whether reasoning that the prompt has ended may begin again: nothing but white space was written so far.
+    may_begin: bool,
+    /// What is written since a mark within reasoning that begins a call: reasoning if that ends, and what follows it if
+    /// it does not and there is a call.
+    pending: Option<String>,
     /// The start of what may be a mark.
     held: String,
     /// White space that is reasoning only if more of it follows.
@@ -48,10 +55,16 @@ pub(super) struct TagReader {
 }
 
 impl TagReader {
-    pub(super) fn new(tags: &'static Tags, forces_content: bool) -> Self {
+    /// A reader of a text that begins with reasoning.
+    pub(super) fn in_reasoning(tags: &'static Tags, begins_call: &[&'static str], forces_content: bool) -> Self {
+        let mut begins_call = begins_call.to_vec();
+        begins_call.extend(tags.call);
         Self {
             tags,
+            begins_call,
             reasoning: true,
+            may_begin: false,
+            pending: None,
             held: String::new(),
             space: String::new(),
             started: false,
@@ -60,23 +73,32 @@ impl TagReader {
         }
     }
 
+    /// A reader of a text whose reasoning the prompt has ended.
+    pub(super) fn after_reasoning(tags: &'static Tags, begins_call: &[&'static str]) -> Self {
+        Self { reasoning: false, may_begin: true, ..Self::in_reasoning(tags, begins_call, false) }
+    }
+
     /// The marks that count now.
     fn marks(&self) -> Vec<&'static str> {
-        let Tags { start, end, call, reopens, first_only, .. } = *self.tags;
-        match (self.reasoning, first_only) {
-            (true, true) if self.started => vec![end],
-            (true, _) => [start, end].into_iter().chain(call).collect(),
-            (false, true) => Vec::new(),
-            (false, false) if reopens => vec![start, end],
-            (false, false) => vec![end],
-        }
+        let Tags { start, end, reopens, first_only, .. } = *self.tags;
+        let start = Some(start).filter(|_| match (self.reasoning, first_only) {
+            (true, true) => !self.started,
+            (true, false) => true,
+            (false, _) => self.may_begin || (reopens && !first_only),
+        });
+        let end = Some(end).filter(|_| self.reasoning || !first_only);
+        let calls = self.begins_call.iter().copied().filter(|_| self.reasoning && self.pending.is_none());
+        start.into_iter().chain(end).chain(calls).collect()
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<Piece>) {
         if text.is_empty() {
+        } else if let Some(pending) = &mut self.pending {
+            pending.push_str(text);
         } else if self.reasoning {
             self.think(text, out);
         } else {
+            self.may_begin &= marker::is_blank(text);
             out.push(Piece::Content(text.to_owned()));
         }
     }
@@ -99,6 +121,11 @@ impl TagReader {
     }
 
     fn mark(&mut self, mark: &str, out: &mut Vec<Piece>) {
+        if self.begins_call.contains(&mark) {
+            self.pending = Some(mark.to_owned());
+            return;
+        }
+        self.may_begin = false;
         if mark == self.tags.start {
             if self.tags.first_only && !self.thought {
                 self.space.clear();
@@ -107,11 +134,11 @@ impl TagReader {
             self.reasoning = true;
             return;
         }
+        if let Some(pending) = self.pending.take() {
+            self.think(&pending, out);
+        }
         if self.reasoning {
             self.end(out);
-        }
-        if Some(mark) == self.tags.call {
-            out.push(Piece::Content(mark.to_owned()));
         }
     }
 
@@ -168,7 +195,8 @@ impl TagReader {
             self.text(&text, out);
             let Some((_, mark)) = found else { return };
             self.held.drain(..mark.len());
-            self.mark(mark, out);
+            // After the text in front of it, it may be text as well.
+            if self.marks().contains(&mark) { self.mark(mark, out) } else { self.text(mark, out) }
         }
     }
 }
@@ -180,13 +208,22 @@ impl ReasoningReader for TagReader {
         self.force(pieces, out);
     }
 
-    fn finish(&mut self, out: &mut Vec<Piece>) {
+    fn finish(&mut self, calls_in: &dyn Fn(&str) -> bool, out: &mut Vec<Piece>) {
         let mut pieces = Vec::new();
         let held = std::mem::take(&mut self.held);
         self.text(&held, &mut pieces);
+        let mut call = None;
+        if let Some(pending) = self.pending.take() {
+            if calls_in(&pending) {
+                call = Some(Piece::Content(pending));
+            } else {
+                self.think(&pending, &mut pieces);
+            }
+        }
         if self.reasoning {
             self.end(&mut pieces);
         }
+        pieces.extend(call);
         self.force(pieces, out);
         self.settle(true, out);
     }
@@ -200,17 +237,17 @@ impl ReasoningReader for TagReader {
 mod tests {
     use crate::{
         json::Value,
-        parser::{Piece, ReasoningParser},
+        parser::{Piece, PromptReasoning, ReasoningParser},
     };
 
     /// Reasoning and content that `name` finds, with the template's variables.
-    fn read(name: &str, variables: &str, closed: bool, text: &str) -> (Option<String>, String) {
+    fn read(name: &str, variables: &str, prompt: PromptReasoning, text: &str) -> (Option<String>, String) {
         let variables = Value::parse(variables).unwrap();
         let format = ReasoningParser::named(name).unwrap().format(variables.as_object().unwrap());
-        let Some(mut reader) = format.reader(closed) else { return (None, text.to_owned()) };
+        let Some(mut reader) = format.reader(prompt, &[]) else { return (None, text.to_owned()) };
         let mut pieces = Vec::new();
         reader.push(text, &mut pieces);
-        reader.finish(&mut pieces);
+        reader.finish(&|_| true, &mut pieces);
         let (mut reasoning, mut content) = (None, String::new());
         for piece in pieces {
             match piece {
@@ -225,7 +262,7 @@ mod tests {
     #[track_caller]
     fn check(name: &str, text: &str, reasoning: Option<&str>, content: &str) {
         assert_eq!(
-            read(name, "{}", false, text),
+            read(name, "{}", PromptReasoning::Unmarked, text),
             (reasoning.map(str::to_owned), content.to_owned()),
             "{name}: {text:?}"
         );
@@ -257,7 +294,8 @@ mod tests {
         check(qwen3, "<think></think>b", None, "b");
         check(qwen3, "a", Some("a"), "");
         check(qwen3, "", None, "");
-        check(qwen3, "a<think>b\n<tool_call>{}</tool_call>c</think>d", Some("ab\n"), "<tool_call>{}</tool_call>cd");
+        check(qwen3, "a<think>b\n<tool_call>{}</tool_call>c</think>d", Some("ab\n<tool_call>{}</tool_call>c"), "d");
+        check(qwen3, "a<think>b\n<tool_call>{}</tool_call>c", Some("ab\n"), "<tool_call>{}</tool_call>c");
         check(qwen3, "a</tool_call>b", Some("a</tool_call>b"), "");
         check(qwen3, "a<tool_cal", Some("a<tool_cal"), "");
     }
@@ -289,11 +327,15 @@ mod tests {
     #[test]
     fn nothing_is_reasoning_where_the_prompt_ended_it_or_the_model_does_not_think() {
         for name in ["deepseek_r1", "qwen3", "glm45", "kimi_k2", "minimax_m2", "nemotron_v3"] {
-            assert_eq!(read(name, "{}", true, "a <b"), (None, "a <b".to_owned()), "{name}");
+            assert_eq!(read(name, "{}", PromptReasoning::Ended, "a <b"), (None, "a <b".to_owned()), "{name}");
         }
         for name in ["deepseek_v3", "qwen3", "glm45", "kimi_k2", "nemotron_v3"] {
             let text = "<think>a</think>b";
-            assert_eq!(read(name, r#"{"enable_thinking": false}"#, false, text), (None, text.to_owned()), "{name}");
+            assert_eq!(
+                read(name, r#"{"enable_thinking": false}"#, PromptReasoning::Unmarked, text),
+                (None, text.to_owned()),
+                "{name}"
+            );
         }
     }
 
@@ -304,7 +346,7 @@ mod tests {
             [("a", None, "a"), ("a</think>\n", Some("\n"), "a"), ("a</think>\nb", Some("a"), "\nb"), ("", None, "")]
         {
             let expected = (reasoning.map(str::to_owned), content.to_owned());
-            assert_eq!(read("nemotron_v3", forced, false, text), expected, "{text:?}");
+            assert_eq!(read("nemotron_v3", forced, PromptReasoning::Unmarked, text), expected, "{text:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
+pub(super) mod lost;
 mod properties;
 mod recorded;
+mod samples;
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser};
+use super::super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser};
 use crate::{
     chat::FunctionTool,
     json::{Object, Value},
@@ -135,8 +135,8 @@ fn formats() -> Vec<OutputFormat> {
 /// Reasoning, content, and names and arguments of the calls.
 type Read = (Option<String>, String, Vec<(String, String)>);
 
-fn read<'a>(format: &OutputFormat, closed: bool, pieces: impl IntoIterator<Item = &'a str>) -> Read {
-    let mut parser = OutputParser::new(format, closed);
+fn read<'a>(format: &OutputFormat, prompt: PromptReasoning, pieces: impl IntoIterator<Item = &'a str>) -> Read {
+    let mut parser = OutputParser::new(format, prompt);
     let mut read: Vec<_> = pieces.into_iter().flat_map(|piece| parser.push(piece)).collect();
     read.extend(parser.finish());
     let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
@@ -168,6 +168,10 @@ fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(proptest::sample::select(PARTS.to_vec()), 0..12).prop_map(|parts| parts.concat())
 }
 
+fn prompts() -> impl Strategy<Value = PromptReasoning> {
+    proptest::sample::select(vec![PromptReasoning::Unmarked, PromptReasoning::Begun(0), PromptReasoning::Ended])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -175,21 +179,249 @@ proptest! {
     fn any_pieces_of_a_text_give_what_the_whole_gives_in_every_format(
         text in texts(),
         cuts in prop::collection::vec(any::<bool>(), 64),
-        closed in any::<bool>(),
+        prompt in prompts(),
     ) {
         for format in formats() {
-            let whole = read(&format, closed, [text.as_str()]);
-            prop_assert_eq!(read(&format, closed, cut(&text, &cuts)), whole.clone(), "{:?} {:?}", text, format);
-            prop_assert_eq!(read(&format, closed, cut(&text, &[true])), whole, "{:?} {:?}", text, format);
+            let whole = read(&format, prompt, [text.as_str()]);
+            prop_assert_eq!(read(&format, prompt, cut(&text, &cuts)), whole.clone(), "{:?} {:?}", text, format);
+            prop_assert_eq!(read(&format, prompt, cut(&text, &[true])), whole, "{:?} {:?}", text, format);
         }
     }
 
     #[test]
     fn plain_text_stays_as_it_is_in_every_format(words in "[a-z .,!?\n]{0,40}") {
         for format in formats().into_iter().filter(|format| format.reasoning.is_none()) {
-            prop_assert_eq!(read(&format, false, [words.as_str()]), (None, words.clone(), Vec::new()), "{:?}", format);
+            prop_assert_eq!(read(&format, PromptReasoning::Unmarked, [words.as_str()]), (None, words.clone(), Vec::new()), "{:?}", format);
         }
     }
+}
+
+/// What the formats are written with, one family after another. Words of a character each stand between these, where a
+/// `W` is too.
+const MARKS: &[&[&str]] = &[
+    &[
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_call>\n<function=f>\n",
+        "<function=f>",
+        "<function=",
+        "</function>",
+        "<parameter=a>",
+        "<parameter=",
+        "</parameter>",
+        ">",
+        "\n",
+        "<tool_call>\n<function=f>\n<parameter=a>\nW\n</parameter>\n<parameter=b>\nW\nW\n</parameter>\n</function>\n</tool_call>",
+    ],
+    &[
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_call>f",
+        "f",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_key>a</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "\n",
+        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>W</arg_value>\n<arg_key>W</arg_key>\n<arg_value>W</arg_value>\n</tool_call>",
+    ],
+    &[
+        "<minimax:tool_call>",
+        "</minimax:tool_call>",
+        "<invoke name=\"f\">",
+        "<invoke name=",
+        "</invoke>",
+        "<parameter name=\"a\">",
+        "<parameter name=",
+        "</parameter>",
+        ">",
+        "\"",
+        "'",
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"b\">W</parameter>\n<parameter name=\"W\">W</parameter>\n</invoke>\n</minimax:tool_call>",
+    ],
+    &[
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_end|>",
+        "<|tool_call_argument_begin|>",
+        "functions.f:0",
+        "f",
+        ":0",
+        "{\"b\": \"",
+        "\"}",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"b\": \"W\", \"W\": [\"W\"]}<|tool_call_end|><|tool_calls_section_end|>",
+    ],
+    &[
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+        "function",
+        "\n```json\n",
+        "\n```",
+        "{}",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>W\n```json\n{\n\"a\": \"W\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>W<｜tool▁sep｜>{\"a\": \"W\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ],
+    &[
+        "<start_function_call>",
+        "<end_function_call>",
+        "<escape>",
+        "call:",
+        "call:f{",
+        "a:",
+        "{",
+        "}",
+        ",",
+        "<start_function_call>call:f{a:<escape>W<escape>,W:<escape>W<escape>}<end_function_call>",
+    ],
+    &[
+        "<|tool_call>",
+        "<tool_call|>",
+        "<|\"|>",
+        "call:",
+        "call:f{",
+        "b:",
+        ":",
+        "{",
+        "}",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "<|tool_call>call:f{a:7,b:<|\"|>W<|\"|>,c:{d:[<|\"|>W<|\"|>,W],W:W}}<tool_call|>",
+    ],
+    &[
+        "<|python_start|>",
+        "<|python_end|>",
+        "[f(",
+        ")]",
+        "a='",
+        "'",
+        ", ",
+        "(",
+        ")",
+        "[",
+        "]",
+        "=",
+        "f",
+        "[f(a='W', b=['W', {'W': 'W'}]), g()]",
+        "<|python_start|>[W(a='W')]<|python_end|>",
+    ],
+    &[
+        "<tool_call>",
+        "</tool_call>",
+        "<|python_tag|>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "[{",
+        "}]",
+        ", ",
+        "; ",
+        "{",
+        "}",
+        "{\"name\": \"f\", \"arguments\": {\"a\": \"",
+        "{\"name\": \"f\", \"parameters\": {\"b\": \"",
+        "\"}}",
+        KEYS[0],
+        KEYS[1],
+        "\"",
+        "<tool_call>\n{\"name\": \"W\", \"arguments\": {\"W\": \"W\"}}\n</tool_call>",
+        "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"W\": \"W\"}}; {\"name\": \"W\", \"parameters\": {}, \"W\": 1}",
+        "[TOOL_CALLS]W[ARGS]{\"W\": \"W\"}[TOOL_CALLS]f{\"a\": \"W\"}",
+        "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"W\": \"W\"}}, {\"name\": \"W\", \"arguments\": \"W\"}, \"W\"]",
+    ],
+    &[
+        "<|channel|>",
+        "analysis",
+        "final",
+        "commentary",
+        " to=functions.f",
+        " to=python",
+        " to=",
+        " json",
+        "<|message|>",
+        "<|constrain|>",
+        "<|end|>",
+        "<|start|>assistant",
+        "<|start|>",
+        "<|call|>",
+        "<|channel|>final<|message|>",
+        "<|channel|>analysis<|message|>W<|end|><|start|>assistant<|channel|>commentary to=functions.W <|constrain|>json<|message|>{\"W\": \"W\"}<|call|>",
+    ],
+];
+
+/// Keys within JSON. Where one is there twice, its last value counts, as for everybody who reads JSON.
+const KEYS: [&str; 2] = ["\", \"d\": \"", "\"}, \"c\": \""];
+
+/// A part of a text of one family, or of another.
+fn part(family: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    let select = |texts: Vec<&'static str>| proptest::sample::select(texts);
+    let others = MARKS.concat();
+    prop_oneof![
+        14 => select(family.to_vec()),
+        8 => Just("W"),
+        2 => select(vec!["<think>", "</think>", " "]),
+        1 => select(others)
+    ]
+}
+
+/// A text of marks, words and calls, which may be cut off. Each word is one character, and no two are the same.
+fn marked() -> impl Strategy<Value = String> {
+    let parts = proptest::sample::select(MARKS).prop_flat_map(|family| prop::collection::vec(part(family), 0..24));
+    (parts, 0..200_usize).prop_map(|(parts, length)| {
+        let mut keys = Vec::new();
+        let fresh = parts.into_iter().filter(|part| {
+            let again = keys.contains(part);
+            keys.extend(Some(*part).filter(|part| KEYS.contains(part)));
+            !again
+        });
+        let mut word = '\u{4e00}'..;
+        let text: String = fresh.collect();
+        let text = text.chars().map(|c| if c == 'W' { word.next().unwrap() } else { c });
+        // Half of them are whole.
+        if length < 100 { text.take(length).collect() } else { text.collect() }
+    })
+}
+
+/// The words of a text, in their order.
+fn words(text: &str) -> Vec<char> {
+    text.chars().filter(|c| ('\u{4e00}'..'\u{5000}').contains(c)).collect()
+}
+
+/// What a format makes of a text: all of it that is shown, with the calls as their clients read them.
+fn shown((reasoning, content, calls): Read) -> String {
+    let unescaped = |arguments: String| match Value::parse(&arguments) {
+        Ok(value) => value.to_json_string(),
+        Err(_) => arguments,
+    };
+    let calls = calls.into_iter().map(|(name, arguments)| name + &unescaped(arguments));
+    reasoning.into_iter().chain([content]).chain(calls).collect()
+}
+
+/// Texts of the test that goes through many of them; an environment variable makes it more.
+const MANY: &str = "TITO_TEST_PARSER_TEXTS";
+
+#[test]
+fn every_word_is_shown_once_by_every_format() {
+    #[expect(clippy::disallowed_methods, reason = "says how much is tried")]
+    let cases = std::env::var(MANY).map_or(500, |count| count.parse().unwrap());
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let formats = formats();
+    proptest!(config, |(text in marked(), prompt in prompts())| {
+        let mut sampled = words(&text);
+        sampled.sort_unstable();
+        // What one asks for is lost on purpose: one call out of several.
+        for format in formats.iter().filter(|format| format.tools.as_ref().is_none_or(|tools| !tools.first_only)) {
+            let mut kept = words(&shown(read(format, prompt, [text.as_str()])));
+            kept.sort_unstable();
+            prop_assert_eq!(&kept, &sampled, "{:?} {:?} {:?}", text, prompt, format);
+        }
+    });
 }
 
 #[test]
@@ -200,7 +432,7 @@ fn one_call_is_kept_where_one_is_wanted() {
         let parser = ToolParser::named("hermes").unwrap();
         let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only };
         let format = OutputFormat::new(None, Some(tools), None);
-        assert_eq!(read(&format, false, [text]).2.len(), calls);
+        assert_eq!(read(&format, PromptReasoning::Unmarked, [text]).2.len(), calls);
     }
 }
 
@@ -215,9 +447,15 @@ fn reasoning_is_read_first_and_calls_out_of_what_it_leaves() {
     };
     let f = vec![("f".to_owned(), "{}".to_owned())];
     let text = format!("<think>{call}</think>\n\n{call}");
-    assert_eq!(read(&format("deepseek_r1"), false, [text.as_str()]), (Some(call.to_owned()), String::new(), f.clone()));
+    assert_eq!(
+        read(&format("deepseek_r1"), PromptReasoning::Unmarked, [text.as_str()]),
+        (Some(call.to_owned()), String::new(), f.clone())
+    );
     let text = format!("<think>\na\n{call}");
-    assert_eq!(read(&format("qwen3"), false, [text.as_str()]), (Some("\na\n".to_owned()), String::new(), f));
+    assert_eq!(
+        read(&format("qwen3"), PromptReasoning::Unmarked, [text.as_str()]),
+        (Some("\na\n".to_owned()), String::new(), f)
+    );
 }
 
 #[test]
@@ -225,7 +463,8 @@ fn content_and_reasoning_go_out_as_soon_as_they_are_certain() {
     let parser = ToolParser::named("hermes").unwrap();
     let tools = ToolFormat { parser, tools: Arc::new([]), forced: None, first_only: false };
     let reasoning = ReasoningParser::named("qwen3").unwrap().format(&Object::new());
-    let mut parser = OutputParser::new(&OutputFormat::new(Some(reasoning), Some(tools), None), false);
+    let mut parser =
+        OutputParser::new(&OutputFormat::new(Some(reasoning), Some(tools), None), PromptReasoning::Unmarked);
     let given: Vec<_> = ["a", "b<", "/thi", "nk>\n", "c", " ", "d<", "tool", "s> <", "<tool_call", ">{", "}"]
         .map(|piece| {
             let pieces = parser.push(piece).into_iter().map(|piece| match piece {

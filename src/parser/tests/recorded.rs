@@ -2,7 +2,10 @@
 
 use std::{fs, sync::Arc};
 
-use super::super::{OutputFormat, OutputParser, Piece, ReasoningParser, ToolFormat, ToolParser, marker};
+use super::{
+    super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser, marker},
+    lost::lost,
+};
 use crate::json::Value;
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/parser/vllm.jsonl");
@@ -33,7 +36,7 @@ fn recorded(case: &Value) -> Read {
 }
 
 fn read(format: &OutputFormat, text: &str) -> Read {
-    let mut parser = OutputParser::new(format, false);
+    let mut parser = OutputParser::new(format, PromptReasoning::Unmarked);
     let mut pieces = parser.push(text);
     pieces.extend(parser.finish());
     let (mut reasoning, mut content, mut calls) = (None, String::new(), Vec::new());
@@ -46,6 +49,12 @@ fn read(format: &OutputFormat, text: &str) -> Read {
     }
     let null = content.is_empty() && (!calls.is_empty() || format.silence_is_null());
     (reasoning, (!null).then_some(content), calls)
+}
+
+/// All that is shown of a text.
+fn shown((reasoning, content, calls): &Read) -> String {
+    let calls = calls.iter().map(|(name, arguments)| format!("{name}{arguments}"));
+    reasoning.iter().chain(content).cloned().chain(calls).collect()
 }
 
 /// Whether a case is one of the deviations that the modules list.
@@ -76,7 +85,7 @@ fn deviates(case: &Value, (_, content, calls): &Read) -> bool {
 #[test]
 fn whole_texts_are_read_as_vllm_reads_them() {
     let record = fs::read_to_string(RECORD).unwrap();
-    let (mut checked, mut wrong) = (0, Vec::new());
+    let (mut checked, mut kept_more, mut wrong) = (0, 0, Vec::new());
     for line in record.lines() {
         let case = Value::parse(line).unwrap();
         let ours = read(&format(&case), &text(&case, "text").unwrap());
@@ -84,10 +93,15 @@ fn whole_texts_are_read_as_vllm_reads_them() {
             continue;
         }
         checked += 1;
-        if ours != recorded(&case) {
+        let theirs = recorded(&case);
+        // Whatever vLLM shows is shown.
+        if ours != theirs && lost(&shown(&ours), &shown(&theirs)).is_empty() {
+            kept_more += 1;
+        } else if ours != theirs {
             wrong.push(format!("{line}\n    {ours:?}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {checked}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(kept_more * 6 < checked, "{kept_more} of {checked} are read otherwise than by vLLM");
     assert!(checked * 10 > record.lines().count() * 8, "only {checked} cases deviate not on purpose");
 }

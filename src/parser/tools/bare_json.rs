@@ -90,8 +90,13 @@ fn required(text: &str) -> Option<Vec<ToolCall>> {
     value.as_array()?.iter().map(call).collect()
 }
 
+/// A call, with nothing beside its name and its arguments.
 fn call(value: &Value) -> Option<ToolCall> {
     let name = value.get("name")?.as_str()?.to_owned();
+    let known = |key: &String| matches!(key.as_str(), "name" | "parameters");
+    if !value.as_object()?.keys().all(known) {
+        return None;
+    }
     let arguments = match value.get("parameters") {
         None => "null".to_owned(),
         Some(arguments @ (Value::Null | Value::Object(_))) => arguments.to_json_string(),

@@ -39,6 +39,8 @@ pub(super) struct CallFormat {
     pub(super) keeps_special_tokens: bool,
     /// All markers that may be special tokens.
     pub(super) marks: &'static [&'static str],
+    /// The markers that certainly begin calls, also where nothing else was expected.
+    pub(super) begins_call: &'static [&'static str],
     /// Whether special tokens that are no markers have no text.
     pub(super) drops_others: bool,
     /// Whether an answer that neither says nor calls anything has null for content.
@@ -58,6 +60,7 @@ impl CallFormat {
             trims: false,
             keeps_special_tokens: true,
             marks: &[],
+            begins_call: &[],
             drops_others: false,
             silence_is_null: false,
             channels: false,

@@ -1,16 +1,20 @@
 //! DeepSeek V3 and V3.1: `<｜tool▁call▁begin｜>…<｜tool▁sep｜>…<｜tool▁call▁end｜>` after `<｜tool▁calls▁begin｜>` (vLLM
 //! `tool_parsers/deepseekv3_tool_parser.py` and `deepseekv31_tool_parser.py`, called `deepseek_v3` and `deepseek_v31`).
 //!
-//! V3 writes `function<sep>NAME`, a fence of JSON on three lines, and V3.1 `NAME<sep>JSON` on one. Arguments are passed on
-//! to the letter. After the first `<｜tool▁calls▁begin｜>` nothing is content, whether there are calls or not.
+//! V3 writes `function<sep>NAME` and a fence of JSON, and V3.1 `NAME<sep>JSON`. Arguments are passed on to the letter.
+//!
+//! What deviates on purpose: arguments may have several lines. vLLM's regular expressions stop at the first, and the call
+//! is lost.
 
 use super::{
     call_format::{CallFormat, CallReader},
-    forcing::{Demand, Forcing, Grammar},
+    forcing::{Demand, Forcing, Grammar as Written},
+    machine::{self, Act, Draft, Grammar, Reading, State},
+    schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
-    parser::{Piece, ToolCall, marker},
+    parser::{ToolCall, marker},
     structured::{Format, MOST_WHITESPACE, Tag},
 };
 
@@ -27,19 +31,21 @@ const NEEDS: &[&str] = &[CALLS, CALLS_END];
 pub(super) const V3: CallFormat = CallFormat {
     keeps_special_tokens: false,
     marks: MARKS,
+    begins_call: &[CALLS],
     needs: NEEDS,
     ..CallFormat::new("deepseek_v3", v3_reader, on_one_line(v3_grammar))
 };
 pub(super) const V31: CallFormat = CallFormat {
     keeps_special_tokens: false,
     marks: MARKS,
+    begins_call: &[CALLS],
     needs: NEEDS,
     ..CallFormat::new("deepseek_v31", v31_reader, on_one_line(v31_grammar))
 };
 
-/// The readers, as vLLM's, find arguments on one line only.
+/// vLLM's readers find arguments on one line only, so that the model is held to that.
 const fn on_one_line(grammar: fn(&Demand<'_>) -> Format) -> Forcing {
-    Forcing::Native(Grammar { whitespace: Some(|| format!(" {{1,{MOST_WHITESPACE}}}")), ..Grammar::new(grammar) })
+    Forcing::Native(Written { whitespace: Some(|| format!(" {{1,{MOST_WHITESPACE}}}")), ..Written::new(grammar) })
 }
 
 fn v3_grammar(demand: &Demand<'_>) -> Format {
@@ -54,126 +60,74 @@ fn v31_grammar(demand: &Demand<'_>) -> Format {
     demand.section(CALLS, tags, "", CALLS_END)
 }
 
-fn v3_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(Reader::new(Version::V3))
+fn v3_reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<V3Calls>(tools)
 }
 
-fn v31_reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(Reader::new(Version::V31))
+fn v31_reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<V31Calls>(tools)
 }
 
-/// Which of the two ways to write a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    V3,
-    V31,
+/// What leads where in both. What V3 has for a name is the type of the call.
+fn step(state: State, marker: &str) -> Option<(State, Act)> {
+    Some(match (state, marker) {
+        (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
+        (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
+        // Kept, since without it there is no call.
+        (State::Name, SEPARATOR) => (State::Arguments, Act::Keep),
+        (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
+        (State::Name | State::Arguments, CALL_END) => (State::Between, Act::Close),
+        (State::Name | State::Arguments, CALLS_END) => (State::Content, Act::Close),
+        (State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
+        _ => return None,
+    })
+}
+
+fn arguments(draft: &Draft) -> Option<&str> {
+    draft.arguments.strip_prefix(SEPARATOR)
+}
+
+fn called(name: &str, arguments: &str, unread: &str) -> Reading {
+    let name = marker::trim(name);
+    let call = (!name.is_empty()).then(|| ToolCall::new(name.to_owned(), arguments.to_owned()));
+    Reading { call, unread: unread.to_owned() }
 }
 
 #[derive(Debug)]
-struct Reader {
-    version: Version,
-    text: String,
-    /// How many bytes of the text were given out as content.
-    given: usize,
-    /// Whether calls may come.
-    marked: bool,
-    /// How many bytes of the text were searched for calls.
-    read: usize,
-}
+struct V3Calls;
 
-impl Reader {
-    fn new(version: Version) -> Self {
-        Self { version, text: String::new(), given: 0, marked: false, read: 0 }
+impl Grammar for V3Calls {
+    const MARKERS: &'static [&'static str] = MARKS;
+
+    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        step(state, marker)
     }
 
-    fn content(&mut self, out: &mut Vec<Piece>) {
-        let end = match self.text[self.given..].find(CALLS) {
-            Some(at) => {
-                self.marked = true;
-                self.given + at
-            }
-            None => self.text.len() - marker::begun(&self.text[self.given..], &[CALLS]),
+    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+        let fenced = arguments(&draft).and_then(|call| call.split_once("\n```json\n"));
+        let Some((name, fenced)) = fenced.filter(|_| marker::trim(&draft.name) == "function") else {
+            return Reading::default();
         };
-        let content = &self.text[self.given..end];
-        // White space alone is no content where calls may come.
-        if self.given > 0 || !marker::is_blank(content) {
-            give(content, out);
-            self.given = end;
-        }
-    }
-
-    /// Calls of V3.1 are what they are once they have ended.
-    fn calls(&mut self, out: &mut Vec<Piece>) {
-        while let Some(start) = self.text[self.read..].find(CALL) {
-            let start = self.read + start + CALL.len();
-            let line = self.text[start..].split_once('\n').map_or(&self.text[start..], |(line, _)| line);
-            let written =
-                line.split_once(SEPARATOR).and_then(|(name, rest)| Some((name, rest.split_once(CALL_END)?.0)));
-            self.read = match written {
-                Some((name, arguments)) => {
-                    out.push(Piece::Call(ToolCall::new(name.to_owned(), arguments.to_owned())));
-                    start + name.len() + SEPARATOR.len() + arguments.len() + CALL_END.len()
-                }
-                None if start + line.len() < self.text.len() => start + line.len(),
-                None => return,
-            };
+        match fenced.rsplit_once("\n```") {
+            Some((arguments, after)) if !after.contains('\n') => called(name, arguments, after),
+            _ => called(name, &fenced[..fenced.len() - marker::begun(fenced, &["\n```"])], ""),
         }
     }
 }
 
-impl CallReader for Reader {
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        self.text.push_str(text);
-        if !self.marked {
-            self.content(out);
-        }
-        if self.marked && self.version == Version::V31 && text.contains(['>', '\n']) {
-            self.calls(out);
-        }
+#[derive(Debug)]
+struct V31Calls;
+
+impl Grammar for V31Calls {
+    const MARKERS: &'static [&'static str] = MARKS;
+
+    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        step(state, marker)
     }
 
-    fn finish(&mut self, out: &mut Vec<Piece>) {
-        match (self.marked, self.version) {
-            (true, Version::V31) => {}
-            // In V3, a call that is not of the type `function` spoils all calls.
-            (true, Version::V3) => match v3_calls(&self.text) {
-                Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
-                None => give(&self.text[self.given..], out),
-            },
-            (false, _) => give(&self.text[self.given..], out),
-        }
+    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+        arguments(&draft).map_or_else(Reading::default, |arguments| called(&draft.name, arguments, ""))
     }
-}
-
-fn give(content: &str, out: &mut Vec<Piece>) {
-    if !content.is_empty() {
-        out.push(Piece::Content(content.to_owned()));
-    }
-}
-
-/// All calls of V3; none where one has another type than `function`.
-fn v3_calls(text: &str) -> Option<Vec<ToolCall>> {
-    let mut calls = Vec::new();
-    let mut rest = text;
-    while let Some((_, after)) = rest.split_once(CALL) {
-        rest = after;
-        let Some((kind, name, arguments, next)) = v3_call(after) else { continue };
-        if kind != "function" {
-            return None;
-        }
-        calls.push(ToolCall::new(name.to_owned(), arguments.to_owned()));
-        rest = next;
-    }
-    Some(calls)
-}
-
-/// The type, the name, the arguments, and what comes then.
-fn v3_call(text: &str) -> Option<(&str, &str, &str, &str)> {
-    let (head, rest) = text.split_once('\n')?;
-    let (kind, name) = head.rsplit_once(SEPARATOR)?;
-    let (arguments, rest) = rest.strip_prefix("```json\n")?.split_once('\n')?;
-    let next = rest.strip_prefix("```")?.strip_prefix(CALL_END)?;
-    Some((kind, name, arguments, next))
 }
 
 #[cfg(test)]
@@ -181,7 +135,7 @@ mod tests {
     use crate::parser::tools::tests::check;
 
     #[test]
-    fn v3_calls_are_fences_of_json_on_three_lines() {
+    fn v3_calls_are_fences_of_json() {
         check(
             "deepseek_v3",
             &[
@@ -192,13 +146,13 @@ mod tests {
                 ),
                 (
                     "I look. <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\nnot json\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜> done",
-                    "I look. ",
+                    "I look.  done",
                     &[("f", "{}"), ("g", "not json")],
                 ),
                 (
                     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\n\"a\": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
                     "",
-                    &[],
+                    &[("f", "{\n\"a\": 1}")],
                 ),
                 (
                     " \n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -207,28 +161,32 @@ mod tests {
                 ),
                 (
                     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-                    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+                    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>",
                     &[],
                 ),
                 (
                     "so <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜> x",
-                    "so <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜> x",
+                    "so <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜> x",
                     &[],
                 ),
-                ("so <｜tool▁calls▁begin｜> x", "so ", &[]),
+                ("so <｜tool▁calls▁begin｜> x", "so <｜tool▁calls▁begin｜> x", &[]),
                 (
                     "so <｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>",
                     "so <｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>",
                     &[],
                 ),
-                ("so <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```", "so ", &[]),
+                (
+                    "so <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```",
+                    "so ",
+                    &[("f", "{}")],
+                ),
                 (" <｜tool▁calls", " <｜tool▁calls", &[]),
             ],
         );
     }
 
     #[test]
-    fn v31_calls_are_json_on_one_line() {
+    fn v31_calls_are_json() {
         check(
             "deepseek_v31",
             &[
@@ -239,20 +197,20 @@ mod tests {
                 ),
                 (
                     "I look. <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>not json<｜tool▁call▁end｜><｜tool▁calls▁end｜> done",
-                    "I look. ",
+                    "I look.  done",
                     &[("f", "{}"), ("g", "not json")],
                 ),
                 (
                     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\n\"a\": 1}<｜tool▁call▁end｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
                     "",
-                    &[("g", "{}")],
+                    &[("f", "{\n\"a\": 1}"), ("g", "{}")],
                 ),
                 (
                     " \n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
                     "",
                     &[("f", "{}")],
                 ),
-                ("so <｜tool▁calls▁begin｜> x", "so ", &[]),
+                ("so <｜tool▁calls▁begin｜> x", "so <｜tool▁calls▁begin｜> x", &[]),
                 (
                     "so <｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
                     "so <｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
@@ -261,9 +219,14 @@ mod tests {
                 (
                     "so <｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜> <｜tool▁calls▁begin｜>",
                     "so <｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜> ",
-                    &[("f", "{}")],
+                    &[],
                 ),
-                ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}", "", &[]),
+                (
+                    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f{}<｜tool▁call▁end｜>",
+                    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f{}<｜tool▁call▁end｜>",
+                    &[],
+                ),
+                ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}", "", &[("f", "{}")]),
             ],
         );
     }

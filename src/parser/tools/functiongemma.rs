@@ -1,8 +1,8 @@
 //! FunctionGemma: `<start_function_call>call:NAME{KEY:<escape>VALUE<escape>,…}<end_function_call>` (vLLM
 //! `tool_parsers/functiongemma_tool_parser.py`, called `functiongemma`).
 //!
-//! A value is JSON where it can be read as such, and text otherwise. The last call may lack its end. After a call nothing
-//! is content.
+//! A value is JSON where it can be read as such, and text otherwise. The last call may lack its end. Where a part of the
+//! arguments cannot be read, there is no call.
 //!
 //! What deviates on purpose: JSON that has no form here (an integer of more than 4300 digits, half of a surrogate pair) is
 //! text. vLLM finds no call in such an answer, or cannot send it.
@@ -10,123 +10,90 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
+    schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
-    json::{Object, Value},
-    parser::{Piece, ToolCall, marker},
+    json::Value,
+    parser::{ToolCall, marker},
 };
 
 const START: &str = "<start_function_call>";
-const CALL: &str = "<start_function_call>call:";
-const END: &str = "}<end_function_call>";
+const END: &str = "<end_function_call>";
 const ESCAPE: &str = "<escape>";
-const MARKS: &[&str] = &[START, "<end_function_call>", ESCAPE];
+const BRACE: &str = "{";
+const MARKS: &[&str] = &[START, END, ESCAPE];
 
-pub(super) const FUNCTIONGEMMA: CallFormat =
-    CallFormat { marks: MARKS, trims: true, ..CallFormat::new("functiongemma", reader, Forcing::BareJson) };
+pub(super) const FUNCTIONGEMMA: CallFormat = CallFormat {
+    marks: MARKS,
+    begins_call: &[START],
+    trims: true,
+    ..CallFormat::new("functiongemma", reader, Forcing::BareJson)
+};
 
-fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(Reader { text: String::new(), given: 0, marked: false, called: false, read: 0 })
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<FunctionGemma>(tools)
 }
 
 #[derive(Debug)]
-struct Reader {
-    text: String,
-    /// Bytes of the text that were given out as content.
-    given: usize,
-    /// Whether calls may come.
-    marked: bool,
-    called: bool,
-    /// Bytes of the text that were searched for calls.
-    read: usize,
+struct FunctionGemma;
+
+impl Grammar for FunctionGemma {
+    const MARKERS: &'static [&'static str] = &[START, END, ESCAPE, BRACE];
+
+    fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        Some(match (state, marker) {
+            (State::Content, START) => (State::Name, Act::Open),
+            (State::Name, BRACE) => (State::Arguments, Act::Drop),
+            (State::Name | State::Arguments, START) => (State::Name, Act::Next),
+            (State::Name | State::Arguments | State::Value, END) => (State::Content, Act::Close),
+            (State::Arguments, ESCAPE) => (State::Value, Act::Keep),
+            (State::Value, ESCAPE) => (State::Arguments, Act::Keep),
+            _ => return None,
+        })
+    }
+
+    fn read(draft: Draft, _tools: &Signatures) -> Reading {
+        let name = draft.name.strip_prefix("call:").filter(|name| !name.is_empty() && name.chars().all(is_word));
+        let Some(name) = name else { return Reading::default() };
+        let arguments = arguments(&draft.arguments);
+        if !arguments.unread.is_empty() {
+            return Reading::default();
+        }
+        let written = Value::from(arguments.values).to_json_string();
+        let written = if arguments.open && !draft.ended { machine::unclosed(&written) } else { &written };
+        Reading { call: Some(ToolCall::new(name.to_owned(), written.to_owned())), unread: String::new() }
+    }
 }
 
-impl Reader {
-    fn content(&mut self, out: &mut Vec<Piece>) {
-        let end = match self.text[self.given..].find(START) {
-            Some(at) => {
-                self.marked = true;
-                self.given + at
-            }
-            None => self.text.len() - marker::begun(&self.text[self.given..], &[START]),
+/// The values of `KEY:<escape>VALUE<escape>,…}`. A value without marks around it ends at a comma.
+fn arguments(body: &str) -> Arguments {
+    let mut arguments = Arguments::default();
+    let mut rest = separated(body);
+    while !rest.is_empty() {
+        let key = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
+        let Some(value) = rest[key.len()..].strip_prefix(':').filter(|_| !key.is_empty()) else {
+            arguments.unread.push_str(rest);
+            break;
         };
-        self.give(end, out);
+        let (value, next) = match value.strip_prefix(ESCAPE) {
+            Some(value) => value.split_once(ESCAPE).unwrap_or_else(|| {
+                arguments.open = true;
+                (value, "")
+            }),
+            None => value.split_at(value.find([',', '}', '{', '[']).unwrap_or(value.len())),
+        };
+        let written = &rest[..rest.len() - next.len()];
+        arguments.insert(key, Value::parse(value).unwrap_or_else(|_| Value::from(value)), written);
+        rest = separated(next);
     }
-
-    fn give(&mut self, end: usize, out: &mut Vec<Piece>) {
-        if end > self.given {
-            out.push(Piece::Content(self.text[self.given..end].to_owned()));
-            self.given = end;
-        }
-    }
-
-    fn calls(&mut self, ended: bool, out: &mut Vec<Piece>) {
-        self.read = self.read.max(self.given);
-        while let Some(at) = self.text[self.read..].find(CALL) {
-            let start = self.read + at + CALL.len();
-            let rest = &self.text[start..];
-            let name = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            if name == rest.len() {
-                // The name may go on.
-                return;
-            }
-            let Some(body) = rest[name..].strip_prefix('{').filter(|_| name > 0) else {
-                self.read = start;
-                continue;
-            };
-            let (body, length) = match body.find(END) {
-                Some(end) => (&body[..end], name + 1 + end + END.len()),
-                None if ended => (body, rest.len()),
-                None => return,
-            };
-            let arguments = arguments(body).to_json_string();
-            out.push(Piece::Call(ToolCall::new(rest[..name].to_owned(), arguments)));
-            self.called = true;
-            self.read = start + length;
-        }
-    }
+    arguments
 }
 
-impl CallReader for Reader {
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        self.text.push_str(text);
-        if !self.marked {
-            self.content(out);
-        }
-        if self.marked && text.contains('>') {
-            self.calls(false, out);
-        }
-    }
-
-    fn finish(&mut self, out: &mut Vec<Piece>) {
-        if self.marked {
-            self.calls(true, out);
-        }
-        if !self.called {
-            self.give(self.text.len(), out);
-        }
-    }
-}
-
-fn arguments(body: &str) -> Value {
-    let mut arguments = Object::new();
-    let mut rest = body;
-    while let Some(colon) = rest.find(":<escape>") {
-        let (before, after) = (&rest[..colon], &rest[colon + 1..]);
-        let key = before.rfind(|c| !is_word(c)).map_or(before, |at| {
-            let other = before[at..].chars().next().map_or(0, char::len_utf8);
-            &before[at + other..]
-        });
-        if key.is_empty() {
-            rest = after;
-            continue;
-        }
-        let Some((value, next)) = after[ESCAPE.len()..].split_once(ESCAPE) else { break };
-        arguments.insert(key.to_owned(), Value::parse(value).unwrap_or_else(|_| Value::from(value)));
-        rest = next;
-    }
-    Value::from(arguments)
+/// The text after the punctuation between arguments.
+fn separated(text: &str) -> &str {
+    text.trim_start_matches(|c| marker::is_space(c) || matches!(c, ',' | '}'))
 }
 
 /// What a name is made of.
@@ -139,7 +106,7 @@ mod tests {
     use crate::parser::tools::tests::check;
 
     #[test]
-    fn texts_give_what_vllm_gives() {
+    fn texts_are_read_so() {
         check(
             "functiongemma",
             &[
@@ -150,10 +117,10 @@ mod tests {
                 ),
                 (
                     "I look. <start_function_call>call:f{}<end_function_call> and <start_function_call>call:g{a:<escape>true<escape>}<end_function_call> done",
-                    "I look.",
+                    "I look. and done",
                     &[("f", "{}"), ("g", r#"{"a": true}"#)],
                 ),
-                ("<start_function_call>call:f{a:<escape>x<escape>,b:<escape>y", "", &[("f", r#"{"a": "x"}"#)]),
+                ("<start_function_call>call:f{a:<escape>x<escape>,b:<escape>y", "", &[("f", r#"{"a": "x", "b": "y"#)]),
                 (
                     "so <start_function_call>f{}<end_function_call>",
                     "so <start_function_call>f{}<end_function_call>",
@@ -165,13 +132,17 @@ mod tests {
                     "<start_function_call>call:{}<end_function_call>",
                     &[],
                 ),
-                ("so <start_function_call>x <start_function_call>call:f{}<end_function_call>", "so", &[("f", "{}")]),
+                (
+                    "so <start_function_call>x <start_function_call>call:f{}<end_function_call>",
+                    "so <start_function_call>x",
+                    &[("f", "{}")],
+                ),
                 (
                     r#"<start_function_call>call:f{a:<escape>"q"<escape>,a:<escape>z<escape>}<end_function_call>"#,
-                    "",
-                    &[("f", r#"{"a": "z"}"#)],
+                    r#"<start_function_call>call:f{a:<escape>"q"<escape>,a:<escape>z<escape>}<end_function_call>"#,
+                    &[],
                 ),
-                ("<start_function_call>call:f{a:1,b:<escape>2<escape>", "", &[("f", r#"{"b": 2}"#)]),
+                ("<start_function_call>call:f{a:1,b:<escape>2<escape>", "", &[("f", r#"{"a": 1, "b": 2}"#)]),
             ],
         );
     }

@@ -6,13 +6,12 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
     one_by_one::Spelling,
     schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
-    json::{Object, Value},
     parser::marker,
     structured::{Format, Tag},
 };
@@ -32,7 +31,7 @@ pub(super) const GLM47: CallFormat = named("glm47", on_one_line);
 
 const fn named(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar) };
-    CallFormat::engine(name, reader, Forcing::Native(written), MARKS)
+    CallFormat { begins_call: &[CALL], ..CallFormat::engine(name, reader, Forcing::Native(written), MARKS) }
 }
 
 /// What GLM 4.5 and 4.6 write: name, keys and values on lines of their own.
@@ -62,36 +61,57 @@ impl Grammar for Glm45 {
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {
             (State::Content, CALL) => (State::Name, Act::Open),
+            // Within a value it is text.
+            (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
             (State::Name, KEY) => (State::Arguments, Act::Keep),
-            (State::Name | State::Arguments, CALL_END) => (State::Content, Act::Close),
+            (State::Arguments, VALUE) => (State::Value, Act::Keep),
+            (State::Value, VALUE_END | KEY) => (State::Arguments, Act::Keep),
+            (State::Name | State::Arguments | State::Value, CALL_END) => (State::Content, Act::Close),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        let name = marker::trim(&draft.name).to_owned();
-        machine::named(Draft { name, ..draft }, tools, |name| tools.allow(name), arguments)
+        machine::named(&draft, tools, |name| tools.allow(name), arguments)
     }
 }
 
-/// The values after their keys. A pair that nothing ends is dropped.
-fn arguments(body: &str) -> Value {
-    let mut arguments = Object::new();
+/// The values after their keys. Where the end is missing, the next key ends a value, or the end of the call.
+fn arguments(body: &str) -> Arguments {
+    let mut arguments = Arguments::default();
     let mut rest = body;
-    while let Some((_, after)) = rest.split_once(KEY) {
-        let Some((key, value, next)) = pair(after) else { break };
-        arguments.insert(marker::trim(key).to_owned(), Value::from(value));
+    while let Some((before, after)) = rest.split_once(KEY) {
+        arguments.unread.push_str(marker::trim(before));
+        let Some((key, value)) = key(after) else {
+            let (key, value) = after.split_once(KEY_END).unwrap_or((after, ""));
+            let begun = VALUE.starts_with(value.trim_start());
+            if begun {
+                arguments.begun = Some((marker::trim(key).to_owned(), rest[before.len()..].to_owned()));
+            } else {
+                arguments.unread.push_str(&rest[before.len()..]);
+            }
+            return arguments;
+        };
+        let (end, next) = match marker::first(value, &[VALUE_END, KEY]) {
+            Some((end, VALUE_END)) => (end, &value[end + VALUE_END.len()..]),
+            Some((end, _)) => (end, &value[end..]),
+            None => {
+                arguments.open = true;
+                (value.len(), "")
+            }
+        };
+        arguments.insert(marker::trim(key), &value[..end], &rest[before.len()..rest.len() - next.len()]);
         rest = next;
     }
-    Value::from(arguments)
+    arguments.unread.push_str(marker::trim(rest));
+    arguments
 }
 
-/// The key, which ends where a value begins after it, the value, and what follows them.
-fn pair(text: &str) -> Option<(&str, &str, &str)> {
+/// The key, which ends where a value begins after it, and the text from that value on.
+fn key(text: &str) -> Option<(&str, &str)> {
     text.match_indices(KEY_END).find_map(|(at, _)| {
         let value = text[at + KEY_END.len()..].trim_start().strip_prefix(VALUE)?;
-        let (value, next) = value.split_once(VALUE_END)?;
-        Some((&text[..at], value, next))
+        Some((&text[..at], value))
     })
 }
 
@@ -100,7 +120,7 @@ mod tests {
     use crate::parser::tools::tests::check;
 
     #[test]
-    fn texts_give_what_vllm_gives() {
+    fn texts_are_read_so() {
         check(
             "glm45",
             &[
@@ -114,16 +134,20 @@ mod tests {
                 ),
                 (
                     "I look.\n<tool_call>f\n<arg_key>integer</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>g\n</tool_call> done",
-                    "I look.",
+                    "I look. done",
                     &[("f", r#"{"integer": 1}"#), ("g", "{}")],
                 ),
-                ("a <tool_call>h\n</tool_call> b", "a  b", &[]),
-                ("a <tool_call>h\n</tool_call> b <tool_call>g\n</tool_call> c", "a", &[("g", "{}")]),
+                ("a <tool_call>h\n</tool_call> b", "a <tool_call>h\n</tool_call> b", &[]),
+                (
+                    "a <tool_call>h\n</tool_call> b <tool_call>g\n</tool_call> c",
+                    "a <tool_call>h\n</tool_call> b c",
+                    &[("g", "{}")],
+                ),
                 ("<tool_call>g</tool_call>", "", &[("g", "{}")]),
                 (
                     "<tool_call> f <arg_key>string</arg_key><arg_value> é\n</arg_value><arg_key> integer </arg_key>\n<arg_value>x",
                     "",
-                    &[("f", r#"{"string": " é\n"}"#)],
+                    &[("f", "{\"string\": \" é\\n\", \"integer\": \"x")],
                 ),
                 (
                     "<tool_call>f<arg_key>a</arg_key>b</arg_key><arg_value>1</arg_value></tool_call>",

@@ -6,12 +6,13 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar},
+    json_call,
     until_end::UntilEnd,
 };
 use crate::{
     chat::FunctionTool,
     json::Value,
-    parser::ToolCall,
+    parser::{Piece, ToolCall, marker},
     structured::{Format, Tag},
 };
 
@@ -23,7 +24,11 @@ pub(super) const HERMES: CallFormat = named("hermes");
 pub(super) const QWEN3_JSON: CallFormat = named("qwen3_json");
 
 const fn named(name: &'static str) -> CallFormat {
-    CallFormat { marks: MARKS, ..CallFormat::new(name, reader, Forcing::Native(Grammar::new(grammar))) }
+    CallFormat {
+        marks: MARKS,
+        begins_call: &[MARKER],
+        ..CallFormat::new(name, reader, Forcing::Native(Grammar::new(grammar)))
+    }
 }
 
 /// Calls on one line, or with their JSON on a line of its own.
@@ -41,31 +46,35 @@ fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(UntilEnd::new(&[MARKER], calls))
 }
 
-/// The calls of a text that begins with [`MARKER`]; `None` where one of them cannot be read.
-fn calls(text: &str) -> Option<Vec<ToolCall>> {
-    bodies(text).into_iter().map(call).collect()
-}
-
-/// What vLLM's `<tool_call>(.*?)</tool_call>|<tool_call>(.*)` finds: the last body may lack its end.
-fn bodies(text: &str) -> Vec<&str> {
-    let mut bodies = Vec::new();
+/// The calls of a text that begins with [`MARKER`], with what stands between them; `None` where one of them cannot be
+/// read. The last one may lack its end.
+fn calls(text: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
     let mut rest = text;
-    while let Some(start) = rest.find(MARKER) {
-        let body = &rest[start + MARKER.len()..];
-        let Some((body, after)) = body.split_once(END) else {
-            bodies.push(body);
-            break;
-        };
-        bodies.push(body);
+    while let Some((before, after)) = rest.split_once(MARKER) {
+        outside(before, &mut pieces);
+        let (body, after) = after.split_once(END).unwrap_or((after, ""));
+        call(body, &mut pieces)?;
         rest = after;
     }
-    bodies
+    outside(rest, &mut pieces);
+    Some(pieces)
 }
 
-fn call(body: &str) -> Option<ToolCall> {
-    let call = Value::parse(body).ok()?;
-    let name = call.get("name")?.as_str()?.to_owned();
-    Some(ToolCall::new(name, call.get("arguments")?.to_json_string()))
+/// What stands beside calls; ends that end nothing are only marks.
+fn outside(text: &str, pieces: &mut Vec<Piece>) {
+    if !marker::is_blank(&text.replace(END, "")) {
+        json_call::outside(text, pieces);
+    }
+}
+
+fn call(body: &str, pieces: &mut Vec<Piece>) -> Option<()> {
+    let Value::Object(mut call) = Value::parse(body).ok()? else { return None };
+    let Some(Value::String(name)) = call.shift_remove("name") else { return None };
+    let arguments = call.shift_remove("arguments")?.to_json_string();
+    pieces.push(Piece::Call(ToolCall::new(name, arguments)));
+    json_call::outside(&json_call::unread(call), pieces);
+    Some(())
 }
 
 #[cfg(test)]
@@ -73,7 +82,11 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<Vec<(String, String)>> {
-        Some(calls(text)?.into_iter().map(|call| (call.name, call.arguments)).collect())
+        let calls = calls(text)?.into_iter().filter_map(|piece| match piece {
+            Piece::Call(call) => Some((call.name, call.arguments)),
+            _ => None,
+        });
+        Some(calls.collect())
     }
 
     /// One call of `f`.
@@ -99,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_call_may_lack_its_end_and_what_stands_between_calls_is_dropped() {
+    fn the_last_call_may_lack_its_end_and_what_stands_between_calls_is_content() {
         assert_eq!(read(r#"<tool_call>{"name": "f", "arguments": {}}"#), Some(f("{}")));
         assert_eq!(
             read(r#"<tool_call>{"arguments": {}, "x": 1, "name": "f"}</tool_call> so </tool_call>"#),
@@ -109,6 +122,8 @@ mod tests {
                     <tool_call>\n{\"name\": \"g\", \"arguments\": 2}\n";
         let two = [("f", "1"), ("g", "2")].map(|(name, arguments)| (name.to_owned(), arguments.to_owned()));
         assert_eq!(read(text), Some(two.to_vec()));
+        let content = calls(text).unwrap().into_iter().filter(|piece| matches!(piece, Piece::Content(_)));
+        assert_eq!(content.collect::<Vec<_>>(), [Piece::Content(" and\n".to_owned())]);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! `<|tool_calls_section_begin|>` and its end (vLLM `parser/kimi_k2.py`, called `kimi_k2`).
 //!
 //! The model names its calls itself: `functions.NAME:0` is the id. Arguments stay as they were written, but for values
-//! that the tool's schema wants to be of another type. Nothing is said after a section.
+//! that the tool's schema wants to be of another type.
 //!
-//! What deviates on purpose: a call without such an id gets a random one. vLLM counts the calls of the conversation there
-//! if the model is a Kimi.
+//! What deviates on purpose: a call without such an id is one if a tool of the request is called so, and gets a random id.
+//! vLLM loses it.
 
 use super::{
     call_format::{CallFormat, CallReader},
@@ -29,8 +29,11 @@ const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 /// All that may be special tokens.
 const MARKS: &[&str] = &[SECTION, SECTION_END, CALL, CALL_END, ARGUMENTS, "<think>", "</think>"];
 
-pub(super) const KIMI_K2: CallFormat =
-    CallFormat { trims: false, ..CallFormat::engine("kimi_k2", reader, Forcing::Native(Written::new(grammar)), MARKS) };
+pub(super) const KIMI_K2: CallFormat = CallFormat {
+    trims: false,
+    begins_call: &[SECTION],
+    ..CallFormat::engine("kimi_k2", reader, Forcing::Native(Written::new(grammar)), MARKS)
+};
 
 fn grammar(demand: &Demand<'_>) -> Format {
     let tags = demand.each(|tool| {
@@ -58,57 +61,55 @@ impl Grammar for KimiK2 {
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {
+            (State::Content | State::Preamble, SECTION) => (State::Preamble, Act::Drop),
             (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
             (State::Name, ARGUMENTS) => (State::Arguments, Act::Drop),
-            (State::Arguments, CALL_END) => (State::Between, Act::Close),
-            (State::Arguments, SECTION_END) => (State::Preamble, Act::Close),
-            (State::Content, SECTION) | (State::Preamble | State::Between, SECTION_END) => (State::Preamble, Act::Drop),
+            (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
+            (State::Name | State::Arguments, CALL_END | SECTION_END) => (State::Between, Act::Close),
+            (State::Preamble | State::Between, SECTION_END) | (State::Between, SECTION) => (State::Between, Act::Drop),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        let Draft { name: header, arguments: body } = draft;
-        let (id, name) = identity(&header, &body);
-        let announced = !name.is_empty();
-        let written = match (marker::trim(name), marker::trim(&body)) {
-            ("", body) => machine::whole_call(body).filter(|(name, _)| !name.is_empty()),
-            (name, "") => Some((name.to_owned(), "{}".to_owned())),
-            (name, body) => Some((name.to_owned(), body.to_owned())),
-        };
-        let call = written.map(|(name, arguments)| {
-            let arguments = tools.fit(&name, arguments);
-            let call = ToolCall::new(name, arguments);
-            ToolCall { id: id.map_or(call.id, str::to_owned), ..call }
-        });
-        Reading { announced, call }
+        let body = marker::trim(&draft.arguments);
+        let Some((id, name)) = identity(&draft.name, tools) else { return nameless(&draft.name, body, tools) };
+        let written = if body.is_empty() { "{}" } else { body };
+        let arguments = tools.fit(name, written.to_owned());
+        let call = ToolCall::new(name.to_owned(), arguments);
+        let call = ToolCall { id: id.map_or(call.id, str::to_owned), ..call };
+        Reading { call: Some(call), unread: String::new() }
     }
 }
 
-/// The id and the name of a call. Where the header is no id, vLLM looks for a name in the arguments, and where these
-/// have none either, it takes the header for the name.
-fn identity<'t>(header: &'t str, body: &'t str) -> (Option<&'t str>, &'t str) {
+/// The id and the name of a call. A header without a number is no id, but may be the name of a tool.
+fn identity<'t>(header: &'t str, tools: &Signatures) -> Option<(Option<&'t str>, &'t str)> {
     if let Some((id, name)) = read_id(header) {
-        return (Some(id), name);
+        return Some((Some(id), name));
     }
-    if body.is_empty() {
-        return (None, header);
-    }
-    let name = machine::name_within(body).unwrap_or_default();
-    read_id(name).map_or((None, name), |(id, name)| (Some(id), name))
+    let header = marker::trim(header);
+    let name = header.strip_prefix("functions.").unwrap_or(header);
+    tools.know(name).then_some((None, name))
 }
 
-/// An id, `functions.NAME:0`, and the name in it. It ends after the last number of its line.
+/// A call whose arguments are the whole call. What stands in its header is no name.
+fn nameless(header: &str, body: &str, tools: &Signatures) -> Reading {
+    let Reading { call, unread } = machine::whole_call(body, tools);
+    let call = call.map(|call| match read_id(&call.name) {
+        Some((id, name)) => ToolCall { id: id.to_owned(), name: name.to_owned(), ..call },
+        None => call,
+    });
+    Reading { call, unread: header.to_owned() + &unread }
+}
+
+/// An id, `functions.NAME:0`, and the name in it.
 fn read_id(header: &str) -> Option<(&str, &str)> {
-    let line = marker::trim(header).split('\n').next()?;
-    let end = line.rmatch_indices(':').find_map(|(at, _)| {
-        let digits = line[at + 1..].find(|c| number::digit(c).is_none()).unwrap_or(line.len() - at - 1);
-        (at > 0 && digits > 0).then_some(at + 1 + digits)
-    })?;
-    let id = marker::trim(&line[..end]);
-    let name = id.split(':').next()?;
+    let id = marker::trim(header);
+    let (name, number) = id.split_once(':')?;
     let name = name.strip_prefix("functions.").unwrap_or(name);
-    (!name.is_empty()).then_some((id, name))
+    let is_number = !number.is_empty() && number.chars().all(|c| number::digit(c).is_some());
+    let is_name = !name.is_empty() && !name.contains(|c: char| marker::is_space(c) || matches!(c, '<' | '"'));
+    (is_number && is_name).then_some((id, name))
 }
 
 #[cfg(test)]
@@ -116,13 +117,13 @@ mod tests {
     use crate::parser::tools::tests::check;
 
     #[test]
-    fn texts_give_what_vllm_gives() {
+    fn texts_are_read_so() {
         check(
             "kimi_k2",
             &[
                 (
                     "I look. \n<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"integer\":7,\"string\":\"é\"}<|tool_call_end|><|tool_call_begin|>g:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|> done",
-                    "I look. \n",
+                    "I look. \n done",
                     &[("f", r#"{"integer":7,"string":"é"}"#), ("g", "{}")],
                 ),
                 (
@@ -143,19 +144,19 @@ mod tests {
                 (
                     " <|tool_calls_section_begin|><|tool_call_begin|>f<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
                     "",
-                    &[],
+                    &[("f", "{}")],
                 ),
                 (
                     r#"<|tool_calls_section_begin|><|tool_call_begin|>x<|tool_call_argument_begin|>{"name": "f", "integer": "1"}<|tool_call_end|><|tool_calls_section_end|>"#,
-                    "",
-                    &[("f", r#"{"name": "f", "integer": 1}"#)],
+                    "x",
+                    &[("f", r#"{"integer": 1}"#)],
                 ),
                 (
                     r#"<|tool_calls_section_begin|><|tool_call_begin|>x<|tool_call_argument_begin|>{"name": "functions.f:3"}<|tool_call_end|><|tool_calls_section_end|>"#,
-                    "",
-                    &[("f", r#"{"name": "functions.f:3"}"#)],
+                    "x",
+                    &[("f", "{}")],
                 ),
-                ("so <|tool_calls_section_begin|> more", "so ", &[]),
+                ("so <|tool_calls_section_begin|> more", "so <|tool_calls_section_begin|> more", &[]),
                 (
                     "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
                     "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
@@ -171,7 +172,11 @@ mod tests {
                     "",
                     &[("f", r#"{"integer": 1"#)],
                 ),
-                ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0", "", &[("f", "{}")]),
+                (
+                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0",
+                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0",
+                    &[],
+                ),
             ],
         );
     }

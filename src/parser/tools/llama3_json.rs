@@ -3,17 +3,19 @@
 //! What deviates on purpose:
 //! - What stands before the first `{` or `<|python_tag|>` is content, in front of calls too, so that an answer in words is
 //!   streamed. vLLM's JSON answers lose it; its streams find no calls after it.
+//! - Calls may follow one another without anything between them. vLLM loses the second one then.
 //! - Arguments that our JSON parser refuses and Python reads are no call, as in `hermes`.
 
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar},
+    json_call,
     until_end::UntilEnd,
 };
 use crate::{
     chat::FunctionTool,
     json::Value,
-    parser::ToolCall,
+    parser::{Piece, ToolCall, marker},
     structured::{Format, Tag},
 };
 
@@ -29,6 +31,7 @@ const fn named(name: &'static str) -> CallFormat {
     CallFormat {
         keeps_special_tokens: false,
         marks: NEEDS,
+        begins_call: NEEDS,
         needs: NEEDS,
         ..CallFormat::new(name, reader, Forcing::Native(Grammar::new(grammar)))
     }
@@ -45,26 +48,38 @@ fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
     Box::new(UntilEnd::new(&[PYTHON_TAG, "{"], calls))
 }
 
-/// The objects of a text; `None` where there is none, or one of them is no call.
-fn calls(text: &str) -> Option<Vec<ToolCall>> {
-    let mut calls = Vec::new();
-    // As in vLLM, a brace right after an object is not looked at, but those in it are.
-    let mut end = None;
-    for (at, _) in text.match_indices('{') {
-        if end.is_some_and(|end| at <= end) {
-            continue;
-        }
-        let (value, length) = Value::parse_start(&text[at..]).ok()?;
-        end = Some(at + length);
-        calls.push(call(&value)?);
+/// The calls of a text, with what stands between them; `None` where there is none, or one object is no call.
+fn calls(text: &str) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    let mut called = false;
+    while let Some(at) = rest.find('{') {
+        outside(&rest[..at], &mut pieces);
+        let (value, length) = Value::parse_start(&rest[at..]).ok()?;
+        call(value, &mut pieces)?;
+        called = true;
+        rest = &rest[at + length..];
     }
-    (!calls.is_empty()).then_some(calls)
+    outside(rest, &mut pieces);
+    called.then_some(pieces)
 }
 
-fn call(value: &Value) -> Option<ToolCall> {
-    let name = value.get("name")?.as_str()?.to_owned();
-    let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
-    Some(ToolCall::new(name, arguments.to_json_string()))
+/// What stands beside calls: semicolons, as the mark in front, only keep them apart.
+fn outside(text: &str, pieces: &mut Vec<Piece>) {
+    let text = text.strip_prefix(PYTHON_TAG).unwrap_or(text);
+    if marker::trim(text) != ";" {
+        json_call::outside(text, pieces);
+    }
+}
+
+fn call(value: Value, pieces: &mut Vec<Piece>) -> Option<()> {
+    let Value::Object(mut call) = value else { return None };
+    let Some(Value::String(name)) = call.shift_remove("name") else { return None };
+    let key = if call.contains_key("arguments") { "arguments" } else { "parameters" };
+    let arguments = call.shift_remove(key)?.to_json_string();
+    pieces.push(Piece::Call(ToolCall::new(name, arguments)));
+    json_call::outside(&json_call::unread(call), pieces);
+    Some(())
 }
 
 #[cfg(test)]
@@ -72,7 +87,11 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<Vec<(String, String)>> {
-        Some(calls(text)?.into_iter().map(|call| (call.name, call.arguments)).collect())
+        let calls = calls(text)?.into_iter().filter_map(|piece| match piece {
+            Piece::Call(call) => Some((call.name, call.arguments)),
+            _ => None,
+        });
+        Some(calls.collect())
     }
 
     #[test]
@@ -87,9 +106,8 @@ mod tests {
             read(r#"{"name": "f", "parameters": {}}; {"name": "g", "parameters": []}"#),
             Some(two.clone().to_vec())
         );
-        // vLLM's own slip: the brace right after an object is passed over.
-        assert_eq!(read(r#"{"name": "f", "parameters": {}}{"name": "g", "parameters": []}"#), one("{}"));
-        assert_eq!(read(r#"{"name": "f", "parameters": {}}{"name": "g", "parameters": {}}"#), None);
+        // vLLM passes over the brace right after an object, and loses the call.
+        assert_eq!(read(r#"{"name": "f", "parameters": {}}{"name": "g", "parameters": []}"#), Some(two.to_vec()));
     }
 
     #[test]

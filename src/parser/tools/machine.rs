@@ -1,23 +1,28 @@
-//! Formats that are read marker by marker: what vLLM 0.32 gives to its one parser engine (`parser/engine/`).
+//! Formats that are read marker by marker: what vLLM 0.32 gives to its one parser engine (`parser/engine/`), and others
+//! that are written alike.
 //!
 //! A [`Grammar`] says which markers there are, where each leads, and what a call is made of. Refuses to know any of them.
 //!
-//! The rules that all share, as vLLM's engine has them for whole texts:
-//! - Content is what stands outside of calls. After the first call that has a name it is dropped; after calls that were
-//!   only begun it is kept. Content of nothing but white space is dropped where a call was begun.
-//! - The markup of a call that is none is dropped.
-//! - A call that the end of the text cuts off is made of what is there.
+//! The rules that all share:
+//! - Content is what stands outside of calls, before them, between them and after them.
+//! - Nothing that was sampled is lost but markers and white space. Markup that makes no call is content to the letter, and
+//!   so is what a call has beside its name and its arguments. vLLM drops both, and content after calls too.
+//! - A call that nothing ends is ended by the next one.
+//! - A call whose name the end of the text cuts off is none. One that is cut off later is made of what is there; where
+//!   that is in the middle of a value, its arguments are JSON that is cut off at the same place, so that nobody takes them
+//!   for the whole. vLLM drops that value.
 
 use std::fmt;
 
 use super::{
     call_format::CallReader,
+    json_call,
     lexer::{Lexer, Token},
     schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
-    json::Value,
+    json::{Object, Value},
     parser::{Piece, ToolCall, marker},
 };
 
@@ -32,6 +37,8 @@ pub(super) enum State {
     Name,
     /// In the arguments of a call.
     Arguments,
+    /// In one of the arguments, where markers that begin a call are text.
+    Value,
     /// After a call, where it is not certain yet that no other call follows.
     Between,
 }
@@ -45,6 +52,8 @@ pub(super) enum Act {
     Open,
     /// The word ends a call.
     Close,
+    /// The word begins a call, and so ends the one before it.
+    Next,
     /// The word is part of the arguments.
     Keep,
 }
@@ -56,15 +65,17 @@ pub(super) struct Draft {
     pub(super) name: String,
     /// Its arguments as the format writes them.
     pub(super) arguments: String,
+    /// Whether a marker ended it, and not the end of the text.
+    pub(super) ended: bool,
 }
 
 /// What a draft amounts to.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    /// Whether it has a name that a stream of vLLM's would announce, so that content after it is dropped.
-    pub(super) announced: bool,
     /// The call, if it is one.
     pub(super) call: Option<ToolCall>,
+    /// What of the draft is neither in the call nor a marker.
+    pub(super) unread: String,
 }
 
 /// One format.
@@ -85,8 +96,9 @@ pub(super) fn reader<G: Grammar + 'static>(tools: &[FunctionTool]) -> Box<dyn Ca
         lexer: Lexer::new(G::MARKERS),
         tools: Signatures::of(tools),
         state: State::Content,
+        markup: Markup::default(),
         draft: None,
-        content: Content::default(),
+        space: String::new(),
         grammar: std::marker::PhantomData,
     })
 }
@@ -97,10 +109,24 @@ struct Machine<G> {
     lexer: Lexer,
     tools: Signatures,
     state: State,
+    /// All that was written since the last place that certainly was outside of calls.
+    markup: Markup,
     /// The call that is being written.
     draft: Option<Draft>,
-    content: Content,
+    /// White space after a call, which is content only if more follows.
+    space: String,
     grammar: std::marker::PhantomData<G>,
+}
+
+/// What is content if it makes no call.
+#[derive(Debug, Default)]
+struct Markup {
+    /// All of it.
+    written: String,
+    /// What stands in front of the name of a call.
+    preamble: String,
+    /// Whether there is more than markers and white space.
+    visible: bool,
 }
 
 impl<G: Grammar> Machine<G> {
@@ -110,34 +136,84 @@ impl<G: Grammar> Machine<G> {
             Token::Marker(marker) => marker,
         };
         let Some((state, act)) = G::step(self.state, marker) else { return self.text(marker, out) };
-        self.state = state;
+        self.space.clear();
         match act {
-            Act::Drop => {}
-            Act::Open => {
-                self.draft = Some(Draft::default());
-                self.content.opened = true;
+            Act::Drop => self.markup.written.push_str(marker),
+            Act::Open => self.open(marker),
+            Act::Close => {
+                self.markup.written.push_str(marker);
+                self.close(true, out);
             }
-            Act::Close => self.close(out),
-            Act::Keep => self.text(marker, out),
+            Act::Next => {
+                self.close(true, out);
+                self.open(marker);
+            }
+            Act::Keep => {
+                self.markup.written.push_str(marker);
+                if let Some(draft) = &mut self.draft {
+                    draft.arguments.push_str(marker);
+                }
+            }
+        }
+        self.state = state;
+        if matches!(state, State::Content | State::Between) {
+            self.settle(out);
         }
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<Piece>) {
-        match (self.state, &mut self.draft) {
-            (State::Content, _) => self.content.push(text, out),
-            (State::Name, Some(draft)) => draft.name.push_str(text),
-            (State::Arguments, Some(draft)) => draft.arguments.push_str(text),
-            _ => {}
+        match self.state {
+            State::Content => content(text, out),
+            State::Between => self.between(text, out),
+            State::Preamble => self.markup.preamble.push_str(text),
+            State::Name => self.draft.get_or_insert_default().name.push_str(text),
+            State::Arguments | State::Value => self.draft.get_or_insert_default().arguments.push_str(text),
+        }
+        if !matches!(self.state, State::Content | State::Between) {
+            self.markup.written.push_str(text);
+            self.markup.visible |= !marker::is_blank(text);
         }
     }
 
-    fn close(&mut self, out: &mut Vec<Piece>) {
-        let Some(draft) = self.draft.take() else { return };
-        let reading = G::read(draft, &self.tools);
-        if reading.announced {
-            self.content.end();
+    /// White space between calls is markup.
+    fn between(&mut self, text: &str, out: &mut Vec<Piece>) {
+        self.space.push_str(text);
+        let space = self.space.split_off(marker::trim_end(&self.space).len());
+        content(&std::mem::replace(&mut self.space, space), out);
+    }
+
+    fn open(&mut self, marker: &str) {
+        self.draft = Some(Draft::default());
+        self.markup.written.push_str(marker);
+    }
+
+    /// Ends the call that is being written.
+    fn close(&mut self, ended: bool, out: &mut Vec<Piece>) {
+        if let Some(draft) = self.draft.take() {
+            let Reading { call, unread } = G::read(Draft { ended, ..draft }, &self.tools);
+            if let Some(call) = call {
+                let unread = std::mem::take(&mut self.markup).preamble + &unread;
+                out.push(Piece::Call(call));
+                if !marker::is_blank(&unread) {
+                    content(&unread, out);
+                }
+            }
         }
-        out.extend(reading.call.map(Piece::Call));
+        self.settle(out);
+    }
+
+    /// Gives out the markup that made no call.
+    fn settle(&mut self, out: &mut Vec<Piece>) {
+        let markup = std::mem::take(&mut self.markup);
+        if markup.visible {
+            content(&markup.written, out);
+        }
+    }
+}
+
+fn content(text: &str, out: &mut Vec<Piece>) {
+    if !text.is_empty() {
+        out.push(Piece::Content(text.to_owned()));
     }
 }
 
@@ -152,105 +228,101 @@ impl<G: Grammar> CallReader for Machine<G> {
         for token in self.lexer.finish() {
             self.token(token, out);
         }
-        self.close(out);
-        self.content.finish(out);
+        if self.state == State::Name {
+            // The name may have been another one.
+            self.draft = None;
+        }
+        self.close(false, out);
     }
 }
 
-/// What stands outside of calls.
+/// The arguments of a call, read.
 #[derive(Debug, Default)]
-struct Content {
-    /// White space before the first word, or the text after calls of which none has a name yet.
-    held: String,
-    /// Whether there was a word.
-    spoken: bool,
-    /// Whether a call was begun.
-    opened: bool,
-    /// Whether nothing more counts.
-    ended: bool,
+pub(super) struct Arguments {
+    pub(super) values: Object,
+    /// How each of the values was written.
+    pub(super) written: Vec<String>,
+    /// What belongs to no argument.
+    pub(super) unread: String,
+    /// Whether the last of them has no end.
+    pub(super) open: bool,
+    /// What is there of an argument whose value has not begun: its key, and all of it as it was written.
+    pub(super) begun: Option<(String, String)>,
 }
 
-impl Content {
-    fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
-        if self.ended {
-            return;
-        }
-        self.held.push_str(text);
-        self.spoken |= !marker::is_blank(text);
-        if self.spoken && !self.opened {
-            out.push(Piece::Content(std::mem::take(&mut self.held)));
+impl Arguments {
+    /// Adds an argument, `written` as that. Of two that are called alike, the last one counts.
+    pub(super) fn insert(&mut self, key: &str, value: impl Into<Value>, written: &str) {
+        let (index, before) = self.values.insert_full(key.to_owned(), value.into());
+        if before.is_some() {
+            self.unread.push_str(&std::mem::replace(&mut self.written[index], written.to_owned()));
+        } else {
+            self.written.push(written.to_owned());
         }
     }
 
-    /// Ends the calls. Once one has a name, what came after the first call that was begun does not count.
-    fn end(&mut self) {
-        self.held.clear();
-        self.ended = true;
+    /// The arguments as JSON of the types that a tool wants, and what is not in them.
+    fn spelled(mut self, name: &str, ended: bool, tools: &Signatures) -> (String, String) {
+        match self.begun.take() {
+            Some((key, _)) if !ended && !self.values.contains_key(&key) => {
+                self.values.insert(key, Value::from(""));
+                self.open = true;
+            }
+            Some((_, written)) => self.unread.push_str(&written),
+            None => {}
+        }
+        let closed = tools.fit(name, Value::from(self.values).to_json_string());
+        let spelled = if self.open && !ended { unclosed(&closed).to_owned() } else { closed };
+        (spelled, self.unread)
     }
+}
 
-    fn finish(&mut self, out: &mut Vec<Piece>) {
-        let held = std::mem::take(&mut self.held);
-        if !held.is_empty() && (self.spoken || !self.opened) {
-            out.push(Piece::Content(held));
+/// JSON without what closes its last value, and what that is in.
+pub(super) fn unclosed(json: &str) -> &str {
+    fn closers(value: &Value) -> usize {
+        match value {
+            Value::String(_) => 1,
+            Value::Array(items) => 1 + items.last().map_or(0, closers),
+            Value::Object(object) => 1 + object.values().next_back().map_or(0, closers),
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
         }
     }
+    let closers = Value::parse(json).map_or(0, |value| closers(&value));
+    &json[..json.len() - closers]
 }
 
 /// What a draft amounts to in the formats whose arguments are no JSON.
 ///
 /// A name may be missing where the arguments are the JSON of a whole call; vLLM looks for one there.
 pub(super) fn named(
-    draft: Draft,
+    draft: &Draft,
     tools: &Signatures,
     allowed: impl Fn(&str) -> bool,
-    arguments: impl Fn(&str) -> Value,
+    arguments: impl Fn(&str) -> Arguments,
 ) -> Reading {
-    let Draft { name: written, arguments: body } = draft;
-    let found = if written.is_empty() { name_within(&body).unwrap_or_default() } else { &written };
-    let announced = !found.is_empty() && allowed(found);
-    let name = if written.is_empty() && !announced { "" } else { marker::trim(found) };
-    let spelled = if marker::is_blank(&body) {
-        Some((name.to_owned(), "{}".to_owned()))
-    } else if name.is_empty() {
-        whole_call(&body)
+    let name = marker::trim(&draft.name);
+    let reading = if name.is_empty() {
+        whole_call(&draft.arguments, tools)
     } else {
-        Some((name.to_owned(), arguments(&body).to_json_string()))
+        let (arguments, unread) = arguments(&draft.arguments).spelled(name, draft.ended, tools);
+        Reading { call: Some(ToolCall::new(name.to_owned(), arguments)), unread }
     };
-    let call = spelled.filter(|(name, _)| !name.is_empty() && allowed(name)).map(|(name, arguments)| {
-        let arguments = tools.fit(&name, arguments);
-        ToolCall::new(name, arguments)
-    });
-    Reading { announced, call }
+    if reading.call.as_ref().is_some_and(|call| allowed(&call.name)) { reading } else { Reading::default() }
 }
 
-/// The first name that arguments hold: `"name": "…"`, wherever it is.
-pub(super) fn name_within(body: &str) -> Option<&str> {
-    let mut from = 0;
-    while let Some(at) = body[from..].find("\"name\"") {
-        let after = from + at + "\"name\"".len();
-        from += at + 1;
-        let rest = body[after..].trim_start().strip_prefix(':').map(str::trim_start);
-        if let Some(value) = rest.and_then(|rest| rest.strip_prefix('"'))
-            && let Some((name, _)) = value.split_once('"')
-        {
-            return Some(name).filter(|name| !name.is_empty());
-        }
+/// A call that is a JSON object of its own: `{"name": …, "arguments": …}`, or with the arguments beside the name.
+pub(super) fn whole_call(body: &str, tools: &Signatures) -> Reading {
+    let Ok(Value::Object(mut call)) = Value::parse(marker::trim(body)) else { return Reading::default() };
+    let Some(Value::String(name)) = call.shift_remove("name") else { return Reading::default() };
+    if name.is_empty() {
+        return Reading::default();
     }
-    None
-}
-
-/// A call that is a JSON object of its own: `{"name": …, "arguments": …}`.
-pub(super) fn whole_call(body: &str) -> Option<(String, String)> {
-    let Ok(Value::Object(mut call)) = Value::parse(marker::trim(body)) else { return None };
-    let name = call.get("name")?.as_str()?.to_owned();
-    let arguments = ["arguments", "parameters"].iter().find_map(|key| call.get(*key));
-    let arguments = match arguments {
-        Some(Value::String(text)) => text.clone(),
-        Some(arguments) => arguments.to_json_string(),
-        None => {
-            call.shift_remove("name");
-            Value::from(call).to_json_string()
-        }
+    let key = ["arguments", "parameters"].into_iter().find(|key| call.contains_key(*key));
+    let (arguments, unread) = match key.and_then(|key| call.shift_remove(key)) {
+        Some(Value::String(text)) => (text, json_call::unread(call)),
+        Some(arguments) => (arguments.to_json_string(), json_call::unread(call)),
+        None => (Value::from(call).to_json_string(), String::new()),
     };
-    Some((name, arguments))
+    let arguments = tools.fit(&name, arguments);
+    Reading { call: Some(ToolCall::new(name, arguments)), unread }
 }

@@ -7,14 +7,13 @@
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar as Written},
-    machine::{self, Act, Draft, Grammar, Reading, State},
+    machine::{self, Act, Arguments, Draft, Grammar, Reading, State},
     one_by_one::Spelling,
     parameters,
     schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
-    json::{Object, Value},
     parser::marker,
     structured::{Format, Tag},
 };
@@ -24,8 +23,10 @@ const CALLS_END: &str = "</minimax:tool_call>";
 const INVOKE: [&str; 3] = ["<invoke name=\"", "<invoke name='", "<invoke name="];
 const INVOKE_END: &str = "</invoke>";
 const NAME_END: [&str; 3] = ["\">", "'>", ">"];
+const PARAMETER: &str = "<parameter name=";
+const PARAMETER_END: &str = "</parameter>";
 /// What is text everywhere, and holds a `>` that ends no name.
-const TEXT: [&str; 4] = ["<think>", "</think>", "<parameter name=", "</parameter>"];
+const TEXT: [&str; 2] = ["<think>", "</think>"];
 
 /// All that may be special tokens.
 const MARKS: &[&str] = &[
@@ -38,18 +39,21 @@ const MARKS: &[&str] = &[
     NAME_END[0],
     NAME_END[1],
     NAME_END[2],
+    PARAMETER,
+    PARAMETER_END,
     TEXT[0],
     TEXT[1],
-    TEXT[2],
-    TEXT[3],
 ];
 
-pub(super) const MINIMAX_M2: CallFormat = CallFormat::engine(
-    "minimax_m2",
-    reader,
-    Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
-    MARKS,
-);
+pub(super) const MINIMAX_M2: CallFormat = CallFormat {
+    begins_call: &[CALLS],
+    ..CallFormat::engine(
+        "minimax_m2",
+        reader,
+        Forcing::Native(Written { splits_schemas: true, ..Written::new(grammar) }),
+        MARKS,
+    )
+};
 
 /// Names in double quotes, and a line for each mark.
 fn grammar(demand: &Demand<'_>) -> Format {
@@ -70,50 +74,71 @@ impl Grammar for MinimaxM2 {
     const MARKERS: &'static [&'static str] = MARKS;
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        let invokes = INVOKE.contains(&marker);
         Some(match (state, marker) {
-            (State::Content, CALLS) => (State::Preamble, Act::Drop),
+            (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
             (State::Content | State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
-            (State::Content | State::Preamble | State::Between, _) if INVOKE.contains(&marker) => {
-                (State::Name, Act::Open)
-            }
+            (State::Content | State::Preamble | State::Between, _) if invokes => (State::Name, Act::Open),
             (State::Name, _) if NAME_END.contains(&marker) => (State::Arguments, Act::Drop),
-            (State::Arguments, INVOKE_END) => (State::Between, Act::Close),
+            (State::Name | State::Arguments | State::Value, INVOKE_END) => (State::Between, Act::Close),
+            (State::Name | State::Arguments | State::Value, CALLS_END) => (State::Content, Act::Close),
+            // Within a value it is text.
+            (State::Name | State::Arguments, _) if invokes => (State::Name, Act::Next),
+            (State::Arguments | State::Value, PARAMETER) => (State::Value, Act::Keep),
+            (State::Value, PARAMETER_END) => (State::Arguments, Act::Keep),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(draft, tools, |name| tools.allow(name), arguments)
+        machine::named(&draft, tools, |name| tools.allow(name), arguments)
     }
 }
 
-/// The values of `<parameter name="KEY">VALUE</parameter>`, of which the end may be missing where the next one begins.
-fn arguments(body: &str) -> Value {
-    let mut arguments = Object::new();
+/// The values of `<parameter name="KEY">VALUE</parameter>`. Where the end is missing, the next parameter ends a value, or
+/// the end of the call.
+fn arguments(body: &str) -> Arguments {
+    let mut arguments = Arguments::default();
     let mut rest = body;
-    while let Some((_, (key, value, next))) = starts(rest).find_map(|at| Some((at, parameter(&rest[at..])?))) {
-        let key = marker::trim(key);
-        if !key.is_empty() {
-            arguments.insert(key.to_owned(), Value::from(value));
+    while let Some((start, after)) = parameters::first(rest, opening) {
+        arguments.unread.push_str(marker::trim(&rest[..start]));
+        let Some((key, value)) = named(after) else {
+            // What is no name is text, but at the end of the text it may have become one.
+            let next = starts(after).find(|at| opening(&after[*at..]).is_some());
+            let Some(next) = next else {
+                let key = marker::trim(after.trim_start().trim_start_matches(['"', '\'']));
+                arguments.begun = Some((key.to_owned(), rest[start..].to_owned()));
+                return arguments;
+            };
+            arguments.unread.push_str(&rest[start..rest.len() - after.len() + next]);
+            rest = &after[next..];
+            continue;
+        };
+        let (end, next) = parameters::value_end(value, opening).unwrap_or_else(|| {
+            arguments.open = true;
+            (value.len(), "")
+        });
+        let written = &rest[start..rest.len() - next.len()];
+        match marker::trim(key) {
+            "" => arguments.unread.push_str(written),
+            key => arguments.insert(key, &value[..end], written),
         }
         rest = next;
     }
-    Value::from(arguments)
+    arguments.unread.push_str(marker::trim(rest));
+    arguments
+}
+
+/// The name of a parameter, and the text from its value on.
+fn named(text: &str) -> Option<(&str, &str)> {
+    ["\"", "'", ""].iter().find_map(|quote| {
+        let (key, rest) = key(text.trim_start(), quote)?;
+        Some((key, rest.trim_start().strip_prefix('>')?))
+    })
 }
 
 fn starts(text: &str) -> impl Iterator<Item = usize> {
     text.match_indices('<').map(|(at, _)| at)
-}
-
-/// A parameter at the start of `text`: its key, its value, and what comes then.
-fn parameter(text: &str) -> Option<(&str, &str, &str)> {
-    let after = opening(text)?.trim_start();
-    ["\"", "'", ""].iter().find_map(|quote| {
-        let (key, rest) = key(after, quote)?;
-        let value = rest.trim_start().strip_prefix('>')?;
-        let (end, next) = parameters::value_end(value, opening)?;
-        Some((key, &value[..end], next))
-    })
 }
 
 /// The text after `<parameter name=`.
@@ -138,7 +163,7 @@ mod tests {
     use crate::parser::tools::tests::check;
 
     #[test]
-    fn texts_give_what_vllm_gives() {
+    fn texts_are_read_so() {
         check(
             "minimax_m2",
             &[
@@ -152,36 +177,40 @@ mod tests {
                 ),
                 (
                     "I look.\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"integer\">1</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call> done",
-                    "I look.",
+                    "I look. done",
                     &[("f", r#"{"integer": 1}"#), ("g", "{}")],
                 ),
-                ("a <minimax:tool_call>\n<invoke name=\"h\">\n</invoke>\n</minimax:tool_call> b", "a  b", &[]),
+                (
+                    "a <minimax:tool_call>\n<invoke name=\"h\">\n</invoke>\n</minimax:tool_call> b",
+                    "a <minimax:tool_call>\n<invoke name=\"h\">\n</invoke> b",
+                    &[],
+                ),
                 (
                     "a <minimax:tool_call>\n<invoke name=\" g \">\n</invoke>\n</minimax:tool_call> b",
-                    "a  b",
+                    "a b",
                     &[("g", "{}")],
                 ),
                 (
                     "<invoke name='f'><parameter name='string'> é\n</parameter></invoke> x",
-                    "",
-                    &[("f", r#"{"string": " é\n"}"#)],
+                    " x",
+                    &[("f", "{\"string\": \" é\\n\"}")],
                 ),
                 (
                     r#"<invoke name=f>< parameter  name = string >a<parameter name="integer">7</ parameter></invoke>"#,
                     "",
                     &[("f", r#"{"string": "a", "integer": 7}"#)],
                 ),
-                ("so <minimax:tool_call> x", "so ", &[]),
+                ("so <minimax:tool_call> x", "so <minimax:tool_call> x", &[]),
                 ("so </minimax:tool_call> x", "so  x", &[]),
                 (
                     "<minimax:tool_call>\n<invoke name=\"f\"><parameter name=\"string\">a\n</minimax:tool_call>",
                     "",
-                    &[("f", "{}")],
+                    &[("f", "{\"string\": \"a\\n\"}")],
                 ),
-                (r#"<invoke name="f""#, "", &[]),
+                (r#"<invoke name="f""#, r#"<invoke name="f""#, &[]),
                 (
                     "<minimax:tool_call>\n<invoke name=\"f\"><parameter name=\"a>b\">1</parameter><parameter name=\"\">2</parameter></invoke>\n</minimax:tool_call>",
-                    "",
+                    "\n<parameter name=\"\">2</parameter>",
                     &[("f", r#"{"a>b": "1"}"#)],
                 ),
                 (r#"1 > 0 "> '>"#, r#"1 > 0 "> '>"#, &[]),

@@ -5,11 +5,14 @@
 //! - The text says which of the two it is, not the vocabulary: a list or an object right after the marker is the older.
 //! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
 //!   that, and the marker.
+//! - What comes after arguments, or after a list, is content, and so is a call without a name. vLLM loses the former.
+//! Arguments are typed by the tool's schema, as in the formats that write every value as text.
 
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::{Demand, Forcing, Grammar},
     mistral_list::{self, MARKER},
+    schema::Signatures,
 };
 use crate::{
     chat::FunctionTool,
@@ -26,6 +29,7 @@ const NEEDS: &[&str] = &[MARKER];
 
 pub(super) const MISTRAL: CallFormat = CallFormat {
     marks: MARKS,
+    begins_call: &[MARKER],
     drops_others: true,
     needs: NEEDS,
     silence_is_null: true,
@@ -43,8 +47,8 @@ fn grammar(demand: &Demand<'_>) -> Format {
     demand.section(&format!("{MARKER}["), tags, ", ", "]")
 }
 
-fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    Box::new(Mistral::default())
+fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    Box::new(Mistral::new(tools))
 }
 
 /// Where in its text the reader is.
@@ -61,23 +65,37 @@ enum State {
     Name,
     /// In arguments that have not ended.
     Arguments,
-    /// After arguments, in text that is dropped.
+    /// After arguments.
     After,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Mistral {
+    tools: Signatures,
     state: State,
     /// White space after content. A call of the newer format takes it away.
     space: String,
     /// What was not given out.
     held: String,
-    /// The name of the call whose arguments are read.
+    /// The name of the call whose arguments are read, and the mark after it.
     name: String,
+    args: &'static str,
     braces: Braces,
 }
 
 impl Mistral {
+    fn new(tools: &[FunctionTool]) -> Self {
+        Self {
+            tools: Signatures::of(tools),
+            state: State::default(),
+            space: String::new(),
+            held: String::new(),
+            name: String::new(),
+            args: "",
+            braces: Braces::default(),
+        }
+    }
+
     /// Makes one step; `false` where more text is needed.
     fn step(&mut self, out: &mut Vec<Piece>) -> bool {
         match self.state {
@@ -86,7 +104,7 @@ impl Mistral {
             State::List => false,
             State::Name => self.named(),
             State::Arguments => self.arguments(out),
-            State::After => self.after(),
+            State::After => self.after(out),
         }
     }
 
@@ -131,9 +149,8 @@ impl Mistral {
     fn named(&mut self) -> bool {
         let Some((at, mark)) = marker::first(&self.held, &[ARGS, "{"]) else { return false };
         self.name = self.take(at);
-        if mark == ARGS {
-            self.take(ARGS.len());
-        }
+        self.args = if mark == ARGS { ARGS } else { "" };
+        self.take(self.args.len());
         self.braces = Braces::default();
         self.state = State::Arguments;
         true
@@ -160,32 +177,41 @@ impl Mistral {
         true
     }
 
-    fn after(&mut self) -> bool {
-        let found = self.held.find(MARKER);
-        let end = found.map_or_else(|| self.held.len() - marker::begun(&self.held, &[MARKER]), |at| at + MARKER.len());
-        self.take(end);
-        if found.is_some() {
+    fn after(&mut self, out: &mut Vec<Piece>) -> bool {
+        let found = self.content(out);
+        if found {
             self.state = State::Name;
         }
-        found.is_some()
+        found
     }
 
-    /// Gives out the call whose arguments are known. What has neither a name nor arguments is no call.
+    /// Gives out the call whose arguments are known; what has no name is none, and content to the letter.
     fn call(&mut self, arguments: &str, out: &mut Vec<Piece>) {
-        let name = std::mem::take(&mut self.name);
-        if name.is_empty() && arguments.is_empty() {
+        let written = std::mem::take(&mut self.name);
+        let name = marker::trim(&written);
+        if name.is_empty() {
+            if !marker::is_blank(arguments) {
+                self.space.extend([MARKER, &written, self.args, arguments]);
+            }
             return;
         }
+        let spoken = marker::trim_end(&self.space);
+        if !spoken.is_empty() {
+            out.push(Piece::Content(spoken.to_owned()));
+        }
         self.space.clear();
-        out.push(Piece::Call(ToolCall::with_short_id(marker::trim(&name).to_owned(), first_value(arguments))));
+        let (arguments, unread) = first_value(arguments);
+        let arguments = self.tools.fit(name, arguments.to_owned());
+        out.push(Piece::Call(ToolCall::with_short_id(name.to_owned(), arguments)));
+        self.space.push_str(unread);
     }
 }
 
-/// The first JSON value of `text`, as it is written; all of the text where it has none.
-fn first_value(text: &str) -> String {
+/// The first JSON value of `text`, as it is written, and what follows it; all of the text where it has none.
+fn first_value(text: &str) -> (&str, &str) {
     let text = marker::trim(text);
     let end = Value::parse_start(text).map_or(text.len(), |(_, end)| end);
-    if text.is_empty() { "{}".to_owned() } else { text[..end].to_owned() }
+    if text.is_empty() { ("{}", "") } else { text.split_at(end) }
 }
 
 impl CallReader for Mistral {
@@ -201,19 +227,18 @@ impl CallReader for Mistral {
             // As in vLLM, a call that has not begun is nothing.
             State::Marked if marker::is_blank(&held) => {}
             State::Marked => self.space.extend([MARKER, &held]),
-            State::List => match mistral_list::calls(&held) {
+            State::List => match mistral_list::calls(&held, &self.tools) {
                 Some(calls) => {
                     out.push(Piece::Content(std::mem::take(&mut self.space)));
-                    out.extend(calls.into_iter().map(Piece::Call));
+                    out.extend(calls);
                 }
                 None => self.space.extend([MARKER, &held]),
             },
-            State::Name => {
-                self.name = held;
-                self.call("", out);
-            }
+            State::Name if marker::is_blank(&held) => {}
+            // The name may have been another one.
+            State::Name => self.space.extend([MARKER, &held]),
             State::Arguments => self.call(&held, out),
-            State::After => {}
+            State::After => self.space.push_str(&held),
         }
         let content = std::mem::take(&mut self.space);
         if !content.is_empty() {
@@ -264,7 +289,7 @@ mod tests {
 
     /// Content, and names and arguments.
     fn read(text: &str) -> (String, Vec<(String, String)>) {
-        let (mut reader, mut pieces) = (Mistral::default(), Vec::new());
+        let (mut reader, mut pieces) = (Mistral::new(&[]), Vec::new());
         reader.push(text, &mut pieces);
         reader.finish(&mut pieces);
         let (mut content, mut calls) = (String::new(), Vec::new());
@@ -290,13 +315,20 @@ mod tests {
     #[test]
     fn lists_are_spelled_as_python_spells_them() {
         check(r#"so [TOOL_CALLS] [{"name": "f", "arguments":{"a":1}}]"#, "so ", &[("f", r#"{"a": 1}"#)]);
-        check(r#"[TOOL_CALLS]{"name": "f", "arguments": "{\"a\":1}"}x"#, "", &[("f", r#"{"a":1}"#)]);
-        check(r#"[TOOL_CALLS][TOOL_CALLS][{"name": "f"}, 1, {"x": 1}]"#, "", &[("f", "{}")]);
-        check(r#"[TOOL_CALLS][{"name": 1, "arguments": null}] so [TOOL_CALLS]x"#, "", &[("", "{}")]);
-        check(r#"[TOOL_CALLS][x [{"name": "f", "arguments": []}]"#, "", &[("f", "[]")]);
-        for text in
-            ["so [TOOL_CALLS] []", "[TOOL_CALLS][{", "[TOOL_CALLS] {\"a\": 1}", "a [TOOL_CALLS][A", " [TOOL_", "so "]
-        {
+        check(r#"[TOOL_CALLS]{"name": "f", "arguments": "{\"a\":1}"}x"#, "x", &[("f", r#"{"a":1}"#)]);
+        check(r#"[TOOL_CALLS][TOOL_CALLS][{"name": "f"}, 1, {"x": 1}]"#, r#"1{"x": 1}"#, &[("f", "{}")]);
+        check(r#"[TOOL_CALLS][{"name": "f", "id": "x", "why": "y"}] so"#, r#"{"why": "y"} so"#, &[("f", "{}")]);
+        check(r#"[TOOL_CALLS][x [{"name": "f", "arguments": []}]"#, "[x ", &[("f", "[]")]);
+        let nameless = r#"[TOOL_CALLS][{"name": 1, "arguments": null}] so"#;
+        for text in [
+            nameless,
+            "so [TOOL_CALLS] []",
+            "[TOOL_CALLS][{",
+            "[TOOL_CALLS] {\"a\": 1}",
+            "a [TOOL_CALLS][A",
+            " [TOOL_",
+            "so ",
+        ] {
             check(text, text, &[]);
         }
     }
@@ -304,19 +336,24 @@ mod tests {
     #[test]
     fn names_come_with_their_arguments_to_the_letter() {
         check(r#"so [TOOL_CALLS]f{"a":1}"#, "so", &[("f", r#"{"a":1}"#)]);
-        check(r#"[TOOL_CALLS]f[ARGS]{"a": "{"}[TOOL_CALLS]g [ARGS]{} so."#, "", &[("f", r#"{"a": "{"}"#), ("g", "{}")]);
-        check(r#"[TOOL_CALLS]f{"a": 1} {"b": 2}"#, "", &[("f", r#"{"a": 1}"#)]);
+        check(
+            r#"[TOOL_CALLS]f[ARGS]{"a": "{"}[TOOL_CALLS]g [ARGS]{} so."#,
+            " so.",
+            &[("f", r#"{"a": "{"}"#), ("g", "{}")],
+        );
+        check(r#"[TOOL_CALLS]f{"a": 1} {"b": 2}"#, r#" {"b": 2}"#, &[("f", r#"{"a": 1}"#)]);
         check(r#"[TOOL_CALLS]f{"a": 1,} x "#, "", &[("f", r#"{"a": 1,} x"#)]);
         check(r#"[TOOL_CALLS]f{"a": "[TOOL_CALLS]g{}"#, "", &[("f", r#"{"a": ""#), ("g", "{}")]);
-        check("[TOOL_CALLS]f[ARGS] 5 x", "", &[("f", "5")]);
-        check("[TOOL_CALLS]f", "", &[("f", "{}")]);
-        check("[TOOL_CALLS][ARGS]{}", "", &[("", "{}")]);
+        check("[TOOL_CALLS]f[ARGS] 5 x", " x", &[("f", "5")]);
+        check("[TOOL_CALLS]f[ARGS]", "", &[("f", "{}")]);
+        check("[TOOL_CALLS]f", "[TOOL_CALLS]f", &[]);
+        check("[TOOL_CALLS][ARGS]{}", "[TOOL_CALLS][ARGS]{}", &[]);
         check("so [TOOL_CALLS]", "so ", &[]);
     }
 
     #[test]
     fn a_call_goes_out_as_soon_as_its_arguments_end() {
-        let (mut reader, mut pieces) = (Mistral::default(), Vec::new());
+        let (mut reader, mut pieces) = (Mistral::new(&[]), Vec::new());
         reader.push(r#"[TOOL_CALLS]f{"a": {}"#, &mut pieces);
         assert_eq!(pieces.len(), 0);
         reader.push("}", &mut pieces);

@@ -1,43 +1,63 @@
 //! The calls that Mistral's older tokenizers write: a JSON list after a marker.
 
+use super::{json_call, schema::Signatures};
 use crate::{
     json::Value,
-    parser::{ToolCall, marker},
+    parser::{Piece, ToolCall, marker},
 };
 
 /// What calls stand after.
 pub(super) const MARKER: &str = "[TOOL_CALLS]";
 
-/// The calls of what stands after the first marker; `None` where there are none.
-pub(super) fn calls(text: &str) -> Option<Vec<ToolCall>> {
+/// The calls of what stands after the first marker, and what is no call there; `None` where there are none.
+pub(super) fn calls(text: &str, tools: &Signatures) -> Option<Vec<Piece>> {
     // Markers with nothing between them count as one, and what follows a later marker is no list.
-    let list = text.split(MARKER).map(marker::trim).find(|part| !part.is_empty())?;
-    let parsed = Value::parse_start(list).map(|(value, _)| value).ok().or_else(|| embedded(list))?;
-    let calls: Vec<_> = match &parsed {
-        Value::Array(items) => items.iter().filter_map(call).collect(),
-        object => call(object).into_iter().collect(),
-    };
-    (!calls.is_empty()).then_some(calls)
-}
-
-/// What `\[{.*}\]` finds.
-fn embedded(text: &str) -> Option<Value> {
-    let start = text.find("[{")?;
-    let end = text.rfind("}]")? + 2;
-    // There must be two braces: where only one stands in the text, it is found twice.
-    Value::parse(text.get(start..end).filter(|list| list.len() >= 4)?).ok()
-}
-
-fn call(entry: &Value) -> Option<ToolCall> {
-    let object = entry.as_object()?;
-    let (name, arguments) = (object.get("name"), object.get("arguments"));
-    if name.is_none() && arguments.is_none() {
-        return None;
+    let mut list = text;
+    loop {
+        list = list.trim_start_matches(marker::is_space);
+        let Some(after) = list.strip_prefix(MARKER) else { break };
+        list = after;
     }
-    let arguments = match arguments {
+    let (before, parsed, after) = match Value::parse_start(list) {
+        Ok((value, end)) => ("", value, &list[end..]),
+        Err(_) => embedded(list)?,
+    };
+    let entries = match parsed {
+        Value::Array(items) => items,
+        entry => vec![entry],
+    };
+    let mut pieces = Vec::new();
+    json_call::outside(before, &mut pieces);
+    for entry in entries {
+        call(entry, tools, &mut pieces);
+    }
+    json_call::outside(after, &mut pieces);
+    pieces.iter().any(|piece| matches!(piece, Piece::Call(_))).then_some(pieces)
+}
+
+/// What `\[{.*}\]` finds before the next marker, and what stands around it.
+fn embedded(text: &str) -> Option<(&str, Value, &str)> {
+    let own = text.find(MARKER).unwrap_or(text.len());
+    let start = text[..own].find("[{")?;
+    let end = text[..own].rfind("}]")? + 2;
+    // There must be two braces: where only one stands in the text, it is found twice.
+    let list = text.get(start..end).filter(|list| list.len() >= 4)?;
+    Some((&text[..start], Value::parse(list).ok()?, &text[end..]))
+}
+
+/// Reads an entry of a list; what is no call is content.
+fn call(entry: Value, tools: &Signatures, pieces: &mut Vec<Piece>) {
+    let name = entry.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
+    let (Some(name), Value::Object(mut object)) = (name, entry.clone()) else {
+        return json_call::outside(&entry.to_json_string(), pieces);
+    };
+    object.shift_remove("name");
+    let arguments = match object.shift_remove("arguments") {
         None | Some(Value::Null) => "{}".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => text,
         Some(value) => value.to_json_string(),
     };
-    Some(ToolCall::with_short_id(name.and_then(Value::as_str).unwrap_or_default().to_owned(), arguments))
+    let arguments = tools.fit(&name, arguments);
+    pieces.push(Piece::Call(ToolCall::with_short_id(name, arguments)));
+    json_call::outside(&json_call::unread(object), pieces);
 }

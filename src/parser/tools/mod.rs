@@ -8,6 +8,7 @@ mod functiongemma;
 mod gemma4;
 mod glm45;
 mod hermes;
+mod json_call;
 mod kimi_k2;
 mod lexer;
 mod llama3_json;
@@ -22,6 +23,7 @@ mod parameters;
 mod pythonic;
 mod qwen3_coder;
 mod schema;
+mod schemas;
 mod until_end;
 
 #[cfg(test)]
@@ -83,6 +85,14 @@ impl ToolFormat {
         match (&self.forced, &self.parser.0.forcing) {
             (Some(forced), Forcing::BareJson) => bare_json::reader(forced),
             _ => self.parser.reader(&self.tools),
+        }
+    }
+
+    /// The markers that certainly begin calls.
+    pub(super) fn begins_call(&self) -> &'static [&'static str] {
+        match (&self.forced, &self.parser.0.forcing) {
+            (Some(_), Forcing::BareJson) => &[],
+            _ => self.parser.0.begins_call,
         }
     }
 

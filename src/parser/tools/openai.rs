@@ -4,7 +4,9 @@
 //! Works on the text with its special tokens, where vLLM works on ids: what only looks like a special token counts as one.
 //!
 //! What deviates on purpose:
-//! - Nothing is lost: text that is no message, and messages whose header cannot be read, are content to the letter.
+//! - Nothing is lost: text that is no message, messages whose header cannot be read, and messages for others (a tool that
+//!   the server would have to run, or a function where nobody asked for calls) are content to the letter. What a model
+//!   thinks is reasoning, whether or not the server has a parser for it.
 //! - Where a message has been cut within its header, the header is content, as in vLLM, without the stop token.
 
 use super::{
@@ -24,6 +26,8 @@ const MESSAGE: &str = "<|message|>";
 const CONSTRAIN: &str = "<|constrain|>";
 /// What ends a message.
 const ENDS: &[&str] = &["<|end|>", "<|return|>", "<|call|>"];
+/// What a header may say that its message is written in.
+const CONTENT_TYPES: [&str; 3] = ["json", "code", "text"];
 /// Tools that are not functions of the request.
 const BUILT_IN: &[&str] = &["python", "browser", "container"];
 
@@ -52,15 +56,13 @@ fn grammar(demand: &Demand<'_>) -> Format {
     Format::Sequence { elements }
 }
 
-/// A reader of which nobody wants the reasoning.
 fn reader(_tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    channels(false, true)
+    channels(true)
 }
 
-/// A reader of all channels, which drops those that are not wanted.
-pub(in crate::parser) fn channels(reasoning: bool, calls: bool) -> Box<dyn CallReader> {
+/// A reader of all channels; `calls` says whether calls are wanted.
+pub(in crate::parser) fn channels(calls: bool) -> Box<dyn CallReader> {
     Box::new(Channels {
-        reasoning,
         calls,
         state: State::Header { known_role: true },
         held: String::new(),
@@ -79,7 +81,7 @@ enum Kind {
         json: bool,
     },
     /// The message is for a tool that the server would have to run, or from somebody else.
-    Ignored,
+    Foreign,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +97,6 @@ enum State {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "two are wishes, two are what was given out")]
 struct Channels {
-    reasoning: bool,
     calls: bool,
     state: State,
     held: String,
@@ -111,12 +112,16 @@ impl Channels {
             State::Header { known_role } => {
                 let Some(end) = self.held.find(MESSAGE) else { return false };
                 let header = self.take(end + MESSAGE.len());
-                if let Some(kind) = kind(&header[..end], known_role) {
-                    self.state = State::Text { kind, begun: false };
-                } else {
+                let kind = kind(&header[..end], known_role);
+                let unwanted = !self.calls && matches!(kind, Some(Kind::Call { .. }));
+                let kind = if unwanted { Some(Kind::Foreign) } else { kind };
+                if matches!(kind, None | Some(Kind::Foreign)) {
                     self.content(&header, out);
-                    self.state = State::Outside { spoken: true };
                 }
+                self.state = match kind {
+                    Some(kind) => State::Text { kind, begun: false },
+                    None => State::Outside { spoken: true },
+                };
                 true
             }
             State::Text { kind, .. } => {
@@ -127,7 +132,10 @@ impl Channels {
                 let text = self.take(end);
                 self.text(&kind, &text, found.is_some(), out);
                 let Some((_, mark)) = found else { return false };
-                self.take(mark.len());
+                let mark = self.take(mark.len());
+                if kind == Kind::Foreign {
+                    self.content(&mark, out);
+                }
                 self.state = State::Outside { spoken: false };
                 true
             }
@@ -158,7 +166,7 @@ impl Channels {
     /// Gives out text of a message; that of a call is all of it.
     fn text(&mut self, kind: &Kind, text: &str, ended: bool, out: &mut Vec<Piece>) {
         if let Kind::Call { name, json } = kind {
-            if ended && self.calls {
+            if ended {
                 let arguments = if *json { spelled(text) } else { text.to_owned() };
                 out.push(Piece::Call(ToolCall::new(name.clone(), arguments)));
             }
@@ -170,7 +178,7 @@ impl Channels {
             return;
         }
         match kind {
-            Kind::Reasoning if self.reasoning => {
+            Kind::Reasoning => {
                 // Messages of a kind are lines.
                 let line = if first && std::mem::replace(&mut self.thought, true) { "\n" } else { "" };
                 out.push(Piece::Reasoning(format!("{line}{text}")));
@@ -179,11 +187,11 @@ impl Channels {
                 let line = if first && std::mem::replace(&mut self.spoken, true) { "\n" } else { "" };
                 out.push(Piece::Content(format!("{line}{text}")));
             }
-            _ => {}
+            Kind::Foreign | Kind::Call { .. } => self.content(text, out),
         }
     }
 
-    /// Gives out what is no message.
+    /// Gives out what is no message of the answer.
     fn content(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.spoken |= !text.is_empty();
         if !text.is_empty() {
@@ -210,7 +218,7 @@ impl CallReader for Channels {
 
     fn is_reasoning(&self) -> bool {
         // As vLLM counts tokens, what is written for tools is reasoning too.
-        matches!(self.state, State::Text { kind: Kind::Reasoning | Kind::Call { .. } | Kind::Ignored, .. })
+        matches!(self.state, State::Text { kind: Kind::Reasoning | Kind::Call { .. } | Kind::Foreign, .. })
     }
 }
 
@@ -230,26 +238,30 @@ fn kind(header: &str, known_role: bool) -> Option<Kind> {
     } else if !known_role {
         // Somebody else speaks, or nobody.
         let known = matches!(parts.first(), Some(&("user" | "system" | "developer" | "tool")));
-        return (known || parts.len() > 1).then_some(Kind::Ignored);
+        return (known || parts.len() > 1).then_some(Kind::Foreign);
     }
     let last = parts.pop();
     let (recipient, content_type) = match last {
         Some(part) if part.starts_with("to=") || parts.is_empty() => (Some(part), None),
         part => (parts.pop(), part),
     };
-    if !parts.is_empty() {
+    let known_type = |written: &str| CONTENT_TYPES.contains(&written.strip_prefix(CONSTRAIN).unwrap_or(written));
+    let is_type = recipient.is_some_and(|recipient| recipient.starts_with(CONSTRAIN));
+    if !parts.is_empty() || !content_type.into_iter().chain(recipient.filter(|_| is_type)).all(known_type) {
         return None;
     }
+    let recipient = recipient.filter(|_| !is_type);
     let recipient = recipient.map(|recipient| recipient.strip_prefix("to=").unwrap_or(recipient));
     let json = content_type.is_none_or(|content_type| content_type.contains("json"));
-    Some(match (channel.as_deref(), recipient.filter(|recipient| !recipient.starts_with(CONSTRAIN))) {
-        (_, Some(recipient)) if is_function(recipient) => {
+    Some(match (channel.as_deref(), recipient) {
+        (None | Some("analysis" | "commentary" | "final"), Some(recipient)) if is_function(recipient) => {
             let name = recipient.strip_prefix("functions.").unwrap_or(recipient).to_owned();
             Kind::Call { name, json }
         }
-        (Some("analysis"), _) => Kind::Reasoning,
-        (Some("final"), _) | (Some("commentary"), None) => Kind::Content,
-        _ => Kind::Ignored,
+        // A model may think in the words of a tool that it was trained with.
+        (Some("analysis"), recipient) if recipient.is_none_or(is_built_in) => Kind::Reasoning,
+        (Some("final" | "commentary"), None) => Kind::Content,
+        _ => Kind::Foreign,
     })
 }
 
@@ -265,8 +277,11 @@ fn is_function(recipient: &str) -> bool {
     if let Some(name) = recipient.strip_prefix("functions.") {
         return !name.is_empty();
     }
-    let first = recipient.split('.').next().unwrap_or_default();
-    !recipient.is_empty() && !recipient.starts_with("<|") && recipient != "assistant" && !BUILT_IN.contains(&first)
+    !recipient.is_empty() && !recipient.starts_with("<|") && recipient != "assistant" && !is_built_in(recipient)
+}
+
+fn is_built_in(recipient: &str) -> bool {
+    BUILT_IN.contains(&recipient.split('.').next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -275,7 +290,7 @@ mod tests {
 
     /// Reasoning, content, and names and arguments.
     fn read(text: &str) -> (String, String, Vec<(String, String)>) {
-        let (mut reader, mut pieces) = (channels(true, true), Vec::new());
+        let (mut reader, mut pieces) = (channels(true), Vec::new());
         reader.push(text, &mut pieces);
         reader.finish(&mut pieces);
         let (mut reasoning, mut content, mut calls) = (String::new(), String::new(), Vec::new());
@@ -305,7 +320,6 @@ mod tests {
                     <|start|>assistant<|channel|>commentary<|message|>c<|end|>\
                     <|start|>assistant<|channel|>final<|message|>d";
         check(text, "a\nb", "c\nd", &[]);
-        check("<|channel|>commentary to=python<|message|>x<|end|>", "", "", &[]);
         check("<|channel|>analysis to=python code<|message|>x<|end|>", "x", "", &[]);
     }
 
@@ -336,6 +350,19 @@ mod tests {
         check("Hello.", "", "Hello.", &[]);
         check("<|channel|>ana", "", "<|channel|>ana", &[]);
         check("<|channel|>final<|message|>a<|end|> and", "", "a and", &[]);
+        for foreign in [
+            "<|channel|>commentary to=python<|message|>x<|end|>",
+            "<|channel|>commentary to=browser.search code<|message|>{\"q\": 1}<|call|>",
+            "<|channel|>commentary to=python<|message|>x",
+        ] {
+            check(foreign, "", foreign, &[]);
+        }
+        check(
+            "<|channel|>final<|message|>a<|end|><|start|>user<|message|>b<|end|>",
+            "",
+            "auser<|message|>b<|end|>",
+            &[],
+        );
         check("<|channel|><|message|>a<|end|>", "", "<|channel|><|message|>a<|end|>", &[]);
     }
 }

@@ -4,69 +4,69 @@
 //! stays as it is. Deviates from vLLM where its answer could not be sent: JSON with half of a surrogate pair, or nested
 //! deeper than our JSON parser goes, stays text.
 
-use super::number;
+use super::{number, pythonic, schemas::Schemas};
 use crate::{
     chat::FunctionTool,
-    json::{Integer, Object, Value},
+    json::{Integer, Value},
+    parser::marker,
 };
 
-/// The names of a request's tools, and the properties of their arguments.
+/// The names of a request's tools, and the schemas of their arguments.
 #[derive(Debug)]
-pub(super) struct Signatures(Vec<(String, Object)>);
+pub(super) struct Signatures(Vec<Signature>);
+
+#[derive(Debug)]
+struct Signature {
+    name: String,
+    schema: Value,
+}
 
 impl Signatures {
     pub(super) fn of(tools: &[FunctionTool]) -> Self {
-        let properties = |tool: &FunctionTool| {
-            let properties = tool.parameters.as_ref().and_then(|schema| schema.get("properties"));
-            properties.and_then(Value::as_object).cloned().unwrap_or_default()
+        let signature = |tool: &FunctionTool| Signature {
+            name: tool.name.clone(),
+            schema: tool.parameters.clone().unwrap_or(Value::Null),
         };
-        Self(tools.iter().map(|tool| (tool.name.clone(), properties(tool))).collect())
+        Self(tools.iter().map(signature).collect())
     }
 
     /// Whether a tool is called so. Where there are no tools, any may be.
     pub(super) fn allow(&self, name: &str) -> bool {
-        self.0.is_empty() || self.0.iter().any(|(known, _)| known == name)
+        self.0.is_empty() || self.know(name)
+    }
+
+    /// Whether a tool is called so.
+    pub(super) fn know(&self, name: &str) -> bool {
+        self.0.iter().any(|tool| tool.name == name)
     }
 
     /// The arguments with values of the types that the schema asks for. Where none changes, the text stays as it is.
     pub(super) fn fit(&self, name: &str, arguments: String) -> String {
-        let tool = self.0.iter().find(|(known, _)| known == name);
-        let Some((_, properties)) = tool.filter(|(_, properties)| !properties.is_empty()) else { return arguments };
-        let Ok(Value::Object(mut object)) = Value::parse(&arguments) else { return arguments };
-        if fit_object(&mut object, properties) { Value::from(object).to_json_string() } else { arguments }
+        let Some(Signature { schema, .. }) = self.0.iter().find(|tool| tool.name == name) else { return arguments };
+        let schemas = Schemas::of(schema, schema);
+        let Ok(mut value @ Value::Object(_)) = Value::parse(&arguments) else { return arguments };
+        if fit_value(&mut value, &schemas) { value.to_json_string() } else { arguments }
     }
 }
 
 /// Fits every value that has a schema; says whether one changed.
-fn fit_object(object: &mut Object, properties: &Object) -> bool {
-    let mut changed = false;
-    for (key, value) in object {
-        if let Some(schema) = properties.get(key).and_then(Value::as_object) {
-            changed |= fit_value(value, schema);
-        }
-    }
-    changed
-}
-
-fn fit_value(value: &mut Value, schema: &Object) -> bool {
+fn fit_value(value: &mut Value, schemas: &Schemas<'_>) -> bool {
     match value {
-        Value::Object(object) => {
-            let properties = schema.get("properties").and_then(Value::as_object);
-            properties.is_some_and(|properties| fit_object(object, properties))
-        }
+        Value::Object(object) => object.iter_mut().fold(false, |changed, (key, value)| {
+            schemas.property(key).is_some_and(|schemas| fit_value(value, &schemas)) | changed
+        }),
         Value::Array(items) => {
-            let schema = schema.get("items").and_then(Value::as_object);
-            let Some(schema) = schema else { return false };
-            items.iter_mut().fold(false, |changed, item| fit_value(item, schema) | changed)
+            let Some(schemas) = schemas.items() else { return false };
+            items.iter_mut().fold(false, |changed, item| fit_value(item, &schemas) | changed)
         }
         Value::String(text) => {
-            let fitted = read(text, &Types::of(schema));
+            let fitted = read(text, &schemas.types());
             let changed = !matches!(&fitted, Value::String(fitted) if fitted == text);
             *value = fitted;
             changed
         }
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-            let fitted = read(&value.to_json_string(), &Types::of(schema));
+            let fitted = read(&value.to_json_string(), &schemas.types());
             let changed = fitted != *value;
             *value = fitted;
             changed
@@ -74,46 +74,17 @@ fn fit_value(value: &mut Value, schema: &Object) -> bool {
     }
 }
 
-/// The types that a schema allows.
+/// The types that a value may have.
 #[derive(Debug, Default)]
-struct Types(Vec<String>);
+pub(super) struct Types(pub(super) Vec<String>);
 
 impl Types {
-    fn of(schema: &Object) -> Self {
-        let mut types = Self::default();
-        types.gather(schema);
-        types
-    }
-
-    /// Adds the types of a schema; one that names none is of strings.
-    fn gather(&mut self, schema: &Object) {
-        let before = self.0.len();
-        match schema.get("type") {
-            Some(Value::String(name)) => self.0.push(normal(name)),
-            Some(Value::Array(names)) => self.0.extend(names.iter().filter_map(Value::as_str).map(normal)),
-            _ => {}
-        }
-        let values = schema.get("enum").and_then(Value::as_array).unwrap_or_default();
-        self.0.extend(values.iter().map(|value| type_of(value).to_owned()));
-        for choice in ["anyOf", "oneOf", "allOf"] {
-            for schema in schema.get(choice).and_then(Value::as_array).unwrap_or_default() {
-                match schema.as_object() {
-                    Some(schema) => self.gather(schema),
-                    None => self.0.push("string".to_owned()),
-                }
-            }
-        }
-        if self.0.len() == before {
-            self.0.push("string".to_owned());
-        }
-    }
-
     fn allow(&self, name: &str) -> bool {
         self.0.iter().any(|known| known == name)
     }
 }
 
-fn type_of(value: &Value) -> &'static str {
+pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -126,7 +97,7 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 /// JSON schema's name of a type that goes by several.
-fn normal(name: &str) -> String {
+pub(super) fn normal(name: &str) -> String {
     let name = name.trim().to_lowercase();
     let known = match name.as_str() {
         "str" | "text" | "varchar" | "char" | "enum" => "string",
@@ -146,9 +117,9 @@ fn read(text: &str, types: &Types) -> Value {
         return Value::Null;
     }
     let integer = || types.allow("integer").then(|| number::int(text).map(Value::Int)).flatten();
-    let number = || types.allow("number").then(|| number::float(text).and_then(whole_or_float)).flatten();
+    let number = || types.allow("number").then(|| number(text)).flatten();
     let boolean = || types.allow("boolean").then(|| boolean(text)).flatten();
-    let structure = || (types.allow("object") || types.allow("array")).then(|| json(text)).flatten();
+    let structure = || (types.allow("object") || types.allow("array")).then(|| structure(text, types)).flatten();
     let read = integer().or_else(number).or_else(boolean).or_else(structure);
     match read {
         Some(value) => value,
@@ -158,11 +129,14 @@ fn read(text: &str, types: &Types) -> Value {
     }
 }
 
-/// A number that JSON has; an integer where it is whole.
-fn whole_or_float(value: f64) -> Option<Value> {
-    if !value.is_finite() {
-        return None;
+/// A number that JSON has; an integer where it is whole. Digits that are written are kept: a float has 53 bits for them.
+fn number(text: &str) -> Option<Value> {
+    let whole = text.trim_end_matches(marker::is_space);
+    let whole = whole.split_once('.').filter(|(_, fraction)| fraction.bytes().all(|digit| digit == b'0'));
+    if let Some(integer) = number::int(whole.map_or(text, |(whole, _)| whole)) {
+        return Some(Value::Int(integer));
     }
+    let value = number::float(text).filter(|value| value.is_finite())?;
     if value.fract() != 0.0 {
         return Some(Value::Float(value));
     }
@@ -170,8 +144,17 @@ fn whole_or_float(value: f64) -> Option<Value> {
     Integer::from_decimal(if digits == "-0" { "0" } else { &digits }).map(Value::Int)
 }
 
+/// An object or an array, as JSON or, where no text is allowed, in Python's words.
+fn structure(text: &str, types: &Types) -> Option<Value> {
+    let python = || {
+        let value = pythonic::literal(marker::trim(text)).filter(is_finite)?;
+        types.allow(type_of(&value)).then_some(value)
+    };
+    json(text).or_else(|| if types.allow("string") { None } else { python() })
+}
+
 fn boolean(text: &str) -> Option<Value> {
-    match text.to_lowercase().trim_matches(crate::parser::marker::is_space) {
+    match text.to_lowercase().trim_matches(marker::is_space) {
         "true" | "1" => Some(Value::Bool(true)),
         "false" | "0" => Some(Value::Bool(false)),
         _ => None,
@@ -222,7 +205,16 @@ mod tests {
             (r#"{"type": "boolean"}"#, "0", "false"),
             (r#"{"type": "boolean"}"#, "yes", r#""yes""#),
             (r#"{"type": "object"}"#, r#"{"b": [1.0,2e1]}"#, r#"{"b": [1.0, 20.0]}"#),
-            (r#"{"type": "object"}"#, "{'b': 1}", r#""{'b': 1}""#),
+            (r#"{"type": "object"}"#, "{'b': True, 'c': (None, 'x')}", r#"{"b": true, "c": [null, "x"]}"#),
+            (r#"{"type": "object"}"#, "{'b': open}", r#""{'b': open}""#),
+            (r#"{"type": "object"}"#, "['b']", r#""['b']""#),
+            (r#"{"type": "array"}"#, "['b', None]", r#"["b", null]"#),
+            (r#"{"type": ["string", "array"]}"#, "['b']", r#""['b']""#),
+            (r#"{"type": "number"}"#, "9007199254740993", "9007199254740993"),
+            (r#"{"type": "number"}"#, "9007199254740993.00", "9007199254740993"),
+            (r#"{"type": ["number", "null"]}"#, "-12345678901234567890123", "-12345678901234567890123"),
+            (r#"{"type": "number"}"#, "1.", "1"),
+            (r#"{"type": "number"}"#, ".0", "0"),
             (r#"{"type": "array"}"#, "[1,NaN]", r#""[1,NaN]""#),
             (r#"{"type": "array"}"#, r#""é""#, r#""é""#),
             (r#"{"type": "file"}"#, "[1]", "[1]"),
@@ -258,6 +250,39 @@ mod tests {
         ] {
             assert_eq!(fitted(schema, arguments), written, "{schema}");
         }
+    }
+
+    #[test]
+    fn references_and_choices_are_followed_before_a_value_is_typed() {
+        let definitions = r##""$defs": {
+            "count": {"type": "integer"},
+            "size": {"enum": [1, 2]},
+            "box": {"type": "object", "properties": {"n": {"$ref": "#/$defs/count"}, "in": {"$ref": "#/$defs/box"}}},
+            "loop": {"$ref": "#/$defs/loop"},
+            "a/b~c d": {"type": "boolean"}
+        }"##;
+        for (schema, arguments, written) in [
+            (r##"{"$ref": "#/$defs/count"}"##, r#""5""#, "5"),
+            (r##"{"$ref": "#/$defs/size"}"##, r#""2""#, "2"),
+            (r##"{"$ref": "#/$defs/a~1b~0c%20d"}"##, r#""true""#, "true"),
+            (r##"{"anyOf": [{"$ref": "#/$defs/count"}, {"type": "null"}]}"##, r#""null""#, "null"),
+            (r##"{"allOf": [{"$ref": "#/$defs/count"}, {"description": "how many"}]}"##, r#""5""#, "5"),
+            (r##"{"anyOf": [{"type": "null"}, {"$ref": "#/$defs/box"}]}"##, r#"{"n": "5"}"#, r#"{"n": 5}"#),
+            (r##"{"$ref": "#/$defs/box"}"##, r#"{"in": {"in": {"n": "5"}}}"#, r#"{"in": {"in": {"n": 5}}}"#),
+            (r##"{"type": "array", "items": {"$ref": "#/$defs/box"}}"##, r#"[{"n": "5"}]"#, r#"[{"n": 5}]"#),
+            (r##"{"$ref": "#/$defs/box"}"##, r#""{\"n\": \"5\"}""#, r#"{"n": "5"}"#),
+            (r##"{"$ref": "#/$defs/loop"}"##, r#""5""#, r#""5""#),
+            (r##"{"$ref": "#/$defs/none"}"##, r#""5""#, r#""5""#),
+            (r#"{"const": 5}"#, r#""5""#, "5"),
+        ] {
+            let parameters = format!(r#"{{"type": "object", "properties": {{"a": {schema}}}, {definitions}}}"#);
+            let signatures = Signatures::of(&[tool("f", &parameters)]);
+            let fitted = signatures.fit("f", format!(r#"{{"a": {arguments}}}"#));
+            assert_eq!(fitted, format!(r#"{{"a": {written}}}"#), "{schema}");
+        }
+        let parameters = format!(r##"{{"allOf": [{{"$ref": "#/$defs/box"}}], {definitions}}}"##);
+        let signatures = Signatures::of(&[tool("f", &parameters)]);
+        assert_eq!(signatures.fit("f", r#"{"n": "5"}"#.to_owned()), r#"{"n": 5}"#);
     }
 
     #[test]

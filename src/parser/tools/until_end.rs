@@ -1,14 +1,14 @@
 //! Formats of which only the whole text says whether it makes calls: one that cannot be read spoils all.
 
 use super::call_format::CallReader;
-use crate::parser::{Piece, ToolCall, marker};
+use crate::parser::{Piece, marker};
 
 /// What stands before the first marker is content and goes out as it comes; the rest waits for the end.
 #[derive(Debug)]
 pub(super) struct UntilEnd {
     markers: &'static [&'static str],
-    /// Reads the calls of a text that begins with a marker; `None` where it makes no calls.
-    calls: fn(&str) -> Option<Vec<ToolCall>>,
+    /// Reads the calls of a text that begins with a marker, and what stands between them; `None` where it makes no calls.
+    calls: fn(&str) -> Option<Vec<Piece>>,
     /// What was not given out.
     held: String,
     /// Whether `held` begins with a marker.
@@ -16,7 +16,7 @@ pub(super) struct UntilEnd {
 }
 
 impl UntilEnd {
-    pub(super) fn new(markers: &'static [&'static str], calls: fn(&str) -> Option<Vec<ToolCall>>) -> Self {
+    pub(super) fn new(markers: &'static [&'static str], calls: fn(&str) -> Option<Vec<Piece>>) -> Self {
         Self { markers, calls, held: String::new(), met: false }
     }
 }
@@ -40,7 +40,7 @@ impl CallReader for UntilEnd {
     fn finish(&mut self, out: &mut Vec<Piece>) {
         let held = std::mem::take(&mut self.held);
         match self.met.then(|| (self.calls)(&held)).flatten() {
-            Some(calls) => out.extend(calls.into_iter().map(Piece::Call)),
+            Some(calls) => out.extend(calls),
             None if held.is_empty() => {}
             None => out.push(Piece::Content(held)),
         }

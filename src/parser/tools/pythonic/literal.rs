@@ -27,22 +27,6 @@ pub(super) fn value(source: &mut Source<'_>) -> Option<Value> {
     }
 }
 
-/// Skips an argument without a key, which is dropped, whatever it is.
-pub(super) fn skip(source: &mut Source<'_>) -> Option<()> {
-    let quoted = matches!(source.peek()?, '"' | '\'') || is_string(source.rest());
-    if quoted || source.word().is_none() {
-        return value(source).map(|_| ());
-    }
-    if matches!(source.word(), Some("None" | "True" | "False")) {
-        return value(source).map(|_| ());
-    }
-    source.name()?;
-    while source.take('.') {
-        source.name()?;
-    }
-    Some(())
-}
-
 /// The values up to the closing bracket, and whether the last one had a comma.
 fn values(source: &mut Source<'_>, close: char) -> Option<(Vec<Value>, bool)> {
     let mut values = Vec::new();
@@ -74,8 +58,7 @@ fn set_or_dict(source: &mut Source<'_>) -> Option<Value> {
         }
         constant.then_some(())?;
         let second = value(source)?;
-        dict.insert(first, second);
-        Some(())
+        dict.insert(first, second)
     })?;
     match (items.is_empty(), dict.0.is_empty()) {
         // Python has no comma on its own.
@@ -91,11 +74,13 @@ fn set_or_dict(source: &mut Source<'_>) -> Option<Value> {
 struct Dict(Vec<(Value, Value)>);
 
 impl Dict {
-    fn insert(&mut self, key: Value, value: Value) {
-        match self.0.iter_mut().find(|(known, _)| same_key(known, &key)) {
-            Some((_, old)) => *old = value,
-            None => self.0.push((key, value)),
+    /// Adds a pair; `None` where the key is there already, so that one of two values would be lost.
+    fn insert(&mut self, key: Value, value: Value) -> Option<()> {
+        if self.0.iter().any(|(known, _)| same_key(known, &key)) {
+            return None;
         }
+        self.0.push((key, value));
+        Some(())
     }
 
     /// The dict with its keys spelt as in JSON; `None` where two would be spelt alike.

@@ -4,8 +4,9 @@
 //! The whole text is a list of calls, or it is content. Llama 4 may put it between `<|python_start|>` and `<|python_end|>`.
 //!
 //! What deviates on purpose:
-//! - Only what a list of calls is made of is read as Python. After the list there may be names and whole numbers, and
-//!   arguments without a key may be a name or a value; where vLLM takes more Python there, the text is content here.
+//! - Only a list of calls with keys is read as Python, and nothing may come after it but white space and comments. vLLM
+//!   loses arguments without a key, and what comes after the list; here such a text is content.
+//! - So it is where two arguments are called alike.
 //! - `\N{…}`, half of a surrogate pair, and hexadecimal, octal and binary integers beyond 128 bits make content, too.
 //! - vLLM's check may run for long, and then gives up after a second. Ours looks at each character once.
 
@@ -14,10 +15,7 @@ mod literal;
 mod source;
 mod string;
 
-use self::{
-    gate::Gate,
-    source::{Source, is_name},
-};
+use self::{gate::Gate, source::Source};
 use super::{
     call_format::{CallFormat, CallReader},
     forcing::Forcing,
@@ -37,6 +35,7 @@ pub(super) const PYTHONIC: CallFormat =
     CallFormat { keeps_special_tokens: false, ..CallFormat::new("pythonic", reader, Forcing::BareJson) };
 pub(super) const LLAMA4_PYTHONIC: CallFormat = CallFormat {
     marks: MARKS,
+    begins_call: &[START],
     keeps_special_tokens: false,
     ..CallFormat::new("llama4_pythonic", llama4_reader, Forcing::BareJson)
 };
@@ -102,6 +101,13 @@ impl CallReader for Reader {
     }
 }
 
+/// The value that a whole text writes as Python does.
+pub(super) fn literal(text: &str) -> Option<Value> {
+    let mut source = Source::new(text);
+    let value = literal::value(&mut source)?;
+    ends(source.rest()).then_some(value)
+}
+
 /// The calls of a whole text; `None` where it is no list of calls.
 fn calls(text: &str) -> Option<Vec<ToolCall>> {
     let mut gate = Gate::new();
@@ -121,28 +127,13 @@ fn calls(text: &str) -> Option<Vec<ToolCall>> {
     ends(source.rest()).then_some(calls)
 }
 
-/// Whether nothing comes after the list but what Python takes for statements: names, and whole numbers.
+/// Whether nothing comes after the list but white space and comments.
 fn ends(rest: &str) -> bool {
     let mut lines = rest.split('\n').map(|line| line.split('#').next().unwrap_or(line));
-    let after = lines.next().unwrap_or("").trim_matches(SPACE);
-    let first =
-        after.is_empty() || after.strip_prefix(';').is_some_and(|rest| statements(rest.trim_start_matches(SPACE)));
-    first && lines.all(statements)
+    lines.all(|line| line.trim_matches([' ', '\t', '\u{c}', ';']).is_empty())
 }
 
-/// What is white space within a line.
-const SPACE: [char; 3] = [' ', '\t', '\u{c}'];
-
-/// Whether a line is of statements with semicolons after them, and does not begin with white space.
-fn statements(line: &str) -> bool {
-    let line = line.trim_end_matches(SPACE);
-    let mut statements = line.strip_suffix(';').unwrap_or(line).split(';').map(|text| text.trim_matches(SPACE));
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_statement = |text: &str| text.split('.').all(is_name) || (is_number(text) && !text.starts_with('0'));
-    line.is_empty() || (!line.starts_with(SPACE) && statements.all(is_statement))
-}
-
-/// `NAME(KEY=VALUE, …)`. Arguments without a key are dropped, as vLLM does it.
+/// `NAME(KEY=VALUE, …)`, with a value for each key.
 fn call(source: &mut Source<'_>) -> Option<ToolCall> {
     let mut name = source.name()?.to_owned();
     while source.take('.') {
@@ -151,18 +142,9 @@ fn call(source: &mut Source<'_>) -> Option<ToolCall> {
     }
     source.take('(').then_some(())?;
     let mut arguments = Object::new();
-    let mut keyed = false;
     source.items(')', |source| {
-        if let Some(key) = source.keyword() {
-            keyed = true;
-            arguments.insert(key.to_owned(), literal::value(source)?);
-            return Some(());
-        }
-        // After a key, Python takes no argument without one.
-        if keyed {
-            return None;
-        }
-        literal::skip(source)
+        let key = source.keyword()?.to_owned();
+        arguments.insert(key, literal::value(source)?).is_none().then_some(())
     })?;
     Some(ToolCall::new(name, Value::from(arguments).to_json_string()))
 }

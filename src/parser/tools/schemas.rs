@@ -1,0 +1,103 @@
+//! What a JSON schema says of one value, its references and choices followed.
+//!
+//! A choice (`anyOf`, `oneOf`, `allOf`) is as good as all that it offers: what a value may be is asked here, not whether it
+//! is valid.
+
+use super::schema::{Types, normal, type_of};
+use crate::json::{Object, Value};
+
+/// So many schemas are looked at for one value; a schema that refers to itself has no end.
+const MOST: usize = 256;
+
+/// The schemas that a value may be of.
+#[derive(Debug)]
+pub(super) struct Schemas<'s> {
+    /// What references are relative to.
+    root: &'s Value,
+    /// The schemas that choose no others.
+    plain: Vec<&'s Object>,
+    types: Vec<String>,
+}
+
+impl<'s> Schemas<'s> {
+    pub(super) fn of(schema: &'s Value, root: &'s Value) -> Self {
+        let mut found = Self { root, plain: Vec::new(), types: Vec::new() };
+        if !found.gather(schema) {
+            found.types.push("string".to_owned());
+        }
+        found
+    }
+
+    /// What is said of a property; `None` where nothing is.
+    pub(super) fn property(&self, name: &str) -> Option<Self> {
+        let found = self.plain.iter().filter_map(|schema| schema.get("properties")?.get(name));
+        self.all(found.collect())
+    }
+
+    /// What is said of the items of an array; `None` where nothing is.
+    pub(super) fn items(&self) -> Option<Self> {
+        self.all(self.plain.iter().filter_map(|schema| schema.get("items")).collect())
+    }
+
+    /// The types that the value may have.
+    pub(super) fn types(&self) -> Types {
+        Types(self.types.clone())
+    }
+
+    fn all(&self, schemas: Vec<&'s Value>) -> Option<Self> {
+        let schemas: Vec<_> = schemas.into_iter().filter(|schema| schema.as_object().is_some()).collect();
+        if schemas.is_empty() {
+            return None;
+        }
+        let mut found = Self { root: self.root, plain: Vec::new(), types: Vec::new() };
+        for schema in schemas {
+            if !found.gather(schema) {
+                found.types.push("string".to_owned());
+            }
+        }
+        Some(found)
+    }
+
+    /// Takes a schema and those that it leads to; says whether one of them names a type. One that names none is of strings,
+    /// but where it only adds to others.
+    fn gather(&mut self, schema: &'s Value) -> bool {
+        let Some(schema) = schema.as_object().filter(|_| self.plain.len() < MOST) else { return false };
+        self.plain.push(schema);
+        let before = self.types.len();
+        match schema.get("type") {
+            Some(Value::String(name)) => self.types.push(normal(name)),
+            Some(Value::Array(names)) => self.types.extend(names.iter().filter_map(Value::as_str).map(normal)),
+            _ => {}
+        }
+        let listed = schema.get("enum").and_then(Value::as_array).unwrap_or_default().iter().chain(schema.get("const"));
+        self.types.extend(listed.map(|value| type_of(value).to_owned()));
+        if let Some(referred) = schema.get("$ref").and_then(Value::as_str).and_then(|path| self.referred(path)) {
+            self.gather(referred);
+        }
+        for schema in schema.get("allOf").and_then(Value::as_array).unwrap_or_default() {
+            self.gather(schema);
+        }
+        for choice in ["anyOf", "oneOf"] {
+            for schema in schema.get(choice).and_then(Value::as_array).unwrap_or_default() {
+                if !self.gather(schema) {
+                    self.types.push("string".to_owned());
+                }
+            }
+        }
+        self.types.len() > before
+    }
+
+    /// What a reference like `#/$defs/NAME` leads to.
+    fn referred(&self, path: &str) -> Option<&'s Value> {
+        let mut value = self.root;
+        for part in path.strip_prefix('#')?.split('/').skip(1) {
+            let part = percent_encoding::percent_decode_str(part).decode_utf8().ok()?;
+            let part = part.replace("~1", "/").replace("~0", "~");
+            value = match value {
+                Value::Array(items) => items.get(part.parse::<usize>().ok()?)?,
+                value => value.get(&part)?,
+            };
+        }
+        Some(value)
+    }
+}
