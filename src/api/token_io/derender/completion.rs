@@ -75,6 +75,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
             id: String::new(),
             session: None,
             prompts: Vec::new(),
+            truncation: None,
             sampling: plain_sampling(api)?,
             logprobs: None,
             delivery: AnswerDelivery::Json,
