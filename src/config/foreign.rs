@@ -146,6 +146,7 @@ mod tests {
             ("serve --kv-cache-dtype fp8", "say auto"),
             ("serve --logits-processors a.b:C d.e:F", "a.b:C cannot be honoured"),
             ("serve --lora-target-modules a b", "a"),
+            ("serve --tokens-only", "--tokens-only cannot be honoured: text and stop strings are always served"),
         ] {
             let reason = judged(line).unwrap_err();
             assert!(reason.contains(words), "{line}: {reason}");
