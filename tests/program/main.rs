@@ -22,6 +22,8 @@ mod idle_clients;
 mod inspect;
 /// What every port refuses, bounds and ends, whatever it serves.
 mod ports;
+/// What `/metrics` counts.
+mod metrics;
 /// The binary; every other module starts here.
 mod program;
 /// Quantised checkpoints.
