@@ -111,6 +111,14 @@ pub struct Load {
     pub stays: bool,
 }
 
+/// What an adapter displaced that was loaded.
+struct Displaced {
+    /// The adapter that had its name before.
+    before: Option<Arc<Adapter>>,
+    /// The one that left to make room.
+    left: Option<Arc<Adapter>>,
+}
+
 impl Adapters {
     /// Makes the adapters of a server, none yet.
     pub fn new(engine: Arc<dyn Engine>, policy: AdapterPolicy) -> Self {
@@ -174,7 +182,8 @@ impl Adapters {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let used = Arc::new(AtomicU64::new(self.now()));
         let shown = said.clone();
-        let (before, left) = self.put(&name, Named { adapter, source: said, base_model, created, stays, used })?;
+        let Displaced { before, left } =
+            self.put(&name, Named { adapter, source: said, base_model, created, stays, used })?;
         tracing::info!(name, version, source = shown, rank, bytes, "an adapter was loaded");
         versions.insert(name, version);
         for gone in before.iter().chain(&left) {
@@ -183,16 +192,13 @@ impl Adapters {
         Ok(before)
     }
 
-    /// Gives an adapter its name. Returns the one that had it before, and the one that left to make room.
-    fn put(
-        &self,
-        name: &str,
-        mut adapter: Named,
-    ) -> Result<(Option<Arc<Adapter>>, Option<Arc<Adapter>>), AdapterError> {
+    /// Gives an adapter its name, and returns those that it displaced.
+    fn put(&self, name: &str, mut adapter: Named) -> Result<Displaced, AdapterError> {
         let mut named = self.named.write();
         if let Some(before) = named.get_mut(name) {
             adapter.stays |= before.stays;
-            return Ok((Some(std::mem::replace(before, adapter).adapter), None));
+            let before = std::mem::replace(before, adapter).adapter;
+            return Ok(Displaced { before: Some(before), left: None });
         }
         let mut left = None;
         if self.policy.most.is_some_and(|most| named.len() >= most) {
@@ -201,7 +207,7 @@ impl Adapters {
             left = named.shift_remove(&leaves).map(|named| named.adapter);
         }
         named.insert(name.to_owned(), adapter);
-        Ok((None, left))
+        Ok(Displaced { before: None, left })
     }
 
     /// Takes a name away, and returns its adapter. Requests that run with it go on.

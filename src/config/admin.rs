@@ -7,6 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 /// Who may pause the server and replace its weights, and what happens then.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Control plane")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct AdminArgs {
     /// Port of its own for /pause, /resume and the other calls of a training loop. [default: none]
     #[arg(long, value_name = "PORT")]
