@@ -23,8 +23,11 @@ pub enum AdapterError {
          True."
     )]
     Taken(String),
-    /// No more adapters may be loaded.
-    #[error("{0} adapters are loaded, as many as --max-cpu-loras allows; unload one first")]
+    /// No more adapters may be loaded, and none of those that are may leave.
+    #[error(
+        "{0} adapters are loaded, as many as --max-cpu-loras allows, and each of them is in use or named by \
+         --lora-modules; unload one, or load this one once a request has ended"
+    )]
     TooMany(usize),
     /// There is nothing where the adapter should be.
     #[error("Loading lora {name} failed: No adapter found for {path}")]

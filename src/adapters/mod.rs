@@ -6,6 +6,10 @@
 //! An adapter is read when it is loaded, and kept in memory from then on: files that a trainer overwrites or deletes later
 //! change nothing. Requests hold the adapter itself, so that one whose name is given to another, or taken away, goes on as
 //! it began.
+//!
+//! Where there may only be so many, the one that was asked for longest ago leaves for the next one, as in vLLM; but none
+//! that a request is using, and none that flags name. Unlike vLLM's, it is not read again when it is asked for: its files
+//! may say something else by then. Whoever asks for it learns that it is not there.
 
 mod error;
 mod place;
@@ -13,7 +17,10 @@ mod place;
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -38,7 +45,8 @@ pub struct AdapterPolicy {
     pub base_names: Vec<String>,
     /// The only directory from which adapters are loaded; `None` for any.
     pub root: Option<PathBuf>,
-    /// The most adapters that are loaded at a time; `None` for as many as there is memory for.
+    /// The most adapters that are loaded at a time; `None` for as many as there is memory for. Where one more is loaded, the
+    /// one that was asked for longest ago leaves, of those that no request is using and that need not stay.
     pub most: Option<usize>,
 }
 
@@ -48,6 +56,8 @@ pub struct Adapters {
     policy: AdapterPolicy,
     /// In the order in which the names came.
     named: RwLock<IndexMap<String, Named>>,
+    /// Counts how often any adapter was asked for.
+    asked: AtomicU64,
     /// How often each name was given; names that are gone stay here, so that no version comes twice. Held while a call is
     /// done that changes something.
     versions: tokio::sync::Mutex<HashMap<String, u64>>,
@@ -64,6 +74,17 @@ pub struct Named {
     pub base_model: Option<String>,
     /// When it was loaded, in seconds since 1970.
     pub created: u64,
+    /// Whether it stays however many are loaded.
+    stays: bool,
+    /// When it was asked for last, or loaded: a number of [`Adapters::asked`].
+    used: Arc<AtomicU64>,
+}
+
+impl Named {
+    /// Whether it may leave: no request has it, and none gets it while `named` is locked.
+    fn may_leave(&self) -> bool {
+        !self.stays && Arc::strong_count(&self.adapter) == 1
+    }
 }
 
 /// Where an adapter is to come from.
@@ -86,12 +107,23 @@ pub struct Load {
     pub replaces: bool,
     /// The name of the base model, if it is said.
     pub base_model: Option<String>,
+    /// Whether it stays loaded until it is unloaded by name, however many more are loaded.
+    pub stays: bool,
+}
+
+/// What an adapter displaced that was loaded.
+struct Displaced {
+    /// The adapter that had its name before.
+    before: Option<Arc<Adapter>>,
+    /// The one that left to make room.
+    left: Option<Arc<Adapter>>,
 }
 
 impl Adapters {
     /// Makes the adapters of a server, none yet.
     pub fn new(engine: Arc<dyn Engine>, policy: AdapterPolicy) -> Self {
-        Self { engine, policy, named: RwLock::default(), versions: tokio::sync::Mutex::default() }
+        let (named, asked, versions) = (RwLock::default(), AtomicU64::new(0), tokio::sync::Mutex::default());
+        Self { engine, policy, named, asked, versions }
     }
 
     /// Returns the bounds of the engine; `None` where it serves no adapters.
@@ -104,9 +136,17 @@ impl Adapters {
         self.policy.most
     }
 
-    /// Returns the adapter of this name.
+    /// Returns the adapter of this name, for a request.
     pub fn get(&self, name: &str) -> Option<Arc<Adapter>> {
-        self.named.read().get(name).map(|named| Arc::clone(&named.adapter))
+        let named = self.named.read();
+        let found = named.get(name)?;
+        found.used.store(self.now(), Ordering::Relaxed);
+        Some(Arc::clone(&found.adapter))
+    }
+
+    /// A number that is greater than all before it.
+    fn now(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns all names with their adapters, in the order in which the names came.
@@ -114,7 +154,8 @@ impl Adapters {
         self.named.read().iter().map(|(name, named)| (name.clone(), named.clone())).collect()
     }
 
-    /// Loads an adapter, and gives it its name once the engine has agreed to it. Returns the one that had the name before.
+    /// Loads an adapter, and gives it its name once the engine has agreed to it; another one leaves where there is no room
+    /// for both. Returns the one that had the name before.
     ///
     /// # Errors
     ///
@@ -123,7 +164,7 @@ impl Adapters {
         let engine = self.engine.adapters().ok_or(AdapterError::Off)?;
         let mut versions = self.versions.lock().await;
         self.check_name(&load)?;
-        let Load { name, source, base_model, .. } = load;
+        let Load { name, source, base_model, stays, .. } = load;
         let said = match &source {
             AdapterSource::Directory(path) => path.clone(),
             AdapterSource::Memory(_) => "memory".to_owned(),
@@ -135,18 +176,38 @@ impl Adapters {
         }
         let tensors = engine.check(&weights).map_err(AdapterError::Model)?;
         self.check_base(&mut weights, tensors).await?;
-        let version = versions.entry(name.clone()).or_default();
-        *version += 1;
-        let (version, bytes) = (*version, weights.bytes());
+        let version = versions.get(&name).map_or(1, |version| version + 1);
+        let bytes = weights.bytes();
         let adapter = Adapter::new(&name, version, weights);
-        tracing::info!(name, version, source = said, rank, bytes, "an adapter was loaded");
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let named = Named { adapter, source: said, base_model, created };
-        let before = self.named.write().insert(name, named).map(|named| named.adapter);
-        if let Some(before) = &before {
-            engine.forget(before.id());
+        let used = Arc::new(AtomicU64::new(self.now()));
+        let shown = said.clone();
+        let Displaced { before, left } =
+            self.put(&name, Named { adapter, source: said, base_model, created, stays, used })?;
+        tracing::info!(name, version, source = shown, rank, bytes, "an adapter was loaded");
+        versions.insert(name, version);
+        for gone in before.iter().chain(&left) {
+            engine.forget(gone.id());
         }
         Ok(before)
+    }
+
+    /// Gives an adapter its name, and returns those that it displaced.
+    fn put(&self, name: &str, mut adapter: Named) -> Result<Displaced, AdapterError> {
+        let mut named = self.named.write();
+        if let Some(before) = named.get_mut(name) {
+            adapter.stays |= before.stays;
+            let before = std::mem::replace(before, adapter).adapter;
+            return Ok(Displaced { before: Some(before), left: None });
+        }
+        let mut left = None;
+        if self.policy.most.is_some_and(|most| named.len() >= most) {
+            let leaves = leaving(&named).ok_or(AdapterError::TooMany(named.len()))?.to_owned();
+            tracing::info!(name = leaves, "an adapter left, to make room for another one");
+            left = named.shift_remove(&leaves).map(|named| named.adapter);
+        }
+        named.insert(name.to_owned(), adapter);
+        Ok(Displaced { before: None, left })
     }
 
     /// Takes a name away, and returns its adapter. Requests that run with it go on.
@@ -173,7 +234,8 @@ impl Adapters {
         let named = self.named.read();
         match (named.contains_key(name), replaces) {
             (true, false) => Err(AdapterError::Taken(name.clone())),
-            (false, _) if self.policy.most.is_some_and(|most| named.len() >= most) => {
+            // Told before the adapter is read.
+            (false, _) if self.policy.most.is_some_and(|most| named.len() >= most) && leaving(&named).is_none() => {
                 Err(AdapterError::TooMany(named.len()))
             }
             _ => Ok(()),
@@ -227,4 +289,10 @@ impl Adapters {
             Err(error) => Err(AdapterError::Unusable(error.to_string())),
         }
     }
+}
+
+/// Returns the name of the adapter that leaves where one more is loaded, if one may.
+fn leaving(named: &IndexMap<String, Named>) -> Option<&str> {
+    let may_leave = named.iter().filter(|(_, named)| named.may_leave());
+    may_leave.min_by_key(|(_, named)| named.used.load(Ordering::Relaxed)).map(|(name, _)| name.as_str())
 }

@@ -95,12 +95,11 @@ impl From<AdapterError> for AdminError {
             AdapterError::Incomplete | AdapterError::Name(_) | AdapterError::IsBase(_) | AdapterError::Taken(_) => {
                 Self::user_input(message)
             }
+            AdapterError::TooMany(_) => Self::new(StatusCode::CONFLICT, "ConflictError", message),
             // A client that sends the same again gets the same answer.
-            AdapterError::TooMany(_)
-            | AdapterError::Outside
-            | AdapterError::Unusable(_)
-            | AdapterError::Rank { .. }
-            | AdapterError::Model(_) => Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message),
+            AdapterError::Outside | AdapterError::Unusable(_) | AdapterError::Rank { .. } | AdapterError::Model(_) => {
+                Self::new(StatusCode::BAD_REQUEST, "BadRequestError", message)
+            }
         }
     }
 }

@@ -75,6 +75,7 @@ async fn asked(query: &Parameters, request: Request, replaces: bool) -> Result<L
         source: AdapterSource::Directory(text("lora_path")?),
         replaces: truth_of(&fields, "load_inplace", replaces)? || replaces,
         base_model: base_model(&fields)?,
+        stays: false,
     })
 }
 
@@ -92,7 +93,7 @@ async fn in_body(query: &Parameters, body: Body, replaces: bool) -> Result<Load,
         .await
         .map_err(|error| AdminError::bad(format!("the body cannot be read: {error}")))?;
     let replaces = replaces || query.truth("load_inplace", false)?;
-    Ok(Load { name, source: AdapterSource::Memory(bytes), replaces, base_model: None })
+    Ok(Load { name, source: AdapterSource::Memory(bytes), replaces, base_model: None, stays: false })
 }
 
 /// Loads an adapter, and has requests that run with the one before it go on or end, as the query says.

@@ -82,9 +82,18 @@ fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     routes
 }
 
+/// The paths of vLLM's calls about adapters.
+pub const ADAPTER_PATHS: [&str; 2] = ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
+
 /// Returns the control plane.
 pub fn router(admin: Shared) -> Router {
     let routes = routes().into_iter();
+    routes.fold(Router::new(), |router, (path, methods)| router.route(path, methods)).with_state(admin)
+}
+
+/// Returns vLLM's calls about adapters only.
+pub fn adapters_router(admin: Shared) -> Router {
+    let routes = routes().into_iter().filter(|(path, _)| ADAPTER_PATHS.contains(path));
     routes.fold(Router::new(), |router, (path, methods)| router.route(path, methods)).with_state(admin)
 }
 

@@ -21,7 +21,8 @@ pub struct AdapterArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub max_loras: usize,
 
-    /// Most adapters that are loaded at a time. [default: as many as there is memory for]
+    /// Most adapters that are loaded at a time; for the next one, the one that was asked for longest ago leaves. [default: as
+    /// many as there is memory for]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_cpu_loras: Option<usize>,
 

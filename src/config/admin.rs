@@ -1,10 +1,13 @@
 //! The flags of `tito serve` that are about the control plane of a training loop.
 
-use clap::{Args, ValueEnum};
+use std::convert::Infallible;
+
+use clap::{ArgAction, Args, ValueEnum};
 
 /// Who may pause the server and replace its weights, and what happens then.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Control plane")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct AdminArgs {
     /// Port of its own for /pause, /resume and the other calls of a training loop. [default: none]
     #[arg(long, value_name = "PORT")]
@@ -35,6 +38,11 @@ pub struct AdminArgs {
     /// Whether to do what vLLM does in its developer mode: serve these calls to everybody on the port of the API.
     #[arg(long, hide = true, value_name = "0|1", env = "VLLM_SERVER_DEV_MODE")]
     pub vllm_server_dev_mode: Option<i64>,
+
+    /// Whether vLLM's calls that load and unload adapters are served on the port of the API, to whoever may ask it.
+    #[arg(long, env = "VLLM_ALLOW_RUNTIME_LORA_UPDATING", hide = true, action = ArgAction::Set, default_value = "false",
+          value_parser = switch)]
+    pub vllm_allow_runtime_lora_updating: bool,
 
     /// Have requests that come during a pause wait, even where vLLM refuses them with 503.
     #[arg(long)]
@@ -68,6 +76,12 @@ impl AdminArgs {
     pub fn dev_mode(&self) -> bool {
         self.vllm_server_dev_mode.is_some_and(|mode| mode != 0)
     }
+}
+
+/// Reads a switch of the environment as vLLM reads this one: what is neither `1` nor `true` is off.
+#[expect(clippy::unnecessary_wraps, reason = "clap's shape of a reader")]
+fn switch(text: &str) -> Result<bool, Infallible> {
+    Ok(matches!(text.trim().to_ascii_lowercase().as_str(), "1" | "true"))
 }
 
 /// What becomes of keys and values when the weights change.

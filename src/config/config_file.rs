@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, ffi::OsString, path::Path};
 use saphyr::{LoadableYamlNode, ScalarOwned, YamlOwned};
 use serde_json::{Map, Value};
 
+use super::foreign::inverse;
+
 /// Flags whose lists are written as one JSON value.
 const JSON_LISTS: [&str; 3] = ["allowed-headers", "allowed-methods", "allowed-origins"];
 
@@ -37,15 +39,19 @@ pub(super) fn read(path: &OsString, names: &BTreeSet<String>) -> Result<Vec<(Str
 fn arguments(key: &str, value: YamlOwned, names: &BTreeSet<String>) -> Result<Vec<OsString>, String> {
     let flag = format!("--{key}");
     let off = format!("--no-{key}");
-    let is_switch = names.contains(&off);
+    let has_off = names.contains(&off);
+    // An inverse is one too, and has no `--no-…`.
+    let is_inverse = inverse(key).is_some_and(|other| names.contains(&format!("--no-{other}")));
+    let is_switch = has_off || is_inverse && names.contains(&flag);
+    let off = || if has_off { vec![off.into()] } else { Vec::new() };
     match value {
         YamlOwned::Value(ScalarOwned::Null) => Ok(Vec::new()),
         YamlOwned::Value(ScalarOwned::Boolean(true)) => Ok(vec![flag.into()]),
-        YamlOwned::Value(ScalarOwned::Boolean(false)) => Ok(if is_switch { vec![off.into()] } else { Vec::new() }),
+        YamlOwned::Value(ScalarOwned::Boolean(false)) => Ok(off()),
         // YAML 1.1, which Python reads, has more words for these.
         YamlOwned::Value(ScalarOwned::String(text)) if is_switch => match text.to_ascii_lowercase().as_str() {
             "yes" | "on" => Ok(vec![flag.into()]),
-            "no" | "off" => Ok(vec![off.into()]),
+            "no" | "off" => Ok(off()),
             _ => Err(format!("expected true or false, got {text:?}")),
         },
         YamlOwned::Sequence(items) if JSON_LISTS.contains(&key) => {
@@ -101,7 +107,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config.yml");
         std::fs::write(&file, yaml).unwrap();
-        let names = ["--enable-x", "--no-enable-x", "--port"].map(str::to_owned).into();
+        let names = ["--enable-x", "--no-enable-x", "--disable-x", "--port"].map(str::to_owned).into();
         let flags = read(&file.into(), &names)?;
         let words = flags.iter().flat_map(|(_, arguments)| arguments).map(|word| word.to_str().unwrap());
         Ok(words.collect::<Vec<_>>().join(" "))
@@ -115,6 +121,8 @@ mod tests {
             ("enable_x: true", "--enable-x"),
             ("enable-x: no", "--no-enable-x"),
             ("enable-x: on", "--enable-x"),
+            ("disable-x: on", "--disable-x"),
+            ("disable_x: false", ""),
             ("some_switch: false", ""),
             ("max-model-len: null", ""),
             ("ratio: 0.9", "--ratio 0.9"),

@@ -6,10 +6,13 @@ use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
 use super::vllm_flags::{self, Foreign, Meaning, Takes};
 
-/// Adds them, and a `--no-…` for every switch; of flags that are given twice, the last one counts.
+/// Adds them, and for every switch a `--no-…` and, as in vLLM (`EnableDisableAction`), a `--disable-…` for an
+/// `--enable-…` and the reverse; of flags that are given twice, the last one counts.
 pub(super) fn with_vllms_flags(mut command: Command) -> Command {
     command = command.args_override_self(true);
     let own: BTreeSet<String> = names(&command);
+    let removed: BTreeSet<&str> =
+        vllm_flags::all().filter(|flag| flag.meaning == Meaning::Removed).map(|flag| flag.name).collect();
     for flag in vllm_flags::all().filter(|flag| !own.contains(&format!("--{}", flag.name))) {
         let arg = Arg::new(flag.name).long(flag.name).hide(true);
         command = command.arg(match flag.takes {
@@ -23,12 +26,24 @@ pub(super) fn with_vllms_flags(mut command: Command) -> Command {
         .filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue))
         .filter_map(|arg| Some((arg.get_id().to_string(), arg.get_long()?.to_owned())))
         .collect();
+    let taken = names(&command);
     for (id, long) in switches {
         let off = format!("no-{long}");
-        let arg = Arg::new(off.clone()).long(off.clone()).hide(true).action(ArgAction::SetTrue);
+        let mut arg = Arg::new(off.clone()).long(off.clone()).hide(true).action(ArgAction::SetTrue);
+        let inverse = inverse(&long).filter(|inverse| !taken.contains(&format!("--{inverse}")));
+        // What vLLM has no more, it has in no other spelling.
+        if let Some(inverse) = inverse.filter(|_| !removed.contains(long.as_str())) {
+            arg = arg.alias(inverse);
+        }
         command = command.arg(arg.overrides_with(&id)).mut_arg(&id, |arg| arg.overrides_with(&off));
     }
     command
+}
+
+/// The other spelling that switches a flag off.
+pub(super) fn inverse(flag: &str) -> Option<String> {
+    let enabled = flag.strip_prefix("enable-").map(|rest| format!("disable-{rest}"));
+    enabled.or_else(|| flag.strip_prefix("disable-").map(|rest| format!("enable-{rest}")))
 }
 
 /// All flags of a command, with their dashes.
@@ -107,8 +122,8 @@ mod tests {
         assert_eq!(judged("serve --port 1"), Ok(None));
         let warning = "ignored flags, without effect here: --enforce-eager, --no-enable-prefix-caching, \
                        --block-size, --cudagraph-capture-sizes; no longer flags of vLLM: \
-                       --disable-log-requests, --swap-space";
-        let line = "serve --disable-log-requests --enforce-eager --block-size 16 --swap-space 4 \
+                       --disable-async-output-proc, --swap-space";
+        let line = "serve --disable-async-output-proc --enforce-eager --block-size 16 --swap-space 4 \
                     --no-enable-prefix-caching --cudagraph-capture-sizes 1 2 4";
         let judged = judged(line).unwrap().unwrap();
         let sorted =
@@ -131,10 +146,27 @@ mod tests {
             ("serve --kv-cache-dtype fp8", "say auto"),
             ("serve --logits-processors a.b:C d.e:F", "a.b:C cannot be honoured"),
             ("serve --lora-target-modules a b", "a"),
+            ("serve --tokens-only", "--tokens-only cannot be honoured: text and stop strings are always served"),
         ] {
             let reason = judged(line).unwrap_err();
             assert!(reason.contains(words), "{line}: {reason}");
         }
+    }
+
+    #[test]
+    fn every_switch_has_its_inverse_and_the_last_word_counts() {
+        let switches =
+            vllm_flags::all().filter(|flag| flag.takes == Takes::Nothing && flag.meaning != Meaning::Removed);
+        let inverses = switches.filter_map(|flag| Some((flag, inverse(flag.name)?)));
+        for (Foreign { name, .. }, inverse) in inverses {
+            // What would be refused is not, once it is switched off.
+            let off =
+                judged(&format!("serve --{name} --{inverse}")).unwrap_or_else(|error| panic!("{inverse}: {error}"));
+            assert_eq!(off, judged(&format!("serve --no-{name}")).unwrap(), "{inverse}");
+            assert_eq!(judged(&format!("serve --{inverse} --{name}")), judged(&format!("serve --{name}")), "{inverse}");
+        }
+        assert_eq!(judged("serve --enable-sliding-window"), Ok(None));
+        assert!(judged("serve --disable-sliding-window").is_err());
     }
 
     #[test]

@@ -191,6 +191,18 @@ mod tests {
         assert!(!serve("tito serve m --enable-log-requests --no-enable-log-requests").logs.enable_log_requests);
         assert!(serve("tito serve m --no-enable-log-requests --enable_log_requests").logs.enable_log_requests);
         assert!(read("tito serve m --enable-log-requests=true").is_err());
+        for off in ["--no-enable-log-requests", "--disable-log-requests", "--disable_log_req"] {
+            assert!(!serve(&format!("tito serve m --enable-log-requests {off}")).logs.enable_log_requests, "{off}");
+            assert!(serve(&format!("tito serve m {off} --enable-log-requests")).logs.enable_log_requests, "{off}");
+        }
+        assert!(serve("tito serve m --disable-log-stats").logs.disable_log_stats);
+        assert!(!serve("tito serve m --disable-log-stats --enable-log-stats").logs.disable_log_stats);
+        let others = "--disable-lora --disable-prefix-caching --disable-chunked-prefill --enable-sliding-window \
+                      --disable-auto-tool-choice --disable-prompt-tokens-details --disable-force-include-usage";
+        serve(&format!("tito serve m {others}"));
+        // What vLLM never had is no flag.
+        assert!(read("tito serve m --enable-enforce-eager").is_err());
+        assert!(read("tito serve m --disable-enforce-eager").is_err());
     }
 
     #[test]

@@ -184,7 +184,8 @@ impl EngineMeters {
         self.preemptions.increment(1);
     }
 
-    /// One step computed `tokens` tokens, of prompts and sampled ones.
+    /// One step gave `tokens` tokens: those that it sampled, and those computed of the prompts whose first token is among
+    /// them.
     #[expect(clippy::cast_precision_loss, reason = "no step has 2^52 tokens")]
     pub(crate) fn iteration(&self, tokens: usize) {
         self.iteration_tokens.record(tokens as f64);

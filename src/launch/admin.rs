@@ -14,23 +14,24 @@ use crate::{
     server::{self, AllowedHosts, ApiKeys, ControlPlane, Port, ServerConfig},
 };
 
-/// What opens the control plane on the port of the API, and the names by which it may be asked without a key; `None` where
-/// it is not served there.
-pub(super) fn main_port_keys(main_port: MainPort, progress: &Progress) -> Option<(ApiKeys, AllowedHosts)> {
+/// Tells who may use the control plane on the port of the API, where that is everybody.
+pub(super) fn say_who(main_port: &MainPort, progress: &Progress) {
     match main_port {
-        MainPort::Closed => None,
-        MainPort::Guarded(keys) => Some((keys, AllowedHosts::default())),
-        MainPort::Insecure(hosts) => {
-            progress.say("whoever reaches this server can pause it and replace its weights");
-            Some((ApiKeys::default(), hosts))
-        }
+        MainPort::Closed | MainPort::Guarded(_) => {}
+        MainPort::AdaptersOnly(_) => progress.say("whoever may ask this server can load and unload its adapters"),
+        MainPort::Insecure(_) => progress.say("whoever reaches this server can pause it and replace its weights"),
     }
 }
 
 /// The control plane on the port of the API.
-pub(super) fn on_main_port(opened_by: Option<(ApiKeys, AllowedHosts)>, admin: &Arc<Admin>) -> ControlPlane {
+pub(super) fn on_main_port(main_port: MainPort, admin: &Arc<Admin>) -> ControlPlane {
     let admin = Arc::clone(admin);
-    opened_by.map_or(ControlPlane::Closed, |(keys, hosts)| ControlPlane::Open { admin, keys, hosts })
+    match main_port {
+        MainPort::Closed => ControlPlane::Closed,
+        MainPort::AdaptersOnly(hosts) => ControlPlane::AdaptersOnly { admin, hosts },
+        MainPort::Guarded(keys) => ControlPlane::Open { admin, keys, hosts: AllowedHosts::default() },
+        MainPort::Insecure(hosts) => ControlPlane::Open { admin, keys: ApiKeys::default(), hosts },
+    }
 }
 
 /// The port of the control plane, where it has one of its own.

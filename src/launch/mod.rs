@@ -64,7 +64,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let bound = listen::bind(settings.listener, &["--host", "--port"]).await?;
     let admin_port = admin::bind(settings.control_plane.own_port).await?;
     let progress = Progress::new();
-    let admin_keys = admin::main_port_keys(settings.control_plane.main_port, &progress);
+    admin::say_who(&settings.control_plane.main_port, &progress);
     let device = engine::device(&settings.engine, &progress)?;
     let model = settings.model;
     let mut files = model::files(&model, &progress).await?;
@@ -127,7 +127,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let served = Served { model: model.name, name: api.models.name().to_owned() };
     let admin = control_plane(&engine, &api, settings.control_plane.policy, (served, adapters));
     let work = work(engine, &api, &admin);
-    let control = admin::on_main_port(admin_keys, &admin);
+    let control = admin::on_main_port(settings.control_plane.main_port, &admin);
     let app = server::app(api, control, &config, metrics);
     server::raise_open_files();
     let admin = admin_port.map(|port| port.listen(&admin, &config, &progress)).transpose()?;

@@ -136,6 +136,7 @@ pub fn app(api: Arc<Api>, control: ControlPlane, config: &ServerConfig, metrics:
     let doors = Arc::new(control.doors(&config.api_keys));
     let control = match control {
         ControlPlane::Open { admin, keys, hosts } => guarded(admin, &keys, hosts),
+        ControlPlane::AdaptersOnly { admin, hosts } => adapters_only(admin, &config.api_keys, hosts),
         ControlPlane::Closed => admin::closed(&API_PATHS),
     };
     app = measured(control).fallback_service(app).layer(from_fn(scheme::mark));
@@ -179,6 +180,14 @@ const API_PATHS: [&str; 3] = ["/abort_requests", "/server_info", "/get_server_in
 pub enum ControlPlane {
     /// Its paths say how they are opened.
     Closed,
+    /// vLLM's calls that load and unload adapters are served, and opened by what opens the API; the other paths say how
+    /// they are opened.
+    AdaptersOnly {
+        /// What is served.
+        admin: Arc<Admin>,
+        /// The names by which it may be asked where the API needs no key.
+        hosts: AllowedHosts,
+    },
     /// It is served.
     Open {
         /// What is served.
@@ -193,7 +202,7 @@ pub enum ControlPlane {
 impl ControlPlane {
     fn doors(&self, api_keys: &ApiKeys) -> Doors {
         let admin = match self {
-            Self::Closed => None,
+            Self::Closed | Self::AdaptersOnly { .. } => None,
             Self::Open { keys, .. } => Some(keys.clone()),
         };
         Doors { api: api_keys.clone(), admin, admin_paths: admin::paths().into() }
@@ -215,7 +224,17 @@ pub fn admin_app(admin: &Arc<Admin>, keys: ApiKeys, hosts: AllowedHosts, config:
 
 /// The paths of the control plane, to which no page may send anything where no key guards them.
 fn guarded(admin: Arc<Admin>, keys: &ApiKeys, hosts: AllowedHosts) -> Router {
-    let routes = admin::router(admin);
+    without_pages(admin::router(admin), keys, hosts)
+}
+
+/// vLLM's calls about adapters, and how the other paths of the control plane are opened.
+fn adapters_only(admin: Arc<Admin>, keys: &ApiKeys, hosts: AllowedHosts) -> Router {
+    let open = [&API_PATHS[..], &admin::ADAPTER_PATHS].concat();
+    without_pages(admin::adapters_router(admin), keys, hosts).merge(admin::closed(&open))
+}
+
+/// Where no key guards these paths, no page may send anything to them.
+fn without_pages(routes: Router, keys: &ApiKeys, hosts: AllowedHosts) -> Router {
     if keys.is_empty() { routes.route_layer(from_fn_with_state(hosts, local::from_no_page)) } else { routes }
 }
 

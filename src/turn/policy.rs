@@ -107,7 +107,7 @@ pub struct RequestPolicy {
     pub reasoning_effort_map: BTreeMap<String, String>,
     /// The smallest number of tokens in a chunk in the middle of a stream (`--stream-interval`).
     pub stream_interval: usize,
-    /// Whether every stream ends with its usage (`--enable-force-include-usage`).
+    /// Whether every stream, and every chunk of it, has its usage (`--enable-force-include-usage`).
     pub force_include_usage: bool,
     /// Whether the template is not shown tools that may not be called (`--exclude-tools-when-tool-choice-none`).
     pub exclude_tools_when_tool_choice_none: bool,

@@ -42,6 +42,8 @@ pub struct Prompted {
     pub is_cut: bool,
     /// The conversation as text, where that was asked for and there is one.
     pub text: Option<String>,
+    /// Whether that is the text that was encoded, all of it; else it is what the ids decode to.
+    pub text_was_encoded: bool,
     /// The session that the conversation belongs to.
     pub session: Option<String>,
     /// Remembers the answers.
@@ -107,13 +109,24 @@ impl Turns {
         let (verdict, recorder) = self.continuity.conclude(found, &prompt, &rendered)?;
         // Later turns start with the whole conversation, and not with the part that this turn kept of it.
         let recorder = recorder.filter(|_| cut.is_none());
+        let text_was_encoded = wants_text && rendered.text.is_some();
         let text = if wants_text { self.prompt_text(&mut rendered)? } else { None };
         let (token_ids, is_cut) = (rendered.token_ids, cut.is_some());
         if must_fit && is_given {
             self.check_given(&token_ids)?;
         }
         let session = carriers.session;
-        Ok(Prompted { token_ids, verdict, asks_for_continuity, is_cut, text, session, recorder, said })
+        Ok(Prompted {
+            token_ids,
+            verdict,
+            asks_for_continuity,
+            is_cut,
+            text,
+            text_was_encoded,
+            session,
+            recorder,
+            said,
+        })
     }
 
     /// Cuts a prompt that is too long and has no known ids.

@@ -1,10 +1,7 @@
 //! Which tokens of a prompt that is too long are kept (vLLM `renderers/params.py`).
 
 use super::TurnError;
-use crate::{
-    TokenId,
-    tokenizer::{Extent, Tokenizer},
-};
+use crate::tokenizer::{Extent, Tokenizer};
 
 /// Which end of a prompt is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +37,8 @@ impl Truncation {
         }
     }
 
-    /// Returns the part of a prompt that is kept.
-    pub fn of_ids(self, mut ids: Vec<TokenId>) -> Vec<TokenId> {
+    /// Returns the part of a prompt that is kept, of its ids or of what is known of each of them.
+    pub fn of_ids<T>(self, mut ids: Vec<T>) -> Vec<T> {
         let surplus = ids.len().saturating_sub(self.limit);
         match self.side {
             Some(Side::Right) => ids.truncate(self.limit),
@@ -52,13 +49,14 @@ impl Truncation {
         ids
     }
 
-    /// Returns the part that is kept of a text's ids, around which the tokenizer may have put special tokens.
-    pub fn of_encoded(
+    /// Returns the part that is kept of a text's ids, or of what is known of each of them. The tokenizer may have put
+    /// special tokens around the text.
+    pub fn of_encoded<T: Clone>(
         self,
-        ids: Vec<TokenId>,
+        ids: Vec<T>,
         adds_special_tokens: bool,
         tokenizer: &Tokenizer,
-    ) -> Result<Vec<TokenId>, TurnError> {
+    ) -> Result<Vec<T>, TurnError> {
         if !self.cuts(ids.len()) || !adds_special_tokens || self.side.is_some() {
             return Ok(self.of_ids(ids));
         }

@@ -103,7 +103,7 @@ fn the_rules_of_a_response_name_its_fields() {
     compare(
         responses::rules::RULES.schema,
         "ResponsesRequest",
-        &["priority"],
+        &["mm_payload", "priority", "return_mm_kwargs"],
         &[
             "context_management",
             "conversation",

@@ -19,15 +19,22 @@ use crate::it::patience::until;
 
 pub(super) const MODEL: &str = "tests/golden/native/llama";
 
-pub(super) fn engine() -> Arc<NativeEngine> {
+pub(super) fn settings() -> NativeSettings {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
     let config = std::fs::read_to_string(directory.join("config.json")).unwrap();
-    let settings = NativeSettings {
+    NativeSettings {
         threads: Some(1),
         kv_cache_bytes: 1 << 20,
         ..NativeSettings::new(WeightsSource::Directory(directory), serde_json::from_str(&config).unwrap())
-    };
-    Arc::new(NativeEngine::load(&settings, &mut |_, _| ()).unwrap())
+    }
+}
+
+pub(super) fn engine_of(settings: &NativeSettings) -> NativeEngine {
+    NativeEngine::load(settings, &mut |_, _| ()).unwrap()
+}
+
+pub(super) fn engine() -> Arc<NativeEngine> {
+    Arc::new(engine_of(&settings()))
 }
 
 /// A control plane, and what generates under it.

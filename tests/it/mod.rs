@@ -4,6 +4,8 @@
 
 /// Dropped requests and streams, graceful shutdown.
 mod abort;
+/// Adapters that come and leave.
+mod adapters;
 /// A server to talk to without a socket; every other module starts here.
 mod app;
 /// Keys on everything but health, metrics and docs.

@@ -168,9 +168,14 @@ async fn the_page_says_what_each_port_answers_to_whom() {
     let insecure =
         ControlPlane::Open { admin: admin_of(&open), keys: ApiKeys::default(), hosts: AllowedHosts::default() };
     let own = |keys| server::admin_app(&admin_of(&open), keys, AllowedHosts::default(), &ServerConfig::default());
+    let adapters = |app: &TestApp| {
+        app.router_with(ControlPlane::AdaptersOnly { admin: admin_of(app), hosts: AllowedHosts::default() })
+    };
     let ports = vec![
         ("nothing", open.router()),
         ("`--api-key`", keyed.router()),
+        ("`VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`", adapters(&open)),
+        ("`VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --api-key`", adapters(&keyed)),
         ("`--api-key --admin-on-main-port`", beside(key(API_KEY))),
         ("`--api-key --admin-on-main-port --admin-api-key`", beside(key(ADMIN_KEY))),
         ("`--admin-on-main-port --insecure-admin`, or `VLLM_SERVER_DEV_MODE=1`", open.router_with(insecure)),

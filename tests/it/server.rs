@@ -214,15 +214,27 @@ async fn docs_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn streams_end_with_their_usage_if_the_server_says_so() {
+async fn streams_and_all_their_chunks_have_usage_if_the_server_says_so() {
     let app = TestApp::new().says("hello").requests(|requests| requests.force_include_usage = true);
-    let body = json!({ "prompt": "hello", "stream": true });
-    let events = app.post("/v1/completions", body).await.events();
-    let last = events.last().unwrap();
-    assert_eq!((&last["choices"], &last["usage"]["completion_tokens"]), (&json!([]), &json!(2)));
-    let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "stream": true });
-    let events = app.post("/v1/chat/completions", body).await.events();
-    assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 2);
+    let (ids, messages) = (app.ids("hello"), json!([{ "role": "user", "content": "hello" }]));
+    for (path, asked) in [
+        ("/v1/completions", json!({ "prompt": "hello" })),
+        ("/v1/chat/completions", json!({ "messages": messages })),
+        ("/inference/v1/generate", json!({ "token_ids": ids, "sampling_params": {} })),
+    ] {
+        // What a request says is overruled, as in vLLM.
+        for options in [json!(null), json!({}), json!({ "include_usage": false, "continuous_usage_stats": false })] {
+            let mut body = asked.clone();
+            (body["stream"], body["stream_options"]) = (json!(true), options);
+            let events = app.post(path, body).await.events();
+            let (last, chunks) = events.split_last().unwrap();
+            assert_eq!((&last["choices"], &last["usage"]["completion_tokens"]), (&json!([]), &json!(2)), "{path}");
+            assert!(!chunks.is_empty(), "{path}");
+            for chunk in chunks {
+                assert!(chunk["usage"]["total_tokens"].is_u64(), "{path}: {chunk}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

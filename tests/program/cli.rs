@@ -73,12 +73,11 @@ fn a_bad_command_line_exits_with_two() {
 
 #[test]
 fn flags_of_vllm_are_understood_or_refused_with_a_reason() {
-    let run =
-        run(&["serve", "./no/such/model", "--enforce-eager", "--disable-log-requests", "-tp", "1", "--port", "0"]);
+    let run = run(&["serve", "./no/such/model", "--enforce-eager", "--swap-space", "4", "-tp", "1", "--port", "0"]);
     assert_eq!(run.code, Some(1), "{}", run.err);
     let warnings: Vec<&str> = run.err.lines().filter(|line| line.contains("ignored flags")).collect();
     let [warning] = warnings.as_slice() else { panic!("{}", run.err) };
-    assert!(warning.contains("--enforce-eager") && warning.contains("--disable-log-requests"), "{warning}");
+    assert!(warning.contains("--enforce-eager") && warning.contains("--swap-space"), "{warning}");
 
     let usage = |arguments: &[&str], words: &str| {
         let run = self::run(&[&["serve", TINY_MODEL], arguments].concat());

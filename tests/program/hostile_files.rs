@@ -22,7 +22,7 @@ fn framed(header: &str, zeros: usize) -> Vec<u8> {
 }
 
 /// Writes an adapter of one module that changes nothing.
-fn write_adapter(model: &Path, directory: &Path) {
+pub(crate) fn write_adapter(model: &Path, directory: &Path) {
     let config: Value = serde_json::from_slice(&fs::read(model.join("config.json")).unwrap()).unwrap();
     let size = |name: &str| usize::try_from(config[name].as_u64().unwrap()).unwrap();
     let (inner, heads) = (size("hidden_size"), size("num_attention_heads"));

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// Adapters, and who may load them.
+mod adapters;
 /// The command line.
 mod cli;
 /// Models that mistral.rs has not been shown to compute right.
@@ -20,6 +22,8 @@ mod hostile_files;
 mod idle_clients;
 /// A capture file, looked at.
 mod inspect;
+/// What `/metrics` counts.
+mod metrics;
 /// What every port refuses, bounds and ends, whatever it serves.
 mod ports;
 /// The binary; every other module starts here.

@@ -17,6 +17,7 @@ pub(crate) fn tito(arguments: &[&str]) -> Command {
     for name in [
         "VLLM_API_KEY",
         "TITO_ADMIN_API_KEY",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
         "VLLM_LOGGING_LEVEL",
         "TITO_LOG",
         "HF_HOME",

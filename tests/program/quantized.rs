@@ -35,8 +35,13 @@ const NATIVE: [&str; 10] =
     ["--engine", "native", "--threads", "1", "--kernels", "portable", "--kv-cache-memory", "4M", "--port", "0"];
 
 pub(crate) fn serve(model: &Path, more: &[&str]) -> Server {
+    serve_with(model, more, &[])
+}
+
+/// The same with variables in the environment.
+pub(crate) fn serve_with(model: &Path, more: &[&str], variables: &[(&str, &str)]) -> Server {
     let serve = ["serve", model.to_str().unwrap(), "--host", "127.0.0.1"];
-    Server::spawn(&mut tito(&[&serve[..], &NATIVE, more].concat()))
+    Server::spawn(tito(&[&serve[..], &NATIVE, more].concat()).envs(variables.iter().copied()))
 }
 
 /// What is sampled after some ids, and its log-probs.

@@ -39,8 +39,9 @@ def flags_of_vllm():
         if "--help" in action.option_strings:
             continue
         long = [name[2:] for name in action.option_strings if name.startswith("--")]
-        # A switch has `--no-…` too, which tito derives from the name.
-        names = [name for name in long if not (name.startswith("no-") and name[3:] in long)]
+        # A switch has `--no-…` too, and `--disable-…` or `--enable-…`; tito derives them from the name.
+        off = getattr(action, "negative_option_strings", ())
+        names = [name for name in long if not (name.startswith("no-") and name[3:] in long) and f"--{name}" not in off]
         found |= {name: takes(action) for name in names}
         short |= {name: f"--{names[0]}" for name in action.option_strings if not name.startswith("--") and names}
     return found, short

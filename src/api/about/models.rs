@@ -134,7 +134,7 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         permission: permission(models.created),
     });
     let adapters = models.adapters.iter().flat_map(|adapters| adapters.all());
-    let of_adapters = adapters.map(|(name, Named { adapter, source, base_model, created })| ModelCard {
+    let of_adapters = adapters.map(|(name, Named { adapter, source, base_model, created, .. })| ModelCard {
         id: name,
         object: "model",
         created,

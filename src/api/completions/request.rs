@@ -45,6 +45,8 @@ pub(in crate::api) struct CompletionTurn {
     pub(in crate::api) id: String,
     pub(in crate::api) session: Option<String>,
     pub(in crate::api) prompts: Vec<Prompt>,
+    /// How long each prompt may be.
+    pub(in crate::api) truncation: Option<Truncation>,
     pub(in crate::api) sampling: Sampling,
     pub(in crate::api) logprobs: Option<ShownAlternatives>,
     pub(in crate::api) delivery: AnswerDelivery,
@@ -101,12 +103,14 @@ impl CompletionTurn {
         api.turns.policies.requests.check_sequences(count(request.prompt.as_ref()), sampling.n)?;
         sampling.adapter = adapter;
         sampling.routes.given = routed_experts::read(request.routed_experts.as_ref())?.map(Arc::new);
+        let truncation = wanted.truncation;
         let prompts = prompts(request.prompt, wanted, api).await?;
         if sampling.routes.given.is_some() && prompts.len() > 1 {
             let message = format!("`routed_experts` is for a single prompt, got {}", prompts.len());
             return Err(ApiError::refused(routed_experts::FIELD, message, None));
         }
-        Ok(Self { id, session, prompts, sampling, logprobs: shown, delivery, stream_interval, echo, prompt_only })
+        let logprobs = shown;
+        Ok(Self { id, session, prompts, truncation, sampling, logprobs, delivery, stream_interval, echo, prompt_only })
     }
 }
 

@@ -31,7 +31,7 @@ impl From<AnswerDelivery> for turn::Delivery {
     }
 }
 
-/// Checks the two fields together; with `forced`, every stream ends with its usage.
+/// Checks the two fields together; with `forced`, every stream ends with its usage, and every chunk has it, as in vLLM.
 pub(in crate::api) fn delivery(
     stream: Option<bool>,
     options: Option<StreamOptions>,
@@ -46,6 +46,6 @@ pub(in crate::api) fn delivery(
     }
     let options = options.unwrap_or_default();
     let include_usage = options.include_usage.unwrap_or(false) || forced;
-    let continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
+    let continuous_usage = forced || include_usage && options.continuous_usage_stats.unwrap_or(false);
     Ok(AnswerDelivery::Stream { include_usage, continuous_usage })
 }

@@ -54,9 +54,7 @@ impl Tools {
                 return Err(wrong("has the name of another one"));
             }
             let (parameters, strict) = if kind == "custom" {
-                if grammar(tool) {
-                    return Err(wrong("has a grammar, which custom tools cannot have on this server"));
-                }
+                check_format(tool).map_err(wrong)?;
                 read.custom.push(name.clone());
                 (Some(custom_parameters()), Some(true))
             } else {
@@ -122,8 +120,14 @@ impl Tools {
     }
 }
 
-fn grammar(tool: &Value) -> bool {
-    tool.get("format").and_then(|format| format.get("type")).and_then(Value::as_str).is_some_and(|kind| kind != "text")
+/// Refuses a custom tool of which more than a text is said, and a `format` that is none.
+fn check_format(tool: &Value) -> Result<(), &'static str> {
+    let Some(format) = tool.get("format").filter(|format| !format.is_null()) else { return Ok(()) };
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(()),
+        Some(_) => Err("has a grammar, which custom tools cannot have on this server"),
+        None => Err("has a `format` that is no object with a `type`"),
+    }
 }
 
 fn custom_parameters() -> Value {

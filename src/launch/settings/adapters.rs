@@ -36,6 +36,7 @@ pub(super) fn settings(args: &AdapterArgs) -> anyhow::Result<AdapterSettings> {
         source: AdapterSource::Directory(module.path.clone()),
         replaces: false,
         base_model: module.base_model_name.clone(),
+        stays: true,
     });
     Ok(AdapterSettings {
         is_on: args.enable_lora,

@@ -42,6 +42,9 @@ pub(in crate::launch) struct AdminPort {
 pub(in crate::launch) enum MainPort {
     /// Nobody: it is not served there.
     Closed,
+    /// Whoever may use the API may load and unload adapters; the rest is not served there. Without keys, they are
+    /// asked by an address or one of these names.
+    AdaptersOnly(AllowedHosts),
     /// Who has one of these keys.
     Guarded(ApiKeys),
     /// Everybody, by an address or one of these names.
@@ -70,7 +73,8 @@ fn hosts(args: &AdminArgs) -> AllowedHosts {
 fn main_port(args: &ServeArgs, own: &ApiKeys) -> anyhow::Result<MainPort> {
     let admin = &args.admin;
     if !admin.on_main_port() {
-        return Ok(MainPort::Closed);
+        let adapters_only = admin.vllm_allow_runtime_lora_updating;
+        return Ok(if adapters_only { MainPort::AdaptersOnly(hosts(admin)) } else { MainPort::Closed });
     }
     if admin.is_insecure() {
         return Ok(MainPort::Insecure(hosts(admin)));

@@ -134,9 +134,27 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Converts text to ids without adding any, and says where each token stands in the text, in characters.
-    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<TokenId>, Vec<Offsets>), TokenizerError> {
-        self.piecewise_with_offsets(text, PIECE)
+    /// Converts text to ids, and says where each token stands in the text, in characters. What `add_special_tokens` adds
+    /// stands nowhere in it, and has `(0, 0)`.
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+    ) -> Result<(Vec<TokenId>, Vec<Offsets>), TokenizerError> {
+        if !add_special_tokens {
+            return self.piecewise_with_offsets(text, PIECE);
+        }
+        let Some(Around { before, after }) = &self.around else {
+            check_uncut(text.len())?;
+            let _turn = (text.len() > LARGE).then(|| self.turn.lock());
+            let encoding = self.inner.encode_char_offsets(text, true);
+            let encoding = encoding.map_err(|e| TokenizerError::Encode(e.to_string()))?;
+            return Ok((encoding.get_ids().to_vec(), encoding.get_offsets().to_vec()));
+        };
+        let (ids, offsets) = self.piecewise_with_offsets(text, PIECE)?;
+        let nowhere = |ids: &[TokenId]| vec![(0, 0); ids.len()];
+        let offsets = [nowhere(before), offsets, nowhere(after)].concat();
+        Ok(([before.as_slice(), &ids, after].concat(), offsets))
     }
 
     fn piecewise_with_offsets(&self, text: &str, size: usize) -> Result<(Vec<TokenId>, Vec<Offsets>), TokenizerError> {

@@ -326,7 +326,7 @@ fn one_long_word_is_encoded_at_once_up_to_a_bound() {
     let word = "x".repeat(MOST_UNCUT + 1);
     let error = tokenizer.encode(&word, false).unwrap_err();
     assert!(matches!(error, TokenizerError::Uncuttable { most: MOST_UNCUT }), "{error}");
-    let error = tokenizer.encode_with_offsets(&word).unwrap_err();
+    let error = tokenizer.encode_with_offsets(&word, false).unwrap_err();
     assert!(matches!(error, TokenizerError::Uncuttable { .. }), "{error}");
 }
 

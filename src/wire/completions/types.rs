@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What to continue.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(
     untagged,
     expecting = "expected a string, a list of strings, a list of token ids or a list of lists of token ids"

@@ -127,6 +127,8 @@ static RESPONSES: Schema = Object(
         optional("chat_template", NULLABLE_STR),
         optional("chat_template_kwargs", NULLABLE_DICT),
         field::PRIORITY,
+        field::MM_PAYLOAD,
+        field::RETURN_MM_KWARGS,
         field::REQUEST_ID,
         field::SESSION_ID,
         field::CACHE_SALT,

@@ -65,8 +65,9 @@ pub(crate) struct GenerateRequest {
     pub content_parts: Option<serde_json::Value>,
 }
 
-/// What decides whether the model thinks. Fields are vLLM's.
+/// What decides whether the model thinks. Fields are vLLM's; it takes no other.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ReasoningParserKwargs {
     /// The variables with which the prompt was rendered.
     #[serde(default)]

@@ -25,7 +25,9 @@ pub(crate) type ToldCount = u32;
 /// An answer of `/inference/v1/generate`, with `output_mode` `tokens`.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct GivenResponse {
-    /// Becomes the answer's id.
+    /// Becomes the answer's id; a random one where it is absent.
+    #[serde(default = "random_id")]
+    #[schema(required = false)]
     pub request_id: String,
     /// Its choices.
     pub choices: Vec<GivenChoice>,
@@ -42,7 +44,9 @@ pub(crate) struct GivenResponse {
 /// An event of a stream of `/inference/v1/generate`, with `output_mode` `tokens`.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct GivenChunk {
-    /// Becomes the chunk's id.
+    /// Becomes the chunk's id; a random one where it is absent.
+    #[serde(default = "random_id")]
+    #[schema(required = false)]
     pub request_id: String,
     /// At most one.
     pub choices: Vec<GivenChoice>,
@@ -53,6 +57,10 @@ pub(crate) struct GivenChunk {
     pub prompt_token_ids: Option<Vec<TokenId>>,
     /// What was used so far.
     pub usage: Option<GivenUsage>,
+}
+
+fn random_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
 }
 
 /// Tokens that were used.

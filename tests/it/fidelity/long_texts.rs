@@ -45,7 +45,7 @@ fn compare(name: &str, tokenizer: &Tokenizer, library: &tokenizers::Tokenizer) {
         let ids = tokenizer.encode(&text, false).unwrap();
         let parting = ids.iter().zip(whole.get_ids()).position(|(id, other)| id != other);
         assert_eq!((parting, ids.len()), (None, whole.get_ids().len()), "{name}, text {seed}");
-        let (_, offsets) = tokenizer.encode_with_offsets(&text).unwrap();
+        let (_, offsets) = tokenizer.encode_with_offsets(&text, false).unwrap();
         assert!(offsets == whole.get_offsets(), "{name}, offsets of text {seed}");
         let special = library.encode_fast(text.as_str(), true).unwrap();
         assert!(tokenizer.encode(&text, true).unwrap() == special.get_ids(), "{name}, special tokens of text {seed}");

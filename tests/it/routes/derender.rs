@@ -227,6 +227,52 @@ async fn a_stream_of_text_is_derendered_event_by_event() {
 }
 
 #[tokio::test]
+async fn streams_repeat_the_prompts_ids_where_generate_told_them() {
+    let app = TestApp::new().says("hello world");
+    for (path, key, prompt) in [(CHAT, "messages", messages()), (TEXT, "prompt", json!("hello"))] {
+        for asks in [true, false] {
+            let mut body = json!({ "temperature": 0, "stream": true, "return_token_ids": asks });
+            body[key] = prompt.clone();
+            let mut rendered = app.post(&format!("{path}/render"), body.clone()).await.ok();
+            if let Some(only) = rendered.get_mut(0) {
+                rendered = only.take();
+            }
+            rendered["return_token_ids"] = json!(true);
+            let ids = rendered["token_ids"].clone();
+            let field = if path == CHAT { "chat_request" } else { "completion_request" };
+            let more = json!({ "prompt_token_ids": ids, field: body });
+            let chunks = piece_by_piece(&app, &format!("{path}/derender"), rendered, &more).await;
+            let told = |chunk: &Value| {
+                let place = if path == CHAT { chunk } else { &chunk["choices"][0] };
+                place["prompt_token_ids"].clone()
+            };
+            let told: Vec<Value> = chunks.iter().map(told).filter(|told| !told.is_null()).collect();
+            assert_eq!(told, if asks { vec![ids] } else { Vec::new() }, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_without_an_id_are_given_one() {
+    let app = TestApp::new();
+    let choices = json!([{ "index": 0, "token_ids": app.ids("hello"), "finish_reason": "length" }]);
+    let given = json!({ "choices": choices });
+    for (path, body) in [
+        (CHAT, json!({ "generate_response": given })),
+        (CHAT, json!({ "stream": true, "generate_chunk": given })),
+        (TEXT, json!({ "generate_responses": [given] })),
+        (TEXT, json!({ "stream": true, "generate_chunk": given })),
+    ] {
+        let ask = async || {
+            let answer = app.post(&format!("{path}/derender"), body.clone()).await.ok();
+            answer.get("chunk").unwrap_or(&answer)["id"].as_str().unwrap().to_owned()
+        };
+        let (first, second) = (ask().await, ask().await);
+        assert!(first.len() >= 32 && first != second, "{path}: {first}, {second}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_answer_of_the_server_is_refused() {
     let app = TestApp::new().max_model_len(8);
     let response = |choice: Value| json!({ "generate_response": { "request_id": "x", "choices": [choice] } });

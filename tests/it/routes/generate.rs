@@ -318,6 +318,12 @@ async fn what_is_no_request_is_refused_with_its_reason() {
         ),
         (with("features", json!({ "mm_hashes": {} })), "BadRequestError", json!("features"), "not supported"),
         (with("content_parts", json!([{}])), "BadRequestError", json!("content_parts"), "not supported"),
+        (
+            with("reasoning_parser_kwargs", json!({ "chat_template_kwargs": {}, "tokenizer": null })),
+            "Bad Request",
+            json!("body.reasoning_parser_kwargs.tokenizer"),
+            "tokenizer",
+        ),
         (with("output_mode", json!("both")), "Bad Request", json!("body.output_mode"), "both"),
         (with("cache_salt", json!("")), "BadRequestError", json!("cache_salt"), "non-empty string"),
         (with("sampling_params", json!({ "logprobs": 21 })), "BadRequestError", json!("logprobs"), "max allowed: 20"),

@@ -109,6 +109,7 @@ async fn what_cannot_be_read_as_the_chat_would_be_is_refused() {
         body
     };
     let context = |more: Value| with(json!({ "parse_context": more }));
+    let named = |name: &str| json!({ "type": "function", "function": { "name": name } });
     let strict = json!([{ "type": "function", "function": { "name": "f", "strict": true, "parameters": {} } }]);
     let cases = [
         (with(json!({})), "requires parse_context on a server with a tool or reasoning parser"),
@@ -120,6 +121,12 @@ async fn what_cannot_be_read_as_the_chat_would_be_is_refused() {
         (context(json!({ "later": 1, "and": 2 })), "Unknown parse_context fields [\"and\", \"later\"]"),
         (context(json!({ "include_reasoning": "perhaps" })), "body.parse_context"),
         (context(json!({ "tools": tools(), "tool_choice": "required" })), "forces a call"),
+        (
+            context(json!({ "tools": tools(), "tool_choice": named("no_such") })),
+            "does not match any of the specified `tools`",
+        ),
+        (context(json!({ "tools": [], "tool_choice": named("f") })), "does not match any of the specified `tools`"),
+        (context(json!({ "tool_choice": named("f") })), "does not match any of the specified `tools`"),
         (context(json!({ "tools": strict, "tool_choice": "auto" })), "`strict`"),
         (context(json!({ "tools": [5], "tool_choice": "auto" })), "a tool is an object"),
     ];

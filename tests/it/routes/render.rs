@@ -1,12 +1,15 @@
 //! `POST /v1/chat/completions/render` and `/v1/completions/render`: the request in ids.
 
 use expect_test::expect;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::it::app::{MODEL, TestApp};
 
 const CHAT: &str = "/v1/chat/completions/render";
 const TEXT: &str = "/v1/completions/render";
+/// A template that writes what is said, and nothing else.
+const PLAIN: &str = "{% for message in messages %}{{ message.content }}{% endfor %}";
 
 fn messages() -> Value {
     json!([{ "role": "user", "content": "hello" }])
@@ -149,6 +152,91 @@ async fn offsets_say_where_each_token_stands() {
     assert_ne!(split, app.ids("hello"));
     let answer = app.post(TEXT, json!({ "prompt": split, "return_token_offsets": true })).await.ok();
     assert_eq!(answer[0]["token_offsets"], Value::Null);
+}
+
+/// Whether each of `offsets` spans, in `text`, what its token says; a token that is a part of a character spans all of it.
+fn spans_its_tokens(app: &TestApp, text: &str, rendered: &Value) -> bool {
+    let characters: Vec<char> = text.chars().collect();
+    let ids: Vec<u32> = serde_json::from_value(rendered["token_ids"].clone()).unwrap();
+    let offsets: Vec<(usize, usize)> = serde_json::from_value(rendered["token_offsets"].clone()).unwrap();
+    let spans = |(id, (start, end)): (&u32, &(usize, usize))| {
+        let said = app.tokenizer().decode(&[*id], false).unwrap();
+        let span: String = characters[*start..*end].iter().collect();
+        // The tokenizer takes white space off the ends of what a token spans.
+        said.contains('\u{fffd}') || span.trim() == said.trim()
+    };
+    ids.len() == offsets.len() && ids.iter().zip(&offsets).all(spans)
+}
+
+/// A render with offsets of `text`, cut to `keep` tokens, by each endpoint that answers offsets.
+async fn with_offsets(app: &TestApp, text: &str, keep: usize, side: Option<&str>) -> Vec<(String, Value)> {
+    let fields = json!({
+        "return_token_offsets": true, "truncate_prompt_tokens": keep, "truncation_side": side, "max_tokens": 1,
+    });
+    let messages = json!([{ "role": "user", "content": text }]);
+    let ids = app.ids(text);
+    let mut rendered = Vec::new();
+    for (path, key, value) in [
+        (TEXT, "prompt", json!(text)),
+        (TEXT, "prompt", json!(ids)),
+        (TEXT, "prompt", json!([text, text])),
+        (CHAT, "messages", messages.clone()),
+        ("/v1/messages/render", "messages", messages),
+        ("/v1/responses/render", "input", json!(text)),
+    ] {
+        let mut body = fields.clone();
+        body[key] = value;
+        if path.starts_with("/v1/messages") {
+            body["model"] = json!(MODEL);
+        }
+        if path.starts_with("/v1/responses") {
+            // It has `truncation` instead, which keeps what the context holds.
+            for own in ["truncate_prompt_tokens", "truncation_side", "max_tokens"] {
+                body.as_object_mut().unwrap().remove(own);
+            }
+            body["truncation"] = json!("auto");
+            body["max_output_tokens"] = json!(1);
+        }
+        let answer = app.post(path, body).await.ok();
+        let answers = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
+        rendered.extend(answers.into_iter().map(|answer| (path.to_owned(), answer)));
+    }
+    rendered
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_offsets_span_is_what_the_token_says_whatever_is_cut_off(
+        words in prop::collection::vec("(hello|world|wörld|you|the| |<b>|[a-z]{1,4}|日本|[.,!?])", 1..12),
+        keep in 1_usize..20,
+        side in prop::option::of(prop::sample::select(vec!["left", "right"])),
+    ) {
+        let text = format!("a{}z", words.join(" "));
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            // So short a context that a response is cut too.
+            let app = TestApp::new().chat_template(PLAIN).max_model_len(24);
+            for (path, rendered) in with_offsets(&app, &text, keep, side).await {
+                assert!(spans_its_tokens(&app, &text, &rendered), "{path}: {text:?}: {rendered}");
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn offsets_of_the_last_tokens_are_those_in_the_whole_text() {
+    let app = TestApp::new();
+    let text = "The quick brown fox jumps over the lazy dog.";
+    for side in [None, Some("left"), Some("right")] {
+        let rendered = with_offsets(&app, text, 4, side).await.remove(0).1;
+        let offsets: Vec<(usize, usize)> = serde_json::from_value(rendered["token_offsets"].clone()).unwrap();
+        assert_eq!(offsets.len(), 4);
+        match side {
+            Some("right") => assert_eq!(offsets[0].0, 0),
+            _ => assert!(offsets[0].0 > 0 && offsets[3].1 == text.len(), "{offsets:?}"),
+        }
+    }
 }
 
 #[tokio::test]

@@ -432,3 +432,34 @@ async fn what_is_not_to_be_stored_is_not() {
     let both = app.post(PATH, json!({ "input": "Hi", "store": false, "background": true })).await;
     assert_eq!((both.status, &both.error()["param"]), (400, &json!("background")));
 }
+
+#[tokio::test]
+async fn custom_tools_have_text_as_their_format_and_other_fields_have_vllms_values() {
+    let app = TestApp::new().says("hello");
+    let with = |more: Value| {
+        let mut body = json!({ "input": "hello" });
+        body.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        body
+    };
+    let custom = |format: Value| with(json!({ "tools": [{ "type": "custom", "name": "x", "format": format }] }));
+    for body in [
+        custom(Value::Null),
+        custom(json!({ "type": "text" })),
+        with(json!({ "mm_payload": "none" })),
+        with(json!({ "mm_payload": "tensors", "return_mm_kwargs": false })),
+    ] {
+        let answer = app.post(PATH, body.clone()).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text);
+    }
+    for (body, param) in [
+        (custom(json!("text")), "tools[0]"),
+        (custom(json!({})), "tools[0]"),
+        (custom(json!([])), "tools[0]"),
+        (custom(json!({ "type": "grammar", "syntax": "lark", "definition": "" })), "tools[0]"),
+        (with(json!({ "mm_payload": "source" })), "body.mm_payload"),
+        (with(json!({ "mm_payload": null })), "body.mm_payload"),
+    ] {
+        let answer = app.post(PATH, body.clone()).await;
+        assert_eq!((answer.status, &answer.error()["param"]), (400, &json!(param)), "{body}: {}", answer.text);
+    }
+}

@@ -161,7 +161,8 @@ fn piece(api: &Arc<Api>, how: &Derendering, request: DerenderChatRequest) -> Res
         choices,
         usage: usage(chunk.usage, request.prompt_tokens),
         system_fingerprint: None,
-        prompt_token_ids: None,
+        // As in vLLM: of the event that has them.
+        prompt_token_ids: chunk.prompt_token_ids.filter(|_| how.sampling.return_token_ids),
         prompt_text: None,
         metrics: None,
         kv_transfer_params: None,

@@ -75,6 +75,7 @@ async fn turn(request: Option<CompletionRequest>, api: &Arc<Api>) -> Result<Comp
             id: String::new(),
             session: None,
             prompts: Vec::new(),
+            truncation: None,
             sampling: plain_sampling(api)?,
             logprobs: None,
             delivery: AnswerDelivery::Json,
@@ -226,7 +227,8 @@ fn piece(
             logprobs: logprobs.filter(|_| given.has_logprobs()),
             finish_reason,
             stop_reason: stop_reason.flatten(),
-            prompt_token_ids: None,
+            // As in vLLM: of the event that has them.
+            prompt_token_ids: chunk.prompt_token_ids.clone().filter(|_| return_token_ids),
             token_ids: return_token_ids.then(|| completion.token_ids()),
             routed_experts: None,
             weight_versions: given.weight_versions.clone().filter(|_| tells_weights),

@@ -13,6 +13,7 @@ use crate::{
     parser::OutputFormat,
     wire::{
         error::ApiError,
+        fields::tools as rules,
         token_io::generate::{GenerateRequest, ParseContext},
     },
 };
@@ -42,6 +43,10 @@ impl MessageReading {
             return Ok(Self { format: OutputFormat::default(), shown });
         };
         let tools = tools(&context)?;
+        let is_named = context.tool_choice.as_object().is_some();
+        if is_named && tools.is_none() {
+            return rules::no_such_tool();
+        }
         let fields = ToolFields {
             tools: tools.as_deref(),
             // Without tools, there is nothing to choose from.

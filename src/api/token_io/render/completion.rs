@@ -8,12 +8,19 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{RenderFields, Rendering};
 use crate::{
+    TokenId,
     api::{
         Api,
         completions::request::CompletionTurn,
         http::{caller::Caller, json_body::JsonBody},
     },
-    wire::{body::parse, completions::types::CompletionRequest, error::ApiError, token_io::generate::RenderedRequest},
+    turn::WholePrompt,
+    wire::{
+        body::parse,
+        completions::types::{CompletionRequest, PromptInput},
+        error::ApiError,
+        token_io::generate::RenderedRequest,
+    },
 };
 
 pub(in crate::api::token_io) fn router() -> OpenApiRouter<Arc<Api>> {
@@ -47,13 +54,32 @@ async fn render_completion(
     }
     let (model, stream) = (request.model.clone(), request.stream.unwrap_or(false));
     let stream_options = request.stream_options;
+    let (input, add_special_tokens) = (request.prompt.clone(), request.add_special_tokens.unwrap_or(true));
     let rendering = Rendering { caller, own, fields, logprobs, model, stream, stream_options };
     let mut turn = CompletionTurn::new(request, &rendering.caller, &api).await?;
     let only = turn.prompts.len() == 1;
     let mut rendered = Vec::with_capacity(turn.prompts.len());
-    for (index, prompt) in turn.prompts.iter().enumerate() {
+    let whole = whole_prompts(input, add_special_tokens);
+    for (index, (prompt, whole)) in turn.prompts.iter().zip(whole).enumerate() {
         let id = if only { turn.id.clone() } else { format!("{}-{index}", turn.id) };
-        rendered.push(rendering.request(&api, id, &prompt.token_ids, &mut turn.sampling).await?);
+        let mut request = rendering.request(&api, id, &prompt.token_ids, &mut turn.sampling).await?;
+        if rendering.shows_offsets() {
+            request.token_offsets = api.turns.offsets(whole, turn.truncation, &prompt.token_ids).await?;
+        }
+        rendered.push(request);
     }
     Ok(Json(rendered))
+}
+
+/// Returns the prompts of a request as they were sent.
+fn whole_prompts(input: Option<PromptInput>, add_special_tokens: bool) -> Vec<WholePrompt> {
+    let text = |text| WholePrompt::Text { text, add_special_tokens };
+    let ids = |ids: Vec<TokenId>| WholePrompt::Ids(ids.into());
+    match input {
+        None => Vec::new(),
+        Some(PromptInput::Text(one)) => vec![text(one)],
+        Some(PromptInput::Texts(several)) => several.into_iter().map(text).collect(),
+        Some(PromptInput::Ids(one)) => vec![ids(one)],
+        Some(PromptInput::IdLists(several)) => several.into_iter().map(ids).collect(),
+    }
 }

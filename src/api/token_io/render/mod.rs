@@ -19,8 +19,7 @@ use crate::{
     TokenId,
     api::{Api, http::caller::Caller},
     generation::open_reasoning,
-    tokenizer::Offsets,
-    turn::{Asker, Sampling, Turn, in_flight},
+    turn::{Asker, Sampling, Turn, WholePrompt},
     wire::{
         answer::token_continuity::TokenContinuity,
         error::ApiError,
@@ -101,10 +100,21 @@ impl Rendering {
     /// Puts the prompt of a turn into ids, and answers with the request that it becomes; `history` is how many calls the
     /// conversation of a chat has made, where its answer is to be read.
     async fn answer(self, api: &Api, id: String, turn: Turn, history: Option<usize>) -> Result<Response, ApiError> {
-        let Turn { prompt, mut sampling, .. } = turn;
+        let Turn { mut prompt, mut sampling, .. } = turn;
         let chat_template_kwargs = prompt.prompt.template_variables();
-        let prompt = api.turns.prompt(prompt).await?;
+        let (add_special_tokens, truncation) = (prompt.prompt.add_special_tokens, prompt.truncation);
+        prompt.wants_text |= self.shows_offsets();
+        let mut prompt = api.turns.prompt(prompt).await?;
         let mut answer = self.request(api, id, &prompt.token_ids, &mut sampling).await?;
+        let whole = match prompt.text.take() {
+            Some(text) if prompt.text_was_encoded => Some(WholePrompt::Text { text, add_special_tokens }),
+            // What was cut off is not known.
+            _ if prompt.is_cut => None,
+            _ => Some(WholePrompt::Ids(Arc::clone(&prompt.token_ids))),
+        };
+        if let Some(whole) = whole.filter(|_| self.shows_offsets()) {
+            answer.token_offsets = api.turns.offsets(whole, truncation, &prompt.token_ids).await?;
+        }
         answer.parse_context = history.map(|calls| self.own.parse_context(chat_template_kwargs.clone(), calls));
         // The variables decide whether the model thinks, on a server that reads thoughts.
         let reads_reasoning = api.turns.policies.tools.reasoning.is_some();
@@ -112,7 +122,11 @@ impl Rendering {
         Ok(TokenContinuity::from(&prompt.verdict).announce(Json(answer).into_response()))
     }
 
-    /// Makes the request that a prompt becomes.
+    fn shows_offsets(&self) -> bool {
+        self.own.return_token_offsets == Some(true)
+    }
+
+    /// Makes the request that a prompt becomes, without the offsets of its tokens.
     async fn request(
         &self,
         api: &Api,
@@ -135,10 +149,8 @@ impl Rendering {
             stream: self.stream,
             structured_outputs,
         };
-        let shows_offsets = self.own.return_token_offsets == Some(true);
         Ok(RenderedRequest {
             request_id,
-            token_offsets: if shows_offsets { token_offsets(api, token_ids).await? } else { None },
             token_ids: token_ids.to_vec(),
             sampling_params: params.params(&api.turns.policies.sampling),
             model: self.model.clone(),
@@ -155,16 +167,4 @@ impl Rendering {
             ..RenderedRequest::default()
         })
     }
-}
-
-/// Returns the offsets of each of `ids` in their text, in characters; `None` if the text does not encode to exactly
-/// these ids.
-async fn token_offsets(api: &Api, ids: &Arc<[TokenId]>) -> Result<Option<Vec<Offsets>>, ApiError> {
-    let (tokenizer, ids) = (Arc::clone(api.turns.tokenizer()), Arc::clone(ids));
-    let offsets = move || {
-        let text = tokenizer.decode(&ids, false).ok()?;
-        let (encoded, offsets) = tokenizer.encode_with_offsets(&text).ok()?;
-        (*encoded == *ids).then_some(offsets)
-    };
-    Ok(in_flight::blocking(offsets).await?)
 }

@@ -7,6 +7,7 @@ mod routes;
 mod rows;
 mod scoring;
 mod steps;
+mod tally;
 
 use std::{
     collections::HashMap,
@@ -82,6 +83,8 @@ struct Active {
     preparing: bool,
     outputs: Outputs,
     prompt_tokens: usize,
+    /// How much of the prompt was cached when the sequence began to run.
+    cached_tokens: usize,
     scoring: Option<Scoring>,
     adapter: Option<Arc<Adapter>>,
     /// The routes that its prompt takes.
@@ -208,7 +211,6 @@ impl<B: Backend> Executor<B> {
         self.admit(&plan);
         self.put_adapters(&mut plan);
         if !plan.work.is_empty() {
-            self.meters.iteration(plan.work.iter().map(|work| work.token_ids.len() - work.drafts).sum());
             self.compute(&plan);
             self.steps.computed();
         }
@@ -274,6 +276,7 @@ impl<B: Backend> Executor<B> {
             id,
             Active {
                 prompt_tokens: prompt.len(),
+                cached_tokens: 0,
                 sampler: Arc::new(Mutex::new(SequenceSampler::new(sampling, prompt))),
                 preparing: false,
                 outputs,
@@ -313,6 +316,7 @@ impl<B: Backend> Executor<B> {
         for (id, cached_tokens) in &plan.admitted {
             let Some(active) = self.active.get_mut(id) else { continue };
             active.times.started();
+            active.cached_tokens = *cached_tokens;
             self.meters.prefix_cache(active.prompt_tokens, *cached_tokens);
             let output = PromptOutput { cached_tokens: *cached_tokens, ..PromptOutput::default() };
             match &mut active.scoring {
@@ -325,11 +329,16 @@ impl<B: Backend> Executor<B> {
 
     /// Ends a sequence.
     fn end(&mut self, id: SequenceId) {
+        drop(self.ended(id));
+    }
+
+    /// Takes out a sequence that has ended, and counts it.
+    fn ended(&mut self, id: SequenceId) -> Option<Active> {
         let preemptions = self.scheduler.preemptions(id);
         self.scheduler.remove(id);
-        if let Some(active) = self.active.remove(&id) {
-            self.meters.finished(active.times.ended(), preemptions);
-        }
+        let active = self.active.remove(&id)?;
+        self.meters.finished(active.times.ended(), preemptions);
+        Some(active)
     }
 
     fn compute(&mut self, plan: &Plan) {
@@ -345,6 +354,7 @@ impl<B: Backend> Executor<B> {
         let mut ended = self.end_broken(plan, &finite);
         self.scheduler.commit(plan);
         self.take_note(plan, &places, &made);
+        self.tally(plan, &places, &made);
         for ((work, of), made) in places.into_iter().zip(made) {
             let work = &plan.work[work];
             let id = work.id;
@@ -450,7 +460,10 @@ impl<B: Backend> Executor<B> {
                     return false;
                 }
                 if let Some(reason) = step.finish {
-                    active.send(EngineOutput::Finished(reason));
+                    // Counted first: who has read the end may look.
+                    if let Some(active) = self.ended(id) {
+                        active.send(EngineOutput::Finished(reason));
+                    }
                     return false;
                 }
                 self.scheduler.push(id, token);
@@ -462,6 +475,12 @@ impl<B: Backend> Executor<B> {
 }
 
 impl Active {
+    /// How many tokens of the prompt were computed for a token that is its first one; 0 for all other tokens.
+    fn computed_first(&self) -> usize {
+        let is_first = self.times.first_token.is_none();
+        if is_first { self.prompt_tokens.saturating_sub(self.cached_tokens) } else { 0 }
+    }
+
     /// Sends an output; `false` if nobody listens.
     fn send(&self, output: EngineOutput) -> bool {
         self.outputs.send(Ok(output)).is_ok()

@@ -1,0 +1,103 @@
+//! Adapters that come, stay while they are in use, and leave for others.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tito::{
+    adapters::{AdapterError, AdapterPolicy, AdapterSource, Adapters, Load},
+    engine::{AdapterLimits, native::NativeSettings},
+};
+
+use crate::it::control;
+
+/// An adapter of one module of the tiny model that changes nothing, as safetensors.
+fn adapter(settings: &NativeSettings) -> Vec<u8> {
+    let size = |name: &str| settings.config[name].as_u64().unwrap();
+    let (inner, heads) = (size("hidden_size"), size("num_attention_heads"));
+    let outer = heads * settings.config.get("head_dim").and_then(Value::as_u64).unwrap_or(inner / heads);
+    let name = |end: &str| format!("base_model.model.model.layers.0.self_attn.q_proj.{end}.weight");
+    let said = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"] }).to_string();
+    let header = json!({
+        "__metadata__": { "adapter_config": said },
+        name("lora_A"): { "dtype": "F32", "shape": [1, inner], "data_offsets": [0, 4 * inner] },
+        name("lora_B"): { "dtype": "F32", "shape": [outer, 1], "data_offsets": [4 * inner, 4 * (inner + outer)] },
+    });
+    let (header, zeros) = (header.to_string(), vec![0_u8; usize::try_from(4 * (inner + outer)).unwrap()]);
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &zeros].concat()
+}
+
+/// Adapters of which `most` are loaded at a time, and how one is loaded.
+fn adapters(most: usize) -> (Adapters, impl Fn(&str) -> Load) {
+    let limits = AdapterLimits { max_loras: 1, max_lora_rank: 1 };
+    let settings = NativeSettings { adapters: Some(limits), ..control::settings() };
+    let bytes = bytes::Bytes::from(adapter(&settings));
+    let policy = AdapterPolicy { most: Some(most), ..AdapterPolicy::default() };
+    let load = move |name: &str| Load {
+        name: name.to_owned(),
+        source: AdapterSource::Memory(bytes.clone()),
+        replaces: false,
+        base_model: None,
+        stays: false,
+    };
+    (Adapters::new(Arc::new(control::engine_of(&settings)), policy), load)
+}
+
+fn names(adapters: &Adapters) -> Vec<String> {
+    adapters.all().into_iter().map(|(name, _)| name).collect()
+}
+
+#[tokio::test]
+async fn a_loop_that_loads_one_adapter_after_the_other_goes_on() {
+    let (adapters, load) = adapters(2);
+    for version in 1..=5 {
+        adapters.load(load(&format!("policy-v{version}"))).await.unwrap();
+    }
+    assert_eq!(names(&adapters), ["policy-v4", "policy-v5"]);
+    assert!(adapters.get("policy-v3").is_none());
+    // What left may come again, and its name counts on.
+    adapters.load(load("policy-v3")).await.unwrap();
+    assert_eq!(&**adapters.get("policy-v3").unwrap().label(), "policy-v3@2");
+    assert_eq!(names(&adapters), ["policy-v5", "policy-v3"]);
+}
+
+#[tokio::test]
+async fn the_adapter_that_was_asked_for_longest_ago_leaves_and_none_in_use() {
+    let (adapters, load) = adapters(3);
+    for name in ["a", "b", "c"] {
+        adapters.load(load(name)).await.unwrap();
+    }
+    drop(adapters.get("a"));
+    adapters.load(load("d")).await.unwrap();
+    assert_eq!(names(&adapters), ["a", "c", "d"]);
+    let (a, c) = (adapters.get("a").unwrap(), adapters.get("c").unwrap());
+    adapters.load(load("e")).await.unwrap();
+    adapters.load(load("f")).await.unwrap();
+    assert_eq!(names(&adapters), ["a", "c", "f"]);
+    let f = adapters.get("f").unwrap();
+    assert_eq!(adapters.load(load("g")).await.unwrap_err(), AdapterError::TooMany(3));
+    // One that takes the place of its name needs no room.
+    adapters.load(Load { replaces: true, ..load("a") }).await.unwrap();
+    assert_eq!(names(&adapters), ["a", "c", "f"]);
+    drop((a, c));
+    drop(adapters.get("a"));
+    adapters.load(load("g")).await.unwrap();
+    assert_eq!(names(&adapters), ["a", "f", "g"]);
+    drop(f);
+}
+
+#[tokio::test]
+async fn adapters_that_flags_name_stay() {
+    let (adapters, load) = adapters(2);
+    adapters.load(Load { stays: true, ..load("named") }).await.unwrap();
+    for name in ["a", "b", "c"] {
+        adapters.load(load(name)).await.unwrap();
+        assert_eq!(names(&adapters), ["named", name]);
+    }
+    adapters.load(Load { replaces: true, ..load("named") }).await.unwrap();
+    adapters.load(load("d")).await.unwrap();
+    assert_eq!(names(&adapters), ["named", "d"]);
+    adapters.unload("named").await.unwrap();
+    adapters.load(load("e")).await.unwrap();
+    adapters.load(load("f")).await.unwrap();
+    assert_eq!(names(&adapters), ["e", "f"]);
+}
