@@ -2,12 +2,16 @@
 //!
 //! Follows vLLM 0.32, `v1/engine/detokenizer.py`: a stop string is looked for where a token may have completed it,
 //! text that may turn out to be its start is held back, and an incomplete character at the end is not spoken.
+//!
+//! Deliberate deviation: where thoughts are read, no stop string begins in them. vLLM ends the answer within its
+//! thoughts, so that it has none.
 
 use std::sync::Arc;
 
+use super::thoughts::Thoughts;
 use crate::{
     TokenId,
-    parser::{OutputFormat, SpecialTokens},
+    parser::{OutputFormat, ReasoningFormat, SpecialTokens},
     tokenizer::{IncrementalDecoder, Tokenizer, TokenizerError},
 };
 
@@ -24,6 +28,15 @@ pub struct TextOptions {
     pub spaces_between_special_tokens: bool,
     /// How reasoning and tool calls are read out of the text.
     pub format: OutputFormat,
+    /// How the thoughts are told that `format` leaves in the text: stop strings do not count in them either.
+    pub unread_thoughts: Option<ReasoningFormat>,
+}
+
+impl TextOptions {
+    /// How thoughts are told from the answer, where they are.
+    pub fn reasoning(&self) -> Option<ReasoningFormat> {
+        self.format.reasoning.or(self.unread_thoughts)
+    }
 }
 
 impl Default for TextOptions {
@@ -34,6 +47,7 @@ impl Default for TextOptions {
             skip_special_tokens: true,
             spaces_between_special_tokens: true,
             format: OutputFormat::default(),
+            unread_thoughts: None,
         }
     }
 }
@@ -57,6 +71,8 @@ pub(super) struct TextDecoder {
     held: String,
     /// How many bytes of `held` stood there before stop strings counted (`min_tokens`).
     unchecked: usize,
+    /// Where in `held` the model thinks, where stop strings have to know that.
+    thoughts: Option<Thoughts>,
     longest_stop: usize,
     /// The special tokens that have a text; `None` where the decoder decides for all of them.
     shown: Option<Vec<TokenId>>,
@@ -82,6 +98,8 @@ impl TextDecoder {
         };
         let decoder = tokenizer.incremental_after(&prompt_token_ids[known..], skips)?;
         let longest_stop = options.stop.iter().map(String::len).max().unwrap_or(0);
+        let reasoning = options.reasoning().filter(|_| longest_stop > 0);
+        let thoughts = reasoning.and_then(|format| Thoughts::new(format, tokenizer, prompt_token_ids));
         Ok(Self {
             tokenizer: Arc::clone(tokenizer),
             decoder,
@@ -90,6 +108,7 @@ impl TextDecoder {
             pushed: 0,
             held: String::new(),
             unchecked: 0,
+            thoughts,
             longest_stop,
             shown,
             after_added: false,
@@ -105,6 +124,9 @@ impl TextDecoder {
         // A model may be wider than its tokenizer; such an id has no text.
         let has_text = self.tokenizer.contains(id) && !self.hides(id);
         let text = if has_text { self.text_of(id)? } else { String::new() };
+        if let Some(thoughts) = &mut self.thoughts {
+            thoughts.push(id, self.held.len(), &text);
+        }
         self.held.push_str(&text);
         if self.pushed <= self.min_tokens {
             self.unchecked = self.held.len();
@@ -139,25 +161,38 @@ impl TextDecoder {
 
     /// The first stop string of the list that stands in the text, and the text that it leaves.
     fn take_stopped(&mut self) -> Option<(String, String)> {
-        let (stop, start) = self.options.stop.iter().find_map(|stop| {
-            // A string that starts in unchecked text does not count, as in vLLM.
-            let checked = self.held.get(self.unchecked..)?;
-            Some((stop.clone(), self.unchecked + checked.find(stop.as_str())?))
-        })?;
+        let (stop, start) = self.options.stop.iter().find_map(|stop| Some((stop.clone(), self.start_of(stop)?)))?;
         let end = if self.options.include_stop_str_in_output { start + stop.len() } else { start };
         self.held.truncate(end);
         Some((stop, self.rest()))
     }
 
+    /// Where a stop string stands. One that starts in unchecked text does not count, as in vLLM, nor does one that starts
+    /// in thoughts.
+    fn start_of(&self, stop: &str) -> Option<usize> {
+        let mut from = self.unchecked;
+        loop {
+            let start = from + self.held.get(from..)?.find(stop)?;
+            match self.thoughts.as_ref().and_then(|thoughts| thoughts.around(start)) {
+                Some(end) => from = end,
+                None => return Some(start),
+            }
+        }
+    }
+
     /// Gives out all but the last bytes, in which a stop string may have begun.
     fn take_certain(&mut self) -> String {
-        let mut keep = self.longest_stop.saturating_sub(1).min(self.held.len());
+        let unsettled = self.thoughts.as_ref().map_or(0, Thoughts::unsettled);
+        let mut keep = self.longest_stop.saturating_sub(1).max(unsettled).min(self.held.len());
         while !self.held.is_char_boundary(self.held.len() - keep) {
             keep += 1;
         }
         let rest = self.held.split_off(self.held.len() - keep);
         let certain = std::mem::replace(&mut self.held, rest);
         self.unchecked = self.unchecked.saturating_sub(certain.len());
+        if let Some(thoughts) = &mut self.thoughts {
+            thoughts.give_out(certain.len());
+        }
         certain
     }
 }

@@ -13,6 +13,7 @@ mod running;
 mod seeds;
 mod sequences;
 mod stream_interval;
+mod thoughts;
 mod unread;
 mod weights;
 

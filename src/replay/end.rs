@@ -82,7 +82,7 @@ fn ended(reason: FinishReason) -> Ended {
 /// Whether the last token completes one of the stop strings, and none before it does.
 fn stopped(tokenizer: &Arc<Tokenizer>, prompt: &[TokenId], sampled: &[TokenId], stops: Stops<'_>) -> End {
     let unproven = |why: &str| End::Unproven(format!("{why}, so its end is not compared"));
-    // Whether special tokens were in the text is not kept.
+    // Whether special tokens were in the text is not kept, nor which of it was thoughts, in which stop strings do not count.
     let texts = [true, false].map(|skips| completed(tokenizer, prompt, sampled, stops, skips));
     let found = match texts {
         [Ok(without), Ok(with)] => [without, with],
@@ -90,17 +90,23 @@ fn stopped(tokenizer: &Arc<Tokenizer>, prompt: &[TokenId], sampled: &[TokenId], 
     };
     let last = sampled.len().checked_sub(1);
     let is_added = |id: &TokenId| tokenizer.added_tokens().binary_search_by_key(id, |token| token.id).is_ok();
-    match found {
-        _ if last.is_some() && found.contains(&last) => End::Same,
+    let ends_with = |found: &Vec<usize>| last.is_some() && found.last().copied() == last;
+    match &found {
+        _ if found.iter().any(|found| found.len() == 1 && ends_with(found)) => End::Same,
+        _ if found.iter().any(ends_with) => unproven(
+            "a stop string stands in its text before its end too, and which of the text was thoughts was not kept",
+        ),
         _ if sampled.iter().any(is_added) => {
             unproven("none of its stop strings is at its end, and which special tokens were in its text was not kept")
         }
-        [Some(index), _] => End::Other(format!("token {index} completes a stop string now")),
-        [None, _] => End::Other("no token completes a stop string now".to_owned()),
+        [found, _] => End::Other(match found.first() {
+            Some(index) => format!("token {index} completes a stop string now"),
+            None => "no token completes a stop string now".to_owned(),
+        }),
     }
 }
 
-/// The first token that completes a stop string, counted from 0, as a generation looks for it: from token `min_tokens` on, and
+/// The tokens that complete a stop string, counted from 0, as a generation looks for it: from token `min_tokens` on, and
 /// never in text that was there before.
 fn completed(
     tokenizer: &Arc<Tokenizer>,
@@ -108,22 +114,24 @@ fn completed(
     sampled: &[TokenId],
     Stops { strings, min_tokens }: Stops<'_>,
     skips_special_tokens: bool,
-) -> Result<Option<usize>, TokenizerError> {
+) -> Result<Vec<usize>, TokenizerError> {
     // A model may be wider than its tokenizer; such an id has no text.
     let known = prompt.iter().rposition(|&id| !tokenizer.contains(id)).map_or(0, |last| last + 1);
     let mut decoder = tokenizer.incremental_after(&prompt[known..], skips_special_tokens)?;
-    let longest = strings.iter().map(String::len).max().unwrap_or(0);
     let (mut text, mut unchecked) = (String::new(), 0);
+    let mut completing = Vec::new();
     for (index, id) in sampled.iter().enumerate().filter(|(_, id)| tokenizer.contains(**id)) {
-        let from = text.floor_char_boundary(text.len().saturating_sub(longest.saturating_sub(1))).max(unchecked);
+        let before = text.len();
         text.push_str(&decoder.push(*id)?);
+        // A stop string that reaches into the new text begins less than its length before it.
+        let begins = |stop: &String| text.floor_char_boundary((before + 1).saturating_sub(stop.len())).max(unchecked);
         if index < min_tokens {
             unchecked = text.len();
-        } else if strings.iter().any(|stop| text[from..].contains(stop.as_str())) {
-            return Ok(Some(index));
+        } else if strings.iter().any(|stop| text[begins(stop)..].contains(stop.as_str())) {
+            completing.push(index);
         }
     }
-    Ok(None)
+    Ok(completing)
 }
 
 #[cfg(test)]
@@ -150,7 +158,10 @@ mod tests {
         assert_eq!(end("q w", "x z", &["w x z"], 0), goes_on);
         assert_eq!(end("So", "qqqq", &["qqqq"], 1), goes_on);
         assert_eq!(end("So", "qqqq", &["qqq"], 1), End::Same);
-        assert_eq!(end("So", "qqqq", &["qq"], 0), End::Other("token 1 completes a stop string now".to_owned()));
+        assert_eq!(end("So", "qqz", &["qq"], 0), End::Other("token 1 completes a stop string now".to_owned()));
+        // It may have stood in thoughts before, where it does not count.
+        let End::Unproven(why) = end("So", "qqqq", &["qq"], 0) else { panic!("its thoughts are not known") };
+        assert!(why.contains("which of the text was thoughts"), "{why}");
         // A character of several tokens is there with its last one.
         assert_eq!(end("So", "q\u{10348}", &["\u{10348}"], 0), End::Same);
     }

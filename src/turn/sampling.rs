@@ -40,8 +40,6 @@ pub struct Sampling {
     pub return_weight_versions: bool,
     /// At most this many tokens of thoughts, if the request sets a bound.
     pub thinking_budget: Option<usize>,
-    /// How the thoughts of an answer are told that nobody reads.
-    pub thoughts: Option<ReasoningFormat>,
     /// The adapter that samples; `None` for the model itself.
     pub adapter: Option<Arc<Adapter>>,
     /// Requests with the same salt share cached prefixes.
@@ -67,7 +65,6 @@ impl Sampling {
             return_token_ids: false,
             return_weight_versions: false,
             thinking_budget: None,
-            thoughts: None,
             adapter: None,
             cache_salt: None,
             routes: RouteWishes::default(),
@@ -79,9 +76,14 @@ impl Sampling {
         Arc::make_mut(&mut self.text).format = format;
     }
 
+    /// Leaves thoughts in the text, which are told in the format that is given.
+    pub fn leave_thoughts(&mut self, format: Option<ReasoningFormat>) {
+        Arc::make_mut(&mut self.text).unread_thoughts = format;
+    }
+
     /// Returns how thoughts are told from the answer, if they are.
     pub fn reasoning(&self) -> Option<ReasoningFormat> {
-        self.text.format.reasoning.or(self.thoughts)
+        self.text.reasoning()
     }
 
     /// Sets the constraint on the output, instead of any earlier one.

@@ -37,16 +37,16 @@ use crate::{
     },
 };
 
-/// Returns how a choice ended, also in streams. If it makes calls, that counts more than the way its tokens ended,
-/// unless the server cut it off, since more calls may have been meant. With `required`, calls are reported if the model
-/// ended the choice itself; a call of a named function is never reported.
+/// Returns how a choice ended, also in streams. If it makes calls and the model ended it, the calls are the reason. A
+/// choice that was cut off says so even if it makes calls: more may have been meant, and trainers drop what was cut off
+/// by its reason. As in vLLM, a call of a named function is no reason.
 pub(in crate::api) fn ending(finish: &Finish, called: bool, choice: &ToolChoice) -> (FinishReason, Option<StopReason>) {
     let (reason, stop_reason) = finish_fields(finish);
-    let calls = match choice {
-        ToolChoice::None | ToolChoice::Named(_) => false,
-        ToolChoice::Auto => called && *finish != Finish::Abort,
-        ToolChoice::Required => reason == FinishReason::Stop,
-    };
+    let calls = called
+        && match choice {
+            ToolChoice::None | ToolChoice::Named(_) => false,
+            ToolChoice::Auto | ToolChoice::Required => reason == FinishReason::Stop,
+        };
     (if calls { FinishReason::ToolCalls } else { reason }, stop_reason)
 }
 
@@ -458,9 +458,12 @@ mod tests {
             (&ToolChoice::None, false, Finish::Eos, FinishReason::Stop),
             (&ToolChoice::Auto, false, Finish::Eos, FinishReason::Stop),
             (&ToolChoice::Auto, true, Finish::Eos, FinishReason::ToolCalls),
-            (&ToolChoice::Auto, true, Finish::Length, FinishReason::ToolCalls),
+            (&ToolChoice::Auto, true, Finish::StopString("x".to_owned()), FinishReason::ToolCalls),
+            (&ToolChoice::Auto, true, Finish::Length, FinishReason::Length),
+            (&ToolChoice::Auto, true, Finish::Repetition, FinishReason::Repetition),
             (&ToolChoice::Auto, true, Finish::Abort, FinishReason::Abort),
             (&ToolChoice::Required, true, Finish::StopToken(1), FinishReason::ToolCalls),
+            (&ToolChoice::Required, false, Finish::StopString("x".to_owned()), FinishReason::Stop),
             (&ToolChoice::Required, true, Finish::Length, FinishReason::Length),
             (&named, true, Finish::Eos, FinishReason::Stop),
             (&named, true, Finish::Length, FinishReason::Length),

@@ -29,14 +29,14 @@ use crate::{
     },
 };
 
-/// Returns why a message ended. As in a chat, calls count more than the way the tokens ended, unless the server cut it
-/// off.
+/// Returns why a message ended. As in a chat, calls are the reason only if the model ended the message.
 fn stop_reason(finish: &Finish, called: bool, choice: &ToolChoice) -> Option<StopReason> {
     let calls = called
         && match choice {
             ToolChoice::None => false,
-            ToolChoice::Auto => *finish != Finish::Abort,
-            ToolChoice::Required | ToolChoice::Named(_) => finish_fields(finish).0 == FinishReason::Stop,
+            ToolChoice::Auto | ToolChoice::Required | ToolChoice::Named(_) => {
+                finish_fields(finish).0 == FinishReason::Stop
+            }
         };
     match finish {
         _ if calls => Some(StopReason::ToolUse),
@@ -252,12 +252,15 @@ mod tests {
             (&ToolChoice::None, false, Finish::Eos, Some(StopReason::EndTurn)),
             (&ToolChoice::None, false, Finish::StopString("x".to_owned()), Some(StopReason::StopSequence)),
             (&ToolChoice::Auto, false, Finish::StopToken(1), Some(StopReason::EndTurn)),
-            (&ToolChoice::Auto, true, Finish::Length, Some(StopReason::ToolUse)),
+            (&ToolChoice::Auto, true, Finish::StopString("x".to_owned()), Some(StopReason::ToolUse)),
+            (&ToolChoice::Auto, true, Finish::Length, Some(StopReason::MaxTokens)),
+            (&ToolChoice::Auto, true, Finish::Repetition, None),
             (&ToolChoice::Auto, true, Finish::Abort, None),
             (&ToolChoice::Required, true, Finish::Eos, Some(StopReason::ToolUse)),
             (&ToolChoice::Required, false, Finish::Eos, Some(StopReason::EndTurn)),
             (&named, true, Finish::Eos, Some(StopReason::ToolUse)),
             (&named, true, Finish::Length, Some(StopReason::MaxTokens)),
+            (&named, false, Finish::StopString("x".to_owned()), Some(StopReason::StopSequence)),
             (&ToolChoice::None, false, Finish::Repetition, None),
         ] {
             assert_eq!(stop_reason(&finish, called, choice), reason, "{choice:?} {called} {finish:?}");

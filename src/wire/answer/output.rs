@@ -120,7 +120,7 @@ pub(crate) enum FinishReason {
     Repetition,
     /// The server ended it.
     Abort,
-    /// The message makes tool calls, whatever ended it.
+    /// The message makes tool calls, and the model ended it.
     ToolCalls,
 }
 

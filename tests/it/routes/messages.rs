@@ -198,7 +198,7 @@ async fn a_stream_adds_up_to_the_answer() {
         ("hello you".to_owned(), json!({}), "end_turn"),
         (String::new(), json!({}), "end_turn"),
         ("hello you".to_owned(), json!({ "max_tokens": 4 }), "max_tokens"),
-        ("hello you".to_owned(), json!({ "stop_sequences": ["o y"] }), "stop_sequence"),
+        (format!("{THOUGHT}hello you"), json!({ "stop_sequences": ["o y"] }), "stop_sequence"),
         (format!("{THOUGHT}hello"), json!({}), "end_turn"),
         (format!("{THOUGHT}{CALL}{OTHER}"), json!({ "tools": tools() }), "tool_use"),
         (format!("hello\n{CALL}"), json!({ "tools": tools(), "tool_choice": { "type": "auto" } }), "tool_use"),

@@ -236,3 +236,75 @@ async fn a_conversation_goes_on_from_the_ids_whether_or_not_reasoning_comes_back
         assert!(prompt.starts_with(&known), "{keeps}: {:?}", second["token_continuity"]);
     }
 }
+
+/// The message and the reasons of an answer to a request with stop strings, which the stream gives, too.
+async fn stopped(reasoning: Option<&str>, tools: Option<&str>, text: &str, more: Value) -> [Value; 4] {
+    let body = if tools.is_some() { with_tools(&more) } else { asking(&more) };
+    let app = || spelled(reasoning, tools, text);
+    adds_up(app, PATH, body.clone()).await;
+    let mut choice = answer(&app(), body).await["choices"][0].take();
+    let [reasoning, content] = ["reasoning", "content"].map(|field| choice["message"][field].take());
+    [reasoning, content, choice["finish_reason"].take(), choice["stop_reason"].take()]
+}
+
+#[tokio::test]
+async fn stop_strings_do_not_count_in_thoughts() {
+    let text = "<think>Question: 1?</think>It is 2. Question: 3?";
+    let stop = json!({ "stop": ["Question:"] });
+    for name in ["qwen3", "deepseek_r1", "kimi_k2", "minimax_m2", "glm45"] {
+        let found = stopped(Some(name), None, text, stop.clone()).await;
+        assert_eq!(found, [json!("Question: 1?"), json!("It is 2. "), json!("stop"), json!("Question:")], "{name}");
+    }
+    let kept = stopped(Some("qwen3"), None, text, json!({ "stop": "Question:", "include_stop_str_in_output": true }));
+    assert_eq!(kept.await[1], "It is 2. Question:");
+    // Nobody reads thoughts here.
+    let [reasoning, content, ..] = stopped(None, None, text, stop.clone()).await;
+    assert_eq!((reasoning, content), (Value::Null, json!("<think>")));
+    let thought = stopped(Some("qwen3"), None, "<think>Question: 1?", stop.clone()).await;
+    assert_eq!(thought, [json!("Question: 1?"), Value::Null, json!("stop"), Value::Null]);
+}
+
+#[tokio::test]
+async fn a_stop_string_must_begin_after_the_end_of_thoughts() {
+    for (text, stop, content, reason) in [
+        // It would begin in the thoughts, or in the mark that ends them.
+        ("<think>ab</think>cd", "b</think>c", json!("cd"), Value::Null),
+        ("<think>ab</think>cd", "</think>", json!("cd"), Value::Null),
+        ("<think>ab</think>cd", "k>c", json!("cd"), Value::Null),
+        ("<think>ab</think>cd", "c", json!(""), json!("c")),
+        ("<think>ab</think>abc", "abc", json!(""), json!("abc")),
+        ("<think>a\n\n</think>\n\nb\n\nc", "\n\n", json!(""), json!("\n\n")),
+        ("<think>aa</think>aaab", "aab", json!("a"), json!("aab")),
+    ] {
+        for name in ["qwen3", "deepseek_r1"] {
+            let [_, said, _, found] = stopped(Some(name), None, text, json!({ "stop": stop })).await;
+            let said = if said.is_null() { json!("") } else { said };
+            assert_eq!((&said, &found), (&content, &reason), "{name} {text:?} {stop:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn stop_strings_count_in_calls_and_in_the_mark_that_begins_them() {
+    let call = CALL.replace('\n', "");
+    let text = format!("<think>Køge {{ }}</think>hi {call}");
+    let [_, content, _, reason] = stopped(Some("qwen3"), Some("hermes"), &text, json!({ "stop": "Køge" })).await;
+    assert_eq!((content.as_str().unwrap().starts_with("hi <tool_call>"), reason), (true, json!("Køge")));
+    // This mark ends the thoughts, and is no part of them.
+    for (stop, left) in [("<tool_call>", Value::Null), ("tool_", Value::Null), (">{\"name", Value::Null)] {
+        let text = format!("<think>tool_ >{{\"name{call}");
+        let [reasoning, content, _, reason] =
+            stopped(Some("qwen3"), Some("hermes"), &text, json!({ "stop": stop })).await;
+        assert_eq!(reason, stop);
+        assert!(reasoning.as_str().unwrap().starts_with("tool_ >{\"name"), "{reasoning}");
+        assert!(content == left || content.as_str().unwrap().starts_with("<tool_call"), "{content}");
+    }
+}
+
+#[tokio::test]
+async fn stop_strings_do_not_count_in_the_analysis_channel() {
+    let text =
+        "<|channel|>analysis<|message|>Question: 1?<|end|><|start|>assistant<|channel|>final<|message|>2. Question:";
+    let found = stopped(Some("openai_gptoss"), None, text, json!({ "stop": "Question:" })).await;
+    assert_eq!(found, [json!("Question: 1?"), json!("2. "), json!("stop"), json!("Question:")]);
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tito::{TokenId, parser::ToolParser, turn::ToolPolicy};
 
 use crate::it::{
-    app::{Answer, IM_END, TestApp, redacted},
+    app::{Answer, IM_END, MODEL, TestApp, redacted},
     streaming::adds_up,
 };
 
@@ -143,18 +143,21 @@ async fn what_cannot_be_read_is_content_to_the_letter() {
 }
 
 #[tokio::test]
-async fn calls_win_over_what_ended_the_tokens() {
+async fn calls_are_the_reason_unless_the_answer_was_cut_off() {
     let open = CALL.strip_suffix("\n</tool_call>").unwrap();
     let tokens = TestApp::new().ids(open).len();
-    for (text, more, stop_reason) in [
-        (CALL, json!({ "max_tokens": tokens }), Value::Null),
-        (CALL, json!({ "stop": "</tool_call>" }), json!("</tool_call>")),
+    let whole = TestApp::new().ids(CALL).len();
+    for (more, reason, stop_reason) in [
+        (json!({ "max_tokens": tokens }), "length", Value::Null),
+        (json!({ "max_tokens": whole }), "length", Value::Null),
+        (json!({ "stop": "</tool_call>" }), "tool_calls", json!("</tool_call>")),
     ] {
-        let choice = choice(&saying(text), more.clone()).await;
-        assert_eq!((&choice["finish_reason"], &choice["stop_reason"]), (&json!("tool_calls"), &stop_reason), "{more}");
-        let events = streamed(&saying(text), &more).await;
+        let choice = choice(&saying(CALL), more.clone()).await;
+        assert_eq!(choice["message"]["tool_calls"].as_array().unwrap().len(), 1, "{more}");
+        assert_eq!((&choice["finish_reason"], &choice["stop_reason"]), (&json!(reason), &stop_reason), "{more}");
+        let events = streamed(&saying(CALL), &more).await;
         let last = events.last().unwrap();
-        assert_eq!((&last["finish_reason"], &last["stop_reason"]), (&json!("tool_calls"), &stop_reason), "{more}");
+        assert_eq!((&last["finish_reason"], &last["stop_reason"]), (&json!(reason), &stop_reason), "{more}");
     }
     let cut = choice(&saying(CALL), json!({ "max_tokens": tokens - 1 })).await;
     assert_eq!(cut["finish_reason"], "length");
@@ -311,4 +314,57 @@ async fn three_turns_of_calls_continue_from_exactly_the_sampled_ids() {
     assert_eq!(messages.last().unwrap()["content"], "hello world");
     let sampled: Vec<Value> = scripts[0].iter().map(|&id| json!(id)).collect();
     assert_eq!(messages[1]["generation_token_ids"], json!(sampled));
+}
+
+/// The events of a stream that names them.
+fn data(answer: &Answer) -> Vec<Value> {
+    let events = answer.text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+    events.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_dialect_says_that_an_answer_with_a_call_was_cut_off() {
+    let tokens = TestApp::new().ids(CALL).len();
+    let function = json!({ "type": "function", "name": "weather", "parameters": { "type": "object" } });
+    let response = json!({ "input": "hello", "tools": [function], "max_output_tokens": tokens });
+    let answer = saying(CALL).post("/v1/responses", response.clone()).await.ok();
+    let mut asked = response;
+    asked["stream"] = json!(true);
+    let events = data(&saying(CALL).post("/v1/responses", asked).await);
+    for response in [&answer, &events.last().unwrap()["response"]] {
+        assert_eq!(response["output"][0]["type"], "function_call", "{response}");
+        assert_eq!(response["status"], "incomplete");
+        assert_eq!(response["incomplete_details"]["reason"], "max_output_tokens");
+    }
+    let tool = json!({ "name": "weather", "input_schema": { "type": "object" } });
+    let user = json!([{ "role": "user", "content": "hello" }]);
+    let message = json!({ "model": MODEL, "messages": user, "tools": [tool], "max_tokens": tokens });
+    let answer = saying(CALL).post("/v1/messages", message.clone()).await.ok();
+    assert_eq!((&answer["content"][0]["type"], &answer["stop_reason"]), (&json!("tool_use"), &json!("max_tokens")));
+    let mut asked = message;
+    asked["stream"] = json!(true);
+    let events = data(&saying(CALL).post("/v1/messages", asked).await);
+    let ended = events.iter().find(|event| event["type"] == "message_delta").unwrap();
+    assert_eq!(ended["delta"]["stop_reason"], "max_tokens");
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_before_its_forced_call_does_not_say_that_it_calls() {
+    let app = TestApp::new().reads_tool_calls();
+    let named = json!({ "type": "function", "function": { "name": "weather" } });
+    for forced in [json!("required"), named] {
+        let more = json!({ "tool_choice": forced, "stop": "<tool_call>", "max_tokens": 2000, "temperature": 0 });
+        let whole = choice(&app, more.clone()).await;
+        assert_eq!(whole["message"].get("tool_calls"), None, "{whole}");
+        assert_eq!((&whole["finish_reason"], &whole["stop_reason"]), (&json!("stop"), &json!("<tool_call>")));
+        let last = streamed(&app, &more).await.pop().unwrap();
+        assert_eq!((&last["finish_reason"], &last["stop_reason"]), (&json!("stop"), &json!("<tool_call>")));
+    }
+    let tool = json!({ "name": "weather", "input_schema": { "type": "object" } });
+    for choice in [json!({ "type": "any" }), json!({ "type": "tool", "name": "weather" })] {
+        let body = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "hello" }], "tools": [tool],
+            "tool_choice": choice, "max_tokens": 2000, "temperature": 0, "stop_sequences": ["<tool_call>"] });
+        let answer = app.post("/v1/messages", body).await.ok();
+        assert_eq!(answer["stop_reason"], "stop_sequence", "{answer}");
+    }
 }

@@ -67,7 +67,7 @@ impl GenerateTurn {
             resolved.sampling.read(reading.format);
             reading.shown
         });
-        resolved.sampling.thoughts = thoughts(request.reasoning_ended, request.reasoning_parser_kwargs, api);
+        resolved.sampling.leave_thoughts(thoughts(request.reasoning_ended, request.reasoning_parser_kwargs, api));
         if stream && resolved.sampling.prompt_logprobs.is_some_and(|top| top > 0) {
             return Err(ApiError::invalid("prompt_logprobs", NO_PROMPT_LOGPROBS));
         }

@@ -1,0 +1,267 @@
+//! Which bytes of a text are thoughts, in which no stop string begins.
+//!
+//! Thoughts end where their end mark stands. A call that they mention is a part of them: whether they go on is known only
+//! at the end of the text.
+//!
+//! Owns a reader of its own, over the same text as the reader of the answer, since stop strings cut the text before that
+//! one sees it. Refuses to look for stop strings.
+
+use std::{ops::Range, sync::Arc};
+
+use crate::{
+    TokenId,
+    generation::marks::MarkIds,
+    parser::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningFormat, ReasoningMarks},
+    tokenizer::Tokenizer,
+};
+
+/// With what every mark ends, so that thoughts begin and end only after it.
+const LAST_OF_MARKS: char = '>';
+
+/// The longest mark that ends a message of channels; less of a text may be the start of one.
+const LONGEST_END: usize = "<|return|>".len();
+
+/// Tells thoughts from the rest of a text, of which the caller holds the end.
+pub(super) struct Thoughts {
+    reader: OutputParser,
+    tokenizer: Arc<Tokenizer>,
+    marks: Option<(ReasoningMarks, MarkIds)>,
+    /// Where thoughts are in the text that is held, in order.
+    spans: Vec<Range<usize>>,
+    /// Whether the message of channels that is being read is thoughts, once that is known: the reader calls what is
+    /// written for tools reasoning, too.
+    message: Option<bool>,
+    /// The length of that message before it is known.
+    unknown: usize,
+    /// Whether the rest of the text is no thoughts.
+    over: bool,
+}
+
+impl Thoughts {
+    /// Tells the thoughts of the text after `prompt`; `None` where it can have none.
+    pub(super) fn new(format: ReasoningFormat, tokenizer: &Arc<Tokenizer>, prompt: &[TokenId]) -> Option<Self> {
+        let marks = format.marks().map(|marks| (marks, MarkIds::new(marks, tokenizer)));
+        let left = marks.map_or(PromptReasoning::Unmarked, |(_, ids)| ids.left_by(prompt, tokenizer));
+        // Thoughts that the prompt has ended may begin again.
+        let thinks = left == PromptReasoning::Ended || format.begins_with_reasoning(left);
+        let format = OutputFormat::new(Some(format), None, None);
+        if !thinks || (marks.is_none() && !format.channels) {
+            return None;
+        }
+        Some(Self {
+            reader: OutputParser::new(&format, left),
+            tokenizer: Arc::clone(tokenizer),
+            marks,
+            spans: Vec::new(),
+            message: None,
+            unknown: 0,
+            over: false,
+        })
+    }
+
+    /// How many bytes of the text are to be held: thoughts may turn out to have ended with the first of them.
+    pub(super) fn unsettled(&self) -> usize {
+        match self.marks {
+            _ if self.over => 0,
+            Some(_) => 0,
+            None => LONGEST_END - 1,
+        }
+    }
+
+    /// Takes `text`, which token `id` adds to the `held` bytes before it.
+    pub(super) fn push(&mut self, id: TokenId, held: usize, text: &str) {
+        if self.over {
+            return;
+        }
+        let mark = if text.is_empty() { self.unspoken_mark(id) } else { None };
+        if let Some(mark) = mark {
+            // Nobody sees this text, but it begins thoughts, or ends them.
+            self.read(held..held, mark);
+            return;
+        }
+        let mut from = held;
+        for piece in text.split_inclusive(LAST_OF_MARKS) {
+            let to = from + piece.len();
+            self.read(from..to, piece);
+            from = to;
+        }
+    }
+
+    /// The mark that a token is which has no text.
+    fn unspoken_mark(&self, id: TokenId) -> Option<&'static str> {
+        let (marks, ids) = self.marks?;
+        let all = [(ids.start, marks.start), (ids.end, marks.end)];
+        let found = all.into_iter().find(|(of, _)| *of == Some(id) && self.tokenizer.is_special(id));
+        found.map(|(_, mark)| mark)
+    }
+
+    /// Takes a piece of text that has at most one mark, at its end, and the place at which it is held.
+    fn read(&mut self, place: Range<usize>, piece: &str) {
+        let thought = self.reader.is_reasoning();
+        let pieces = self.reader.push(piece);
+        if thought {
+            self.extend(place.clone());
+            if !self.may_be_thoughts(&pieces, piece) {
+                self.cut(place.end.saturating_sub(self.unknown.max(piece.len())));
+                self.unknown = 0;
+            }
+        }
+        let thinks = self.reader.is_reasoning();
+        if !thinks {
+            (self.message, self.unknown) = (None, 0);
+        }
+        if let Some((marks, _)) = self.marks.filter(|_| thought && !thinks) {
+            self.over = !marks.reopens;
+        }
+    }
+
+    /// Whether a piece of text may be thoughts that was read as reasoning.
+    fn may_be_thoughts(&mut self, pieces: &[Piece], piece: &str) -> bool {
+        if self.marks.is_some() {
+            return true;
+        }
+        if self.message.is_none() {
+            self.unknown += piece.len();
+            let thinks = pieces.iter().any(|piece| matches!(piece, Piece::Reasoning(_)));
+            // What may be the start of a mark says nothing yet.
+            let says_nothing = self.unknown < LONGEST_END && (self.unknown > piece.len() || piece.starts_with('<'));
+            self.message = (thinks || !says_nothing).then_some(thinks);
+        }
+        self.message.unwrap_or(true)
+    }
+
+    fn extend(&mut self, place: Range<usize>) {
+        match self.spans.last_mut() {
+            Some(last) if last.end == place.start => last.end = place.end,
+            _ => self.spans.push(place),
+        }
+    }
+
+    /// Takes all from `end` on out of the thoughts.
+    fn cut(&mut self, end: usize) {
+        self.spans.retain_mut(|span| {
+            span.end = span.end.min(end);
+            span.start < span.end
+        });
+    }
+
+    /// The end of the thoughts in which the held byte `at` is; `None` where it is in none.
+    pub(super) fn around(&self, at: usize) -> Option<usize> {
+        self.spans.iter().find(|span| span.contains(&at)).map(|span| span.end)
+    }
+
+    /// The first `given` bytes are held no more.
+    pub(super) fn give_out(&mut self, given: usize) {
+        self.spans.retain_mut(|span| {
+            *span = span.start.saturating_sub(given)..span.end.saturating_sub(given);
+            span.start < span.end
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{generation::decode::tests::spaced, parser::ReasoningParser};
+
+    /// Marks, what nearly is one, and what stands between them.
+    const PARTS: [&str; 16] = [
+        "<think>",
+        "</think>",
+        "<think",
+        "</",
+        "<",
+        ">",
+        "so",
+        "\n",
+        "é",
+        "<tool_call>",
+        "<minimax:tool_call>",
+        "<|tool_calls_section_begin|>",
+        "<|channel|>analysis<|message|>",
+        "<|channel|>final<|message|>",
+        "<|end|>",
+        "<|start|>assistant",
+    ];
+
+    fn format(name: &str) -> ReasoningFormat {
+        let variables = std::iter::once(("thinking".to_owned(), true.into())).collect();
+        ReasoningParser::named(name).unwrap().format(&variables)
+    }
+
+    /// The thoughts of a text that comes in pieces.
+    fn spans<'t>(name: &str, pieces: impl IntoIterator<Item = &'t str>) -> Vec<Range<usize>> {
+        let Some(mut thoughts) = Thoughts::new(format(name), &spaced(), &[]) else { return Vec::new() };
+        let mut held = 0;
+        for piece in pieces {
+            thoughts.push(0, held, piece);
+            held += piece.len();
+        }
+        thoughts.spans
+    }
+
+    /// What of a text is no thoughts, each part without the marks that the reader takes out of content.
+    fn rest(text: &str, spans: &[Range<usize>], marks: &[&str]) -> String {
+        let starts = std::iter::once(0).chain(spans.iter().map(|span| span.end));
+        let ends = spans.iter().map(|span| span.start).chain([text.len()]);
+        let parts = starts
+            .zip(ends)
+            .map(|(start, end)| marks.iter().fold(text[start..end].to_owned(), |part, mark| part.replace(mark, "")));
+        parts.collect()
+    }
+
+    fn content(name: &str, text: &str) -> String {
+        let mut reader = OutputParser::new(&OutputFormat::new(Some(format(name)), None, None), PromptReasoning::Unmarked);
+        let mut pieces = reader.push(text);
+        pieces.extend(reader.finish());
+        let said = pieces.into_iter().filter_map(|piece| match piece {
+            Piece::Content(text) => Some(text),
+            _ => None,
+        });
+        said.collect()
+    }
+
+    #[test]
+    fn every_mark_ends_with_the_same_character() {
+        for name in ReasoningParser::names() {
+            let marks = ReasoningParser::named(name).unwrap().marks();
+            for mark in marks.into_iter().flat_map(|marks| [Some(marks.start), Some(marks.end), marks.call]).flatten() {
+                assert!(mark.ends_with(LAST_OF_MARKS), "{name}: {mark}");
+            }
+        }
+    }
+
+    #[test]
+    fn in_channels_thoughts_are_told_from_calls() {
+        let thought = "<|channel|>analysis<|message|>hm<|end|>";
+        let call = "<|start|>assistant<|channel|>commentary to=functions.f json<|message|>{\"a\": 1}<|call|>";
+        let text = format!("{thought}{call}");
+        let found = spans("openai_gptoss", text.split_inclusive(|_: char| true));
+        assert_eq!(found.iter().map(|span| &text[span.clone()]).collect::<Vec<_>>(), ["hm<|end|>"]);
+    }
+
+    proptest! {
+        #[test]
+        fn thoughts_are_what_is_not_content_however_the_text_is_cut(
+            parts in prop::collection::vec(prop::sample::select(&PARTS[..]), 0..12),
+        ) {
+            // Of thoughts that never end, a call in them may be the end; that is known only then.
+            let parts: Vec<_> = parts.into_iter().chain(["</think>"]).collect();
+            let text = parts.concat();
+            for name in ReasoningParser::names() {
+                let found = spans(name, [text.as_str()]);
+                prop_assert_eq!(&found, &spans(name, parts.iter().copied()), "{} {:?}", name, text);
+                prop_assert_eq!(&found, &spans(name, text.split_inclusive(|_: char| true)), "{} {:?}", name, text);
+                let removed: &[&str] = match name {
+                    "deepseek_r1" | "deepseek_v3" => &[],
+                    "glm45" | "glm47" => &["<think>", "</think>"],
+                    "openai_gptoss" | "minimax_m2_append_think" => continue,
+                    _ => &["</think>"],
+                };
+                prop_assert_eq!(rest(&text, &found, removed), content(name, &text), "{} {:?}", name, text);
+            }
+        }
+    }
+}
