@@ -213,7 +213,8 @@ mod tests {
     }
 
     fn content(name: &str, text: &str) -> String {
-        let mut reader = OutputParser::new(&OutputFormat::new(Some(format(name)), None, None), PromptReasoning::Unmarked);
+        let mut reader =
+            OutputParser::new(&OutputFormat::new(Some(format(name)), None, None), PromptReasoning::Unmarked);
         let mut pieces = reader.push(text);
         pieces.extend(reader.finish());
         let said = pieces.into_iter().filter_map(|piece| match piece {

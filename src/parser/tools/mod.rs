@@ -23,7 +23,7 @@ mod parameters;
 mod pythonic;
 mod qwen3_coder;
 mod schema;
-mod schemas;
+mod schema_types;
 mod until_end;
 
 #[cfg(test)]

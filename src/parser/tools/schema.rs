@@ -4,7 +4,10 @@
 //! stays as it is. Deviates from vLLM where its answer could not be sent: JSON with half of a surrogate pair, or nested
 //! deeper than our JSON parser goes, stays text.
 
-use super::{number, pythonic, schemas::Schemas};
+use super::{
+    number, pythonic,
+    schema_types::{Schemas, Types, type_of},
+};
 use crate::{
     chat::FunctionTool,
     json::{Integer, Value},
@@ -72,43 +75,6 @@ fn fit_value(value: &mut Value, schemas: &Schemas<'_>) -> bool {
             changed
         }
     }
-}
-
-/// The types that a value may have.
-#[derive(Debug, Default)]
-pub(super) struct Types(pub(super) Vec<String>);
-
-impl Types {
-    fn allow(&self, name: &str) -> bool {
-        self.0.iter().any(|known| known == name)
-    }
-}
-
-pub(super) fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Int(_) => "integer",
-        Value::Float(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-/// JSON schema's name of a type that goes by several.
-pub(super) fn normal(name: &str) -> String {
-    let name = name.trim().to_lowercase();
-    let known = match name.as_str() {
-        "str" | "text" | "varchar" | "char" | "enum" => "string",
-        "int" | "int32" | "int64" | "uint" | "uint32" | "uint64" | "long" | "short" | "unsigned" => "integer",
-        "float" | "float32" | "float64" | "double" => "number",
-        "bool" => "boolean",
-        "dict" => "object",
-        "arr" | "list" | "sequence" => "array",
-        _ => return name,
-    };
-    known.to_owned()
 }
 
 /// The text as a value of the first type that it can be, in vLLM's order.

@@ -3,7 +3,6 @@
 //! A choice (`anyOf`, `oneOf`, `allOf`) is as good as all that it offers: what a value may be is asked here, not whether it
 //! is valid.
 
-use super::schema::{Types, normal, type_of};
 use crate::json::{Object, Value};
 
 /// So many schemas are looked at for one value; a schema that refers to itself has no end.
@@ -100,4 +99,41 @@ impl<'s> Schemas<'s> {
         }
         Some(value)
     }
+}
+
+/// The types that a value may have.
+#[derive(Debug, Default)]
+pub(super) struct Types(Vec<String>);
+
+impl Types {
+    pub(super) fn allow(&self, name: &str) -> bool {
+        self.0.iter().any(|known| known == name)
+    }
+}
+
+pub(super) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Int(_) => "integer",
+        Value::Float(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// JSON schema's name of a type that goes by several.
+fn normal(name: &str) -> String {
+    let name = name.trim().to_lowercase();
+    let known = match name.as_str() {
+        "str" | "text" | "varchar" | "char" | "enum" => "string",
+        "int" | "int32" | "int64" | "uint" | "uint32" | "uint64" | "long" | "short" | "unsigned" => "integer",
+        "float" | "float32" | "float64" | "double" => "number",
+        "bool" => "boolean",
+        "dict" => "object",
+        "arr" | "list" | "sequence" => "array",
+        _ => return name,
+    };
+    known.to_owned()
 }
