@@ -32,6 +32,7 @@ impl Tags {
 
 /// Tells reasoning from the rest.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "two say where the text is, two what was given out")]
 pub(super) struct TagReader {
     tags: &'static Tags,
     /// The marks that begin calls.

@@ -63,9 +63,8 @@ impl Grammar for Glm45 {
             (State::Content, CALL) => (State::Name, Act::Open),
             // Within a value it is text.
             (State::Name | State::Arguments, CALL) => (State::Name, Act::Next),
-            (State::Name, KEY) => (State::Arguments, Act::Keep),
             (State::Arguments, VALUE) => (State::Value, Act::Keep),
-            (State::Value, VALUE_END | KEY) => (State::Arguments, Act::Keep),
+            (State::Name, KEY) | (State::Value, VALUE_END | KEY) => (State::Arguments, Act::Keep),
             (State::Name | State::Arguments | State::Value, CALL_END) => (State::Content, Act::Close),
             _ => return None,
         })

@@ -6,6 +6,7 @@
 //! - A list without calls, or one that cannot be read, is content to the letter, with what stands before it. vLLM loses
 //!   that, and the marker.
 //! - What comes after arguments, or after a list, is content, and so is a call without a name. vLLM loses the former.
+//!
 //! Arguments are typed by the tool's schema, as in the formats that write every value as text.
 
 use super::{
@@ -223,10 +224,11 @@ impl CallReader for Mistral {
     fn finish(&mut self, out: &mut Vec<Piece>) {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Content => self.space.push_str(&held),
+            State::Content | State::After => self.space.push_str(&held),
             // As in vLLM, a call that has not begun is nothing.
-            State::Marked if marker::is_blank(&held) => {}
-            State::Marked => self.space.extend([MARKER, &held]),
+            State::Marked | State::Name if marker::is_blank(&held) => {}
+            // A name may have been another one.
+            State::Marked | State::Name => self.space.extend([MARKER, &held]),
             State::List => match mistral_list::calls(&held, &self.tools) {
                 Some(calls) => {
                     out.push(Piece::Content(std::mem::take(&mut self.space)));
@@ -234,11 +236,7 @@ impl CallReader for Mistral {
                 }
                 None => self.space.extend([MARKER, &held]),
             },
-            State::Name if marker::is_blank(&held) => {}
-            // The name may have been another one.
-            State::Name => self.space.extend([MARKER, &held]),
             State::Arguments => self.call(&held, out),
-            State::After => self.space.push_str(&held),
         }
         let content = std::mem::take(&mut self.space);
         if !content.is_empty() {

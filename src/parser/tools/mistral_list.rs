@@ -2,7 +2,7 @@
 
 use super::{json_call, schema::Signatures};
 use crate::{
-    json::Value,
+    json::{Object, Value},
     parser::{Piece, ToolCall, marker},
 };
 
@@ -47,17 +47,21 @@ fn embedded(text: &str) -> Option<(&str, Value, &str)> {
 
 /// Reads an entry of a list; what is no call is content.
 fn call(entry: Value, tools: &Signatures, pieces: &mut Vec<Piece>) {
-    let name = entry.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
-    let (Some(name), Value::Object(mut object)) = (name, entry.clone()) else {
-        return json_call::outside(&entry.to_json_string(), pieces);
-    };
-    object.shift_remove("name");
-    let arguments = match object.shift_remove("arguments") {
+    let named = entry.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    match entry {
+        Value::Object(object) if named => named_call(object, tools, pieces),
+        entry => json_call::outside(&entry.to_json_string(), pieces),
+    }
+}
+
+fn named_call(mut call: Object, tools: &Signatures, pieces: &mut Vec<Piece>) {
+    let Some(Value::String(name)) = call.shift_remove("name") else { return };
+    let arguments = match call.shift_remove("arguments") {
         None | Some(Value::Null) => "{}".to_owned(),
         Some(Value::String(text)) => text,
         Some(value) => value.to_json_string(),
     };
     let arguments = tools.fit(&name, arguments);
     pieces.push(Piece::Call(ToolCall::with_short_id(name, arguments)));
-    json_call::outside(&json_call::unread(object), pieces);
+    json_call::outside(&json_call::unread(call), pieces);
 }

@@ -95,7 +95,6 @@ enum State {
 }
 
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "two are wishes, two are what was given out")]
 struct Channels {
     calls: bool,
     state: State,
