@@ -54,7 +54,7 @@ fn read(server: &Server, text: &str) -> String {
         match piece {
             Piece::Reasoning(text) => thoughts.push_str(&text),
             Piece::Content(text) => content.push_str(&text),
-            Piece::Call(call) => calls += &format!("[{}{}]", call.name, call.arguments),
+            Piece::Call(call) => calls.extend(["[", &call.name, &call.arguments, "]"]),
         }
     }
     if thoughts.is_empty() { content + &calls } else { format!("({thoughts}){content}{calls}") }
