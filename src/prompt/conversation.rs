@@ -34,17 +34,27 @@ pub(super) struct Conversation<'a> {
 
 impl<'a> Conversation<'a> {
     /// Prepares `prompt` for `template` and renders it once; a template that cannot take tool arguments as objects
-    /// gets them as text.
+    /// gets them as text, and one that takes nothing else gets an empty object for those that cannot be one.
     pub(super) fn render(template: &'a ChatTemplate, prompt: &ChatPrompt) -> Result<(Self, String), PromptError> {
-        let mut conversation = Self::new(template, prompt, ArgumentsForm::Mapping)?;
-        match conversation.text() {
-            Err(PromptError::Template(TemplateError::Render(_))) if prompt.has_tool_calls() => {
-                conversation = Self::new(template, prompt, ArgumentsForm::Text)?;
-                let text = conversation.text()?;
-                Ok((conversation, text))
+        let mut last = Self::rendered(template, prompt, ArgumentsForm::Mapping);
+        let others = [ArgumentsForm::Text, ArgumentsForm::MappingOnly];
+        for form in others.into_iter().filter(|_| prompt.has_tool_calls()) {
+            if !matches!(last, Err(PromptError::Template(TemplateError::Render(_)))) {
+                break;
             }
-            text => Ok((conversation, text?)),
+            last = Self::rendered(template, prompt, form);
         }
+        last
+    }
+
+    fn rendered(
+        template: &'a ChatTemplate,
+        prompt: &ChatPrompt,
+        arguments: ArgumentsForm,
+    ) -> Result<(Self, String), PromptError> {
+        let conversation = Self::new(template, prompt, arguments)?;
+        let text = conversation.text()?;
+        Ok((conversation, text))
     }
 
     fn new(template: &'a ChatTemplate, prompt: &ChatPrompt, arguments: ArgumentsForm) -> Result<Self, PromptError> {

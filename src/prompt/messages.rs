@@ -13,10 +13,12 @@ use crate::{
 /// How the arguments of tool calls are handed to the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentsForm {
-    /// As an object, which is what vLLM does and most templates want.
+    /// As an object, which is what vLLM does and most templates want, and as text where an object could not keep them.
     Mapping,
     /// As the client's JSON text, for templates that concatenate it (DeepSeek-V3).
     Text,
+    /// As an object, which is empty where it could not keep them, for templates that take nothing else.
+    MappingOnly,
 }
 
 /// The start of a line that Anthropic clients put before their system prompt; it is not part of it.
@@ -44,11 +46,8 @@ fn rebuild(
     object.insert("content".to_owned(), content(role, parts, format));
     if role == "assistant" {
         if let Some(calls) = message.tool_calls.as_ref().filter(|calls| !calls.is_empty()) {
-            let calls = calls.iter().enumerate().map(|(number, call)| {
-                let place = Path::from("messages").then(index).then("tool_calls").then(number);
-                tool_call(place, call, arguments)
-            });
-            object.insert("tool_calls".to_owned(), Value::Array(calls.collect::<Result<_, _>>()?));
+            let calls = calls.iter().map(|call| tool_call(call, arguments));
+            object.insert("tool_calls".to_owned(), Value::Array(calls.collect()));
         }
         if let Some(reasoning) = &message.reasoning {
             object.insert("reasoning".to_owned(), Value::from(reasoning.as_str()));
@@ -204,11 +203,15 @@ fn content(role: &str, parts: Vec<TextPart>, format: ContentFormat) -> Value {
 }
 
 /// A call in the key order of vLLM's schema: templates print calls as they come.
-fn tool_call(place: Path, call: &ToolCall, form: ArgumentsForm) -> Result<Value, PromptError> {
-    let arguments = match (form, &call.arguments) {
-        (ArgumentsForm::Text, Some(text)) if !text.is_empty() => Value::from(text.as_str()),
-        (ArgumentsForm::Text, _) => Value::from("{}"),
-        (ArgumentsForm::Mapping, text) => parsed_arguments(place, text.as_deref())?,
+fn tool_call(call: &ToolCall, form: ArgumentsForm) -> Value {
+    let text = call.arguments.as_deref().unwrap_or_default();
+    let arguments = match (form, Value::parse(text)) {
+        (ArgumentsForm::Text, _) => Value::from(if text.is_empty() { "{}" } else { text }),
+        (_, Ok(object @ Value::Object(_))) => object,
+        // Python reads these, so the text says what an object does not.
+        (ArgumentsForm::Mapping, Err(error)) if error.is_limit() => Value::from(text),
+        // As in vLLM: models do write broken calls, and their ids, not this text, are what the prompt keeps.
+        _ => Value::Object(Object::new()),
     };
     let mut function = Object::new();
     function.insert("arguments".to_owned(), arguments);
@@ -219,20 +222,7 @@ fn tool_call(place: Path, call: &ToolCall, form: ArgumentsForm) -> Result<Value,
     object.insert("function".to_owned(), Value::Object(function));
     object.insert("type".to_owned(), Value::from("function"));
     object.extend(call.extras.clone());
-    Ok(Value::Object(object))
-}
-
-/// vLLM hands templates `{}` for arguments that are not a JSON object: models do write broken calls, and their ids,
-/// not this text, are what the prompt keeps. Arguments that Python reads and tito cannot keep are refused.
-fn parsed_arguments(place: Path, text: Option<&str>) -> Result<Value, PromptError> {
-    match text.map(Value::parse) {
-        Some(Ok(object @ Value::Object(_))) => Ok(object),
-        Some(Err(error)) if error.is_limit() => Err(PromptError::Content {
-            field: place.then("function").then("arguments"),
-            message: format!("the arguments cannot be shown as they are: {error}"),
-        }),
-        _ => Ok(Value::Object(Object::new())),
-    }
+    Value::Object(object)
 }
 
 /// A tool as pydantic dumps it for the template: missing description and parameters are null.
@@ -439,16 +429,20 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_cannot_be_kept_are_refused_not_dropped() {
-        let deep = format!(r#"{{\"a\": {}{}}}"#, "[".repeat(300), "]".repeat(300));
-        let long = format!(r#"{{\"a\": {}}}"#, "1".repeat(4301));
-        for arguments in [r#"{\"a\": \"\\ud83d\"}"#, &deep, &long] {
-            let text = format!(
-                r#"[{{"role":"assistant","tool_calls":[{{"type":"function","id":"c","function":{{"name":"f","arguments":"{arguments}"}}}}]}}]"#
-            );
-            let error = template_messages(&messages(&text), ContentFormat::String, ArgumentsForm::Mapping);
-            let Err(PromptError::Content { field, .. }) = error else { panic!("{arguments}") };
-            assert_eq!(field.to_string(), "messages[0].tool_calls[0].function.arguments");
+    fn arguments_that_no_object_could_keep_are_the_text_that_they_are() {
+        let deep = format!(r#"{{"a": {}{}}}"#, "[".repeat(300), "]".repeat(300));
+        let long = format!(r#"{{"a": {}}}"#, "1".repeat(4301));
+        for arguments in [r#"{"a": "\ud83d"}"#, &deep, &long] {
+            let call = serde_json::json!({ "id": "c", "type": "function",
+                "function": { "name": "f", "arguments": arguments } });
+            let call = serde_json::from_value(call).unwrap();
+            for (form, shown) in [
+                (ArgumentsForm::Mapping, Value::from(arguments)),
+                (ArgumentsForm::Text, Value::from(arguments)),
+                (ArgumentsForm::MappingOnly, Value::Object(Object::new())),
+            ] {
+                assert_eq!(tool_call(&call, form).get("function").unwrap().get("arguments"), Some(&shown), "{form:?}");
+            }
         }
     }
 

@@ -274,7 +274,8 @@ fn channel(header: &str) -> Option<(Option<String>, String)> {
 
 fn is_function(recipient: &str) -> bool {
     if let Some(name) = recipient.strip_prefix("functions.") {
-        return !name.is_empty();
+        // The prompt of the next turn could not name it otherwise.
+        return !name.is_empty() && !name.contains("<|");
     }
     !recipient.is_empty() && !recipient.starts_with("<|") && recipient != "assistant" && !is_built_in(recipient)
 }

@@ -180,7 +180,12 @@ impl TestApp {
 
     /// The ids that the next request samples; the last script also serves every later request.
     pub(crate) fn script(self, ids: impl IntoIterator<Item = TokenId>) -> Self {
-        self.with(|recipe| recipe.scripts.push(ids.into_iter().collect()))
+        self.scripts([ids.into_iter().collect()])
+    }
+
+    /// Like [`Self::script`], for as many requests as there are scripts.
+    pub(crate) fn scripts(self, scripts: impl IntoIterator<Item = Vec<TokenId>>) -> Self {
+        self.with(|recipe| recipe.scripts.extend(scripts))
     }
 
     /// Like [`Self::script`], with the text's own ids and the end of a turn after them.

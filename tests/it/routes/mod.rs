@@ -32,6 +32,7 @@ mod routed_experts;
 mod server_load;
 mod sessions;
 mod structured;
+mod taken_back;
 mod thinking_budget;
 mod tokenize;
 mod tokenizer_info;
