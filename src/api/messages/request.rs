@@ -41,11 +41,12 @@ impl MessagesTurn {
     pub(in crate::api) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let adapter = api.models.find(Some(&request.model))?;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
-        let (tools, notices) = chat_tools(&mut request);
+        let (tools, mut notices) = chat_tools(&mut request);
         refuse_unshown_choice(&request, &notices)?;
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
-        let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
+        let ToolUse { choice, format, unforced } = tool_use(&request, tools.as_deref(), api)?;
+        unforced.into_iter().for_each(|what| notices.leave_unforced(what));
         if let Some(format) = &format
             && let Some(constraint) = format.constraint(&|token| api.turns.tokenizer().id_of(token).is_some())?
         {

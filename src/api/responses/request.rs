@@ -94,7 +94,7 @@ impl ResponseTurn {
         };
         context.apply(&mut request)?;
         let mut tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
-        let (mut sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
+        let (mut sampling, format) = sampling(&mut request, &mut tools, api).map_err(named_as_here)?;
         sampling.adapter = adapter;
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
         let shown = ShownInResponse { stream_interval, ..shown(&request, &sampling, tools.names.clone()) };
@@ -227,7 +227,7 @@ fn named_as_here(error: ApiError) -> ApiError {
 type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 
 /// Returns how the answer is sampled, and how calls are parsed.
-fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<Demanded, ApiError> {
+fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Result<Demanded, ApiError> {
     let tokenizer = api.turns.tokenizer();
     let fields = &mut request.sampling;
     fields.truncate_prompt_tokens = (request.truncation.as_deref() == Some("auto")).then_some(-1);
@@ -249,6 +249,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
         sampling.demand(constraint);
     }
     let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
+    used.unforced.into_iter().for_each(|what| tools.notices.leave_unforced(what));
     let calls = match &used.format {
         Some(format) => format.constraint(&|token| tokenizer.id_of(token).is_some())?,
         None => None,
