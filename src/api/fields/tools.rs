@@ -130,19 +130,16 @@ fn held(tool: &FunctionTool, choice: &ToolChoice, unforced: &mut Vec<String>) ->
     let (Some(parameters), true) = (parameters, is_strict || is_forced) else { return tool.clone() };
     // JSON that is none is refused where the calls are demanded.
     let Ok(schema) = serde_json::from_str(&parameters.to_json_string()) else { return tool.clone() };
-    match Forceable::of(&schema) {
-        Ok(forceable) => {
-            unforced.extend(forceable.unforced.iter().map(|keyword| format!("{}: {keyword}", tool.name)));
-            let changed = Some(&forceable.schema).filter(|relaxed| **relaxed != schema);
-            let relaxed = changed.and_then(|relaxed| Value::parse(&relaxed.to_string()).ok());
-            let parameters = Some(relaxed.unwrap_or_else(|| parameters.clone()));
-            FunctionTool { strict: Some(true), parameters, ..tool.clone() }
-        }
+    if let Ok(forceable) = Forceable::of(&schema) {
+        unforced.extend(forceable.unforced.iter().map(|keyword| format!("{}: {keyword}", tool.name)));
+        let changed = Some(&forceable.schema).filter(|relaxed| **relaxed != schema);
+        let relaxed = changed.and_then(|relaxed| Value::parse(&relaxed.to_string()).ok());
+        let parameters = Some(relaxed.unwrap_or_else(|| parameters.clone()));
+        FunctionTool { strict: Some(true), parameters, ..tool.clone() }
+    } else {
         // A strict tool is refused for the same reason where its calls are demanded.
-        Err(_) => {
-            unforced.extend((!is_strict).then(|| format!("{}: its schema", tool.name)));
-            tool.clone()
-        }
+        unforced.extend((!is_strict).then(|| format!("{}: its schema", tool.name)));
+        tool.clone()
     }
 }
 

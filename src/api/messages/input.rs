@@ -30,7 +30,7 @@ pub(super) fn chat_messages(
             leading.push(inline_system_text(index, &message.content)?);
         }
     }
-    let leading = joined(leading);
+    let leading = joined(&leading);
     if !leading.is_empty() {
         chat.push(Message::text("system", leading));
     }
@@ -82,14 +82,14 @@ fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
                 let text = text_of(block, &format!("{place}.{index}"), "system")?;
                 Ok(without_billing_header(text).unwrap_or_default())
             });
-            texts.collect::<Result<Vec<&str>, _>>().map(joined)
+            texts.collect::<Result<Vec<&str>, _>>().map(|texts| joined(&texts))
         }
         _ => Ok(String::new()),
     }
 }
 
 /// Joins texts with a blank line between two of them, as the prompt does with system messages that it gathers.
-fn joined(texts: Vec<impl AsRef<str>>) -> String {
+fn joined(texts: &[impl AsRef<str>]) -> String {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).filter(|text| !text.is_empty()).collect();
     texts.join("\n\n")
 }

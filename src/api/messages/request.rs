@@ -46,7 +46,9 @@ impl MessagesTurn {
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
         let ToolUse { choice, format, unforced } = tool_use(&request, tools.as_deref(), api)?;
-        unforced.into_iter().for_each(|what| notices.leave_unforced(what));
+        for what in unforced {
+            notices.leave_unforced(what);
+        }
         if let Some(format) = &format
             && let Some(constraint) = format.constraint(&|token| api.turns.tokenizer().id_of(token).is_some())?
         {

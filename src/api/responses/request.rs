@@ -103,7 +103,9 @@ impl ResponseTurn {
         let new_items = items(&request.input)?;
         let folded = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
         let Folded { messages, places, ignored } = gathered(folded, api);
-        ignored.into_iter().for_each(|kind| tools.notices.ignore_item(kind));
+        for kind in ignored {
+            tools.notices.ignore_item(kind);
+        }
         let instructions = context.instructions.clone();
         let record = reservation.map(|reservation| (reservation, Record::new(context, stored, new_items)));
         let repeated =
