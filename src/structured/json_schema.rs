@@ -8,7 +8,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{cost, error::StructuredError, references};
+use super::{
+    cost,
+    error::StructuredError,
+    references,
+    schemas::{NAMED, NESTED},
+};
 
 /// The most characters of white space between two tokens of JSON: a line break and 31 blanks, which is enough for seven
 /// levels of a generous indentation.
@@ -28,21 +33,6 @@ pub struct JsonOptions {
 
 /// Keywords that combine schemas, so that properties may be named by several of them.
 const COMBINING: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref"];
-/// Maps of names to schemas.
-const NAMED: [&str; 6] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
-/// Schemas, or lists of schemas.
-const NESTED: [&str; 9] = [
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "contains",
-    "propertyNames",
-];
 /// From here on, not every integer is a float.
 const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -57,6 +47,7 @@ pub(super) fn prepared(schema: &Value, options: &JsonOptions) -> Result<Value, S
             return Err(StructuredError::new(message));
         }
     };
+    references::decode(&mut schema);
     check(&schema)?;
     if options.closed || !joins_objects(&schema) {
         close(&mut schema);

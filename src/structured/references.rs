@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::error::StructuredError;
+use super::{error::StructuredError, schemas::each_schema};
 
 /// Schemas in one.
 const MOST_SCHEMAS: usize = 50_000;
@@ -30,6 +30,51 @@ pub(super) fn check(root: &Value) -> Result<(), StructuredError> {
             "`$ref` {reference:?} leads back to itself without an end, so that no finite JSON keeps to the schema"
         ))),
     }
+}
+
+/// Writes references without escapes, as the compiler reads them, where that leads to something in the schema. A name
+/// with a `/` cannot be written so.
+pub(super) fn decode(root: &mut Value) {
+    let whole = root.clone();
+    each_schema(root, &mut |entries| {
+        let Some(Value::String(reference)) = entries.get_mut("$ref") else { return };
+        if let Some(plain) = unescaped(reference).filter(|plain| target(&whole, plain).is_some()) {
+            *reference = plain;
+        }
+    });
+}
+
+/// The reference without escapes, where it has any and can be written without.
+fn unescaped(reference: &str) -> Option<String> {
+    let path = reference.strip_prefix("#/").filter(|path| path.contains(['%', '~']))?;
+    let segments: Option<Vec<String>> = path.split('/').map(plain_segment).collect();
+    Some(format!("#/{}", segments?.join("/")))
+}
+
+fn plain_segment(segment: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if byte == b'%' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok().filter(|digits| !digits.starts_with('+'))?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    let segment = String::from_utf8(bytes).ok()?.replace("~1", "/").replace("~0", "~");
+    Some(segment).filter(|segment| !segment.contains('/'))
+}
+
+/// What a path without escapes leads to.
+fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    reference.strip_prefix("#/")?.split('/').try_fold(root, |place, segment| match place {
+        Value::Object(entries) => entries.get(segment),
+        Value::Array(items) => items.get(segment.parse::<usize>().ok()?),
+        _ => None,
+    })
 }
 
 /// What must come to an end, so that a schema does.
@@ -198,17 +243,12 @@ fn resolve<'a>(root: &'a Value, reference: &str) -> Result<&'a Value, Structured
             refused("refers to an anchor; refer to a part of the schema by its path, as in \"#/$defs/name\"")
         })?,
     };
-    if path.contains(['~', '%']) {
-        return Err(refused("has an escape (`~` or `%`), which is not known; choose a name without it"));
-    }
-    let target = path.split('/').try_fold(root, |place, segment| match place {
-        Value::Object(entries) => entries.get(segment),
-        Value::Array(items) => items.get(segment.parse::<usize>().ok()?),
-        _ => None,
-    });
-    match target {
+    match target(root, &format!("#/{path}")) {
         Some(target @ (Value::Object(_) | Value::Bool(_))) => Ok(target),
         Some(_) => Err(refused("leads to something that is not a schema")),
+        None if path.contains(['~', '%']) => {
+            Err(refused("has an escape (`~` or `%`) and leads to nothing; names with a `/` are not known"))
+        }
         None => Err(refused("leads to nothing in the schema")),
     }
 }
@@ -258,6 +298,27 @@ mod tests {
         ] {
             assert_eq!(check(&schema), Ok(()), "{schema}");
         }
+    }
+
+    #[test]
+    fn escapes_are_read_where_the_name_can_be_written_without_them() {
+        for (reference, name, plain) in [
+            ("#/$defs/List%5Bint%5D", "List[int]", "#/$defs/List[int]"),
+            ("#/$defs/a~0b", "a~b", "#/$defs/a~b"),
+            ("#/$defs/%C3%A9", "\u{e9}", "#/$defs/\u{e9}"),
+            ("#/$defs/100%25", "100%", "#/$defs/100%"),
+            // Where only the text as it stands leads to something, it stays.
+            ("#/$defs/a%20b", "a%20b", "#/$defs/a%20b"),
+            ("#/$defs/%zz", "%zz", "#/$defs/%zz"),
+        ] {
+            let mut schema = json!({"properties": {"x": {"$ref": reference}}, "$defs": {name: {"type": "null"}}});
+            decode(&mut schema);
+            assert_eq!(schema["properties"]["x"]["$ref"], plain);
+            assert_eq!(check(&schema), Ok(()), "{reference}");
+        }
+        let mut schema = json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}});
+        decode(&mut schema);
+        assert!(message(&schema).contains("names with a `/`"));
     }
 
     #[test]

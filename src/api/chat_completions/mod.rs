@@ -94,7 +94,7 @@ pub(super) async fn complete(
     caller: Caller,
     request: ChatCompletionRequest,
 ) -> Result<Response, ApiError> {
-    let ChatTurn { id, turn, shown, stream_interval, delivery } = ChatTurn::new(request, &caller, &api)?;
+    let ChatTurn { id, turn, shown, stream_interval, delivery, notices } = ChatTurn::new(request, &caller, &api)?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let envelope = ChatEnvelope::new(Arc::clone(&api), id, &prompt, &sampling, shown);
@@ -105,5 +105,5 @@ pub(super) async fn complete(
             sse::respond(events, ChatChunks::new(envelope, &sampling, include_usage, continuous_usage))
         }
     };
-    Ok(TokenContinuity::from(&prompt.verdict).announce(response))
+    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
 }

@@ -18,6 +18,7 @@ use crate::{
     sampling::Logprobs,
     turn::{PromptRequest, TextForm, Turn},
     wire::{
+        answer::tool_notices::ToolNotices,
         chat_completions::{rules::NO_TOP_LOGPROBS, types::ChatCompletionRequest},
         error::ApiError,
         fields::{before::not_positive, sampling::rules::NO_PROMPT_LOGPROBS},
@@ -34,6 +35,8 @@ pub(in crate::api) struct ChatTurn {
     /// The number of tokens in a chunk in the middle of a stream.
     pub(super) stream_interval: usize,
     pub(super) delivery: AnswerDelivery,
+    /// What of the tools was not done as the request asks.
+    pub(super) notices: ToolNotices,
 }
 
 impl ChatTurn {
@@ -50,6 +53,8 @@ impl ChatTurn {
             parallel_tool_calls: request.parallel_tool_calls,
         };
         let tools = tools.resolve(api.turns.policies.tools)?;
+        let mut notices = ToolNotices::default();
+        tools.unforced.into_iter().for_each(|what| notices.leave_unforced(what));
         let may_not_call = request.tool_choice.as_ref().is_some_and(|choice| choice.as_str() == Some("none"));
         let hides_tools = may_not_call && api.turns.policies.requests.exclude_tools_when_tool_choice_none;
         let (logprobs, top_logprobs) = logprobs(&request)?;
@@ -111,7 +116,7 @@ impl ChatTurn {
             delivery: delivery.into(),
             form: TextForm::Whole,
         };
-        Ok(Self { id, turn, shown, stream_interval, delivery })
+        Ok(Self { id, turn, shown, stream_interval, delivery, notices })
     }
 }
 

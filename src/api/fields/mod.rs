@@ -4,5 +4,6 @@ pub(super) mod conversation;
 pub(super) mod delivery;
 pub(super) mod progress;
 pub(super) mod sampling;
+pub(super) mod template_wishes;
 pub(super) mod tools;
 mod truncation;

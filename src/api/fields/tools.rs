@@ -5,6 +5,7 @@ use crate::{
     chat::FunctionTool,
     json::Value,
     parser::{ForcedCall, ToolFormat},
+    structured::Forceable,
     turn::ToolPolicy,
     wire::{
         error::{ApiError, wording::Sentence},
@@ -46,6 +47,8 @@ pub(in crate::api) struct ToolUse {
     pub(in crate::api) choice: ToolChoice,
     /// The format in which calls are parsed; `None` if the whole answer is text.
     pub(in crate::api) format: Option<ToolFormat>,
+    /// What arguments of calls are not held to, though the request asks for it: tools, and keywords of their schemas.
+    pub(in crate::api) unforced: Vec<String>,
 }
 
 fn invalid<T>(message: impl Into<Sentence>) -> Result<T, ApiError> {
@@ -63,7 +66,7 @@ impl ToolFields<'_> {
         let choice = self.choice()?;
         let may = policy.auto || choice.is_forced();
         let parser = match (&choice, policy.parser.filter(|_| may)) {
-            (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None }),
+            (ToolChoice::None, _) => return Ok(ToolUse { choice, format: None, unforced: Vec::new() }),
             (_, Some(parser)) => parser,
             (ToolChoice::Auto, None) => {
                 return unserved(
@@ -82,13 +85,14 @@ impl ToolFields<'_> {
             ToolChoice::Named(name) => Some(ForcedCall::Named(name.clone())),
             ToolChoice::None | ToolChoice::Auto => None,
         };
-        let format = ToolFormat {
-            parser,
-            tools: self.tools.unwrap_or_default().into(),
-            forced,
-            first_only: self.parallel_tool_calls == Some(false),
-        };
-        Ok(ToolUse { choice, format: Some(format) })
+        let mut unforced = Vec::new();
+        let tools = self.tools.unwrap_or_default().iter().map(|tool| held(tool, &choice, &mut unforced));
+        let format =
+            ToolFormat { parser, tools: tools.collect(), forced, first_only: self.parallel_tool_calls == Some(false) };
+        if !unforced.is_empty() {
+            tracing::debug!(?unforced, "the arguments of calls are not held to all of their schemas");
+        }
+        Ok(ToolUse { choice, format: Some(format), unforced })
     }
 
     fn choice(&self) -> Result<ToolChoice, ApiError> {
@@ -110,6 +114,32 @@ impl ToolFields<'_> {
                 rules::unknown_choice(&choice.as_str().map_or_else(|| choice.to_json_string(), str::to_owned))
             }
         }
+    }
+}
+
+/// Returns a tool with the schema that its calls are held to. Where a call is forced, that is the tool's own, whether or
+/// not it is `strict`; what of it cannot be forced is left out and named.
+fn held(tool: &FunctionTool, choice: &ToolChoice, unforced: &mut Vec<String>) -> FunctionTool {
+    let is_strict = tool.strict == Some(true);
+    let is_forced = match choice {
+        ToolChoice::Required => true,
+        ToolChoice::Named(name) => tool.name == *name,
+        ToolChoice::None | ToolChoice::Auto => false,
+    };
+    let parameters = tool.parameters.as_ref().filter(|parameters| !parameters.is_null());
+    let (Some(parameters), true) = (parameters, is_strict || is_forced) else { return tool.clone() };
+    // JSON that is none is refused where the calls are demanded.
+    let Ok(schema) = serde_json::from_str(&parameters.to_json_string()) else { return tool.clone() };
+    if let Ok(forceable) = Forceable::of(&schema) {
+        unforced.extend(forceable.unforced.iter().map(|keyword| format!("{}: {keyword}", tool.name)));
+        let changed = Some(&forceable.schema).filter(|relaxed| **relaxed != schema);
+        let relaxed = changed.and_then(|relaxed| Value::parse(&relaxed.to_string()).ok());
+        let parameters = Some(relaxed.unwrap_or_else(|| parameters.clone()));
+        FunctionTool { strict: Some(true), parameters, ..tool.clone() }
+    } else {
+        // A strict tool is refused for the same reason where its calls are demanded.
+        unforced.extend((!is_strict).then(|| format!("{}: its schema", tool.name)));
+        tool.clone()
     }
 }
 

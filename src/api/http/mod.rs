@@ -9,3 +9,4 @@ pub(super) mod json_body;
 pub(super) mod slashes;
 pub(super) mod sse;
 mod token_continuity;
+mod tool_notices;

@@ -19,6 +19,7 @@ use crate::{
         answer::{
             output::{FinishReason, finish_fields},
             token_continuity::TokenContinuity,
+            tool_notices::ToolNotices,
             weight_versions::weight_versions,
         },
         messages::{
@@ -61,6 +62,7 @@ pub(super) struct Blocks {
     prompt_token_ids: Arc<[TokenId]>,
     token_continuity: Option<TokenContinuity>,
     tool_choice: ToolChoice,
+    notices: ToolNotices,
     /// The sampled ids, if the client wants to see them.
     sampled: Option<SampledIds>,
     /// The experts that the tokens went through, if there are any to see.
@@ -81,7 +83,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn new(api: &Api, id: String, prompt: &Prompted, sampling: &Sampling, tool_choice: ToolChoice) -> Self {
+    pub(super) fn new(
+        api: &Api,
+        id: String,
+        prompt: &Prompted,
+        sampling: &Sampling,
+        (tool_choice, notices): (ToolChoice, ToolNotices),
+    ) -> Self {
         let shows_ids = sampling.return_token_ids;
         let token_continuity =
             (prompt.asks_for_continuity || shows_ids).then(|| TokenContinuity::from(&prompt.verdict));
@@ -91,6 +99,7 @@ impl Blocks {
             prompt_token_ids: Arc::clone(&prompt.token_ids),
             token_continuity,
             tool_choice,
+            notices,
             sampled: shows_ids.then(SampledIds::default),
             routes: None,
             route_shape: api.turns.generator.engine().route_shape().cloned(),
@@ -129,6 +138,7 @@ impl Blocks {
             sampled: None,
             weight_versions: None,
             token_continuity: self.token_continuity.clone(),
+            notices: self.notices.clone(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Turns Anthropic's messages into those of a chat, by vLLM 0.32's rules (`entrypoints/anthropic/serving.py`), so that
 //! a conversation has the same ids in both dialects.
 //!
-//! It deviates deliberately where vLLM drops something, and refuses it: blocks in messages of a role that cannot have
+//! It deviates deliberately in what stands between two texts of the system: a blank line, where vLLM lets one word run
+//! into the next. It also does where vLLM drops something, and refuses it: blocks in messages of a role that cannot have
 //! them, images, references to tools, blocks that lack what their kind needs, and messages that say nothing.
 
 use crate::{
@@ -23,12 +24,13 @@ pub(super) fn chat_messages(
 ) -> Result<Vec<Message>, ApiError> {
     refuse_silent(&messages)?;
     let mut chat = Vec::with_capacity(messages.len() + 1);
-    let mut leading = system.map_or_else(|| Ok(String::new()), |content| system_text("system", content))?;
+    let mut leading = vec![system.map_or_else(|| Ok(String::new()), |content| system_text("system", content))?];
     if merges_system {
         for (index, message) in messages.iter().enumerate().filter(|(_, message)| message.role == "system") {
-            leading.push_str(&inline_system_text(index, &message.content)?);
+            leading.push(inline_system_text(index, &message.content)?);
         }
     }
+    let leading = joined(&leading);
     if !leading.is_empty() {
         chat.push(Message::text("system", leading));
     }
@@ -80,10 +82,16 @@ fn system_text(place: &str, content: &Value) -> Result<String, ApiError> {
                 let text = text_of(block, &format!("{place}.{index}"), "system")?;
                 Ok(without_billing_header(text).unwrap_or_default())
             });
-            texts.collect()
+            texts.collect::<Result<Vec<&str>, _>>().map(|texts| joined(&texts))
         }
         _ => Ok(String::new()),
     }
+}
+
+/// Joins texts with a blank line between two of them, as the prompt does with system messages that it gathers.
+fn joined(texts: &[impl AsRef<str>]) -> String {
+    let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).filter(|text| !text.is_empty()).collect();
+    texts.join("\n\n")
 }
 
 /// Joins the texts of a system message; the text is empty if the message has nothing but the header.

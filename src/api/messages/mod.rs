@@ -8,7 +8,6 @@ pub(super) mod error;
 mod input;
 pub(super) mod request;
 mod stream;
-mod template_wishes;
 
 use std::sync::Arc;
 
@@ -101,7 +100,7 @@ async fn count_message_tokens(
 }
 
 async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
-    let Turn { prompt, mut sampling, .. } = counted_turn(request, caller, api)?;
+    let MessagesTurn { turn: Turn { prompt, mut sampling, .. }, notices, .. } = counted_turn(request, caller, api)?;
     api.turns.check_thinking_budget(&sampling)?;
     // All tokens of the prompt are counted, even if the context holds fewer.
     let prompt = api.turns.prompt(PromptRequest { must_fit: false, ..prompt }).await?;
@@ -109,15 +108,16 @@ async fn count(api: &Api, caller: &Caller, request: MessagesRequest) -> Result<R
     let tokens = prompt.token_ids.len();
     let context_management = CountedContext { original_input_tokens: tokens };
     let count = TokenCount { input_tokens: tokens, context_management };
-    Ok(TokenContinuity::from(&prompt.verdict).announce(Json(count)))
+    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(Json(count))))
 }
 
 async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Result<Response, ApiError> {
-    let MessagesTurn { id, turn, tool_choice, stream_interval, stream } = MessagesTurn::new(request, caller, &api)?;
+    let MessagesTurn { id, turn, tool_choice, notices, stream_interval, stream } =
+        MessagesTurn::new(request, caller, &api)?;
     let PreparedTurn { prepared, prompt, sampling } = api.turns.prepare(turn).await?;
     let events = api.turns.start([prepared]).map_err(ApiError::from);
     let name = HeaderValue::from_str(&id).ok();
-    let blocks = Blocks::new(&api, id, &prompt, &sampling, tool_choice);
+    let blocks = Blocks::new(&api, id, &prompt, &sampling, (tool_choice, notices.clone()));
     let mut response = if stream {
         stream::respond(batched(events, stream_interval, 1), blocks)
     } else {
@@ -126,7 +126,7 @@ async fn answer(api: Arc<Api>, caller: &Caller, request: MessagesRequest) -> Res
     if let Some(name) = name {
         response.headers_mut().insert(REQUEST_ID, name);
     }
-    Ok(TokenContinuity::from(&prompt.verdict).announce(response))
+    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
 }
 
 /// Makes the JSON answer, to which the events of a stream would add up.

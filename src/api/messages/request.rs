@@ -1,14 +1,12 @@
 //! From the wire to a turn: checks every field and fills in defaults.
 
-use super::{
-    input::{chat_messages, has_inline_system},
-    template_wishes::{effort_without_thinking, refuses_inline_system},
-};
+use super::input::{chat_messages, has_inline_system};
 use crate::{
     api::{
         Api, answer_id,
         fields::{
             conversation::{CarrierFields, Conversation},
+            template_wishes::{effort_without_thinking, refuses_inline_system},
             tools::{ToolChoice, ToolFields, ToolUse},
         },
         http::caller::Caller,
@@ -18,6 +16,7 @@ use crate::{
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Sampling, TextForm, Turn},
     wire::{
+        answer::tool_notices::ToolNotices,
         error::ApiError,
         fields::sampling::Stop,
         messages::types::{InputTool, InputToolChoice, JsonOutputFormat, MessagesRequest, Thinking},
@@ -31,6 +30,8 @@ pub(in crate::api) struct MessagesTurn {
     pub(in crate::api) turn: Turn,
     /// The choice that the model had about calling tools.
     pub(super) tool_choice: ToolChoice,
+    /// What of the tools was not done as the request asks.
+    pub(in crate::api) notices: ToolNotices,
     /// The number of tokens in an event in the middle of a stream.
     pub(super) stream_interval: usize,
     pub(super) stream: bool,
@@ -40,10 +41,14 @@ impl MessagesTurn {
     pub(in crate::api) fn new(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Self, ApiError> {
         let adapter = api.models.find(Some(&request.model))?;
         let id = answer_id("chatcmpl", &caller.headers, request.request_id.as_deref())?;
-        let tools = chat_tools(&mut request);
+        let (tools, mut notices) = chat_tools(&mut request);
+        refuse_unshown_choice(&request, &notices)?;
         let mut sampling = sampling(&mut request, api)?;
         sampling.adapter = adapter;
-        let ToolUse { choice, format } = tool_use(&request, tools.as_deref(), api)?;
+        let ToolUse { choice, format, unforced } = tool_use(&request, tools.as_deref(), api)?;
+        for what in unforced {
+            notices.leave_unforced(what);
+        }
         if let Some(format) = &format
             && let Some(constraint) = format.constraint(&|token| api.turns.tokenizer().id_of(token).is_some())?
         {
@@ -67,16 +72,16 @@ impl MessagesTurn {
             delivery: if stream { Delivery::Streamed } else { Delivery::Whole },
             form: TextForm::Blocks,
         };
-        Ok(Self { id, turn, tool_choice: choice, stream_interval, stream })
+        Ok(Self { id, turn, tool_choice: choice, notices, stream_interval, stream })
     }
 }
 
 /// Makes the turn of a request whose prompt is counted. Its answer is checked as if it were wanted, so that a request
 /// is refused for the same reasons.
-pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<Turn, ApiError> {
+pub(super) fn counted_turn(mut request: MessagesRequest, caller: &Caller, api: &Api) -> Result<MessagesTurn, ApiError> {
     // The prompt has to leave room for an answer of one token.
     request.max_tokens.get_or_insert(1);
-    MessagesTurn::new(request, caller, api).map(|turn| turn.turn)
+    MessagesTurn::new(request, caller, api)
 }
 
 /// Refuses a constraint on an answer whose calls are constrained already.
@@ -228,14 +233,33 @@ fn output_schema(request: &mut MessagesRequest) -> Result<Option<serde_json::Val
     }
 }
 
-/// Returns the tools in the form of a chat; an empty list counts as no tools.
-fn chat_tools(request: &mut MessagesRequest) -> Option<Vec<FunctionTool>> {
-    let tools = request.tools.take().filter(|tools| !tools.is_empty())?;
-    Some(tools.into_iter().map(chat_tool).collect())
+/// Returns the tools in the form of a chat, without those that a server would run; an empty list counts as no tools.
+fn chat_tools(request: &mut MessagesRequest) -> (Option<Vec<FunctionTool>>, ToolNotices) {
+    let mut notices = ToolNotices::default();
+    let mut shown = Vec::new();
+    for tool in request.tools.take().into_iter().flatten() {
+        match tool.served_elsewhere() {
+            Some(name) => notices.ignore_tool(name),
+            None => shown.push(chat_tool(tool)),
+        }
+    }
+    ((!shown.is_empty()).then_some(shown), notices)
+}
+
+/// Refuses a choice of what the model is not shown.
+fn refuse_unshown_choice(request: &MessagesRequest, notices: &ToolNotices) -> Result<(), ApiError> {
+    let name = request.tool_choice.as_ref().and_then(|choice| choice.name.as_ref());
+    match name.filter(|name| notices.ignored_tools.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(ApiError::invalid(
+            "tool_choice.name",
+            format!("`tool_choice.name` is {name:?}, a tool that this server cannot run: the model is not shown it"),
+        )),
+    }
 }
 
 fn chat_tool(tool: InputTool) -> FunctionTool {
-    let mut schema = tool.input_schema;
+    let mut schema = tool.input_schema.unwrap_or_default();
     if let Some(fields) = schema.as_object_mut() {
         fields.entry("type".to_owned()).or_insert_with(|| Value::from("object"));
     }

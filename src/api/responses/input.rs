@@ -7,6 +7,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::names::name_in_group;
 use crate::{
     TokenId,
     chat::{Content, ContentPart, Message, Role, Said, TokenBundle, TokenIds, ToolCall},
@@ -27,6 +28,7 @@ struct WireItem {
     content: Option<Value>,
     summary: Option<Value>,
     name: Option<String>,
+    namespace: Option<String>,
     call_id: Option<String>,
     tool_call_id: Option<String>,
     arguments: Option<String>,
@@ -66,12 +68,16 @@ pub(super) struct ItemFold {
     answered: Option<TurnIds>,
     /// The index of the open message's latest item.
     place: Option<usize>,
+    /// The types of items that nobody could show to the model.
+    ignored: Vec<&'static str>,
 }
 
 /// Messages, and for each of them the index of the request's item with which it ends; `None` for a stored item.
 pub(super) struct Folded {
     pub(super) messages: Vec<Message>,
     pub(super) places: Vec<Option<usize>>,
+    /// The types of items that nobody could show to the model.
+    pub(super) ignored: Vec<&'static str>,
 }
 
 /// Returns the items of `input`; a text becomes a message of the user.
@@ -128,7 +134,7 @@ impl ItemFold {
     /// Returns the messages.
     pub(super) fn finish(mut self) -> Folded {
         self.close();
-        Folded { messages: self.messages, places: self.places }
+        Folded { messages: self.messages, places: self.places, ignored: self.ignored }
     }
 
     fn close(&mut self) {
@@ -186,6 +192,9 @@ impl ItemFold {
             }
             Some("reasoning") => {
                 let text = thoughts(&item, at)?;
+                if text.is_empty() && is_encrypted(&item) {
+                    self.ignored.push("reasoning");
+                }
                 self.think(&text, thought_of(&item));
             }
             Some(kind @ ("function_call" | "custom_tool_call")) => {
@@ -194,9 +203,10 @@ impl ItemFold {
                 } else {
                     custom_arguments(at.needs("input", item.input)?)
                 };
+                let name = at.needs("name", item.name)?;
                 let call = ToolCall {
                     id: at.needs("call_id", item.call_id)?,
-                    name: at.needs("name", item.name)?,
+                    name: item.namespace.map_or_else(|| name.clone(), |group| name_in_group(&group, &name)),
                     arguments: Some(arguments),
                     function_extras: Object::new(),
                     extras: Object::new(),
@@ -212,6 +222,14 @@ impl ItemFold {
                 }
                 let item = WireItem { content: Some(output), tool_call_id: Some(call_id), ..item };
                 return self.others(role, item, tokens, (at, place));
+            }
+            // Another server's search: the item says what was searched for, and nothing of what was found.
+            Some("web_search_call") if tokens.is_some() => {
+                return Err(at.wrong("a search of another server carries token ids, and no model here sampled it"));
+            }
+            Some("web_search_call") => {
+                self.ignored.push("web_search_call");
+                return Ok(());
             }
             Some(kind) => return Err(at.wrong(format!("items of type {kind:?} are not supported"))),
         }
@@ -367,10 +385,12 @@ fn thoughts(item: &WireItem, at: &Place) -> Result<String, ApiError> {
     let (content, summary) = (texts("content", &item.content)?, texts("summary", &item.summary)?);
     let said = item.reasoning.as_ref().or(item.reasoning_content.as_ref());
     let text = [Some(&content), said, Some(&summary)].into_iter().flatten().find(|text| !text.is_empty());
-    if text.is_none() && item.encrypted_content.as_ref().is_some_and(|content| !content.is_null()) {
-        return Err(at.wrong("encrypted reasoning cannot be read on this server"));
-    }
     Ok(text.cloned().unwrap_or_default())
+}
+
+/// Whether an item holds a thought that only the server that made it can read.
+fn is_encrypted(item: &WireItem) -> bool {
+    item.encrypted_content.as_ref().is_some_and(|content| !content.is_null())
 }
 
 /// Returns what an item says of a thought, its parts on a line each as in vLLM, and `None` where it only sums it up.

@@ -2,10 +2,12 @@
 
 mod background;
 mod input;
+mod names;
 mod output;
 pub(super) mod request;
 mod retrieve;
 mod stream;
+mod system;
 mod tools;
 
 use std::sync::Arc;
@@ -71,6 +73,7 @@ async fn create_response(
     let prepared = api.turns.prepare(turn).await.map_err(|error| named_here(error.into()));
     let PreparedTurn { prepared, prompt, .. } = prepared?;
     let response = repeated.into_response(&prompt, prepared.params(), &shown);
+    let notices = response.notices.clone();
     let mut writer = Writer::new(Arc::clone(&api), response, Arc::clone(&prompt.token_ids), shown);
     if prompt.is_cut {
         writer.forget_ids();
@@ -84,7 +87,7 @@ async fn create_response(
         (_, record) if stream => stream::respond(kept(api, events, writer, record)),
         (_, record) => Json(last(kept(api, events, writer, record).boxed()).await?).into_response(),
     };
-    Ok(TokenContinuity::from(&prompt.verdict).announce(response))
+    Ok(notices.announce(TokenContinuity::from(&prompt.verdict).announce(response)))
 }
 
 /// Returns the events of a response. When it has ended, the first of the remaining events comes with the whole

@@ -6,7 +6,10 @@
 
 use std::{mem, sync::Arc};
 
-use super::tools::custom_input;
+use super::{
+    names::{CallNames, SpokenName},
+    tools::custom_input,
+};
 use crate::{
     TokenId,
     api::Api,
@@ -42,8 +45,8 @@ pub(super) struct ShownInResponse {
     pub(super) weight_versions: bool,
     /// The number of tokens in a delta.
     pub(super) stream_interval: usize,
-    /// The names of the tools whose input is a text.
-    pub(super) custom_tools: Vec<String>,
+    /// The names that the tools have in calls.
+    pub(super) names: CallNames,
 }
 
 /// How log-probs are shown.
@@ -306,22 +309,22 @@ impl Writer {
     /// Writes a call, which is always whole.
     fn call(&mut self, call: ToolCall, last: bool) {
         let output_index = self.output_index();
-        let is_custom = self.shown.custom_tools.contains(&call.name);
+        let SpokenName { namespace, name, is_custom } = self.shown.names.spoken(&call.name);
         let (id, said) =
             if is_custom { (fresh_id("ctc"), custom_input(&call.arguments)) } else { (fresh_id("fc"), call.arguments) };
         let item = |said: String, status| OutputItem {
             id: id.clone(),
             kind: if is_custom {
-                let (call_id, name) = (call.id.clone(), call.name.clone());
-                ItemKind::CustomToolCall { call_id, name, input: said, namespace: None, status }
+                let (call_id, name, namespace) = (call.id.clone(), name.clone(), namespace.clone());
+                ItemKind::CustomToolCall { call_id, name, input: said, namespace, status }
             } else {
                 ItemKind::FunctionCall {
                     arguments: said,
                     call_id: call.id.clone(),
-                    name: call.name.clone(),
+                    name: name.clone(),
                     is_async: None,
                     caller: None,
-                    namespace: None,
+                    namespace: namespace.clone(),
                     status,
                 }
             },
@@ -335,7 +338,7 @@ impl Writer {
             [delta, StreamEvent::CustomInputDone { item_id, output_index, input: said.clone() }]
         } else {
             let delta = StreamEvent::ArgumentsDelta { item_id: item_id.clone(), output_index, delta };
-            let (name, arguments) = (call.name.clone(), said.clone());
+            let (name, arguments) = (name.clone(), said.clone());
             [delta, StreamEvent::ArgumentsDone { item_id, output_index, name, arguments }]
         };
         self.events.extend(told);

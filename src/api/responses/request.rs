@@ -6,7 +6,9 @@ use serde_json::value::RawValue;
 
 use super::{
     input::{Carried, Folded, ItemFold, items},
+    names::CallNames,
     output::{ShownInResponse, ShownLogprobs, fresh_id},
+    system::gathered,
     tools::{Tools, with_keys},
 };
 use crate::{
@@ -23,7 +25,7 @@ use crate::{
     structured::{Constraint, JsonOptions},
     turn::{Delivery, PromptRequest, Prompted, Sampling, TextForm, Turn},
     wire::{
-        answer::{output::created, token_continuity::TokenContinuity},
+        answer::{output::created, token_continuity::TokenContinuity, tool_notices::ToolNotices},
         error::ApiError,
         responses::types::{
             PromptCacheOptions, RawMessage, ResponseObject, ResponsesRequest, Status, TextConfig, TextFormat,
@@ -52,6 +54,7 @@ pub(super) struct Repeated {
     pub(super) id: String,
     pub(super) model: String,
     asks_for_continuity: bool,
+    notices: ToolNotices,
     instructions: Option<String>,
     metadata: Option<Value>,
     parallel_tool_calls: bool,
@@ -90,16 +93,19 @@ impl ResponseTurn {
             None => (ConversationContext::of(&request), false),
         };
         context.apply(&mut request)?;
-        let tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
-        let (mut sampling, format) = sampling(&mut request, &tools, api).map_err(named_as_here)?;
+        let mut tools = Tools::new(request.tools.as_deref().unwrap_or_default())?;
+        let (mut sampling, format) = sampling(&mut request, &mut tools, api).map_err(named_as_here)?;
         sampling.adapter = adapter;
         let stream_interval = request.sampling.stream_interval(api.turns.policies.requests.stream_interval)?;
-        let shown = ShownInResponse { stream_interval, ..shown(&request, &sampling, tools.custom.clone()) };
+        let shown = ShownInResponse { stream_interval, ..shown(&request, &sampling, tools.names.clone()) };
         let truncation = request.sampling.truncation(api.turns.max_model_len, request.max_output_tokens.or(Some(1)));
         let truncation = truncation.map_err(named_as_here)?;
         let new_items = items(&request.input)?;
         let folded = folded(&context, stored.as_ref(), begins_anew, &new_items)?;
-        let Folded { messages, places } = folded;
+        let Folded { messages, places, ignored } = gathered(folded, api);
+        for kind in ignored {
+            tools.notices.ignore_item(kind);
+        }
         let instructions = context.instructions.clone();
         let record = reservation.map(|reservation| (reservation, Record::new(context, stored, new_items)));
         let repeated =
@@ -136,6 +142,11 @@ impl ResponseTurn {
     /// Returns the id that the response would have.
     pub(in crate::api) fn id(&self) -> &str {
         &self.repeated.id
+    }
+
+    /// Returns what of the tools was not done as the request asks.
+    pub(in crate::api) fn notices(&self) -> &ToolNotices {
+        &self.repeated.notices
     }
 
     /// Returns how an error in the terms of a chat is put into those of this response.
@@ -218,7 +229,7 @@ fn named_as_here(error: ApiError) -> ApiError {
 type Demanded = (Sampling, Option<crate::parser::ToolFormat>);
 
 /// Returns how the answer is sampled, and how calls are parsed.
-fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<Demanded, ApiError> {
+fn sampling(request: &mut ResponsesRequest, tools: &mut Tools, api: &Api) -> Result<Demanded, ApiError> {
     let tokenizer = api.turns.tokenizer();
     let fields = &mut request.sampling;
     fields.truncate_prompt_tokens = (request.truncation.as_deref() == Some("auto")).then_some(-1);
@@ -240,6 +251,7 @@ fn sampling(request: &mut ResponsesRequest, tools: &Tools, api: &Api) -> Result<
         sampling.demand(constraint);
     }
     let used = tools.resolve(request.tool_choice.as_ref(), request.parallel_tool_calls, api.turns.policies.tools)?;
+    used.unforced.into_iter().for_each(|what| tools.notices.leave_unforced(what));
     let calls = match &used.format {
         Some(format) => format.constraint(&|token| tokenizer.id_of(token).is_some())?,
         None => None,
@@ -278,7 +290,7 @@ fn text_constraint(format: &TextFormat) -> Result<Option<Constraint>, ApiError> 
     }
 }
 
-fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<String>) -> ShownInResponse {
+fn shown(request: &ResponsesRequest, sampling: &Sampling, names: CallNames) -> ShownInResponse {
     let top = request.top_logprobs.and_then(|top| usize::try_from(top).ok()).unwrap_or(0);
     let logprobs = sampling.wants_logprobs().then_some(ShownLogprobs { top, as_ids: sampling.tokens_as_ids });
     ShownInResponse {
@@ -287,7 +299,7 @@ fn shown(request: &ResponsesRequest, sampling: &Sampling, custom_tools: Vec<Stri
         messages: request.enable_response_messages.unwrap_or(false),
         weight_versions: sampling.return_weight_versions,
         stream_interval: 1,
-        custom_tools,
+        names,
     }
 }
 
@@ -378,6 +390,7 @@ impl Repeated {
             id,
             model,
             asks_for_continuity: request.return_token_continuity.unwrap_or(false),
+            notices: tools.notices.clone(),
             instructions,
             metadata: request.metadata.clone(),
             parallel_tool_calls: request.parallel_tool_calls.unwrap_or(true),
@@ -453,6 +466,7 @@ impl Repeated {
             weight_versions: None,
             error: None,
             token_continuity,
+            notices: self.notices,
         }
     }
 }

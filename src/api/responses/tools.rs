@@ -1,12 +1,19 @@
 //! Turns flat tools and choices of tools into the form of a chat.
+//!
+//! Groups of functions become functions (vLLM 0.33 `tool_parsers/utils.py`), and custom tools become functions of one
+//! text. Tools that a server would run are not shown to the model, and the answer names them; so are grammars of custom
+//! tools, which the input is not held to.
 
-use super::input::CUSTOM_INPUT;
+use super::{
+    input::CUSTOM_INPUT,
+    names::{CallNames, name_in_group},
+};
 use crate::{
     api::fields::tools::{ToolFields, ToolUse},
     chat::FunctionTool,
     json::{Object, Path, Value},
     turn::ToolPolicy,
-    wire::error::ApiError,
+    wire::{answer::tool_notices::ToolNotices, error::ApiError},
 };
 
 /// The tools of a request.
@@ -14,10 +21,12 @@ use crate::{
 pub(super) struct Tools {
     /// The tools in the form of a chat; `None` if there are none.
     pub(super) functions: Option<Vec<FunctionTool>>,
-    /// The names of the tools whose input is a text.
-    pub(super) custom: Vec<String>,
+    /// The names that the tools have in calls.
+    pub(super) names: CallNames,
     /// The tools in the form in which the answer repeats them.
     pub(super) shown: Vec<Value>,
+    /// What was not done as the request asks.
+    pub(super) notices: ToolNotices,
 }
 
 const FUNCTION_KEYS: [&str; 9] = [
@@ -32,46 +41,128 @@ const FUNCTION_KEYS: [&str; 9] = [
     "output_schema",
 ];
 const CUSTOM_KEYS: [&str; 7] = ["name", "type", "allowed_callers", "async", "defer_loading", "description", "format"];
+/// `OpenAI`'s types of tools that a server runs, or that only a model which was trained for them knows.
+const UNSHOWN: [&str; 11] = [
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer-preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "programmatic_tool_calling",
+    "shell",
+    "tool_search",
+];
+/// The beginnings of such types that end with a date or `_preview`.
+const UNSHOWN_STARTS: [&str; 2] = ["web_search", "computer_use"];
+
+/// Whether the model is not shown tools of this type.
+fn is_unshown(kind: &str) -> bool {
+    UNSHOWN.contains(&kind) || UNSHOWN_STARTS.iter().any(|start| kind.starts_with(start))
+}
+
+/// A tool of a request, and where it stands.
+struct Place<'a> {
+    tool: &'a Value,
+    path: Path,
+    /// The group that it belongs to.
+    group: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    fn wrong(&self, what: &str) -> ApiError {
+        ApiError::invalid(self.path.clone(), format!("`{}` {what}", self.path))
+    }
+
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.tool.get(key).and_then(Value::as_str)
+    }
+
+    fn kind(&self) -> Result<&'a str, ApiError> {
+        self.text("type").ok_or_else(|| self.wrong("has no `type`"))
+    }
+
+    fn name(&self) -> Result<&'a str, ApiError> {
+        self.text("name").filter(|name| !name.is_empty()).ok_or_else(|| self.wrong("has no `name`"))
+    }
+
+    /// Returns the name by which the model knows the tool.
+    fn known_as(&self) -> Result<String, ApiError> {
+        let name = self.name()?;
+        Ok(self.group.map_or_else(|| name.to_owned(), |group| name_in_group(group, name)))
+    }
+}
 
 impl Tools {
     pub(super) fn new(tools: &[Value]) -> Result<Self, ApiError> {
         let mut read = Self::default();
         for (index, tool) in tools.iter().enumerate() {
-            let wrong =
-                |what: &str| ApiError::invalid(Path::from("tools").then(index), format!("`tools[{index}]` {what}"));
-            let text = |key: &str| tool.get(key).and_then(Value::as_str).map(str::to_owned);
-            let kind = text("type").ok_or_else(|| wrong("has no `type`"))?;
-            let name = text("name").unwrap_or_default();
-            let keys: &[&str] = match kind.as_str() {
-                "function" => &FUNCTION_KEYS,
-                "custom" => &CUSTOM_KEYS,
-                _ => return Err(wrong(&format!("is of type {kind:?}, which this server does not have"))),
-            };
-            if name.is_empty() {
-                return Err(wrong("has no `name`"));
-            }
-            if read.functions.iter().flatten().any(|tool| tool.name == name) {
-                return Err(wrong("has the name of another one"));
-            }
-            let (parameters, strict) = if kind == "custom" {
-                check_format(tool).map_err(wrong)?;
-                read.custom.push(name.clone());
-                (Some(custom_parameters()), Some(true))
-            } else {
-                let parameters = tool.get("parameters").filter(|parameters| !parameters.is_null());
-                if parameters.is_some_and(|parameters| parameters.as_object().is_none()) {
-                    return Err(wrong("has `parameters` that are no object"));
+            let place = Place { tool, path: Path::from("tools").then(index), group: None };
+            match place.kind()? {
+                "namespace" => {
+                    read.add_group(&place)?;
+                    read.shown.push(tool.clone());
                 }
-                (parameters.cloned(), tool.get("strict").and_then(Value::as_bool))
-            };
-            let description = text("description");
-            let defer_loading = tool.get("defer_loading").and_then(Value::as_bool);
-            let function =
-                FunctionTool { name, description, parameters, strict, defer_loading, outer_defer_loading: None };
-            read.functions.get_or_insert_default().push(function);
-            read.shown.push(with_keys(tool, keys));
+                kind @ ("function" | "custom") => {
+                    read.add(&place)?;
+                    let keys: &[&str] = if kind == "custom" { &CUSTOM_KEYS } else { &FUNCTION_KEYS };
+                    read.shown.push(with_keys(tool, keys));
+                }
+                kind if is_unshown(kind) => {
+                    read.notices.ignore_tool(kind);
+                    read.shown.push(tool.clone());
+                }
+                kind => return Err(place.wrong(&format!("is of type {kind:?}, which this server does not have"))),
+            }
         }
         Ok(read)
+    }
+
+    fn add_group(&mut self, group: &Place<'_>) -> Result<(), ApiError> {
+        let name = group.name()?;
+        let Some(tools) = group.tool.get("tools").and_then(Value::as_array) else {
+            return Err(group.wrong("needs `tools`, a list"));
+        };
+        for (index, tool) in tools.iter().enumerate() {
+            let place = Place { tool, path: group.path.clone().then("tools").then(index), group: Some(name) };
+            match place.kind()? {
+                "function" | "custom" => self.add(&place)?,
+                kind if is_unshown(kind) => self.notices.ignore_tool(name_in_group(name, kind)),
+                kind => return Err(place.wrong(&format!("is of type {kind:?}, which this server does not have"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a function or a custom tool.
+    fn add(&mut self, place: &Place<'_>) -> Result<(), ApiError> {
+        let name = place.known_as()?;
+        if self.functions.iter().flatten().any(|tool| tool.name == name) {
+            return Err(place.wrong("has the name of another one"));
+        }
+        let (parameters, strict) = if place.kind()? == "custom" {
+            self.names.add_custom(&name);
+            if has_grammar(place.tool).map_err(|what| place.wrong(what))? {
+                self.notices.leave_unforced(format!("{name}: grammar"));
+            }
+            (Some(custom_parameters()), Some(true))
+        } else {
+            let parameters = place.tool.get("parameters").filter(|parameters| !parameters.is_null());
+            if parameters.is_some_and(|parameters| parameters.as_object().is_none()) {
+                return Err(place.wrong("has `parameters` that are no object"));
+            }
+            (parameters.cloned(), place.tool.get("strict").and_then(Value::as_bool))
+        };
+        if let Some(group) = place.group {
+            self.names.add_grouped(group, place.name()?);
+        }
+        let description = place.text("description").map(str::to_owned);
+        let defer_loading = place.tool.get("defer_loading").and_then(Value::as_bool);
+        let function = FunctionTool { name, description, parameters, strict, defer_loading, outer_defer_loading: None };
+        self.functions.get_or_insert_default().push(function);
+        Ok(())
     }
 
     /// Resolves how the tools are used. As in vLLM, the answer is text if the server does not parse calls and the
@@ -84,7 +175,10 @@ impl Tools {
     ) -> Result<ToolUse, ApiError> {
         let is_idle = |choice: &&Value| choice.is_null() || matches!(choice.as_str(), Some("auto" | "none"));
         if let Some(choice) = choice.filter(|choice| self.functions.is_none() && !is_idle(choice)) {
-            let message = format!("`tool_choice` is {}, and there are no `tools`", choice.to_json_string());
+            refuse_unshown(choice)?;
+            let why =
+                if self.shown.is_empty() { "there are no `tools`" } else { "the model is shown none of the `tools`" };
+            let message = format!("`tool_choice` is {}, and {why}", choice.to_json_string());
             return Err(ApiError::invalid("tool_choice", message));
         }
         let choice = choice.filter(|_| self.functions.is_some()).map(|choice| self.chat_choice(choice)).transpose()?;
@@ -100,14 +194,18 @@ impl Tools {
         let Some(kind) = choice.as_object().map(|_| choice.get("type").and_then(Value::as_str)) else {
             return Ok(choice.clone());
         };
+        refuse_unshown(choice)?;
         if !matches!(kind, Some("function" | "custom")) {
             let message = format!("a `tool_choice` of type {:?} is not supported", kind.unwrap_or_default());
             return Err(ApiError::invalid("tool_choice", message));
         }
         // A choice that already has the form of a chat is accepted too.
         let inner = choice.get("function").and_then(|function| function.get("name"));
-        let name = choice.get("name").or(inner).cloned().unwrap_or_default();
-        let is_custom = name.as_str().is_some_and(|name| self.custom.iter().any(|custom| custom == name));
+        let name = match choice.get("name").or(inner).cloned().unwrap_or_default() {
+            Value::String(name) => Value::String(self.known_as(name, choice.get("namespace"))?),
+            name => name,
+        };
+        let is_custom = name.as_str().is_some_and(|name| self.names.is_custom(name));
         if is_custom != (kind == Some("custom")) {
             let message = format!("`tool_choice` names no {} tool of the request", kind.unwrap_or_default());
             return Err(ApiError::invalid("tool_choice", message));
@@ -118,21 +216,60 @@ impl Tools {
             ("function".to_owned(), function),
         ])))
     }
-}
 
-/// Refuses a custom tool of which more than a text is said, and a `format` that is none.
-fn check_format(tool: &Value) -> Result<(), &'static str> {
-    let Some(format) = tool.get("format").filter(|format| !format.is_null()) else { return Ok(()) };
-    match format.get("type").and_then(Value::as_str) {
-        Some("text") => Ok(()),
-        Some(_) => Err("has a grammar, which custom tools cannot have on this server"),
-        None => Err("has a `format` that is no object with a `type`"),
+    /// Returns the model's name for a tool that a choice names: as it is, or within the only group that has it.
+    fn known_as(&self, name: String, group: Option<&Value>) -> Result<String, ApiError> {
+        if let Some(group) = group.and_then(Value::as_str) {
+            return Ok(name_in_group(group, &name));
+        }
+        if self.functions.iter().flatten().any(|tool| tool.name == name) {
+            return Ok(name);
+        }
+        match self.names.called(&name)[..] {
+            [] => Ok(name),
+            [only] => Ok(only.to_owned()),
+            ref several => {
+                let message = format!(
+                    "Tool choice '{name}' is ambiguous: it is defined in more than one namespace ({}). Select it by its \
+                     full '<namespace>__<name>' name.",
+                    several.join(", ")
+                );
+                Err(ApiError::invalid("tool_choice", message))
+            }
+        }
     }
 }
 
+/// Refuses a choice of a tool that the model is not shown.
+fn refuse_unshown(choice: &Value) -> Result<(), ApiError> {
+    let Some(kind) = choice.get("type").and_then(Value::as_str).filter(|kind| is_unshown(kind)) else { return Ok(()) };
+    let message =
+        format!("`tool_choice` names {kind:?}, a tool that this server cannot run: the model is not shown it");
+    Err(ApiError::invalid("tool_choice", message))
+}
+
+/// Whether a custom tool has a grammar; an error if its `format` is none.
+fn has_grammar(tool: &Value) -> Result<bool, &'static str> {
+    let Some(format) = tool.get("format").filter(|format| !format.is_null()) else { return Ok(false) };
+    match format.get("type").and_then(Value::as_str) {
+        Some("text") => Ok(false),
+        Some("grammar") => {
+            let is_text = |key: &str| format.get(key).and_then(Value::as_str).is_some();
+            let is_known = matches!(format.get("syntax").and_then(Value::as_str), Some("lark" | "regex"));
+            if is_known && is_text("definition") {
+                Ok(true)
+            } else {
+                Err("has a grammar without a `syntax` (\"lark\" or \"regex\") or a `definition`")
+            }
+        }
+        _ => Err("has a `format` that is no object with the `type` \"text\" or \"grammar\""),
+    }
+}
+
+/// The parameters that vLLM shows the model of a custom tool.
 fn custom_parameters() -> Value {
     let schema = format!(
-        r#"{{"type":"object","properties":{{"{CUSTOM_INPUT}":{{"type":"string"}}}},"required":["{CUSTOM_INPUT}"],"additionalProperties":false}}"#
+        r#"{{"type":"object","properties":{{"{CUSTOM_INPUT}":{{"type":"string","description":"The freeform text payload for this tool."}}}},"required":["{CUSTOM_INPUT}"],"additionalProperties":false}}"#
     );
     Value::parse(&schema).expect("it is JSON")
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod output;
 pub(crate) mod token_continuity;
+pub(crate) mod tool_notices;
 pub(crate) mod weight_versions;

@@ -6,7 +6,10 @@ use utoipa::ToSchema;
 use crate::{
     TokenId,
     json::Value,
-    wire::answer::{output::Nullable, token_continuity::TokenContinuity, weight_versions::WeightVersionSpan},
+    wire::answer::{
+        output::Nullable, token_continuity::TokenContinuity, tool_notices::ToolNotices,
+        weight_versions::WeightVersionSpan,
+    },
 };
 
 /// What the model wrote. Sent back as it is, it continues the conversation from exactly its ids.
@@ -38,6 +41,9 @@ pub(crate) struct AnswerMessage {
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
+    /// What of the tools was not done as the request asks; absent where all was.
+    #[serde(flatten)]
+    pub notices: ToolNotices,
 }
 
 /// A piece of a message.

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use indexmap::IndexMap;
+
 use crate::{
     json::{Items, Kind, Node},
     pydantic::{
@@ -24,10 +26,10 @@ use crate::{
 };
 
 /// The rules that the body of a message must keep.
-pub(crate) static MESSAGES_RULES: Rules = Rules { before: Some(named), ..Rules::new(&MESSAGES) };
+pub(crate) static MESSAGES_RULES: Rules = Rules { before: Some(brought_into_form), ..Rules::new(&MESSAGES) };
 
 /// The rules that the body of a prompt to be counted must keep.
-pub(crate) static COUNT_TOKENS_RULES: Rules = Rules { before: Some(named), ..Rules::new(&COUNT_TOKENS) };
+pub(crate) static COUNT_TOKENS_RULES: Rules = Rules { before: Some(brought_into_form), ..Rules::new(&COUNT_TOKENS) };
 
 /// The smallest budget for thinking.
 const LEAST_BUDGET: i64 = 1024;
@@ -232,12 +234,33 @@ fn thinks_within_the_answer(body: &Node<'_>) -> Option<&'static str> {
     (!fits).then_some("thinking.budget_tokens must be less than max_completion_tokens")
 }
 
-/// Renames the kinds of messages that Claude Code has for what a user sends.
+/// Puts a body into the form that the schema describes.
 #[expect(clippy::unnecessary_wraps, reason = "a check before the schema may fail")]
-fn named(body: &mut Node<'_>) -> Outcome {
+fn brought_into_form(body: &mut Node<'_>) -> Outcome {
     let Kind::Object(fields) = &mut body.kind else { return Ok(()) };
+    complete_served_tools(fields);
+    rename_roles(fields);
+    Ok(())
+}
+
+/// Fills in what tools that a server would run do not have. No reader sees it: the model is not shown them.
+fn complete_served_tools(fields: &mut IndexMap<String, Node<'_>>) {
+    let Some(Kind::List(Items::Nodes(tools))) = fields.get_mut("tools").map(|tools| &mut tools.kind) else { return };
+    for tool in tools {
+        if kind(tool).is_none_or(|kind| kind == "custom") || tool.get("input_schema").is_some() {
+            continue;
+        }
+        let Kind::Object(fields) = &mut tool.kind else { continue };
+        let unseen = |kind| Node { text: "", kind };
+        fields.entry("input_schema".to_owned()).or_insert_with(|| unseen(Kind::Object(IndexMap::new())));
+        fields.entry("name".to_owned()).or_insert_with(|| unseen(Kind::String(Cow::Borrowed(""))));
+    }
+}
+
+/// Renames the kinds of messages that Claude Code has for what a user sends.
+fn rename_roles(fields: &mut IndexMap<String, Node<'_>>) {
     let Some(Kind::List(Items::Nodes(messages))) = fields.get_mut("messages").map(|messages| &mut messages.kind) else {
-        return Ok(());
+        return;
     };
     for message in messages {
         let Kind::Object(fields) = &mut message.kind else { continue };
@@ -247,5 +270,4 @@ fn named(body: &mut Node<'_>) -> Outcome {
             role.kind = Kind::String(Cow::Borrowed("user"));
         }
     }
-    Ok(())
 }

@@ -88,6 +88,17 @@ impl Body for MessagesRequest {
 #[serde(transparent)]
 pub(crate) struct CountTokensRequest(pub MessagesRequest);
 
+impl InputTool {
+    /// Returns what a tool is called that a server would run: by the name that `tool_choice` has for it, or its type.
+    pub(crate) fn served_elsewhere(&self) -> Option<&str> {
+        if self.input_schema.is_some() {
+            return None;
+        }
+        let kind = self.kind.as_ref().and_then(Value::as_str).filter(|kind| *kind != "custom")?;
+        Some(if self.name.is_empty() { kind } else { &self.name })
+    }
+}
+
 impl Body for CountTokensRequest {
     const RULES: &'static Rules = &rules::COUNT_TOKENS_RULES;
 }
@@ -116,16 +127,23 @@ impl InputMessage {
     }
 }
 
-/// A tool that the client runs.
+/// A tool that the client runs, or the name of one that a server would run.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct InputTool {
+    /// Its type; one without an `input_schema` that is not `custom`, such as `web_search_20250305`, is not shown to the
+    /// model, and named in the answer.
+    #[serde(rename = "type")]
+    #[schema(value_type = Option<String>)]
+    pub kind: Option<Value>,
     /// Its name.
+    #[serde(default)]
+    #[schema(required)]
     pub name: String,
     /// What it does.
     pub description: Option<String>,
     /// The JSON schema of its input.
-    #[schema(value_type = Object)]
-    pub input_schema: Value,
+    #[schema(value_type = Option<Object>)]
+    pub input_schema: Option<Value>,
     /// Whether inputs must follow the schema.
     pub strict: Option<bool>,
     /// Whether the definition is only loaded on demand.

@@ -10,7 +10,7 @@ use crate::{
     chat::TokenIds,
     json::Value,
     wire::{
-        answer::{token_continuity::TokenContinuity, weight_versions::WeightVersionSpan},
+        answer::{token_continuity::TokenContinuity, tool_notices::ToolNotices, weight_versions::WeightVersionSpan},
         body::{Body, Rules},
         fields::sampling::SamplingFields,
     },
@@ -35,7 +35,8 @@ pub struct ResponsesRequest {
     pub background: Option<bool>,
     /// Answer with server-sent events.
     pub stream: Option<bool>,
-    /// Functions and custom tools that the template may show.
+    /// Functions, groups of functions and custom tools that the template may show. Tools that a server would run are
+    /// not shown, and named in the answer.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
     /// `auto`, `none`, `required`, or one tool by its name.
@@ -240,6 +241,9 @@ pub struct ResponseObject {
     /// What became of the ids of earlier turns, where ids are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_continuity: Option<TokenContinuity>,
+    /// What of the tools was not done as the request asks; absent where all was.
+    #[serde(flatten)]
+    pub notices: ToolNotices,
 }
 
 /// How far a response has come.
@@ -345,11 +349,12 @@ pub enum ItemKind {
         #[serde(rename = "async")]
         is_async: Option<u8>,
         caller: Option<u8>,
-        namespace: Option<u8>,
+        /// The group of the function.
+        namespace: Option<String>,
         status: Status,
     },
     /// A custom tool that it calls.
-    CustomToolCall { call_id: String, name: String, input: String, namespace: Option<u8>, status: Status },
+    CustomToolCall { call_id: String, name: String, input: String, namespace: Option<String>, status: Status },
 }
 
 /// A piece of an item.

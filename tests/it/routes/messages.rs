@@ -327,8 +327,8 @@ fn dialects() -> Vec<(Value, Value)> {
             json!({ "messages": [{ "role": "system", "content": "Be." }, user("hello")] }),
         ),
         (
-            json!({ "system": [header, text("Be"), text(" it.")], "messages": [{ "role": "user", "content": [marked] }] }),
-            json!({ "messages": [{ "role": "system", "content": "Be it." }, user("hello")] }),
+            json!({ "system": [header, text("Be"), text("it.")], "messages": [{ "role": "user", "content": [marked] }] }),
+            json!({ "messages": [{ "role": "system", "content": "Be\n\nit." }, user("hello")] }),
         ),
         (
             json!({ "system": [text("x-anthropic-billing-header: cch=1;\nBe.")], "messages": [
@@ -400,10 +400,10 @@ async fn a_system_message_moves_to_the_front_where_the_template_wants_it_there()
     let template = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first!') }}\
                     {% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
     let app = TestApp::new().chat_template(template).says("hello");
-    let messages = json!([{ "role": "user", "content": "hello" }, { "role": "system", "content": " Not." }]);
+    let messages = json!([{ "role": "user", "content": "hello" }, { "role": "system", "content": "Not." }]);
     let message = json!({ "system": "Be.", "messages": messages, "return_token_ids": true });
     let answer = app.post(PATH, asking(&message)).await.ok();
-    let messages = json!([{ "role": "system", "content": "Be. Not." }, { "role": "user", "content": "hello" }]);
+    let messages = json!([{ "role": "system", "content": "Be.\n\nNot." }, { "role": "user", "content": "hello" }]);
     let chat = app.post(CHAT, json!({ "messages": messages, "return_token_ids": true })).await.ok();
     assert_eq!(answer["prompt_token_ids"], chat["prompt_token_ids"]);
 }

@@ -9,6 +9,7 @@ mod chat_fields;
 mod chat_sampling;
 mod chat_templates;
 mod chat_tools;
+mod coding_agents;
 mod completions;
 mod derender;
 mod dialects;

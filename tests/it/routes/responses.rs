@@ -455,7 +455,8 @@ async fn custom_tools_have_text_as_their_format_and_other_fields_have_vllms_valu
         (custom(json!("text")), "tools[0]"),
         (custom(json!({})), "tools[0]"),
         (custom(json!([])), "tools[0]"),
-        (custom(json!({ "type": "grammar", "syntax": "lark", "definition": "" })), "tools[0]"),
+        (custom(json!({ "type": "grammar", "syntax": "abnf", "definition": "" })), "tools[0]"),
+        (custom(json!({ "type": "grammar", "syntax": "lark" })), "tools[0]"),
         (with(json!({ "mm_payload": "source" })), "body.mm_payload"),
         (with(json!({ "mm_payload": null })), "body.mm_payload"),
     ] {

@@ -191,6 +191,79 @@ async fn every_format_can_be_forced_to_call_and_is_read_back() {
 }
 
 #[tokio::test]
+async fn arguments_of_forced_calls_follow_their_schema_whether_or_not_the_tool_is_strict() {
+    let named = json!({ "type": "function", "function": { "name": "forecast" } });
+    for name in ToolParser::names().filter(|name| !UNKNOWN.contains(name)) {
+        let app = TestApp::new().tools(ToolPolicy { parser: ToolParser::named(name), auto: true, reasoning: None });
+        for choice in [json!("required"), named.clone()] {
+            let forced = json!({ "tools": tools(false), "tool_choice": choice });
+            forced_calls(name, &chat(&app, 3, &forced).await);
+        }
+    }
+}
+
+/// A tool as programs describe theirs, with what no grammar can force.
+fn real_tool(strict: bool) -> Value {
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "additionalProperties": false,
+        "properties": {
+            "unit": { "$ref": "#/$defs/Unit%5Bstr%5D" },
+            "tags": { "type": "array", "maxItems": 2, "uniqueItems": true, "items": { "enum": ["a"] } },
+            "secret": { "enum": ["x"], "type": "string", "format": "password" },
+            "map": { "type": "object", "maxProperties": 0, "propertyNames": { "type": "string" },
+                "additionalProperties": {} },
+        },
+        "required": ["unit", "tags", "secret", "map"], "$defs": { "Unit[str]": { "enum": ["C", "F"] } },
+    });
+    json!([{ "type": "function", "function": { "name": "f", "parameters": schema, "strict": strict } }])
+}
+
+#[tokio::test]
+async fn what_cannot_be_forced_of_a_real_tool_is_named_and_the_rest_is_forced() {
+    let app = TestApp::new().reads_tool_calls();
+    let named = json!({ "type": "function", "function": { "name": "f" } });
+    let (forced, auto) = (Some(&named), None);
+    for (strict, choice, is_held) in
+        [(true, forced, true), (false, forced, true), (true, auto, true), (false, auto, false)]
+    {
+        let body = json!({
+            "model": MODEL, "messages": [{ "role": "user", "content": "hello" }], "seed": 1, "max_tokens": 3000,
+            "tools": real_tool(strict), "tool_choice": choice,
+        });
+        let answer = app.post(CHAT, body).await;
+        let said = answer.headers.get("x-unforced-tools").map(|value| value.to_str().unwrap());
+        let wanted = "f: format \"password\", f: uniqueItems";
+        assert_eq!(said, is_held.then_some(wanted), "{strict} {choice:?}: {}", answer.text);
+        let message = answer.ok()["choices"][0]["message"].take();
+        if choice.is_some() {
+            let arguments = message["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+            let arguments: Value = serde_json::from_str(arguments).unwrap();
+            assert!(["C", "F"].map(Value::from).contains(&arguments["unit"]), "{arguments}");
+            assert_eq!((&arguments["secret"], &arguments["map"]), (&json!("x"), &json!({})), "{arguments}");
+        }
+    }
+    let mut schema = real_tool(true)[0]["function"]["parameters"].take();
+    let tool = json!({ "name": "f", "strict": true, "input_schema": schema });
+    let body = json!({
+        "model": MODEL, "max_tokens": 9, "messages": [{ "role": "user", "content": "hello" }], "tools": [tool],
+    });
+    let answer = app.post("/v1/messages", body).await;
+    let named = json!(["f: format \"password\"", "f: uniqueItems"]);
+    assert_eq!(answer.ok()["unforced_tools"], named);
+    let tool = json!({ "type": "function", "name": "f", "strict": true, "parameters": schema });
+    let body = json!({ "max_output_tokens": 9, "input": "hello", "tools": [tool] });
+    assert_eq!(app.post("/v1/responses", body).await.ok()["unforced_tools"], named);
+    // A form of the answer that the request itself asks for is exact, or refused.
+    let body = json!({ "messages": [{ "role": "user", "content": "hello" }],
+        "structured_outputs": { "json": schema } });
+    assert_eq!(app.post(CHAT, body).await.status, 400);
+    schema["properties"] = json!({ "unit": { "$ref": "#/$defs/Unit%5Bstr%5D" } });
+    schema["required"] = json!(["unit"]);
+    let choice = chat(&app, 1, &json!({ "structured_outputs": { "json": schema } })).await;
+    assert!(said(&choice).contains('C') || said(&choice).contains('F'), "{choice}");
+}
+
+#[tokio::test]
 async fn a_model_that_wants_nothing_but_blanks_finishes_its_call_in_every_format() {
     let named = json!({ "type": "function", "function": { "name": "forecast" } });
     for name in ToolParser::names().filter(|name| !UNKNOWN.contains(name)) {

@@ -58,10 +58,10 @@ async fn render(api: &Arc<Api>, caller: Caller, body: &RawValue) -> Result<Respo
         stream: request.stream.unwrap_or(false),
         stream_options: None,
     };
-    let MessagesTurn { id, turn, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
+    let MessagesTurn { id, turn, notices, .. } = MessagesTurn::new(request, &rendering.caller, api)?;
     rendering.own.tools = turn.prompt.prompt.tools.as_deref().map(chat::tools_as_sent);
     let history = chat::calls(&turn.prompt.prompt.messages);
-    rendering.answer(api, id, turn, Some(history)).await
+    Ok(notices.announce(rendering.answer(api, id, turn, Some(history)).await?))
 }
 
 /// Puts the fields that a chat has in another form into that form.

@@ -58,7 +58,8 @@ async fn render_response(
     };
     let turn = ResponseTurn::rendered(request, &rendering.caller, &api).await?;
     let (id, named_here) = (turn.id().to_owned(), turn.names_of_items());
-    rendering.answer(&api, id, turn.turn, None).await.map_err(named_here)
+    let notices = turn.notices().clone();
+    Ok(notices.announce(rendering.answer(&api, id, turn.turn, None).await.map_err(named_here)?))
 }
 
 /// Puts the fields that a chat has in another form into that form.

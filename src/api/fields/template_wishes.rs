@@ -13,7 +13,7 @@ use crate::{
 const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// Whether the template refuses system messages that are not the first.
-pub(super) fn refuses_inline_system(api: &Api) -> bool {
+pub(in crate::api) fn refuses_inline_system(api: &Api) -> bool {
     let said = |role: &str| Message::text(role, "a");
     let without = vec![said("user"), said("assistant"), said("user")];
     let with = vec![said("user"), said("system"), said("assistant"), said("user")];
@@ -22,7 +22,7 @@ pub(super) fn refuses_inline_system(api: &Api) -> bool {
 
 /// Returns the effort that stands for thinking that is switched off: `none`, unless the template refuses it or treats
 /// it like another one.
-pub(super) fn effort_without_thinking(api: &Api) -> &'static str {
+pub(in crate::api) fn effort_without_thinking(api: &Api) -> &'static str {
     let with = |effort| rendered(api, vec![Message::text("user", "a")], Some(effort));
     let Some(off) = with("none") else { return "low" };
     let is_another = EFFORTS.into_iter().any(|effort| with(effort).is_some_and(|ids| ids == off));

@@ -1,0 +1,195 @@
+//! What of a tool's schema can be forced.
+//!
+//! Schemas of tools come from the programs that have the tools, and say things that the compiler does not know. What it
+//! does not know is left out, and named. What is left allows everything that the whole schema allows.
+
+use serde_json::{Map, Value, json};
+
+use super::{error::StructuredError, json_schema::check, references, schemas::each_schema};
+
+/// Keywords that the compiler does not know, and refuses.
+const UNKNOWN: [&str; 14] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "if",
+    "maxContains",
+    "minContains",
+    "not",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Formats of texts that the compiler knows.
+const FORMATS: [&str; 11] =
+    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid"];
+
+/// A schema that the compiler can read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forceable {
+    /// The schema without what cannot be forced.
+    pub schema: Value,
+    /// What was left out, each keyword once.
+    pub unforced: Vec<String>,
+}
+
+impl Forceable {
+    /// Leaves out of a schema what cannot be forced.
+    ///
+    /// # Errors
+    ///
+    /// If what is left has no end, cannot be exact or takes too long.
+    pub fn of(schema: &Value) -> Result<Self, StructuredError> {
+        let mut schema = schema.clone();
+        let mut unforced = Vec::new();
+        references::decode(&mut schema);
+        each_schema(&mut schema, &mut |entries| relax(entries, &mut unforced));
+        unforced.sort_unstable();
+        unforced.dedup();
+        check(&schema)?;
+        Ok(Self { schema, unforced })
+    }
+}
+
+fn relax(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
+    let mut leave_out = |entries: &mut Map<String, Value>, keyword: &str, says_something: bool| {
+        if entries.shift_remove(keyword).is_some() && says_something {
+            unforced.push(keyword.to_owned());
+        }
+    };
+    for keyword in UNKNOWN {
+        leave_out(entries, keyword, true);
+    }
+    // All names are texts, and a list whose items may be alike is any list.
+    let is_any_name =
+        |names: &Value| *names == json!({"type": "string"}) || *names == json!({}) || *names == json!(true);
+    let restricts = entries.get("propertyNames").is_some_and(|names| !is_any_name(names));
+    leave_out(entries, "propertyNames", restricts);
+    let restricts = entries.get("uniqueItems") == Some(&Value::Bool(true));
+    leave_out(entries, "uniqueItems", restricts);
+    let looks_around = |pattern: &str| ["(?=", "(?!", "(?<=", "(?<!"].iter().any(|group| pattern.contains(group));
+    if entries.get("pattern").and_then(Value::as_str).is_some_and(looks_around) {
+        leave_out(entries, "pattern", true);
+    }
+    relax_format(entries, unforced);
+    relax_one_of(entries, unforced);
+}
+
+/// Leaves out a format that the compiler does not know. Those of numbers say nothing of how a number is written.
+fn relax_format(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
+    let Some(format) = entries.get("format").and_then(Value::as_str) else { return };
+    if FORMATS.contains(&format) {
+        return;
+    }
+    let may_be_text = match entries.get("type") {
+        Some(Value::String(kind)) => kind == "string",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "string"),
+        _ => true,
+    };
+    if may_be_text {
+        unforced.push(format!("format {format:?}"));
+    }
+    entries.shift_remove("format");
+}
+
+/// Takes `oneOf` for `anyOf`, which is the same where only one can hold at a time.
+fn relax_one_of(entries: &mut Map<String, Value>, unforced: &mut Vec<String>) {
+    if entries.contains_key("anyOf") {
+        return;
+    }
+    let Some(Value::Array(choices)) = entries.get("oneOf") else { return };
+    if !are_exclusive(choices) {
+        unforced.push("oneOf".to_owned());
+    }
+    // In its place: the order of keywords is part of a grammar.
+    let renamed = std::mem::take(entries).into_iter();
+    *entries = renamed.map(|(key, value)| (if key == "oneOf" { "anyOf".to_owned() } else { key }, value)).collect();
+}
+
+/// Whether choices are of different types, or need a property that says which one it is.
+fn are_exclusive(choices: &[Value]) -> bool {
+    let kinds: Option<Vec<&str>> = choices.iter().map(|choice| choice.get("type")?.as_str()).collect();
+    let as_number = |kind: &str| if kind == "integer" { "number".to_owned() } else { kind.to_owned() };
+    if kinds.is_some_and(|kinds| all_differ(kinds.into_iter().map(as_number))) {
+        return true;
+    }
+    let Some(names) = choices.first().and_then(|choice| choice.get("required")?.as_array()) else { return false };
+    names.iter().filter_map(Value::as_str).any(|name| {
+        let values: Option<Vec<String>> = choices.iter().map(|choice| only_value(choice, name)).collect();
+        values.is_some_and(|values| all_differ(values.into_iter()))
+    })
+}
+
+fn all_differ(values: impl Iterator<Item = String>) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    values.into_iter().all(|value| seen.insert(value))
+}
+
+/// The text that a property must be, where it must be there.
+fn only_value(choice: &Value, name: &str) -> Option<String> {
+    let is_required = choice.get("required")?.as_array()?.iter().any(|required| required == name);
+    let property = choice.get("properties")?.get(name)?;
+    let only = property.get("const").or_else(|| match property.get("enum")?.as_array()?.as_slice() {
+        [only] => Some(only),
+        _ => None,
+    });
+    only?.as_str().filter(|_| is_required).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unforced(schema: &Value) -> Vec<String> {
+        Forceable::of(schema).unwrap().unforced
+    }
+
+    #[test]
+    fn what_is_left_out_is_named_wherever_it_stands() {
+        let schema = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+            "properties": {
+                "tags": { "type": "array", "uniqueItems": true, "items": { "type": "string", "format": "binary" } },
+                "secret": { "type": "string", "format": "password" },
+                "map": { "type": "object", "propertyNames": { "pattern": "^a" }, "additionalProperties": {} },
+                "not": { "type": "string", "pattern": "^(?!x)" },
+            },
+            "required": ["tags"],
+        });
+        let named = ["format \"binary\"", "format \"password\"", "pattern", "propertyNames", "uniqueItems"];
+        assert_eq!(unforced(&schema), named);
+        let left = Forceable::of(&schema).unwrap().schema;
+        assert_eq!(left["properties"]["tags"], json!({ "type": "array", "items": { "type": "string" } }));
+        assert_eq!(left["properties"]["not"], json!({ "type": "string" }));
+        assert_eq!(left["required"], json!(["tags"]));
+    }
+
+    #[test]
+    fn what_says_nothing_is_left_out_without_a_word() {
+        for schema in [
+            json!({ "type": "object", "propertyNames": { "type": "string" }, "additionalProperties": {} }),
+            json!({ "type": "array", "uniqueItems": false }),
+            json!({ "type": "integer", "format": "int32" }),
+            json!({ "type": "string", "format": "date-time" }),
+            json!({ "oneOf": [{ "type": "string" }, { "type": "null" }] }),
+            json!({ "oneOf": [
+                { "type": "object", "properties": { "kind": { "const": "a" } }, "required": ["kind"] },
+                { "type": "object", "properties": { "kind": { "enum": ["b"] } }, "required": ["kind"] },
+            ] }),
+        ] {
+            assert_eq!(unforced(&schema), Vec::<String>::new(), "{schema}");
+        }
+        assert_eq!(unforced(&json!({ "oneOf": [{ "type": "integer" }, { "type": "number" }] })), ["oneOf"]);
+    }
+
+    #[test]
+    fn values_are_not_schemas() {
+        let schema = json!({ "enum": [{ "uniqueItems": true }], "default": { "not": 1 } });
+        assert_eq!(Forceable::of(&schema).unwrap(), Forceable { schema: schema.clone(), unforced: Vec::new() });
+        assert!(Forceable::of(&json!({ "$ref": "#" })).is_err());
+    }
+}
