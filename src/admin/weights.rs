@@ -31,7 +31,8 @@ use crate::{
 /// What to use where a trainer wants to send its weights from memory to memory.
 const NOT_FROM_MEMORY: &str = "weights come over no NCCL, IPC or RDMA here; write them as safetensors to a directory that the server can read, \
      such as a tmpfs, and POST /update_weights with {\"weight_dir\": \"...\"}, or send a safetensors file as the body \
-     of POST /update_weights with the media type application/octet-stream";
+     of POST /update_weights with the media type application/octet-stream; for LoRA, start the server with \
+     --enable-lora and POST /v1/load_lora_adapter";
 
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![

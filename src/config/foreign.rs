@@ -146,6 +146,9 @@ mod tests {
             ("serve --kv-cache-dtype fp8", "say auto"),
             ("serve --logits-processors a.b:C d.e:F", "a.b:C cannot be honoured"),
             ("serve --lora-target-modules a b", "a"),
+            ("serve --weight-transfer-config {\"backend\":\"nccl\"}", "--enable-lora"),
+            ("serve --kv-events-config {\"enable_kv_cache_events\":true}", "no events of the cache are published"),
+            ("serve --enable-per-request-metrics", "answers have no metrics of their own"),
             ("serve --tokens-only", "--tokens-only cannot be honoured: text and stop strings are always served"),
         ] {
             let reason = judged(line).unwrap_err();
