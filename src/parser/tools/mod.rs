@@ -17,6 +17,7 @@ mod lexer;
 mod llama3_json;
 mod machine;
 mod minimax_m2;
+mod minimax_m3;
 mod mistral;
 mod mistral_list;
 mod number;
@@ -78,6 +79,7 @@ const FORMATS: &[CallFormat] = &[
     pythonic::marked::OLMO3,
     pythonic::LLAMA4_PYTHONIC,
     minimax_m2::MINIMAX_M2,
+    minimax_m3::MINIMAX_M3,
     mistral::MISTRAL,
     openai::OPENAI,
     pythonic::PYTHONIC,

@@ -50,10 +50,14 @@ impl Signatures {
         properties.is_some_and(|named| keys.all(|key| named.contains_key(key)))
     }
 
+    /// What the schema of a tool says of its arguments.
+    pub(super) fn schemas(&self, name: &str) -> Option<Schemas<'_>> {
+        self.0.iter().find(|tool| tool.name == name).map(|tool| Schemas::of(&tool.schema, &tool.schema))
+    }
+
     /// The arguments with values of the types that the schema asks for. Where none changes, the text stays as it is.
     pub(super) fn fit(&self, name: &str, arguments: String) -> String {
-        let Some(Signature { schema, .. }) = self.0.iter().find(|tool| tool.name == name) else { return arguments };
-        let schemas = Schemas::of(schema, schema);
+        let Some(schemas) = self.schemas(name) else { return arguments };
         let Ok(mut value @ Value::Object(_)) = Value::parse(&arguments) else { return arguments };
         if fit_value(&mut value, &schemas) { value.to_json_string() } else { arguments }
     }
