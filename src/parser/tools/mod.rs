@@ -13,6 +13,7 @@ mod json_after_mark;
 mod json_blocks;
 mod json_call;
 mod kimi_k2;
+mod kimi_k3;
 mod lexer;
 mod llama3_json;
 mod machine;
@@ -73,6 +74,7 @@ const FORMATS: &[CallFormat] = &[
     glm45::GLM47,
     glm45::LING3,
     kimi_k2::KIMI_K2,
+    kimi_k3::KIMI_K3,
     llama3_json::LLAMA3_JSON,
     llama3_json::LLAMA4_JSON,
     pythonic::marked::LFM2,
