@@ -71,7 +71,7 @@ struct Apertus;
 
 impl Family for Apertus {
     const BLOCKS: Blocks =
-        Blocks { call: Call::Pair, ..Blocks::new(&["<|tools_prefix|>"], Some("<|tools_suffix|>"), Shape::List) };
+        Blocks { call: Call::Pair, ..Blocks::new(&["<|tools_prefix|>"], &["<|tools_suffix|>"], Shape::List) };
     const MARKS: &'static [&'static str] = &["<|tools_prefix|>", "<|tools_suffix|>"];
 }
 
@@ -85,7 +85,7 @@ impl Family for CohereCommand {
             number: Some("tool_call_id"),
             ..Keys::NAMED
         }),
-        ..Blocks::new(&["<|START_ACTION|>"], Some("<|END_ACTION|>"), Shape::List)
+        ..Blocks::new(&["<|START_ACTION|>"], &["<|END_ACTION|>"], Shape::List)
     };
     const MARKS: &'static [&'static str] = &["<|START_ACTION|>", "<|END_ACTION|>"];
 }
@@ -96,7 +96,7 @@ impl Family for Ernie45 {
     const BLOCKS: Blocks = Blocks {
         call: Call::Keyed(Keys { may_lack: true, ..Keys::NAMED }),
         on_lines: true,
-        ..Blocks::new(&["<tool_call>"], Some("</tool_call>"), Shape::Object)
+        ..Blocks::new(&["<tool_call>"], &["</tool_call>"], Shape::Object)
     };
     const MARKS: &'static [&'static str] = &["<tool_call>", "</tool_call>"];
 }
@@ -105,7 +105,7 @@ struct Granite;
 
 impl Family for Granite {
     const BLOCKS: Blocks =
-        Blocks { spoils: false, fits: true, ..Blocks::new(&["<|tool_call|>", "<tool_call>"], None, Shape::List) };
+        Blocks { spoils: false, fits: true, ..Blocks::new(&["<|tool_call|>", "<tool_call>"], &[], Shape::List) };
     const MARKS: &'static [&'static str] = &["<|tool_call|>", "<tool_call>"];
 }
 
@@ -115,7 +115,7 @@ impl Family for Granite4 {
     const BLOCKS: Blocks = Blocks {
         call: Call::Keyed(Keys { takes_text: true, ..Keys::NAMED }),
         on_lines: true,
-        ..Blocks::new(&["<tool_call>"], Some("</tool_call>"), Shape::Object)
+        ..Blocks::new(&["<tool_call>"], &["</tool_call>"], Shape::Object)
     };
     const MARKS: &'static [&'static str] = &["<tool_call>", "</tool_call>"];
 }
@@ -126,7 +126,7 @@ impl Family for HunyuanA13b {
     const BLOCKS: Blocks = Blocks {
         call: Call::Keyed(Keys { takes_text: true, ..Keys::NAMED }),
         spoils: false,
-        ..Blocks::new(&["<tool_calls>"], Some("</tool_calls>"), Shape::List)
+        ..Blocks::new(&["<tool_calls>"], &["</tool_calls>"], Shape::List)
     };
     const MARKS: &'static [&'static str] = &["<tool_calls>", "</tool_calls>"];
 }
@@ -137,7 +137,7 @@ impl Family for Internlm {
     const BLOCKS: Blocks = Blocks {
         call: Call::Keyed(Keys { arguments: &["parameters", "arguments"], may_lack: true, ..Keys::NAMED }),
         on_lines: true,
-        ..Blocks::new(&["<|action_start|><|plugin|>"], Some("<|action_end|>"), Shape::Object)
+        ..Blocks::new(&["<|action_start|><|plugin|>"], &["<|action_end|>"], Shape::Object)
     };
     const MARKS: &'static [&'static str] = &["<|action_start|>", "<|plugin|>", "<|action_end|>"];
 }
@@ -145,7 +145,7 @@ impl Family for Internlm {
 struct Jamba;
 
 impl Family for Jamba {
-    const BLOCKS: Blocks = Blocks::new(&["<tool_calls>"], Some("</tool_calls>"), Shape::List);
+    const BLOCKS: Blocks = Blocks::new(&["<tool_calls>"], &["</tool_calls>"], Shape::List);
     const MARKS: &'static [&'static str] = &["<tool_calls>", "</tool_calls>"];
 }
 
@@ -153,7 +153,7 @@ struct Longcat;
 
 impl Family for Longcat {
     const BLOCKS: Blocks =
-        Blocks { on_lines: true, ..Blocks::new(&["<longcat_tool_call>"], Some("</longcat_tool_call>"), Shape::Object) };
+        Blocks { on_lines: true, ..Blocks::new(&["<longcat_tool_call>"], &["</longcat_tool_call>"], Shape::Object) };
     const MARKS: &'static [&'static str] = &["<longcat_tool_call>", "</longcat_tool_call>"];
 }
 
@@ -162,7 +162,7 @@ struct Phi4Mini;
 impl Family for Phi4Mini {
     const BLOCKS: Blocks = Blocks {
         call: Call::Keyed(Keys { arguments: &["arguments", "parameters"], ..Keys::NAMED }),
-        ..Blocks::new(&["functools["], None, Shape::List)
+        ..Blocks::new(&["functools["], &[], Shape::List)
     };
     const MARKS: &'static [&'static str] = &[];
 }

@@ -7,6 +7,7 @@
 //! expressions stop at the first. The last block may lack the mark at its end, and any number of blocks may come.
 
 use super::{
+    call_format::CallReader,
     forcing::{Demand, Function},
     json_call,
     schema::Signatures,
@@ -25,7 +26,7 @@ pub(super) struct Blocks {
     /// What stands before the JSON. Where it ends with `[`, that is the first of the JSON.
     pub(super) begins: &'static [&'static str],
     /// What stands after the JSON, if anything does.
-    pub(super) end: Option<&'static str>,
+    pub(super) ends: &'static [&'static str],
     pub(super) shape: Shape,
     pub(super) call: Call,
     /// Whether one block that cannot be read makes all of them content.
@@ -76,11 +77,11 @@ impl Keys {
 
 impl Blocks {
     /// `{"name": …, "arguments": …}` between two marks.
-    pub(super) const fn new(begins: &'static [&'static str], end: Option<&'static str>, shape: Shape) -> Self {
-        Self { begins, end, shape, call: Call::Keyed(Keys::NAMED), spoils: true, fits: false, on_lines: false }
+    pub(super) const fn new(begins: &'static [&'static str], ends: &'static [&'static str], shape: Shape) -> Self {
+        Self { begins, ends, shape, call: Call::Keyed(Keys::NAMED), spoils: true, fits: false, on_lines: false }
     }
 
-    pub(super) fn reader(self, tools: &[FunctionTool]) -> Box<UntilEnd> {
+    pub(super) fn reader(self, tools: &[FunctionTool]) -> Box<dyn CallReader> {
         let tools = Signatures::of(tools);
         Box::new(UntilEnd::new(self.begins, move |text| self.calls(text, &tools)))
     }
@@ -88,26 +89,33 @@ impl Blocks {
     /// The calls of a text that begins with a mark, with what stands between them; `None` where there are none.
     fn calls(&self, text: &str, tools: &Signatures) -> Option<Vec<Piece>> {
         let mut pieces = Vec::new();
-        let mut rest = text;
         let mut called = false;
-        while let Some((at, begin)) = marker::first(rest, self.begins) {
-            self.outside(&rest[..at], &mut pieces);
-            match self.block(&rest[at..], begin, tools) {
+        // What stands before `from` was read, and before `at` there is no call.
+        let (mut from, mut at) = (0, 0);
+        while let Some((offset, begin)) = marker::first(&text[at..], self.begins) {
+            at += offset;
+            match self.block(&text[at..], begin, tools) {
                 Some((calls, after)) => {
+                    self.outside(&text[from..at], &mut pieces);
                     pieces.extend(calls);
                     called = true;
-                    rest = after;
+                    from = text.len() - after.len();
+                    at = from;
                 }
                 None if self.spoils => return None,
-                None => {
-                    let next = at + begin.len();
-                    pieces.push(Piece::Content(rest[at..next].to_owned()));
-                    rest = &rest[next..];
-                }
+                None => at += begin.len(),
             }
         }
-        self.outside(rest, &mut pieces);
+        self.outside(&text[from..], &mut pieces);
         called.then_some(pieces)
+    }
+
+    /// The calls of a text that is one block and nothing else.
+    pub(super) fn only(&self, text: &str) -> Option<Vec<Piece>> {
+        let text = text.trim_start_matches(marker::is_space);
+        let begin = self.begins.iter().find(|begin| text.starts_with(**begin))?;
+        let (calls, after) = self.block(text, begin, &Signatures::of(&[]))?;
+        marker::is_blank(after).then_some(calls)
     }
 
     /// The calls of the block that `text` begins with, and what follows it.
@@ -131,13 +139,14 @@ impl Blocks {
             return None;
         }
         let after = &body[length..];
-        let ended = self.end.and_then(|end| after.trim_start_matches(marker::is_space).strip_prefix(end));
+        let unspaced = after.trim_start_matches(marker::is_space);
+        let ended = self.ends.iter().find_map(|end| unspaced.strip_prefix(end));
         Some((pieces, ended.unwrap_or(after)))
     }
 
     /// What stands beside blocks; ends that end nothing are only marks.
     fn outside(&self, text: &str, pieces: &mut Vec<Piece>) {
-        let ends_alone = self.end.is_some_and(|end| marker::is_blank(&text.replace(end, "")));
+        let ends_alone = self.ends.iter().any(|end| marker::is_blank(&text.replace(end, "")));
         if !ends_alone {
             json_call::outside(text, pieces);
         }
@@ -147,7 +156,7 @@ impl Blocks {
     pub(super) fn grammar(&self, demand: &Demand<'_>) -> Format {
         let begin = self.begins[0].trim_end_matches('[');
         let line = if self.on_lines { "\n" } else { "" };
-        let end = self.end.map_or_else(String::new, |end| format!("{line}{end}"));
+        let end = self.ends.first().map_or_else(String::new, |end| format!("{line}{end}"));
         match self.shape {
             Shape::Object => {
                 let begin = format!("{begin}{line}");

@@ -52,8 +52,9 @@ impl Grammar for KimiK3 {
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
         Some(match (state, marker) {
             (State::Content | State::Preamble | State::Between, CALLS) => (State::Preamble, Act::Drop),
-            (State::Preamble | State::Between, CALLS_END) => (State::Content, Act::Drop),
-            (State::Content, RESPONSE | RESPONSE_END | MESSAGE_END) => (State::Content, Act::Drop),
+            (State::Preamble | State::Between, CALLS_END) | (State::Content, RESPONSE | RESPONSE_END | MESSAGE_END) => {
+                (State::Content, Act::Drop)
+            }
             (State::Preamble | State::Between, CALL) => (State::Name, Act::Open),
             (State::Name, SEPARATOR) => (State::Arguments, Act::Drop),
             (State::Name | State::Arguments | State::Value, CALL) => (State::Name, Act::Next),
@@ -147,8 +148,8 @@ fn begun_key(text: &str) -> Option<String> {
     let named = text.trim_start().strip_prefix("key=\"")?;
     let (key, rest) = named.split_once('"').unwrap_or((named, ""));
     let rest = rest.trim_start();
-    let begins = |name: &&str| format!("type=\"{name}\"{SEPARATOR}").starts_with(rest);
-    TYPES.iter().any(|name| begins(&name)).then(|| decoded(key))
+    let begins = |name: &str| format!("type=\"{name}\"{SEPARATOR}").starts_with(rest);
+    TYPES.iter().any(|name| begins(name)).then(|| decoded(key))
 }
 
 /// The text of an attribute.

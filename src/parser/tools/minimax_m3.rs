@@ -222,12 +222,12 @@ fn value(Inside { text, elements }: &Inside<'_>, schemas: Option<&Schemas<'_>>) 
 #[cfg(test)]
 mod tests {
     use super::NAMESPACE;
-    use crate::parser::tools::tests::check;
+    use crate::parser::tools::tests::{Row, check};
 
     #[test]
     fn texts_are_read_so() {
         let spelled = |text: &str| text.replace('~', NAMESPACE);
-        let rows: &[(&str, &str, &[(&str, &str)])] = &[
+        let rows: &[Row<'_>] = &[
             (
                 "I look.~<tool_call>\n~<invoke name=\"f\">\n~<integer>7~</integer>\n~<string>é <b>1</b>~</string>\n~<object>~<b>1~</b>~<c>~<d>x~</d>~</c>~</object>\n~<array>~<item>1~</item>~<item>~<e>2~</e>~</item>~</array>\n~<other>1~</other>\n~</invoke>\n~<invoke name='g'>~</invoke>\n~</tool_call> done",
                 "I look. done",

@@ -30,6 +30,7 @@ mod qwen3_coder;
 mod schema;
 mod schema_types;
 mod until_end;
+mod xlam;
 
 #[cfg(test)]
 mod tests;
@@ -92,6 +93,7 @@ const FORMATS: &[CallFormat] = &[
     qwen3_coder::SEED_OSS,
     qwen3_coder::STEP3P5,
     qwen3_coder::STEP5,
+    xlam::XLAM,
 ];
 
 /// Which calls are read out of a text.

@@ -3,9 +3,9 @@
 //!
 //! - Step 3.5 and 5 (`step3p5`, `step5`); the latter keeps the white space before calls.
 //! - Seed OSS (`seed_oss`), with `<seed:tool_call>` around each call.
-//! - MiMo (`mimo`), whose values have no newlines around them.
+//! - `MiMo` (`mimo`), whose values have no newlines around them.
 //!
-//! One newline is taken off either end of a value but in MiMo, and the tool's schema says what type it has.
+//! One newline is taken off either end of a value but in `MiMo`, and the tool's schema says what type it has.
 
 use std::fmt;
 

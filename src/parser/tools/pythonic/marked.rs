@@ -65,25 +65,27 @@ fn blocks(
     let [begin, end] = marks else { return None };
     let mut pieces = Vec::new();
     let mut called = false;
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(begin) {
-        outside(before, end, &mut pieces);
-        let (body, next) = match marker::first(after, marks) {
-            Some((at, mark)) if mark == *end => (&after[..at], &after[at + end.len()..]),
-            Some((at, _)) => after.split_at(at),
-            None => (after, ""),
+    // What stands before `from` was read, and before `at` there is no call.
+    let (mut from, mut at) = (0, 0);
+    while let Some(offset) = text[at..].find(begin) {
+        let block = at + offset;
+        let body = block + begin.len();
+        let (body_end, next) = match marker::first(&text[body..], marks) {
+            Some((length, mark)) if mark == *end => (body + length, body + length + end.len()),
+            Some((length, _)) => (body + length, body + length),
+            None => (text.len(), text.len()),
         };
-        let calls = Some(body).filter(|body| !body.contains('\0')).and_then(|body| read(&with_newlines(body)));
-        match calls.filter(|calls| !calls.is_empty()) {
-            Some(calls) => {
-                called = true;
-                pieces.extend(calls.into_iter().map(Piece::Call));
-            }
-            None => pieces.push(Piece::Content(rest[before.len()..rest.len() - next.len()].to_owned())),
+        at = next;
+        let written = Some(&text[body..body_end]).filter(|written| !written.contains('\0'));
+        let calls = written.and_then(|written| read(&with_newlines(written))).unwrap_or_default();
+        if !calls.is_empty() {
+            called = true;
+            outside(&text[from..block], end, &mut pieces);
+            pieces.extend(calls.into_iter().map(Piece::Call));
+            from = next;
         }
-        rest = next;
     }
-    outside(rest, end, &mut pieces);
+    outside(&text[from..], end, &mut pieces);
     called.then_some(pieces)
 }
 
@@ -136,8 +138,8 @@ mod tests {
                 ),
                 ("<|tool_call_start|>[f()]<|tool_call_start|>[g()]<|tool_call_end|>", "", &[("f", "{}"), ("g", "{}")]),
                 (
-                    "so <|tool_call_start|>[f(1)]<|tool_call_end|><|tool_call_start|>[g()]",
-                    "so <|tool_call_start|>[f(1)]<|tool_call_end|>",
+                    "so <|tool_call_start|>[f(1)]<|tool_call_end|>\n<|tool_call_start|>[f(2)]\n <|tool_call_start|>[g()]",
+                    "so <|tool_call_start|>[f(1)]<|tool_call_end|>\n<|tool_call_start|>[f(2)]",
                     &[("g", "{}")],
                 ),
                 (
