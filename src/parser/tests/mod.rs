@@ -1,4 +1,5 @@
 pub(super) mod lost;
+mod marks;
 mod properties;
 mod recorded;
 mod samples;

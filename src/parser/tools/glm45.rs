@@ -1,5 +1,5 @@
 //! GLM 4.5 to 4.7: `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>` (vLLM
-//! `parser/glm47_moe.py`, called `glm45` and `glm47`).
+//! `parser/glm47_moe.py`, called `glm45` and `glm47`, and `ling3` for Ling 3, which writes like 4.7).
 //!
 //! Only functions of the request are called. The tool's schema says what type a value has.
 
@@ -28,6 +28,7 @@ const MARKS: &[&str] = &[CALL, CALL_END, KEY, KEY_END, VALUE, VALUE_END, "<think
 
 pub(super) const GLM45: CallFormat = named("glm45", on_lines);
 pub(super) const GLM47: CallFormat = named("glm47", on_one_line);
+pub(super) const LING3: CallFormat = named("ling3", on_one_line);
 
 const fn named(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFormat {
     let written = Written { splits_schemas: true, ..Written::new(grammar) };
@@ -36,14 +37,14 @@ const fn named(name: &'static str, grammar: fn(&Demand<'_>) -> Format) -> CallFo
 
 /// What GLM 4.5 and 4.6 write: name, keys and values on lines of their own.
 fn on_lines(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling { key: KEY, value: "</arg_key>\n<arg_value>", end: "</arg_value>\n" };
+    let spelling = Spelling::new(KEY, "</arg_key>\n<arg_value>", "</arg_value>\n");
     let tags = demand.each(|tool| Tag::new(format!("{CALL}{}\n", tool.name), spelling.arguments(tool), CALL_END));
     demand.list(tags, "\n", CALL)
 }
 
 /// What GLM 4.7 writes.
 fn on_one_line(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling { key: KEY, value: "</arg_key><arg_value>", end: VALUE_END };
+    let spelling = Spelling::new(KEY, "</arg_key><arg_value>", VALUE_END);
     let tags = demand.each(|tool| Tag::new(format!("{CALL}{}", tool.name), spelling.arguments(tool), CALL_END));
     demand.list(tags, "", CALL)
 }

@@ -57,7 +57,7 @@ pub(super) const MINIMAX_M2: CallFormat = CallFormat {
 
 /// Names in double quotes, and a line for each mark.
 fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling { key: "<parameter name=\"", value: "\">", end: "</parameter>\n" };
+    let spelling = Spelling::new("<parameter name=\"", "\">", "</parameter>\n");
     let begin = |name: &str| format!("<invoke name=\"{name}\">\n");
     let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), format!("{INVOKE_END}\n")));
     demand.section(&format!("{CALLS}\n"), tags, "", CALLS_END)

@@ -3,17 +3,22 @@
 mod bare_json;
 mod call_format;
 mod deepseek;
+mod dsml;
 mod forcing;
 mod functiongemma;
 mod gemma4;
 mod glm45;
 mod hermes;
+mod json_after_mark;
+mod json_blocks;
 mod json_call;
 mod kimi_k2;
+mod kimi_k3;
 mod lexer;
 mod llama3_json;
 mod machine;
 mod minimax_m2;
+mod minimax_m3;
 mod mistral;
 mod mistral_list;
 mod number;
@@ -25,6 +30,7 @@ mod qwen3_coder;
 mod schema;
 mod schema_types;
 mod until_end;
+mod xlam;
 
 #[cfg(test)]
 mod tests;
@@ -47,23 +53,47 @@ pub(super) use openai::channels;
 /// Those whose `adjust_request` in vLLM does not say otherwise keep no special tokens.
 const FORMATS: &[CallFormat] = &[
     hermes::HERMES,
+    json_after_mark::APERTUS,
+    json_after_mark::COHERE_COMMAND3,
+    json_after_mark::COHERE_COMMAND4,
+    json_after_mark::ERNIE45,
+    json_after_mark::GRANITE,
+    json_after_mark::GRANITE4,
+    json_after_mark::HUNYUAN_A13B,
+    json_after_mark::INTERNLM,
+    json_after_mark::JAMBA,
+    json_after_mark::LONGCAT,
+    json_after_mark::PHI4_MINI_JSON,
     deepseek::V3,
     deepseek::V31,
+    dsml::V32,
+    dsml::V4,
+    dsml::V41,
     functiongemma::FUNCTIONGEMMA,
     gemma4::GEMMA4,
     glm45::GLM45,
     glm45::GLM47,
+    glm45::LING3,
     kimi_k2::KIMI_K2,
+    kimi_k3::KIMI_K3,
     llama3_json::LLAMA3_JSON,
     llama3_json::LLAMA4_JSON,
+    pythonic::marked::LFM2,
+    pythonic::marked::OLMO3,
     pythonic::LLAMA4_PYTHONIC,
     minimax_m2::MINIMAX_M2,
+    minimax_m3::MINIMAX_M3,
     mistral::MISTRAL,
     openai::OPENAI,
     pythonic::PYTHONIC,
     qwen3_coder::QWEN3_CODER,
     hermes::QWEN3_JSON,
     qwen3_coder::QWEN3_XML,
+    qwen3_coder::MIMO,
+    qwen3_coder::SEED_OSS,
+    qwen3_coder::STEP3P5,
+    qwen3_coder::STEP5,
+    xlam::XLAM,
 ];
 
 /// Which calls are read out of a text.

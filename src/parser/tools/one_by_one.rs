@@ -9,13 +9,20 @@ use crate::structured::{Format, Tag};
 pub(super) struct Spelling {
     /// Before a key.
     pub(super) key: &'static str,
-    /// Between a key and its value.
+    /// Between a key and a value that is text.
     pub(super) value: &'static str,
+    /// Between a key and a value that is JSON.
+    pub(super) json: &'static str,
     /// After a value.
     pub(super) end: &'static str,
 }
 
 impl Spelling {
+    /// The same between every key and its value.
+    pub(super) const fn new(key: &'static str, value: &'static str, end: &'static str) -> Self {
+        Self { key, value, json: value, end }
+    }
+
     /// The parameters by their names in their order, of which those that are not required may be missing; or any
     /// parameters, where none are named.
     pub(super) fn arguments(&self, tool: &Function<'_>) -> Format {
@@ -47,13 +54,14 @@ impl Spelling {
     /// Text is written as it is, and everything else as JSON.
     fn named(&self, name: &str, schema: &Value) -> Tag {
         let texts = schema.get("enum").and_then(Value::as_array).filter(|values| values.iter().all(Value::is_string));
-        let value = match (texts, schema.get("type").and_then(Value::as_str)) {
+        let (between, value) = match (texts, schema.get("type").and_then(Value::as_str)) {
             (Some(texts), _) => {
-                Format::Or { elements: texts.iter().filter_map(Value::as_str).map(Format::text).collect() }
+                let texts = texts.iter().filter_map(Value::as_str).map(Format::text);
+                (self.value, Format::Or { elements: texts.collect() })
             }
-            (None, Some("string")) => Format::AnyText { excludes: Vec::new() },
-            (None, _) => Format::json(schema.clone()),
+            (None, Some("string")) => (self.value, Format::AnyText { excludes: Vec::new() }),
+            (None, _) => (self.json, Format::json(schema.clone())),
         };
-        Tag::new(format!("{}{name}{}", self.key, self.value), value, self.end)
+        Tag::new(format!("{}{name}{between}", self.key), value, self.end)
     }
 }

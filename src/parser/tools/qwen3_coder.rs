@@ -1,7 +1,13 @@
 //! Qwen 3 Coder: `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>` (vLLM
-//! `parser/qwen3.py`, called `qwen3_coder` and `qwen3_xml`).
+//! `parser/qwen3.py`, called `qwen3_coder` and `qwen3_xml`), and the models that write likewise:
 //!
-//! One newline is taken off either end of a value, and the tool's schema says what type it has.
+//! - Step 3.5 and 5 (`step3p5`, `step5`); the latter keeps the white space before calls.
+//! - Seed OSS (`seed_oss`), with `<seed:tool_call>` around each call.
+//! - `MiMo` (`mimo`), whose values have no newlines around them.
+//!
+//! One newline is taken off either end of a value but in `MiMo`, and the tool's schema says what type it has.
+
+use std::fmt;
 
 use super::{
     call_format::{CallFormat, CallReader},
@@ -17,81 +23,125 @@ use crate::{
     structured::{Format, Tag},
 };
 
-const CALL: &str = "<tool_call>";
-const CALL_END: &str = "</tool_call>";
 const FUNCTION: &str = "<function=";
 const FUNCTION_END: &str = "</function>";
 const NAME_END: &str = ">";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
-/// Marks that are text everywhere, and that hold a `>` which ends no name.
-const TEXT: [&str; 2] = ["<think>", "</think>"];
-/// What begins a call even in the middle of a value, whose end is missing then.
-const NEXT: [&str; 2] = ["<tool_call>\n<function=", "<tool_call><function="];
 
-/// All that may be special tokens.
-const MARKS: &[&str] = &[CALL, CALL_END, FUNCTION, FUNCTION_END, NAME_END, PARAMETER, PARAMETER_END, TEXT[0], TEXT[1]];
+pub(super) const QWEN3_CODER: CallFormat = named::<Qwen>("qwen3_coder");
+pub(super) const QWEN3_XML: CallFormat = named::<Qwen>("qwen3_xml");
+pub(super) const STEP3P5: CallFormat = named::<Qwen>("step3p5");
+pub(super) const STEP5: CallFormat = CallFormat { trims: false, ..named::<Qwen>("step5") };
+pub(super) const SEED_OSS: CallFormat = named::<Seed>("seed_oss");
+pub(super) const MIMO: CallFormat = named::<Mimo>("mimo");
 
-pub(super) const QWEN3_CODER: CallFormat = named("qwen3_coder");
-pub(super) const QWEN3_XML: CallFormat = named("qwen3_xml");
-
-const fn named(name: &'static str) -> CallFormat {
-    let written = Written { splits_schemas: true, ..Written::new(grammar) };
-    CallFormat { begins_call: &[CALL], ..CallFormat::engine(name, reader, Forcing::Native(written), MARKS) }
-}
-
-fn grammar(demand: &Demand<'_>) -> Format {
-    let spelling = Spelling { key: PARAMETER, value: ">\n", end: "\n</parameter>\n" };
-    let begin = |name: &str| format!("{CALL}\n{FUNCTION}{name}>\n");
-    let end = format!("{FUNCTION_END}\n{CALL_END}");
-    let tags = demand.each(|tool| Tag::new(begin(tool.name), spelling.arguments(tool), &*end));
-    demand.list(tags, "\n", CALL)
-}
-
-fn reader(tools: &[FunctionTool]) -> Box<dyn CallReader> {
-    machine::reader::<Qwen3Coder>(tools)
-}
-
-#[derive(Debug)]
-struct Qwen3Coder;
-
-impl Grammar for Qwen3Coder {
-    const MARKERS: &'static [&'static str] = &[
-        CALL,
-        CALL_END,
+/// What models write around calls and values.
+trait Dialect: Send + fmt::Debug + 'static {
+    const CALL: &'static str = "<tool_call>";
+    const CALL_END: &'static str = "</tool_call>";
+    /// What begins a call even in the middle of a value, whose end is missing then.
+    const NEXT: [&'static str; 2] = ["<tool_call>\n<function=", "<tool_call><function="];
+    /// All that may be special tokens. Of these, those of thoughts are text everywhere; they hold a `>` which ends no
+    /// name.
+    const MARKS: &'static [&'static str] = &[
+        "<tool_call>",
+        "</tool_call>",
         FUNCTION,
         FUNCTION_END,
         NAME_END,
         PARAMETER,
         PARAMETER_END,
-        TEXT[0],
-        TEXT[1],
-        NEXT[0],
-        NEXT[1],
+        "<think>",
+        "</think>",
+        "<tool_call>\n<function=",
+        "<tool_call><function=",
     ];
+    /// The newline on either side of a value.
+    const NEWLINE: &'static str = "\n";
+    const SPELLING: Spelling = Spelling::new(PARAMETER, ">\n", "\n</parameter>\n");
+}
+
+#[derive(Debug)]
+struct Qwen;
+
+impl Dialect for Qwen {}
+
+#[derive(Debug)]
+struct Seed;
+
+impl Dialect for Seed {
+    const CALL: &'static str = "<seed:tool_call>";
+    const CALL_END: &'static str = "</seed:tool_call>";
+    const NEXT: [&'static str; 2] = ["<seed:tool_call>\n<function=", "<seed:tool_call><function="];
+    const MARKS: &'static [&'static str] = &[
+        "<seed:tool_call>",
+        "</seed:tool_call>",
+        FUNCTION,
+        FUNCTION_END,
+        NAME_END,
+        PARAMETER,
+        PARAMETER_END,
+        "<seed:think>",
+        "</seed:think>",
+        "<seed:tool_call>\n<function=",
+        "<seed:tool_call><function=",
+    ];
+}
+
+#[derive(Debug)]
+struct Mimo;
+
+impl Dialect for Mimo {
+    const NEWLINE: &'static str = "";
+    const SPELLING: Spelling = Spelling::new(PARAMETER, ">", "</parameter>\n");
+}
+
+const fn named<D: Dialect>(name: &'static str) -> CallFormat {
+    let written = Written { splits_schemas: true, ..Written::new(grammar::<D>) };
+    CallFormat { begins_call: &[D::CALL], ..CallFormat::engine(name, reader::<D>, Forcing::Native(written), D::MARKS) }
+}
+
+fn grammar<D: Dialect>(demand: &Demand<'_>) -> Format {
+    let begin = |name: &str| format!("{}\n{FUNCTION}{name}>\n", D::CALL);
+    let end = format!("{FUNCTION_END}\n{}", D::CALL_END);
+    let tags = demand.each(|tool| Tag::new(begin(tool.name), D::SPELLING.arguments(tool), &*end));
+    demand.list(tags, "\n", D::CALL)
+}
+
+fn reader<D: Dialect>(tools: &[FunctionTool]) -> Box<dyn CallReader> {
+    machine::reader::<Qwen3Coder<D>>(tools)
+}
+
+#[derive(Debug)]
+struct Qwen3Coder<D>(std::marker::PhantomData<D>);
+
+impl<D: Dialect> Grammar for Qwen3Coder<D> {
+    const MARKERS: &'static [&'static str] = D::MARKS;
 
     fn step(state: State, marker: &str) -> Option<(State, Act)> {
+        let (call, call_end) = (marker == D::CALL, marker == D::CALL_END);
         Some(match (state, marker) {
-            (State::Content | State::Between, CALL) => (State::Preamble, Act::Open),
+            (State::Content | State::Between, _) if call => (State::Preamble, Act::Open),
             (State::Content | State::Between, FUNCTION) => (State::Name, Act::Open),
-            (State::Content | State::Between, _) if NEXT.contains(&marker) => (State::Name, Act::Open),
-            (_, _) if NEXT.contains(&marker) => (State::Name, Act::Next),
+            (State::Content | State::Between, _) if D::NEXT.contains(&marker) => (State::Name, Act::Open),
+            (_, _) if D::NEXT.contains(&marker) => (State::Name, Act::Next),
             (State::Preamble, FUNCTION) => (State::Name, Act::Drop),
             (State::Name, NAME_END) => (State::Arguments, Act::Drop),
             (State::Name | State::Arguments | State::Value, FUNCTION_END) => (State::Between, Act::Close),
             // Outside of a value nothing else is text.
-            (State::Preamble | State::Name | State::Arguments, CALL) => (State::Preamble, Act::Next),
+            (State::Preamble | State::Name | State::Arguments, _) if call => (State::Preamble, Act::Next),
             (State::Name | State::Arguments, FUNCTION) => (State::Name, Act::Next),
-            (State::Preamble | State::Name | State::Arguments, CALL_END) => (State::Content, Act::Close),
+            (State::Preamble | State::Name | State::Arguments, _) if call_end => (State::Content, Act::Close),
             (State::Arguments | State::Value, PARAMETER) => (State::Value, Act::Keep),
             (State::Value, PARAMETER_END) => (State::Arguments, Act::Keep),
-            (State::Between, CALL_END) => (State::Content, Act::Drop),
+            (State::Between, _) if call_end => (State::Content, Act::Drop),
             _ => return None,
         })
     }
 
     fn read(draft: Draft, tools: &Signatures) -> Reading {
-        machine::named(&draft, tools, is_name, arguments)
+        machine::named(&draft, tools, is_name, arguments::<D>)
     }
 }
 
@@ -102,7 +152,7 @@ fn is_name(name: &str) -> bool {
 
 /// The values of `<parameter=KEY>VALUE</parameter>`. Where the end is missing, the next parameter ends a value, or the end
 /// of the call.
-fn arguments(body: &str) -> Arguments {
+fn arguments<D: Dialect>(body: &str) -> Arguments {
     let mut arguments = Arguments::default();
     let mut rest = body;
     while let Some((start, after)) = parameters::first(rest, opening) {
@@ -113,9 +163,9 @@ fn arguments(body: &str) -> Arguments {
         };
         let (end, next) = parameters::value_end(value, opening).unwrap_or_else(|| {
             arguments.open = true;
-            (ends_of_calls_taken_off(value).len(), "")
+            (end_of_call_taken_off::<D>(value).len(), "")
         });
-        arguments.insert(key, without_newlines(&value[..end]), &rest[start..rest.len() - next.len()]);
+        arguments.insert(key, without_newlines::<D>(&value[..end]), &rest[start..rest.len() - next.len()]);
         rest = next;
     }
     arguments.unread.push_str(marker::trim(rest));
@@ -123,9 +173,9 @@ fn arguments(body: &str) -> Arguments {
 }
 
 /// A value in front of a call that ended it.
-fn ends_of_calls_taken_off(value: &str) -> &str {
+fn end_of_call_taken_off<D: Dialect>(value: &str) -> &str {
     let trimmed = marker::trim_end(value);
-    trimmed.strip_suffix(CALL_END).map_or(value, marker::trim_end)
+    trimmed.strip_suffix(D::CALL_END).map_or(value, marker::trim_end)
 }
 
 /// The text after `<parameter=`.
@@ -133,9 +183,9 @@ fn opening(text: &str) -> Option<&str> {
     parameters::tag(text, &["parameter", "="])
 }
 
-fn without_newlines(value: &str) -> &str {
-    let value = value.strip_prefix('\n').unwrap_or(value);
-    value.strip_suffix('\n').unwrap_or(value)
+fn without_newlines<D: Dialect>(value: &str) -> &str {
+    let value = value.strip_prefix(D::NEWLINE).unwrap_or(value);
+    value.strip_suffix(D::NEWLINE).unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -201,5 +251,20 @@ mod tests {
                 ("\n<tool_call> ", "\n", &[]),
             ],
         );
+    }
+
+    #[test]
+    fn other_models_write_likewise() {
+        let call = "<tool_call>\n<function=f>\n<parameter=string>\nW\n</parameter>\n<parameter=integer>\n7\n</parameter>\n</function>\n</tool_call>";
+        let seed = call.replace("tool_call", "seed:tool_call");
+        let cut = "<seed:tool_call><function=f><parameter=string>a<seed:tool_call><function=g>\n</seed:tool_call> on";
+        let read: &[_] = &[("f", r#"{"string": "W", "integer": 7}"#)];
+        check("step3p5", &[(&format!("so\n{call}"), "so", read)]);
+        check("step5", &[(&format!("so\n{call}"), "so\n", read)]);
+        check(
+            "seed_oss",
+            &[(&format!("so\n{seed} on"), "so on", read), (cut, " on", &[("f", r#"{"string": "a"}"#), ("g", "{}")])],
+        );
+        check("mimo", &[(call, "", &[("f", r#"{"string": "\nW\n", "integer": 7}"#)])]);
     }
 }

@@ -43,10 +43,21 @@ impl Signatures {
         self.0.iter().any(|tool| tool.name == name)
     }
 
+    /// Whether a tool names its arguments, and among them all of these.
+    pub(super) fn name_all<'k>(&self, name: &str, mut keys: impl Iterator<Item = &'k String>) -> bool {
+        let Some(Signature { schema, .. }) = self.0.iter().find(|tool| tool.name == name) else { return false };
+        let properties = schema.get("properties").and_then(Value::as_object).filter(|named| !named.is_empty());
+        properties.is_some_and(|named| keys.all(|key| named.contains_key(key)))
+    }
+
+    /// What the schema of a tool says of its arguments.
+    pub(super) fn schemas(&self, name: &str) -> Option<Schemas<'_>> {
+        self.0.iter().find(|tool| tool.name == name).map(|tool| Schemas::of(&tool.schema, &tool.schema))
+    }
+
     /// The arguments with values of the types that the schema asks for. Where none changes, the text stays as it is.
     pub(super) fn fit(&self, name: &str, arguments: String) -> String {
-        let Some(Signature { schema, .. }) = self.0.iter().find(|tool| tool.name == name) else { return arguments };
-        let schemas = Schemas::of(schema, schema);
+        let Some(schemas) = self.schemas(name) else { return arguments };
         let Ok(mut value @ Value::Object(_)) = Value::parse(&arguments) else { return arguments };
         if fit_value(&mut value, &schemas) { value.to_json_string() } else { arguments }
     }

@@ -84,6 +84,16 @@ fn shown((content, calls): &Folded) -> String {
     calls.iter().fold(content.clone(), |shown, (name, arguments)| shown + name + arguments)
 }
 
+#[test]
+fn the_documents_name_every_format() {
+    let (_, table) = include_str!("../../../docs/models.md").split_once("## Tool calls").unwrap();
+    for name in ToolParser::names() {
+        assert!(table.contains(&format!("`{name}`")), "{name}");
+    }
+    let count = format!("({} formats)", ToolParser::names().count());
+    assert!(include_str!("../../../README.md").contains(&count), "{count}");
+}
+
 /// What vLLM 0.32's own readers made of random texts; `tests/golden/parser/record_tools.py` says how.
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/parser/tools.jsonl");
 

@@ -1,14 +1,17 @@
 //! Formats of which only the whole text says whether it makes calls: one that cannot be read spoils all.
 
+use std::fmt;
+
 use super::call_format::CallReader;
 use crate::parser::{Piece, marker};
 
+/// Reads the calls of a text that begins with a marker, and what stands between them; `None` where it makes no calls.
+type ReadCalls = Box<dyn Fn(&str) -> Option<Vec<Piece>> + Send>;
+
 /// What stands before the first marker is content and goes out as it comes; the rest waits for the end.
-#[derive(Debug)]
 pub(super) struct UntilEnd {
     markers: &'static [&'static str],
-    /// Reads the calls of a text that begins with a marker, and what stands between them; `None` where it makes no calls.
-    calls: fn(&str) -> Option<Vec<Piece>>,
+    calls: ReadCalls,
     /// What was not given out.
     held: String,
     /// Whether `held` begins with a marker.
@@ -16,8 +19,17 @@ pub(super) struct UntilEnd {
 }
 
 impl UntilEnd {
-    pub(super) fn new(markers: &'static [&'static str], calls: fn(&str) -> Option<Vec<Piece>>) -> Self {
-        Self { markers, calls, held: String::new(), met: false }
+    pub(super) fn new(
+        markers: &'static [&'static str],
+        calls: impl Fn(&str) -> Option<Vec<Piece>> + Send + 'static,
+    ) -> Self {
+        Self { markers, calls: Box::new(calls), held: String::new(), met: false }
+    }
+}
+
+impl fmt::Debug for UntilEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntilEnd").field("held", &self.held).field("met", &self.met).finish_non_exhaustive()
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod gate;
 mod literal;
+pub(super) mod marked;
 mod source;
 mod string;
 
@@ -115,16 +116,24 @@ fn calls(text: &str) -> Option<Vec<ToolCall>> {
     if !gate.is_open() || text.contains('\0') {
         return None;
     }
-    // Python reads every kind of line end as this one.
-    let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let mut source = Source::new(&text);
+    let text = with_newlines(text);
+    list(&mut Source::new(&text)).filter(|(_, rest)| ends(rest)).map(|(calls, _)| calls)
+}
+
+/// The text with the one line end as which Python reads every kind.
+fn with_newlines(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\r', "\n")
+}
+
+/// The calls of a list, and what comes after it.
+fn list<'t>(source: &mut Source<'t>) -> Option<(Vec<ToolCall>, &'t str)> {
     source.take('[').then_some(())?;
     let mut calls = Vec::new();
     source.items(']', |source| {
         calls.push(call(source)?);
         Some(())
     })?;
-    ends(source.rest()).then_some(calls)
+    Some((calls, source.rest()))
 }
 
 /// Whether nothing comes after the list but white space and comments.

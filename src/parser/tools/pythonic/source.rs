@@ -23,11 +23,23 @@ pub(super) struct Source<'t> {
     at: usize,
     /// Brackets that are open.
     brackets: usize,
+    /// Whether keys may be words that are no names, and strings may have several lines. There are no comments then.
+    lenient: bool,
 }
 
 impl<'t> Source<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, at: 0, brackets: 0 }
+        Self { text, at: 0, brackets: 0, lenient: false }
+    }
+
+    /// A text in which keys may be words of Python's own, and strings may have several lines, and which has no comments:
+    /// they would be lost.
+    pub(super) fn lenient(text: &'t str) -> Self {
+        Self { lenient: true, ..Self::new(text) }
+    }
+
+    pub(super) fn is_lenient(&self) -> bool {
+        self.lenient
     }
 
     /// What is left.
@@ -62,6 +74,13 @@ impl<'t> Source<'t> {
         Some(name)
     }
 
+    fn any_word(&mut self) -> Option<&'t str> {
+        self.skip_space();
+        let word = self.word()?;
+        self.at += word.len();
+        Some(word)
+    }
+
     /// A word that may be a keyword, left where it is.
     pub(super) fn word(&self) -> Option<&'t str> {
         let rest = self.rest();
@@ -72,7 +91,7 @@ impl<'t> Source<'t> {
     /// `KEY=`, or nothing.
     pub(super) fn keyword(&mut self) -> Option<&'t str> {
         let before = self.at;
-        let key = self.name();
+        let key = if self.lenient { self.any_word() } else { self.name() };
         let equals = self.take('=') && !self.rest().starts_with('=');
         if key.is_none() || !equals {
             self.at = before;
@@ -103,7 +122,7 @@ impl<'t> Source<'t> {
     fn skip_space(&mut self) {
         loop {
             let rest = self.rest().trim_start_matches([' ', '\t', '\u{c}', '\n']);
-            let next = match rest.strip_prefix('#') {
+            let next = match rest.strip_prefix('#').filter(|_| !self.lenient) {
                 Some(comment) => comment.split_once('\n').map_or("", |(_, next)| next),
                 None => rest.strip_prefix("\\\n").unwrap_or(rest),
             };

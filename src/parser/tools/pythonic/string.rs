@@ -65,7 +65,7 @@ fn body(source: &mut Source<'_>, raw: bool) -> Option<Body> {
             return Some(body);
         }
         let c = left.chars().next()?;
-        if c == '\n' && quote.len() == 1 {
+        if c == '\n' && quote.len() == 1 && !source.is_lenient() {
             return None;
         }
         let length = match c {
