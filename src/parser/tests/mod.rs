@@ -1,5 +1,6 @@
 pub(super) mod lost;
 mod properties;
+mod reasoning_marks;
 mod recorded;
 mod samples;
 
