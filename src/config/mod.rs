@@ -14,6 +14,7 @@ mod foreign;
 mod harmony;
 mod http;
 mod number;
+mod parsers;
 mod serve;
 mod speculative;
 mod structured_outputs;
@@ -27,6 +28,7 @@ pub use adapters::AdapterArgs;
 pub use admin::{AdminArgs, Undo, WeightsChange};
 pub use device::DeviceArg;
 pub use http::HttpArgs;
+pub use parsers::Choice;
 pub use serve::{Dtype, EngineKind, GgufWeights, ModelLength, QuantizedWeights, ServeArgs};
 pub use speculative::SpeculativeConfig;
 
@@ -173,8 +175,13 @@ mod tests {
         assert_eq!(args.served_model_name, ["a", "b"]);
         assert_eq!(args.max_model_len, ModelLength::Tokens(4000));
         assert_eq!((args.max_logprobs, args.dtype), (-1, Dtype::Float32));
-        assert_eq!((args.enable_auto_tool_choice, args.tool_call_parser), (true, ToolParser::named("hermes")));
+        assert_eq!(
+            (args.enable_auto_tool_choice, args.tool_call_parser),
+            (true, ToolParser::named("hermes").map(Choice::Named))
+        );
         assert_eq!((args.max_waiting, args.kv_cache_memory), (3, Some(4 << 30)));
+        let args = serve("tito serve m --tool-call-parser auto --reasoning-parser=auto");
+        assert_eq!((args.tool_call_parser, args.reasoning_parser), (Some(Choice::Auto), Some(Choice::Auto)));
     }
 
     #[test]

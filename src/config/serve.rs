@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{
-    Args, ValueEnum,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
 use super::{
@@ -17,6 +14,7 @@ use super::{
     harmony::HarmonyArgs,
     http::{HttpArgs, LogArgs},
     number::{human_readable_count, human_readable_int, human_readable_size, positive, share, store_size},
+    parsers::{self, Choice},
     speculative::{self, SpeculativeConfig},
     structured_outputs::{self, StructuredOutputsConfig},
 };
@@ -130,13 +128,13 @@ pub struct ServeArgs {
     #[arg(long, help_heading = ANSWERS, requires = "tool_call_parser")]
     pub enable_auto_tool_choice: bool,
 
-    /// Format in which the model writes tool calls.
-    #[arg(long, help_heading = ANSWERS, value_name = "NAME", value_parser = tool_parser())]
-    pub tool_call_parser: Option<ToolParser>,
+    /// Format in which the model writes tool calls; `auto` looks at its chat template.
+    #[arg(long, help_heading = ANSWERS, value_name = "NAME", value_parser = parsers::tool_parser())]
+    pub tool_call_parser: Option<Choice<ToolParser>>,
 
-    /// Format in which the model writes what it thinks.
-    #[arg(long, value_name = "NAME", value_parser = reasoning_parser(), help_heading = ANSWERS)]
-    pub reasoning_parser: Option<ReasoningParser>,
+    /// Format in which the model writes what it thinks; `auto` looks at its chat template.
+    #[arg(long, value_name = "NAME", value_parser = parsers::reasoning_parser(), help_heading = ANSWERS)]
+    pub reasoning_parser: Option<Choice<ReasoningParser>>,
 
     /// What templates take a message's content for: text, or a list of parts; `auto` looks at the template.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = ANSWERS)]
@@ -465,15 +463,4 @@ impl From<LogprobsModeArg> for LogprobsMode {
             LogprobsModeArg::Processed => Self::Processed,
         }
     }
-}
-
-/// vLLM's names of formats.
-fn tool_parser() -> impl TypedValueParser<Value = ToolParser> {
-    PossibleValuesParser::new(ToolParser::names()).try_map(|name| ToolParser::named(&name).ok_or("no such parser"))
-}
-
-/// vLLM's names of ways to think.
-fn reasoning_parser() -> impl TypedValueParser<Value = ReasoningParser> {
-    PossibleValuesParser::new(ReasoningParser::names())
-        .try_map(|name| ReasoningParser::named(&name).ok_or("no such parser"))
 }

@@ -27,6 +27,9 @@ pub fn open_reasoning(
     open.then_some(OpenReasoning { end: marks.end, call: marks.call })
 }
 
+/// As many tokens of a prompt's end as hold a mark that is not one token, and the white space behind it.
+const TOKENS_OF_MARK: usize = 32;
+
 /// The ids of the marks of reasoning, of which a vocabulary may lack some.
 #[derive(Debug, Clone, Copy)]
 pub struct MarkIds {
@@ -38,13 +41,17 @@ pub struct MarkIds {
     pub call: Option<TokenId>,
     /// Whether it may begin again.
     pub reopens: bool,
+    /// The marks themselves, where the vocabulary has neither the start nor the end as one token.
+    texts: Option<ReasoningMarks>,
 }
 
 impl MarkIds {
     /// Looks the marks up.
     pub fn new(marks: ReasoningMarks, tokenizer: &Tokenizer) -> Self {
         let id = |mark: &str| tokenizer.id_of(mark);
-        Self { start: id(marks.start), end: id(marks.end), call: marks.call.and_then(id), reopens: marks.reopens }
+        let (start, end) = (id(marks.start), id(marks.end));
+        let texts = (start.is_none() && end.is_none()).then_some(marks);
+        Self { start, end, call: marks.call.and_then(id), reopens: marks.reopens, texts }
     }
 
     pub(super) fn ends(&self, id: TokenId) -> bool {
@@ -53,14 +60,72 @@ impl MarkIds {
 
     /// Where `prompt` leaves the reasoning of the turn that is to be generated.
     ///
-    /// Looks back to the last special token, after which that turn begins: what earlier turns thought says nothing.
+    /// Looks back to the last special token, after which that turn begins: what earlier turns thought says nothing. Marks
+    /// that are several tokens count where the prompt ends with them.
     pub fn left_by(&self, prompt: &[TokenId], tokenizer: &Tokenizer) -> PromptReasoning {
+        if let Some(texts) = self.texts {
+            let known = prompt.rsplit(|&id| !tokenizer.contains(id)).next().unwrap_or_default();
+            let tail = &known[known.len().saturating_sub(TOKENS_OF_MARK)..];
+            return tokenizer.decode(tail, false).map_or(PromptReasoning::Unmarked, |text| left_by_text(texts, &text));
+        }
         let mut last = prompt.iter().rev().copied().enumerate();
         let told = last.find(|&(_, id)| self.ends(id) || Some(id) == self.start || tokenizer.is_special(id));
         match told {
             Some((_, id)) if self.ends(id) => PromptReasoning::Ended,
             Some((since, id)) if Some(id) == self.start => PromptReasoning::Begun(since),
             _ => PromptReasoning::Unmarked,
+        }
+    }
+}
+
+/// Where a text leaves the reasoning of which it may have the last mark at its end.
+fn left_by_text(marks: ReasoningMarks, text: &str) -> PromptReasoning {
+    let text = text.trim_end();
+    if text.ends_with(marks.end) {
+        PromptReasoning::Ended
+    } else if text.ends_with(marks.start) {
+        PromptReasoning::Begun(0)
+    } else {
+        PromptReasoning::Unmarked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::parser::ReasoningParser;
+
+    /// A tokenizer of single characters, in which marks are several tokens.
+    fn of_characters() -> Tokenizer {
+        let characters = (' '..='~').chain(['\n']);
+        let vocab: serde_json::Map<_, _> =
+            characters.zip(0..).map(|(character, id)| (character.to_string(), json!(id))).collect();
+        let definition = json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "added_tokens": [], "post_processor": null, "decoder": { "type": "Fuse" },
+            "model": { "type": "BPE", "vocab": vocab, "merges": [] },
+        });
+        Tokenizer::from_bytes(definition.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn marks_that_are_several_tokens_are_found_at_the_end_of_a_prompt() {
+        let tokenizer = of_characters();
+        for (name, text, left) in [
+            ("olmo3", "hi <think>", PromptReasoning::Begun(0)),
+            ("olmo3", "hi <think>\n", PromptReasoning::Begun(0)),
+            ("olmo3", "<think>\n\n</think>\n\n", PromptReasoning::Ended),
+            ("olmo3", "what is <think>?", PromptReasoning::Unmarked),
+            ("olmo3", "", PromptReasoning::Unmarked),
+            ("kimi_k3", "<|open|>think<|sep|>", PromptReasoning::Begun(0)),
+            ("kimi_k3", "<|close|>think<|sep|>", PromptReasoning::Ended),
+            ("granite", "so", PromptReasoning::Unmarked),
+        ] {
+            let ids: Vec<_> = text.chars().map(|c| tokenizer.id_of(&c.to_string()).unwrap()).collect();
+            let marks = MarkIds::new(ReasoningParser::named(name).unwrap().marks().unwrap(), &tokenizer);
+            assert_eq!(marks.left_by(&ids, &tokenizer), left, "{name}: {text:?}");
         }
     }
 }

@@ -43,7 +43,7 @@ impl Reader {
                 marks,
                 tokenizer: Arc::clone(tokenizer),
                 open: reasoning.begins_with_reasoning(left),
-                may_begin: marks.reopens || left == PromptReasoning::Ended,
+                may_begin: reasoning.may_begin_later(left),
                 pending: None,
             }),
             _ => Counter::ByText { tokenizer: Arc::clone(tokenizer) },

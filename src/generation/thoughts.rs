@@ -15,8 +15,8 @@ use crate::{
     tokenizer::Tokenizer,
 };
 
-/// With what every mark ends, so that thoughts begin and end only after it.
-const LAST_OF_MARKS: char = '>';
+/// With what marks end, so that thoughts begin and end only after one of them.
+const LAST_OF_MARKS: [char; 3] = ['>', ']', ':'];
 
 /// The longest mark that ends a message of channels; less of a text may be the start of one.
 const LONGEST_END: usize = "<|return|>".len();
@@ -42,8 +42,7 @@ impl Thoughts {
     pub(super) fn new(format: ReasoningFormat, tokenizer: &Arc<Tokenizer>, prompt: &[TokenId]) -> Option<Self> {
         let marks = format.marks().map(|marks| (marks, MarkIds::new(marks, tokenizer)));
         let left = marks.map_or(PromptReasoning::Unmarked, |(_, ids)| ids.left_by(prompt, tokenizer));
-        // Thoughts that the prompt has ended may begin again.
-        let thinks = left == PromptReasoning::Ended || format.begins_with_reasoning(left);
+        let thinks = format.begins_with_reasoning(left) || format.may_begin_later(left);
         let format = OutputFormat::new(Some(format), None, None);
         if !thinks || (marks.is_none() && !format.channels) {
             return None;
@@ -167,7 +166,7 @@ mod tests {
     use crate::{generation::decode::tests::spaced, parser::ReasoningParser};
 
     /// Marks, what nearly is one, and what stands between them.
-    const PARTS: [&str; 16] = [
+    const PARTS: [&str; 26] = [
         "<think>",
         "</think>",
         "<think",
@@ -184,6 +183,16 @@ mod tests {
         "<|channel|>final<|message|>",
         "<|end|>",
         "<|start|>assistant",
+        "[THINK]",
+        "[/THINK]",
+        "<|channel>",
+        "thought\n",
+        "<channel|>",
+        "<mm:think>",
+        "</mm:think>",
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        "<|open|>think<|sep|>",
     ];
 
     fn format(name: &str) -> ReasoningFormat {
@@ -225,12 +234,23 @@ mod tests {
     }
 
     #[test]
-    fn every_mark_ends_with_the_same_character() {
+    fn every_mark_ends_with_a_character_after_which_it_is_looked_for() {
         for name in ReasoningParser::names() {
-            let marks = ReasoningParser::named(name).unwrap().marks();
-            for mark in marks.into_iter().flat_map(|marks| [Some(marks.start), Some(marks.end), marks.call]).flatten() {
+            for mark in ReasoningParser::named(name).unwrap().spellings() {
                 assert!(mark.ends_with(LAST_OF_MARKS), "{name}: {mark}");
             }
+        }
+    }
+
+    #[test]
+    fn thoughts_that_nothing_announces_are_found_too() {
+        for (name, text, thoughts) in [
+            ("gemma4", "<|channel>thought\nhm<channel|>so", "thought\nhm<channel|>"),
+            ("mistral", "[THINK]hm[/THINK]so", "hm[/THINK]"),
+            ("granite", "Here's my thought process: hm Here's my response: so", " hm Here's my response:"),
+        ] {
+            let found = spans(name, text.split_inclusive(|_: char| true));
+            assert_eq!(found.iter().map(|span| &text[span.clone()]).collect::<Vec<_>>(), [thoughts], "{name}");
         }
     }
 
@@ -256,9 +276,16 @@ mod tests {
                 prop_assert_eq!(&found, &spans(name, parts.iter().copied()), "{} {:?}", name, text);
                 prop_assert_eq!(&found, &spans(name, text.split_inclusive(|_: char| true)), "{} {:?}", name, text);
                 let removed: &[&str] = match name {
-                    "deepseek_r1" | "deepseek_v3" => &[],
-                    "glm45" | "glm47" => &["<think>", "</think>"],
-                    "openai_gptoss" | "minimax_m2_append_think" => continue,
+                    "deepseek_r1" | "deepseek_v3" | "ernie45" | "holo2" | "olmo3" | "poolside_v1" | "step3" | "step5" => &[],
+                    "glm45" | "glm47" | "ling3" | "deepseek_v4" | "deepseek_v41" => &["<think>", "</think>"],
+                    "gemma4" => &["<|channel>", "<channel|>"],
+                    "mistral" => &["[THINK]", "[/THINK]"],
+                    "minimax_m3" => &["<mm:think>", "</mm:think>"],
+                    "cohere_command3" | "cohere_command4" => &["<|START_THINKING|>", "<|END_THINKING|>"],
+                    "kimi_k3" => &["<|open|>think<|sep|>"],
+                    "seed_oss" => &["</seed:think>"],
+                    // Where nothing, or only the first mark, is taken out of the content.
+                    "openai_gptoss" | "minimax_m2_append_think" | "granite" | "hunyuan_a13b" => continue,
                     _ => &["</think>"],
                 };
                 prop_assert_eq!(rest(&text, &found, removed), content(name, &text), "{} {:?}", name, text);

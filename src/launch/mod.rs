@@ -74,8 +74,9 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
     let reading = progress.step("reading the tokenizer");
     let tokenizer = Arc::new(model::tokenizer(&model, &files)?);
     let eos = files.eos(&tokenizer)?;
-    parsers::check(settings.tools, &tokenizer, &model.name)?;
     let given = model::given_template(&model)?;
+    let tools = parsers::chosen(settings.parsers, model::template_texts(&files, given.as_ref()), &progress)?;
+    parsers::check(tools, &tokenizer, &model.name)?;
     let (templates, template_source) = model::templates(&model, &files, given.as_ref())?;
     let (harmony, template_source) = harmony::of_model(&model, &files, &tokenizer, template_source);
     let tokenizer_info = settings.tokenizer_info.then(|| {
@@ -110,7 +111,7 @@ pub async fn serve(args: ServeArgs, utc_offset: UtcOffset) -> anyhow::Result<()>
             .with_patience(config.stream_stall_timeout),
         continuity: Continuity::new(settings.continuity, engine.info().vocab_size),
         structured,
-        policies: Policies { sampling, tools: settings.tools, requests: settings.requests },
+        policies: Policies { sampling, tools, requests: settings.requests },
         max_model_len,
         utc_offset,
         request_templates: RequestTemplates::default(),

@@ -63,6 +63,16 @@ pub(super) fn templates(
     Ok((Templates { default, tool_use }, name.to_owned()))
 }
 
+/// The text of the template that renders tools, and of the one that renders requests without any.
+pub(super) fn template_texts<'t>(
+    files: &'t ModelFiles,
+    given: Option<&'t (String, String)>,
+) -> (Option<&'t str>, Option<&'t str>) {
+    let given = given.map(|(source, _)| source.as_str());
+    let of_model = |with_tools| files.tokenizer_config.chat_templates.select(with_tools);
+    (given.or(of_model(true)), given.or(of_model(false)).or(of_model(true)))
+}
+
 /// The template of the command line, and what to call it.
 pub(super) fn given_template(model: &ModelSettings) -> anyhow::Result<Option<(String, String)>> {
     let Some(given) = &model.chat_template else { return Ok(None) };

@@ -1,12 +1,85 @@
-//! How answers are read, checked against the tokenizer before anything else takes time.
+//! How answers are read, chosen by the chat template where a flag says so, and checked against the tokenizer before
+//! anything else takes time.
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
+use super::{progress::Progress, settings::ParserSettings};
 use crate::{
-    parser::{ReasoningParser, ToolParser},
+    config::Choice,
+    parser::{NoFormat, ReasoningParser, ToolParser, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of},
     tokenizer::Tokenizer,
     turn::ToolPolicy,
 };
+
+/// A flag that may leave the choice to the chat template.
+struct Flag<P> {
+    spelling: &'static str,
+    of_template: fn(&str) -> Result<P, NoFormat>,
+    name: fn(P) -> &'static str,
+    marks: fn() -> String,
+    names: fn() -> Vec<&'static str>,
+}
+
+const CALLS: Flag<ToolParser> = Flag {
+    spelling: "--tool-call-parser",
+    of_template: tool_parser_of,
+    name: ToolParser::name,
+    marks: tool_marks,
+    names: || ToolParser::names().collect(),
+};
+
+const REASONING: Flag<ReasoningParser> = Flag {
+    spelling: "--reasoning-parser",
+    of_template: reasoning_parser_of,
+    name: ReasoningParser::name,
+    marks: reasoning_marks,
+    names: || ReasoningParser::names().collect(),
+};
+
+/// What flags and the chat templates choose: the one for requests with tools, and the one for others.
+pub(super) fn chosen(
+    settings: ParserSettings,
+    (with_tools, without): (Option<&str>, Option<&str>),
+    progress: &Progress,
+) -> anyhow::Result<ToolPolicy> {
+    Ok(ToolPolicy {
+        parser: CALLS.chosen(settings.calls, with_tools, progress)?,
+        auto: settings.auto_tool_choice,
+        reasoning: REASONING.chosen(settings.reasoning, without, progress)?,
+    })
+}
+
+impl<P: Copy> Flag<P> {
+    fn chosen(
+        &self,
+        choice: Option<Choice<P>>,
+        template: Option<&str>,
+        progress: &Progress,
+    ) -> anyhow::Result<Option<P>> {
+        let parser = match choice {
+            None => return Ok(None),
+            Some(Choice::Named(parser)) => return Ok(Some(parser)),
+            Some(Choice::Auto) => self.of(template)?,
+        };
+        progress.say(&format!("{} auto is {}, by the chat template", self.spelling, (self.name)(parser)));
+        Ok(Some(parser))
+    }
+
+    fn of(&self, template: Option<&str>) -> anyhow::Result<P> {
+        let flag = self.spelling;
+        let Some(template) = template else {
+            bail!("{flag} auto looks at the chat template, and there is none: name one of {}", self.listed());
+        };
+        (self.of_template)(template).map_err(|reason| {
+            let marks = (self.marks)();
+            anyhow!("{flag} auto cannot choose: {reason} (looked for: {marks}); name one of {}", self.listed())
+        })
+    }
+
+    fn listed(&self) -> String {
+        (self.names)().join(", ")
+    }
+}
 
 /// An error where the tokenizer of `model` lacks what a parser looks for, as in vLLM.
 pub(super) fn check(
@@ -15,8 +88,8 @@ pub(super) fn check(
     model: &str,
 ) -> anyhow::Result<()> {
     let flags = [
-        ("--tool-call-parser", parser.map(|parser| (parser.name(), ToolParser::needed_tokens(parser)))),
-        ("--reasoning-parser", reasoning.map(|parser| (parser.name(), ReasoningParser::needed_tokens(parser)))),
+        (CALLS.spelling, parser.map(|parser| (parser.name(), ToolParser::needed_tokens(parser)))),
+        (REASONING.spelling, reasoning.map(|parser| (parser.name(), ReasoningParser::needed_tokens(parser)))),
     ];
     for (flag, chosen) in flags {
         let Some((name, needed)) = chosen else { continue };
@@ -25,4 +98,37 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(template: Option<&str>) -> Result<(Option<&'static str>, Option<&'static str>), String> {
+        let settings = ParserSettings {
+            calls: Some(Choice::Auto),
+            auto_tool_choice: false,
+            reasoning: Some(Choice::Named(ReasoningParser::named("qwen3").unwrap())),
+        };
+        let tools = chosen(settings, (template, None), &Progress::new()).map_err(|error| error.to_string())?;
+        Ok((tools.parser.map(ToolParser::name), tools.reasoning.map(ReasoningParser::name)))
+    }
+
+    #[test]
+    fn auto_is_what_the_template_says_and_a_name_what_it_names() {
+        assert_eq!(of(Some("[TOOL_CALLS]")), Ok((Some("mistral"), Some("qwen3"))));
+    }
+
+    #[test]
+    fn nothing_is_guessed() {
+        for (template, reason) in [
+            (None, "--tool-call-parser auto looks at the chat template, and there is none: name one of "),
+            (Some("a"), "--tool-call-parser auto cannot choose: none of the marks"),
+        ] {
+            let error = of(template).unwrap_err();
+            assert!(error.starts_with(reason) && error.contains("hermes"), "{error}");
+        }
+        let error = of(Some("a")).unwrap_err();
+        assert!(error.contains("looked for: <|tool_call>, ") && error.contains("[TOOL_CALLS]"), "{error}");
+    }
 }

@@ -14,6 +14,7 @@
 //! - A stream gives what the whole text gives, whatever the pieces are: what a later text could still change is kept back.
 //!   vLLM reads streams by other rules than whole answers, and sends calls that it does not find in the whole text.
 
+mod auto;
 mod marker;
 mod output;
 mod reasoning;
@@ -21,6 +22,7 @@ mod reasoning;
 mod tests;
 mod tools;
 
+pub use auto::{NoFormat, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of};
 pub use output::{OutputFormat, OutputParser};
 pub use reasoning::{PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
 pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};

@@ -44,8 +44,10 @@ impl Turns {
             (PromptReasoning::Begun(tokens), _) => Thoughts::Open { tokens, marked: true },
             // The answer begins with thoughts, with or without the mark that begins them.
             (PromptReasoning::Unmarked, Some(true)) => Thoughts::Open { tokens: 0, marked: false },
-            (PromptReasoning::Unmarked, Some(false)) => return Ok(None),
-            (PromptReasoning::Unmarked, None) => Thoughts::NotBegun,
+            (PromptReasoning::Unmarked, Some(false)) if !reader.is_some_and(|reader| reader.may_begin_later(left)) => {
+                return Ok(None);
+            }
+            (PromptReasoning::Unmarked, _) => Thoughts::NotBegun,
             (PromptReasoning::Ended, _) => Thoughts::Ended,
         };
         let MarkIds { start, call, reopens, .. } = marks;

@@ -235,6 +235,19 @@ fn parsers_without_their_tokens_stop_the_start() {
 }
 
 #[test]
+fn the_chat_template_chooses_formats_where_flags_leave_it_the_choice() {
+    let server = Server::start(&["--enable-auto-tool-choice", "--tool-call-parser", "auto"]);
+    let answer = server.get("/v1/models");
+    let models: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let card = &models["data"][0];
+    assert_eq!((&card["tool_call_parser"], &card["reasoning_parser"]), (&json!("hermes"), &Value::Null));
+    let line = failure(&serve_arguments(TINY_MODEL, &["--reasoning-parser", "auto"]));
+    for said in ["--reasoning-parser auto cannot choose: ", "looked for: <|channel>, ", "name one of ", "deepseek_r1"] {
+        assert!(line.contains(said), "{line}");
+    }
+}
+
+#[test]
 fn a_port_in_use_stops_the_start_before_the_model_is_read() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

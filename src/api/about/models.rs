@@ -11,6 +11,7 @@ use crate::{
     adapters::{Adapters, Named},
     api::Api,
     engine::Adapter,
+    parser::{ReasoningParser, ToolParser},
     wire::{answer::output::created, error::ApiError},
 };
 
@@ -94,6 +95,12 @@ struct ModelCard {
     /// tito's own: why nobody knows whether the model is computed right; absent where tests have compared it.
     #[serde(skip_serializing_if = "Option::is_none")]
     unproven: Option<String>,
+    /// tito's own: the format in which calls are read out of answers; absent where none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_parser: Option<&'static str>,
+    /// tito's own: the format in which reasoning is read out of answers; absent where none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_parser: Option<&'static str>,
     permission: Vec<ModelPermission>,
 }
 
@@ -121,6 +128,9 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
     let models = &api.models;
     let engine = api.turns.generator.engine();
     let (weights, unproven) = (engine.current_weights(), &engine.info().unproven);
+    let tools = api.turns.policies.tools;
+    let tool_call_parser = tools.parser.map(ToolParser::name);
+    let reasoning_parser = tools.reasoning.map(ReasoningParser::name);
     let of_model = models.names.iter().map(|name| ModelCard {
         id: name.clone(),
         object: "model",
@@ -131,6 +141,8 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         max_model_len: Some(api.turns.max_model_len),
         weight_version: weights.label.to_string(),
         unproven: unproven.clone(),
+        tool_call_parser,
+        reasoning_parser,
         permission: permission(models.created),
     });
     let adapters = models.adapters.iter().flat_map(|adapters| adapters.all());
@@ -144,6 +156,8 @@ async fn list_models(State(api): State<Arc<Api>>) -> Json<ModelList> {
         max_model_len: None,
         weight_version: adapter.label().to_string(),
         unproven: unproven.clone(),
+        tool_call_parser,
+        reasoning_parser,
         permission: permission(created),
     });
     Json(ModelList { object: "list", data: of_model.chain(of_adapters).collect() })

@@ -16,17 +16,12 @@ pub(super) use capture::CaptureSettings;
 pub(super) use control_plane::{AdminPort, ControlPlaneSettings, MainPort};
 pub(super) use engine::EngineSettings;
 pub(super) use model::ModelSettings;
-pub(super) use policies::{SamplingSettings, Store};
+pub(super) use policies::{ParserSettings, SamplingSettings, Store};
 pub(super) use server::{Address, Listener};
 
 use crate::{
-    config::ServeArgs,
-    continuity::ContinuityPolicy,
-    generation::RequestLog,
-    prompt::OnUnprovable,
-    server::ServerConfig,
-    structured::JsonOptions,
-    turn::{RequestPolicy, ToolPolicy},
+    config::ServeArgs, continuity::ContinuityPolicy, generation::RequestLog, prompt::OnUnprovable,
+    server::ServerConfig, structured::JsonOptions, turn::RequestPolicy,
 };
 
 /// What all flags say together.
@@ -48,8 +43,8 @@ pub(super) struct Settings {
     pub(super) sampling: SamplingSettings,
     /// What is decided about conversations and their answers.
     pub(super) requests: RequestPolicy,
-    /// How answers are read, if the tokenizer has what that takes.
-    pub(super) tools: ToolPolicy,
+    /// How answers are read, if the tokenizer and the chat template have what that takes.
+    pub(super) parsers: ParserSettings,
     /// What is decided about the ids of earlier turns.
     pub(super) continuity: ContinuityPolicy,
     /// What happens where known ids cannot be provably continued.
@@ -86,7 +81,7 @@ impl Settings {
             adapters: adapters::settings(&args.adapters)?,
             sampling: policies::sampling(args),
             requests: policies::requests(args),
-            tools: policies::tools(args),
+            parsers: policies::parsers(args),
             continuity: policies::continuity(args),
             on_unprovable: args.on_unprovable,
             json: policies::json(args),

@@ -6,13 +6,14 @@ use anyhow::Context;
 use serde_json::{Map, Value};
 
 use crate::{
-    config::ServeArgs,
+    config::{Choice, ServeArgs},
     continuity::{ContinuityPolicy, MemoryBounds},
     generation::RequestLog,
     model::{EosTokens, GenerationConfig, ModelFiles},
+    parser::{ReasoningParser, ToolParser},
     sampling::LogprobsMode,
     structured::JsonOptions,
-    turn::{RequestPolicy, SamplingPolicy, ToolPolicy},
+    turn::{RequestPolicy, SamplingPolicy},
 };
 
 /// Room for responses, and for trajectories, in memory, unless the flags say otherwise.
@@ -41,9 +42,24 @@ pub(super) fn requests(args: &ServeArgs) -> RequestPolicy {
     }
 }
 
+/// What flags say of how answers are read; `auto` depends on the model's chat template.
+#[derive(Clone, Copy)]
+pub(in crate::launch) struct ParserSettings {
+    /// The format of calls.
+    pub(in crate::launch) calls: Option<Choice<ToolParser>>,
+    /// Whether requests may let the model decide whether to call a tool.
+    pub(in crate::launch) auto_tool_choice: bool,
+    /// The format of reasoning.
+    pub(in crate::launch) reasoning: Option<Choice<ReasoningParser>>,
+}
+
 /// How answers are read.
-pub(super) fn tools(args: &ServeArgs) -> ToolPolicy {
-    ToolPolicy { parser: args.tool_call_parser, auto: args.enable_auto_tool_choice, reasoning: args.reasoning_parser }
+pub(super) fn parsers(args: &ServeArgs) -> ParserSettings {
+    ParserSettings {
+        calls: args.tool_call_parser,
+        auto_tool_choice: args.enable_auto_tool_choice,
+        reasoning: args.reasoning_parser,
+    }
 }
 
 /// What is decided about the ids of earlier turns.

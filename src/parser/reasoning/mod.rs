@@ -6,16 +6,24 @@
 //! What deviates on purpose:
 //! - Where the prompt has ended the reasoning of the turn already, everything is content, unless the model begins with the
 //!   mark that begins reasoning. vLLM's JSON answers take it for reasoning, its streams do not.
+//! - Reasoning that nothing ends is reasoning in every format. vLLM's JSON answers of `granite`, `hunyuan_a13b` and `olmo3`
+//!   have it for content, with the marks; its streams do not.
+//! - Gemma 4 thinks between its marks only. vLLM's streams also take a first piece for thoughts that begins with `thought`
+//!   or holds an end mark.
 
 mod append_think;
+mod label;
+mod styles;
 mod tags;
+mod wrapper;
 
 use std::fmt;
 
 use super::Piece;
 use crate::json::{Object, Value};
 use append_think::AppendThink;
-use tags::{TagReader, Tags};
+use styles::Tags;
+use tags::TagReader;
 
 /// Where a prompt leaves the reasoning of the turn that is to be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +60,12 @@ enum Thinks {
     UnlessTold,
     /// The model thinks if one of the two is true, or if neither is there.
     UnlessOff,
+    /// So it does, but for a `reasoning_effort` of `none`.
+    UnlessNoEffort,
+    /// The model thinks unless `thinking`, or without that `enable_thinking`, is there and not true.
+    UnlessFirstOff,
+    /// Nothing says that it begins with thoughts, apart from the prompt.
+    Unsaid,
 }
 
 impl Thinks {
@@ -63,6 +77,15 @@ impl Thinks {
             Self::IfAsked => any(),
             Self::UnlessTold => asked[1].is_none_or(is_true),
             Self::UnlessOff => asked.into_iter().all(|value| value.is_none_or(Value::is_null)) || any(),
+            Self::UnlessNoEffort => {
+                let effort = variables.get("reasoning_effort").and_then(Value::as_str);
+                Self::UnlessOff.with(variables) && effort != Some("none")
+            }
+            Self::UnlessFirstOff => {
+                let said = |value: &&Value| !value.is_null();
+                asked[0].filter(said).or(asked[1]).is_none_or(is_true)
+            }
+            Self::Unsaid => false,
         }
     }
 }
@@ -94,29 +117,65 @@ struct Entry {
     name: &'static str,
     thinks: Thinks,
     style: Style,
+    /// Tokens without which vLLM does not start.
+    needs: &'static [&'static str],
+    /// Whether a request may want reasoning that nothing follows as content.
+    may_force_content: bool,
+}
+
+const fn entry(name: &'static str, thinks: Thinks, style: Style) -> Entry {
+    Entry { name, thinks, style, needs: &[], may_force_content: false }
 }
 
 const fn tags(name: &'static str, thinks: Thinks, tags: Tags) -> Entry {
-    Entry { name, thinks, style: Style::Tags(tags) }
+    entry(name, thinks, Style::Tags(tags))
 }
 
-const QWEN3: Tags = Tags { call: Some("<tool_call>"), ..Tags::THINK };
-const TRIMMED: Tags = Tags { trims: true, ..QWEN3 };
+const fn needing(needs: &'static [&'static str], entry: Entry) -> Entry {
+    Entry { needs, ..entry }
+}
 
-/// The ways by vLLM's names.
+const fn forcible(name: &'static str) -> Entry {
+    Entry { may_force_content: true, ..tags(name, Thinks::UnlessTold, styles::NEMOTRON) }
+}
+
+const BOTH: &[&str] = &["<think>", "</think>"];
+
+/// The ways by vLLM's names. It looks for tokens when it is certain that the model thinks.
 const ENTRIES: &[Entry] = &[
-    tags("deepseek_r1", Thinks::Always, Tags::DEEPSEEK_R1),
-    tags("deepseek_v3", Thinks::IfAsked, Tags::DEEPSEEK_R1),
-    tags("glm45", Thinks::UnlessOff, Tags { reopens: true, ..TRIMMED }),
-    tags("glm47", Thinks::UnlessOff, Tags { reopens: true, ..TRIMMED }),
-    tags("kimi_k2", Thinks::UnlessOff, Tags { call: Some("<|tool_calls_section_begin|>"), ..TRIMMED }),
-    tags("minimax_m2", Thinks::Always, Tags { call: Some("<minimax:tool_call>"), ..TRIMMED }),
-    Entry { name: "minimax_m2_append_think", thinks: Thinks::Always, style: Style::AppendThink },
-    tags("nemotron_v3", Thinks::UnlessTold, TRIMMED),
+    tags("cohere_command3", Thinks::Unsaid, styles::COHERE),
+    tags("cohere_command4", Thinks::Unsaid, styles::COHERE),
+    needing(BOTH, tags("deepseek_r1", Thinks::Always, styles::DEEPSEEK_R1)),
+    tags("deepseek_v3", Thinks::IfAsked, styles::DEEPSEEK_R1),
+    tags("deepseek_v4", Thinks::UnlessNoEffort, styles::DEEPSEEK_V4),
+    tags("deepseek_v41", Thinks::UnlessNoEffort, styles::DEEPSEEK_V41),
+    needing(BOTH, tags("ernie45", Thinks::Always, styles::ERNIE45)),
+    tags("gemma4", Thinks::Unsaid, styles::GEMMA4),
+    tags("glm45", Thinks::UnlessOff, styles::GLM),
+    tags("glm47", Thinks::UnlessOff, styles::GLM),
+    tags("granite", Thinks::Unsaid, styles::GRANITE),
+    forcible("granite_thinking_parser"),
+    tags("holo2", Thinks::UnlessOff, styles::DEEPSEEK_R1),
+    tags("hunyuan_a13b", Thinks::Unsaid, styles::HUNYUAN_A13B),
+    tags("kimi_k2", Thinks::UnlessOff, styles::KIMI_K2),
+    tags("kimi_k3", Thinks::UnlessFirstOff, styles::KIMI_K3),
+    tags("ling3", Thinks::UnlessOff, styles::GLM),
+    tags("mimo", Thinks::UnlessTold, styles::QWEN3),
+    tags("minimax_m2", Thinks::Always, styles::MINIMAX_M2),
+    entry("minimax_m2_append_think", Thinks::Always, Style::AppendThink),
+    needing(&["<mm:think>", "</mm:think>"], tags("minimax_m3", Thinks::Unsaid, styles::MINIMAX_M3)),
+    tags("mistral", Thinks::Unsaid, styles::MISTRAL),
+    forcible("nemotron_v3"),
     // Not vLLM's, but what people type.
-    tags("nemotron", Thinks::UnlessTold, TRIMMED),
-    Entry { name: "openai_gptoss", thinks: Thinks::Always, style: Style::Channels },
-    tags("qwen3", Thinks::UnlessTold, QWEN3),
+    forcible("nemotron"),
+    tags("olmo3", Thinks::Always, styles::DEEPSEEK_R1),
+    entry("openai_gptoss", Thinks::Always, Style::Channels),
+    needing(&["<assistant>"], tags("poolside_v1", Thinks::IfAsked, styles::DEEPSEEK_R1)),
+    tags("qwen3", Thinks::UnlessTold, styles::QWEN3),
+    tags("seed_oss", Thinks::UnlessTold, styles::SEED_OSS),
+    needing(&["</think>"], tags("step3", Thinks::Always, styles::DEEPSEEK_R1)),
+    tags("step3p5", Thinks::Always, styles::NEMOTRON),
+    needing(BOTH, tags("step5", Thinks::Always, styles::DEEPSEEK_R1)),
 ];
 
 /// A way of writing reasoning.
@@ -149,27 +208,32 @@ impl ReasoningParser {
 
     /// Tokens without which vLLM refuses to start with this parser.
     pub fn needed_tokens(self) -> &'static [&'static str] {
-        // vLLM looks when it is certain that the model thinks.
-        match (&self.0.style, self.0.thinks) {
-            (Style::Tags(tags), Thinks::Always) if tags.first_only => &["<think>", "</think>"],
-            _ => &[],
-        }
+        self.0.needs
     }
 
     /// The marks by which ids tell reasoning; `None` where it is told by other means, or not told from the rest.
     pub fn marks(self) -> Option<ReasoningMarks> {
         match &self.0.style {
-            Style::Tags(Tags { start, end, call, reopens, .. }) => {
-                Some(ReasoningMarks { start, end, call: *call, reopens: *reopens })
+            Style::Tags(Tags { starts, ends, call, reopens, .. }) => {
+                Some(ReasoningMarks { start: starts[0], end: ends[0], call: *call, reopens: *reopens })
             }
             Style::AppendThink | Style::Channels => None,
         }
     }
 
+    /// Every spelling of its marks.
+    #[cfg(test)]
+    pub(crate) fn spellings(self) -> Vec<&'static str> {
+        match &self.0.style {
+            Style::Tags(tags) => tags.starts.iter().chain(tags.ends).copied().chain(tags.call).collect(),
+            Style::AppendThink | Style::Channels => Vec::new(),
+        }
+    }
+
     /// How the answer to one request is read, of which the template's variables are known.
     pub fn format(self, variables: &Object) -> ReasoningFormat {
-        let nemotron = self.0.name.starts_with("nemotron");
-        let forces_content = nemotron && variables.get("force_nonempty_content").and_then(Value::as_bool) == Some(true);
+        let forces = variables.get("force_nonempty_content").and_then(Value::as_bool) == Some(true);
+        let forces_content = self.0.may_force_content && forces;
         ReasoningFormat { parser: self, thinks: self.0.thinks.with(variables), forces_content }
     }
 }
@@ -211,12 +275,23 @@ impl ReasoningFormat {
         }
     }
 
+    /// Whether reasoning may begin within an answer that does not begin with it, or again after its end.
+    pub fn may_begin_later(self, prompt: PromptReasoning) -> bool {
+        let Style::Tags(tags) = &self.parser.0.style else { return false };
+        match prompt {
+            PromptReasoning::Ended => true,
+            PromptReasoning::Unmarked if !self.thinks => tags.unasked,
+            PromptReasoning::Unmarked | PromptReasoning::Begun(_) => tags.reopens,
+        }
+    }
+
     /// The marks that have a text even if they are special tokens, where no other special token has one (vLLM's
     /// `parser/engine`); `None` where the request decides.
     pub(super) fn only_marks(self) -> Option<Vec<&'static str>> {
         match &self.parser.0.style {
+            Style::Tags(tags) if !tags.tokens.is_empty() => Some(tags.tokens.to_vec()),
             Style::Tags(tags) if !tags.first_only => {
-                Some([tags.start, tags.end].into_iter().chain(tags.call).collect())
+                Some(tags.starts.iter().chain(tags.ends).copied().chain(tags.call).collect())
             }
             _ => None,
         }
@@ -224,7 +299,11 @@ impl ReasoningFormat {
 
     /// Whether an answer without a text has null for content.
     pub(super) fn silence_is_null(self) -> bool {
-        self.thinks && !matches!(self.parser.0.style, Style::AppendThink)
+        match &self.parser.0.style {
+            Style::Tags(tags) => self.thinks || tags.unasked,
+            Style::Channels => self.thinks,
+            Style::AppendThink => false,
+        }
     }
 
     pub(super) fn is_channels(self) -> bool {
@@ -241,7 +320,7 @@ impl ReasoningFormat {
             Style::Tags(tags) if self.begins_with_reasoning(prompt) => {
                 Some(Box::new(TagReader::in_reasoning(tags, begins_call, self.forces_content)))
             }
-            Style::Tags(tags) if prompt == PromptReasoning::Ended => {
+            Style::Tags(tags) if self.may_begin_later(prompt) => {
                 Some(Box::new(TagReader::after_reasoning(tags, begins_call)))
             }
             Style::AppendThink => Some(Box::new(AppendThink::default())),
@@ -285,6 +364,22 @@ mod tests {
             assert_eq!(thinks("qwen3", variables), qwen3, "{variables}");
             assert_eq!(thinks("glm45", variables), glm45, "{variables}");
             assert!(thinks("deepseek_r1", variables) && thinks("minimax_m2", variables), "{variables}");
+        }
+    }
+
+    #[test]
+    fn newer_templates_say_so_in_more_ways() {
+        for (variables, deepseek_v4, kimi_k3) in [
+            ("{}", true, true),
+            (r#"{"reasoning_effort": "none"}"#, false, true),
+            (r#"{"reasoning_effort": "high", "thinking": true}"#, true, true),
+            (r#"{"thinking": false, "enable_thinking": true}"#, true, false),
+            (r#"{"thinking": null, "enable_thinking": false}"#, false, false),
+            (r#"{"thinking": true, "enable_thinking": false}"#, true, true),
+        ] {
+            assert_eq!(thinks("deepseek_v4", variables), deepseek_v4, "{variables}");
+            assert_eq!(thinks("kimi_k3", variables), kimi_k3, "{variables}");
+            assert!(!thinks("gemma4", variables), "{variables}");
         }
     }
 }

@@ -1,34 +1,12 @@
-//! Reasoning between `<think>` and `</think>` (vLLM `reasoning/basic_parsers.py`, `parser/engine/`).
+//! Reasoning between marks such as `<think>` and `</think>` (vLLM `reasoning/`, `parser/engine/`).
 //!
 //! What deviates on purpose:
 //! - `deepseek_r1` keeps what stands in front of `<think>`, unless it is white space; vLLM's JSON answers lose it, and
 //!   take a `<think>` after the end for the start.
 //! - A blank answer of `nemotron_v3` that was told not to think is content; vLLM's JSON answers have it for reasoning.
 
-use super::ReasoningReader;
+use super::{ReasoningReader, label::Label, styles::Tags, wrapper::Wrapper};
 use crate::parser::{Piece, marker};
-
-/// What marks reasoning, and what becomes of the marks.
-#[derive(Debug)]
-pub(super) struct Tags {
-    pub(super) start: &'static str,
-    pub(super) end: &'static str,
-    /// A mark that begins a call, which ends reasoning that has no other end, and stays in the text.
-    pub(super) call: Option<&'static str>,
-    /// Whether white space at the end of reasoning is dropped.
-    pub(super) trims: bool,
-    /// Whether a start after the end begins reasoning again.
-    pub(super) reopens: bool,
-    /// Whether only the first start and the first end are marks, and all others text. There is reasoning then even if
-    /// it is empty.
-    pub(super) first_only: bool,
-}
-
-impl Tags {
-    pub(super) const THINK: Self =
-        Self { start: "<think>", end: "</think>", call: None, trims: false, reopens: false, first_only: false };
-    pub(super) const DEEPSEEK_R1: Self = Self { first_only: true, ..Self::THINK };
-}
 
 /// Tells reasoning from the rest.
 #[derive(Debug)]
@@ -53,6 +31,10 @@ pub(super) struct TagReader {
     thought: bool,
     /// Reasoning that is content if no other content comes, and the white space after it; `None` where that is not so.
     forced: Option<(String, String)>,
+    /// What the reasoning that begins now may begin with.
+    label: Option<Label>,
+    /// What is around the answer.
+    wrapper: Option<Wrapper>,
 }
 
 impl TagReader {
@@ -71,25 +53,31 @@ impl TagReader {
             started: false,
             thought: false,
             forced: forces_content.then(Default::default),
+            label: tags.label.map(Label::new),
+            wrapper: tags.wrapper.map(Wrapper::new),
         }
     }
 
-    /// A reader of a text whose reasoning the prompt has ended.
+    /// A reader of a text that does not begin with reasoning, but where that may begin.
     pub(super) fn after_reasoning(tags: &'static Tags, begins_call: &[&'static str]) -> Self {
-        Self { reasoning: false, may_begin: true, ..Self::in_reasoning(tags, begins_call, false) }
+        Self { reasoning: false, may_begin: true, label: None, ..Self::in_reasoning(tags, begins_call, false) }
     }
 
     /// The marks that count now.
     fn marks(&self) -> Vec<&'static str> {
-        let Tags { start, end, reopens, first_only, .. } = *self.tags;
-        let start = Some(start).filter(|_| match (self.reasoning, first_only) {
+        let Tags { starts, ends, drops, reopens, first_only, .. } = *self.tags;
+        let may_start = match (self.reasoning, first_only) {
             (true, true) => !self.started,
             (true, false) => true,
             (false, _) => self.may_begin || (reopens && !first_only),
-        });
-        let end = Some(end).filter(|_| self.reasoning || !first_only);
-        let calls = self.begins_call.iter().copied().filter(|_| self.reasoning && self.pending.is_none());
-        start.into_iter().chain(end).chain(calls).collect()
+        };
+        let marks = [
+            (starts, may_start),
+            (ends, self.reasoning || !first_only),
+            (drops, !self.reasoning),
+            (self.begins_call.as_slice(), self.reasoning && self.pending.is_none()),
+        ];
+        marks.into_iter().filter(|(_, count)| *count).flat_map(|(marks, _)| marks).copied().collect()
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<Piece>) {
@@ -100,11 +88,23 @@ impl TagReader {
             self.think(text, out);
         } else {
             self.may_begin &= marker::is_blank(text);
-            out.push(Piece::Content(text.to_owned()));
+            match &mut self.wrapper {
+                Some(wrapper) => wrapper.push(text, out),
+                None => out.push(Piece::Content(text.to_owned())),
+            }
         }
     }
 
     fn think(&mut self, text: &str, out: &mut Vec<Piece>) {
+        let Some(label) = &mut self.label else { return self.say(text, out) };
+        if let Some(text) = label.push(text) {
+            self.label = None;
+            self.say(&text, out);
+        }
+    }
+
+    /// Gives reasoning out that is not a label.
+    fn say(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.space.push_str(text);
         // White space before a start that may still come counts as nothing.
         let waits = self.tags.first_only && !self.started && !self.thought && marker::is_blank(&self.space);
@@ -126,8 +126,14 @@ impl TagReader {
             self.pending = Some(mark.to_owned());
             return;
         }
+        if self.tags.drops.contains(&mark) {
+            return;
+        }
         self.may_begin = false;
-        if mark == self.tags.start {
+        if self.tags.starts.contains(&mark) {
+            if !self.reasoning {
+                self.label = self.tags.label.map(Label::new);
+            }
             if self.tags.first_only && !self.thought {
                 self.space.clear();
             }
@@ -145,6 +151,9 @@ impl TagReader {
 
     /// Ends the reasoning, as a mark or the end of the text does. White space is kept if reasoning may go on after it.
     fn end(&mut self, out: &mut Vec<Piece>) {
+        if let Some(label) = self.label.take() {
+            self.say(&label.finish(), out);
+        }
         self.reasoning = false;
         if !self.tags.trims {
             let space = std::mem::take(&mut self.space);
@@ -223,6 +232,9 @@ impl ReasoningReader for TagReader {
         }
         if self.reasoning {
             self.end(&mut pieces);
+        }
+        if let Some(wrapper) = &mut self.wrapper {
+            wrapper.finish(&mut pieces);
         }
         pieces.extend(call);
         self.force(pieces, out);
@@ -317,6 +329,95 @@ mod tests {
         }
         check("glm45", "a \n</think>b<think> c</think>d", Some("a \n c"), "bd");
         check("kimi_k2", "a</think>b<think>c", Some("a"), "b<think>c");
+    }
+
+    #[test]
+    fn models_that_begin_their_thoughts_by_themselves_need_not_think() {
+        for (name, start, end, call) in [
+            ("gemma4", "<|channel>", "<channel|>", "<|tool_call>"),
+            ("gemma4", "<|channel>thought\n", "<channel|>", "<|tool_call>"),
+            ("mistral", "[THINK]", "[/THINK]", "[TOOL_CALLS]"),
+            ("minimax_m3", "<mm:think>", "</mm:think>", "]<]minimax[>[<tool_call>"),
+            ("cohere_command3", "<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>"),
+            ("cohere_command4", "<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>"),
+        ] {
+            check(name, "a", None, "a");
+            check(name, "", None, "");
+            check(name, &format!("{start}a{end}b"), Some("a"), "b");
+            check(name, &format!("{end}b{end}c"), None, "bc");
+            check(name, &format!("b{start}a{end}c{start}d"), Some("ad"), "bc");
+            check(name, &format!("{start}a{call}b"), Some("a"), &format!("{call}b"));
+            check(name, &format!("{start}a{call}b{end}c"), Some(&format!("a{call}b")), "c");
+            let begun = read(name, "{}", PromptReasoning::Begun(0), &format!("a{end}b"));
+            assert_eq!(begun, (Some("a".to_owned()), "b".to_owned()), "{name}");
+        }
+        check("mistral", "[THINK]a\n[/THINK]\nb", Some("a"), "\nb");
+        check("gemma4", "<|channel>thought\nthought\na<channel|>b", Some("thought\na"), "b");
+        check("gemma4", "<|channel>thoughts<channel|>b", Some("thoughts"), "b");
+        check("gemma4", "<|channel>thought<channel|>thought\nb", None, "thought\nb");
+    }
+
+    #[test]
+    fn deepseek_v4_thinks_unless_told_and_may_think_all_the_same() {
+        check("deepseek_v4", "a\n</think>\nb", Some("a"), "\nb");
+        check("deepseek_v4", "a<｜DSML｜tool_calls>b", Some("a"), "<｜DSML｜tool_calls>b");
+        check("deepseek_v41", "a<｜DSML｜ calls>b", Some("a"), "<｜DSML｜ calls>b");
+        let told = r#"{"thinking": false}"#;
+        let read = read("deepseek_v4", told, PromptReasoning::Unmarked, "<think>a</think>b");
+        assert_eq!(read, (Some("a".to_owned()), "b".to_owned()));
+    }
+
+    #[test]
+    fn others_share_the_tags_of_deepseek_and_qwen() {
+        for name in ["holo2", "olmo3", "step3", "step5", "ernie45"] {
+            check(name, "<think>\na\n</think>b</think>", Some("\na\n"), "b</think>");
+            check(name, "a", Some("a"), "");
+        }
+        check("mimo", "a\n</think>b", Some("a\n"), "b");
+        check("step3p5", "a\n</think>b", Some("a"), "b");
+        check("seed_oss", "<seed:think>a\n</seed:think>b", Some("a\n"), "b");
+        check("seed_oss", "a<seed:tool_call>b", Some("a"), "<seed:tool_call>b");
+        check("ling3", "a</think>b<think>c", Some("ac"), "b");
+    }
+
+    #[test]
+    fn granite_thinks_between_sentences() {
+        for (thought, response) in [("Here is", "Here is"), ("Here's", "Here's"), ("Here is", "Here's")] {
+            let text = format!("{thought} my thought process: a: {response} my response: b");
+            check("granite", &text, Some(" a: "), " b");
+        }
+        check("granite", "Here is my response: b", None, "Here is my response: b");
+        check("granite", "b Here is my thought process: a", None, "b Here is my thought process: a");
+        check("granite", "Here is my thought process: a Here is my resp", Some(" a Here is my resp"), "");
+        check("granite", "Here is my tho", None, "Here is my tho");
+    }
+
+    #[test]
+    fn marks_around_the_answer_are_dropped() {
+        check("hunyuan_a13b", "<think>\na\n</think>\n<answer>\nb\n</answer>", Some("a"), "b");
+        check("hunyuan_a13b", "<think>\n\n</think>\n<answer>\nb\n</answer>", None, "b");
+        check("hunyuan_a13b", "<answer>\nb", None, "b");
+        check("hunyuan_a13b", "a <answer>b</answer>", None, "a <answer>b</answer>");
+        check("ernie45", "a\n</think>\n\n<response>\nb\n</response>\n", Some("a\n"), "b\n");
+        check("ernie45", "a</think>\nb<response>", Some("a"), "\nb<response>");
+        for (open, close) in [("<|START_RESPONSE|>", "<|END_RESPONSE|>"), ("<|START_TEXT|>", "<|END_TEXT|>")] {
+            let text = format!("<|START_THINKING|>a {open}<|END_THINKING|>{open}b{close}");
+            check("cohere_command3", &text, Some(&format!("a {open}")), "b");
+        }
+    }
+
+    #[test]
+    fn kimi_k3_has_a_channel_for_each() {
+        let (think, answer) = ("<|open|>think<|sep|>", "<|open|>response<|sep|>");
+        let (thought, answered) = ("<|close|>think<|sep|>", "<|close|>response<|sep|><|close|>message<|sep|>");
+        check("kimi_k3", &format!("{think}a{thought}{answer}b{answered}"), Some("a"), "b");
+        check("kimi_k3", &format!("a{thought}b"), Some("a"), "b");
+        check("kimi_k3", &format!("{answer}b{answered}"), None, "b");
+        check("kimi_k3", &format!("a{answer}b"), Some("a"), "b");
+        check("kimi_k3", "a<|open|>tools<|sep|>b", Some("a"), "<|open|>tools<|sep|>b");
+        let told = r#"{"thinking": false}"#;
+        let read = read("kimi_k3", told, PromptReasoning::Unmarked, &format!("{answer}b{answered}"));
+        assert_eq!(read, (None, "b".to_owned()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 pub(super) mod lost;
 mod marks;
 mod properties;
+mod reasoning_marks;
 mod recorded;
 mod samples;
 

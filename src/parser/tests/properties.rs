@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::{
     super::{OutputFormat, OutputParser, Piece, PromptReasoning, ReasoningParser, ToolFormat, ToolParser},
     marks::{KEYS, MARKS},
+    reasoning_marks,
 };
 use crate::{
     chat::FunctionTool,
@@ -168,7 +169,8 @@ fn cut<'a>(text: &'a str, cuts: &[bool]) -> Vec<&'a str> {
 }
 
 fn texts() -> impl Strategy<Value = String> {
-    prop::collection::vec(proptest::sample::select(PARTS.to_vec()), 0..12).prop_map(|parts| parts.concat())
+    prop::collection::vec(proptest::sample::select([PARTS, reasoning_marks::PARTS].concat()), 0..12)
+        .prop_map(|parts| parts.concat())
 }
 
 fn prompts() -> impl Strategy<Value = PromptReasoning> {
@@ -199,10 +201,15 @@ proptest! {
     }
 }
 
+/// The marks of calls and those of reasoning.
+fn families() -> Vec<&'static [&'static str]> {
+    [MARKS, reasoning_marks::MARKS].concat()
+}
+
 /// A part of a text of one family, or of another.
 fn part(family: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
     let select = |texts: Vec<&'static str>| proptest::sample::select(texts);
-    let others = MARKS.concat();
+    let others = families().concat();
     prop_oneof![
         14 => select(family.to_vec()),
         8 => Just("W"),
@@ -213,7 +220,7 @@ fn part(family: &'static [&'static str]) -> impl Strategy<Value = &'static str> 
 
 /// A text of marks, words and calls, which may be cut off. Each word is one character, and no two are the same.
 fn marked() -> impl Strategy<Value = String> {
-    let parts = proptest::sample::select(MARKS).prop_flat_map(|family| prop::collection::vec(part(family), 0..24));
+    let parts = proptest::sample::select(families()).prop_flat_map(|family| prop::collection::vec(part(family), 0..24));
     (parts, 0..200_usize).prop_map(|(parts, length)| {
         let mut keys = Vec::new();
         let fresh = parts.into_iter().filter(|part| {

@@ -45,6 +45,18 @@ fn thinking(name: &str, text: &str) -> TestApp {
     spelled(Some(name), None, text)
 }
 
+#[tokio::test]
+async fn tokens_of_thoughts_that_begin_unasked_are_counted() {
+    let off = json!({ "chat_template_kwargs": { "enable_thinking": false } });
+    for (name, text, thoughts) in
+        [("deepseek_v4", "hi<think>abc</think>d", 3), ("glm45", "hi<think>abc</think>d", 0), ("deepseek_v4", "hi", 0)]
+    {
+        let answer = answer(&thinking(name, text), asking(&off)).await;
+        let counted = &answer["usage"]["completion_tokens_details"]["reasoning_tokens"];
+        assert_eq!(counted.as_u64().unwrap_or_default(), thoughts, "{name} {text}: {answer}");
+    }
+}
+
 async fn answer(app: &TestApp, body: Value) -> Value {
     app.post(PATH, body).await.ok()
 }

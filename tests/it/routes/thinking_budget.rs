@@ -105,6 +105,16 @@ async fn thoughts_that_begin_again_have_the_budget_again() {
 }
 
 #[tokio::test]
+async fn thoughts_that_a_model_begins_unasked_have_the_budget_where_they_are_read() {
+    let off = json!({ "chat_template_kwargs": { "enable_thinking": false }, "stop": ["b"] });
+    let text = "hi<think>abxc";
+    assert_eq!(said(&writing("deepseek_v4", text), 2, off.clone()).await, (json!("ab"), json!("hic")));
+    let read = choice(&writing("deepseek_v4", text), asking(2, &off)).await;
+    assert_eq!((&read["finish_reason"], &read["token_ids"][5]), (&json!("stop"), &json!(END)), "{read}");
+    assert_eq!(said(&writing("glm45", "hi<think>acxc"), 2, off).await, (Value::Null, json!("hi<think>acxc")));
+}
+
+#[tokio::test]
 async fn a_call_ends_thoughts_too() {
     let text = "<think>ab<tool_call>cdef";
     assert_eq!(said(&writing("qwen3", text), 3, json!({})).await, (json!("ab"), json!("<tool_call>cdef")));
