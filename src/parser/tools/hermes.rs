@@ -53,7 +53,9 @@ fn calls(text: &str) -> Option<Vec<Piece>> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(MARKER) {
         outside(before, &mut pieces);
-        let (body, after) = after.split_once(END).unwrap_or((after, ""));
+        // The end of the text may have cut the mark off.
+        let cut = after.len() - marker::begun(after, &[END]);
+        let (body, after) = after.split_once(END).unwrap_or((&after[..cut], ""));
         call(body, &mut pieces)?;
         rest = after;
     }
@@ -114,6 +116,7 @@ mod tests {
     #[test]
     fn the_last_call_may_lack_its_end_and_what_stands_between_calls_is_content() {
         assert_eq!(read(r#"<tool_call>{"name": "f", "arguments": {}}"#), Some(f("{}")));
+        assert_eq!(read(r#"<tool_call>{"name": "f", "arguments": {}}</tool_"#), Some(f("{}")));
         assert_eq!(
             read(r#"<tool_call>{"arguments": {}, "x": 1, "name": "f"}</tool_call> so </tool_call>"#),
             Some(f("{}"))

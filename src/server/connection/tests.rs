@@ -108,13 +108,11 @@ async fn where_all_connections_are_in_use_the_next_one_waits_for_one_that_ends()
     let connections = connections(2, patient());
     let used = [open(&connections), open(&connections)];
     let answered = used.each_ref().map(|(server, _)| server.connection().begin());
-    let waiting = connections.clone();
-    let room = tokio::spawn(async move { waiting.room().await });
-    tokio::task::yield_now().await;
-    assert!(!room.is_finished());
+    let mut room = Box::pin(connections.room());
+    assert!((&mut room).now_or_never().is_none());
     let [first, second] = used;
     drop(first);
-    room.await.unwrap();
+    room.await;
     drop((second, answered));
 }
 
