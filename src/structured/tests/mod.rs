@@ -380,7 +380,9 @@ impl Shape {
         match (self, value) {
             (Self::Null, Value::Null) | (Self::Bool, Value::Bool(_)) => true,
             (Self::Integer(least, most), Value::Number(number)) => {
-                number.as_i64().is_some_and(|number| (*least..=*most).contains(&number))
+                // `-0` is an integer of JSON, which serde_json reads as a float.
+                let number = if number.to_string() == "-0.0" { Some(0) } else { number.as_i64() };
+                number.is_some_and(|number| (*least..=*most).contains(&number))
             }
             (Self::Text(most), Value::String(text)) => text.chars().count() <= *most,
             (Self::Among(texts), Value::String(text)) => texts.contains(text),
