@@ -6,6 +6,8 @@
 mod abort;
 /// Adapters that come and leave.
 mod adapters;
+/// The page that says how the answers of each family are read.
+mod answer_formats;
 /// A server to talk to without a socket; every other module starts here.
 mod app;
 /// Keys on everything but health, metrics and docs.

@@ -2,8 +2,8 @@
 //! with `VLLM_ENFORCE_STRICT_TOOL_CALLING` as it is by default).
 //!
 //! `required` and a named function force calls in the model's own format; so does `auto` from where a call begins, if a
-//! tool is `strict`. Arguments keep to the schema of a `strict` tool, and are any JSON else, as in vLLM. How a format
-//! writes its calls stands in the format's own file, beside its reader.
+//! tool is `strict`. Arguments keep to the schema of a `strict` tool, and are any JSON else; requests take the tools of
+//! forced calls for strict ones. How a format writes its calls stands in the format's own file, beside its reader.
 
 use std::fmt;
 
@@ -51,6 +51,17 @@ pub enum ForcingError {
     /// The format's grammar is not known.
     #[error("a `tool_choice` that forces a call is not known for the tool call parser {0:?}: pass \"auto\"")]
     Unknown(&'static str),
+}
+
+/// What a call is written in that a model is forced to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForcedBy {
+    /// What the model writes by itself, too.
+    OwnFormat,
+    /// JSON without marks, as in vLLM where a format has no grammar.
+    BareJson,
+    /// No call can be forced.
+    Nothing,
 }
 
 /// How the calls of a format are forced.

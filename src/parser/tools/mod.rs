@@ -45,7 +45,7 @@ use super::SpecialTokens;
 use crate::{chat::FunctionTool, structured::Constraint};
 
 pub(super) use call_format::CallReader;
-pub use forcing::{ForcedCall, ForcingError};
+pub use forcing::{ForcedBy, ForcedCall, ForcingError};
 pub(super) use openai::channels;
 
 /// The formats, in the order of vLLM's names.
@@ -170,6 +170,15 @@ impl ToolParser {
     /// vLLM's name of the format.
     pub fn name(self) -> &'static str {
         self.0.name
+    }
+
+    /// What a call is written in that the model is forced to make.
+    pub fn forced_by(self) -> ForcedBy {
+        match self.0.forcing {
+            Forcing::Native(_) => ForcedBy::OwnFormat,
+            Forcing::BareJson => ForcedBy::BareJson,
+            Forcing::Unknown => ForcedBy::Nothing,
+        }
     }
 
     /// The markers that may be special tokens; none where they are not known.
