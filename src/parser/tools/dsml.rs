@@ -50,17 +50,6 @@ trait Dialect: Send + fmt::Debug + 'static {
         end: "</｜DSML｜parameter>\n",
     };
     /// All of these, and what ends a name.
-    const MARKERS: &'static [&'static str];
-    /// All that may be special tokens.
-    const MARKS: &'static [&'static str];
-}
-
-#[derive(Debug)]
-struct V32Marks;
-
-impl Dialect for V32Marks {
-    const CALLS: &'static [&'static str] = &["<｜DSML｜function_calls>"];
-    const CALLS_END: &'static str = "</｜DSML｜function_calls>";
     const MARKERS: &'static [&'static str] = &[
         Self::CALLS[0],
         Self::CALLS_END,
@@ -70,7 +59,16 @@ impl Dialect for V32Marks {
         Self::PARAMETER,
         Self::PARAMETER_END,
     ];
+    /// All that may be special tokens.
     const MARKS: &'static [&'static str] = &[Self::CALLS[0], Self::CALLS_END, TOKENS[0], TOKENS[1], TOKENS[2]];
+}
+
+#[derive(Debug)]
+struct V32Marks;
+
+impl Dialect for V32Marks {
+    const CALLS: &'static [&'static str] = &["<｜DSML｜function_calls>"];
+    const CALLS_END: &'static str = "</｜DSML｜function_calls>";
 }
 
 #[derive(Debug)]
@@ -90,7 +88,6 @@ impl Dialect for V4Marks {
         Self::PARAMETER,
         Self::PARAMETER_END,
     ];
-    const MARKS: &'static [&'static str] = &[Self::CALLS[0], Self::CALLS_END, TOKENS[0], TOKENS[1], TOKENS[2]];
 }
 
 #[derive(Debug)]
@@ -109,16 +106,6 @@ impl Dialect for V41Marks {
         json: "\" string=\"false\">",
         end: "</｜DSML｜ parameter>\n",
     };
-    const MARKERS: &'static [&'static str] = &[
-        Self::CALLS[0],
-        Self::CALLS_END,
-        Self::INVOKE,
-        Self::INVOKE_END,
-        NAME_END,
-        Self::PARAMETER,
-        Self::PARAMETER_END,
-    ];
-    const MARKS: &'static [&'static str] = &[Self::CALLS[0], Self::CALLS_END, TOKENS[0], TOKENS[1], TOKENS[2]];
 }
 
 const fn named<D: Dialect>(name: &'static str) -> CallFormat {
