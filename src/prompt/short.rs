@@ -111,22 +111,7 @@ mod tests {
         }
         let tail = "<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n";
         messages.push(Message::text("user", "more"));
-        let prompt = ChatPrompt {
-            messages,
-            tools: None,
-            documents: None,
-            add_generation_prompt: true,
-            continue_final_message: false,
-            template: None,
-            template_kwargs: crate::json::Object::new(),
-            reasoning_effort: None,
-            add_special_tokens: false,
-            stop_token_ids: Vec::new(),
-            known: None,
-            now: OffsetDateTime::UNIX_EPOCH,
-            checks: crate::prompt::Checks::default(),
-            patience: crate::prompt::template::Patience::default(),
-        };
+        let prompt = ChatPrompt { now: OffsetDateTime::UNIX_EPOCH, ..ChatPrompt::new(messages) };
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny-model/tokenizer.json");
         let tokenizer = Tokenizer::from_file(path).unwrap();
         let stops: [TokenId; 1] = [2];

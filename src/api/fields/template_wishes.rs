@@ -6,7 +6,7 @@ use crate::{
     api::Api,
     chat::Message,
     json::{Object, Value},
-    prompt::{ChatPrompt, Checks, template::Patience},
+    prompt::ChatPrompt,
 };
 
 /// All efforts except `none`.
@@ -35,21 +35,11 @@ fn rendered(api: &Api, messages: Vec<Message>, effort: Option<&str>) -> Option<V
         variables.insert("enable_thinking".to_owned(), Value::Bool(effort != "none"));
     }
     let prompt = ChatPrompt {
-        messages,
-        tools: None,
-        documents: None,
-        add_generation_prompt: true,
-        continue_final_message: false,
-        template: None,
         template_kwargs: variables,
         reasoning_effort: effort.map(str::to_owned),
-        add_special_tokens: false,
-        stop_token_ids: Vec::new(),
-        known: None,
         // Any time will do, as long as it is always the same.
         now: OffsetDateTime::UNIX_EPOCH,
-        checks: Checks::default(),
-        patience: Patience::default(),
+        ..ChatPrompt::new(messages)
     };
     api.turns.renderer.render(&prompt).ok().map(|rendered| rendered.token_ids.to_vec())
 }
