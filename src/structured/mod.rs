@@ -36,6 +36,7 @@ pub use forceable::Forceable;
 pub use format::{Format, Tag};
 pub use grammars::Grammars;
 pub use json_schema::{JsonOptions, MOST_WHITESPACE};
+pub use references::unescaped_segment;
 pub use thinking_budget::{ThinkingBudget, Thoughts};
 
 use serde::{Deserialize, Serialize};

@@ -47,11 +47,14 @@ pub(super) fn decode(root: &mut Value) {
 /// The reference without escapes, where it has any and can be written without.
 fn unescaped(reference: &str) -> Option<String> {
     let path = reference.strip_prefix("#/").filter(|path| path.contains(['%', '~']))?;
-    let segments: Option<Vec<String>> = path.split('/').map(plain_segment).collect();
+    let plain = |segment| unescaped_segment(segment).filter(|segment| !segment.contains('/'));
+    let segments: Option<Vec<String>> = path.split('/').map(plain).collect();
     Some(format!("#/{}", segments?.join("/")))
 }
 
-fn plain_segment(segment: &str) -> Option<String> {
+/// A name in the path of a reference (`#/$defs/NAME`) without its escapes, those of URLs and those of JSON pointers; `None`
+/// where they are none.
+pub fn unescaped_segment(segment: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -64,8 +67,7 @@ fn plain_segment(segment: &str) -> Option<String> {
             rest = after;
         }
     }
-    let segment = String::from_utf8(bytes).ok()?.replace("~1", "/").replace("~0", "~");
-    Some(segment).filter(|segment| !segment.contains('/'))
+    Some(String::from_utf8(bytes).ok()?.replace("~1", "/").replace("~0", "~"))
 }
 
 /// What a path without escapes leads to.

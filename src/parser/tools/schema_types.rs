@@ -3,7 +3,10 @@
 //! A choice (`anyOf`, `oneOf`, `allOf`) is as good as all that it offers: what a value may be is asked here, not whether it
 //! is valid.
 
-use crate::json::{Object, Value};
+use crate::{
+    json::{Object, Value},
+    structured::unescaped_segment,
+};
 
 /// So many schemas are looked at for one value; a schema that refers to itself has no end.
 const MOST: usize = 256;
@@ -90,8 +93,7 @@ impl<'s> Schemas<'s> {
     fn referred(&self, path: &str) -> Option<&'s Value> {
         let mut value = self.root;
         for part in path.strip_prefix('#')?.split('/').skip(1) {
-            let part = percent_encoding::percent_decode_str(part).decode_utf8().ok()?;
-            let part = part.replace("~1", "/").replace("~0", "~");
+            let part = unescaped_segment(part).unwrap_or_else(|| part.to_owned());
             value = match value {
                 Value::Array(items) => items.get(part.parse::<usize>().ok()?)?,
                 value => value.get(&part)?,
