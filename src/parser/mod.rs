@@ -25,7 +25,9 @@ mod tools;
 pub use auto::{NoFormat, reasoning_marks, reasoning_parser_of, tool_marks, tool_parser_of};
 pub use output::{OutputFormat, OutputParser};
 pub use reasoning::{PromptReasoning, ReasoningFormat, ReasoningMarks, ReasoningParser};
-pub use tools::{ForcedBy, ForcedCall, ForcingError, ToolFormat, ToolParser};
+#[cfg(any(test, feature = "internals"))]
+pub use tools::ForcedBy;
+pub use tools::{ForcedCall, ForcingError, ToolFormat, ToolParser};
 
 /// What a text turned out to say.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -54,6 +54,7 @@ pub enum ForcingError {
 }
 
 /// What a call is written in that a model is forced to make.
+#[cfg(any(test, feature = "internals"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForcedBy {
     /// What the model writes by itself, too.

@@ -45,7 +45,9 @@ use super::SpecialTokens;
 use crate::{chat::FunctionTool, structured::Constraint};
 
 pub(super) use call_format::CallReader;
-pub use forcing::{ForcedBy, ForcedCall, ForcingError};
+#[cfg(any(test, feature = "internals"))]
+pub use forcing::ForcedBy;
+pub use forcing::{ForcedCall, ForcingError};
 pub(super) use openai::channels;
 
 /// The formats, in the order of vLLM's names.
@@ -172,7 +174,8 @@ impl ToolParser {
         self.0.name
     }
 
-    /// What a call is written in that the model is forced to make.
+    /// What a call is written in that the model is forced to make, for the table in docs/models.md.
+    #[cfg(any(test, feature = "internals"))]
     pub fn forced_by(self) -> ForcedBy {
         match self.0.forcing {
             Forcing::Native(_) => ForcedBy::OwnFormat,
